@@ -1,10 +1,10 @@
 //! Work-stealing scheduler: worker threads, guest threads, their queues, and the wake-up protocol.
 //!
-//! This folder imports `platform` and `observe`; `hooks.rs` also imports `process/catch.rs`, to run user code. It is
-//! generic over the task type and does not know processes. Time comes from a [`Driver`]. The scheduler relies on each
-//! task being in at most one queue at a time, which the run state of the task guarantees. `worker.rs` defines the order
-//! in which a worker looks for work. `README.md` in the folder `scheduler` describes the protocols and sketches their
-//! proof.
+//! This folder imports `platform` and `observe`. `hooks.rs` also imports `process/catch.rs`, to run user code. The
+//! scheduler is generic over the task type and does not know processes. Time comes from a [`Driver`]. The scheduler
+//! relies on each task being in at most one queue at a time. The run state of the task guarantees this. `worker.rs`
+//! defines the order in which a worker looks for work. `README.md` in the folder `scheduler` describes the protocols
+//! and sketches their proof.
 
 pub(crate) mod guest;
 pub(crate) mod hooks;
@@ -48,11 +48,11 @@ pub(crate) trait Task: Sized + Send + 'static {
     /// Data that `begin` computes and `run` uses.
     type Begun;
     /// Called immediately before [`run`](Self::run). Returns the label of the task and the data for `run`. Observers
-    /// and preemption requests identify the task by the label.
+    /// and preemption requests use the label to identify the task.
     fn begin(&self) -> (u64, Self::Begun);
 
-    /// Prefetches data that this task will touch. With 0, the worker takes the task's batch from the queue now; with 1,
-    /// it takes that batch next.
+    /// Prefetches data that this task will touch. `ahead` is 0 if the worker takes the task's batch from the queue now,
+    /// and 1 if the worker will take this batch next.
     fn lead(&self, _ahead: usize) {}
 
     /// Runs one turn.
@@ -73,22 +73,23 @@ pub(crate) trait Driver: Send + Sync + 'static {
     /// Fires timers that are due, possibly not all of them. Returns the number of timers fired.
     fn turn(&self) -> usize;
 
-    /// Returns the time until the nearest deadline, zero if it has passed, or `None` if there is no deadline. Should be
-    /// cheap if there is none.
+    /// Returns the time until the nearest deadline. Returns zero if this deadline has passed, and `None` if there is no
+    /// deadline. The call should be cheap if there is no deadline.
     fn wait(&self) -> Option<Duration>;
 
     /// Returns whether a deadline has passed at `now`, a time that [`now`](Self::now) returned.
     fn is_due(&self, now: Duration) -> bool;
 
-    /// Like [`wait`](Self::wait), for the timekeeper, which looks at the timers again when the returned time is over.
-    /// Until [`keeps_no_time`](Self::keeps_no_time) is called, the driver [calls the scheduler](Scheduler::rearm) only
-    /// for deadlines that are nearer than the returned one.
+    /// Like [`wait`](Self::wait), for the timekeeper. The timekeeper checks the timers again when the returned time is
+    /// over. Until [`keeps_no_time`](Self::keeps_no_time) is called, the driver [calls the scheduler](Scheduler::rearm)
+    /// only for deadlines earlier than the end of the returned time.
     fn keep_time(&self) -> Option<Duration>;
 
-    /// Ends the promise of `keep_time`: no thread is certain to look at the timers until `keep_time` is called again.
+    /// Ends the promise of `keep_time`: until `keep_time` is called again, it is not certain that a thread checks the
+    /// timers.
     fn keeps_no_time(&self);
 
-    /// Wakes `waker` after the time `after`, without a thread of the scheduler.
+    /// Wakes `waker` after the time `after`. No thread of the scheduler is needed for this.
     fn alarm(&self, waker: &Waker, after: Duration) -> Self::Alarm;
 }
 
@@ -97,18 +98,19 @@ pub(crate) trait Driver: Send + Sync + 'static {
 pub(crate) enum Placement {
     /// The task was spawned and has not run yet.
     New,
-    /// The task was woken while it waited: next slot.
+    /// The task was woken while it waited: it goes to the next slot.
     Woken,
-    /// The task was woken while it waited, but is not urgent: back of the queue.
+    /// The task was woken while it waited, but is not urgent: it goes to the back of the queue.
     Behind,
-    /// The task was woken during its own turn: back of the queue.
+    /// The task was woken during its own turn: it goes to the back of the queue.
     Yielded,
-    /// The priority of the task is not normal: queue of that priority.
+    /// The priority of the task is not normal: it goes to the queue of its priority.
     Ranked(Rank),
 }
 
 type Around = Arc<dyn Fn(&mut dyn FnMut()) + Send + Sync>;
-/// Callback for changes of worker states: slot, new state, and the label of the task if a long step blocks the worker.
+/// Callback for changes of worker states. Its arguments are the slot, the new state and, if a long step blocks the
+/// worker, the label of the task.
 type Observe = Arc<dyn Fn(usize, WorkerState, Option<u64>) + Send + Sync>;
 
 /// Configuration of a scheduler.
@@ -119,7 +121,7 @@ pub(crate) struct Options {
     pub(crate) stack_size: Option<usize>,
     pub(crate) seed: u64,
     pub(crate) order: QueueOrder,
-    /// Sends about half of the new and woken tasks to the back of the queue instead of the next slot. For tests.
+    /// Sends about half of the new and woken tasks to the back of the queue and not to the next slot. For tests.
     pub(crate) shuffle: bool,
     pub(crate) around: Option<Around>,
     pub(crate) hooks: Hooks,
@@ -130,8 +132,7 @@ pub(crate) struct Options {
     pub(crate) substitutes: usize,
 }
 
-/// Error: the requested number of workers is larger than the number of slots, which is the number of bits in the idle
-/// word.
+/// Error: more workers were requested than there are slots. There is one slot for each bit of the idle word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct TooManyWorkers {
     pub(crate) asked: usize,
@@ -150,23 +151,23 @@ pub(crate) struct Scheduler<T: Task> {
     metrics: Arc<Metrics>,
     global: CachePadded<Injector<T>>,
     priorities: PriorityQueues<T>,
-    /// Thieves' ends of the queues, by slot. The queues of vacant slots are empty.
+    /// Thieves' ends of the queues, indexed by slot. The queues of vacant slots are empty.
     remotes: Box<[Remote<T>]>,
-    /// Published states of the workers, by slot.
+    /// Published states of the workers, indexed by slot.
     posts: Box<[Arc<CachePadded<WorkerSlot>>]>,
     idle: Idle,
     /// Vacant slots, each with the owner's end of its queues.
     vacant: Mutex<Vec<(usize, Queues<T>)>>,
-    /// Notified when a slot becomes vacant. Guest threads without a slot listen to it.
+    /// Notified when a slot becomes vacant. Guest threads that have no slot wait for this event.
     vacancy: Event,
-    /// All slots from this number on were never occupied, so no search looks at them.
+    /// No slot from this number on was ever occupied. Therefore searches skip these slots.
     reached: AtomicUsize,
     /// Number of occupied slots.
     present: AtomicUsize,
     /// Orders to all workers: the bits `STOP` and `TOO_MANY` of `threads.rs`.
     orders: AtomicUsize,
     crew: Mutex<WorkerThreads<T>>,
-    /// The threads that are workers now. No protocol depends on this lock: a thread looks only for itself.
+    /// The threads that are workers now. No protocol depends on this lock: a thread looks up only its own entry.
     worker_threads: TallyLock<Vec<usize>>,
     /// Notified when a thread of the scheduler exits.
     left: Condvar,
@@ -245,8 +246,8 @@ impl<T: Task> Scheduler<T> {
                 ((slot, queues), remote)
             })
             .unzip();
-        // `occupy` takes the last entry. Reversed, the lowest slots are taken first, by the workers; guest threads come
-        // after them.
+        // `occupy` takes the last entry. In reversed order the worker threads get the lowest slots, because they start
+        // first. Guest threads get the slots above them.
         vacant.reverse();
         Ok(Arc::new(Self {
             crew: Mutex::new(WorkerThreads::new(options.workers)),
@@ -270,13 +271,13 @@ impl<T: Task> Scheduler<T> {
         }))
     }
 
-    /// Occupies a vacant slot for a thread that will work there. `lent` is true for a guest thread. Returns `None` if
+    /// Occupies a vacant slot for the thread that will work in it. `lent` is true for a guest thread. Returns `None` if
     /// all slots are occupied.
     fn occupy(self: &Arc<Self>, lent: bool) -> Option<Local<T>> {
         let (slot, queues) = self.vacant.lock().pop()?;
         self.posts[slot].occupied(lent);
-        // Before the first push to the queues of this slot: a worker that sees the push and looks at all queues
-        // includes this slot.
+        // This store comes before the first push to the queues of this slot. A worker that sees such a push and then
+        // checks all queues includes this slot.
         self.reached.fetch_max(slot + 1, Ordering::SeqCst);
         self.present.fetch_add(1, Ordering::SeqCst);
         Some(Local::new(Arc::clone(self), slot, queues))
@@ -293,10 +294,10 @@ impl<T: Task> Scheduler<T> {
         self.present.load(Ordering::Relaxed)
     }
 
-    /// Queues a task on the worker of this thread, if it belongs to the scheduler at `address`.
+    /// Queues a task on the worker of this thread, if this worker belongs to the scheduler at `address`.
     ///
     /// # Errors
-    /// Returns the task if this thread is no worker of that scheduler.
+    /// Returns the task if this thread is not a worker of that scheduler.
     #[inline]
     pub(crate) fn schedule_here(address: usize, task: T, how: Placement) -> Result<(), T> {
         let mut task = Some(task);
@@ -304,7 +305,7 @@ impl<T: Task> Scheduler<T> {
             Some(local) if local.is_of(address) => task.take().is_some_and(|task| local.push(task, how)),
             _ => false,
         };
-        // `tell` may call a waker, which is user code and must not find the thread-local borrowed.
+        // `tell` may call a waker, which is user code. The thread-local must not be borrowed during this call.
         if T::current().try_with(push).unwrap_or(false)
             && let Some(local) = Local::<T>::here()
         {
@@ -315,8 +316,8 @@ impl<T: Task> Scheduler<T> {
 
     /// Queues a task, from a thread that is not one of this scheduler's workers. A closed scheduler drops the task.
     pub(crate) fn schedule_elsewhere(&self, task: T, how: Placement) {
-        // A closed scheduler returns the task and will never run it. Dropping the task drops its future, which
-        // terminates it.
+        // A closed scheduler returns the task and will never run it. Dropping the task drops its future and so
+        // terminates the task.
         drop(self.share(task, how));
     }
 
@@ -347,7 +348,7 @@ impl<T: Task> Scheduler<T> {
     }
 
     /// Queues the tasks in the global queue under one lock, from any thread. Wakes up to one parked worker for each
-    /// task, less the workers that search already. A closed scheduler drops the tasks.
+    /// task, minus the number of searching workers. A closed scheduler drops the tasks.
     pub(crate) fn schedule_all(&self, mut tasks: Vec<T>) {
         let count = tasks.len();
         self.global.append(&mut tasks);
@@ -376,7 +377,8 @@ impl<T: Task> Scheduler<T> {
         self.posts[..self.reached.load(Ordering::SeqCst)].iter().any(|post| post.ask(label))
     }
 
-    /// Called after a nearer deadline was inserted. Wakes the timekeeper, which has parked until the former deadline.
+    /// Called after a deadline was inserted that is earlier than all others. Wakes the timekeeper, which has parked
+    /// until the former earliest deadline.
     pub(crate) fn rearm(&self) {
         match self.idle.timekeeper() {
             Some(_) if planted!("rearm_forgets_timekeeper") => {}

@@ -1,22 +1,23 @@
 //! Mailbox of one process: the queue of its messages and signals, in arrival order, and the wake-ups that they cause.
 //!
-//! Senders append under a short spin lock. Under this lock they also mark the process as woken; they queue the process
-//! after the unlock. The receiver takes out all queued messages under one lock. No user code runs under the lock:
-//! wakers are called, and messages are dropped, after the unlock. A closed mailbox refuses messages and signals. A
-//! mailbox with a bound keeps its messages in another queue: see `bounded`.
+//! A sender appends a message under a short spin lock. Under this lock the sender also marks the process as woken;
+//! after the unlock it queues the process. The receiver takes out all queued messages under one lock. No user code runs
+//! under the lock: wakers are called, and messages are dropped, after the unlock. A closed mailbox refuses messages and
+//! signals. A mailbox with a bound keeps its messages in another queue: see `bounded`.
 //!
-//! A message to a process that waits for a message takes no lock. A receiver that finds no message opens the mailbox's
-//! `slot` before it waits. The sender that wakes the process then has exclusive access to the slot: it writes the
-//! message there and queues the process. The process takes the message in its turn.
+//! If a process waits for a message, sending a message to it takes no lock. A receiver that finds no message opens the
+//! mailbox's `slot` before it waits. The sender that wakes the process then has exclusive access to the slot: this
+//! sender writes the message into the slot and queues the process. The process takes the message in its turn.
 //!
-//! The receiver stays registered for the next message without another lock. Its last unlock left a mark on the lock,
-//! and the next lock removes the mark. While the mark is there, only a delivered message can have arrived, so
-//! [`glance`](Inbox::glance) answers without the lock. A sender that takes the lock finds the receiver registered and
-//! wakes the process. A process that is woken during its turn gets another turn.
+//! After that, the receiver is still registered as waiting for the next message, without another lock operation. When
+//! the receiver registered, it set a mark on the lock; the next lock operation of any thread clears the mark. While the
+//! mark is set, only a delivered message can have arrived, so [`glance`](Inbox::glance) answers without the lock. A
+//! sender that takes the lock finds the receiver registered and wakes the process. A process that is woken during its
+//! turn gets another turn.
 //!
-//! A receiver that takes a delivered message is still registered for the next one. The turn notes this
-//! (`process::state::current`). The next look into the mailbox removes the note. If the note is still there when the
-//! turn ends, the body waits for something else, and a message must not wake it ([`Inbox::unwait`]).
+//! When a receiver takes a delivered message and stays registered, the turn notes this (`process::state::current`). The
+//! next receive operation removes the note. If the note is still there when the turn ends, the body waits for something
+//! else, and a message must not wake it ([`Inbox::unwait`]).
 
 pub(crate) mod bounded;
 pub(crate) mod drained;
@@ -55,8 +56,8 @@ pub(crate) struct Inbox<M> {
 }
 
 impl<M> Inbox<M> {
-    /// Creates an inbox with this bound. A `limit` applies instead of the bound if it is lower, or if there is no
-    /// bound.
+    /// Creates an inbox with this bound. If `limit` is lower than the bound, or if there is no bound, `limit` applies
+    /// instead.
     #[inline(always)]
     pub(crate) fn new(bound: MailboxCapacity, limit: Option<usize>) -> Self {
         let bounded =
@@ -83,16 +84,16 @@ impl<M> Inbox<M> {
         Locked { slot: &self.slot, state: self.state.lock() }
     }
 
-    /// Locks for the receiver, which retries after growing pauses: a sender in a loop may take the lock again and
-    /// again.
+    /// Locks the inbox for the receiver. Retries after growing pauses, because a sender in a loop may take the lock
+    /// again and again.
     #[inline]
     fn lock_to_receive(&self) -> Locked<'_, M> {
         Locked { slot: &self.slot, state: self.state.lock_patiently() }
     }
 
-    /// Returns the number of messages before the receiver, including the message that it handles now, and the number of
-    /// the oldest message. That number grows when a message is popped, drained, or dropped as the oldest. Returns zeros
-    /// if there is no bound.
+    /// Returns two numbers: the load, and the number of the oldest message. The load is the number of queued messages,
+    /// plus one while the receiver handles a message. The number of the oldest message grows when a message is popped,
+    /// drained, or dropped as the oldest. Returns zeros if there is no bound.
     pub(crate) fn load(&self) -> (usize, u64) {
         self.state.lock().bounded().map_or((0, 0), |bounded| (bounded.load(), bounded.taken()))
     }
@@ -101,19 +102,19 @@ impl<M> Inbox<M> {
         self.state.lock().closed
     }
 
-    /// Takes the waker of the receiver and the wakers of the waiting senders, once the inbox is closed and the process
-    /// has exited.
+    /// Takes the waker of the receiver and the wakers of the waiting senders. Called when the inbox is closed and the
+    /// process has exited.
     ///
-    /// The receiver may have waited as the task of the process since it stored its waker. The waker is taken
-    /// nevertheless: it may refer to the process itself, and this reference cycle would keep the memory of the process
+    /// The receiver's waker is taken even if the receiver stored it earlier and now waits as the task of the process.
+    /// The waker may refer to the process itself, and this reference cycle would keep the memory of the process
     /// allocated for ever.
     pub(crate) fn disperse(&self) -> (Option<Waker>, Vec<Waker>) {
         let mut state = self.state.lock();
         (state.other(), state.bounded().map_or_else(Vec::new, Bounded::take_sender_wakers))
     }
 
-    /// Takes the waker that a receiver stored after [`disperse`](Self::disperse), once the receiver has found that the
-    /// process has exited.
+    /// Takes a waker that a receiver stored after the call of [`disperse`](Self::disperse). The receiver calls this
+    /// when it finds that the process has exited.
     #[cold]
     pub(crate) fn forget_reader(&self) -> Option<Waker> {
         self.state.lock().other()
@@ -125,22 +126,22 @@ impl<M> Inbox<M> {
         state.queued_len() + state.aside.as_deref().map_or(0, |aside| aside.signals.len())
     }
 
-    /// Largest number of messages that were queued at one time. Without a bound: the largest number that was taken out
-    /// under one lock, or is queued now.
+    /// Largest number of messages that were queued at one time. If the mailbox has no bound, this is the larger of two
+    /// numbers: the largest number of messages taken out under one lock, and the number of messages queued now.
     pub(crate) fn high(&self) -> usize {
         let mut state = self.lock();
         match state.bounded() {
             Some(bounded) => bounded.high(),
-            // A delivered message was alone, or it was counted together with the messages behind it.
+            // `longest` does not count a message that was alone in the slot. `taken` tells whether there was one.
             None => state.messages().len().max(state.longest as usize).max(usize::from(self.slot.taken() != 0)),
         }
     }
 
-    /// Closes the inbox: it refuses all messages and signals from now on. Returns its content, or `None` if it held
+    /// Closes the inbox: from now on it refuses all messages and signals. Returns its content, or `None` if it held
     /// nothing.
     ///
-    /// This wakes no waiting receiver or sender; [`disperse`](Self::disperse) does, once the exit is known. A receiver
-    /// that was woken earlier would find nothing and wait again.
+    /// This wakes no waiting receiver or sender. [`disperse`](Self::disperse) takes their wakers later, when the exit
+    /// is known. If the receiver were woken earlier, it would find nothing and wait again.
     #[inline]
     pub(crate) fn close(&self) -> Option<ClosedContents<M>> {
         let mut state = self.lock();

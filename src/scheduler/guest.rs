@@ -20,23 +20,24 @@ use crate::scheduler::{Local, Scheduler, Task};
 
 /// Maximum number of tasks that a polled guest runs in one poll.
 const TASKS_PER_POLL: u32 = 200;
-/// A poll ends at the first reading of the clock after this time. A poll itself costs an executor about a microsecond,
-/// so a longer time would save at most one percent. Other tasks of the executor wait for at most this time and one
-/// task.
+/// A poll ends when a reading of the clock shows that this time has passed. A poll itself costs an executor about a
+/// microsecond, so a longer time would save at most one percent. Other tasks of the executor wait for at most this time
+/// plus one task.
 const TIME_PER_POLL: Duration = Duration::from_micros(100);
-/// While tasks are short, the clock is read at most once in this number of tasks. A reading costs as much as a fifth of
-/// a short task.
+/// While tasks are short, the clock is read at most once in this number of tasks. One reading can cost as much as a
+/// fifth of a short task.
 const TASKS_PER_READING: u32 = 16;
-/// Tasks are short if all tasks between two readings of the clock take less than this time together.
+/// Tasks are short if the total time of all tasks between two readings of the clock is less than this time.
 const SHORT: Duration = Duration::from_micros(20);
-/// Maximum number of polls of a guest's own future in a row, if another thread wakes it during each poll.
+/// Maximum number of polls of a guest's own future in a row. The limit matters if another thread wakes the future
+/// during each poll.
 const OWN_POLLS_IN_A_ROW: u32 = 16;
-/// Maximum time that a thread without a worker slot parks before it looks at the timers.
+/// Maximum time that a thread without a worker slot parks before it checks the timers.
 const PARK_WITHOUT_SLOT: Duration = Duration::from_secs(1);
 /// Number of rounds of a search of a guest thread. A guest parks early, because its time belongs to the application.
 const GUEST_ROUNDS: u32 = 1;
 
-/// Decides after which tasks a guest reads the clock: after each long task, less often while tasks are short.
+/// Decides after which tasks a guest reads the clock: after each long task, but less often while tasks are short.
 #[derive(Debug)]
 struct Pace {
     /// Number of tasks since the last reading.
@@ -67,7 +68,7 @@ impl Pace {
     }
 }
 
-/// Number of tasks and the time that a guest may still use before it returns to its executor.
+/// Remaining number of tasks and remaining time of a guest, before it must return to its executor.
 #[derive(Debug)]
 pub(crate) struct Budget {
     tasks: u32,
@@ -102,10 +103,11 @@ impl Budget {
         Some(now)
     }
 
-    /// Counts a poll of the guest's own future. It counts as a task, but does not say how long tasks take.
+    /// Counts a poll of the guest's own future. The poll counts as one task, but its duration does not affect the pace
+    /// of clock readings.
     ///
-    /// If the time is over, one task is left. Otherwise a future whose polls take the whole time would starve all
-    /// tasks.
+    /// If the time is over, the budget keeps one task. Otherwise a future whose polls take the whole time would starve
+    /// all tasks.
     pub(crate) fn spend_own(&mut self, now: Duration) {
         self.tasks = self.tasks.saturating_sub(1);
         if now >= self.until {
@@ -116,27 +118,27 @@ impl Budget {
 
 /// The own future of the guest was not woken since its last poll began.
 const QUIET: u8 = 0;
-/// The future was woken during its poll, on the same thread, as when a future yields: one task runs before its next
-/// poll.
+/// The future was woken during its poll and on the same thread. A future that yields does this. One task runs before
+/// the next poll of the future.
 const YIELDED: u8 = 1;
-/// The future was woken in another way: its next poll comes before any task.
+/// The future was woken in another way. It is polled again before any task runs.
 const WOKEN: u8 = 2;
 
 /// Whether the own future of a guest was woken.
 #[derive(Debug)]
 pub(crate) struct OwnWake {
     state: AtomicU8,
-    /// The thread that polls the future now; 0 between polls.
+    /// The thread that polls the future now, or 0 between polls.
     polled_on: AtomicUsize,
 }
 
 impl OwnWake {
-    /// A future that was never polled counts as woken.
+    /// Creates the state of a future that was never polled. The future counts as woken.
     pub(crate) fn new() -> Self {
         Self { state: AtomicU8::new(WOKEN), polled_on: AtomicUsize::new(0) }
     }
 
-    /// Records a wake-up. Returns true if it is the first one since the last poll began.
+    /// Records a wake-up. Returns true if this is the first wake-up since the last poll began.
     pub(crate) fn wake(&self) -> bool {
         let yields = self.polled_on.load(Ordering::Relaxed) == this_thread();
         self.state.fetch_max(if yields { YIELDED } else { WOKEN }, Ordering::SeqCst) == QUIET
@@ -155,7 +157,8 @@ impl OwnWake {
         polled
     }
 
-    /// Returns whether the future is polled before the next task, after `polls` polls in a row or `tasks` tasks.
+    /// Returns whether the future must be polled before the next task. `polls` is the number of polls in a row since
+    /// the last task. `tasks` is the number of tasks since the last poll.
     pub(crate) fn comes_first(&self, polls: u32, tasks: u32) -> bool {
         match self.state.load(Ordering::SeqCst) {
             QUIET => false,
@@ -210,7 +213,7 @@ impl Wake for OwnWaker {
 struct GuestSlot<T: Task> {
     scheduler: Arc<Scheduler<T>>,
     local: Option<Local<T>>,
-    /// Set after the guest has announced that it sleeps, until it retracts.
+    /// True from the announcement that the guest sleeps until the guest retracts it.
     asleep: bool,
     vacancy: Option<EventListener>,
     alarm: Option<Mutex<Box<dyn Send>>>,
@@ -221,10 +224,11 @@ impl<T: Task> GuestSlot<T> {
         Self { scheduler, local: None, asleep: false, vacancy: None, alarm: None }
     }
 
-    /// Occupies a slot, if one is vacant. Otherwise `cx` is woken when a slot becomes vacant.
+    /// Occupies a slot, if one is vacant. Otherwise the waker of `cx` is woken when a slot becomes vacant.
     fn arrive(&mut self, cx: &mut Context<'_>) {
         while self.local.is_none() {
-            // A task may block its worker's thread in `block_on` and wait for a task that it has just woken.
+            // This thread may belong to a task that blocks its worker in `block_on`. The task may wait for another task
+            // that it has just woken.
             Local::<T>::share_here();
             self.local = self.scheduler.occupy(true);
             if self.local.is_some() {
@@ -250,8 +254,8 @@ impl<T: Task> GuestSlot<T> {
         }
     }
 
-    /// Makes the slot vacant. A push may have chosen this slot just before: `wake_up` learns of it, and the worker's
-    /// `leave` passes the wake-up on.
+    /// Makes the slot vacant. A push may have chosen this slot just before. In this case `wake_up` detects the choice,
+    /// and the worker's `leave` passes the wake-up on.
     fn leave(&mut self) {
         self.wake_up();
         if let Some(local) = self.local.take() {
@@ -270,7 +274,8 @@ impl<T: Task> GuestSlot<T> {
         if let Some(time) = local.time_if_unkept() {
             self.alarm = Some(Mutex::new(self.scheduler.driver.alarm(cx.waker(), time)));
         }
-        // A wake-up of the own future does not change the idle word: it is either seen here, or it wakes the executor.
+        // A wake-up of the own future does not change the idle word. Either this check sees the wake-up, or the wake-up
+        // wakes the executor.
         if own.is_woken() {
             self.wake_up();
             return false;
@@ -285,11 +290,11 @@ impl<T: Task> GuestSlot<T> {
         f()
     }
 
-    /// Finds tasks and runs them, until the budget is spent, no task is found, or the guest's own future comes first.
-    /// Returns the number of tasks run.
+    /// Finds tasks and runs them until the budget is spent, no task is found, or the guest's own future comes first.
+    /// Returns the number of tasks that have run.
     ///
-    /// Where it reads the clock, it also fires due timers: the own future may wait for one of them. A worker looks at
-    /// the timers only once in 61 tasks.
+    /// Each time that it reads the clock, it also fires due timers, because the own future may wait for one of them. A
+    /// worker thread checks the timers only once in 61 tasks.
     fn run(&mut self, budget: &mut Budget, own: &OwnWake, polls: u32) -> u32 {
         let Some(seated) = SeatedGuest::new(self) else { return 0 };
         let mut count = 0;
@@ -306,7 +311,7 @@ impl<T: Task> GuestSlot<T> {
     }
 }
 
-/// Guard of a guest's thread that acts as a worker.
+/// Guard of a guest's thread while the thread acts as a worker.
 struct SeatedGuest<'a, T: Task> {
     seat: Option<WorkerGuard<T>>,
     place: &'a mut Option<Local<T>>,
@@ -343,14 +348,14 @@ impl<T: Task> Drop for GuestSlot<T> {
 }
 
 pin_project! {
-    /// Future that polls another future and runs tasks during its own polls, until the other future completes.
+    /// Future that polls another future and runs tasks during its own polls, until that other future completes.
     #[must_use = "futures do nothing unless polled"]
     pub(crate) struct Run<T: Task, F> {
         #[pin]
         future: F,
         lender: GuestSlot<T>,
         own: Arc<OwnWaker>,
-        // Number of polls of the future since the last task, also in earlier polls of this `Run`.
+        // Number of polls of the future since the last task. Earlier polls of this `Run` count too.
         polls: u32,
     }
 }
@@ -375,7 +380,7 @@ impl<T: Task, F: Future> Future for Run<T, F> {
                 let poll = || this.future.as_mut().poll(&mut Context::from_waker(&waker));
                 let polled = lender.inside(|| own.poll(poll));
                 if polled.is_ready() {
-                    // Now, not only on drop: no more tasks will run in this slot.
+                    // The guest leaves now and not only when it is dropped: no more tasks will run in this slot.
                     lender.leave();
                     return polled;
                 }
@@ -425,7 +430,8 @@ impl<T: Task> Scheduler<T> {
         Run { future, lender: GuestSlot::new(Arc::clone(self)), own: OwnWaker::new(), polls: 0 }
     }
 
-    /// Returns a guest that occupies a slot and has announced that it sleeps. It leaves when it is dropped. For models.
+    /// Returns a guest that occupies a slot and has announced that it sleeps. The guest leaves its slot when it is
+    /// dropped. For models.
     #[cfg(procession_loom)]
     pub(crate) fn sleeping_guest(self: &Arc<Self>) -> Box<dyn std::any::Any> {
         let mut lender = GuestSlot::new(Arc::clone(self));
@@ -435,12 +441,12 @@ impl<T: Task> Scheduler<T> {
         Box::new(lender)
     }
 
-    /// Returns the time that a [`Budget`] is counted by.
+    /// Returns the current time of the clock that measures a [`Budget`].
     pub(crate) fn time(&self) -> Duration {
         self.driver.now()
     }
 
-    /// Fires due timers, if any. A guest calls this where it reads the clock. Panics of wakers are caught.
+    /// Fires the due timers. A guest calls this each time that it reads the clock. Panics of wakers are caught.
     pub(crate) fn fire_due(&self, now: Duration) {
         if self.driver.is_due(now) {
             let _ = catch_unwind(AssertUnwindSafe(|| self.driver.turn()));
@@ -477,8 +483,8 @@ impl<T: Task> Scheduler<T> {
                 continue;
             }
             let Some(local) = &lender.local else {
-                // All slots are occupied: this thread waits for its own future, and for a slot. If a step that waits
-                // here too blocks each of these slots, no other thread looks at the timers.
+                // All slots are occupied. This thread waits for its own future and for a slot. All other threads may be
+                // blocked in steps that wait here too. Then no other thread checks the timers, so this thread does it.
                 Local::<T>::share_here();
                 if !own.is_woken() {
                     let time = self.driver.wait().map_or(PARK_WITHOUT_SLOT, |time| time.min(PARK_WITHOUT_SLOT));
@@ -538,9 +544,9 @@ mod tests {
         assert_eq!(tasks(Duration::ZERO), Some(TASKS_PER_POLL));
         assert_eq!(tasks(TIME_PER_POLL), Some(1));
         assert_eq!(tasks(TIME_PER_POLL / 4), Some(4));
-        // At most one stride after the end of its time.
+        // A budget exceeds its time by at most one stride.
         assert!(tasks(STEP).is_some_and(|tasks| (100..100 + TASKS_PER_READING).contains(&tasks)));
-        // The own future leaves one task, however long its first poll takes.
+        // After a poll of the own future, the budget keeps one task, even if the first poll takes very long.
         let mut own = Budget::of_a_poll(now);
         own.spend_own(now + 2 * TIME_PER_POLL);
         assert!(!own.is_over());

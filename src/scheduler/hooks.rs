@@ -1,5 +1,5 @@
-//! Hooks that a runtime's builder registers for worker threads. They are user code: they run under no lock, and their
-//! panics are caught.
+//! Hooks that the builder of a runtime registers for worker threads. The hooks are user code: they run while no lock is
+//! held, and their panics are caught.
 
 use std::fmt;
 
@@ -16,9 +16,9 @@ pub(crate) struct Hooks {
     pub(crate) start: Option<Hook>,
     /// Called on a worker thread, after its last task.
     pub(crate) stop: Option<Hook>,
-    /// Called when a worker has announced that it sleeps, before it parks.
+    /// Called when a worker has announced that it sleeps, just before it parks.
     pub(crate) park: Option<Hook>,
-    /// Called when a worker has been unparked.
+    /// Called after a worker was unparked.
     pub(crate) unpark: Option<Hook>,
     /// Called when a thread occupies the slot with this number.
     pub(crate) seat: Option<Arc<dyn Fn(usize) + Send + Sync>>,
@@ -30,10 +30,10 @@ impl fmt::Debug for Hooks {
     }
 }
 
-/// Calls a hook, if there is one.
+/// Calls the hook, if there is one.
 pub(super) fn call(hook: Option<&Hook>) {
     if let Some(hook) = hook {
-        // A panic of a hook does not end the worker.
+        // A panic of a hook must not end the worker.
         let _ = catch(|| hook());
     }
 }

@@ -1,7 +1,8 @@
 //! The idle word: which workers search and which sleep, and how sleeping workers park and are woken.
 //!
-//! It does not know the queues. A pushing thread calls `wake_many` after its push. A worker that wants to sleep calls
-//! `announce` and then looks at every queue. Why this loses no wake-up is in `README.md` in this folder.
+//! This file does not know the queues. A thread that pushes tasks calls `wake_many` after its push. A worker that wants
+//! to sleep calls `announce` and then checks every queue. `README.md` in this folder explains why this loses no
+//! wake-up.
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -11,10 +12,10 @@ use std::time::Duration;
 use crate::platform::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
 use crate::platform::sync::{CachePadded, Mutex, planted, thread};
 
-/// Number of worker slots of a scheduler, for worker threads and guest threads: one bit each. Small under the model
-/// checker, so that a pass over all slots takes few steps.
+/// Number of worker slots of a scheduler, for worker threads and guest threads. Each slot has one bit. The number is
+/// small under the model checker, so that a pass over all slots takes few steps.
 pub(crate) const SLOTS: usize = if cfg!(procession_loom) { 3 } else { 48 };
-/// One searching worker. Their number is above the bits of the sleeping slots.
+/// Represents one searching worker. The number of searching workers is stored above the bits of the sleeping slots.
 const SEARCHER: u64 = 1 << SLOTS;
 const SLEEPERS: u64 = SEARCHER - 1;
 
@@ -49,10 +50,10 @@ impl fmt::Debug for Word {
 #[must_use]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Woken {
-    /// No push chose the worker: it saw work, its time was over, or it woke up for another reason. It does not count as
-    /// searching.
+    /// No push chose the worker. The worker saw work, its time was over, or it woke up for another reason. It does not
+    /// count as searching.
     ByItself,
-    /// A push chose the worker: it counts as searching, and must search.
+    /// A push chose the worker. The worker counts as searching, and must search.
     Chosen,
 }
 
@@ -77,14 +78,14 @@ enum Parker {
     #[default]
     Nobody,
     Thread(thread::Thread),
-    /// The waker of the last poll, for a [polled](Idle::announce_polled) slot.
+    /// The waker of the last poll. Used for a [polled](Idle::announce_polled) slot.
     Waker(Waker),
 }
 
 #[derive(Debug)]
 struct ParkSlot {
-    /// Set before the unpark. A bare unpark is not enough: a process may block its thread in a `park` of its own, which
-    /// consumes the unpark.
+    /// Set before the thread is unparked. The unpark alone is not enough: a process may call `park` on its thread
+    /// itself and so consume the unpark.
     token: AtomicBool,
     parker: Mutex<Parker>,
 }
@@ -92,9 +93,9 @@ struct ParkSlot {
 /// The words that a push reads, on one cache line.
 #[derive(Debug)]
 struct Words {
-    /// The number of searching workers, and a bit for each sleeping slot whose thread parks.
+    /// The number of searching workers, and a bit for each sleeping slot that has a parked thread.
     word: AtomicU64,
-    /// A bit for each polled slot that sleeps.
+    /// A bit for each sleeping slot that is polled.
     polled: AtomicU64,
 }
 
@@ -122,13 +123,13 @@ impl Idle {
         Word(self.words.word.load(Ordering::SeqCst))
     }
 
-    /// Returns whether this slot sleeps. Its queues are empty then.
+    /// Returns whether this slot sleeps. If it sleeps, its queues are empty.
     pub(crate) fn is_sleeping(&self, slot: usize) -> bool {
         (self.load().sleepers() | self.words.polled.load(Ordering::SeqCst)) & (1 << slot) != 0
     }
 
-    /// Begins a search, unless half of the `present` workers search already. At least one may search. Returns whether
-    /// the search began.
+    /// Begins a search, unless half of the `present` workers search already. One worker may always search. Returns
+    /// whether the search began.
     pub(crate) fn start_searching(&self, present: usize) -> bool {
         let most = (present as u64 / 2).max(1);
         let mut word = self.load();
@@ -136,7 +137,8 @@ impl Idle {
             if word.searchers() >= most {
                 return false;
             }
-            // Only read-modify-write operations, here and below: a plain store could undo the change of another thread.
+            // This word is changed only by read-modify-write operations, here and below. A plain store could undo the
+            // change of another thread.
             match self.words.word.compare_exchange_weak(word.0, word.0 + SEARCHER, Ordering::SeqCst, Ordering::SeqCst) {
                 Ok(_) => return true,
                 Err(now) => word = Word(now),
@@ -144,8 +146,8 @@ impl Idle {
         }
     }
 
-    /// Ends a search without an announcement. Returns true if no worker searches now. The caller then looks at every
-    /// queue, and wakes the next worker if there is more.
+    /// Ends a search without an announcement. Returns true if no worker searches now. In this case the caller must
+    /// check every queue, and wake the next worker if there are more tasks.
     #[must_use]
     pub(crate) fn stop_searching(&self) -> bool {
         let was_last = Word(self.words.word.fetch_sub(SEARCHER, Ordering::SeqCst)).searchers() == 1;
@@ -157,13 +159,13 @@ impl Idle {
         was_last
     }
 
-    /// Called after a push of `count` tasks. Chooses up to one sleeping worker for each task, less the number of
+    /// Called after a push of `count` tasks. Chooses up to one sleeping worker for each task, minus the number of
     /// searching workers. Each chosen thread counts as searching from now on. If there are too few sleeping threads,
-    /// takes all polled slots too. They do not count as searching, because a polled slot may never be polled again. The
-    /// caller must [`wake`](Self::wake) all returned slots.
+    /// this also chooses all sleeping polled slots. They do not count as searching, because a polled slot may never be
+    /// polled again. The caller must [`wake`](Self::wake) all returned slots.
     pub(crate) fn wake_many(&self, count: usize) -> Chosen {
-        // Pairs with the fence in `announce`: either the sleeping worker sees the pushed tasks, or this thread sees its
-        // bit.
+        // Pairs with the fence in `announce`: either the sleeping worker sees the pushed tasks, or this thread sees the
+        // bit of the sleeping worker.
         if !planted!("idle_no_fence") {
             fence(Ordering::SeqCst);
         }
@@ -178,7 +180,7 @@ impl Idle {
             if more == 0 {
                 return Chosen(polled);
             }
-            // Chooses the lowest bits: `stay` has the bits above them.
+            // Chooses the lowest bits. `stay` holds the bits above the chosen ones.
             let stay = (0..more).fold(word.sleepers(), |left, _| left & (left - 1));
             let chosen = word.sleepers() & !stay;
             let searching = if planted!("idle_batch_counts_one") { 1 } else { more };
@@ -190,8 +192,8 @@ impl Idle {
         }
     }
 
-    /// Clears the bits of all sleeping polled slots and returns them. Each of these slots looks at every queue when it
-    /// is polled.
+    /// Clears the bits of all sleeping polled slots and returns these bits. Each of these slots checks every queue at
+    /// its next poll.
     fn take_polled(&self) -> u64 {
         // Relaxed is enough: the fence of the caller pairs with the fence in `announce_polled`.
         let polled = self.words.polled.load(Ordering::Relaxed);
@@ -202,8 +204,8 @@ impl Idle {
         self.words.polled.fetch_and(!taken, Ordering::SeqCst) & taken
     }
 
-    /// Announces that the worker of this slot will sleep, and ends its search if `searching`. The caller must then look
-    /// at every queue once more.
+    /// Announces that the worker of this slot will sleep. If `searching` is true, also ends its search. Afterwards the
+    /// caller must check every queue once more.
     pub(crate) fn announce(&self, slot: usize, searching: bool) {
         let mut word = self.load();
         loop {
@@ -213,15 +215,15 @@ impl Idle {
                 Err(now) => word = Word(now),
             }
         }
-        // Pairs with the fence in `wake_many`: either this worker sees the pushed tasks, or the pushing thread sees its
-        // bit.
+        // Pairs with the fence in `wake_many`: either this worker sees the pushed tasks, or the pushing thread sees the
+        // bit of this worker.
         if !planted!("idle_no_fence") {
             fence(Ordering::SeqCst);
         }
     }
 
     /// Like [`announce`](Self::announce), for a slot that runs tasks only while an executor polls it. The executor may
-    /// never poll it again, so no push relies on this slot alone.
+    /// never poll the slot again, so no push relies on this slot alone.
     pub(crate) fn announce_polled(&self, slot: usize, searching: bool) {
         self.words.polled.fetch_or(1 << slot, Ordering::SeqCst);
         if searching {
@@ -231,13 +233,14 @@ impl Idle {
         fence(Ordering::SeqCst);
     }
 
-    /// Retracts the announcement of a polled slot: it is awake.
+    /// Retracts the announcement of a polled slot, because the slot is awake.
     pub(crate) fn retract_polled(&self, slot: usize) {
         self.words.polled.fetch_and(!(1 << slot), Ordering::SeqCst);
         self.slots[slot].token.store(false, Ordering::SeqCst);
     }
 
-    /// Retracts the announcement: this slot is awake. If a push chose the slot in the meantime, its worker must search.
+    /// Retracts the announcement, because this slot is awake. If a push chose the slot in the meantime, the worker of
+    /// the slot must search.
     pub(crate) fn retract(&self, slot: usize) -> Woken {
         let bit = 1 << slot;
         let former = self.words.word.fetch_and(!bit, Ordering::SeqCst);
@@ -245,7 +248,8 @@ impl Idle {
         if former & bit != 0 { Woken::ByItself } else { Woken::Chosen }
     }
 
-    /// Sets the token of a slot and wakes its worker, whether a push chose it or it must look at the clock again.
+    /// Sets the token of a slot and wakes its worker. Called when a push chose the worker, and when the worker must
+    /// check the clock again.
     pub(crate) fn wake(&self, slot: usize) {
         let slot = &self.slots[slot];
         slot.token.store(true, Ordering::SeqCst);
@@ -257,24 +261,24 @@ impl Idle {
                     thread.unpark();
                     Parker::Nobody
                 }
-                // Taken, not cloned, because a clone runs user code, which must not run under the lock. The next poll
-                // sets the waker again.
+                // The waker is taken, not cloned. A clone would run user code under the lock. The next poll sets the
+                // waker again.
                 Parker::Waker(_) => std::mem::take(&mut *parker),
             }
         };
         if let Parker::Waker(waker) = waker {
-            // The caller may be in the middle of a push: a panic of the waker, which is user code, must not unwind
-            // through it.
+            // A waker is user code and may panic. The caller may be in the middle of a push, so the panic must not
+            // unwind through the caller.
             let _ = catch_unwind(AssertUnwindSafe(|| waker.wake()));
         }
     }
 
-    /// Makes the calling thread the one that `wake` unparks for this slot.
+    /// From now on, `wake` unparks the calling thread to wake this slot.
     pub(crate) fn parks_as_thread(&self, slot: usize) {
         self.set_parker(slot, Parker::Thread(thread::current()));
     }
 
-    /// Makes `waker` the one that `wake` calls for this slot.
+    /// From now on, `wake` calls `waker` to wake this slot.
     pub(crate) fn parks_as_waker(&self, slot: usize, waker: &Waker) {
         let known = matches!(&*self.slots[slot].parker.lock(), Parker::Waker(known) if known.will_wake(waker));
         if !known {
@@ -282,7 +286,7 @@ impl Idle {
         }
     }
 
-    /// Marks that this slot has no thread and no waker any more.
+    /// Records that this slot has neither a thread nor a waker any more.
     pub(crate) fn leaves(&self, slot: usize) {
         self.set_parker(slot, Parker::Nobody);
     }
@@ -309,20 +313,20 @@ impl Idle {
         }
     }
 
-    /// Makes this slot the timekeeper, if there is none. Returns whether it did.
+    /// Makes this slot the timekeeper, if there is no timekeeper. Returns whether this slot became the timekeeper.
     pub(crate) fn keep_time(&self, slot: usize) -> bool {
         self.timekeeper.compare_exchange(0, slot + 1, Ordering::SeqCst, Ordering::SeqCst).is_ok()
     }
 
-    /// Ends that role. Returns true if this slot was the timekeeper.
+    /// This slot stops being the timekeeper. Returns true if the slot was the timekeeper.
     pub(crate) fn stop_keeping_time(&self, slot: usize) -> bool {
         self.timekeeper.compare_exchange(slot + 1, 0, Ordering::SeqCst, Ordering::SeqCst).is_ok()
     }
 
     /// Returns the slot of the timekeeper, which sleeps until the nearest deadline.
     pub(crate) fn timekeeper(&self) -> Option<usize> {
-        // Pairs with the fence in `announce`, for `rearm`, which is called after a deadline was inserted: either the
-        // timekeeper sees the deadline after its announcement, or this load sees the timekeeper.
+        // Pairs with the fence in `announce`. `rearm` calls this after a deadline was inserted. Either the timekeeper
+        // sees the deadline after its announcement, or this load sees the timekeeper.
         fence(Ordering::SeqCst);
         self.timekeeper.load(Ordering::SeqCst).checked_sub(1)
     }

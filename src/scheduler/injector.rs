@@ -1,6 +1,6 @@
-//! Global queue, which all workers share: tasks from outside, and tasks that overflowed a local queue.
+//! Global queue. All workers share it. It receives tasks from other threads, and tasks that overflowed a local queue.
 //!
-//! It wakes no worker: the caller does so after a push.
+//! The queue wakes no worker. After a push, the caller must wake a worker.
 
 use std::collections::VecDeque;
 use std::collections::vec_deque::Drain;
@@ -8,14 +8,14 @@ use std::collections::vec_deque::Drain;
 use crate::platform::sync::Mutex;
 use crate::platform::sync::atomic::{AtomicUsize, Ordering};
 
-/// Maximum number of tasks that a worker takes in addition to the first.
+/// Maximum number of tasks that a worker takes in addition to the first task.
 const GLOBAL_TAKE: usize = 16;
 
-/// A queue under a lock. The queues of the priorities are of this type too.
+/// A queue under a lock. The two priority queues have this type too.
 #[derive(Debug)]
 pub(crate) struct Injector<T> {
     /// Read without the lock, so that an empty queue costs one load. A pushing thread executes a fence after its push
-    /// and then wakes a worker. A worker that is about to sleep executes a fence and then reads this length, see
+    /// and then wakes a worker. A worker that wants to sleep executes a fence and then reads this length. See
     /// `idle.rs`.
     len: AtomicUsize,
     queue: Mutex<(VecDeque<T>, bool)>,
@@ -33,7 +33,7 @@ impl<T> Injector<T> {
     /// Appends a task.
     ///
     /// # Errors
-    /// Returns the task if the queue is closed. The caller drops it outside the lock.
+    /// Returns the task if the queue is closed. The caller must drop the task after the lock was released.
     pub(crate) fn push(&self, item: T) -> Result<(), T> {
         let mut guard = self.queue.lock();
         if guard.1 {
@@ -54,8 +54,9 @@ impl<T> Injector<T> {
         self.len.store(guard.0.len(), Ordering::Release);
     }
 
-    /// Takes the first task, and passes up to 16 more to `refill`, but at most the share of one of `workers`. Calls
-    /// `lead` for the tasks that this call takes, with 0, and for the tasks that the next such call will take, with 1.
+    /// Takes the first task. Passes more tasks to `refill`: up to 16, and at most the share of one of `workers`
+    /// workers. Calls `lead` with 0 for the tasks that this call takes, and with 1 for the tasks that the next call
+    /// will take.
     pub(crate) fn take(
         &self,
         workers: usize,

@@ -1,8 +1,8 @@
-//! The monitor: a thread that looks twice per threshold whether a worker is still in the same step. If so, it hands the
-//! worker's tasks over to another thread.
+//! The monitor: a thread that checks twice per threshold whether a worker is still in the same step. If it is, the
+//! monitor hands the tasks of the worker over to another thread.
 //!
-//! It compares poll counters, so a step reads no clock for it. The monitor thread starts with the first task, and
-//! sleeps without a tick while no worker runs tasks.
+//! The monitor compares poll counters, so no step has to read a clock. The monitor thread starts with the first task.
+//! While no worker runs tasks, the monitor sleeps without periodic wake-ups.
 
 use std::time::Duration;
 
@@ -13,20 +13,21 @@ use crate::scheduler::slot::OWN_FUTURE;
 use crate::scheduler::threads::CountedThread;
 use crate::scheduler::{Scheduler, Task};
 
-/// Shortest time between two looks.
+/// Shortest time between two checks.
 const SHORTEST: Duration = Duration::from_millis(1);
-/// Number of looks in a row without a busy worker before the monitor sleeps. Waking the monitor costs a worker as much
-/// as waking another worker.
+/// Number of checks in a row that find no busy worker before the monitor sleeps. Waking the monitor costs a worker as
+/// much as waking another worker.
 const GRACE: u32 = 10;
-/// A step that is seen this many times after the first time is long. This many looks span one threshold.
+/// If the monitor sees a step for the first time and then this many times more, the step is long. This many checks span
+/// one threshold.
 const LONG: u32 = 2;
 
 const ASLEEP: u8 = 0;
 const AWAKE: u8 = 1;
-/// There is no monitor, and no worker need wake it.
+/// There is no monitor. No worker has to wake it.
 const OFF: u8 = 2;
 
-/// State of the monitor. It waits with the lock of the worker threads.
+/// State of the monitor. The monitor waits with the lock of the worker threads.
 #[derive(Debug)]
 pub(super) struct Monitor {
     state: AtomicU8,
@@ -35,8 +36,8 @@ pub(super) struct Monitor {
 }
 
 impl Monitor {
-    /// Creates the state of a monitor for steps longer than `threshold`, which is off while there are no worker
-    /// threads; `None` turns it off for good.
+    /// Creates the state of a monitor for steps longer than `threshold`. The monitor is off while there are no worker
+    /// threads. If `threshold` is `None`, the monitor is always off.
     pub(super) fn new(threshold: Option<Duration>, workers: usize) -> Self {
         let state = if threshold.is_some() && workers != 0 { ASLEEP } else { OFF };
         let pause = threshold.map_or(SHORTEST, |threshold| (threshold / LONG).max(SHORTEST));
@@ -63,17 +64,17 @@ impl Monitor {
     }
 }
 
-/// Observations of one worker in the last looks of the monitor.
+/// Observations of one worker in the last checks of the monitor.
 #[derive(Debug, Clone, Copy, Default)]
 struct Seen {
     polls: u64,
-    /// Number of looks in a row, after the first, in which the counter was the same.
+    /// Number of checks in a row, after the first, in which the counter was the same.
     times: u32,
 }
 
 impl<T: Task> Scheduler<T> {
-    /// Wakes or starts the monitor, because a worker begins to run tasks. If the thread cannot be started, the next
-    /// call tries again.
+    /// Wakes or starts the monitor, because a worker begins to run tasks. If the monitor's thread cannot be started,
+    /// the next call tries again.
     #[cold]
     pub(super) fn call_monitor(self: &Arc<Self>) {
         let mut crew = self.crew.lock();
@@ -114,12 +115,12 @@ impl<T: Task> Scheduler<T> {
         drop(counted);
     }
 
-    /// Waits for the next look. Returns false when the scheduler stops.
+    /// Waits until the next check. Returns false when the scheduler stops.
     fn pause(&self) -> bool {
         !wait_while(&self.monitor.bell, self.crew.lock(), self.monitor.pause, |crew| !crew.stopping)
     }
 
-    /// Sleeps until a worker runs tasks, or the scheduler stops.
+    /// Sleeps until a worker runs tasks or the scheduler stops.
     fn doze(&self) {
         self.monitor.state.store(ASLEEP, Ordering::SeqCst);
         // Pairs with the fence in `Monitor::is_asleep`: either this thread sees that a worker is busy, or the worker
@@ -136,14 +137,14 @@ impl<T: Task> Scheduler<T> {
     }
 
     /// Wakes a worker if tasks wait in a slot whose step was handed over. The step may have put a task into the next
-    /// slot before it saw the hand-over, and such a push wakes no worker.
+    /// slot just before it saw the hand-over. A push to the next slot wakes no worker.
     pub(crate) fn wake_for_taken_slot(&self, slot: usize) {
         if !self.remotes[slot].is_empty() && !planted!("handover_is_no_rescue") {
             self.notify();
         }
     }
 
-    /// Looks at the worker in one slot. Returns whether it is busy.
+    /// Checks the worker in one slot. Returns whether the worker is busy.
     fn look_at(self: &Arc<Self>, slot: usize, seen: &mut Option<Seen>) -> bool {
         let post = &self.posts[slot];
         if !post.is_busy() {
@@ -159,7 +160,7 @@ impl<T: Task> Scheduler<T> {
         match seen {
             Some(seen) if seen.polls == polls => {
                 seen.times += 1;
-                // The step may be able to yield if it is asked to.
+                // The step may be able to yield on request.
                 let label = post.label();
                 post.ask(label);
                 if seen.times >= LONG && self.hand_over(slot, Some(polls)) && label != OWN_FUTURE {
@@ -179,7 +180,7 @@ impl<T: Task> Scheduler<T> {
         self.crew.lock().monitored = true;
     }
 
-    /// Sleeps until a worker runs tasks. For a model.
+    /// Sleeps as the monitor until a worker runs tasks. For a model.
     #[cfg(procession_loom)]
     pub(crate) fn sleep_as_monitor(&self) {
         self.doze();

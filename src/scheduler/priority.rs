@@ -1,7 +1,8 @@
-//! Queues of the high and the low priority, and the looks at which they come first. All workers share these queues: an
-//! urgent task should not wait behind one worker, and a task that is not urgent need not be near its data.
+//! Queues of the high and the low priority, and the rule that decides when each priority comes first. All workers share
+//! these queues: an urgent task should not wait for one particular worker, and a task of low priority need not be near
+//! its data.
 //!
-//! While both queues are empty, a look at them costs one load.
+//! While both queues are empty, checking them costs one load.
 
 use crate::platform::sync::atomic::{AtomicUsize, Ordering};
 use crate::scheduler::injector::Injector;
@@ -13,8 +14,9 @@ pub(crate) enum Rank {
     Low,
 }
 
-/// At each look that is a multiple of `LOW_EVERY`, the low priority comes first. At the other multiples of
-/// `NORMAL_EVERY`, the normal priority comes first; at all other looks, the high priority.
+/// A worker numbers its attempts to find a task. At multiples of `LOW_EVERY`, the low priority comes first. At the
+/// other multiples of `NORMAL_EVERY`, the normal priority comes first. At all other numbers, the high priority comes
+/// first.
 const LOW_EVERY: u32 = 16;
 const NORMAL_EVERY: u32 = 4;
 
@@ -23,7 +25,7 @@ const NORMAL_EVERY: u32 = 4;
 pub(super) struct PriorityQueues<T> {
     high: Injector<T>,
     low: Injector<T>,
-    /// At least the number of tasks in both queues.
+    /// Upper bound of the number of tasks in both queues.
     waiting: AtomicUsize,
 }
 
@@ -42,7 +44,8 @@ impl<T> PriorityQueues<T> {
     /// # Errors
     /// Returns the task if the queues are closed.
     pub(super) fn push(&self, rank: Rank, item: T) -> Result<(), T> {
-        // Before the push: a worker that takes the task decrements the number.
+        // This comes before the push, because a worker may take the task and decrement the number immediately after the
+        // push.
         self.waiting.fetch_add(1, Ordering::SeqCst);
         let queue = if rank == Rank::High { &self.high } else { &self.low };
         let pushed = queue.push(item);
@@ -52,7 +55,7 @@ impl<T> PriorityQueues<T> {
         pushed
     }
 
-    /// Returns the task that comes before the normal ones at the look with this number, if any.
+    /// Returns the task that comes before the normal tasks at the attempt with the number `look`, if any.
     #[cold]
     pub(super) fn first(&self, look: u32) -> Option<T> {
         if look.is_multiple_of(LOW_EVERY) {
@@ -64,7 +67,7 @@ impl<T> PriorityQueues<T> {
         }
     }
 
-    /// Returns the next task when there is no normal one: high priority before low.
+    /// Returns the next task when there is no normal task. The high priority comes before the low priority.
     #[cold]
     pub(super) fn last(&self) -> Option<T> {
         self.take(&self.high).or_else(|| self.take(&self.low))

@@ -2,8 +2,9 @@
 //! tasks, deque. The queues that all workers share are in `injector.rs` and `priority.rs`.
 //!
 //! The local queues are crossbeam deques. With FIFO order, a thief takes several tasks in one compare-and-swap. With
-//! LIFO order for the owner, a thief takes them one by one, because a compare-and-swap for several would lose tasks or
-//! take them twice. The next slot is also a deque, of at most one task, so it can be stolen from without a lock.
+//! LIFO order for the owner, a thief takes the tasks one by one. One compare-and-swap for several tasks would lose
+//! tasks or take them twice. The next slot is also a deque, with at most one task, so thieves can steal from it without
+//! a lock.
 
 #[cfg(all(test, not(procession_loom)))]
 pub(crate) mod tests;
@@ -18,16 +19,17 @@ use crate::platform::sync::{Arc, Lock};
 use crate::scheduler::injector::Injector;
 use crate::scheduler::spawned::{NewTasks, NewTasksRemote, certain};
 
-/// Number of tasks from the next slot and the queue of new tasks that run in a row while other tasks wait.
+/// Maximum number of tasks from the next slot and the queue of new tasks that run in a row while other tasks wait.
 const BUDGET: u8 = 16;
-/// Each time in this number that the budget is spent, a new task comes next instead of the oldest of the deque.
+/// Normally, when the budget is spent, the oldest task of the deque comes next. Each time in this number, a new task
+/// comes next instead.
 const NEW_EVERY: u32 = 4;
-/// With at least this many tasks in the deque, further tasks go to the batch for the global queue.
+/// If the deque has at least this many tasks, further tasks go to the batch for the global queue.
 const LOCAL_FULL: usize = 4096;
-/// A batch of this many tasks goes to the global queue under one lock.
+/// If a batch has this many tasks, it goes to the global queue under one lock.
 const BATCH: usize = 128;
-/// Maximum number of tasks of one steal. The thief copies them all, and loses the race if the owner takes a task
-/// meanwhile.
+/// Maximum number of tasks of one steal. The thief copies all these tasks. If the owner takes a task during the copy,
+/// the thief loses the race.
 const STEAL_MOST: usize = 32;
 
 /// Order in which a worker runs the processes in its own queue, see
@@ -35,26 +37,27 @@ const STEAL_MOST: usize = 32;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum QueueOrder {
-    /// First in, first out, behind a next slot for the process that was woken last. This is the default.
+    /// First in, first out, with one exception: the process that was woken last waits in the next slot and runs first.
+    /// This is the default.
     ///
-    /// Spawned processes that have not run yet come before the others, the newest first, so a tree of processes is
-    /// walked depth first. The next slot and these new processes share a budget of 16 runs in a row while other
+    /// Spawned processes that have not run yet come before the others, the newest first. So the scheduler walks a tree
+    /// of processes depth first. The next slot and these new processes share a budget of 16 runs in a row while other
     /// processes wait.
     #[default]
     Fifo,
-    /// Newest first, also for woken processes, whose data is still in the cache.
+    /// Newest first. This includes woken processes, because their data is still in the cache.
     ///
-    /// Thieves take from the oldest half. At every 16th look, the worker takes the oldest process. A process that
-    /// yields goes to the back of the queue that the workers share, which costs more than with `Fifo`.
+    /// Thieves take from the oldest half. Every 16th time that a worker takes a process, it takes the oldest. A process
+    /// that yields goes to the back of the global queue. This costs more than with `Fifo`.
     Lifo,
 }
 
-/// Tasks that wait to go to the global queue together. They are older than any later push, so while the batch is not
-/// empty, every push to the back goes through it. Other workers can take the batch: its owner may be in a step that
-/// does not return.
+/// Tasks that wait to go to the global queue together. They are older than any later push. So while the batch is not
+/// empty, every push to the back goes to the batch. Other workers can take the batch, because its owner may be in a
+/// step that does not return.
 #[derive(Debug)]
 struct Batch<T> {
-    /// Read without the lock. No model fills a queue so far that a batch exists, so the model checker need not see this
+    /// Read without the lock. No model pushes so many tasks that a batch exists, so the model checker need not see this
     /// atomic.
     len: Tally,
     items: Lock<Vec<T>>,
@@ -73,7 +76,7 @@ impl<T> Batch<T> {
         self.len() == 0
     }
 
-    /// Calls `f` with the tasks. Returns the result of `f`, and the number of tasks left.
+    /// Calls `f` with the tasks of the batch. Returns the result of `f`, and the number of tasks left.
     fn with<R>(&self, f: impl FnOnce(&mut Vec<T>) -> R) -> (R, usize) {
         let mut items = self.items.lock();
         let result = f(&mut items);
@@ -100,9 +103,9 @@ impl<T> Remote<T> {
         self.deque.len() + self.new_tasks.len() + self.slot.len() + self.batch.len()
     }
 
-    /// Steals half of the deque, rounded up, but at most 32 tasks. If the deque is empty, steals the oldest new task,
-    /// and if there is none, the whole batch. Returns one task and pushes the others to `into`. With LIFO order, each
-    /// task takes a compare-and-swap of its own.
+    /// Steals half of the deque, rounded up, but at most 32 tasks. If the deque is empty, it steals the oldest new
+    /// task. If there is no new task, it steals the whole batch. Returns one task and pushes the others to `into`. With
+    /// LIFO order, each task takes a separate compare-and-swap.
     pub(crate) fn steal_half(&self, into: &Queues<T>) -> Steal<T> {
         let stolen = self.deque.steal_batch_with_limit_and_pop(&into.deque, STEAL_MOST);
         if !stolen.is_empty() {
@@ -126,7 +129,7 @@ impl<T> Remote<T> {
         self.slot.steal()
     }
 
-    /// Moves all tasks to `into`. The owner may push more meanwhile.
+    /// Moves all tasks to `into`. The owner may push more tasks during this call.
     pub(crate) fn drain(&self, into: &mut Vec<T>) {
         into.extend(std::iter::from_fn(|| certain(|| self.slot.steal())));
         into.extend(std::iter::from_fn(|| certain(|| self.new_tasks.steal())));
@@ -139,11 +142,12 @@ impl<T> Remote<T> {
 #[derive(Debug)]
 pub(crate) struct Queues<T> {
     slot: Deque<T>,
-    /// Whether the task in the next slot, if it is still there, has not run yet.
+    /// Whether the task in the next slot is new, that is, has not run yet. Has a meaning only while the slot is not
+    /// empty.
     slot_is_new: Cell<bool>,
-    /// Number of tasks that may still run from the next slot and the queue of new tasks before the deque is next.
+    /// Number of tasks that may still run from the next slot and the queue of new tasks before the deque has its turn.
     budget: Cell<u8>,
-    /// How many times the budget was spent.
+    /// Number of times that the budget was spent.
     spent: Cell<u32>,
     new_tasks: NewTasks<T>,
     deque: Deque<T>,
@@ -152,13 +156,14 @@ pub(crate) struct Queues<T> {
     oldest: Option<Stealer<T>>,
 }
 
-/// Where a push put the task, which decides whether another worker must be woken.
+/// Where a push put the task. The caller uses this to decide whether it must wake another worker.
 #[must_use]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Pushed {
-    /// The task is in the next slot and displaced no task. This worker runs it next, so no other worker need be woken.
+    /// The task is in the next slot and displaced no task. This worker runs the task next, so it need not wake another
+    /// worker.
     ToSlot,
-    /// Thieves can take a task now. The number is that of the tasks that wait, next slot not included.
+    /// Thieves can take a task now. The number counts the waiting tasks, without the task in the next slot.
     ToDeque(usize),
     /// The batch is full and must go to the global queue.
     BatchFull,
@@ -192,13 +197,13 @@ impl<T> Queues<T> {
         (queues, remote)
     }
 
-    /// Returns whether the deque is LIFO for its owner.
+    /// Returns whether the deque is LIFO for the owner.
     #[inline]
     pub(crate) fn is_lifo(&self) -> bool {
         self.oldest.is_some()
     }
 
-    /// Adds tasks from another queue; they run in the order of `items`.
+    /// Adds tasks from another queue. They run in the order of `items`.
     pub(crate) fn refill(&self, items: impl DoubleEndedIterator<Item = T>) {
         if self.is_lifo() {
             items.rev().for_each(|item| self.deque.push(item));
@@ -207,7 +212,7 @@ impl<T> Queues<T> {
         }
     }
 
-    /// Returns whether no task waits except in the next slot.
+    /// Returns whether no task waits outside the next slot.
     fn nothing_behind(&self) -> bool {
         self.deque.is_empty() && self.new_tasks.is_empty() && self.batch.is_empty()
     }
@@ -221,17 +226,18 @@ impl<T> Queues<T> {
         self.slot.is_empty()
     }
 
-    /// Puts a task into the next slot. A displaced task goes to the back, or to the queue of new tasks if it is new.
+    /// Puts a task into the next slot. If this displaces a new task, the displaced task goes to the queue of new tasks.
+    /// Any other displaced task goes to the back.
     #[inline]
     pub(crate) fn push_next(&self, item: T) -> Pushed {
         self.fill_slot(item, false)
     }
 
-    /// Puts a task that has not run yet into the next slot. A later push moves it to the queue of new tasks, where the
-    /// newest is first, if there is room.
+    /// Puts a task that has not run yet into the next slot. The next push to the slot moves the task to the queue of
+    /// new tasks, if there is room. The newest task is first in that queue.
     #[inline]
     pub(crate) fn push_new(&self, item: T) -> Pushed {
-        // A LIFO deque takes the newest first anyway, so new tasks are treated like the others.
+        // A LIFO deque returns the newest task first in any case, so new tasks are treated like the others.
         self.fill_slot(item, !self.is_lifo())
     }
 
@@ -250,7 +256,7 @@ impl<T> Queues<T> {
         }
     }
 
-    /// Pushes a task to the deque: behind all others with FIFO order, before them with LIFO order.
+    /// Pushes a task to the deque. With FIFO order the task runs after all others, with LIFO order before them.
     #[inline]
     pub(crate) fn push_back(&self, item: T) -> Pushed {
         let waiting = self.deque.len();
@@ -267,8 +273,8 @@ impl<T> Queues<T> {
         if gathered >= BATCH { Pushed::BatchFull } else { Pushed::ToDeque(LOCAL_FULL + gathered) }
     }
 
-    /// With FIFO order, puts a task that this worker has run behind all others. It stays in the deque however full that
-    /// is. By way of the global queue, it would move to another core at every turn.
+    /// With FIFO order, puts a task that this worker has just run behind all others. The task goes to the deque even if
+    /// the deque is full. If it went through the global queue, it would move to another core at every turn.
     #[inline]
     pub(crate) fn push_again(&self, item: T) -> Pushed {
         if !self.batch.is_empty() {
@@ -279,7 +285,7 @@ impl<T> Queues<T> {
         Pushed::ToDeque(waiting + 1)
     }
 
-    /// Keeps a task that no shared queue accepts any more.
+    /// Stores a task that no shared queue accepts any more in the deque.
     pub(crate) fn keep(&self, item: T) {
         self.deque.push(item);
     }
@@ -289,8 +295,8 @@ impl<T> Queues<T> {
         self.batch.with(|items| global.append(items));
     }
 
-    /// Returns the next local task: from the next slot, then from the queue of new tasks, then from the deque. The
-    /// first two share a budget. When it is spent, the deque comes first.
+    /// Returns the next local task: from the next slot, then from the queue of new tasks, then from the deque. The next
+    /// slot and the queue of new tasks share a budget. When the budget is spent, the deque comes first.
     #[inline]
     pub(crate) fn next(&self) -> Option<T> {
         let budget = self.budget.get();
@@ -311,9 +317,10 @@ impl<T> Queues<T> {
         self.pop()
     }
 
-    /// Like [`next`](Self::next), when the budget is spent. The task in the next slot goes to the back, unless no other
-    /// task waits: two processes that wake each other in turn go on, and wake no second worker. This pair must not
-    /// starve the new tasks either: a new task comes first every fourth time.
+    /// Like [`next`](Self::next), when the budget is spent. The task in the next slot goes to the back, unless it is
+    /// the only task. So if two processes wake each other in turn and no other task waits, they go on and wake no
+    /// second worker. Every fourth time a new task comes first, because two processes that wake each other must not
+    /// starve the new tasks.
     #[cold]
     fn next_spent(&self) -> Option<T> {
         self.budget.set(BUDGET);
@@ -321,8 +328,8 @@ impl<T> Queues<T> {
             if self.nothing_behind() {
                 return Some(item);
             }
-            // A worker was already woken for the tasks that wait, so the result is not needed. If the batch is full,
-            // the next push reports it.
+            // A worker was already woken for the waiting tasks, so the result is not needed. If the batch is full, the
+            // next push reports that.
             let _ = self.push_again(item);
         }
         let spent = self.spent.get().wrapping_add(1);
@@ -331,7 +338,7 @@ impl<T> Queues<T> {
         new.or_else(|| self.pop()).or_else(|| self.new_tasks.pop())
     }
 
-    /// Takes the next task of the deque. Refills the deque from the batch when it is less than half full.
+    /// Takes the next task of the deque. If the deque is less than half full, first refills it from the batch.
     #[inline]
     fn pop(&self) -> Option<T> {
         if !self.batch.is_empty() {
@@ -353,7 +360,7 @@ impl<T> Queues<T> {
         certain(|| oldest.steal())
     }
 
-    /// Removes and returns all tasks, that in the next slot first.
+    /// Removes and returns all tasks. The task in the next slot comes first.
     pub(crate) fn drain(&self) -> Vec<T> {
         let mut all: Vec<T> = std::iter::from_fn(|| self.slot.pop()).collect();
         all.extend(std::iter::from_fn(|| self.new_tasks.pop()));

@@ -1,6 +1,6 @@
-//! Published state of a worker: whether it runs tasks, which task, and whether its step was handed over to another
-//! thread. Other threads read this state. This file makes no decisions: `threads.rs` employs replacement threads,
-//! `monitor.rs` looks for long steps.
+//! Published state of a worker: whether it runs tasks, which task it runs, and whether its step was handed over to
+//! another thread. Other threads read this state. This file makes no decisions: `threads.rs` employs replacement
+//! threads, and `monitor.rs` detects long steps.
 
 use std::fmt;
 
@@ -9,9 +9,9 @@ use crate::platform::sync::atomic::{AtomicU8, Ordering};
 use crate::platform::sync::tally::AtomicU64;
 use crate::platform::sync::{Arc, tally};
 
-/// Label of a task that has none.
+/// Label of a task that has no label of its own.
 pub(crate) const NOBODY: u64 = u64::MAX;
-/// Label of the own future of a guest, which may run for any time.
+/// Label of the own future of a guest. A poll of this future may take any time.
 pub(super) const OWN_FUTURE: u64 = u64::MAX - 1;
 
 /// States of a worker slot:
@@ -24,8 +24,9 @@ pub(super) const OWN_FUTURE: u64 = u64::MAX - 1;
 ///    └──────────────────────────────────────────────────────┘
 /// ```
 ///
-/// The worker calls `begin`, `rest` and `resume`. `take` is called under the lock of the worker threads, whose counts
-/// it affects. A worker thread calls `resume` under this lock too, except when it occupies its slot.
+/// The worker calls `begin`, `rest` and `resume`. `take` is called under the lock of the worker threads, because it
+/// changes the counts that this lock protects. A worker thread also calls `resume` under this lock, except when it
+/// occupies its slot.
 const FREE: u8 = 0;
 const BUSY: u8 = 1;
 const TAKEN: u8 = 2;
@@ -33,7 +34,7 @@ const TAKEN: u8 = 2;
 /// Published state of the worker in one slot.
 pub(crate) struct WorkerSlot {
     duty: AtomicU8,
-    /// Label of the task that began last.
+    /// Label of the task that began most recently.
     label: AtomicU64,
     /// Preemption request for that task.
     asked: Arc<Asked>,
@@ -64,7 +65,7 @@ impl WorkerSlot {
     /// Called when a thread occupies this slot.
     pub(crate) fn occupied(&self, lent: bool) {
         self.lent.store(lent, Ordering::Relaxed);
-        // At a stop, the former worker may have left without seeing that its step was handed over.
+        // If the scheduler was stopped, the former worker may have left without seeing that its step was handed over.
         self.resume();
     }
 
@@ -72,37 +73,38 @@ impl WorkerSlot {
         self.lent.load(Ordering::Relaxed)
     }
 
-    /// The worker runs tasks from now on. The state TAKEN stays until the worker has seen it.
+    /// Records that the worker runs tasks from now on. If the state is TAKEN, it stays until the worker has seen it.
     pub(crate) fn begin(&self) {
         // SeqCst, here and below. The worker calls `begin` and then checks whether the monitor sleeps. The monitor
         // stores that it sleeps, and then checks whether a worker runs tasks. At least one of them must see the other.
         let _ = self.duty.compare_exchange(FREE, BUSY, Ordering::SeqCst, Ordering::SeqCst);
     }
 
-    /// The worker runs no task for now. The state TAKEN stays, and the worker sees it after this call.
+    /// Records that the worker runs no task for now. If the state is TAKEN, it stays, and the worker sees it after this
+    /// call.
     pub(crate) fn rest(&self) {
         let _ = self.duty.compare_exchange(BUSY, FREE, Ordering::SeqCst, Ordering::SeqCst);
     }
 
-    /// Marks the current step as handed over. Returns false if the worker runs no task, or if the step was handed over
-    /// already. Only the worker can undo this, by `resume`: `rest` and `is_taken` read the state without a lock and
-    /// rely on it.
+    /// Marks the current step as handed over. Returns false if the worker runs no task, or if the step was already
+    /// handed over. Only the worker can undo this mark, by `resume`. `rest` and `is_taken` read the state without a
+    /// lock and rely on this rule.
     pub(crate) fn take(&self) -> bool {
         self.duty.compare_exchange(BUSY, TAKEN, Ordering::SeqCst, Ordering::SeqCst).is_ok()
     }
 
-    /// The step that was handed over has returned.
+    /// Records that the step that was handed over has returned.
     pub(crate) fn resume(&self) {
         self.duty.store(FREE, Ordering::SeqCst);
     }
 
-    /// Returns whether the worker runs tasks or is in a step that was handed over.
+    /// Returns whether the worker is running tasks or is in a step that was handed over.
     pub(crate) fn is_busy(&self) -> bool {
         self.duty.load(Ordering::SeqCst) != FREE
     }
 
-    /// Returns whether the current step was handed over. Relaxed is enough: every action that depends on it is done
-    /// under a lock, and a worker that sees it late sees it after the next task.
+    /// Returns whether the current step was handed over. Relaxed is enough: each action that depends on the result
+    /// happens under a lock. A worker that misses the change now sees it after the next task.
     #[inline]
     pub(crate) fn is_taken(&self) -> bool {
         self.duty.load(Ordering::Relaxed) == TAKEN
@@ -114,7 +116,7 @@ impl WorkerSlot {
         self.label.store(label, Ordering::Relaxed);
     }
 
-    /// Asks the task that runs here to yield, if it has this label. Returns whether it has.
+    /// Asks the task that runs in this slot to yield, if the task has this label. Returns whether it has this label.
     pub(crate) fn ask(&self, label: u64) -> bool {
         let here = self.is_busy() && self.label() == label;
         if here {
@@ -123,7 +125,7 @@ impl WorkerSlot {
         here
     }
 
-    /// The preemption request, which the thread in this slot polls.
+    /// Returns the preemption request. The thread in this slot polls it.
     pub(crate) fn asked(&self) -> &Arc<Asked> {
         &self.asked
     }

@@ -1,12 +1,13 @@
 //! Queue of new tasks of a worker: tasks that were spawned there and have not run yet.
 //!
 //! The newest task is first, so a tree of processes is walked depth first: the number of live processes grows with the
-//! height of the tree, not with its width. A thief takes the oldest task, which has most of the tree below it (Blumofe
-//! and Leiserson, "Scheduling Multithreaded Computations by Work Stealing", 1999).
+//! height of the tree, not with its width. A thief takes the oldest task, because the largest part of the tree is below
+//! this task (Blumofe and Leiserson, "Scheduling Multithreaded Computations by Work Stealing", 1999).
 //!
-//! Newest first would starve the oldest task, so there are two exceptions. If the queue is full, spawning is faster
-//! than running. Then the oldest task is first until half of the queue is empty, and a task that finds the queue full
-//! goes to the back of the deque. If the queue never becomes full, but always has a newer task, each `OLDEST_EVERY`th
+//! If the newest task were always first, the oldest task would starve. So there are two exceptions. A full queue means
+//! that spawning is faster than running. Then the oldest task is first until half of the queue is empty, and a task
+//! that finds the queue full goes to the back of the deque. The second exception is for a queue that never becomes full
+//! but always has a newer task: each `OLDEST_EVERY`th task that the owner takes is the oldest.
 //! task taken is the oldest.
 
 #[cfg(all(test, not(procession_loom)))]
@@ -18,9 +19,9 @@ use crossbeam_deque::{Steal, Stealer, Worker as Deque};
 
 /// Capacity of the queue.
 const ROOM: usize = 4096;
-/// Each task in this number that the owner takes is the oldest. The tasks that the oldest task spawns run before all
-/// others, and often are a large subtree. With 64, a large tree was completely spawned in the end; with 1,024, a tree
-/// of thirty million processes stays within a dozen megabytes.
+/// Each time that the owner has taken this number of tasks, it takes the oldest task. The tasks that the oldest task
+/// spawns run before all others, and often form a large subtree. With 64, nearly all processes of a large tree existed
+/// at the same time. With 1,024, a tree of thirty million processes stays within a dozen megabytes.
 const OLDEST_EVERY: u32 = 1024;
 
 /// Retries a steal until it succeeds or the queue is empty.
@@ -39,9 +40,10 @@ pub(super) fn certain<T>(steal: impl Fn() -> Steal<T>) -> Option<T> {
 pub(super) struct NewTasks<T> {
     deque: Deque<T>,
     oldest: Stealer<T>,
-    /// The last `pop` found no task, and no task was pushed since. Cheaper to read than the deque.
+    /// Whether the last `pop` found no task and no task was pushed since then. Reading this field is cheaper than
+    /// reading the deque.
     idle: Cell<bool>,
-    /// The queue was full, and is not half empty yet.
+    /// Whether the queue was full and is still more than half full.
     is_draining: Cell<bool>,
     taken: Cell<u32>,
 }
@@ -72,7 +74,7 @@ impl<T> NewTasks<T> {
         (Self { deque, oldest, idle: Cell::new(true), is_draining: Cell::new(false), taken: Cell::new(0) }, remote)
     }
 
-    /// Returns whether the last `pop` found no task and no task was pushed since. Then the queue is empty.
+    /// Returns whether the last `pop` found no task and no task was pushed since then. In this case the queue is empty.
     #[inline]
     pub(super) fn is_idle(&self) -> bool {
         self.idle.get()
@@ -98,7 +100,7 @@ impl<T> NewTasks<T> {
         Ok(waiting + 1)
     }
 
-    /// Takes the newest task, or in the exceptional cases the oldest.
+    /// Takes the newest task, or the oldest task in the two exceptional cases.
     pub(super) fn pop(&self) -> Option<T> {
         let taken = self.taken.get().wrapping_add(1);
         self.taken.set(taken);

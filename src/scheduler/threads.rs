@@ -1,8 +1,9 @@
-//! The threads of the scheduler: how many work, how many are blocked in long steps, and when threads start and exit.
+//! The threads of the scheduler: how many threads work, how many are blocked in long steps, and when threads start and
+//! exit.
 //!
-//! All counts are under one lock, which no thread takes in the normal case. It does not matter which thread works in
-//! which slot. A thread that returns from a long step and finds that another thread has taken over leaves; the other
-//! one stays. The protocol of the hand-over is in `README.md` in this folder.
+//! All counts are under one lock. No thread takes this lock in the normal case. It does not matter which thread works
+//! in which slot. If a thread returns from a long step and another thread has taken over its work, the returning thread
+//! leaves and the other thread stays. `README.md` in this folder describes the protocol of the hand-over.
 
 use std::collections::VecDeque;
 use std::io;
@@ -13,13 +14,15 @@ use crate::platform::sync::atomic::Ordering;
 use crate::platform::sync::{Arc, Mutex, MutexGuard, planted, this_thread, thread, wait_while, wait_within};
 use crate::scheduler::{Local, SLOTS, Scheduler, Task, hooks};
 
-/// How long a thread without work waits to be employed again. Blocking steps often come in groups.
+/// How long a thread without work waits for new employment. Blocking steps often come in groups, so the thread may be
+/// needed again soon.
 const SPARE_FOR: Duration = Duration::from_millis(500);
 
-/// How long a failed start waits for the threads that it has started. They only run their hooks.
+/// If `start` fails, it waits this long for the exit of the threads that it has started. These threads only run their
+/// hooks.
 const STARTED_FOR: Duration = Duration::from_secs(1);
 
-/// Orders to all workers, as bits: leave (`STOP`); check whether there are too many workers (`TOO_MANY`).
+/// Orders to all workers, as bits. `STOP` means: leave. `TOO_MANY` means: check whether there are too many workers.
 pub(super) const STOP: usize = 1;
 pub(super) const TOO_MANY: usize = 2;
 
@@ -28,15 +31,15 @@ pub(super) const TOO_MANY: usize = 2;
 pub(super) struct WorkerThreads<T: Task> {
     /// Requested number of workers.
     target: usize,
-    /// Number of workers that run, or are about to.
+    /// Number of workers that run or will start to run.
     active: usize,
     /// Number of workers whose current step was handed over.
     taken: usize,
-    /// Number of threads, including the monitor.
+    /// Number of threads, including the thread of the monitor.
     threads: usize,
-    /// Number of threads that wait to be employed.
+    /// Number of threads that wait for employment.
     spare: usize,
-    /// Slots for those waiting threads.
+    /// Slots that are assigned to these waiting threads.
     calls: VecDeque<Local<T>>,
     /// Number of worker threads ever started, for their names.
     started: usize,
@@ -60,7 +63,7 @@ impl<T: Task> WorkerThreads<T> {
     }
 }
 
-/// Guard that counts a thread until it exits, also by a panic.
+/// Guard that counts a thread until the thread exits. A panic of the thread counts as an exit.
 pub(super) struct CountedThread<T: Task>(Arc<Scheduler<T>>);
 
 impl<T: Task> CountedThread<T> {
@@ -81,8 +84,8 @@ impl<T: Task> Scheduler<T> {
     /// Starts the worker threads.
     ///
     /// # Errors
-    /// Returns the error of a thread that could not be started. The threads that were started have exited, unless a
-    /// hook keeps one of them for more than a second.
+    /// Returns the error of a thread that could not be started. The threads that were started before have exited,
+    /// unless a hook keeps one of them for more than a second.
     pub(crate) fn start(self: &Arc<Self>) -> io::Result<()> {
         for _ in 0..self.options.workers {
             let Some(local) = self.occupy(false) else { unreachable!("there are as many slots as workers at least") };
@@ -119,7 +122,8 @@ impl<T: Task> Scheduler<T> {
         self.notify();
     }
 
-    /// Employs one more worker if there are too few. Returns false if there are enough, or if no more can be employed.
+    /// Employs one more worker if there are too few. Returns false if there are enough workers, or if no more can be
+    /// employed.
     fn hire(self: &Arc<Self>) -> bool {
         let lacks = |crew: &WorkerThreads<T>| {
             // The number of replacement threads is bounded, so that a thousand blocking steps do not start a thousand
@@ -142,12 +146,13 @@ impl<T: Task> Scheduler<T> {
             drop(crew);
             Some(local)
         };
-        // Leaving a slot may call the waker of a thread that waits for a slot: not under the lock.
+        // Leaving a slot may call the waker of a thread that waits for a slot. So it happens after the lock was
+        // released.
         spare.into_iter().for_each(Local::leave);
         false
     }
 
-    /// Employs a thread in this slot: a waiting one, or a new one.
+    /// Employs a thread in this slot: either a waiting thread or a new one.
     fn employ(
         self: &Arc<Self>,
         mut crew: MutexGuard<'_, WorkerThreads<T>>,
@@ -168,8 +173,8 @@ impl<T: Task> Scheduler<T> {
         let counted = CountedThread::new(&mut crew, Arc::clone(self));
         crew.active += 1;
         crew.started += 1;
-        // The closure owns `counted`. If the start fails, the closure is dropped, which takes the lock: so it must be
-        // released here.
+        // The closure owns `counted`. If the start fails, the closure is dropped, and the drop of `counted` takes this
+        // lock. So the lock must be released here.
         drop(crew);
         let started = builder.spawn(move || {
             let mut work = || {
@@ -201,7 +206,7 @@ impl<T: Task> Scheduler<T> {
         }
     }
 
-    /// Waits for a slot to work in, for at most `SPARE_FOR`. Returns `None` if none was assigned in this time, or if
+    /// Waits for a slot to work in, for at most `SPARE_FOR`. Returns `None` if no slot was assigned in this time, or if
     /// the scheduler stops.
     fn wait_for_slot(&self) -> Option<Local<T>> {
         let mut crew = self.crew.lock();
@@ -214,16 +219,17 @@ impl<T: Task> Scheduler<T> {
         crew.calls.pop_front()
     }
 
-    /// Hands the tasks of the worker in `slot` over to another thread, because its step is long. If `polls` is given,
-    /// only if the poll count of the worker is still this one. Returns whether a step was handed over. If no other
+    /// Hands the tasks of the worker in `slot` over to another thread, because its step is long. If `polls` is given
+    /// and differs from the worker's poll count, does nothing. Returns whether a step was handed over. If no other
     /// thread can be employed, the present workers steal the tasks.
     pub(crate) fn hand_over(self: &Arc<Self>, slot: usize, polls: Option<u64>) -> bool {
         let post = &self.posts[slot];
         let mut crew = self.crew.lock();
-        // The poll count is compared before `take`. After `take` there is no way back: the worker reads the state
-        // without this lock. If it saw TAKEN, it would count a hand-over that was never counted as its return, and if
-        // it went to rest, it would stay BUSY. If the step returns between the two lines, the next step is handed over
-        // in its place, which costs a change of threads and loses no count.
+        // The poll count is compared before `take`, because nothing can undo `take`: the worker reads the state without
+        // this lock. Suppose that `take` were undone. If the worker had already seen TAKEN, it would count its return
+        // from a hand-over that was never counted. If it had called `rest` meanwhile, the slot would stay BUSY. If the
+        // step returns between the comparison and `take`, the next step is handed over instead. This costs a change of
+        // threads, but all counts stay correct.
         if polls.is_some_and(|polls| self.metrics.polls(slot) != polls) {
             if planted!("handover_is_undone") && post.take() {
                 post.resume();
@@ -247,18 +253,18 @@ impl<T: Task> Scheduler<T> {
     }
 
     /// Called when a step that was handed over has returned. Returns false if its worker must leave because there are
-    /// enough others.
+    /// enough other workers.
     pub(super) fn comes_back(&self, slot: usize) -> bool {
         let mut crew = self.crew.lock();
         self.posts[slot].resume();
         crew.taken -= 1;
         let room = crew.active < crew.target || planted!("handover_returns_anyway");
         crew.active += usize::from(room);
-        // While the scheduler stops, each worker leaves by itself when it sees the order.
+        // If the scheduler stops, each worker leaves by itself when it sees the order.
         room || crew.stopping
     }
 
-    /// Returns the numbers of active workers and of workers in long steps that were handed over.
+    /// Returns the number of active workers, and the number of workers in long steps that were handed over.
     #[cfg(procession_loom)]
     pub(crate) fn active_and_taken(&self) -> (usize, usize) {
         let crew = self.crew.lock();
@@ -271,11 +277,12 @@ impl<T: Task> Scheduler<T> {
         self.idle.timekeeper().is_some()
     }
 
-    /// Returns whether the worker in this slot is surplus. If so, it is no longer counted as active.
+    /// Returns whether the worker in this slot is surplus. If the worker is surplus, this call stops counting it as
+    /// active.
     pub(super) fn leave_if_surplus(&self, slot: usize) -> bool {
         let mut crew = self.crew.lock();
-        // A worker whose step was handed over just now is no longer counted as active, and will learn of that when the
-        // step returns.
+        // If the step of this worker was handed over just now, the worker is already not counted as active. It learns
+        // of the hand-over when the step returns.
         let one_too_many = crew.active > crew.target && !self.posts[slot].is_taken();
         if one_too_many {
             crew.active -= 1;
@@ -303,8 +310,8 @@ impl<T: Task> Scheduler<T> {
         (0..SLOTS).for_each(|slot| self.idle.wake(slot));
     }
 
-    /// Waits until all threads of the scheduler have exited, except the calling one. Returns false if `within` is over
-    /// first.
+    /// Waits until all threads of the scheduler have exited, except the calling thread. Returns false if the threads
+    /// have not exited within the time `within`.
     pub(crate) fn wait_stopped(&self, within: Duration) -> bool {
         let here = usize::from(self.worker_threads.with(|threads| threads.contains(&this_thread())));
         wait_while(&self.left, self.crew.lock(), within, |crew| crew.threads > here)

@@ -1,7 +1,7 @@
-//! Worker of the scheduler: it looks for tasks in a fixed order, runs them, and parks when there are none.
+//! Worker of the scheduler: it looks for tasks in a fixed order, runs them, and parks when there are no tasks.
 //!
-//! `queue.rs` has its local queues, `idle.rs` the state of parked and searching workers. Why no wake-up is lost is in
-//! `README.md` in this folder.
+//! `queue.rs` owns the local queues of the worker, and `idle.rs` the state of parked and searching workers. `README.md`
+//! in this folder explains why no wake-up is lost.
 
 use std::cell::{Cell, RefCell};
 use std::collections::vec_deque::Drain;
@@ -23,25 +23,26 @@ use crate::scheduler::slot::{OWN_FUTURE, WorkerSlot};
 use crate::scheduler::threads::TOO_MANY;
 use crate::scheduler::{Placement, Scheduler, Task, hooks};
 
-/// At every 61st look, a worker checks the global queue and the timers first, so that busy local queues starve neither.
+/// Every 61st time that a worker looks for a task, it checks the global queue and the timers first. So busy local
+/// queues starve neither of them.
 const GLOBAL_EVERY: u32 = 61;
-/// With LIFO order, a worker takes the oldest local task at every 16th look.
+/// With LIFO order, a worker takes the oldest local task every 16th time that it looks for a task.
 const OLDEST_EVERY: u32 = 16;
-/// Which of these 16 looks that is. On it no priority queue comes first, see `priority.rs`.
+/// The position of this turn among the 16. In this turn no priority queue comes first, see `priority.rs`.
 const OLDEST_AT: u32 = 8;
 /// Number of passes over all victims in one round of a search.
 const PASSES: u32 = 4;
-/// Number of rounds of a search without a pause. After each later round, the thread yields.
+/// Number of rounds at the beginning of a search that have no pause. After each later round, the thread yields.
 const TIGHT_ROUNDS: u32 = 4;
-/// Maximum number of rounds of a search before the worker parks. Failed searches that are followed by long sleeps
-/// reduce it.
+/// Maximum number of rounds of a search before the worker parks. A failed search that is followed by a long sleep
+/// halves the number of rounds of the next search.
 const ROUNDS: u32 = if cfg!(any(procession_loom, procession_shuttle)) { 1 } else { 16 };
-/// After a sleep shorter than this time, the next search has all rounds: a longer search would have cost less than the
-/// sleep.
+/// If a sleep was shorter than this time, the next search has all rounds: a longer search would have cost less than
+/// this sleep.
 const SHORT_SLEEP: Duration = Duration::from_micros(50);
 
-/// A worker. The thread that acts as this worker [sits](Self::sit) in the slot while it works, so that tasks that it
-/// wakes go to the local queues.
+/// A worker. A thread that acts as this worker first [sits](Self::sit) in the slot. While the thread sits there, tasks
+/// that it wakes go to the local queues.
 pub(crate) struct Local<T: Task> {
     scheduler: Arc<Scheduler<T>>,
     /// Address of the scheduler. A wake-up compares it with the scheduler of the woken task.
@@ -53,20 +54,20 @@ pub(crate) struct Local<T: Task> {
     searching: Cell<bool>,
     /// Number of rounds that the next search has.
     rounds: Cell<u32>,
-    /// The worker was the timekeeper when it woke up, and has not yet made sure that there is another one.
+    /// The worker was the timekeeper when it woke up, and has not yet checked that there is another timekeeper.
     kept_time: Cell<bool>,
-    /// The worker runs tasks only while an executor polls it, and may never be polled again.
+    /// The worker runs tasks only while an executor polls it. The executor may never poll it again.
     polled: Cell<bool>,
     shuffles: bool,
     rng: RefCell<Rng>,
     state: Cell<WorkerState>,
 }
 
-/// The worker that a thread acts as, if any.
+/// The worker that a thread acts as, or `None`.
 pub(crate) type Here<T> = NeverDropped<RefCell<Option<Rc<Local<T>>>>>;
 
-/// Guard of a thread that acts as a worker. When it is dropped, the thread acts as its previous worker again, if it had
-/// one.
+/// Guard of a thread that acts as a worker. When the guard is dropped, the thread acts as its previous worker again, if
+/// it had one.
 #[must_use]
 pub(super) struct WorkerGuard<T: Task> {
     local: Rc<Local<T>>,
@@ -84,7 +85,7 @@ impl<T: Task> Deref for WorkerGuard<T> {
 }
 
 impl<T: Task> WorkerGuard<T> {
-    /// Leaves the slot and returns the worker, for another thread to use.
+    /// Leaves the slot. Returns the worker, so that another thread can use it.
     pub(super) fn rise(self) -> Local<T> {
         let local = Rc::clone(&self.local);
         drop(self);
@@ -141,8 +142,8 @@ impl<T: Task> Local<T> {
         T::current().with(|here| here.borrow().clone())
     }
 
-    /// Runs `f`, which is not a task, while this thread acts as no worker. Tasks that `f` wakes go to a shared queue,
-    /// because this worker may not look at its local queues for a long time.
+    /// Runs `f` while this thread acts as no worker. `f` is not a task. Tasks that `f` wakes go to a shared queue,
+    /// because this worker may not check its local queues for a long time.
     fn aside<R>(f: impl FnOnce() -> R) -> R {
         struct Back<T: Task>(Option<Rc<Local<T>>>);
         impl<T: Task> Drop for Back<T> {
@@ -163,8 +164,8 @@ impl<T: Task> Local<T> {
         self.home == address
     }
 
-    /// Queues a task that the running task woke or spawned, or the running task itself. Returns true if the caller must
-    /// [wake](Self::tell) another worker.
+    /// Queues a task. It is either the running task itself, or a task that the running task woke or spawned. Returns
+    /// true if the caller must [wake](Self::tell) another worker.
     #[inline]
     #[must_use]
     pub(super) fn push(&self, task: T, how: Placement) -> bool {
@@ -183,13 +184,13 @@ impl<T: Task> Local<T> {
             Placement::Ranked(_) => return self.push_shared(task, how),
         };
         match pushed {
-            // This worker runs it as soon as the current task returns. Waking a second worker for it costs more than it
-            // gains.
+            // This worker runs the task as soon as the current task returns. The cost of waking a second worker for it
+            // is higher than the gain.
             Pushed::ToSlot => false,
-            // A worker was woken when the first of these tasks was pushed. A worker that finds one of them wakes the
-            // next.
+            // The push of the first of these tasks has woken a worker. When a worker finds one of these tasks, it wakes
+            // the next worker.
             Pushed::ToDeque(3..) => false,
-            // The only queued task. This worker runs it next and needs no help.
+            // It is the only queued task. This worker runs it next and needs no help.
             Pushed::ToDeque(1) if self.queues.slot_is_empty() => false,
             Pushed::ToDeque(_) => true,
             Pushed::BatchFull => {
@@ -199,7 +200,7 @@ impl<T: Task> Local<T> {
         }
     }
 
-    /// Wakes another worker, to take tasks that are queued here.
+    /// Wakes another worker, which can take tasks that are queued here.
     #[cold]
     pub(super) fn tell(&self) {
         self.scheduler.notify();
@@ -212,8 +213,8 @@ impl<T: Task> Local<T> {
         self.queues.overflow(&self.scheduler.global);
     }
 
-    /// With LIFO order, queues a task behind all local tasks: in the global queue. Returns false if no other task waits
-    /// here, because this worker then takes the task itself.
+    /// With LIFO order, queues a task behind all local tasks, that is, in the global queue. Returns false if no other
+    /// task waits here: this worker then takes the task itself.
     #[cold]
     fn push_behind(&self, task: T) -> bool {
         let alone = self.queues.is_empty();
@@ -226,9 +227,10 @@ impl<T: Task> Local<T> {
         }
     }
 
-    /// Queues a task while this worker is in a long step that was handed over. A woken task is urgent: it goes to a
-    /// shared queue, which workers check before they search. A spawned task stays here: spawned tasks are often many,
-    /// and thieves take several at a time from the deque without a lock (bench `spawn-inside` 0.86).
+    /// Queues a task while this worker is in a long step that was handed over. A woken task is urgent, so it goes to a
+    /// shared queue: workers check the shared queues before they search. A spawned task stays in the local queue.
+    /// Spawned tasks are often many, and thieves take several at a time from the deque without a lock (bench
+    /// `spawn-inside` 0.86).
     #[cold]
     fn push_for_others(&self, task: T, how: Placement) -> bool {
         if how != Placement::New {
@@ -240,29 +242,31 @@ impl<T: Task> Local<T> {
         true
     }
 
-    /// Queues a task in a shared queue, because its priority is not normal or because this worker does not look at its
-    /// queues for some time.
+    /// Queues a task in a shared queue, either because its priority is not normal or because this worker does not check
+    /// its local queues for some time.
     #[cold]
     fn push_shared(&self, task: T, how: Placement) -> bool {
         match self.scheduler.put_where_all_look(task, how) {
             Ok(()) => true,
             Err(task) => {
-                // The scheduler is closed. Unlike in `Scheduler::schedule_elsewhere`, the task is not dropped here: its
-                // drop runs user code, which must not find the thread-local borrowed.
+                // The scheduler is closed. Here the task is not dropped, unlike in `Scheduler::schedule_elsewhere`. The
+                // drop would run user code while the thread-local is borrowed.
                 self.queues.keep(task);
                 false
             }
         }
     }
 
-    /// Wakes another worker if a task is queued here, also in the next slot. Called when this thread is about to wait.
+    /// Wakes another worker if any task is queued here, including a task in the next slot. Called when this thread is
+    /// about to wait.
     fn share(&self) {
         if !self.queues.is_empty() {
             self.scheduler.notify();
         }
     }
 
-    /// Hands over the tasks of the worker that this thread acts as, if any. Called when the thread is about to block.
+    /// Hands over the tasks of the worker that this thread acts as. Does nothing if the thread acts as no worker.
+    /// Called when the thread is about to block.
     pub(crate) fn hand_over_here() {
         let Some(local) = Self::here() else { return };
         if local.scheduler.hand_over(local.slot, None) {
@@ -270,7 +274,8 @@ impl<T: Task> Local<T> {
         }
     }
 
-    /// Calls [`share`](Self::share) on the worker that this thread acts as, if any. It may belong to any scheduler.
+    /// Calls [`share`](Self::share) on the worker that this thread acts as, if there is one. This worker may belong to
+    /// any scheduler.
     pub(super) fn share_here() {
         if let Some(local) = Self::here() {
             local.share();
@@ -283,13 +288,13 @@ impl<T: Task> Local<T> {
         let looks = self.looks.get().wrapping_add(1);
         self.looks.set(looks);
         if looks.is_multiple_of(GLOBAL_EVERY) {
-            // The global queue and the timers come first here, however many local tasks wait.
+            // This time the global queue and the timers come first, no matter how many local tasks wait.
             self.turn_driver();
             if let Some(task) = self.take_global() {
                 return Some(task);
             }
         }
-        // Tasks of the other priorities, at the looks that are reserved for them.
+        // Tasks of the other priorities come first at fixed values of `looks`.
         if !self.scheduler.priorities.is_empty()
             && let Some(task) = self.scheduler.priorities.first(looks)
         {
@@ -313,7 +318,7 @@ impl<T: Task> Local<T> {
         if let Some(task) = self.take_global() {
             return Some(task);
         }
-        // Due timers: the tasks that they wake go to the queues of this worker.
+        // Due timers. The tasks that the timers wake go to the queues of this worker.
         self.turn_driver();
         self.queues.next().or_else(|| self.take_ranked())
     }
@@ -327,19 +332,20 @@ impl<T: Task> Local<T> {
         self.scheduler.global.take(self.scheduler.present(), T::lead, refill)
     }
 
-    /// Fires due timers. The tasks that they wake go to the queues of this worker.
+    /// Fires due timers. The tasks that the timers wake go to the queues of this worker.
     fn turn_driver(&self) {
         if self.scheduler.driver.wait().is_some_and(|wait| wait.is_zero()) {
             if self.searching.get() {
                 self.ends_search();
             }
-            // A waker is user code: its panic must not end the worker.
+            // A waker is user code. If it panics, the worker must go on.
             let _ = catch_unwind(AssertUnwindSafe(|| self.scheduler.driver.turn()));
         }
     }
 
-    /// Passes over all other workers that are not parked, up to `passes` times, each time from a random one on. Takes
-    /// half of the tasks of one victim; on the last pass also the task in its next slot.
+    /// Passes up to `passes` times over all other workers that are not parked. Each pass begins at a random worker. The
+    /// thief takes half of the tasks of one victim. In the last pass, it also takes the task in the victim's next slot
+    /// if it finds no other task there.
     fn steal(&self, passes: u32) -> Option<T> {
         let scheduler = &self.scheduler;
         let metrics = &scheduler.metrics;
@@ -347,8 +353,8 @@ impl<T: Task> Local<T> {
         let (count, others) = (remotes.len(), remotes.len() - 1);
         for pass in 0..passes {
             let last = pass + 1 == passes;
-            // The random start is drawn from the slots below `reached`. If higher slots counted, the search would
-            // nearly always begin with the first worker after them.
+            // The random start is a slot below `reached`. If higher slots were possible, the search would nearly always
+            // begin at the first worker after them.
             let start = self.rng.borrow_mut().below(others);
             let mut lost_a_race = false;
             for victim in (start..others).chain(0..start).map(|n| (self.slot + 1 + n) % count) {
@@ -386,7 +392,8 @@ impl<T: Task> Local<T> {
         self.steal(PASSES)
     }
 
-    /// Returns the next task: a local one, a shared one, or one that a search of at most `rounds` rounds finds.
+    /// Returns the next task. The task comes from a local queue, from a shared queue, or from a search of at most
+    /// `rounds` rounds.
     #[inline]
     pub(super) fn find(&self, rounds: u32) -> Option<T> {
         let task = self.look().or_else(|| self.search(rounds))?;
@@ -396,25 +403,25 @@ impl<T: Task> Local<T> {
         Some(task)
     }
 
-    /// Called when this worker has found a task and was searching, or was the timekeeper before.
+    /// Called when this worker has found a task and was searching or was the timekeeper before.
     #[cold]
     fn has_found(&self) {
         if self.searching.take() && self.scheduler.idle.stop_searching() {
-            // This was the last searching worker, and pushes during its search woke no worker. A push after this point
-            // wakes a worker itself. Tasks of earlier pushes are seen here.
+            // This was the last searching worker. During its search, pushes woke no worker, so it checks for their
+            // tasks here. A push after this point wakes a worker itself.
             if self.scheduler.has_work() && !planted!("idle_last_searcher_keeps_quiet") {
                 self.scheduler.notify();
             }
         }
         if self.kept_time.take() && self.scheduler.is_untimed() && !planted!("idle_keeper_keeps_quiet") {
-            // It may be long before this worker looks at the timers again. Another worker is woken to become the
-            // timekeeper.
+            // It may be long before this worker checks the timers again. Therefore it wakes another worker to become
+            // the timekeeper.
             self.scheduler.notify();
         }
     }
 
     /// Ends the search before wakers are called. A waker is user code and may block. A searching worker that blocks
-    /// would keep other workers from searching, while every push relies on its search.
+    /// would keep other workers from searching, although every push relies on its search.
     #[cold]
     fn ends_search(&self) {
         if self.searching.take() && self.scheduler.idle.stop_searching() && self.scheduler.has_tasks() {
@@ -448,8 +455,8 @@ impl<T: Task> Local<T> {
         None
     }
 
-    /// Runs a task. A panic of a process is caught in its task. A panic that reaches this function belongs to no
-    /// process, and the worker survives it.
+    /// Runs a task. The task catches the panics of its process. A panic that reaches this function does not belong to a
+    /// process, and the worker goes on.
     #[inline]
     pub(super) fn run(&self, task: T) {
         self.enter(WorkerState::Running);
@@ -507,7 +514,7 @@ impl<T: Task> Local<T> {
         }
     }
 
-    /// Marks this slot as polled: it runs tasks only while an executor polls it, with this waker.
+    /// Marks this slot as polled: the slot runs tasks only while an executor polls it, with this waker.
     pub(super) fn is_polled_with(&self, waker: &Waker) {
         self.polled.set(true);
         self.scheduler.idle.parks_as_waker(self.slot, waker);
@@ -520,34 +527,34 @@ impl<T: Task> Local<T> {
             // A polled slot does not become the timekeeper, because it may never be polled again.
             return scheduler.idle.announce_polled(self.slot, self.searching.take());
         }
-        // Before the announcement: without a timekeeper, each nearer deadline that is inserted would wake a parked
-        // worker.
+        // This comes before the announcement. Otherwise, if there were no timekeeper, each insertion of an earliest
+        // deadline would wake a parked worker.
         if scheduler.idle.keep_time(self.slot) {
             let _ = scheduler.driver.keep_time();
         }
         scheduler.idle.announce(self.slot, self.searching.take());
-        // The former timekeeper may have stopped since, and woken no worker, because this one counted as searching.
-        // After the announcement, either this worker sees that there is no timekeeper, or the former timekeeper sees
-        // that this worker sleeps.
+        // The former timekeeper may have stopped since then without waking a worker, because this worker counted as
+        // searching. After the announcement, either this worker sees that there is no timekeeper, or the former
+        // timekeeper sees that this worker sleeps.
         if scheduler.is_untimed() && !planted!("idle_office_is_left_empty") && scheduler.idle.keep_time(self.slot) {
             let _ = scheduler.driver.keep_time();
         }
     }
 
-    /// Announces that this worker will park, and looks at every queue and the timers once more. Returns true if there
-    /// is no work.
+    /// Announces that this worker will park, and then checks every queue and the timers once more. Returns true if
+    /// there is no work.
     pub(super) fn may_sleep(&self) -> bool {
         let scheduler = &self.scheduler;
         self.announce();
-        // A stop needs no look: it sets the tokens of all slots.
+        // A stop of the scheduler needs no check here, because it sets the tokens of all slots.
         if scheduler.has_work() && !planted!("idle_no_second_look") {
             self.wake_up();
-            // The work may have been pushed while this worker counted as searching, when a push wakes no worker.
-            // Therefore it searches again, and wakes the next worker when it finds a task.
+            // The work may have been pushed while this worker counted as searching. Such a push wakes no worker.
+            // Therefore this worker searches again, and wakes the next worker when it finds a task.
             self.searching.set(self.searching.get() || scheduler.idle.start_searching(scheduler.present()));
             if !self.searching.get() {
-                // Enough workers search already. This worker tries again until one of them has the task. That worker
-                // may need this core.
+                // Enough workers search already. This worker tries again until one of the searching workers has the
+                // task. The searching worker may need this core.
                 thread::yield_now();
             }
             return false;
@@ -570,28 +577,28 @@ impl<T: Task> Local<T> {
         }
     }
 
-    /// Stops being the timekeeper. Returns true if this worker was the timekeeper.
+    /// Stops being the timekeeper. Returns true if this worker was the timekeeper, and false otherwise.
     fn stop_keeping_time(&self) -> bool {
         let scheduler = &self.scheduler;
         if scheduler.idle.timekeeper() != Some(self.slot) {
             return false;
         }
-        // First, while no other worker can have become the timekeeper: later, this call would erase the deadline that
-        // the new timekeeper has published.
+        // This call comes first, while no other worker can have become the timekeeper. A later call would erase the
+        // deadline that a new timekeeper has published.
         scheduler.driver.keeps_no_time();
         scheduler.idle.stop_keeping_time(self.slot)
     }
 
-    /// Returns how long this worker may park: until the nearest deadline if it is the timekeeper, `None` (no limit)
-    /// otherwise.
+    /// Returns how long this worker may park. The timekeeper may park until the nearest deadline. Other workers may
+    /// park without limit (`None`).
     pub(super) fn time_to_keep(&self) -> Option<Duration> {
-        // The deadline may have come nearer since this worker became the timekeeper.
+        // A nearer deadline may have been inserted since this worker became the timekeeper.
         if self.scheduler.idle.timekeeper() == Some(self.slot) { self.scheduler.driver.keep_time() } else { None }
     }
 
-    /// Returns the time until the nearest deadline, or `None` if there is no deadline or a thread is the timekeeper. A
-    /// polled slot calls this after its announcement. A thread that stops being the timekeeper later sees that this
-    /// slot sleeps, and wakes it.
+    /// Returns the time until the nearest deadline. Returns `None` if there is no deadline, or if a thread is the
+    /// timekeeper. A polled slot calls this after its announcement. If a thread stops being the timekeeper after this
+    /// call, it sees that this slot sleeps, and wakes it.
     pub(super) fn time_if_unkept(&self) -> Option<Duration> {
         if self.scheduler.idle.timekeeper().is_some() { None } else { self.scheduler.driver.wait() }
     }
@@ -600,14 +607,14 @@ impl<T: Task> Local<T> {
         self.scheduler.driver.now()
     }
 
-    /// Fires due timers, after the clock was read between two tasks.
+    /// Fires due timers. Called when the clock was read between two tasks.
     #[inline]
     pub(super) fn fire_due(&self, now: Duration) {
         self.scheduler.fire_due(now);
     }
 
-    /// Called when a polled guest returns to its executor with tasks left. The executor may never poll it again.
-    /// Therefore it ends its search, and wakes another worker if its queues are not empty.
+    /// Called when a polled guest returns to its executor with tasks left. The executor may never poll the guest again.
+    /// Therefore the guest ends its search, and wakes another worker if the guest's queues are not empty.
     #[cold]
     pub(super) fn pause(&self) {
         if self.searching.take() && self.scheduler.idle.stop_searching() && self.scheduler.has_work() {
@@ -617,7 +624,7 @@ impl<T: Task> Local<T> {
         self.share();
     }
 
-    /// Works in this slot until the worker must leave it, and then leaves it. Runs on a worker thread.
+    /// Works in this slot until the worker must leave it, and then leaves it. Called on a worker thread.
     pub(super) fn work(self) {
         let local = self.sit();
         let scheduler = &local.scheduler;
@@ -632,8 +639,8 @@ impl<T: Task> Local<T> {
     /// Runs tasks until the worker must leave its slot.
     fn serve(&self) {
         loop {
-            // Checked also if the last look found no task: the last step may have been handed over just when it
-            // returned.
+            // This check is also needed if the worker found no task: the last step may have been handed over just when
+            // it returned.
             if self.post.is_taken() && !self.return_from_hand_over() {
                 return;
             }
@@ -670,10 +677,10 @@ impl<T: Task> Local<T> {
         });
     }
 
-    /// Sets the rounds of the next search after a search found nothing and the worker slept for `slept`. A search as
-    /// long as the cost of a sleep costs at most twice the optimum (Karlin, Li, Manasse and Owicki, "Empirical Studies
-    /// of Competitive Spinning for a Shared-Memory Multiprocessor", 1991). After each long sleep the search was in
-    /// vain, so the rounds are halved.
+    /// Sets the number of rounds of the next search. Called when a search found nothing and the worker then slept for
+    /// `slept`. If a search lasts as long as the cost of one sleep, the total cost is at most twice the optimum
+    /// (Karlin, Li, Manasse and Owicki, "Empirical Studies of Competitive Spinning for a Shared-Memory Multiprocessor",
+    /// 1991). Before a long sleep the search was useless, so the number of rounds is halved.
     fn learn(&self, slept: Duration) {
         let rounds = self.rounds.get();
         self.rounds.set(if slept < SHORT_SLEEP { ROUNDS } else { (rounds / 2).max(1) });
@@ -691,13 +698,13 @@ impl<T: Task> Local<T> {
         if searched {
             let _last = scheduler.idle.stop_searching();
         }
-        // An observer must not see a worker run or search in a vacant slot.
+        // The slot becomes vacant next. An observer must not see it in the state running or searching then.
         self.enter(WorkerState::Parked);
         let Local { slot, queues, .. } = self;
         scheduler.vacate(slot, queues);
         drop(rest);
-        // A guest stops being the timekeeper whenever it wakes up, which may have been before this call. Therefore this
-        // checks whether there is a timekeeper, not whether this worker has just stopped.
+        // A guest stops being the timekeeper each time it wakes up, possibly before this call. Therefore this condition
+        // asks whether there is a timekeeper now, not whether this worker has just stopped.
         let passes_on = searched && !planted!("idle_leaver_keeps_wake");
         if brought || passes_on || scheduler.is_untimed() {
             scheduler.notify();

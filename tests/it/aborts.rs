@@ -1,4 +1,4 @@
-//! Faults that abort the whole program. Each one runs in a child program.
+//! Tests of faults that abort the whole program. Each fault runs in a child program.
 
 use std::future::pending;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -44,13 +44,13 @@ async fn waits_with_two_bombs(_: Context) {
     pending::<()>().await;
 }
 
-/// 4.8: a panic in a destructor that runs while another panic unwinds aborts the program. The message names the process
-/// and its code. This holds for a guest thread, a worker and a simulation, and for a process that is killed or dropped
-/// with its runtime.
+/// 4.8: if a destructor panics while another panic unwinds, the program aborts. The message names the process and its
+/// code. The roles run the process on a guest thread, on a worker and in a simulation. Two more roles kill the process,
+/// or drop it together with its runtime.
 #[test]
 fn the_abort_by_a_double_panic_names_its_process() {
     if let Some(role) = role() {
-        // A hook that the user installed is still called for every panic.
+        // The runtime must call this user-installed hook for every panic.
         let former = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |panic| {
             eprintln!("a hook of the user's");
@@ -104,8 +104,7 @@ fn the_abort_by_a_double_panic_names_its_process() {
     }
 }
 
-/// 4.8: a panic that ends only its process prints the same as without the runtime. No line names a process that aborts
-/// the program.
+/// 4.8: if a panic ends only its process, the program prints the panic message and nothing about an abort.
 #[test]
 fn a_panic_of_one_process_prints_only_the_panic_message() {
     if role().is_some() {
@@ -118,7 +117,7 @@ fn a_panic_of_one_process_prints_only_the_panic_message() {
     assert!(ran.passed().stderr.contains("the body fails") && !ran.stderr.contains("aborts the program"), "{ran:#?}");
 }
 
-/// A hand-written process that performs `asks` commands, reads one event, and then panics or returns.
+/// A hand-written process that first performs `asks` commands. It then reads one event, and panics or returns.
 struct Asks {
     asks: usize,
     panics: bool,
@@ -141,13 +140,13 @@ fn three(to: &Address<Bomb>) {
     (0..3).for_each(|_| std::mem::forget(to.send(Bomb)));
 }
 
-/// Drops the result of a call.
+/// Drops its argument, for example the result of a call.
 fn ignore<T>(_: T) {}
 
 type Place = fn(&Runtime, &Giver<Bomb>);
 
-/// Each place where the runtime stores user values, and a function that fills the place and then makes the runtime drop
-/// the values.
+/// Each place where the runtime stores user values. Each entry has a function, which puts values into the place and
+/// then makes the runtime drop the values.
 const PLACES: [(&str, Place); 17] = [
     ("unread messages of a process that is killed", |rt, _| {
         let waits = rt.spawn(async |_: Context<Bomb>| pending::<()>().await);
@@ -248,7 +247,7 @@ const PLACES: [(&str, Place); 17] = [
         for _ in 0..3 {
             let bomb = Bomb;
             let blocking = rt.spawn_blocking(move || bomb);
-            // The result may have arrived already; then the bomb explodes in this drop.
+            // If the result has already arrived, the bomb explodes in this drop.
             let _ = catch_unwind(AssertUnwindSafe(|| drop(blocking)));
         }
     }),
@@ -261,8 +260,8 @@ impl Clone for Bomb {
 }
 
 /// 4.8, 11: values that panic when dropped never abort the program, because the runtime drops each value separately.
-/// This holds for many values in one place and for values of a process that panics at the same time. A runtime that
-/// holds these values can be dropped too.
+/// This holds if one place has many of these values, and if their process panics as well. It also holds if the runtime
+/// is dropped while it stores these values.
 #[test]
 fn many_values_that_panic_when_dropped_abort_nothing() {
     if let Some(role) = role() {

@@ -9,9 +9,9 @@ use procession::*;
 
 use crate::{alone, within};
 
-/// Checks that all thousand processes ran, each at most 17 places away from its position in the batch. At every 61st
-/// look the worker takes one task from the injector first. This task overtakes up to 16 tasks that the worker has moved
-/// to its local queue before.
+/// Checks that all thousand processes ran. Each process may be at most 17 places away from its position in the batch,
+/// for this reason: at every 61st task the worker takes one task from the injector first. This task overtakes up to 16
+/// tasks of the batch, which the worker has already moved to its local queue.
 fn in_order(seen: &[u64]) {
     assert_eq!(seen.len(), 1000);
     for (n, &number) in (0_u64..).zip(seen) {
@@ -19,8 +19,8 @@ fn in_order(seen: &[u64]) {
     }
 }
 
-/// 4.5: all processes of a batch run, in the order of the batch. This holds for a batch spawned by a thread outside and
-/// by a process, and for an empty batch.
+/// 4.5: all processes of a batch run, in the order of the batch. The test spawns one batch from another thread, one
+/// from a process, and an empty one.
 #[test]
 fn a_batch_runs_in_its_order() {
     within(60, || {
@@ -54,9 +54,9 @@ fn a_batch_runs_in_its_order() {
     });
 }
 
-/// 4.5: a batch of k wakes up to k sleeping workers. The processes of a batch share a barrier, so they finish only if
-/// every worker runs one of them. A woken worker that finds a task may wake a further worker, so up to 2 k wake-ups are
-/// counted.
+/// 4.5: a batch of k processes wakes up to k sleeping workers. The processes of the batch share a barrier, so they
+/// finish only if every worker runs one of them. If a woken worker finds a task, it may wake another worker, so the
+/// test accepts up to 2 k wake-ups.
 #[test]
 fn a_batch_of_k_wakes_up_to_k_workers() {
     for workers in [2, 3, 8] {
@@ -91,8 +91,8 @@ fn a_batch_of_k_wakes_up_to_k_workers() {
     }
 }
 
-/// 4.9: if a batch exceeds the process limit, its first bodies are spawned and the remaining bodies are returned. After
-/// the shutdown all bodies are returned.
+/// 4.9: if a batch exceeds the process limit, its first bodies are spawned and the remaining bodies are returned to the
+/// caller. After the shutdown, all bodies of a batch are returned.
 #[test]
 fn bodies_above_the_process_limit_are_returned() {
     within(60, || {

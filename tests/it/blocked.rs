@@ -1,6 +1,6 @@
-//! 4.7, 4.1 of the specification: steps that block their worker. The monitor detects and names each long step, and
-//! replacement threads run the other processes meanwhile. Afterwards the runtime has as many threads as before. Also
-//! changes of the number of workers at run time.
+//! 4.7, 4.1 of the specification: steps that block their worker. The monitor detects and names each long step.
+//! Replacement threads run the other processes until the step returns. Then the runtime has as many threads as before.
+//! The file also tests changes of the number of workers at run time.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
@@ -41,7 +41,7 @@ fn eventually(what: &str, holds: impl Fn() -> bool) {
     panic!("never: {what}");
 }
 
-/// Sender that ends blocked steps: one per message, all of them when it is dropped.
+/// Sender that ends blocked steps: each message ends one step, and dropping the sender ends all of them.
 struct Gate(mpsc::Sender<()>);
 
 /// Receiver on which steps block; several steps may share it.
@@ -77,13 +77,13 @@ fn blocked(rt: &Runtime, wait: &Wait) -> JoinHandle<()> {
     process
 }
 
-/// 4.7: while both workers are in blocked steps, a thousand other processes run to their end, including their sleeps.
-/// After the blocked steps return, the runtime has as many threads as before.
+/// 4.7: while both workers are blocked in steps, a thousand other processes run, sleep and exit. After the blocked
+/// steps return, the runtime has as many threads as before.
 #[test]
 fn long_steps_do_not_delay_other_processes() {
     within(60, || {
         let threads = Threads::default();
-        // The default threshold, multiplied in slow environments.
+        // The default threshold. In a slow environment it is multiplied.
         let rt = threads.builder(2).long_step_threshold(Duration::from_millis(10) * patience()).build().unwrap();
         let (gate, wait) = gate();
         let stuck = [blocked(&rt, &wait), blocked(&rt, &wait)];
@@ -101,8 +101,8 @@ fn long_steps_do_not_delay_other_processes() {
         assert_eq!(light.into_iter().map(|one| block_on(one).unwrap()).sum::<u64>(), 499_500);
         assert!(stuck.iter().all(|one| !one.is_finished()));
         assert!(threads.count() > 2);
-        // The comparison is `>=`: on a busy machine the system may keep other steps off their core for as long as the
-        // threshold.
+        // The comparison is `>=` because a busy operating system may suspend another step for longer than the
+        // threshold. That step then counts as a long step too.
         assert!(rt.counters().long_steps >= 2);
         drop(gate);
         stuck.into_iter().for_each(|one| block_on(one).unwrap());
@@ -113,9 +113,9 @@ fn long_steps_do_not_delay_other_processes() {
     });
 }
 
-/// 4.7: a task that the blocked step spawned waits in the next slot of its worker, and pushing it there woke no worker.
-/// A replacement thread runs it all the same. This holds too for tasks that the step spawns after the monitor has found
-/// it long.
+/// 4.7: a blocked step has spawned a task. The task waits in the next slot of the worker, and no other worker was woken
+/// for it. A replacement thread runs the task nevertheless. The step then spawns more tasks, after the monitor has
+/// detected it as long. A replacement thread runs these tasks too.
 #[test]
 fn the_next_slot_behind_a_long_step_is_run() {
     within(60, || {
@@ -135,8 +135,8 @@ fn the_next_slot_behind_a_long_step_is_run() {
     });
 }
 
-/// 4.7: no spawn and no message of a blocking step is lost. The step spawns ten, 400 and 3000 processes per round,
-/// before and while another thread has taken over its queues.
+/// 4.7: no spawn and no message of a blocking step is lost. In each round the step spawns ten, 400 and 3000 processes.
+/// It spawns them both before and after another thread takes over the queues of its worker.
 #[test]
 fn a_long_step_that_spawns_and_sends_loses_nothing() {
     for by_hand in [false, true] {
@@ -198,7 +198,7 @@ impl Observer for Watcher {
     }
 }
 
-/// 4.7, 5.2: a long step is counted once, its process is named, and its worker reports `Blocked`. Short steps are never
+/// 4.7, 5.2: a long step is counted once, its process is named, and its worker reports `Blocked`. Short steps are not
 /// reported.
 #[test]
 fn a_long_step_is_reported_once_with_its_process() {
@@ -217,8 +217,8 @@ fn a_long_step_is_reported_once_with_its_process() {
         eventually("it is named", || named(pid).is_some());
         let worker = named(pid).expect("it is named");
         assert!(watch.states.lock().unwrap().contains(&(worker, WorkerState::Blocked)));
-        // The monitor checks every worker in each round, and it must see the second step in several rounds. Meanwhile
-        // it checks the first step again, which it must not report a second time.
+        // The monitor checks every worker in each round, and needs several rounds to detect the second step. In these
+        // rounds it also checks the first step again, and must not report the first step a second time.
         let (other_gate, wait) = self::gate();
         let other = blocked(&rt, &wait);
         let other_pid = other.pid();
@@ -232,8 +232,8 @@ fn a_long_step_is_reported_once_with_its_process() {
     });
 }
 
-/// 4.7: `block_in_place` hands over the queues of its worker immediately, even in a runtime without a monitor. Its
-/// closure may panic.
+/// 4.7: `block_in_place` hands over the queues of its worker immediately, even in a runtime without a monitor. The
+/// closure of `block_in_place` may panic.
 #[test]
 fn block_in_place_hands_over_immediately() {
     within(60, || {
@@ -255,8 +255,9 @@ fn block_in_place_hands_over_immediately() {
     });
 }
 
-/// 4.7: a replacement thread that blocks is replaced in turn, and a thread may be a replacement many times. With a
-/// limit of one replacement thread, the queues of every one of many blocked steps are taken over.
+/// 4.7: if a replacement thread blocks, another thread replaces it. A thread may be a replacement many times. Many
+/// steps block, one after the other, and at most one replacement thread exists at a time. The queues behind each
+/// blocked step are taken over.
 #[test]
 fn a_replacement_thread_that_blocks_is_replaced() {
     for by_hand in [true, false] {
@@ -284,7 +285,7 @@ fn a_replacement_thread_that_blocks_is_replaced() {
     }
 }
 
-/// 4.7: on a thread that is not a worker, `block_in_place` just calls its closure. This includes guest threads.
+/// 4.7: on a thread that is not a worker, `block_in_place` only calls its closure. A guest thread is not a worker.
 #[test]
 fn block_in_place_works_on_any_thread() {
     within(60, || {
@@ -298,8 +299,8 @@ fn block_in_place_works_on_any_thread() {
     });
 }
 
-/// 4.7: the runtime has at most as many replacement threads as `substitutes` allows. If every thread is blocked, a
-/// runnable process runs when one of the steps returns.
+/// 4.7: the runtime has at most `max_replacement_threads` replacement threads. If every thread is blocked, a runnable
+/// process waits until one of the blocked steps returns.
 #[test]
 fn replacement_threads_are_bounded() {
     within(60, || {
@@ -325,8 +326,8 @@ fn replacement_threads_are_bounded() {
     });
 }
 
-/// 4.7, 6.5, 8.3: if a step never returns, its worker's queues are taken over. A shutdown then returns all the same and
-/// names the process of the step. Dropping the runtime returns too.
+/// 4.7, 6.5, 8.3: if a step never returns, a replacement thread takes over the queues of its worker. A shutdown then
+/// still completes, and names the process of the step. Dropping the runtime completes too.
 #[test]
 fn a_shutdown_does_not_wait_for_a_step_whose_worker_was_replaced() {
     within(60, || {
@@ -349,7 +350,8 @@ fn a_shutdown_does_not_wait_for_a_step_whose_worker_was_replaced() {
 }
 
 /// 4.7: while the own future of a guest thread blocks, the workers run the tasks in the queues of this thread. The
-/// block is not reported as a long step, even though it lasts until the long step of a process is reported.
+/// monitor does not report the guest's future, although it blocks for longer than a process step that the monitor
+/// reports as long.
 #[test]
 fn the_own_future_of_a_guest_thread_is_no_long_step() {
     within(60, || {
@@ -373,8 +375,8 @@ fn the_own_future_of_a_guest_thread_is_no_long_step() {
     });
 }
 
-/// 4.1: the number of workers changes while they run, also to zero and back, from outside and from a step. No process
-/// is lost.
+/// 4.1: the number of workers changes while processes run. Another thread and a step change it, also to zero and back.
+/// No process is lost.
 #[test]
 fn the_number_of_workers_changes_at_run_time() {
     within(120, || {

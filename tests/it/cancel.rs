@@ -1,4 +1,4 @@
-//! 6.1, 6.2, 6.6 of the specification: cancel tokens and deadlines, which a process passes on to the processes that it
+//! 6.1, 6.2, 6.6 of the specification: cancel tokens and deadlines. A process passes both on to the processes that it
 //! spawns.
 
 use std::future::Future;
@@ -28,7 +28,7 @@ fn is_cancelled(exit: &Exit, why: &str) -> bool {
     matches!(exit, Exit::Cancelled(reason) if *reason == why)
 }
 
-/// Waits until it is cancelled.
+/// Body that waits for its cancellation.
 async fn idle(mut ctx: Context<()>) -> Result<(), Exit> {
     ctx.receive().await
 }
@@ -42,9 +42,8 @@ impl Wake for RecordingWaker {
     }
 }
 
-/// 6.6: a token notifies children before their parents. The processes below a child token come before the processes of
-/// the parent token, the newest first. A token reports its own cancellation after everything below it has been
-/// notified.
+/// 6.6: a cancelled token notifies children before their parents. It first notifies the processes of its child tokens,
+/// the newest child token first. Then it notifies its own processes. The token's `cancelled` future resolves last.
 #[test]
 fn a_token_notifies_children_before_parents() {
     let rt = lone();
@@ -127,8 +126,8 @@ fn a_token_notifies_children_before_parents() {
     assert!(all.reason().is_some_and(|reason| reason == "over") && below_b.is_cancelled());
 }
 
-/// 6.6: a process that is spawned under a cancelled token is cancelled from its beginning. A child token of a cancelled
-/// token is cancelled too.
+/// 6.6: if a process is spawned under a cancelled token, the process is cancelled from its first step. A child token of
+/// a cancelled token is cancelled too.
 #[test]
 fn a_cancelled_token_cancels_later_processes() {
     let rt = lone();
@@ -141,7 +140,8 @@ fn a_cancelled_token_cancels_later_processes() {
         let late = rt.process().cancel_token(&token).spawn(async |mut ctx: Context<()>| {
             assert!(ctx.is_cancelled(), "before its first step");
             assert!(ctx.cancelled().await == "closed");
-            // The process may still run after the cancellation; a process that it spawns now is cancelled too.
+            // The process may still run after the cancellation. If it spawns a process now, the new process is
+            // cancelled too.
             let child = ctx.spawn(idle);
             assert!(is_cancelled(&child.await.unwrap_err(), "closed"));
             ctx.receive().await
@@ -150,8 +150,8 @@ fn a_cancelled_token_cancels_later_processes() {
     }
 }
 
-/// 6.6: dropping every handle of a token cancels no process. A cancellation of its parent token still reaches the
-/// processes of the dropped token.
+/// 6.6: dropping every handle of a token cancels no process. If the parent token is cancelled later, the processes of
+/// the dropped token are still cancelled.
 #[test]
 fn dropping_a_token_cancels_no_process() {
     let rt = lone();
@@ -171,7 +171,8 @@ fn dropping_a_token_cancels_no_process() {
     });
 }
 
-/// 6.6: a token keeps no entry for a process that has exited, nor for a child token whose handles are all dropped.
+/// 6.6: a token keeps no entry for an exited process. It also keeps no entry for a child token whose handles are all
+/// dropped.
 #[test]
 fn a_token_keeps_no_entry_for_exited_processes() {
     let rt = lone();
@@ -187,8 +188,9 @@ fn a_token_keeps_no_entry_for_exited_processes() {
     assert_eq!(format!("{token:?}"), "CancelToken { reason: None, children: 0, processes: 0 }");
 }
 
-/// 6.6: a long chain of tokens is cancelled and dropped on a small stack. The same holds for a long chain of processes
-/// that each pass a token and a value to the next one. The inherited values do not grow along the chain.
+/// 6.6: a long chain of tokens can be cancelled and dropped on a small stack. A long chain of processes can be
+/// cancelled too, if each process passes a token and a value to the next process. A process inherits one value of each
+/// type, however long the chain is.
 #[test]
 fn chains_of_tokens_may_be_long() {
     const CHAIN: usize = 100_000;
@@ -221,7 +223,7 @@ fn chains_of_tokens_may_be_long() {
         assert!(leaf.is_cancelled());
         drop(root);
         drop(leaf);
-        // An uncancelled chain, dropped from the leaf.
+        // A chain that was not cancelled is dropped, beginning with its leaf.
         let (root, leaf) = chain();
         drop(leaf);
         assert_eq!(format!("{root:?}"), "CancelToken { reason: None, children: 0, processes: 0 }");
@@ -241,7 +243,8 @@ fn chains_of_tokens_may_be_long() {
     });
 }
 
-/// 6.2, 6.6: a deadline is inherited. Of several deadlines the nearest applies, whichever process set it.
+/// 6.2, 6.6: a process inherits the deadline of its parent. If several deadlines apply, the earliest one counts,
+/// whichever process set it.
 #[test]
 fn the_nearest_deadline_applies() {
     timed(async |host, exact| {
@@ -259,11 +262,11 @@ fn the_nearest_deadline_applies() {
                 assert!(is_cancelled(&grandchild.await.unwrap_err(), "deadline"));
                 ended
             })?;
-            // A child with a nearer deadline ends earlier.
+            // If a child has an earlier deadline than its parent, the child exits earlier.
             let at_once = ctx.process().deadline(now).spawn(idle)?;
             assert!(is_cancelled(&at_once.await.unwrap_err(), "deadline"));
             exact.check(ctx.now(), now);
-            // A process that is spawned through the host has no parent and inherits nothing.
+            // A process that is spawned through the host has no parent, so it inherits no deadline.
             let stranger = ctx.host().spawn(async |ctx: Context<()>| assert_eq!(ctx.deadline(), None));
             stranger.await?;
             let ended = ctx.receive().await;
@@ -275,8 +278,8 @@ fn the_nearest_deadline_applies() {
     });
 }
 
-/// 6.6: every process that is spawned while a token is being cancelled is cancelled too, however fast a tree of
-/// processes grows.
+/// 6.6: while a token is being cancelled, a tree of processes under this token grows quickly. Every process that is
+/// spawned in this time is cancelled too.
 #[test]
 fn processes_spawned_during_a_cancellation_are_cancelled() {
     #[derive(Default)]
@@ -363,7 +366,7 @@ fn a_process_cancels_its_own_token() {
     });
 }
 
-/// 6.6: any thread may wait for a token, in any executor. A waker that panics does not stop the other notifications.
+/// 6.6: any thread may wait for a token, in any executor. If one waker panics, the other waiters are still notified.
 #[test]
 fn a_token_can_be_awaited_on_any_thread() {
     struct Fatal;
@@ -393,7 +396,7 @@ fn a_token_can_be_awaited_on_any_thread() {
             waits("smol", Box::new(smol::block_on)),
             waits("tokio", Box::new(move |wait| tokio.block_on(wait))),
         ];
-        // A process that is not under the token waits for it too.
+        // This process is not under the token. It may wait for the token nevertheless.
         let wait = token.cancelled();
         let other = rt.spawn(async |_: Context| Ok::<_, Exit>(wait.await));
         block_on(other.started()).unwrap();
@@ -407,9 +410,9 @@ fn a_token_can_be_awaited_on_any_thread() {
     });
 }
 
-/// 6.6: a parent token and its child token are cancelled concurrently with two reasons. Every process is notified once,
-/// with one of the two reasons. `cancel` returns true to the first thread that cancelled the token, and the token keeps
-/// the reason of that thread.
+/// 6.6: two threads cancel a parent token and its child token concurrently, with different reasons. Every process is
+/// notified once, with one of the two reasons. For each token, `cancel` returns true only to the first thread that
+/// cancels it, and the token keeps the reason of that thread.
 #[test]
 fn a_parent_and_a_child_token_are_cancelled_concurrently() {
     within(60, || {
@@ -458,8 +461,8 @@ fn a_parent_and_a_child_token_are_cancelled_concurrently() {
     });
 }
 
-/// 6.2: the grace of a token applies to each of its processes: a process that has not exited by then is killed. A grace
-/// of `Duration::MAX` does not overflow.
+/// 6.2: the grace period of a token applies to each of its processes. If a process has not exited when the period ends,
+/// it is killed. A grace period of `Duration::MAX` does not overflow.
 #[test]
 fn a_process_is_killed_after_the_grace_of_its_token() {
     timed(async |host, exact| {
@@ -477,7 +480,7 @@ fn a_process_is_killed_after_the_grace_of_its_token() {
         patient.cancel("over", Duration::MAX);
         assert!(is_cancelled(&process.await.unwrap_err(), "over"));
         exact.check(host.now(), now);
-        // A process that was cancelled earlier keeps its first reason and its first grace.
+        // If a process was already cancelled earlier, it keeps its first reason and its first grace period.
         let late = CancelToken::new();
         let process = host.process().cancel_token(&late).spawn(async |ctx: Context<()>| {
             let reason = ctx.cancelled().await;
@@ -493,8 +496,8 @@ fn a_process_is_killed_after_the_grace_of_its_token() {
     });
 }
 
-/// 6.4, 6.6: a supervisor under a token or with a deadline stops its children itself, in its own order. The token does
-/// not cancel the children directly, and no child is restarted.
+/// 6.4, 6.6: if a token or a deadline cancels a supervisor, the supervisor stops its children itself, in its own order.
+/// The token does not cancel the children directly, and the supervisor restarts no child.
 #[test]
 fn a_supervisor_under_a_token_ends_in_order() {
     const BELOW: Name<procession::SupervisorMessage> = Name::new("cancel: below");
@@ -539,8 +542,8 @@ fn a_supervisor_under_a_token_ends_in_order() {
     check(0..10, |host| ends_in_order(host, true));
 }
 
-/// 6.4: a child of a supervisor may get a token of its own. That token ends the child like any other cancellation, and
-/// the supervisor restarts it.
+/// 6.4: a child of a supervisor may have its own token. If the token is cancelled, the child exits and the supervisor
+/// restarts it, as after any other cancellation of a child.
 #[test]
 fn a_supervised_child_may_have_its_own_token() {
     const CHILD: Name<()> = Name::new("cancel: child");
@@ -557,16 +560,16 @@ fn a_supervised_child_may_have_its_own_token() {
         let tree = host.spawn_process(Supervisor::one_for_one().intensity(5, LONG).add(child));
         tree.started().await.unwrap();
         token.cancel("over", LONG);
-        // The token is already cancelled when a new instance starts, so each one exits immediately. After five restarts
-        // the supervisor exceeds its intensity and fails.
+        // Each new instance of the child starts under the cancelled token, so it exits immediately. After five restarts
+        // the supervisor exceeds its restart intensity and fails.
         let exit = tree.await.unwrap_err();
         assert!(exit.error::<procession::RestartIntensityExceeded>().is_some(), "{exit}");
         assert_eq!(lives.load(SeqCst), 6);
     });
 }
 
-/// 6.6: the token cancels the children of a scope before the scope's body. The scope does not fail because of this: its
-/// body receives the cancellation itself.
+/// 6.6: if a token cancels a scope, it cancels the children of the scope before the body of the scope. The exits of the
+/// children do not make the scope fail, because the body receives the cancellation itself.
 #[test]
 fn a_scope_body_receives_the_cancellation_of_its_token() {
     timed(async |host, exact| {

@@ -1,5 +1,5 @@
-//! 3 of the specification: deadlines of commands, handlers that are futures, blocking handlers, inline handlers, and
-//! their failures.
+//! 3 of the specification: commands, their deadlines and their failures. Handlers are tested that return a future, that
+//! run in the blocking pool, and that answer inline.
 
 use std::cell::Cell;
 use std::future::Future;
@@ -19,13 +19,13 @@ use procession::*;
 
 use crate::{patience, step_aside, within};
 
-/// Command that is answered through its stored completion.
+/// Command whose handler stores the completion and answers later.
 struct Ask(u64);
 impl Command for Ask {
     type Reply = u64;
 }
 
-/// Handler of `Ask` that stores the completions for the test.
+/// Handler of `Ask`. It stores the completions until the test takes them.
 #[derive(Clone, Default)]
 struct Shelf(Arc<Mutex<Vec<Completion<u64>>>>);
 
@@ -65,8 +65,8 @@ const LONG: Duration = Duration::from_secs(600);
 const SHORT: Duration = Duration::from_secs(5);
 const TICK: Duration = Duration::from_millis(1);
 
-/// A hand-written process that runs one closure in its first step, and records the answers and the results of its
-/// messages.
+/// A hand-written process that runs one closure in its first step. It logs the answers of its commands and the results
+/// of the closures that it receives as messages.
 struct Notes<F> {
     begin: Option<F>,
     log: Arc<Mutex<Vec<String>>>,
@@ -74,7 +74,7 @@ struct Notes<F> {
 
 type Out<'a, 'b> = &'a mut StepOutput<'b, Again>;
 
-/// Message with a closure that the process runs in a step; the result is recorded.
+/// Message with a closure. The process runs the closure in a step and logs the returned text.
 struct Again(Box<dyn FnOnce(Out<'_, '_>) -> String + Send>);
 
 impl<F: FnOnce(Out<'_, '_>) + Send + 'static> Process for Notes<F> {
@@ -123,8 +123,8 @@ impl Noted {
 
 // ---- Deadlines
 
-/// 3.5: a yielded command times out at its deadline whether its future is polled or not. Its completion is then
-/// cancelled.
+/// 3.5: a yielded command times out at its deadline, even if its future is not polled. The completion of the command is
+/// then cancelled.
 #[test]
 fn a_command_times_out_without_being_polled() {
     for detached in [false, true] {
@@ -160,8 +160,8 @@ fn a_command_times_out_without_being_polled() {
     }
 }
 
-/// 3.5, 11: with a limit of zero the command fails and does not reach its handler. An enormous limit never expires. Of
-/// several limits the nearest applies. A limit that is set while the command is in flight applies too.
+/// 3.5, 11: a command with a limit of zero fails and does not reach its handler. An enormous limit never expires. If
+/// several limits are set, the shortest one applies. A limit also applies if it is set while the command is in flight.
 #[test]
 fn zero_enormous_and_repeated_deadlines_are_accepted() {
     const CENTURY: Duration = Duration::from_secs(100 * 365 * 24 * 3_600);
@@ -198,7 +198,7 @@ fn zero_enormous_and_repeated_deadlines_are_accepted() {
             host.sleep(TICK).await;
             assert_eq!(noted.log(), "5");
         }
-        // Of several limits the nearest applies, whether it is set before or after the start.
+        // If several limits are set before and after the start, the shortest one applies.
         let begun = host.now();
         let body = host.spawn(async |ctx: Context| {
             ctx.perform(Ask(1)).timeout(LONG).timeout(SHORT).start().timeout(2 * SHORT).await.map(drop)
@@ -208,7 +208,7 @@ fn zero_enormous_and_repeated_deadlines_are_accepted() {
     });
 }
 
-/// 3.5: a hand-written process sets deadlines too, and receives each timeout once.
+/// 3.5: a hand-written process can set deadlines too. It receives each timeout once.
 #[test]
 fn a_hand_written_process_sets_deadlines() {
     check(0..10, async |host: Host| {
@@ -234,8 +234,8 @@ fn a_hand_written_process_sets_deadlines() {
     });
 }
 
-/// 3.5, 3.3: when a deadline races the answer, exactly one of them completes the yield. The process and the handler
-/// agree which one.
+/// 3.5, 3.3: if the deadline and the answer of a yield arrive at the same time, exactly one of them completes the
+/// yield. The process and the handler then agree on the result.
 #[test]
 fn a_deadline_races_the_answer() {
     within(60, || {
@@ -269,8 +269,8 @@ fn a_deadline_races_the_answer() {
         assert_eq!(answered + timed_out, 400);
         assert!(rt.counters().discarded <= timed_out);
     });
-    // An answer one tick before the deadline is in time, and an answer one tick after it is late. At the deadline both
-    // results occur.
+    // An answer one tick before the deadline is in time, and an answer one tick after it is late. If the answer arrives
+    // at the deadline, some seeds give an answer and some give a timeout.
     let times_out = |at: Duration| {
         let (runs, times_out) = (Cell::new(0), Cell::new(0));
         check(0..40, async |host: Host| {
@@ -289,7 +289,7 @@ fn a_deadline_races_the_answer() {
             runs.update(|runs| runs + 1);
             times_out.update(|times| times + i32::from(is_too_late));
         });
-        // `check` may run a seed twice, so the number of runs is counted.
+        // `check` may run a seed twice, so this test counts the runs itself.
         (times_out.get(), runs.get())
     };
     assert_eq!(times_out(LONG - TICK).0, 0);
@@ -301,17 +301,16 @@ fn a_deadline_races_the_answer() {
 
 // ---- Cancelled yields
 
-/// 1.2, 3.3: a yield can be cancelled in every state. `cancel_yield` returns true only for a yield that has no answer
-/// yet.
+/// 1.2, 3.3: a yield can be cancelled in every state. `cancel_yield` returns true only if the yield has no answer yet.
 #[test]
 fn a_yield_can_be_cancelled_in_every_state() {
     let shelf = Shelf::default();
     let rt = shelf.runtime(0);
     let noted = Noted::spawn(&rt, |out| {
-        // Not dispatched yet: the command does not reach its handler.
+        // This yield is not dispatched yet. After the cancellation, its command does not reach the handler.
         let tag = out.perform(Ask(1));
         assert!(out.cancel_yield(tag) && !out.cancel_yield(tag));
-        // The same with a chosen tag, which is reused immediately.
+        // This yield has a chosen tag and is cancelled before its dispatch too. The tag is then reused immediately.
         let chosen = Tag::<Ask>::chosen(7);
         out.perform_as(chosen, Ask(1)).unwrap();
         assert!(out.perform_as(chosen, Ask(2)).is_err());
@@ -323,13 +322,13 @@ fn a_yield_can_be_cancelled_in_every_state() {
     assert_eq!(shelf.len(), 1);
     let completion = shelf.take();
     assert!(!completion.is_cancelled());
-    // In flight.
+    // Cancels the yield in flight.
     noted.tell(&rt, |out| out.cancel_yield(Tag::<Ask>::chosen(7)).to_string());
     assert!(completion.is_cancelled());
     assert_eq!(noted.log(), "true");
     completion.complete(1);
-    // The answer has arrived and is unread: the cancellation discards it. Then: the answer was read before. Then: the
-    // tag belongs to no yield.
+    // The message cancels three times. First the answer has arrived and is unread, so the cancellation discards the
+    // answer. Second the answer was read before. Third the tag belongs to no yield.
     noted.tell(&rt, |out| {
         out.perform_as(Tag::chosen(8), Ask(1)).unwrap();
         "asked".into()
@@ -348,8 +347,8 @@ fn a_yield_can_be_cancelled_in_every_state() {
     noted.tell(&rt, |out| out.cancel_yield(Tag::<Ask>::chosen(9)).to_string());
     noted.tell(&rt, |out| out.cancel_yield(Tag::<Ask>::chosen(10)).to_string());
     assert_eq!(noted.log(), "asked, false, asked, 3, false, false");
-    // The answer has arrived and is unread, and its tag is reused immediately: the old answer does not complete the new
-    // yield.
+    // The answer has arrived and is unread. The yield is cancelled, and its tag is reused immediately. The old answer
+    // does not complete the new yield.
     noted.tell(&rt, |out| {
         out.perform_as(Tag::chosen(11), Ask(1)).unwrap();
         String::from("asked")
@@ -366,8 +365,8 @@ fn a_yield_can_be_cancelled_in_every_state() {
     assert_eq!(noted.log(), "asked, false, 5");
 }
 
-/// 1.2: a chosen tag is free in the step that reads its answer. If that step reuses the tag, the second answer arrives
-/// under it.
+/// 1.2: when a step reads the answer of a chosen tag, the tag is free again. If the same step reuses the tag, the tag
+/// also receives the second answer.
 #[test]
 fn a_chosen_tag_is_free_in_the_step_that_reads_its_answer() {
     const ROUNDS: u64 = 100;
@@ -398,7 +397,8 @@ fn a_chosen_tag_is_free_in_the_step_that_reads_its_answer() {
             Ok(Next::Wait)
         }
     }
-    // With the inline handler the answer exists when the step returns. With the other handler it arrives later.
+    // If the handler is inline, the answer exists when the step returns. If the handler is not inline, the answer
+    // arrives later.
     let inline = Runtime::builder().workers(0).handle(|c: Ask| c.0).build().unwrap();
     assert_eq!(inline.block_on(inline.spawn_process(Reuses::default())).unwrap(), ROUNDS);
     let shelf = Shelf::default();
@@ -412,7 +412,7 @@ fn a_chosen_tag_is_free_in_the_step_that_reads_its_answer() {
     assert_eq!((shelf.len(), rt.counters().discarded), (0, 0));
 }
 
-/// 1.3, 3.3: cancelling 100,000 yields whose answers have arrived unread takes linear time.
+/// 1.3, 3.3: 100,000 answers have arrived and are unread. Cancelling their yields takes linear time.
 #[test]
 fn very_many_unread_answers_are_cancelled() {
     struct Asking(Vec<Tag<Ask>>);
@@ -424,7 +424,7 @@ fn very_many_unread_answers_are_cancelled() {
                 self.0 = (0..100_000).map(|n| out.perform(Ask(n))).collect();
                 return Ok(Next::Wait);
             }
-            // The newest yield is cancelled first. At that time the answer of the first event has been read.
+            // The loop cancels the newest yield first. When it starts, the step has already read the first answer.
             let mut read = 0;
             for event in events {
                 read += usize::from(matches!(event, Event::Completed(_)));
@@ -444,8 +444,9 @@ fn very_many_unread_answers_are_cancelled() {
     });
 }
 
-/// 1.2, 3.3: a command may be answered before its dispatch, while the handler of an earlier command runs. It then does
-/// not reach its own handler, whether the tags are chosen or not. The other commands of the step reach theirs.
+/// 1.2, 3.3: a command may be answered before its dispatch, while the handler of an earlier command runs. The answered
+/// command then does not reach its own handler, whether its tag is chosen or not. The other commands of the step reach
+/// their handlers.
 #[test]
 fn a_command_answered_before_its_dispatch_reaches_no_handler() {
     struct First;
@@ -458,7 +459,7 @@ fn a_command_answered_before_its_dispatch_reaches_no_handler() {
         let known = Arc::clone(&second);
         let answers = move |_: First, completion: Completion<u64>| {
             let (host, pid, tag) = known.lock().unwrap().take().unwrap();
-            // Another thread gives the answer; the result does not depend on the thread.
+            // Another thread gives the answer. The result would be the same if this thread gave the answer.
             let elsewhere = thread::spawn(move || host.complete_yield(pid, tag, Ok(Payload::new(2_u64))).unwrap());
             elsewhere.join().unwrap();
             completion.complete(1);
@@ -487,7 +488,7 @@ fn a_command_answered_before_its_dispatch_reaches_no_handler() {
 }
 
 /// 1.3, 3.2: a handler may poll a command future of its process during the turn of that process. The process then
-/// yields the command. It reaches its handler after all commands that the process has yielded before.
+/// yields the command. This command reaches its handler after all commands that the process yielded earlier.
 #[test]
 fn a_handler_may_poll_a_command_of_its_process() {
     struct Poll(Mutex<Option<Perform<Ask>>>);
@@ -529,9 +530,9 @@ fn a_handler_may_poll_a_command_of_its_process() {
     }
 }
 
-/// 1.2, 3.3: many answers arrive together. A yield that is cancelled while the other answers are read delivers no
-/// answer. Cancelling a yield whose answer was read has no effect. A command that is performed meanwhile gets its own
-/// answer.
+/// 1.2, 3.3: many answers arrive together, and the process reads them in one step. If the process cancels a yield whose
+/// answer is unread, it does not receive this answer. If the answer was already read, cancelling has no effect. If the
+/// process performs another command in the same step, this command gets its own answer.
 #[test]
 fn some_of_many_simultaneous_answers_are_cancelled() {
     struct Asking {
@@ -576,8 +577,8 @@ fn some_of_many_simultaneous_answers_are_cancelled() {
     assert_eq!((asking.is_finished(), rt.counters().discarded), (false, 0));
 }
 
-/// 1.3, 11: 100,000 command futures that are dropped in the step that polled them never reach the handler, and dropping
-/// them takes linear time.
+/// 1.3, 11: 100,000 command futures are polled and dropped in the same step. No command reaches the handler, and
+/// dropping the futures takes linear time.
 #[test]
 fn very_many_commands_are_cancelled_in_their_step() {
     within(60, || {
@@ -594,9 +595,9 @@ fn very_many_commands_are_cancelled_in_their_step() {
     });
 }
 
-/// 3.2, 3.3, 3.5: each of many commands of one step is a separate yield. A yield that is cancelled before its dispatch
-/// does not reach its handler. A yield with a limit of zero fails. A completion is notified when its yield is cancelled
-/// or answered elsewhere. A tag accepts one answer, of the reply type.
+/// 3.2, 3.3, 3.5: if a step performs many commands, each one is a separate yield. If a yield is cancelled before its
+/// dispatch, it does not reach its handler. A yield with a limit of zero fails. If a yield is cancelled, or answered
+/// through its tag, its completion is notified. A tag accepts only one answer, and only of its reply type.
 #[test]
 fn each_of_many_commands_of_a_step_is_a_separate_yield() {
     let shelf = Shelf::default();
@@ -642,8 +643,8 @@ fn each_of_many_commands_of_a_step_is_a_separate_yield() {
 
 // ---- Handlers that are futures
 
-/// 3.2, 3.4: a handler's future that is ready at its first poll creates no task. Its process continues in the same
-/// turn.
+/// 3.2, 3.4: if a handler's future is ready at its first poll, the runtime creates no task for it. The process
+/// continues in the same turn.
 #[test]
 fn a_handlers_future_that_does_not_wait_is_no_task() {
     let rt = Runtime::builder().workers(0).handle_async(async |c: Ask| c.0 + 1).build().unwrap();
@@ -658,7 +659,8 @@ fn a_handlers_future_that_does_not_wait_is_no_task() {
     assert_eq!(rt.counters().polls, 1);
 }
 
-/// 3.2: a handler's future that waits becomes a task of the runtime. The event that it waits for wakes it.
+/// 3.2: if a handler's future has to wait, it becomes a task of the runtime. The event for which it waits wakes this
+/// task.
 #[test]
 fn a_handlers_future_that_waits_is_a_task() {
     let rt = Runtime::builder()
@@ -705,7 +707,7 @@ impl Drop for Watched {
 
 type Watch = Box<dyn Fn(Ask) -> Watched + Send + Sync>;
 
-/// Returns a handler, the number of polls of its futures, and a channel that reports their drops.
+/// Returns a handler, the number of polls of the handler's futures, and a channel that reports the drop of each future.
 fn watched(panics: bool, waits: bool) -> (Watch, Arc<AtomicUsize>, mpsc::Receiver<()>) {
     let (told, hears) = mpsc::channel();
     let (polls, told) = (Arc::<AtomicUsize>::default(), Mutex::new(told));
@@ -717,8 +719,8 @@ fn watched(panics: bool, waits: bool) -> (Watch, Arc<AtomicUsize>, mpsc::Receive
     (Box::new(watch), polls, hears)
 }
 
-/// 3.2, 3.3: every end of a command drops the future of its handler immediately and once. A panic in that drop affects
-/// no process.
+/// 3.2, 3.3: in whatever way a command ends, the future of its handler is dropped immediately and once. If that drop
+/// panics, no process fails.
 #[test]
 fn a_handlers_future_is_dropped_with_its_command() {
     for panics in [false, true] {
@@ -788,8 +790,8 @@ fn a_handlers_future_is_dropped_with_its_command() {
 
 /// Returns the tag of the first yield of a process.
 fn tag_of(rt: &Runtime, body: &Address<Payload>) -> Tag {
-    // A host can get a tag only from `Completion::into_tag`. Every process numbers its yields in the same way, so the
-    // tag of a twin in another runtime is equal.
+    // A host can get a tag only from `Completion::into_tag`. Every process numbers its yields in the same way. The
+    // first yield of a twin process in another runtime therefore has an equal tag.
     let shelf = Shelf::default();
     let twin = shelf.runtime(0);
     let other = twin.spawn(async |ctx: Context| ctx.perform(Ask(1)).await);
@@ -800,8 +802,8 @@ fn tag_of(rt: &Runtime, body: &Address<Payload>) -> Tag {
     tag
 }
 
-/// 3.2: a command is cancelled while a worker polls the future of its handler. The future is dropped after that poll
-/// and is not polled again.
+/// 3.2: a command is cancelled while a worker polls the future of its handler. The worker finishes this poll, drops the
+/// future, and does not poll it again.
 #[test]
 fn a_running_future_is_dropped_after_its_poll() {
     struct Slow {
@@ -867,7 +869,8 @@ fn a_running_future_is_dropped_after_its_poll() {
     }
 }
 
-/// 3.2: a handler's future is dropped before the process receives its answer. A panic in that drop changes nothing.
+/// 3.2: a handler's future is dropped before the process receives its answer. If that drop panics, the process still
+/// receives the answer.
 #[test]
 fn a_handlers_future_is_dropped_before_its_answer_arrives() {
     for panics in [false, true] {
@@ -883,7 +886,7 @@ fn a_handlers_future_is_dropped_before_its_answer_arrives() {
     }
 }
 
-/// 3.2: a panic in a handler's future fails the command, whether it occurs in the first poll or in a later one.
+/// 3.2: if a handler's future panics in its first poll or in a later one, the command fails.
 #[test]
 fn a_handlers_future_that_panics_fails_the_command() {
     let rt = Runtime::builder()
@@ -909,8 +912,8 @@ fn a_handlers_future_that_panics_fails_the_command() {
     assert_eq!(rt.block_on(body).unwrap(), 3);
 }
 
-/// 1.3, 3.2: a handler's future does not act as the process that performed the command, even if it is polled within a
-/// turn of that process.
+/// 1.3, 3.2: a handler's future cannot perform commands as the process that performed its command. This holds even if
+/// the future is polled in a turn of that process.
 #[test]
 fn a_handlers_future_is_not_its_process() {
     struct Lend(SelfHandle, u64);
@@ -938,8 +941,8 @@ fn a_handlers_future_is_not_its_process() {
     assert_eq!(rt.block_on(body).unwrap(), 4);
 }
 
-/// 3.4, 11: a handler's future may drive the runtime in its first poll. The turns nest, and each process receives its
-/// answer.
+/// 3.4, 11: a handler's future may drive the runtime in its first poll. The process that it drives may perform a
+/// command whose handler drives the runtime again. Each process receives its answer.
 #[test]
 fn a_handlers_future_may_drive_the_runtime() {
     within(20, || {
@@ -970,7 +973,7 @@ fn a_handlers_future_may_drive_the_runtime() {
     });
 }
 
-/// 3.3: the `cancelled` future of a completion also resolves when another thread answers the yield.
+/// 3.3: the `cancelled` future of a completion also resolves if another thread has answered the yield through its tag.
 #[test]
 fn an_answer_from_another_thread_cancels_the_completion() {
     let shelf = Shelf::default();
@@ -987,7 +990,7 @@ fn an_answer_from_another_thread_cancels_the_completion() {
     assert_eq!(rt.block_on(body).unwrap(), 4);
 }
 
-/// 3.3, 11: a quarter of a million answers arrive together, from two threads.
+/// 3.3, 11: two threads give a quarter of a million answers at the same time.
 #[test]
 fn very_many_answers_arrive_together() {
     within(100, || {
@@ -1037,7 +1040,7 @@ impl Command for Block {
     type Reply = ();
 }
 
-/// Blocks closures until it is opened, and counts the closures that have reached it.
+/// Blocks the closures that wait for it until it is opened. It counts these closures.
 #[derive(Default)]
 struct Gate {
     waiting: AtomicUsize,
@@ -1070,7 +1073,7 @@ fn refusal(failure: &Failure) -> Option<PoolRefusal> {
     failure.error::<PoolRefusal>().copied()
 }
 
-/// 3.2, 4.9: the pool accepts exactly as much work as its bounds allow. Further work fails immediately, with the
+/// 3.2, 4.9: the pool accepts exactly as many jobs as its bounds allow. Every further job fails immediately, with the
 /// reason.
 #[test]
 fn the_bounds_of_the_blocking_pool_are_exact() {
@@ -1091,7 +1094,7 @@ fn the_bounds_of_the_blocking_pool_are_exact() {
             inside.reached(2);
             inside.open();
             futures::future::join_all(all).await.into_iter().collect::<Result<Vec<()>, _>>()?;
-            // The queue has room again.
+            // The queue has a free place again.
             ctx.host().spawn_blocking(|| ()).await
         });
         rt.block_on(body).unwrap();
@@ -1099,7 +1102,8 @@ fn the_bounds_of_the_blocking_pool_are_exact() {
     });
 }
 
-/// 3.2, 4.9: blocking work whose requester is gone never runs, and its place in the queue becomes free.
+/// 3.2, 4.9: a blocking job waits in the queue, and its requester drops the handle or exits. The job never runs, and
+/// its place in the queue becomes free.
 #[test]
 fn abandoned_blocking_work_frees_its_queue_place() {
     within(20, || {
@@ -1119,7 +1123,7 @@ fn abandoned_blocking_work_frees_its_queue_place() {
         let third = rt.spawn_blocking(|| 3);
         assert!(is_full());
         drop(first);
-        // A command takes the free place; its process is then killed.
+        // A command takes the free place. Then its process is killed.
         let inside = gate.clone();
         let asks = rt.spawn(async move |ctx: Context| ctx.perform(Block(inside)).await);
         rt.block_on(asks.started()).unwrap();
@@ -1135,8 +1139,8 @@ fn abandoned_blocking_work_frees_its_queue_place() {
     });
 }
 
-/// 3.2, 4.9: with `Overflow::DropOldest` a full queue drops its oldest work, which fails with the reason. Running work
-/// continues.
+/// 3.2, 4.9: with `Overflow::DropOldest`, a full queue drops its oldest job. This job fails with the reason. Jobs that
+/// already run are not affected.
 #[test]
 fn a_full_blocking_queue_may_drop_its_oldest_work() {
     within(20, || {
@@ -1160,7 +1164,7 @@ fn a_full_blocking_queue_may_drop_its_oldest_work() {
     });
 }
 
-/// 3.2: a blocking command that is cancelled before it begins never runs. A blocking command that has begun runs to its
+/// 3.2: if a blocking command is cancelled before it begins, it never runs. If it has already begun, it runs to its
 /// end.
 #[test]
 fn a_cancelled_blocking_command_never_begins() {
@@ -1193,8 +1197,8 @@ fn a_cancelled_blocking_command_never_begins() {
     });
 }
 
-/// 3.2, 6.5: a runtime that shuts down refuses the queued blocking work and does not wait for a closure that never
-/// returns.
+/// 3.2, 6.5: a runtime that shuts down refuses the blocking jobs in its queue. It does not wait for a running closure
+/// that never returns.
 #[test]
 fn a_runtime_ends_without_waiting_for_its_blocking_pool() {
     within(20, || {
@@ -1213,8 +1217,8 @@ fn a_runtime_ends_without_waiting_for_its_blocking_pool() {
     });
 }
 
-/// 3.2: idle threads of the blocking pool exit after the idle time, immediately if it is zero. New work starts new
-/// threads.
+/// 3.2: an idle thread of the blocking pool exits after the idle time. With an idle time of zero it exits immediately.
+/// A new job starts a new thread.
 #[test]
 fn idle_blocking_threads_exit() {
     fn blocking_threads(name: &str) -> usize {
@@ -1248,8 +1252,8 @@ fn idle_blocking_threads_exit() {
     }
 }
 
-/// 3.2: threads of the pool that exit as soon as they are idle still answer every job of a burst. They also answer
-/// every job that arrives just as a thread exits.
+/// 3.2: with an idle time of zero, the threads of the pool exit as soon as they are idle. The pool still runs every job
+/// of a burst. It also runs every job that arrives just when a thread exits.
 #[test]
 fn threads_without_idle_time_answer_every_job() {
     for threads in [1, 2, 5] {
@@ -1262,7 +1266,8 @@ fn threads_without_idle_time_answer_every_job() {
                     assert_eq!(block_on(job).unwrap(), n, "burst {burst} of {threads} threads");
                 }
             }
-            // The next job arrives a little later in each round, about when the thread finds that it is idle.
+            // In each round, the pause before the next job is a little longer. In some rounds the job arrives just when
+            // the thread finds that it is idle.
             for round in 0..1_500 {
                 let done = Arc::new(AtomicBool::new(false));
                 let sets = Arc::clone(&done);
@@ -1271,7 +1276,7 @@ fn threads_without_idle_time_answer_every_job() {
                     if done.load(Ordering::SeqCst) {
                         break;
                     }
-                    // On a busy machine the pool's thread runs only when this thread yields its processor.
+                    // On a busy machine, the pool's thread may run only after this thread has yielded its processor.
                     if look > 1_000 {
                         thread::yield_now();
                     }
@@ -1283,7 +1288,7 @@ fn threads_without_idle_time_answer_every_job() {
     }
 }
 
-/// 3.2, 11: a pool with zero threads refuses commands and closures with `NoThread`.
+/// 3.2, 11: a pool with zero threads refuses commands and closures with the reason `NoThread`.
 #[test]
 fn a_pool_without_threads_refuses_its_work() {
     let rt = Runtime::builder().workers(0).max_blocking_threads(0).handle_blocking(|c: Ask| c.0).build().unwrap();
@@ -1304,14 +1309,16 @@ fn twice() -> Runtime {
     Runtime::builder().workers(0).handle(|c: Twice| c.0 * 2).build().unwrap()
 }
 
-/// 1.3, 3.3: the answer of an inline handler is available whenever the future is polled again, also in a later turn.
+/// 1.3, 3.3: an inline handler answers a command whose future is not polled for some time. The future returns the
+/// answer when it is polled again, even in a later turn.
 #[test]
 fn an_inline_answer_is_kept_until_its_future_is_polled() {
     let rt = twice();
     let body = async |mut ctx: Context<()>| -> Result<_, Exit> {
         let mut first = Box::pin(ctx.perform(Twice(1)));
         assert!(futures::poll!(&mut first).is_pending());
-        // The end of this step answers `first`. More commands are then performed, and the turn ends.
+        // When this step returns, the inline handler answers `first`. Then the process performs more commands, and its
+        // turn ends.
         assert_eq!(ctx.perform(Twice(2)).await?, 4);
         for n in 0..100 {
             assert_eq!(ctx.perform(Twice(n)).await?, 2 * n);
@@ -1329,9 +1336,9 @@ fn an_inline_answer_is_kept_until_its_future_is_polled() {
     assert_eq!(rt.block_on(handle).unwrap(), (2, 6));
 }
 
-/// 1.2, 3.3: a command that is cancelled in the step that yielded it never reaches its inline handler. A command that
-/// is cancelled later or detached reaches it. The handlers run in the order of the yields, whether they are inline or
-/// not.
+/// 1.2, 3.3: if a command is cancelled in the step that yielded it, it never reaches its inline handler. If a command
+/// is cancelled later, or is detached, it reaches the handler. The handlers run in the order of the yields, whether
+/// they are inline or not.
 #[test]
 fn an_inline_handler_runs_in_the_order_of_the_yields() {
     struct Short(u64);
@@ -1361,7 +1368,7 @@ fn an_inline_handler_runs_in_the_order_of_the_yields() {
         assert!(futures::poll!(&mut late).is_pending());
         ctx.yield_now().await;
         drop(late);
-        // In a combinator with its own wakers.
+        // Here a combinator polls the futures with its own wakers.
         let mut both: FuturesUnordered<_> = [7, 8].map(|n| ctx.perform(Short(n))).into_iter().collect();
         while both.next().await.is_some() {}
         (all.0.and(all.1).and(all.2), ctx.perform(Short(9)).timeout(Duration::from_secs(60)).await)
@@ -1374,8 +1381,8 @@ fn an_inline_handler_runs_in_the_order_of_the_yields() {
     assert_eq!((counters.yields, counters.completions, counters.discarded), (9, 8, 0));
 }
 
-/// 3.2, 3.3: a panic of an inline handler fails the command, and the process continues. A process may be killed or may
-/// return while its inline command is in flight: the answer is then dropped.
+/// 3.2, 3.3: if an inline handler panics, the command fails and the process continues. If a process is killed or
+/// returns while its inline command is in flight, the answer is dropped.
 #[test]
 fn an_inline_handler_may_panic_or_outlive_its_process() {
     struct Kill(Pid, Host);
@@ -1400,7 +1407,7 @@ fn an_inline_handler_may_panic_or_outlive_its_process() {
         panic!("it was killed in its own turn")
     });
     assert!(matches!(rt.block_on(killed), Err(Exit::Killed)));
-    // The process returns in the step that yielded the command; the future of the command outlives it.
+    // The process returns in the step that yielded the command. The test keeps the future of the command for longer.
     let kept = Arc::new(Mutex::new(None));
     let keep = Arc::clone(&kept);
     let done = rt.spawn(async move |ctx: Context| {
@@ -1414,7 +1421,8 @@ fn an_inline_handler_may_panic_or_outlive_its_process() {
     assert!(matches!(last.unwrap().now_or_never(), Some(Err(Failure::Outside))));
 }
 
-/// A step that blocks on another process of its runtime keeps its own inline command.
+/// While its own inline command is pending, a step blocks on another process of the same runtime. The step still gets
+/// the answer of its own command.
 #[test]
 fn a_nested_turn_keeps_the_inline_command_of_the_outer_turn() {
     let rt = Arc::new(twice());
@@ -1428,8 +1436,8 @@ fn a_nested_turn_keeps_the_inline_command_of_the_outer_turn() {
     assert_eq!(rt.block_on(outer).unwrap(), (2, 20));
 }
 
-/// A step drops another runtime, which has a waiting process and a process that never ran. The step keeps its own
-/// inline command.
+/// While its own inline command is pending, a step drops another runtime. That runtime has one process that waits and
+/// one that never ran. The step still gets the answer of its own command.
 #[test]
 fn a_runtime_dropped_in_a_step_keeps_the_inline_command_of_the_step() {
     within(30, || {
@@ -1452,10 +1460,12 @@ fn a_runtime_dropped_in_a_step_keeps_the_inline_command_of_the_step() {
     });
 }
 
-/// 1.3: a command in flight may move to a combinator, which its answer wakes, and to another thread, which drops it.
+/// 1.3: while a command is in flight, its future may move to a combinator, and the answer then wakes the combinator.
+/// The future may also move to another thread, which drops the future.
 #[test]
 fn an_inline_command_may_move_to_another_waker_or_thread() {
-    /// With a value, the handler keeps the value and never answers. With `None`, it answers in its first poll.
+    /// If the command has a value, the handler keeps the value and never answers. If the command has `None`, the
+    /// handler answers in its first poll.
     struct Wait(Option<Arc<()>>);
     impl Command for Wait {
         type Reply = ();
@@ -1479,12 +1489,12 @@ fn an_inline_command_may_move_to_another_waker_or_thread() {
             let answers = futures::future::join_all([first as Pin<Box<dyn Future<Output = _> + Send>>, second]);
             let answers: FuturesUnordered<_> = [answers].into_iter().collect();
             let one: Vec<_> = answers.concat().await.into_iter().map(Result::unwrap).collect();
-            // The same, after the step that yielded the command has ended.
+            // The same test as above, but the step that yielded the command has already returned.
             let mut third = Box::pin(ctx.perform(Ask(4)));
             assert!(futures::poll!(&mut third).is_pending());
             ctx.yield_now().await;
             let two: Vec<_> = FuturesUnordered::from_iter([third]).collect().await;
-            // Dropped on another thread, in the step that yielded the command and in a later step.
+            // Another thread drops the future: first in the step that yielded the command, then in a later step.
             let held = Arc::new(());
             for later in [false, true] {
                 let mut wait = Box::pin(ctx.perform(Wait(Some(Arc::clone(&held)))));
@@ -1507,8 +1517,8 @@ fn an_inline_command_may_move_to_another_waker_or_thread() {
     });
 }
 
-/// 3.2, 3.5: a command whose handler waits is in flight like every other command. It can get a limit after its
-/// dispatch, and it can be cancelled and detached.
+/// 3.2, 3.5: while the handler of a command waits, the command is in flight like every other command. The process can
+/// set a limit after the dispatch. It can also cancel or detach the command.
 #[test]
 fn a_command_whose_handler_waits_is_in_flight() {
     struct CountsDrop(Arc<AtomicUsize>);
@@ -1538,7 +1548,8 @@ fn a_command_whose_handler_waits_is_in_flight() {
         let seen = Arc::clone(&ended);
         let body = async move |ctx: Context| {
             let ended = || seen.load(Ordering::SeqCst);
-            // The limit is set after the dispatch of the command, and before it. It is longer than a step takes.
+            // The limit is longer than a step takes. The first round sets it after the dispatch of the command, the
+            // second round before the dispatch.
             let limit = Duration::from_millis(2) * patience();
             for leave in [true, false] {
                 let mut ask = Box::pin(ctx.perform(Ask(u64::MAX)));
@@ -1559,7 +1570,7 @@ fn a_command_whose_handler_waits_is_in_flight() {
             while ended() < 3 {
                 ctx.yield_now().await;
             }
-            // Detached after the dispatch of the command, and before it.
+            // The first round detaches the command after its dispatch, the second round before the dispatch.
             for leave in [true, false] {
                 let mut ask = Box::pin(ctx.perform(Ask(20)));
                 assert!(futures::poll!(&mut ask).is_pending());
@@ -1571,7 +1582,7 @@ fn a_command_whose_handler_waits_is_in_flight() {
             while ended() < 5 {
                 ctx.yield_now().await;
             }
-            // Answered at the first poll of the handler's future, and at a later one.
+            // The first command is answered in the first poll of its handler's future, the second one in a later poll.
             Ok::<_, Failure>((ctx.perform(Ask(1)).await?, ctx.perform(Ask(9)).await?))
         };
         assert_eq!(host.spawn(body).await.unwrap(), (1, 9));

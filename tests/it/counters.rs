@@ -1,4 +1,4 @@
-//! 9.1 of the specification, first part: the counters, what each one counts, and the difference of two snapshots.
+//! 9.1 of the specification, first part: what each counter counts, and how two snapshots are subtracted.
 
 use std::sync::{Arc, Barrier, Mutex, mpsc};
 use std::thread;
@@ -9,13 +9,13 @@ use procession::*;
 
 use crate::{alone, everywhere, step_aside, two, within};
 
-/// Command that doubles its number; most tests answer it inline.
+/// Command whose handler doubles its number. In most tests the handler answers inline.
 struct Double(u64);
 impl Command for Double {
     type Reply = u64;
 }
 
-/// 9.1: on a single guest thread every count is predictable.
+/// 9.1: if a single guest thread runs the runtime, the value of every counter is predictable.
 #[test]
 fn counts_are_exact() {
     let rt = Runtime::builder().workers(0).handle(|c: Double| c.0 * 2).build().unwrap();
@@ -60,7 +60,7 @@ fn counts_are_exact() {
     assert_eq!((third.messages, third.dead_letters, third.refused), (5, 2, 2), "{third}");
 }
 
-/// 9.1, 4.6: each budget that a process uses up is counted.
+/// 9.1, 4.6: the runtime counts each time that a process uses up its budget.
 #[test]
 fn used_up_budgets_are_counted() {
     let rt = Runtime::builder().workers(0).handle(|c: Double| c.0 * 2).build().unwrap();
@@ -84,8 +84,9 @@ fn used_up_budgets_are_counted() {
     assert_eq!((rt.counters() - messages).budget_yields, 1000 / 32);
 }
 
-/// 9.1: a new task wakes a parked worker at most once, and the worker then parks again. The worker may also return from
-/// its park without a wake-up, because a late unpark leaves a token behind.
+/// 9.1: a new task wakes a parked worker at most once. The worker runs the task and then parks again. Sometimes the
+/// worker returns from its park without being woken for the task, because an earlier unpark was late and left its token
+/// behind.
 #[test]
 fn parks_and_wakes_are_counted() {
     within(60, || {
@@ -111,7 +112,7 @@ fn parks_and_wakes_are_counted() {
     });
 }
 
-/// 9.1: every attempt to steal is counted as won, empty or retried.
+/// 9.1: every attempt to steal is counted as exactly one of won, empty and retried.
 #[test]
 fn attempts_to_steal_add_up() {
     within(60, || {
@@ -132,7 +133,8 @@ fn attempts_to_steal_add_up() {
             });
             block_on(parent).unwrap();
         }
-        // Two equal snapshots with both workers parked mean that no attempt to steal is in progress.
+        // The loop ends when two successive snapshots are equal and both workers have parked. No attempt to steal is
+        // then in progress.
         let mut before = rt.counters();
         loop {
             thread::yield_now();
@@ -149,15 +151,15 @@ fn attempts_to_steal_add_up() {
     });
 }
 
-/// 9.1, 4.3: a task that finds 4,096 tasks in the local queue goes to the injector, in batches of 128.
+/// 9.1, 4.3: if the local queue already holds 4,096 tasks, new tasks go to the injector in batches of 128.
 #[test]
 fn overflows_are_counted() {
     let rt = Runtime::builder().workers(0).long_step_threshold(Duration::MAX).build().unwrap();
     let parent = rt.spawn(async |ctx: Context| {
         let before = ctx.host().counters().overflows;
         let children: Vec<_> = (0..2 * 4_096 + 1 + 6 * 128).map(|_| ctx.spawn(async |_: Context| {})).collect();
-        // One child is in the next slot, 4,096 are in the queue of new tasks, and 4,096 are in the local queue. The
-        // remaining children are six batches.
+        // One child is in the next slot, 4,096 children are in the queue of new tasks, and 4,096 are in the local
+        // queue. The remaining children went to the injector in six batches.
         let overflows = ctx.host().counters().overflows - before;
         for child in children {
             child.await?;
@@ -167,7 +169,7 @@ fn overflows_are_counted() {
     assert_eq!(rt.block_on(parent).unwrap(), 6);
 }
 
-/// 9.1: every spawned process is counted as exited in the end, however it ends. Panics are counted too.
+/// 9.1: in the end, every spawned process is counted as exited, however it terminated. Panics are counted too.
 #[test]
 fn every_spawned_process_is_counted_as_exited_in_the_end() {
     everywhere(async |host| {
@@ -196,8 +198,8 @@ fn every_spawned_process_is_counted_as_exited_in_the_end() {
     });
 }
 
-/// 9.1: a process that has received an answer finds it counted already, on whichever thread it is counted. The same
-/// holds for a message that was read and for an exit that was observed.
+/// 9.1: when a process has received an answer, any counter snapshot taken after that includes the answer. The same
+/// holds for a received message and for an observed exit.
 #[test]
 fn an_observed_event_is_already_counted() {
     within(60, || {
@@ -239,7 +241,7 @@ fn an_observed_event_is_already_counted() {
     });
 }
 
-/// 9.1, 3.4: an answer through a tag is counted like every other answer.
+/// 9.1, 3.4: an answer given through a tag is counted like every other answer.
 #[test]
 fn answers_by_tag_are_counted() {
     let (to_test, asked) = mpsc::channel();
@@ -258,7 +260,7 @@ fn answers_by_tag_are_counted() {
     assert_eq!((counters.yields, counters.completions, counters.discarded), (1, 1, 0));
 }
 
-/// 9.1: a reply that arrives after its caller has dropped the call is counted.
+/// 9.1: if a caller drops its call and the reply arrives later, the reply is counted as late.
 #[test]
 fn late_replies_are_counted() {
     let rt = Runtime::builder().workers(0).build().unwrap();
@@ -271,7 +273,8 @@ fn late_replies_are_counted() {
     assert_eq!(rt.counters().late_replies, 1);
 }
 
-/// 9.1: with exact times the scheduling delay of every turn and the time of every step are measured.
+/// 9.1: with `sample_every_step`, the runtime measures the scheduling delay of every turn and the duration of every
+/// step.
 #[test]
 fn exact_times_measure_every_turn() {
     within(60, || {
@@ -289,8 +292,8 @@ fn exact_times_measure_every_turn() {
             for one in all {
                 if workers == 0 { rt.block_on(one) } else { block_on(one) }.unwrap();
             }
-            // A turn is measured at its end, shortly after its process has exited. All turns are measured when the
-            // workers have left.
+            // A turn is measured when it ends, shortly after its process has exited. When the workers have exited, all
+            // turns are measured.
             let host = rt.host().clone();
             drop(rt);
             let counters = host.counters();
@@ -306,7 +309,7 @@ fn exact_times_measure_every_turn() {
 /// 9.1: by default one turn in 64 is measured.
 #[test]
 fn one_turn_in_64_is_measured() {
-    // On a new thread, because each thread counts its own turns.
+    // The test needs a new thread, because each thread counts its own turns.
     within(60, || {
         let rt = Runtime::builder().workers(0).build().unwrap();
         let yields = rt.spawn(async |ctx: Context| {
@@ -321,8 +324,9 @@ fn one_turn_in_64_is_measured() {
     });
 }
 
-/// 9.1: no snapshot shows more exited than spawned processes, even if processes start and exit while it is taken. More
-/// threads take snapshots than there are cores, so the system sometimes preempts a thread in the middle of a snapshot.
+/// 9.1: in no snapshot is the number of exited processes greater than the number of spawned processes, even if
+/// processes start and exit at the same time. More threads take snapshots than there are cores, so the system sometimes
+/// preempts a thread in the middle of a snapshot.
 #[test]
 fn no_snapshot_shows_more_exited_than_spawned_processes() {
     within(60, || {
@@ -346,7 +350,8 @@ fn no_snapshot_shows_more_exited_than_spawned_processes() {
     });
 }
 
-/// 9.1: a snapshot prints as one line. Counters never decrease between two snapshots, even while the runtime is busy.
+/// 9.1: a snapshot is printed as one line. No counter decreases from one snapshot to the next, even while the runtime
+/// is busy.
 #[test]
 fn snapshots_print_as_one_line_and_never_decrease() {
     within(60, || {
@@ -373,7 +378,7 @@ fn snapshots_print_as_one_line_and_never_decrease() {
     });
 }
 
-/// 9.1: two runtimes count separately, even if a thread of one runtime is a guest thread of the other.
+/// 9.1: two runtimes have separate counters, even if a thread of one runtime is a guest thread of the other.
 #[test]
 fn runtimes_count_separately() {
     let one = Runtime::builder().workers(0).build().unwrap();

@@ -1,5 +1,5 @@
-//! 6.5 of the specification: a shutdown that begins at each step of a small program with supervisors, restarts,
-//! commands and timers.
+//! 6.5 of the specification: a small program has supervisors, restarts, commands and timers. The test runs the program
+//! once for each of its steps, and begins a shutdown at that step.
 
 use std::collections::BTreeSet;
 use std::pin::pin;
@@ -23,8 +23,8 @@ impl Command for Ask {
     type Reply = u64;
 }
 
-/// The events in their order: `+x` means that x has begun, `!x` that the shutdown has cancelled x, and `-x` that x has
-/// exited.
+/// The events in the order of their occurrence. `+x` means that process x has begun, `!x` that the shutdown has
+/// cancelled x, and `-x` that x has exited.
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<(char, char)>>>);
 
@@ -46,7 +46,7 @@ impl Drop for Over {
     }
 }
 
-/// Activity of a process of the program until it is cancelled.
+/// What a process of the program does until it is cancelled.
 #[derive(Clone, Copy)]
 enum Work {
     /// Performs commands with a time limit in a loop.
@@ -57,7 +57,7 @@ enum Work {
     Fails,
 }
 
-/// Body of a process: works until it is cancelled, then cleans up, which takes a command and a timer.
+/// Body of a process: works until it is cancelled. Then it cleans up; for this it performs a command and sleeps.
 async fn live(ctx: Context<()>, log: Log, name: char, work: Work) -> Result<(), Exit> {
     log.note('+', name);
     let _over = Over(log.clone(), name);
@@ -106,7 +106,8 @@ impl Handler<Ask> for Answers {
     }
 }
 
-/// Starts two supervisors, one below the other, and processes of every kind inside and outside their tree.
+/// Starts a supervisor that has a second supervisor as a child. Also starts processes with each kind of `Work`, as
+/// children of the supervisors and outside their tree.
 fn begin(host: &Host, log: &Log) {
     let child = |name: char, work| {
         let log = log.clone();
@@ -139,8 +140,8 @@ fn begin(host: &Host, log: &Log) {
     }));
 }
 
-/// Asserts that the supervisors stop their children one at a time in reverse order, and that the other processes are
-/// cancelled after the tree has exited.
+/// Asserts that the supervisors stop their children one at a time, in reverse order. Also asserts that the other
+/// processes are cancelled only after all processes of the tree have exited.
 fn assert_top_down(log: &[(char, char)]) {
     let told: Vec<_> = log.iter().enumerate().filter(|(_, (what, _))| *what == '!').collect();
     let (tree, rest): (Vec<_>, Vec<_>) = told.iter().partition(|(_, (_, name))| *name <= 'd');
@@ -163,11 +164,11 @@ fn assert_top_down(log: &[(char, char)]) {
     }
 }
 
-/// Runs the program until it has taken at least `steps` steps.
+/// Returns when the program has taken at least `steps` steps.
 async fn reach(host: &Host, steps: u64) {
     let (mut seen, mut idle) = (0, 0);
     while host.counters().steps < steps {
-        // While this future is always ready, virtual time passes slowly; a sleep makes it pass faster.
+        // While this future is always runnable, virtual time passes slowly. A sleep makes virtual time pass faster.
         step_aside().await;
         let now = host.counters().steps;
         idle = if now == seen { idle + 1 } else { 0 };
@@ -179,14 +180,14 @@ async fn reach(host: &Host, steps: u64) {
     }
 }
 
-/// 6.5: a shutdown that begins at any step completes in order and in time, and leaves no process behind. The drop of
-/// the simulation then shuts it down a second time, which changes nothing.
+/// 6.5: a shutdown may begin at any step. It stops the processes in order and in time, and leaves no process behind.
+/// Dropping the simulation then shuts it down a second time, without any effect.
 #[test]
 fn a_shutdown_at_each_step_ends_in_order() {
     let mut told = BTreeSet::new();
     for step in 0..120 {
-        // The seed decides after which steps `reach` is polled. The loop searches a seed with which it stops at exactly
-        // this step.
+        // `reach` is polled after some steps only; the seed selects these steps. The search below finds a seed with
+        // which `reach` returns exactly at this step.
         let steps_at = |seed| {
             let log = Log::default();
             let shelf = Arc::default();
@@ -203,12 +204,13 @@ fn a_shutdown_at_each_step_ends_in_order() {
         let log = log.events();
         let context = format!("step {step}, {before:?} and then {:?}", &log[before.len()..]);
         assert!(shutdown.left.is_empty(), "{:?}, {context}", shutdown.left);
-        // Each clean-up takes 1.3 ms. At most seven clean-ups run one after another, with one restart in between.
+        // Each clean-up takes 1.3 ms. At most seven clean-ups and one restart happen one after another.
         assert!(host.now() - begun < ms(20), "{:?}, {context}", host.now() - begun);
         let counters = host.counters();
         assert_eq!((counters.spawned, counters.panics), (counters.exited, 0), "{context}");
         assert_eq!(host.processes_alive(), 0, "{context}");
-        // A root supervisor that has not begun is cancelled like any other process, without an order.
+        // If the root supervisor has not begun, the shutdown cancels it like any other process. No order is then
+        // guaranteed.
         if before.contains(&('+', 'a')) {
             assert_top_down(&log);
         }

@@ -1,5 +1,6 @@
-//! 8 of the specification: a runtime inside other executors, guest threads, and two runtimes in one program. A guest is
-//! a future of [`Runtime::run`] or a call of [`Runtime::block_on`]; its thread runs processes.
+//! 8 of the specification: a runtime inside other executors, guest threads, and two runtimes in one program. In these
+//! tests, a guest is a future of [`Runtime::run`] or a call of [`Runtime::block_on`]. The thread that polls the guest
+//! runs processes.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -37,7 +38,7 @@ async fn counter(mut ctx: Context<Count>) -> Result<(), Exit> {
     }
 }
 
-/// Body that uses children, messages, calls and sleeps.
+/// Body that spawns children, sends messages, makes calls and sleeps.
 async fn job(ctx: Context) -> Result<u64, Exit> {
     let counter = ctx.spawn(counter);
     let children: Vec<_> = (1..=100_u64)
@@ -64,7 +65,7 @@ async fn job(ctx: Context) -> Result<u64, Exit> {
 
 const JOB: u64 = 5050;
 
-/// A waker that counts its calls and unparks a waiting thread.
+/// A waker that counts its wake-ups and unparks a waiting thread.
 #[derive(Default)]
 struct Bell {
     rung: AtomicUsize,
@@ -92,7 +93,7 @@ impl ManualGuest {
         Self { bell: Arc::default(), future: Box::pin(async move { rt.run(future).await }) }
     }
 
-    /// Polls the guest once. Returns true if its own future is done.
+    /// Polls the guest once. Returns true if the future that the guest was given is done.
     fn poll(&mut self) -> bool {
         let waker = Waker::from(Arc::clone(&self.bell));
         Pin::new(&mut self.future).poll(&mut Cx::from_waker(&waker)).is_ready()
@@ -102,7 +103,7 @@ impl ManualGuest {
         self.bell.rung.load(Ordering::SeqCst)
     }
 
-    /// Polls until the guest sleeps, that is, until a poll has not woken it again.
+    /// Polls the guest repeatedly, and returns after a poll during which the guest was not woken.
     fn settle(&mut self) {
         loop {
             let before = self.rung();
@@ -113,7 +114,7 @@ impl ManualGuest {
         }
     }
 
-    /// Acts as an executor of one task: polls after every wake-up, until `done` returns true.
+    /// Acts as an executor of one task: polls the guest after each wake-up, and returns when `done` returns true.
     fn drive(&mut self, done: impl Fn() -> bool) {
         *self.bell.waiting.lock().unwrap() = Some(thread::current());
         let mut heard = usize::MAX;
@@ -147,7 +148,7 @@ fn the_runtime_runs_inside_futures_block_on() {
     });
 }
 
-/// 8.1: a sleep ends on time even while the only guest thread is parked in the `block_on` of another executor.
+/// 8.1: the only guest thread is parked in the `block_on` of another executor. A sleep nevertheless ends on time.
 #[test]
 fn a_sleep_ends_on_time_without_a_thread_of_the_runtime() {
     within(30, || {
@@ -158,7 +159,7 @@ fn a_sleep_ends_on_time_without_a_thread_of_the_runtime() {
             Ok::<_, Exit>(ctx.now() >= until)
         });
         assert!(futures::executor::block_on(rt.run(nap)).unwrap());
-        // A sleep of the guest's own future ends too.
+        // A sleep in the guest's own future ends on time too.
         futures::executor::block_on(rt.run(rt.sleep(Duration::from_millis(5))));
     });
 }
@@ -192,8 +193,8 @@ fn the_runtime_runs_inside_smol() {
     });
 }
 
-/// 8.2: processes use smol's timers and sockets, with and without worker threads of the runtime. A task of smol's
-/// global executor is a guest.
+/// 8.2: processes use smol's timers and sockets, both with and without worker threads of the runtime. Without them, a
+/// task of smol's global executor is the guest.
 #[test]
 fn processes_use_smol() {
     within(60, || {
@@ -269,7 +270,8 @@ fn processes_use_tokio() {
     });
 }
 
-/// 8.2: tokio tasks spawn, send, call and join, with worker threads and with a guest.
+/// 8.2: tokio tasks spawn processes, send messages to them, call them and join them. The test runs once with worker
+/// threads and once with a guest.
 #[test]
 fn tokio_tasks_spawn_send_call_and_join() {
     within(60, || {
@@ -314,8 +316,8 @@ fn tokio_tasks_spawn_send_call_and_join() {
     });
 }
 
-/// 8.1, 8.2: on guest threads of tokio, processes use tokio without entering its context, because the guests are tokio
-/// tasks.
+/// 8.1, 8.2: on guest threads of tokio, processes use tokio without entering its context. The guests are tokio tasks,
+/// so their threads are already inside the context.
 #[test]
 fn guest_threads_of_tokio_are_inside_its_context() {
     within(60, || {
@@ -392,8 +394,8 @@ fn a_guest_moves_between_threads() {
     });
 }
 
-/// 8.1: if there are more guests than worker slots, all of them complete: the guests with a slot run the processes of
-/// the guests without a slot.
+/// 8.1: if there are more guests than worker slots, all guests complete. The guests that have a slot run the processes
+/// for which the other guests wait.
 #[test]
 fn more_guests_than_worker_slots_all_complete() {
     within(60, || {
@@ -419,7 +421,7 @@ fn more_guests_than_worker_slots_all_complete() {
     });
 }
 
-/// 8.1: guests take and release worker slots many times, and no process is lost.
+/// 8.1: guests take and release worker slots many times. No process is lost.
 #[test]
 fn guests_take_and_release_worker_slots() {
     within(120, || {
@@ -451,7 +453,8 @@ fn guests_take_and_release_worker_slots() {
     });
 }
 
-/// 8.1: a guest runs a bounded number of turns in one poll, then yields to its executor.
+/// 8.1: a guest runs a bounded number of turns in one poll. Then it returns to its executor and asks to be polled
+/// again.
 #[test]
 fn a_guest_runs_a_bounded_number_of_turns_per_poll() {
     let rt = none();
@@ -470,15 +473,15 @@ fn a_guest_runs_a_bounded_number_of_turns_per_poll() {
     }
 }
 
-/// 8.1: a guest that was woken for a new task may be dropped before its next poll. The task is not lost, because the
-/// other guest was woken too.
+/// 8.1: two guests are woken for a new task, and the first guest is dropped before its next poll. The task is not lost,
+/// because the second guest runs it.
 #[test]
 fn a_guest_dropped_after_its_wake_loses_no_task() {
     let rt = none();
     let (mut first, mut second) = (ManualGuest::new(&rt, pending()), ManualGuest::new(&rt, pending()));
     first.settle();
     second.settle();
-    // On a loaded machine the first poll may have woken the guest before this test does.
+    // On a busy machine, the guest may have been woken during its first poll, so the test compares counts.
     let before = (first.rung(), second.rung());
     let done = rt.spawn(async |_: Context| {});
     let rung = (first.rung() - before.0, second.rung() - before.1);
@@ -488,7 +491,8 @@ fn a_guest_dropped_after_its_wake_loses_no_task() {
     assert!(done.is_finished());
 }
 
-/// 8.1: the same, with a worker that runs the task instead of a second guest.
+/// 8.1: a guest is woken for a new task and dropped before its next poll. The task is not lost, because a worker runs
+/// it.
 #[test]
 fn a_guest_dropped_after_its_wake_leaves_the_task_to_a_worker() {
     within(60, || {
@@ -519,13 +523,13 @@ fn a_guest_dropped_after_its_wake_leaves_the_task_to_a_worker() {
     });
 }
 
-/// 8.1: a guest that is dropped with tasks in its local queue passes them on to another guest.
+/// 8.1: if a guest is dropped while tasks are in its local queue, another guest runs these tasks.
 #[test]
 fn a_dropped_guest_passes_its_queued_tasks_on() {
     let rt = none();
     let (mut first, mut second) = (ManualGuest::new(&rt, pending()), ManualGuest::new(&rt, pending()));
     second.settle();
-    // The children are spawned by a process of the first guest, so they are in the local queue of that guest.
+    // A process that runs on the first guest spawns the children, so they are in the local queue of that guest.
     let parent = rt.spawn(async |ctx: Context| {
         let children: Vec<_> = (0..300)
             .map(|_| {
@@ -549,8 +553,8 @@ fn a_dropped_guest_passes_its_queued_tasks_on() {
     assert!(parent.is_finished());
 }
 
-/// 8.1: a guest that is the timekeeper passes this role on when it is dropped. Otherwise the other guests would sleep
-/// for ever.
+/// 8.1: if a dropped guest was the timekeeper, another guest becomes the timekeeper. Otherwise the other guests would
+/// sleep forever.
 #[test]
 fn a_dropped_guest_passes_the_timekeeper_role_on() {
     let rt = none();
@@ -562,7 +566,7 @@ fn a_dropped_guest_passes_the_timekeeper_role_on() {
     within(60, move || second.drive(|| nap.is_finished()));
 }
 
-/// 8.1: the same, when the own future of the guest completes.
+/// 8.1: if the future of a guest completes and the guest was the timekeeper, another guest becomes the timekeeper.
 #[test]
 fn a_completed_guest_passes_the_timekeeper_role_on() {
     let rt = none();
@@ -577,7 +581,8 @@ fn a_completed_guest_passes_the_timekeeper_role_on() {
     within(60, move || second.drive(|| nap.is_finished()));
 }
 
-/// 8.1: the same with `block_on` beside workers: a sleep ends on time after the guest thread has left.
+/// 8.1: a guest thread in `block_on` may be the timekeeper of a runtime with workers. After this thread has returned
+/// from `block_on`, a sleep still ends on time.
 #[test]
 fn a_sleep_outlives_the_guest_thread_that_was_timekeeper() {
     within(60, || {
@@ -588,7 +593,7 @@ fn a_sleep_outlives_the_guest_thread_that_was_timekeeper() {
                 ctx.sleep(Duration::from_millis(1 + n % 3)).await;
                 drop(tell);
             });
-            // The guest thread checks the timers, perhaps becomes the timekeeper, and leaves.
+            // The guest thread checks the timers, may become the timekeeper, and returns from `block_on`.
             rt.block_on(nap.started()).unwrap();
             rt.block_on(rt.sleep(Duration::from_micros(n % 700)));
             assert_eq!(told.recv_timeout(Duration::from_secs(10)), Err(mpsc::RecvTimeoutError::Disconnected));
@@ -604,9 +609,9 @@ fn takes(time: Duration) {
     }
 }
 
-/// 8.1: if one step takes longer than the time limit of a poll, the poll ends after that step. The other tasks of a
-/// single-threaded executor then have their turns. (The test does not depend on the speed of the machine: each step
-/// spins for 1 ms.)
+/// 8.1: if one step takes longer than the time limit of a poll, the poll ends after that step. Other tasks of a
+/// single-threaded executor can then run. The test does not depend on the speed of the machine, because each step spins
+/// for 1 ms.
 #[test]
 fn a_guest_with_long_steps_returns_after_each_step() {
     const STEPS: usize = 60;
@@ -652,7 +657,8 @@ fn a_guest_with_long_steps_returns_after_each_step() {
     });
 }
 
-/// 8.1: a thread in `block_on` notices its deadline after the step in progress, however many processes are runnable.
+/// 8.1: the future of a guest thread has a deadline, and many processes are runnable. The thread notices the deadline
+/// after the step in progress.
 #[test]
 fn a_blocked_thread_runs_no_step_after_its_deadline() {
     within(60, || {
@@ -675,7 +681,7 @@ fn a_blocked_thread_runs_no_step_after_its_deadline() {
                 .collect();
             let nap = async {
                 let nap = rt.sleep(Duration::from_millis(20));
-                // Timers have a resolution of 1 ms.
+                // The additional millisecond is the resolution of timers.
                 *late.lock().unwrap() = Some(rt.now() + Duration::from_millis(21));
                 nap.await;
             };
@@ -684,16 +690,16 @@ fn a_blocked_thread_runs_no_step_after_its_deadline() {
             } else {
                 futures::executor::block_on(rt.run(nap));
             }
-            // One step may begin late, if the thread lost its core between the last reading of the clock and the begin
-            // of that step.
+            // One step may begin late: the system may preempt the thread after its last reading of the clock and before
+            // that step.
             let begun_late = begun_late.load(Ordering::SeqCst);
             assert!(begun_late <= 1, "{begun_late} steps began after the deadline");
         }
     });
 }
 
-/// 8.1: a guest that is polled once and then leaked by `mem::forget` blocks nothing. Later guests run its tasks, its
-/// timers fire, new tasks wake the later guests, and the shutdown completes.
+/// 8.1: a guest is polled once and then leaked with `mem::forget`. Later guests run its tasks, its timers fire, and new
+/// tasks wake the later guests. The shutdown completes.
 #[test]
 fn a_leaked_guest_blocks_nothing() {
     for busy in [false, true] {
@@ -718,7 +724,7 @@ fn a_leaked_guest_blocks_nothing() {
                 let (ask, asked) = futures::channel::mpsc::unbounded();
                 let asks = thread::spawn(move || {
                     for n in 0..100_u64 {
-                        // Spawned from outside, while the guest thread sleeps or is about to sleep.
+                        // This thread spawns the process while the guest thread sleeps or is about to sleep.
                         let double = host.spawn(async move |_: Context| Ok::<_, Exit>(2 * n));
                         assert_eq!(futures::executor::block_on(double).unwrap(), 2 * n);
                     }
@@ -739,8 +745,8 @@ fn a_leaked_guest_blocks_nothing() {
     }
 }
 
-/// 8.1: the destructor of a thread-local may call `block_on`, whether that thread-local was initialized before or after
-/// the thread-locals of the crate.
+/// 8.1: the destructor of a thread-local may call `block_on`. This works whether the thread initialized that
+/// thread-local before or after the thread-locals of the crate.
 #[test]
 fn block_on_works_in_the_destructor_of_a_thread_local() {
     struct Last(RefCell<Option<Arc<Runtime>>>);
@@ -777,7 +783,7 @@ fn block_on_works_in_the_destructor_of_a_thread_local() {
     }
 }
 
-/// 8.1: without guests and workers nothing runs. The next guest runs all tasks that were queued.
+/// 8.1: without a guest or a worker, no process runs. The next guest runs all queued tasks.
 #[test]
 fn nothing_runs_without_a_guest_or_worker() {
     let rt = none();
@@ -788,8 +794,8 @@ fn nothing_runs_without_a_guest_or_worker() {
     assert!(handles.iter().all(JoinHandle::is_finished));
 }
 
-/// 8.3: processes of two runtimes in one program exchange messages. Each process runs only on threads of its own
-/// runtime.
+/// 8.3: processes of two runtimes in one program send messages to each other. Each process runs only on threads of its
+/// own runtime.
 #[test]
 fn two_runtimes_do_not_disturb_each_other() {
     fn named(name: &'static str) -> Runtime {
@@ -805,7 +811,7 @@ fn two_runtimes_do_not_disturb_each_other() {
         to: Pid,
         host: Host,
     }
-    /// Plays the ball back, and returns the names of the threads that it ran on.
+    /// Sends the ball back each time. Returns the names of the threads on which this process ran.
     async fn player(mut ctx: Context<Volley>) -> Result<BTreeSet<&'static str>, Exit> {
         let mut seen = BTreeSet::new();
         loop {
@@ -838,8 +844,8 @@ fn two_runtimes_do_not_disturb_each_other() {
     });
 }
 
-/// 8.3: the memory that workers and guest threads keep for their next spawn holds no reference to a host. The host is
-/// dropped with its runtime.
+/// 8.3: workers and guest threads keep some memory for their next spawn. This memory holds no reference to a host, so
+/// the host is dropped with its runtime.
 #[test]
 fn a_host_is_dropped_with_its_runtime() {
     struct Now;
@@ -856,7 +862,8 @@ fn a_host_is_dropped_with_its_runtime() {
         let handler = Arc::clone(&held);
         let rt = Runtime::builder().workers(workers).handle(move |_: Now| drop(handler.clone())).build().unwrap();
         let other = Runtime::builder().workers(1).build().unwrap();
-        // Spawned by a guest thread, by a process on a worker or on a guest thread, and by a worker of another runtime.
+        // The processes are spawned by a guest thread, by a process of this runtime, and by a process of another
+        // runtime.
         rt.block_on(spawns(rt.host().clone()));
         let host = rt.host().clone();
         rt.block_on(rt.spawn(async move |_: Context| spawns(host).await)).unwrap();
@@ -874,7 +881,7 @@ fn a_host_is_dropped_with_its_runtime() {
     }
 }
 
-/// 8.3, 2.1: a pid of one runtime refers to no process of another runtime.
+/// 8.3, 2.1: if a pid belongs to another runtime, the host refuses it.
 #[test]
 fn a_pid_of_another_runtime_is_refused() {
     let (one, other) = (none(), none());
@@ -885,8 +892,8 @@ fn a_pid_of_another_runtime_is_refused() {
     assert!(matches!(refused.into_message(), Count::Up(1)));
 }
 
-/// 8.3: a process of one runtime calls `block_on` of the other runtime and of its own runtime; each runtime has one
-/// worker.
+/// 8.3: two runtimes have one worker each. A process of the first runtime calls `block_on` of the second runtime and of
+/// its own runtime.
 #[test]
 fn block_on_nests() {
     within(60, || {
@@ -896,7 +903,7 @@ fn block_on_nests() {
         let nested = one.spawn(async move |ctx: Context| {
             let before = ctx.spawn(async |_: Context| Ok::<_, Exit>(1));
             let (one, other) = (mine.upgrade().ok_or("gone")?, theirs.upgrade().ok_or("gone")?);
-            // This thread is the only worker, so the nested call must run the tasks in its queue.
+            // This thread is the only worker, so the nested call must run the tasks in the queue of this worker.
             let mut sum = one.block_on(before)?;
             sum += other.block_on(other.spawn(async |ctx: Context| {
                 ctx.sleep(Duration::from_millis(1)).await;
@@ -910,8 +917,8 @@ fn block_on_nests() {
                 inner.await
             })?;
             sum += futures::executor::block_on(one.run(one.spawn(job)))?;
-            // After the nested calls the thread is in the turn of the outer process again, which may spawn and await a
-            // child.
+            // After the nested calls, the thread continues the turn of the outer process. The outer process can still
+            // spawn and await a child.
             let after = ctx.spawn(async |_: Context| Ok::<_, Exit>(1000));
             Ok::<_, BoxError>(sum + after.await?)
         });
@@ -922,7 +929,7 @@ fn block_on_nests() {
     });
 }
 
-/// 8.3: nested calls of `block_on` may be deep; the levels use the two runtimes alternately.
+/// 8.3: nested calls of `block_on` may be deep. The two runtimes alternate from level to level.
 #[test]
 fn block_on_nests_deeply() {
     fn level(runtimes: [std::sync::Weak<Runtime>; 2], depth: usize) -> BoxFuture<'static, Result<usize, BoxError>> {
@@ -942,7 +949,7 @@ fn block_on_nests_deeply() {
     });
 }
 
-/// 8.1: more steps call `block_on` than there are worker slots for guests. They all see their timers.
+/// 8.1: more steps call `block_on` than there are worker slots for guests. The sleep in each call ends.
 #[test]
 fn nested_block_ons_beyond_the_worker_slots_see_their_timers() {
     within(60, || {

@@ -1,9 +1,10 @@
-//! 6.3, 6.4 of the specification: links, monitors, names and supervisors behave as in Erlang. The scenarios are data in
-//! `erlang/scenarios.txt`. They run here and on a real Erlang/OTP, whose outcomes are recorded in
-//! `erlang/outcomes.txt`. Each scenario with an intended difference states its reason in `scenarios.txt`.
+//! 6.3, 6.4 of the specification: links, monitors, names and supervisors behave as in Erlang. The file
+//! `erlang/scenarios.txt` contains the scenarios. They run in this crate and on a real Erlang/OTP. The file
+//! `erlang/outcomes.txt` contains the outcomes of Erlang/OTP. If the crate differs from Erlang/OTP on purpose,
+//! `scenarios.txt` states the reason.
 //!
-//! With `PROCESSION_ERLANG=required` a missing Erlang/OTP is an error. With `PROCESSION_ERLANG=record` the outcomes of
-//! Erlang/OTP are recorded again.
+//! If `PROCESSION_ERLANG` is `required`, a missing Erlang/OTP fails the test. If it is `record`, the test records the
+//! outcomes of Erlang/OTP again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::env;
@@ -39,7 +40,7 @@ fn read(name: &str) -> String {
 struct Scenario {
     name: String,
     acts: Vec<Vec<String>>,
-    /// Reason of an intended difference from Erlang/OTP; `here` is then the expected outcome.
+    /// Reason of an intended difference from Erlang/OTP. If present, `here` is the expected outcome.
     differs: Option<String>,
     here: Vec<String>,
 }
@@ -62,7 +63,7 @@ fn scenarios() -> Vec<Scenario> {
     all
 }
 
-/// Parses recorded outcomes: the output lines of each scenario, by its name.
+/// Parses the recorded outcomes. Returns the output lines of each scenario, by the name of the scenario.
 fn outcomes(text: &str) -> BTreeMap<String, Vec<String>> {
     let mut all: BTreeMap<String, Vec<String>> = BTreeMap::new();
     let mut name = String::new();
@@ -78,8 +79,8 @@ fn outcomes(text: &str) -> BTreeMap<String, Vec<String>> {
     all
 }
 
-/// 6.3, 6.4: each scenario has the same outcome here as on Erlang/OTP. A scenario with an intended difference has the
-/// outcome that it states, and this one does differ.
+/// 6.3, 6.4: each scenario has the same outcome in this crate as on Erlang/OTP. If a scenario declares an intended
+/// difference, its outcome equals the declared outcome and differs from the outcome of Erlang/OTP.
 #[test]
 fn scenarios_have_the_same_outcomes_as_on_erlang() {
     let there = outcomes(&read("outcomes.txt"));
@@ -104,7 +105,7 @@ fn scenarios_have_the_same_outcomes_as_on_erlang() {
     assert!(there.keys().all(|name| names.contains(name)), "outcomes of scenarios that are gone");
 }
 
-/// 6.3, 6.4: the recorded outcomes are those of Erlang/OTP.
+/// 6.3, 6.4: if Erlang/OTP is installed, its outcomes equal the recorded outcomes.
 #[test]
 fn the_recorded_outcomes_are_those_of_erlang() {
     let wish = env::var("PROCESSION_ERLANG").unwrap_or_default();
@@ -115,8 +116,8 @@ fn the_recorded_outcomes_are_those_of_erlang() {
     };
     if !is_there("erlc", "-help") || !is_there("escript", "--help") {
         assert!(wish.is_empty(), "PROCESSION_ERLANG={wish}, and there is no Erlang/OTP: it is in Debian's erlang-base");
-        // The test harness hides the output of the print macros if a test passes, so the line is written to stderr
-        // directly.
+        // If a test passes, the test harness hides the output of the print macros. The test writes directly to stderr,
+        // so that this line is shown.
         let mut stderr = std::io::stderr();
         let _ = writeln!(
             stderr,
@@ -178,7 +179,7 @@ fn reason(exit: &Exit) -> String {
     }
 }
 
-/// Runs until no process can run, and until every child of the tree is up or down.
+/// Returns when no process can run and every child of the tree is either running or stopped.
 fn settle(rt: &Runtime, stage: &Stage) {
     loop {
         let quiet = rt.spawn(async |ctx: Context| {
@@ -209,13 +210,13 @@ struct Stage(Arc<Mutex<Props>>);
 struct Props {
     /// The output lines so far.
     told: Vec<String>,
-    /// The processes whose exits are printed at the end, by name.
+    /// The handles of the processes whose exits are printed at the end, with the names of these processes.
     order: Vec<(String, Ending)>,
-    /// Each name with its pid. A name may occur several times; the last entry is the newest.
+    /// Each name with its pid. A name may occur several times; its last entry has the newest pid.
     pids: Vec<(String, Pid)>,
-    /// The events of children of a tree since the last `log` act.
+    /// Events of the children of a tree since the last `log` act.
     log: Vec<String>,
-    /// How often each child of a tree has begun.
+    /// Number of starts of each child of a tree.
     starts: BTreeMap<String, usize>,
     branches: BTreeMap<String, Vec<String>>,
 }
@@ -233,7 +234,7 @@ enum Do {
     Mail(String),
 }
 
-/// Returns the name as a `'static` string, as `Name::new` requires. It leaks each name once.
+/// Returns the name as a `'static` string, because `Name::new` requires it. The function leaks each name once.
 fn constant(name: String) -> &'static str {
     static ALL: Mutex<BTreeSet<&str>> = Mutex::new(BTreeSet::new());
     let mut all = ALL.lock().unwrap();
@@ -276,7 +277,8 @@ impl Stage {
         self.props().pids.iter().find(|&&(_, other)| other == pid).expect("somebody that is known").0.clone()
     }
 
-    /// Returns the pid under this name. The registered name of a child in the tree takes precedence.
+    /// Returns the pid of the process with this name. If a child of the tree is registered under the name, its pid is
+    /// returned.
     fn whom(&self, host: &Host, name: &str) -> Pid {
         host.whereis(format!("tree {name}")).or_else(|| self.pid(name)).unwrap_or_else(|| panic!("who is {name}?"))
     }
@@ -339,7 +341,7 @@ impl Stage {
             }
             [name, ref act @ ..] => {
                 let act = act.iter().map(|&word| word.to_owned()).collect();
-                // An exited process cannot act, so the error is ignored.
+                // If the process has exited, it cannot act, so the error is ignored.
                 let _ = rt.send(self.whom(rt, name), Do::Act(act));
             }
             [] => unreachable!("no line is empty"),

@@ -1,5 +1,5 @@
-//! 6.3, 6.4 of the specification: ten thousand linked processes that exit together, and supervisors that are killed in
-//! the middle of a restart.
+//! 6.3, 6.4 of the specification: ten thousand linked processes exit together, and supervisors are killed during a
+//! restart.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering::SeqCst};
@@ -42,14 +42,16 @@ async fn member(mut ctx: Context<Msg>, linked: Arc<AtomicUsize>) -> Result<(), E
     }
 }
 
-/// Links `count` processes: process `n` is linked with each process in `links(n)`. Process 0 then fails. Asserts that:
-/// - every process exits exactly once, because of that failure: a listener that is linked with all of them receives one
-///   exit of each;
-/// - each process needs at most two turns for its exit, so the number of turns is linear;
-/// - no worker needs a deep stack, so no function recurses along the links.
+/// Links `count` processes: process `n` is linked with each process in `links(n)`. Then process 0 fails. The function
+/// asserts that:
+/// - every process exits exactly once, because of that failure. A listener, which is linked with every process,
+///   receives one exit of each process;
+/// - the number of turns is linear, because each process needs at most two turns for its exit;
+/// - no worker needs a deep stack, because no function recurses along the links.
 fn storm(count: usize, links: impl Fn(usize) -> Vec<usize> + Send + 'static) {
     within(300, move || {
-        // A recursion over all processes would overflow this stack, unless one level took less than 27 bytes.
+        // If a function recursed over all processes, it would overflow this stack, unless each level needed less than
+        // 27 bytes.
         let rt = Runtime::builder().workers(2).stack_size(256 << 10).build().unwrap();
         let linked = Arc::new(AtomicUsize::new(0));
         let all: Vec<_> = (0..count)
@@ -99,7 +101,7 @@ fn storm(count: usize, links: impl Fn(usize) -> Vec<usize> + Send + 'static) {
                 }
             }
             assert_eq!((storm.exited, storm.panics), (count as u64 + 1, 0));
-            // Besides the two turns of each process, the listener may be woken by each exit.
+            // Each process has at most two turns. In addition, each exit may wake the listener once.
             assert!(storm.polls <= 3 * count as u64 + 100, "{storm}");
         });
     });
@@ -107,25 +109,26 @@ fn storm(count: usize, links: impl Fn(usize) -> Vec<usize> + Send + 'static) {
 
 const MANY: usize = 10_000;
 
-/// 6.3: every process of a ring of ten thousand linked processes exits, once.
+/// 6.3: ten thousand processes are linked in a ring. When one fails, every process exits once.
 #[test]
 fn a_ring_of_ten_thousand_exits_once() {
     storm(MANY, |place| vec![(place + 1) % MANY]);
 }
 
-/// 6.3: a chain of ten thousand linked processes exits, beginning at one end.
+/// 6.3: ten thousand processes are linked in a chain. When the process at one end fails, every process exits once.
 #[test]
 fn a_chain_of_ten_thousand_exits_once() {
     storm(MANY, |place| if place == 0 { vec![] } else { vec![place - 1] });
 }
 
-/// 6.3: a star of ten thousand linked processes exits, beginning with a process at its edge.
+/// 6.3: ten thousand processes are linked in a star. When a process at the edge fails, every process exits once.
 #[test]
 fn a_star_of_ten_thousand_exits_once() {
     storm(MANY, |place| if place == 1 { vec![] } else { vec![1] });
 }
 
-/// 6.3: a ring of cliques of fifty processes exits. It has ten thousand processes and 245,000 links within the cliques.
+/// 6.3: cliques of fifty processes are linked in a ring: ten thousand processes with 245,000 links within the cliques.
+/// When one process fails, every process exits once.
 #[test]
 fn a_ring_of_cliques_exits_once() {
     const CLIQUE: usize = 50;
@@ -142,7 +145,7 @@ enum Do {
     Ping(Reply<()>),
 }
 
-/// The number of live instances of each child, and the maximum of that number so far.
+/// For each child: the number of live instances, and the maximum of that number so far.
 #[derive(Clone, Default)]
 struct Lives(Arc<[(AtomicI64, AtomicI64); 2]>);
 
@@ -177,13 +180,14 @@ async fn answer(mut ctx: Context<Do>) -> Result<(), Exit> {
     }
 }
 
-/// Returns a tree of two supervisors. The lower supervisor has a child that fails after every few turns, and a child
-/// that never fails. `begin` is called before each start of the failing child.
+/// Returns a tree of two supervisors. The lower supervisor has two children: one fails every few turns, and one never
+/// fails. `begin` is called before each start of the failing child.
 fn tree(strategy: fn() -> Supervisor, lives: &Lives, begin: impl Fn() + Clone + Send + Sync + 'static) -> Supervisor {
     let lives = lives.clone();
     let below = move || {
         let (fails, stays) = (lives.clone(), lives.clone());
-        // The child has no name: a registered name would prevent a second instance and hide the fault.
+        // The child has no name. With a registered name a second instance could not start, and the test would not
+        // detect the fault.
         let fails = Child::unnamed(move |ctx: Context<Do>| {
             let life = fails.begin(0);
             async move {
@@ -214,8 +218,8 @@ fn tree(strategy: fn() -> Supervisor, lives: &Lives, begin: impl Fn() + Clone + 
 const STRATEGIES: [fn() -> Supervisor; 3] =
     [Supervisor::one_for_one, Supervisor::one_for_all, Supervisor::rest_for_one];
 
-/// Starts the tree, calls `disturb`, waits until the lower supervisor has children again, and cancels the tree. Asserts
-/// that no child is left and that each child had at most one instance at a time.
+/// Starts the tree and calls `disturb`. Waits until the lower supervisor has children again, and then cancels the tree.
+/// Asserts that no child is left, and that each child had at most one instance at a time.
 fn assert_no_child_is_leaked(seed: u64, lives: &Lives, top: Supervisor, disturb: impl AsyncFn(&Host)) {
     let mut simulation = Simulation::new(seed);
     let host = simulation.host().clone();
@@ -238,8 +242,8 @@ fn assert_no_child_is_leaked(seed: u64, lives: &Lives, top: Supervisor, disturb:
     assert_eq!(counters.spawned, counters.exited, "seed {seed}");
 }
 
-/// 6.4: a supervisor that is killed at any moment of many restarts leaves no child behind, and no child has two
-/// instances at a time.
+/// 6.4: a supervisor restarts its children many times, and is killed at an arbitrary moment. It leaves no child behind,
+/// and no child has two instances at a time.
 #[test]
 fn a_supervisor_killed_at_any_moment_leaks_no_child() {
     for strategy in STRATEGIES {
@@ -259,7 +263,8 @@ fn a_supervisor_killed_at_any_moment_leaks_no_child() {
     }
 }
 
-/// 6.4: the same for a supervisor that is killed while it starts a child.
+/// 6.4: a supervisor is killed while it starts a child. It leaves no child behind, and no child has two instances at a
+/// time.
 #[test]
 fn a_supervisor_killed_while_it_starts_a_child_leaks_no_child() {
     for strategy in STRATEGIES {
@@ -288,14 +293,14 @@ fn a_supervisor_killed_while_it_starts_a_child_leaks_no_child() {
     }
 }
 
-/// 6.4: the window of the intensity is half open: a restart no longer counts when exactly the length of the window has
-/// passed.
+/// 6.4: the time window of the restart intensity is half open. When exactly the length of the window has passed after a
+/// restart, this restart no longer counts.
 #[test]
 fn the_window_of_the_intensity_is_half_open() {
-    // At most two restarts within 100 ms. Each case has the lifetimes of the instances in milliseconds, and the number
-    // of these instances that begin.
+    // The supervisor allows two restarts within 100 ms. Each case lists the lifetimes of the instances in milliseconds,
+    // and the number of instances that begin.
     let cases: &[(&[u64], usize)] = &[
-        // Each third exit occurs exactly when the restart two exits earlier leaves the window.
+        // From the third exit on, each exit occurs exactly when the restart before the previous one leaves the window.
         (&[10, 50, 50, 50, 50, 50, 50], 7),
         (&[10, 0, 100, 0, 100, 0], 6),
         (&[10, 50, 49, 50], 3),
@@ -318,7 +323,7 @@ fn the_window_of_the_intensity_is_half_open() {
             });
             let tree = host.spawn_process(Supervisor::one_for_one().intensity(2, ms(100)).add(child));
             host.sleep(ms(1_000)).await;
-            // If the supervisor does not fail, one more instance begins, which never exits.
+            // If the supervisor does not fail, one more instance begins and never exits.
             let gives_up = begun < ends.len();
             assert_eq!(count.load(SeqCst), if gives_up { begun } else { begun + 1 }, "{ends:?}");
             assert_eq!(tree.is_finished(), gives_up);

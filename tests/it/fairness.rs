@@ -1,5 +1,5 @@
-//! 4.6 of the specification: how long a process waits for its turn, counted in steps of other processes, on one worker
-//! and on two. The page `scheduling` derives the bounds.
+//! 4.6 of the specification: how long a runnable process waits for its turn. The tests count the steps of other
+//! processes during this time, on one worker and on two. The documentation page `scheduling` derives the bounds.
 
 use std::cell::Cell;
 use std::future::Future;
@@ -17,12 +17,12 @@ use crate::within;
 const WORKERS: [usize; 2] = [1, 2];
 
 thread_local! {
-    /// Number of the worker that this thread is.
+    /// Number of the worker that runs on this thread.
     static WORKER: Cell<usize> = const { Cell::new(0) };
 }
 
-/// Returns a runtime with this number of workers. The infinite `long_step` prevents replacement threads, so each worker
-/// is one thread that keeps its number.
+/// Returns a runtime with this number of workers. The infinite `long_step_threshold` prevents replacement threads, so
+/// each worker stays on one thread and keeps its number.
 fn with(workers: usize) -> Runtime {
     let next = AtomicUsize::new(0);
     Runtime::builder()
@@ -34,7 +34,7 @@ fn with(workers: usize) -> Runtime {
         .expect("a runtime")
 }
 
-/// Counts steps, separately for each worker that runs them.
+/// Counts steps, separately for each worker.
 #[derive(Clone)]
 struct Steps(Arc<[AtomicU64; 2]>);
 
@@ -57,14 +57,14 @@ impl Steps {
     }
 }
 
-/// Runs two greedy processes and two modest ones per worker. The greedy processes count their steps; the modest ones
-/// yield. Returns the maximum number of greedy steps on a worker between two successive turns of a modest process on
-/// that worker.
+/// Runs two greedy and two modest processes per worker. The greedy processes count their steps, and the modest
+/// processes yield. Measures how many greedy steps a worker runs between two successive turns of a modest process on
+/// that worker. Returns the maximum.
 fn most_between_turns(workers: usize, greedy: impl Fn(&Host, Steps) + Send + Sync + 'static) -> u64 {
     let turns = if cfg!(debug_assertions) { 2_000 } else { 20_000 };
     let greedy = Arc::new(greedy);
     within(120, move || {
-        // If no modest process shared a worker with a greedy one, nothing was measured, and the run is repeated.
+        // If no modest process shared a worker with a greedy process, nothing was measured. The run is then repeated.
         loop {
             let rt = with(workers);
             let (steps, host) = (Steps::new(), rt.host().clone());
@@ -97,7 +97,7 @@ fn most_between_turns(workers: usize, greedy: impl Fn(&Host, Steps) + Send + Syn
     })
 }
 
-/// Checks the bound: a greedy process may make `each` steps in a turn, and all greedy processes may be on one worker.
+/// Checks the bound. A greedy process may take `each` steps per turn, and all greedy processes may be on one worker.
 fn check(what: &str, each: u64, greedy: impl Fn(&Host, Steps) + Send + Sync + Clone + 'static) {
     for workers in WORKERS {
         let most = most_between_turns(workers, greedy.clone());
@@ -113,8 +113,8 @@ impl Command for Now {
     type Reply = ();
 }
 
-/// A process that runs for ever, by the method in `how`: `Again`, a message to itself, or a command that is answered
-/// inline.
+/// A process that always continues. `how` selects the method: `Again`, a message to itself, or a command with an inline
+/// answer.
 struct Greedy {
     steps: Steps,
     how: How,
@@ -146,8 +146,8 @@ impl Process for Greedy {
     }
 }
 
-/// 4.6: a process that always continues uses up its budget, and then waits behind the other processes. The budget in
-/// steps is 1 with `Again`, 1 with a message to itself, and 32 with inline answers.
+/// 4.6: if a process always continues, it uses up its budget and then waits behind the other processes. The budget is 1
+/// step with `Again`, 1 step with a message to itself, and 32 steps with inline answers.
 #[test]
 fn a_greedy_process_waits_behind_the_others() {
     for (how, bound) in [(How::Again, 1), (How::Message, 1), (How::Inline, 32)] {
@@ -155,8 +155,9 @@ fn a_greedy_process_waits_behind_the_others() {
     }
 }
 
-/// 4.6: the same for async bodies. The budget is one step with `yield_now`, 128 messages or events of a mailbox that is
-/// never empty, and 32 inline answers.
+/// 4.6: if an async body always continues, it uses up its budget and then waits behind the other processes. The budget
+/// is one step with `yield_now`, and 32 inline answers. If the mailbox is never empty, the budget is 128 messages or
+/// events.
 #[test]
 fn a_greedy_body_waits_behind_the_others() {
     check("yields", 1, |host, steps| {
@@ -198,7 +199,7 @@ fn a_greedy_body_waits_behind_the_others() {
 }
 
 /// 4.2, 4.6: processes that wake each other through the next slot share one budget of 16 turns while other processes
-/// wait. A few more turns may follow before the local queue is reached.
+/// wait. A few more turns may follow before the worker takes a task from its local queue.
 #[test]
 fn a_greedy_pair_waits_behind_the_others() {
     check("a pair", 20, |host, steps| {
@@ -226,8 +227,9 @@ fn a_greedy_pair_waits_behind_the_others() {
     check("a chain of spawns", 20, |host, steps| drop(host.spawn(next(steps))));
 }
 
-/// 4.6: each of n runnable processes has its turn within n steps of its worker. If n exceeds the capacity of a local
-/// queue, the bound is 4 n + 61: at least 17 processes per 61 looks come from the injector.
+/// 4.6: if n processes are runnable, each one has a turn within n steps of its worker. If n exceeds the capacity of a
+/// local queue, the bound is 4 n + 61. The reason is that in 61 searches for a task, the worker takes at least 17
+/// processes from the injector.
 #[test]
 fn every_runnable_process_has_a_turn_in_every_round() {
     const ROUNDS: u64 = 20;
@@ -236,8 +238,8 @@ fn every_runnable_process_has_a_turn_in_every_round() {
             let rt = with(workers);
             let steps = Steps::new();
             let gate = Arc::new(AtomicUsize::new(0));
-            // Set by the first process that is done. From then on workers may run out of work and steal, so later
-            // values do not count.
+            // The first process that is done sets this flag. After that, workers may run out of work and steal, so the
+            // test ignores later measurements.
             let over = Arc::new(AtomicBool::new(false));
             let all: Vec<_> = (0..n)
                 .map(|_| {
@@ -271,8 +273,8 @@ fn every_runnable_process_has_a_turn_in_every_round() {
 
 const NOT_YET: u64 = u64::MAX;
 
-/// Runs two processes per worker that always yield and count their steps. Calls `at` in the 50th turn of one of them.
-/// Returns the value of `done` as soon as it is set.
+/// Runs two processes per worker that always yield and count their steps. Calls `at` in the 50th turn of one of these
+/// processes. Returns the value of `done` as soon as it is set.
 fn busy_until<F>(
     rt: &Runtime,
     (workers, steps): (usize, Steps),
@@ -311,8 +313,8 @@ where
     done
 }
 
-/// 4.2, 4.6: a process that is spawned from outside waits at most 61 looks of the worker that runs it, however long the
-/// local queues are.
+/// 4.2, 4.6: a process that another thread spawns waits for at most 61 task searches of the worker that runs it. The
+/// length of the local queues does not matter.
 #[test]
 fn a_spawn_from_outside_waits_61_looks_at_most() {
     for workers in WORKERS {
@@ -325,12 +327,12 @@ fn a_spawn_from_outside_waits_61_looks_at_most() {
                     let submitted = Arc::new(Mutex::new(None));
                     let (from, steps) = (submitted.clone(), seen.clone());
                     let run = async move |_: Context| {
-                        // `None` if another worker ran this process before the spawning thread recorded the counts:
-                        // then it has not waited.
+                        // This is `None` if another worker ran the process before the spawning thread recorded the
+                        // counts. The process has then not waited.
                         let from = *from.lock().unwrap();
                         ran.store(from.map_or(0, |from| steps.since(from)), Ordering::SeqCst);
                     };
-                    // A thread that is not a worker spawns the process, and this step waits for that thread.
+                    // A thread that is not a worker spawns the process. This step waits for that thread.
                     thread::spawn(move || {
                         drop(host.spawn(run));
                         *submitted.lock().unwrap() = Some(seen.read());
@@ -345,7 +347,8 @@ fn a_spawn_from_outside_waits_61_looks_at_most() {
     }
 }
 
-/// 4.2, 4.6: a due timer waits at most 61 looks of the worker that fires it, however long the local queues are.
+/// 4.2, 4.6: a due timer waits for at most 61 task searches of the worker that fires it. The length of the local queues
+/// does not matter.
 #[test]
 fn a_due_timer_waits_61_looks_at_most() {
     for workers in WORKERS {
@@ -360,12 +363,13 @@ fn a_due_timer_waits_61_looks_at_most() {
                     let (from, steps) = (due.clone(), seen.clone());
                     let _ = host.spawn(async move |ctx: Context| {
                         ctx.sleep_until(until).await;
-                        // `None` if another worker fired the timer before the counts were recorded: then no process has
-                        // waited.
+                        // This is `None` if another worker fired the timer before the counts were recorded. No process
+                        // has then waited.
                         let from = *from.lock().unwrap();
                         over.store(from.map_or(0, |from| steps.since(from)), Ordering::SeqCst);
                     });
-                    // Two turns, so that the process sleeps. The count begins after the tick of its timer.
+                    // After these two turns the other process sleeps. The measurement begins after the tick of its
+                    // timer.
                     crate::step_aside().await;
                     crate::step_aside().await;
                     while host.now() < until + Duration::from_millis(1) {
@@ -380,10 +384,10 @@ fn a_due_timer_waits_61_looks_at_most() {
     }
 }
 
-/// 4.2, 4.6: the next slot and the queue of new tasks share a budget of 16 turns. New processes run before processes
-/// that yield until the budget is used up. This gives new processes an early first turn, and the processes that yield
-/// keep running. Endless chains of spawns use up the budget all the time. Each fourth time that it is used up, a
-/// process from the queue of new tasks runs next.
+/// 4.2, 4.6: the next slot and the queue of new tasks share a budget of 16 turns. Until this budget is used up, new
+/// processes run before processes that yield. So new processes soon have their first turn, and the processes that yield
+/// keep running. Endless chains of spawns use up the budget again and again. At every fourth time, a process from the
+/// queue of new tasks runs next.
 #[test]
 fn first_turns_come_soon_without_starving_other_processes() {
     const NEW: u64 = 100;

@@ -1,5 +1,5 @@
-//! Panics in user implementations of traits that the runtime calls: `Hash`, `Clone`, and the functions of a waker. The
-//! panic may reach the caller. The runtime and all other processes continue to work.
+//! Panics in user implementations of traits that the runtime calls: `Hash`, `Clone`, and the functions of a waker. A
+//! panic may reach the caller of the runtime. The runtime and all other processes continue to work.
 
 #![allow(unsafe_code)]
 
@@ -36,8 +36,8 @@ impl Hash for Sensitive {
     }
 }
 
-/// 11: in a broadcast, a panic of the message's `Clone` is a panic of the sender. In a repeating timer, it ends the
-/// timer.
+/// 11: if the message's `Clone` panics in a broadcast, the sender panics. If it panics in a repeating timer, the timer
+/// ends.
 #[test]
 fn a_clone_that_panics_affects_only_its_sender() {
     within(30, || {
@@ -61,7 +61,7 @@ fn a_clone_that_panics_affects_only_its_sender() {
         let inside = rt.spawn(async |ctx: Context| Ok::<_, Exit>(ctx.host().broadcast("group", message)));
         assert!(matches!(block_on(inside), Err(Exit::Panicked(_))));
         me.send_interval(Duration::from_micros(1), me.pid(), Sensitive(true, token.clone()));
-        // The timer ends when the clone of its message panics, and then drops the message.
+        // The timer ends when the clone of its message panics. Then the timer drops the message.
         while Arc::strong_count(&token) > 1 {
             thread::yield_now();
         }
@@ -73,7 +73,8 @@ fn a_clone_that_panics_affects_only_its_sender() {
     });
 }
 
-/// 11: if the `Hash` of a pool's key panics, the sender panics. The pool continues to work.
+/// 11: if a pool selects members by key and the `Hash` of the key panics, the sender panics. The pool continues to
+/// work.
 #[test]
 fn a_hash_that_panics_affects_only_its_sender() {
     within(30, || {
@@ -125,8 +126,8 @@ fn panicking_waker() -> Waker {
     unsafe { Waker::from_raw(RawWaker::new(null(), &MOODY)) }
 }
 
-/// 11: a waker whose `clone` or `drop` panics affects at most the thread that polls with it. The polled future works
-/// with another waker afterwards, and all other processes continue to work.
+/// 11: if the `clone` or `drop` of a waker panics, only the thread that polls with this waker may be affected. The
+/// polled future then works with another waker, and all other processes continue to work.
 #[test]
 fn a_waker_that_panics_when_cloned_or_dropped_affects_only_its_poller() {
     within(60, || {
@@ -143,13 +144,13 @@ fn a_waker_that_panics_when_cloned_or_dropped_affects_only_its_poller() {
             CLONE_PANICS.store(clones, SeqCst);
             DROP_PANICS.store(drops, SeqCst);
             let mut cx = Cx::from_waker(&waker);
-            // Twice: the second poll drops the waker that the first poll has stored.
+            // Each future is polled twice: the second poll drops the waker that the first poll has stored.
             for _ in 0..2 {
                 let polls: [&mut dyn FnMut(&mut Cx<'_>); 5] = [
                     &mut |cx| assert!(Pin::new(&mut mailbox.receive()).poll(cx).is_pending()),
                     &mut |cx| assert!(Pin::new(&mut joined).poll(cx).is_pending()),
                     &mut |cx| assert!(Pin::new(&mut ended).poll(cx).is_pending()),
-                    // The sleep may be over already. A future must not be polled after it was ready.
+                    // The sleep may already be over. A future must not be polled again after it was ready.
                     &mut |cx| slept = slept || Pin::new(&mut sleep).poll(cx).is_ready(),
                     &mut |cx| assert!(Pin::new(&mut call).poll(cx).is_pending()),
                 ];
@@ -157,7 +158,7 @@ fn a_waker_that_panics_when_cloned_or_dropped_affects_only_its_poller() {
                     let _ = catch_unwind(AssertUnwindSafe(|| poll(&mut cx)));
                 }
             }
-            // The calls below take the stored wakers or drop them.
+            // Each of the calls below takes or drops the stored wakers.
             to.send(1).unwrap();
             address.send(2).unwrap();
             let reply = block_on(server).unwrap();

@@ -19,8 +19,8 @@ async fn echo(mut ctx: Context<u64>) -> Result<u64, Exit> {
     ctx.receive().await
 }
 
-/// 2.1: a pid prints and parses back, is ordered, and is small. A restarted runtime is a new incarnation: it refuses
-/// old pids.
+/// 2.1: a pid can be printed and parsed, is ordered, and is small. A restarted runtime has a new incarnation number. It
+/// refuses the pids of the previous incarnation.
 #[test]
 fn a_pid_prints_and_parses_back() {
     let rt = two();
@@ -51,8 +51,8 @@ impl Drop for Nested {
     }
 }
 
-/// 2.2, 11: messages may be nested in each other's mailboxes to any depth. They are dropped one after the other, on a
-/// stack of 64 KiB.
+/// 2.2, 11: a message may own the mailbox of the next message, to any depth. The nested messages are dropped one after
+/// the other, on a stack of 64 KiB.
 #[test]
 fn a_million_nested_messages_are_dropped_on_a_small_stack() {
     const DEPTH: u64 = 1_000_000;
@@ -70,8 +70,8 @@ fn a_million_nested_messages_are_dropped_on_a_small_stack() {
     assert_eq!(rt.counters().dead_letters, DEPTH);
 }
 
-/// 2.2, 11: nested messages are also dropped one after the other in the destructor of a thread-local, when the thread
-/// exits.
+/// 2.2, 11: a thread-local of a thread owns nested messages. When the thread exits, the destructor of the thread-local
+/// drops these messages one after the other.
 #[test]
 fn nested_messages_are_dropped_on_a_small_stack_while_a_thread_ends() {
     const DEPTH: u64 = 100_000;
@@ -87,8 +87,9 @@ fn nested_messages_are_dropped_on_a_small_stack_while_a_thread_ends() {
     let (host, dropped) = (rt.host().clone(), Arc::<AtomicU64>::default());
     let count = Arc::clone(&dropped);
     let thread = std::thread::Builder::new().stack_size(64 << 10).spawn(move || {
-        // The thread-local is in use before the first message is dropped here. Thread-locals are destroyed in the
-        // reverse order of their first use: the thread-locals of the crate are destroyed before this one.
+        // The thread-local is initialised before the first message is dropped on this thread. Thread-locals are
+        // destroyed in the reverse order of their first use. Therefore the thread-locals of the crate are destroyed
+        // before this thread-local.
         LAST.set(None);
         drop(nest(&host, 10, &count));
         LAST.set(nest(&host, DEPTH, &count));
@@ -145,7 +146,7 @@ fn a_stale_pid_never_reaches_the_new_process() {
     assert!(former.iter().any(|pid| pid.generation() > 10), "slots are used again: {former:?}");
 }
 
-/// 2.1, 11: a pid of another runtime is an error at the sender. The error returns the message.
+/// 2.1, 11: a send to a pid of another runtime fails at the sender. The error returns the message.
 #[test]
 fn a_foreign_pid_is_refused() {
     let (here, there) = (two(), two());
@@ -156,7 +157,7 @@ fn a_foreign_pid_is_refused() {
     assert_eq!(here.send(never, 5_u64).unwrap_err().refusal(), SendErrorKind::NoProcess);
 }
 
-/// 2.2: messages from one sender to one receiver arrive in order, while other senders send too.
+/// 2.2: messages from one sender to one receiver arrive in order, even if several senders send at the same time.
 #[test]
 fn messages_from_one_sender_arrive_in_order() {
     everywhere(async |host| {
@@ -185,7 +186,8 @@ fn messages_from_one_sender_arrive_in_order() {
     });
 }
 
-/// 2.2: after the runtime and its mailbox of dead letters are dropped, in any order, nothing of the runtime remains.
+/// 2.2: the runtime and its mailbox of dead letters are dropped, in either order. Afterwards nothing of the runtime
+/// remains.
 #[test]
 fn a_mailbox_for_dead_letters_does_not_keep_the_runtime_alive() {
     struct Now;
@@ -213,7 +215,8 @@ fn a_mailbox_for_dead_letters_does_not_keep_the_runtime_alive() {
     }
 }
 
-/// 2.2: an accepted message that can't be delivered becomes a dead letter, in order, and is counted.
+/// 2.2: if an accepted message can't be delivered, it becomes a dead letter. Dead letters arrive in order and are
+/// counted.
 #[test]
 fn unread_messages_become_dead_letters() {
     let rt = Runtime::builder().workers(0).build().unwrap();
@@ -256,7 +259,8 @@ fn a_message_sent_before_an_exit_arrives_before_the_exit_is_reported() {
     });
 }
 
-/// 2.3: a signal keeps its place among the messages, in a hand-written process and with `event()`.
+/// 2.3: a cancellation arrives after the messages that were sent before it, and before the messages that were sent
+/// after it. This holds for a hand-written process and for `event()`.
 #[test]
 fn a_cancel_keeps_its_place_among_the_messages() {
     #[derive(Default)]
@@ -298,7 +302,8 @@ fn a_cancel_keeps_its_place_among_the_messages() {
     assert_eq!(rt.block_on(by_body).unwrap(), ["1", "2", "enough", "3"]);
 }
 
-/// 2.4: a mailbox outside the processes has a pid. Threads and tasks of any executor can receive from it.
+/// 2.4: a mailbox that belongs to no process has a pid. Threads and tasks of any executor can receive from this
+/// mailbox.
 #[test]
 fn an_outside_mailbox_has_a_pid() {
     let rt = two();
@@ -332,7 +337,8 @@ impl Deliver for Wire {
     }
 }
 
-/// 2.4: a receiver can be attached under a pid, and for all pids of another node. Its refusals return to the sender.
+/// 2.4: a receiver can be attached under a new pid, or for all pids of another node. If the attached receiver refuses a
+/// message, the message returns to the sender.
 #[test]
 fn receivers_are_attached_for_pids_and_for_nodes() {
     let rt = Runtime::builder().workers(0).build().unwrap();
@@ -348,7 +354,7 @@ fn receivers_are_attached_for_pids_and_for_nodes() {
     assert!(rt.send(far, 9_u64).is_err());
     rt.attach_node(4711, wire.clone());
     rt.send(far, 9_u64).unwrap();
-    // The host implements `Deliver` itself.
+    // The host itself implements `Deliver`.
     let here = rt.spawn(echo);
     rt.host().deliver(Envelope::new(here.pid(), Payload::new(5_u64))).unwrap();
     assert_eq!(rt.block_on(here).unwrap(), 5);
@@ -376,8 +382,8 @@ async fn server(mut ctx: Context<Ask>) -> Result<(), Exit> {
     }
 }
 
-/// 2.6: a call returns the reply, or an error that tells the cause: reply dropped, callee exited, no such process,
-/// wrong type, timeout.
+/// 2.6: a call returns either the reply or an error that tells the cause: the reply was dropped, the callee exited, the
+/// callee did not exist, the message had the wrong type, or the call timed out.
 #[test]
 fn a_call_returns_the_reply_or_the_cause_of_its_failure() {
     timed(async |host, exact| {
@@ -388,7 +394,7 @@ fn a_call_returns_the_reply_or_the_cause_of_its_failure() {
         let timed = server.call(Ask::Keep).timeout(Duration::from_millis(5)).await;
         assert!(matches!(timed, Err(CallError::TimedOut)));
         exact.check(host.now(), until);
-        // `try_send` returns a late reply to the callee. The late reply is counted.
+        // If a reply comes too late, `try_send` returns it to the callee. Late replies are counted.
         let late = server.call(Ask::GiveBack).await.unwrap().expect("kept");
         assert!(late.is_closed());
         let before = host.counters().late_replies;
@@ -415,8 +421,8 @@ fn a_call_returns_the_reply_or_the_cause_of_its_failure() {
     });
 }
 
-/// 2.6: an answer wakes the task that polled the call last, through the waker of its process, the waker of a
-/// combinator, or the waker of another process.
+/// 2.6: an answer wakes the task that polled the call last. That task may have polled the call with the waker of its
+/// process, with the waker of a combinator, or with the waker of another process.
 #[test]
 fn an_answer_wakes_the_last_task_that_polled_the_call() {
     within(20, || {
@@ -432,8 +438,8 @@ fn an_answer_wakes_the_last_task_that_polled_the_call() {
                 let (to, heir_at) = (to_outside.clone(), heir.address());
                 let asker = rt.spawn(async move |ctx: Context| -> Result<Option<u64>, BoxError> {
                     let mut call = if by_context { ctx.call(&to, |reply| reply) } else { to.call(|reply| reply) };
-                    // The first poll is in the process's own turn, with its own waker. The second poll is in a later
-                    // turn.
+                    // The first poll is in the first turn of the process, with the waker of the process. The second
+                    // poll is in a later turn.
                     assert!(futures::poll!(&mut call).is_pending());
                     ctx.yield_now().await;
                     assert!(futures::poll!(&mut call).is_pending());
@@ -470,7 +476,8 @@ fn callers_receive_the_exit_reason_of_a_killed_callee() {
     assert!(matches!(rt.block_on(unread), Err(CallError::Died(Exit::Killed))));
 }
 
-/// 2.6: a hand-written process can call. The reply completes the tag of the call, and so does a refusal.
+/// 2.6: a hand-written process can make a call. The call has a tag. The reply and a refusal both arrive as the
+/// completion of this tag.
 #[test]
 fn a_hand_written_process_can_call() {
     struct Asks {
@@ -510,7 +517,7 @@ fn a_hand_written_process_can_call() {
     assert!(matches!(failure.error::<CallError>(), Some(CallError::NoProcess)), "{failure:?}");
 }
 
-/// 2.3: messages that `receive_where` skips keep their order, also when they arrive in one burst.
+/// 2.3: the messages that `receive_where` skips keep their order, even if they all arrive at the same time.
 #[test]
 fn messages_skipped_in_a_burst_keep_their_order() {
     let rt = Runtime::builder().workers(0).build().unwrap();
@@ -536,8 +543,8 @@ fn messages_skipped_in_a_burst_keep_their_order() {
     assert_eq!(rt.block_on(handle).unwrap(), [4, 7, 0, 1, 2, 3, 5, 6, 8]);
 }
 
-/// 2.3: the sink of an address forwards all messages in order. It returns a message that the receiver no longer
-/// accepts.
+/// 2.3: a sink forwards all messages to its address, in order. If the receiver no longer accepts messages, the sink
+/// returns the message.
 #[test]
 fn a_sink_returns_a_refused_message() {
     use futures::{SinkExt, StreamExt, stream};
@@ -563,8 +570,8 @@ fn drain<M: Send + 'static>(mailbox: &mut Mailbox<M>) -> Vec<M> {
     std::iter::from_fn(|| mailbox.try_receive()).collect()
 }
 
-/// 2.3: a mailbox accepts as many messages as its bound; a bound of 0 means 1. A full mailbox applies its policy. A
-/// message that the policy drops becomes a dead letter, and is counted.
+/// 2.3: a mailbox accepts exactly as many messages as its bound. A bound of 0 means 1. A full mailbox applies its
+/// overflow policy. If the policy drops a message, the message becomes a dead letter and is counted.
 #[test]
 fn mailbox_bounds_are_exact_and_policies_are_applied() {
     use MailboxCapacity::{DropNewest, DropOldest, Reject, Unbounded};
@@ -606,7 +613,8 @@ fn mailbox_bounds_are_exact_and_policies_are_applied() {
 }
 
 /// 2.3: only messages count against the bound. A process with a full mailbox still receives the completion of its
-/// command. A full mailbox accepts a cancellation, which keeps its place among the messages.
+/// command. A full mailbox also accepts a cancellation. The process receives this cancellation in order with the
+/// messages.
 #[test]
 fn only_messages_count_against_a_bound() {
     struct Echo(u8);
@@ -636,8 +644,8 @@ fn only_messages_count_against_a_bound() {
     assert_eq!(rt.block_on(handle).unwrap(), ["3", "1", "enough", "2"]);
 }
 
-/// 2.3: `send_wait` completes immediately if there is room. Otherwise it waits, and waiting senders proceed in the
-/// order in which they began to wait.
+/// 2.3: `send_wait` completes immediately if there is room. Otherwise the sender waits. Senders get room in the order
+/// in which they began to wait.
 #[test]
 fn senders_that_wait_for_room_proceed_in_order() {
     use futures::FutureExt;
@@ -648,7 +656,7 @@ fn senders_that_wait_for_room_proceed_in_order() {
         assert_eq!(sent, [true, true]);
         let mut waiting: Vec<_> = (2..6_u32).map(|n| rt.send_wait(address.pid(), n)).collect();
         assert!(waiting.iter_mut().all(|wait| wait.now_or_never().is_none()));
-        // The third waiting sender drops its future: its message is never sent.
+        // The third waiting sender drops its future, so its message is never sent.
         drop(waiting.remove(2));
         assert_eq!(mailbox.try_receive(), Some(0));
         assert!((&mut waiting[0]).now_or_never().unwrap().is_ok());
@@ -666,15 +674,15 @@ fn senders_that_wait_for_room_proceed_in_order() {
     assert_eq!(rt.counters().messages, 3 * 5);
 }
 
-/// 2.3: a hand-written process takes all messages out of a full mailbox in one step. Then as many waiting senders
-/// proceed as there is room, the oldest first.
+/// 2.3: a hand-written process takes all messages out of a full mailbox in one step. Then waiting senders proceed, the
+/// oldest first, until the mailbox is full again.
 #[test]
 fn a_drain_admits_as_many_senders_as_there_is_room() {
     use futures::FutureExt;
     const BOUND: usize = 3;
     type Waiting = Arc<Mutex<Vec<SendWait<u32>>>>;
-    /// Records two values for each step with messages: the messages, and the number of waiting senders that have
-    /// proceeded.
+    /// Records two values for each step that receives messages: the messages, and the number of waiting senders that
+    /// have proceeded.
     struct Drains(Waiting, Arc<Mutex<Vec<(Vec<u32>, usize)>>>);
     impl Process for Drains {
         type Message = u32;
@@ -714,9 +722,9 @@ fn a_drain_admits_as_many_senders_as_there_is_room() {
     }
 }
 
-/// 2.3: a sender that waits for room gets its message back when the receiver exits. A later sender gets it back
-/// immediately. A sender also gets it back immediately if the limit of the mailbox is 0, because it would wait forever.
-/// A sender of an untyped message waits too.
+/// 2.3: a sender waits for room, and the receiver exits. Then the sender gets its message back. If a sender begins to
+/// wait after the exit, it gets its message back immediately. If the limit of the mailbox is 0, a sender would wait
+/// forever, so it also gets its message back immediately. All this holds for untyped messages too.
 #[test]
 fn a_send_that_waits_for_room_fails_when_the_receiver_exits() {
     use futures::FutureExt;
@@ -750,7 +758,7 @@ fn a_send_that_waits_for_room_fails_when_the_receiver_exits() {
     let wrong = rt.block_on(rt.send_wait(mute.pid(), 5_u8)).unwrap_err();
     assert!(matches!(wrong.refusal(), SendErrorKind::WrongType { .. }));
     assert_eq!(rt.counters().refused, 6);
-    // Dropping the runtime completes a waiting send, and returns its message.
+    // When the runtime is dropped, a waiting send completes and returns its message.
     let (address, mailbox) = rt.mailbox_with::<u8>(MailboxCapacity::Reject(1));
     address.send(1).unwrap();
     let mut wait = address.send_wait(2);
@@ -760,9 +768,9 @@ fn a_send_that_waits_for_room_fails_when_the_receiver_exits() {
     drop(mailbox);
 }
 
-/// 2.3: several senders fill a small mailbox in turns. Each message arrives, and the mailbox never contains more
-/// messages than its bound. No sender waits forever. A body, a selective body and a hand-written process read. Except
-/// for the selective body, each sender's messages arrive in order.
+/// 2.3: several senders fill a small mailbox. Each message arrives, and the mailbox never contains more messages than
+/// its bound. No sender waits forever. The test reads with a body, with a body that receives selectively, and with a
+/// hand-written process. The messages of one sender arrive in order, except in the body that receives selectively.
 #[test]
 fn mailbox_room_is_neither_lost_nor_taken_twice() {
     const SENDERS: u32 = 6;
@@ -795,7 +803,7 @@ fn mailbox_room_is_neither_lost_nor_taken_twice() {
     let selective = async |mut ctx: Context<(u32, u32)>| -> Result<Vec<(u32, u32)>, Exit> {
         let (mut read, total) = (Vec::new(), (SENDERS * EACH) as usize);
         while read.len() < total {
-            // Every second receive skips the first message, as long as enough messages are still to arrive.
+            // Every second receive skips the first message, as long as more than ten messages are still to arrive.
             let mut pass = read.len() % 2 == 1 && read.len() + 10 < total;
             let pick = |m| if std::mem::take(&mut pass) { Err(m) } else { Ok(m) };
             read.push(ctx.receive_where(pick).await?);
@@ -803,7 +811,8 @@ fn mailbox_room_is_neither_lost_nor_taken_twice() {
         Ok(read)
     };
     for bound in [1, 3] {
-        // A skipped message counts against the bound. With a bound of 1, no message could arrive after a skipped one.
+        // A skipped message counts against the bound. If the bound were 1, no message could arrive after a skipped
+        // message.
         for which in (0..3).filter(|which| (bound, *which) != (1, 1)) {
             let (read, high) = on_workers(async move |host| {
                 let to = host.process().mailbox_capacity(MailboxCapacity::Reject(bound));
@@ -817,7 +826,7 @@ fn mailbox_room_is_neither_lost_nor_taken_twice() {
                     let _ = host.spawn(async move |ctx: Context| -> Result<(), Exit> {
                         for n in 0..EACH {
                             to.send_wait((sender, n)).await?;
-                            // The future is dropped before its first poll: nothing is sent.
+                            // The future is dropped before its first poll, so nothing is sent.
                             drop(ctx.send_wait(&to, (SENDERS, 0)));
                         }
                         Ok(())
@@ -838,8 +847,8 @@ fn mailbox_room_is_neither_lost_nor_taken_twice() {
     }
 }
 
-/// 2.3: the receiver exits while senders wait, and some senders drop their future. Each message is read, becomes a dead
-/// letter, or returns to its sender. No sender waits forever.
+/// 2.3: the receiver exits while senders wait, and some senders drop their send future. Each message is read, becomes a
+/// dead letter, or returns to its sender. No sender waits forever.
 #[test]
 fn waiting_sends_race_the_exit_of_the_receiver_and_their_own_drop() {
     const ROUNDS: u64 = 1_500;
@@ -867,7 +876,8 @@ fn waiting_sends_race_the_exit_of_the_receiver_and_their_own_drop() {
                         loop {
                             let wait = to.send_wait(sender);
                             let outcome = if (sent + sender) % 3 == 1 {
-                                // Drops the waiting send after some turns, unless the send completes before.
+                                // After some turns, the sender drops the future of the send, unless the send has
+                                // already completed.
                                 let turns = async {
                                     for _ in 0..=sender {
                                         ctx.yield_now().await;
@@ -905,16 +915,17 @@ fn waiting_sends_race_the_exit_of_the_receiver_and_their_own_drop() {
         }
         let dead = drain(&mut letters).len() as u64;
         let (read, counted) = (read.load(SeqCst), host.counters());
-        // `messages` counts a dead letter twice: in the mailbox of its receiver, and in `letters`. A message may have
-        // been accepted before its sender dropped the future, so `sent` may be less than the sum.
+        // The counter `messages` counts each dead letter twice: as a message to its receiver, and as a message to
+        // `letters`. A message may be accepted before its sender drops the future. The sender does not count this
+        // message, so `sent` may be less than the sum.
         assert_eq!(counted.messages, read + 2 * dead);
         assert!(sent <= read + dead, "{sent} {read} {dead}");
         assert_eq!((counted.dead_letters, counted.panics), (dead, 0));
     });
 }
 
-/// 2.3: a message that a selective receive skips counts against the bound, keeps its place, and is examined once. A
-/// policy may drop it, even while it is examined.
+/// 2.3: a selective receive skips a message. The message counts against the bound, keeps its position, and is examined
+/// only once. The overflow policy may drop this message, even while the filter examines it.
 #[test]
 fn a_selective_receive_examines_each_message_once() {
     for bound in [MailboxCapacity::Unbounded, MailboxCapacity::Reject(40), MailboxCapacity::DropOldest(40)] {
@@ -953,7 +964,8 @@ fn a_selective_receive_examines_each_message_once() {
     let to = address.clone();
     let picked = rt.block_on(mailbox.receive_where(|n| {
         if n == 0 {
-            // Two messages arrive while the oldest one is examined. The policy drops the two oldest messages for them.
+            // Two messages arrive while the filter examines the oldest message. To make room, the policy drops the two
+            // oldest messages.
             to.send(2).unwrap();
             to.send(3).unwrap();
         }
@@ -964,7 +976,7 @@ fn a_selective_receive_examines_each_message_once() {
     dead.sort_unstable();
     assert_eq!((dead, rt.counters().dropped_by_policy), (vec![0, 1], 2));
 
-    // A panic of the filter loses that message, but does not reduce the room of the mailbox.
+    // If the filter panics, the examined message is lost. The mailbox has the same room as before.
     let (address, mut mailbox) = rt.mailbox_with::<u32>(MailboxCapacity::Reject(1));
     address.send(0).unwrap();
     let panics = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
@@ -975,8 +987,8 @@ fn a_selective_receive_examines_each_message_once() {
     assert_eq!(drain(&mut mailbox), [1]);
 }
 
-/// 2.3: unstashed messages are read next, in order. Stashed messages do not count against the bound, and become dead
-/// letters when the mailbox is dropped.
+/// 2.3: unstashed messages are read before all other messages, in order. Stashed messages do not count against the
+/// bound. They become dead letters when the mailbox is dropped.
 #[test]
 fn unstashed_messages_are_read_in_order() {
     let rt = Runtime::builder().workers(0).build().unwrap();
@@ -1008,7 +1020,8 @@ fn unstashed_messages_are_read_in_order() {
     }
 }
 
-/// 2.3: a process stashes messages that arrive one at a time. After `unstash` it receives them without waiting.
+/// 2.3: messages arrive one at a time, and the process stashes each of them. After `unstash` the process receives all
+/// these messages without waiting.
 #[test]
 fn messages_stashed_one_at_a_time_are_read_without_waiting() {
     within(20, || {
@@ -1041,8 +1054,8 @@ fn messages_stashed_one_at_a_time_are_read_without_waiting() {
     });
 }
 
-/// 2.2, 2.3: messages are read in order, and count as unread until they are read. This holds for messages to a waiting
-/// process, for messages that arrive before it has run, and for messages of any size.
+/// 2.2, 2.3: messages are read in order, and each message counts as unread until it is read. This holds for messages to
+/// a waiting process, for messages that arrive before the process has run, and for messages of any size.
 #[test]
 fn messages_to_a_waiting_process_are_read_in_order() {
     fn check<M: Send + 'static>(message: impl Fn(u64) -> M, number: impl Fn(M) -> u64 + Send + 'static) {
@@ -1081,7 +1094,7 @@ fn messages_to_a_waiting_process_are_read_in_order() {
         send(7, 8);
         run();
         assert_eq!(read.lock().unwrap()[6..], [6, 100, 7]);
-        // This message is unread when the process is killed.
+        // This message is still unread when the process is killed.
         let mut letters = rt.dead_letters();
         send(8, 9);
         rt.kill(address.pid()).unwrap();
@@ -1093,8 +1106,8 @@ fn messages_to_a_waiting_process_are_read_in_order() {
     check(|n| n.to_string(), |n| n.parse().unwrap());
 }
 
-/// 2.3: a process waits for mail, and then moves its mailbox to another thread. That thread reads all messages, in the
-/// order of each sender.
+/// 2.3: a process waits for a message, and then moves its mailbox to another thread. This thread reads all messages.
+/// The messages of each sender arrive in order.
 #[test]
 fn a_mailbox_moved_to_another_thread_receives_all_messages() {
     const EACH: u64 = 50;
@@ -1104,7 +1117,7 @@ fn a_mailbox_moved_to_another_thread_receives_all_messages() {
             let (tell, told) = futures::channel::oneshot::channel();
             let process = rt.spawn(async move |ctx: Context<u64>| {
                 let (me, mut mailbox) = ctx.split();
-                // Waits for mail in zero, one or two turns.
+                // Polls the mailbox in zero, one or two turns before it is moved.
                 let mut read = Vec::new();
                 for _ in 0..round % 3 {
                     if let Poll::Ready(message) = futures::poll!(mailbox.receive()) {
@@ -1146,7 +1159,8 @@ fn a_mailbox_moved_to_another_thread_receives_all_messages() {
     });
 }
 
-/// 2.3: a sink waits for room before each message. When the mailbox is dropped, the sink returns the waiting message.
+/// 2.3: a sink waits for room before it sends each message. When the mailbox is dropped, the sink returns the message
+/// that waits for room.
 #[test]
 fn a_sink_waits_for_room() {
     use futures::{FutureExt, SinkExt, StreamExt, stream};
@@ -1169,7 +1183,7 @@ fn a_sink_waits_for_room() {
     }
     assert!(sink.flush().now_or_never().is_none());
     assert!(sink.feed(3).now_or_never().is_none());
-    // Dropping the sink cancels the waiting message.
+    // When the last clone of the sink is dropped, the waiting message is not sent.
     drop(sink.clone());
     drop(sink);
     assert_eq!(drain(&mut mailbox), [0, 1]);
@@ -1182,8 +1196,8 @@ fn a_sink_waits_for_room() {
     assert_eq!((refused.refusal(), refused.into_message()), (SendErrorKind::NoProcess, 2));
 }
 
-/// 2.2, 2.3: a recipient sends one type of message, which converts into the type of the mailbox. A refused message
-/// returns unconverted.
+/// 2.2, 2.3: a recipient accepts messages of one type, and converts them into the message type of the mailbox. If a
+/// message is refused, the sender gets it back unconverted.
 #[test]
 fn a_recipient_sends_convertible_messages() {
     struct Number(u64);
@@ -1206,8 +1220,8 @@ fn a_recipient_sends_convertible_messages() {
     assert_eq!(rt.counters().refused, 2);
 }
 
-/// 5.1: a body that has read its mail and waits for something else is not polled for new messages. Its next receive
-/// finds them.
+/// 5.1: a body has read all its messages and waits for something else. New messages do not cause a poll of this body.
+/// The next receive of the body finds the new messages.
 #[test]
 fn new_mail_does_not_wake_a_body_that_waits_for_something_else() {
     within(60, || {
@@ -1241,23 +1255,23 @@ fn new_mail_does_not_wake_a_body_that_waits_for_something_else() {
     });
 }
 
-/// 5.1, 2.2: a new message wakes the task that polled for mail last, with any waker, however often the waker changes in
-/// a turn.
+/// 5.1, 2.2: a new message wakes the task that polled the mailbox last. This holds for any waker, even if the waker
+/// changes several times in one turn.
 #[test]
 fn the_last_task_that_polled_for_mail_is_woken() {
     async fn body(mut ctx: Context<u64>) -> Result<u64, Exit> {
         let mut sum = 0;
         loop {
-            // Polled in the process's own turn, with its own waker.
+            // The mailbox is polled in a turn of the process, with the waker of the process.
             sum += ctx.receive().await?;
-            // Polled once with another waker, and then dropped.
+            // The mailbox is polled once with another waker. Then the receive future is dropped.
             {
                 let mut aside = FuturesUnordered::from_iter([ctx.receive()]);
                 if let Poll::Ready(Some(message)) = futures::poll!(aside.next()) {
                     sum += message?;
                 }
             }
-            // Polled with the waker of the process, and dropped too.
+            // The mailbox is polled with the waker of the process. Then this receive future is dropped too.
             if sum % 2 == 0
                 && let Poll::Ready(message) = futures::poll!(ctx.receive())
             {

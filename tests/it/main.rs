@@ -61,14 +61,15 @@ use std::time::Duration;
 
 use procession::Runtime;
 
-/// Factor by which every time limit of the tests is multiplied: the environment variable `TEST_PATIENCE`. Default: 1.
+/// Factor by which the tests multiply each of their time limits. The environment variable `TEST_PATIENCE` sets the
+/// factor; its default is 1.
 pub fn patience() -> u32 {
     std::env::var("TEST_PATIENCE").map_or(1, |times| times.parse().expect("a number"))
 }
 
-/// Runs `f` on a new thread and returns its result. Fails the test if `f` has not returned after `seconds` times
-/// [`patience`]. A lost wake-up must not hang the whole test run. Slow environments, for example valgrind, set
-/// `TEST_PATIENCE`.
+/// Runs `f` on a new thread and returns its result. The test fails if `f` has not returned after `seconds` times
+/// [`patience`]. This limit prevents a lost wake-up from hanging the whole test run. Slow environments, for example
+/// valgrind, set `TEST_PATIENCE`.
 pub fn within<T: Send + 'static>(seconds: u64, f: impl FnOnce() -> T + Send + 'static) -> T {
     let seconds = seconds * u64::from(patience());
     let (done, result) = mpsc::channel();
@@ -91,9 +92,9 @@ pub fn within<T: Send + 'static>(seconds: u64, f: impl FnOnce() -> T + Send + 's
     }
 }
 
-/// Returns the builder of a runtime with one worker that never gets a replacement thread, for tests that count turns.
-/// The operating system may keep the worker off its core for long; without the infinite `long_step` the monitor would
-/// take this for a long step.
+/// Returns the builder of a runtime with one worker that never gets a replacement thread. Tests that count turns use
+/// it. The infinite `long_step_threshold` is needed because the operating system may suspend the worker for a long
+/// time; the monitor would report this time as a long step.
 pub fn alone() -> procession::Builder {
     Runtime::builder().workers(1).long_step_threshold(Duration::MAX)
 }
@@ -103,7 +104,7 @@ pub fn two() -> Runtime {
     Runtime::builder().workers(2).build().expect("a runtime")
 }
 
-/// Runs a future beside a runtime with two workers. The calling thread is not a guest thread, so only the workers run
+/// Runs a future on a thread that is not a guest thread, while a runtime with two workers exists. Only the workers run
 /// processes.
 pub fn on_workers<F>(f: impl FnOnce(procession::Host) -> F + Send + 'static) -> F::Output
 where
@@ -115,8 +116,8 @@ where
     })
 }
 
-/// Runs a scenario as [`on_workers`] does, and then in simulations with the seeds `0..n`. Each seed gives another order
-/// of execution. `n` is the environment variable `SIMULATION_SEEDS`; its default is 10.
+/// Runs a scenario as [`on_workers`] does. Then runs the scenario in one simulation for each seed in `0..n`; each seed
+/// gives another order of execution. The environment variable `SIMULATION_SEEDS` sets `n`; its default is 10.
 pub fn everywhere(scenario: impl AsyncFn(procession::Host) + Send + 'static) {
     let seeds = std::env::var("SIMULATION_SEEDS").map_or(10, |seeds| seeds.parse().expect("a number"));
     within(60 + seeds, move || {
@@ -128,7 +129,7 @@ pub fn everywhere(scenario: impl AsyncFn(procession::Host) + Send + 'static) {
     });
 }
 
-/// Yields once, so that the thread can run everything else that is runnable on it.
+/// Returns `Pending` once, so that the thread can first run every other runnable task.
 pub async fn step_aside() {
     let mut aside = false;
     std::future::poll_fn(|cx| {

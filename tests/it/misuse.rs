@@ -1,5 +1,5 @@
-//! Section 11 of the specification: misuse of the API, one test for each row. The rows about panics are in `panics.rs`.
-//! Rows that other sections promise too are tested with handlers and mail.
+//! Section 11 of the specification: misuse of the API, with one test for each row of the table. The rows about panics
+//! are in `panics.rs`. If another section promises the same as a row, the tests of that section cover the row.
 
 use std::future::{pending, poll_fn};
 use std::pin::pin;
@@ -25,8 +25,8 @@ async fn serve(mut ctx: Context<Reply<u64>>) -> Result<(), Exit> {
     }
 }
 
-/// 11: an unknown entry point and an input of the wrong type make the start fail. `started()` and the exit name the
-/// given and the expected value.
+/// 11: a start fails if its entry point is unknown or its input has the wrong type. `started()` and the exit both
+/// report the value that was given and the value that was expected.
 #[test]
 fn a_failed_start_names_its_cause() {
     async fn port(_: Context<()>, port: u16) -> Result<u32, Exit> {
@@ -56,8 +56,8 @@ fn a_failed_start_names_its_cause() {
     }
 }
 
-/// 11: a pid without a process is an error at the sender, for every operation, and the error returns the message. The
-/// pid may be unknown, stale, or of an exited process, another runtime or another incarnation.
+/// 11: every operation on a pid without a process fails at the sender, and the error returns the message. The pid may
+/// be unknown or stale. It may also belong to an exited process, to another runtime or to another incarnation.
 #[test]
 fn a_pid_without_a_process_is_an_error() {
     let (rt, other) = (lone(), lone());
@@ -105,8 +105,8 @@ fn a_pid_without_a_process_is_an_error() {
     assert_eq!(rt.block_on(tenant).unwrap(), 9);
 }
 
-/// 11: a message of the wrong type is an error at the sender. The error names the expected type and returns the
-/// message. The same holds for a message in a payload, and for a mailbox outside the processes.
+/// 11: a send of a message of the wrong type fails at the sender. The error names the expected type and returns the
+/// message. This also holds for a message in a payload, and for a mailbox that belongs to no process.
 #[test]
 fn a_wrong_type_is_refused_at_the_sender() {
     let rt = lone();
@@ -127,7 +127,7 @@ fn a_wrong_type_is_refused_at_the_sender() {
     assert_eq!(rt.block_on(typed).unwrap(), 5);
 }
 
-/// 11: an option value without a meaning is an error when building. Every other extreme value works.
+/// 11: if the value of an option has no meaning, the build fails. Every other extreme value works.
 #[test]
 fn extreme_options_work_or_are_errors() {
     for asked in [49, 1_000, usize::MAX] {
@@ -137,7 +137,7 @@ fn extreme_options_work_or_are_errors() {
     within(30, || {
         let most = Runtime::builder().workers(48).build().unwrap();
         assert_eq!(block_on(most.spawn(async |_: Context| Ok::<_, Exit>(1))).unwrap(), 1);
-        // All worker slots are taken. This thread runs no processes, but still gets its result.
+        // All worker slots are taken, so this thread can't run processes. It still gets its result.
         assert_eq!(most.block_on(most.spawn(async |_: Context| Ok::<_, Exit>(2))).unwrap(), 2);
         assert_eq!(block_on(most.run(most.spawn(async |_: Context| Ok::<_, Exit>(3)))).unwrap(), 3);
     });
@@ -152,7 +152,7 @@ fn extreme_options_work_or_are_errors() {
     });
 }
 
-/// 4.1, 8.1: without workers nothing runs until a guest thread drives the runtime. The guest thread then runs
+/// 4.1, 8.1: without workers, nothing runs until a guest thread drives the runtime. Then the guest thread runs
 /// everything.
 #[test]
 fn without_workers_a_guest_thread_runs_everything() {
@@ -167,15 +167,15 @@ fn without_workers_a_guest_thread_runs_everything() {
         assert!(!ready);
         assert_eq!(rt.counters().polls, 0);
         assert_eq!(block_on(rt.run(handle)).unwrap(), 4);
-        // The runtime is dropped with a queued process that never ran.
+        // The runtime is dropped while a process that never ran is still queued.
         let left = rt.spawn(async |_: Context| {});
         drop(rt);
         assert!(block_on(left).is_err());
     });
 }
 
-/// 11: a duration of zero elapses immediately, and the longest durations never elapse. A pending sleep does not hang
-/// the process or the runtime that is dropped with it.
+/// 11: a duration of zero elapses immediately, and the longest durations never elapse. A sleep that never ends does not
+/// block its process. Dropping the runtime with this sleep does not hang either.
 #[test]
 fn extreme_durations_elapse_immediately_or_never() {
     for workers in [0, 2] {
@@ -203,8 +203,8 @@ fn extreme_durations_elapse_immediately_or_never() {
                 let late = ctx.call(&keeper, |reply| reply).timeout(Duration::ZERO).await;
                 assert!(matches!(late, Err(CallError::TimedOut)), "{late:?}");
                 assert_eq!(ctx.call(&quick, |reply| reply).timeout(Duration::MAX).await.unwrap(), 1);
-                // Durations beyond the range of the clock: a sleep never elapses, and an addition to the present does
-                // not overflow.
+                // Each duration is beyond the range of the clock: a sleep of this duration never elapses. Adding the
+                // duration to the present time does not overflow.
                 for time in [Duration::MAX, Duration::from_nanos(u64::MAX), Duration::from_secs(u64::MAX)] {
                     let sleep = ctx.sleep(time);
                     let never = ctx.timeout(Duration::from_millis(1), sleep).await.unwrap_err();
@@ -239,8 +239,8 @@ fn extreme_durations_elapse_immediately_or_never() {
     }
 }
 
-/// 3.3, 1.2, 11: a completion after the exit, a second answer, an unknown tag and a tag in flight are refused or
-/// discarded.
+/// 3.3, 1.2, 11: the runtime refuses or discards four kinds of answers and commands: a completion after the exit, a
+/// second answer, an answer with an unknown tag, and a command whose tag is in flight.
 #[test]
 fn unrequested_answers_are_refused_or_discarded() {
     let shelf = Shelf::default();
@@ -271,7 +271,7 @@ fn unrequested_answers_are_refused_or_discarded() {
     let completion = shelf.take();
     let (tag, discarded) = (completion.tag(), rt.counters().discarded);
     rt.complete_yield(pid, tag, Ok(Payload::new(1_u64))).unwrap();
-    // The command is answered by its tag. The answer of the completion is the second one, and is discarded.
+    // The command is answered by its tag. The completion then answers a second time, and this answer is discarded.
     assert!(completion.is_cancelled());
     completion.complete(2);
     assert_eq!(rt.counters().discarded, discarded + 1);
@@ -283,7 +283,8 @@ fn unrequested_answers_are_refused_or_discarded() {
     assert_eq!(rt.counters().discarded, discarded + 2);
 }
 
-/// Calls the operations of a host and an address, from a place where a user may not expect them to work.
+/// Calls the operations of a host and of an address. The tests call this function in places where a user may not expect
+/// the operations to work.
 fn everything(host: &Host, server: &Address<Reply<u64>>) {
     let spawned = host.spawn(echo);
     let _ = spawned.send(3);
@@ -301,7 +302,7 @@ fn everything(host: &Host, server: &Address<Reply<u64>>) {
     drop((spawned, call));
 }
 
-/// Calls `everything` when it is dropped, and then sends the name of its place.
+/// When it is dropped, calls `everything` and then sends the name of its place.
 struct Busy {
     host: Host,
     server: Address<Reply<u64>>,
@@ -316,7 +317,7 @@ impl Drop for Busy {
     }
 }
 
-/// 11: spawn, send, call, cancel and kill work inside a step, a body, a handler of each kind, a foreign thread, a
+/// 11: spawn, send, call, cancel and kill work inside a step, a body, a handler of any kind, a foreign thread, a
 /// blocking closure and a plain future. They also work in the `Drop` of a state, a message, a reply and a command.
 #[test]
 fn every_operation_works_in_every_context() {
@@ -420,8 +421,8 @@ fn every_operation_works_in_every_context() {
     });
 }
 
-/// 11: values that are dropped with the runtime call the same operations. The operations are refused, and nothing
-/// hangs.
+/// 11: while the runtime is dropped, values that it contains are dropped and call the same operations. The operations
+/// are refused, and nothing hangs.
 #[test]
 fn every_operation_is_refused_while_the_runtime_is_dropped() {
     for workers in [0, 1, 2] {
@@ -457,7 +458,7 @@ fn every_operation_is_refused_while_the_runtime_is_dropped() {
 }
 
 /// 6.5, 11: a process may shut down its own runtime. Every other process exits. The shutdown waits for the calling
-/// process until the deadline, and lists it.
+/// process until the deadline, and then lists this process as left over.
 #[test]
 fn a_process_may_shut_down_its_own_runtime() {
     for workers in [1, 2] {
@@ -480,7 +481,7 @@ fn a_process_may_shut_down_its_own_runtime() {
     }
 }
 
-/// 8.1, 11: a step may block on its own runtime. The worker runs other processes meanwhile.
+/// 8.1, 11: a step may block on its own runtime. While the step blocks, its worker runs other processes.
 #[test]
 fn a_step_may_block_on_its_own_runtime() {
     within(20, || {
@@ -498,7 +499,7 @@ fn a_step_may_block_on_its_own_runtime() {
 }
 
 /// 11: one process never yields. The other processes continue on the other worker. A shutdown still returns, and lists
-/// the process.
+/// the process that never yields.
 #[test]
 fn a_process_that_never_yields_does_not_stop_other_processes() {
     within(30, || {
@@ -529,12 +530,13 @@ fn a_process_that_never_yields_does_not_stop_other_processes() {
         let left: Vec<_> = shutdown.left.iter().map(|left| (left.pid, left.state)).collect();
         assert_eq!(left, [(greedy.pid(), Some(ProcessState::Running))]);
         release.store(true, SeqCst);
-        // The body returned in the same step, so the process exits normally.
+        // The body returned in the step in which it spun, so the process exits normally.
         block_on(greedy).unwrap();
     });
 }
 
-/// 1.3, 11: a future of one process fails when it is polled in another process, or outside the processes.
+/// 1.3, 11: a future belongs to one process. It fails if another process polls it, or if it is polled outside the
+/// processes.
 #[test]
 fn futures_of_one_process_fail_in_another() {
     let rt = Runtime::builder().workers(0).handle(|c: Ask| c.0).build().unwrap();

@@ -26,8 +26,8 @@ async fn sum(mut ctx: Context<u64>) -> Result<u64, Exit> {
     }
 }
 
-/// 2.5: a name resolves to its process from before the first step until the exit, in sends, calls and `whereis`. Then
-/// the name is free.
+/// 2.5: a name resolves to its process in sends, calls and `whereis`. It resolves from before the first step until the
+/// exit. After the exit the name is free.
 #[test]
 fn a_name_resolves_to_its_process_until_the_exit() {
     let rt = lone();
@@ -52,7 +52,7 @@ fn a_name_resolves_to_its_process_until_the_exit() {
     assert!(matches!(rt.block_on(rt.call("sum", |reply: Reply<()>| reply)), Err(CallError::NoProcess)));
 }
 
-/// 2.5: a call resolves its name when it is sent, not when it is created.
+/// 2.5: a call to a name resolves the name when the call is sent, not when the call is created.
 #[test]
 fn a_call_resolves_its_name_when_it_is_sent() {
     let rt = lone();
@@ -64,7 +64,7 @@ fn a_call_resolves_its_name_when_it_is_sent() {
     assert_eq!(rt.block_on(call).unwrap(), 7);
 }
 
-/// 2.5: a taken name is an error that names the holder. The error returns the body.
+/// 2.5: a spawn with a taken name fails. The error names the holder of the name and returns the body.
 #[test]
 fn a_taken_name_is_an_error_that_names_the_holder() {
     let rt = lone();
@@ -92,8 +92,8 @@ fn a_taken_name_is_an_error_that_names_the_holder() {
     assert_eq!(rt.whereis(SUM), None);
 }
 
-/// 2.5: a process may have many names, and may register a name twice. It unregisters only its own names. An exited
-/// process can't register.
+/// 2.5: a process may have several names, and may register the same name twice. A process can unregister only its own
+/// names. A process that has exited can't register a name.
 #[test]
 fn a_process_registers_and_unregisters() {
     let rt = lone();
@@ -122,8 +122,8 @@ fn a_process_registers_and_unregisters() {
     assert!(!me.unregister("one"));
 }
 
-/// 2.5: when the exit of a process is reported, its name is free and its pid resolves to nothing. A new process can
-/// take the name immediately.
+/// 2.5: when the exit of a process is reported, the name of the process is already free, and its pid no longer
+/// resolves. A new process can take the name immediately.
 #[test]
 fn a_name_is_free_before_the_exit_is_reported() {
     const ROUNDS: u64 = 2_000;
@@ -152,8 +152,8 @@ fn a_name_is_free_before_the_exit_is_reported() {
     });
 }
 
-/// 2.5: of several processes that register a name concurrently, one succeeds. The other processes get an error that
-/// names the holder. A process that registers while it exits leaves neither a name nor a group member behind.
+/// 2.5: if several processes register one name concurrently, exactly one succeeds. The other processes get an error
+/// that names the holder. If a process registers while it exits, neither the name nor a group member remains.
 #[test]
 fn registering_races_the_exit() {
     const ROUNDS: usize = 400;
@@ -198,7 +198,7 @@ fn registering_races_the_exit() {
     });
 }
 
-/// 2.5: `spawn_or_send` is atomic. Concurrent calls spawn one process of the name, and this process reads every
+/// 2.5: `spawn_or_send` is atomic. Concurrent calls spawn only one process with the name, and this process reads every
 /// message.
 #[test]
 fn concurrent_spawn_or_send_spawns_one_process_and_loses_no_message() {
@@ -236,8 +236,8 @@ fn concurrent_spawn_or_send_spawns_one_process_and_loses_no_message() {
     });
 }
 
-/// 2.5: processes of one name start and exit all the time. Each message is read, or becomes a dead letter of a process
-/// that exited. There is never more than one process of the name.
+/// 2.5: processes with the same name start and exit all the time. Each message is either read or becomes a dead letter
+/// of a process that exited. There is never more than one process with the name.
 #[test]
 fn spawn_or_send_loses_no_message_while_processes_exit() {
     const EACH: u64 = 3_000;
@@ -265,8 +265,8 @@ fn spawn_or_send_loses_no_message_while_processes_exit() {
                 });
             }
         });
-        // The name becomes free before the unread mail of its holder becomes dead letters. The pid stays known until
-        // then.
+        // When a process exits, its name becomes free before its unread messages become dead letters. Its pid stays
+        // known until all of them are dead letters.
         for pid in pids.into_inner().unwrap() {
             let _ = rt.block_on(rt.exited(pid));
         }
@@ -276,7 +276,7 @@ fn spawn_or_send_loses_no_message_while_processes_exit() {
     });
 }
 
-/// 2.5: a refused `spawn_or_send` returns the message and the body. Without a name it spawns.
+/// 2.5: a refused `spawn_or_send` returns the message and the body. Without a name, `spawn_or_send` spawns a process.
 #[test]
 fn a_refused_spawn_or_send_returns_the_message_and_the_body() {
     let rt = lone();
@@ -307,8 +307,8 @@ async fn guest(mut ctx: Context<&'static str>) -> Result<&'static str, Exit> {
     ctx.receive().await
 }
 
-/// 2.5: a group contains each process that joined, once and in the order of joining, until the process leaves or exits.
-/// A broadcast returns the number of members that accepted the message.
+/// 2.5: a group contains each process that joined, until the process leaves or exits. Each process is in the group
+/// once, in the order of joining. A broadcast returns the number of members that accepted the message.
 #[test]
 fn a_group_contains_its_members_in_order() {
     let rt = lone();
@@ -340,8 +340,8 @@ fn a_group_contains_its_members_in_order() {
     });
 }
 
-/// 2.5: many processes join a group and exit concurrently. A broadcast reaches each process that is a member all the
-/// time.
+/// 2.5: many processes join a group and exit concurrently with a broadcast. The broadcast still reaches each process
+/// that is a member during the whole test.
 #[test]
 fn a_broadcast_reaches_every_lasting_member_of_a_changing_group() {
     everywhere(async |host| {

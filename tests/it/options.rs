@@ -1,5 +1,5 @@
-//! Section 11 of the specification: every option of every builder, with values at the ends of its range. A builder
-//! returns an error, or its product works. Nothing panics, and nothing hangs.
+//! Section 11 of the specification: every option of every builder, with values at the ends of its range. Either the
+//! builder returns an error, or the result of the builder works. Nothing panics, and nothing hangs.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ const MS: Duration = Duration::from_millis(1);
 const TIMES: [Duration; 5] = [Duration::ZERO, NS, MS, Duration::from_nanos(u64::MAX), Duration::MAX];
 const COUNTS: [usize; 4] = [0, 1, usize::MAX - 1, usize::MAX];
 
-/// The name of an option and its value, for messages, and the function that sets it.
+/// The name of an option and its value, as a text for messages, together with the function that sets the option.
 type Setting<B> = (String, Box<dyn Fn(B) -> B + Send>);
 
 fn setting<B>(name: impl Into<String>, set: impl Fn(B) -> B + Send + 'static) -> Setting<B> {
@@ -30,7 +30,7 @@ fn each<B: 'static, T: Copy + std::fmt::Debug + Send + 'static>(
     values.iter().map(|&value| setting(format!("{name}({value:?})"), move |builder| set(builder, value))).collect()
 }
 
-/// Small deterministic generator, so that a failing combination can be repeated.
+/// Small deterministic generator of pseudo-random numbers. It makes a failing combination repeatable.
 struct Random(u64);
 
 impl Random {
@@ -90,12 +90,12 @@ fn runtime_settings() -> Vec<Setting<Builder>> {
     all
 }
 
-/// Runs some work on the runtime. Every operation must return, with any result.
+/// Runs some work on the runtime. Every operation must return, but may return any result.
 fn use_runtime(builder: Builder) {
     let Ok(rt) = builder.build() else { return };
     let echo = rt.spawn(echo);
     let _ = rt.block_on(rt.spawn(async |ctx: Context| {
-        // A replacement thread takes over the worker's queues, if the options allow one.
+        // If the options allow a replacement thread, it takes over the worker's queues.
         block_in_place(std::thread::yield_now);
         let _ = ctx.perform(Ask(1)).await;
         ctx.sleep(NS).await;
@@ -109,7 +109,7 @@ fn use_runtime(builder: Builder) {
     assert_eq!(left, []);
 }
 
-/// 11: each option of a runtime alone, and combinations of three options.
+/// 11: tests each option of a runtime alone, and then combinations of three options.
 #[test]
 fn every_option_of_a_runtime_works_or_is_an_error() {
     let all = runtime_settings();
@@ -129,7 +129,8 @@ fn every_option_of_a_runtime_works_or_is_an_error() {
     }
 }
 
-/// 11: a thread name with a NUL byte, for which the standard library panics, is an error when building.
+/// 11: the standard library panics for a thread name with a NUL byte. The builder returns an error for this thread
+/// name.
 #[test]
 fn a_thread_name_with_a_nul_byte_is_an_error_when_building() {
     for (workers, name) in [(0, "\0"), (1, "a\0b"), (2, "ends\0")] {
@@ -163,7 +164,7 @@ fn the_number_of_replacement_threads_may_be_unlimited() {
     });
 }
 
-/// 11: a simulated host with extreme limits, and the options of simulations.
+/// 11: tests a simulated host with extreme limits, and the options of simulations.
 #[test]
 fn every_option_of_a_simulation_works() {
     for seed in [0, 1, u64::MAX] {
@@ -215,8 +216,8 @@ fn process_settings() -> Vec<Setting<ProcessBuilder>> {
     all
 }
 
-/// 11: each option of a process alone, and combinations of three options. The spawn is refused, or the process runs and
-/// exits.
+/// 11: tests each option of a process alone, and then combinations of three options. Either the spawn is refused, or
+/// the process runs and exits.
 #[test]
 fn every_option_of_a_process_works_or_is_refused() {
     within(60, || {
@@ -242,7 +243,7 @@ fn every_option_of_a_process_works_or_is_refused() {
     });
 }
 
-/// 2.3: a pool works with sizes, queues and times at the ends of their ranges.
+/// 2.3: a pool works with sizes, queue capacities and times at the ends of their ranges.
 #[test]
 fn every_option_of_a_pool_works() {
     within(60, || {
@@ -271,7 +272,7 @@ fn every_option_of_a_pool_works() {
     });
 }
 
-/// 6.4, 6.5: a supervisor works with an intensity, backoffs and shutdown times at the ends of their ranges.
+/// 6.4, 6.5: a supervisor works with restart intensities, backoffs and shutdown times at the ends of their ranges.
 #[test]
 fn every_option_of_a_supervisor_works() {
     const CHILD: Name<Reply<u64>> = Name::new("child");
@@ -297,8 +298,8 @@ fn every_option_of_a_supervisor_works() {
     }
 }
 
-/// 3: a layer works with rates, counts and times at the ends of their ranges. A command is answered, fails, or times
-/// out.
+/// 3: a layer works with rates, counts and times at the ends of their ranges. Each command either is answered, fails,
+/// or times out.
 #[test]
 fn every_option_of_a_layer_works() {
     let inner = || handler::inline(|ask: Ask| ask.0);

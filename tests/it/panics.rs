@@ -30,14 +30,14 @@ impl Drop for Bomb {
     }
 }
 
-/// Sends a bomb. Defuses the bomb if it is refused.
+/// Sends a bomb. If the send is refused, defuses the bomb.
 fn offer(to: &Address<Bomb>, bomb: Bomb) {
     if let Err(refused) = to.send(bomb) {
         refused.into_message().0 = false;
     }
 }
 
-/// A runtime with one worker, and a process that no panic may affect.
+/// A runtime with one worker, and a bystander: a process that must not be affected by the panics of the test.
 struct Scene {
     rt: Runtime,
     bystander: JoinHandle<(), Reply<u64>>,
@@ -55,8 +55,8 @@ impl Scene {
         Self { rt, bystander }
     }
 
-    /// Asserts that the worker runs, the bystander was not affected, every process can exit, and `panics` panics were
-    /// counted.
+    /// Asserts that the worker still runs, that the bystander was not affected, and that every process can exit. Also
+    /// asserts that `panics` panics were counted.
     fn assert_unaffected(self, panics: u64) {
         assert_eq!(block_on(self.bystander.call(|reply| reply)).unwrap(), 1);
         let after = self.rt.spawn(async |ctx: Context| {
@@ -140,12 +140,13 @@ impl Drop for Victim {
     }
 }
 
-/// 4.8, 1.1, 11: a panic in `init`, a step, `close` or the drop of the state ends that process as `Panicked`. `close`
-/// runs exactly once if `init` succeeded. The later stages of the exit run although an earlier stage panicked.
+/// 4.8, 1.1, 11: if `init`, a step, `close` or the drop of the state panics, only that process exits, as `Panicked`. If
+/// `init` succeeded, `close` runs exactly once. Even if one stage of the exit panics, the later stages run.
 #[test]
 fn a_panic_in_a_hand_written_process_ends_only_that_process() {
     use Site::*;
-    // The sites, the number of calls of `close`, the number of panics, and the panic that the exit reports.
+    // The columns are: the sites that panic, the number of calls of `close`, the number of panics, and the site of the
+    // panic that the exit reports.
     let table: [(&[Site], usize, u64, Option<Site>); 12] = [
         (&[Nowhere], 1, 0, None),
         (&[Init], 0, 1, Some(Init)),
@@ -186,7 +187,7 @@ fn a_panic_in_a_hand_written_process_ends_only_that_process() {
     }
 }
 
-/// Returns a value that panics when it is dropped. Panics itself in `close`.
+/// Returns a value that panics when it is dropped. The `close` of this process panics too.
 struct BombOutput;
 
 impl Process for BombOutput {
@@ -200,8 +201,8 @@ impl Process for BombOutput {
     }
 }
 
-/// 4.8, 1.1: when `close` panics, the value that the process returned is dropped. This drop may panic too, but the exit
-/// reports the panic of `close`.
+/// 4.8, 1.1: when `close` panics, the value that the process returned is dropped. If this drop panics too, the exit
+/// still reports the panic of `close`.
 #[test]
 fn the_exit_reports_a_panic_in_close_even_if_the_dropped_result_panics() {
     within(20, || {
@@ -214,8 +215,8 @@ fn the_exit_reports_a_panic_in_close_even_if_the_dropped_result_panics() {
     });
 }
 
-/// 1.1, 6.2: `close` and the drop of a state may panic after a kill, after a cancellation that timed out, and when the
-/// runtime is dropped.
+/// 1.1, 6.2: `close` and the drop of a state may panic. The test lets them panic after a kill, after a cancellation
+/// that timed out, and while the runtime is dropped. The exit then reports the panic.
 #[test]
 fn a_panic_in_close_or_drop_replaces_the_exit_reason() {
     within(20, || {
@@ -245,7 +246,8 @@ fn a_panic_in_close_or_drop_replaces_the_exit_reason() {
     });
 }
 
-/// 4.8, 11: a body may panic before its future exists, in its first poll, in a later poll, and when it is dropped.
+/// 4.8, 11: tests a body that panics before its future exists, in its first poll, in a later poll, and when it is
+/// dropped.
 #[test]
 fn a_panic_in_a_body_ends_only_that_process() {
     within(20, || {
@@ -261,8 +263,8 @@ fn a_panic_in_a_body_ends_only_that_process() {
             panic!("later")
         });
         panicked(block_on(later), "later");
-        // A local value of a killed body panics when it is dropped. A captured value of a body that never began panics
-        // too.
+        // A body holds a value that panics when it is dropped. The body is killed after its start, when the value is a
+        // local variable, or before its start, when the value is a captured variable.
         for started in [true, false] {
             let bomb = Bomb(true);
             let gate = scene.rt.spawn(async |ctx: Context| ctx.yield_now().await);
@@ -277,7 +279,7 @@ fn a_panic_in_a_body_ends_only_that_process() {
             panicked(block_on(holds), "bomb");
             block_on(gate).unwrap();
         }
-        // The body panics, and its local value is dropped.
+        // The body panics, and its local value is still dropped.
         let held = Arc::new(());
         let inside = held.clone();
         let both = scene.rt.spawn(async move |_: Context| -> () {
@@ -290,7 +292,7 @@ fn a_panic_in_a_body_ends_only_that_process() {
     });
 }
 
-/// 4.8: a panic may carry any payload, also one that panics when it is dropped.
+/// 4.8: a panic may carry any payload. The payload may even panic when it is dropped.
 #[test]
 fn a_panic_with_any_payload_is_caught() {
     within(20, || {
@@ -303,8 +305,8 @@ fn a_panic_with_any_payload_is_caught() {
     });
 }
 
-/// 11: a message that panics when it is dropped ends the process that drops it. An unread message that panics ends no
-/// process.
+/// 11: a message panics when it is dropped. If a process drops the message, only this process exits. If the message is
+/// unread, no process exits because of it.
 #[test]
 fn a_panic_in_the_drop_of_a_message_affects_no_other_process() {
     within(20, || {
@@ -318,7 +320,8 @@ fn a_panic_in_the_drop_of_a_message_affects_no_other_process() {
         (0..3).for_each(|_| offer(&reads, Bomb(true)));
         panicked(block_on(reads), "bomb");
 
-        // Unread messages in the mailbox and in the read-ahead buffer, of a body and of a hand-written process.
+        // Tests unread messages in the mailbox and in the read-ahead buffer, first of a body and then of a hand-written
+        // process.
         let leaves = scene.rt.spawn(async |mut ctx: Context<Bomb>| {
             ctx.receive().await?.0 = false;
             Ok::<_, Exit>(())
@@ -356,8 +359,8 @@ fn a_panic_in_the_drop_of_a_message_affects_no_other_process() {
     });
 }
 
-/// Performs `yields` commands in its first step. Exits after it has read `reads` answers; with 0 it never exits by
-/// itself.
+/// Performs `yields` commands in its first step. Exits after it has read `reads` answers. If `reads` is 0, the process
+/// never exits by itself.
 struct Takes {
     yields: usize,
     reads: usize,
@@ -387,8 +390,9 @@ impl Process for Takes {
     }
 }
 
-/// 11, 3.3: an answer that panics when it is dropped ends the process that drops it. An unread answer does not keep its
-/// process from exiting: in the mailbox, among the events of a step, or in a future.
+/// 11, 3.3: an answer panics when it is dropped. If a process drops the answer, only this process exits. If the answer
+/// is unread, its process can still exit. The unread answer may be in the mailbox, among the events of a step, or in a
+/// future.
 #[test]
 
 fn a_panic_in_the_drop_of_an_answer_affects_no_other_process() {
@@ -439,7 +443,7 @@ fn a_panic_in_the_drop_of_an_answer_affects_no_other_process() {
 }
 
 /// 11: an input that panics when it is dropped affects no other process. This includes the input of a process that was
-/// killed before `init`.
+/// killed before its `init` ran.
 #[test]
 
 fn a_panic_in_the_drop_of_an_input_affects_no_other_process() {
@@ -478,7 +482,8 @@ fn a_panic_in_the_drop_of_an_inherited_value_affects_no_process() {
     });
 }
 
-/// 11: an unread result and an unread error that panic when they are dropped affect no process.
+/// 11: a result that nothing reads and an error that nothing reads panic when they are dropped. These panics affect no
+/// process.
 #[test]
 
 fn a_panic_in_the_drop_of_a_result_affects_no_process() {
@@ -507,7 +512,7 @@ fn a_panic_in_the_drop_of_a_result_affects_no_process() {
         });
         let ended = error.exited();
         drop(error);
-        // This variable holds the exit, so that no other thread drops the last reference to it.
+        // This variable holds a reference to the exit, so that no other thread drops the last reference.
         let exit = block_on(ended);
         assert!(exit.error::<Explodes>().is_some());
         scene.assert_unaffected(0);
@@ -515,8 +520,8 @@ fn a_panic_in_the_drop_of_a_result_affects_no_process() {
     });
 }
 
-/// 3.2: a panic in a handler only fails the command, for every kind of handler. The same holds for a local value of a
-/// handler that panics when it is dropped.
+/// 3.2: if a handler panics, only its command fails. This holds for every kind of handler. It also holds if a local
+/// value of the handler panics when the value is dropped.
 #[test]
 fn a_panic_in_a_handler_only_fails_its_command() {
     fn explode(c: Ask) -> u64 {
@@ -542,7 +547,7 @@ fn a_panic_in_a_handler_only_fails_its_command() {
             let asks = scene.rt.spawn(async |ctx: Context| {
                 let failure = ctx.perform(Ask(1)).await.unwrap_err();
                 assert!(matches!(failure, Failure::Panicked(_)), "{failure:?}");
-                // The command is cancelled, possibly before its handler panics.
+                // The command is cancelled. The handler may panic before or after the cancellation.
                 drop(ctx.perform(Ask(1)).start());
                 ctx.perform(Ask(1)).detach();
                 ctx.perform(Ask(0)).await
@@ -551,7 +556,7 @@ fn a_panic_in_a_handler_only_fails_its_command() {
             let before = scene.rt.counters().panics;
             let after = scene.rt.spawn(async |ctx: Context| ctx.perform(Ask(0)).await);
             assert_eq!(block_on(after).unwrap(), 1);
-            // The panics of the dropped and the detached command may be counted.
+            // The counter may include the panics of the dropped command and of the detached command.
             assert!(before <= 2);
             assert_eq!(block_on(scene.bystander.call(|reply| reply)).unwrap(), 1);
             assert_eq!(block_on(scene.rt.shutdown(Duration::from_secs(5))).left, []);
@@ -559,8 +564,8 @@ fn a_panic_in_a_handler_only_fails_its_command() {
     }
 }
 
-/// 3.2: a command that panics when it is dropped causes at most a failure: without a handler, and with a handler that
-/// drops it.
+/// 3.2: a command panics when it is dropped. This panic only fails the command. The test drops the command without a
+/// handler, and in a handler.
 #[test]
 fn a_panic_in_the_drop_of_a_command_only_fails_the_command() {
     struct Heavy(#[expect(dead_code)] Bomb);
@@ -611,8 +616,8 @@ fn poll_with<F: Future + Unpin>(future: &mut F, waker: &Waker) -> Poll<F::Output
     Pin::new(future).poll(&mut Cx::from_waker(waker))
 }
 
-/// 11: a mailbox is polled with a foreign waker that panics. A process or a thread that sends to the mailbox is not
-/// affected.
+/// 11: a mailbox is polled with a foreign waker that panics. A process or a thread then sends to this mailbox, and the
+/// panic does not affect the sender.
 #[test]
 fn a_waker_that_panics_does_not_affect_the_sender() {
     within(20, || {
@@ -631,7 +636,7 @@ fn a_waker_that_panics_does_not_affect_the_sender() {
     });
 }
 
-/// 11: a waker that panics does not affect the process that replies to a call, or the thread that completes a command.
+/// 11: a waker that panics affects neither the process that replies to a call nor the thread that completes a command.
 #[test]
 fn a_waker_that_panics_does_not_affect_the_callee() {
     within(20, || {
@@ -641,7 +646,7 @@ fn a_waker_that_panics_does_not_affect_the_callee() {
         let mut call = scene.bystander.call(|reply| reply);
         assert!(poll_with(&mut call, &waker).is_pending() || bad.0.load(SeqCst) == 0);
         assert_eq!(block_on(scene.bystander.call(|reply| reply)).expect("the server is not hurt"), 1);
-        // Polls the command with the panicking waker inside its process, as a combinator polls with its own waker.
+        // The process polls the command with the panicking waker. A combinator would also poll with its own waker.
         let asks = scene.rt.spawn({
             let waker = waker.clone();
             async move |ctx: Context<()>| {
@@ -661,8 +666,8 @@ fn a_waker_that_panics_does_not_affect_the_callee() {
     });
 }
 
-/// 11: a task waits for the exit of a process with a waker that panics. The process still exits normally, its result is
-/// not lost, and other waiting tasks are notified.
+/// 11: one task waits for the exit of a process, and the waker of this task panics. The process still exits normally,
+/// and its result is not lost. The other tasks that wait for the exit are notified.
 #[test]
 fn a_waker_that_panics_does_not_affect_the_exiting_process() {
     within(20, || {
@@ -690,7 +695,8 @@ fn a_waker_that_panics_does_not_affect_the_exiting_process() {
     });
 }
 
-/// 11: the waker of a joiner panics. The joiner still gets the result, and no process is affected.
+/// 11: the waker of a task that awaits a join handle panics. The task still gets the result, and no process is
+/// affected.
 #[test]
 fn a_waker_of_a_joiner_that_panics_affects_no_process() {
     within(20, || {
@@ -707,8 +713,8 @@ fn a_waker_of_a_joiner_that_panics_affects_no_process() {
     });
 }
 
-/// 11, 6.2, 6.5: a process that waits with a waker that panics can be cancelled, killed and shut down like any other
-/// process.
+/// 11, 6.2, 6.5: a process waits in its mailbox with a waker that panics. It can be cancelled, killed and shut down
+/// like any other process.
 #[test]
 fn a_waker_that_panics_does_not_keep_its_process_from_exiting() {
     #[derive(Debug, Clone, Copy)]
@@ -724,8 +730,7 @@ fn a_waker_that_panics_does_not_keep_its_process_from_exiting() {
             let (waker, _bad) = bad();
             let waits = rt.spawn(async move |mut ctx: Context<u64>| {
                 poll_fn(|cx| {
-                    // The cancellation polls this future again, although the mailbox was polled with the panicking
-                    // waker.
+                    // The mailbox was polled with the panicking waker. The cancellation still polls this future again.
                     if ctx.is_cancelled() {
                         return Poll::Ready(Err::<(), _>(Exit::Cancelled(Reason::REQUESTED)));
                     }
@@ -766,11 +771,11 @@ fn a_waker_that_panics_does_not_keep_its_process_from_exiting() {
     }
 }
 
-/// 4.4, 8.3: a task that is woken by the kill of its mailbox may poll the mailbox inside the wake. It then finds the
-/// mailbox killed, or is woken again.
+/// 4.4, 8.3: the kill of a mailbox wakes a task that waits on it. The waker may poll the mailbox inside its `wake`.
+/// Either this poll reports the kill, or the mailbox wakes its receiver again.
 #[test]
 fn a_receiver_woken_by_a_kill_finds_it_or_is_woken_again() {
-    /// Polls the mailbox inside the wake, with the waker that is woken next.
+    /// A waker whose `wake` polls the mailbox, with the waker `next`.
     struct Eager {
         mailbox: Mutex<Option<Mailbox<u64>>>,
         next: Waker,
@@ -834,8 +839,8 @@ fn an_observer_that_panics_changes_nothing() {
     });
 }
 
-/// 4.7, 8.2: closures on the blocking pool and futures without a pid may panic, also when they are dropped. The pool
-/// and the worker continue to work.
+/// 4.7, 8.2: a closure on the blocking pool and a future without a pid may panic, in their code and in their drop. The
+/// pool and the worker continue to work.
 #[test]
 fn closures_and_futures_may_panic() {
     within(20, || {
@@ -846,7 +851,7 @@ fn closures_and_futures_may_panic() {
         let failure = block_on(scene.rt.spawn_blocking(move || drop(bomb))).unwrap_err();
         assert!(matches!(&failure, Failure::Panicked(text) if *text == "bomb"), "{failure:?}");
         assert_eq!(block_on(scene.rt.spawn_blocking(|| 5)).unwrap(), 5);
-        // The result is dropped: its handle was dropped before the closure returned.
+        // The handle is dropped before the closure returns, so the result of the closure is dropped.
         let (release, gate) = std::sync::mpsc::channel::<()>();
         drop(scene.rt.spawn_blocking(move || {
             let _ = gate.recv();

@@ -1,5 +1,5 @@
-//! Sections 2.3, 3.2 and 11 of the specification: pools, which are several processes of one kind behind one address.
-//! Section 11 defines which messages a pool refuses.
+//! Sections 2.3, 3.2 and 11 of the specification: pools. A pool has one address and distributes its messages to several
+//! processes with the same code. Section 11 defines which messages a pool refuses.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
@@ -17,7 +17,7 @@ fn lone() -> Runtime {
     Runtime::builder().workers(0).build().unwrap()
 }
 
-/// A job that waits for `until`, and then replies with the pid of its member.
+/// A job. The member that receives the job waits for `until`, and then replies with its own pid.
 struct Job {
     until: Option<futures::channel::oneshot::Receiver<()>>,
     reply: Reply<Pid>,
@@ -42,7 +42,7 @@ fn short(pool: &Address<Job>) -> Call<Pid> {
     pool.call(|reply| Job { until: None, reply })
 }
 
-/// Yields often enough to run everything that is runnable.
+/// Yields often enough that everything runnable runs.
 async fn settle() {
     for _ in 0..200 {
         step_aside().await;
@@ -56,7 +56,7 @@ async fn wait_for_all_exits(rt: &Runtime) {
     }
 }
 
-/// Every message is read once, by one member, while several senders fill the pool.
+/// Several senders fill the pool. Every message is read exactly once, by one member.
 #[test]
 fn every_message_is_read_once() {
     const SENDERS: u64 = 4;
@@ -108,7 +108,7 @@ fn every_message_is_read_once() {
     }
 }
 
-/// The default routing prefers a member without work, while there is one. It skips busy members.
+/// The default routing skips busy members as long as there is a member without work.
 #[test]
 fn the_least_loaded_member_gets_the_message() {
     let rt = lone();
@@ -127,7 +127,7 @@ fn the_least_loaded_member_gets_the_message() {
     });
 }
 
-/// Round robin sends to each member in turn, whatever its load, and skips full members.
+/// Round robin sends to each member in turn. It ignores the load of the members, but skips members with a full mailbox.
 #[test]
 fn round_robin_sends_to_the_members_in_turn() {
     let rt = lone();
@@ -146,7 +146,7 @@ fn round_robin_sends_to_the_members_in_turn() {
             assert_eq!(others, [order[1], order[2]]);
             long(&pool)
         };
-        // The mailbox of the first member is full: its turn passes to the second member.
+        // The mailbox of the first member is full, so its turn passes to the second member.
         for expected in [1, 2, 1] {
             assert_eq!(short(&pool).await.unwrap(), order[expected]);
         }
@@ -155,8 +155,8 @@ fn round_robin_sends_to_the_members_in_turn() {
     });
 }
 
-/// A message waits in the queue of the pool if no member has room. If the queue is full too, the message is refused and
-/// returned, or its sender waits.
+/// If no member has room, a message waits in the queue of the pool. If the queue is full too, either the message is
+/// refused and returned, or its sender waits.
 #[test]
 fn a_full_pool_refuses_and_returns_messages() {
     let rt = lone();
@@ -168,7 +168,8 @@ fn a_full_pool_refuses_and_returns_messages() {
         .queue_capacity(3),
     );
     rt.block_on(async {
-        // Each member processes one message and has one in its mailbox. The queue contains three messages.
+        // Each member processes one message and has one message in its mailbox. The queue of the pool contains three
+        // messages.
         for n in 0..2 {
             pool.send(n).unwrap();
             settle().await;
@@ -192,7 +193,8 @@ fn a_full_pool_refuses_and_returns_messages() {
     });
 }
 
-/// Messages of one key go to one member. A full member is not bypassed, and does not delay messages of other members.
+/// All messages with the same key go to the same member, even if this member is full. A full member does not delay the
+/// messages of other members.
 #[test]
 fn messages_of_one_key_go_to_one_member() {
     let rt = lone();
@@ -234,7 +236,7 @@ fn messages_of_one_key_go_to_one_member() {
         pool.send(0).unwrap();
         pool.send(0).unwrap();
         assert_eq!(pool.send(0).unwrap_err().refusal(), SendErrorKind::Full);
-        // A message that waits for the full member does not delay messages for other members.
+        // Another message waits for the full member. It does not delay messages for other members.
         let mut waits = Box::pin(pool.send_wait(0));
         assert!(futures::poll!(&mut waits).is_ready(), "there is room in the queue");
         for _ in 0..20 {
@@ -247,7 +249,8 @@ fn messages_of_one_key_go_to_one_member() {
     });
 }
 
-/// A member that exits is replaced. It loses only the message that it was processing. By key, the order is kept.
+/// A member that exits is replaced. Only the message that the member was processing is lost. If messages are routed by
+/// key, they stay in order.
 #[test]
 fn an_exited_member_is_replaced_and_its_mail_is_kept() {
     for routing in 0..3 {
@@ -290,12 +293,13 @@ fn an_exited_member_is_replaced_and_its_mail_is_kept() {
         seen.sort_unstable();
         assert!(seen.iter().copied().eq((0..200).filter(|n| !matches!(n % 10, 3 | 7))), "{seen:?}");
         assert!(letters.try_receive().is_none());
-        // Each accepted message was counted once, although the pool forwards it.
+        // The pool forwards each accepted message, but the message is counted only once.
         assert_eq!(rt.counters().messages, 200);
     }
 }
 
-/// A pool fails after too many exits of members within the period, and its exit says so. Its members exit too.
+/// If too many members exit within the period, the pool fails, and its exit tells the cause. Its remaining members exit
+/// too.
 #[test]
 fn a_pool_whose_members_keep_exiting_fails() {
     let rt = lone();
@@ -328,7 +332,7 @@ fn a_pool_whose_members_keep_exiting_fails() {
             };
             host.spawn_pool(Pool::new(1, body).restarts(3, LONG))
         };
-        // With this lifetime at most three exits are within the period.
+        // With this lifetime of the members, at most three exits are within one period.
         let (spawned, pool) = (host.counters().spawned, dies(LONG / 3));
         host.sleep(100 * LONG + TICK).await;
         assert!(!pool.is_finished());
@@ -339,7 +343,8 @@ fn a_pool_whose_members_keep_exiting_fails() {
     });
 }
 
-/// A pool grows while its members have no room for its messages, up to its bound. It shrinks when members are idle.
+/// A pool grows up to its maximum size while its members have no room for messages. It shrinks to its minimum size when
+/// members are idle.
 #[test]
 fn a_pool_grows_and_shrinks_between_its_bounds() {
     for least in [0, 1] {
@@ -360,8 +365,8 @@ fn a_pool_grows_and_shrinks_between_its_bounds() {
                 pids.insert(call.await.unwrap());
             }
             assert_eq!(pids.len(), 3);
-            // The last check was a tick ago, when the members were busy. At the next check they have not been idle for
-            // long enough.
+            // The members were busy at the last check, one tick ago. At the next check they have not been idle for long
+            // enough.
             host.sleep(2 * LONG - 2 * TICK).await;
             assert_eq!(members(), 3);
             host.sleep(2 * TICK).await;
@@ -376,8 +381,8 @@ fn a_pool_grows_and_shrinks_between_its_bounds() {
     }
 }
 
-/// A member exits when it has been idle for the whole idle time, and not before. It stays if it was busy at the last
-/// check. It also stays if another member with equally many messages exits at that check.
+/// A member exits when it has been idle for the whole idle timeout, and not earlier. If the member was busy at the last
+/// check, it stays. The member also stays if another member with the same number of messages exits at that check.
 #[test]
 fn a_member_that_was_just_busy_stays() {
     async fn takes_long(mut ctx: Context<(Duration, Reply<()>)>) -> Result<(), Exit> {
@@ -387,7 +392,8 @@ fn a_member_that_was_just_busy_stays() {
             reply.send(());
         }
     }
-    // The first time ends after the check at which the third member exits, and the second time after the next check.
+    // The first job ends after the check at which the third member exits. The second job ends after the following
+    // check.
     for busy in [LONG * 14 / 5, LONG * 7 / 2] {
         check(0..10, async |host: Host| {
             let pool = host.spawn_pool(Pool::new(1, takes_long).max_size(3).idle_timeout(LONG));
@@ -396,8 +402,8 @@ fn a_member_that_was_just_busy_stays() {
             for one in [0, 1, 2].map(|_| job(LONG / 100)) {
                 one.await?;
             }
-            // The third member is idle from here on. It has received two messages, as the second member has. The second
-            // member is busy when the third one exits.
+            // The third member is idle from here on. The second and the third member have received two messages each.
+            // The second member is busy when the third member exits.
             let [_busy, second] = [job(100 * LONG), job(busy)];
             job(Duration::ZERO).await?;
             second.await?;
@@ -413,7 +419,7 @@ fn a_member_that_was_just_busy_stays() {
     }
 }
 
-/// By key, the pool grows when the member of the key is full.
+/// The pool routes by key. It grows when the member for the key is full.
 #[test]
 fn a_pool_grows_when_the_member_of_a_key_is_full() {
     let rt = lone();
@@ -431,7 +437,8 @@ fn a_pool_grows_when_the_member_of_a_key_is_full() {
     });
 }
 
-/// A cancelled pool cancels its members, and exits when they have exited. The members may use their grace period.
+/// If a pool is cancelled, it cancels its members. The members may use their grace period. The pool exits when all its
+/// members have exited.
 #[test]
 fn a_cancelled_pool_lets_its_members_finish() {
     let rt = lone();
@@ -460,7 +467,7 @@ fn a_cancelled_pool_lets_its_members_finish() {
     assert_eq!((done.load(SeqCst), rt.processes_alive()), (2, 0));
 }
 
-/// A pool may have a name and inherited values. A refused spawn returns the pool.
+/// A pool may have a name and inherited values. If the spawn of a pool is refused, the error returns the pool.
 #[test]
 fn a_pool_is_spawned_like_any_process() {
     let rt = lone();
@@ -478,7 +485,8 @@ fn a_pool_is_spawned_like_any_process() {
     rt.block_on(wait_for_all_exits(&rt));
 }
 
-/// A pool that began without members retries after a pause if its first member is refused.
+/// A pool begins without members, and the start of its first member is refused. The pool retries the start after a
+/// pause.
 #[test]
 fn a_refused_first_member_is_retried() {
     for seed in 0..10 {
@@ -501,8 +509,8 @@ fn a_refused_first_member_is_retried() {
     }
 }
 
-/// Members are killed, the pool grows, and several processes send, all concurrently. Each message is read, or lost with
-/// the member that was processing it. No message is refused, because the senders wait for room.
+/// Members are killed and the pool grows, while several processes send messages. Each message is either read or lost
+/// together with the member that was processing it. No message is refused, because the senders wait for room.
 #[test]
 fn kills_of_members_lose_only_messages_in_progress() {
     const SENDERS: u64 = 4;
@@ -552,8 +560,8 @@ fn kills_of_members_lose_only_messages_in_progress() {
         }
         over.store(true, SeqCst);
         assert!(killer.join().unwrap() > 0);
-        // A member counts a message in the step in which it receives it, and a kill takes effect between steps.
-        // Therefore every received message is counted.
+        // A member receives and counts a message in the same step. A kill takes effect only between two steps, so every
+        // received message is counted.
         let all = (SENDERS * EACH) as usize;
         while begun.load(SeqCst) < all {
             std::thread::yield_now();

@@ -12,7 +12,7 @@ use procession::*;
 
 use crate::{alone, within};
 
-/// 1.7: a running process is asked to yield. It sees the request in the rest of its turn, but not in the next turn.
+/// 1.7: a running process is asked to yield. The request is visible in the rest of the turn, but not in the next turn.
 #[test]
 fn a_request_to_yield_lasts_until_the_end_of_the_turn() {
     within(60, || {
@@ -37,8 +37,8 @@ fn a_request_to_yield_lasts_until_the_end_of_the_turn() {
     });
 }
 
-/// 1.7: a process may ask itself to yield. A process that does not run is not asked. An exited process and a process of
-/// another runtime are errors.
+/// 1.7: a process may ask itself to yield. A request to a process that is not running has no effect. A request to an
+/// exited process, or to a process of another runtime, is an error.
 #[test]
 fn only_a_running_process_is_asked_to_yield() {
     within(60, || {
@@ -53,7 +53,8 @@ fn only_a_running_process_is_asked_to_yield() {
         assert!(rt.preempt(pid).is_err());
         let idle = rt.spawn(async |mut ctx: Context<()>| ctx.receive().await.map(|()| should_yield()));
         block_on(idle.started()).unwrap();
-        // At the end of its turn the process may still be asked. It then sees the request in its next turn.
+        // At the end of its turn, the process may still receive the request. In this case the process sees the request
+        // in its next turn.
         let mut asked = false;
         while rt.preempt(idle.pid()).expect("it lives") {
             asked = true;
@@ -66,7 +67,7 @@ fn only_a_running_process_is_asked_to_yield() {
     });
 }
 
-/// 1.7, 4.7: the monitor asks a process in a long step to yield, before it counts the step as long.
+/// 1.7, 4.7: before the monitor counts a step as long, it asks the process to yield.
 #[test]
 fn a_process_in_a_long_step_is_asked_to_yield() {
     within(60, || {
@@ -81,8 +82,8 @@ fn a_process_in_a_long_step_is_asked_to_yield() {
     });
 }
 
-/// 1.7: a process blocks on its runtime in a step, and its thread runs another process. A request to yield reaches only
-/// the process that it names.
+/// 1.7: a process blocks on its runtime in a step, and its thread runs another process meanwhile. A request to yield
+/// reaches only the process whose pid it names.
 #[test]
 fn a_request_to_yield_reaches_only_the_named_process() {
     within(60, || {
@@ -105,7 +106,8 @@ fn a_request_to_yield_reaches_only_the_named_process() {
     });
 }
 
-/// 1.7, 4.6: a body of `cooperative` futures that are always ready yields within the budget, so other processes run.
+/// 1.7, 4.6: a body awaits `cooperative` futures that are always ready. The body yields within its budget, so other
+/// processes run.
 #[test]
 fn cooperative_futures_yield_within_the_budget() {
     within(60, || {
@@ -134,8 +136,8 @@ fn cooperative_futures_yield_within_the_budget() {
     });
 }
 
-/// 1.7: a pending `cooperative` future uses no budget. However many are polled together, each one completes. Outside a
-/// process, `cooperative` returns what its inner future returns.
+/// 1.7: a pending `cooperative` future uses no budget. If many of them are polled together, each one can still
+/// complete. Outside a process, `cooperative` only returns the output of its inner future.
 #[test]
 fn pending_cooperative_futures_use_no_budget() {
     within(60, || {
@@ -148,7 +150,7 @@ fn pending_cooperative_futures_use_no_budget() {
             Ok::<_, Exit>(all.into_iter().sum::<u32>())
         });
         block_on(all.started()).unwrap();
-        // The last future is completed first: it is polled after a thousand pending futures.
+        // The last future is completed first. A poll reaches it only after a thousand pending futures.
         tell.into_iter().rev().for_each(|one| one.send(1).unwrap());
         assert_eq!(block_on(all).unwrap(), 1000);
     });

@@ -11,8 +11,8 @@ use crate::{alone, within};
 
 const ALL: [Priority; 3] = [Priority::High, Priority::Normal, Priority::Low];
 
-/// Runs `each` processes of the three priorities on one worker. Returns how many of the first `turns` turns each
-/// priority got.
+/// Runs processes of the three priorities on one worker; `each` contains the number of processes of each priority.
+/// Returns how many of the first `turns` turns each priority got.
 fn shares(each: [usize; 3], turns: usize) -> [usize; 3] {
     within(60, move || {
         let rt = alone().build().unwrap();
@@ -48,8 +48,8 @@ fn shares(each: [usize; 3], turns: usize) -> [usize; 3] {
     })
 }
 
-/// 4.10: of 16 turns, 12 are for high priority, 3 for normal and 1 for low, however many processes each priority has. A
-/// turn that its priority can't use goes to another priority.
+/// 4.10: of 16 turns, high priority gets 12, normal priority gets 3 and low priority gets 1. The number of processes of
+/// each priority does not matter. If a priority has no runnable process, another priority gets its turn.
 #[test]
 fn each_priority_gets_its_share_of_turns() {
     let turns = 16_000;
@@ -72,7 +72,8 @@ fn each_priority_gets_its_share_of_turns() {
     }
 }
 
-/// 4.10: among many normal processes, a runnable process of high priority waits for at most three turns.
+/// 4.10: there are many runnable normal processes. A runnable process of high priority still waits for at most three
+/// turns.
 #[test]
 fn a_runnable_process_of_high_priority_waits_for_few_turns() {
     within(60, || {
@@ -113,7 +114,8 @@ fn a_runnable_process_of_high_priority_waits_for_few_turns() {
     });
 }
 
-/// 4.10, 4.4: an idle runtime runs a new process of any priority, spawned from outside or in a step.
+/// 4.10, 4.4: an idle runtime runs a new process of any priority. This holds for a process that is spawned outside the
+/// runtime, and for a process that is spawned in a step.
 #[test]
 fn no_wake_up_is_lost_for_any_priority() {
     for workers in [1, 2, 4] {
@@ -137,8 +139,8 @@ fn no_wake_up_is_lost_for_any_priority() {
     }
 }
 
-/// 4.10, 4.7: a process that a long step spawns runs on another thread, whatever its priority. A process that waits
-/// when the runtime is dropped is dropped too.
+/// 4.10, 4.7: a long step spawns processes of all priorities, and these processes run on another thread. When a runtime
+/// is dropped, the queued processes of all priorities are dropped too.
 #[test]
 fn processes_of_every_priority_run_beside_a_long_step_and_end_with_the_runtime() {
     within(60, || {

@@ -1,5 +1,5 @@
-//! A destructor, a waker or an observer calls the runtime inside an operation of the runtime. No call deadlocks, panics
-//! or is lost, whatever the operation.
+//! While an operation of the runtime runs a destructor, a waker or an observer, this user code calls the runtime again.
+//! Whatever the operation is, no call deadlocks, panics or is lost.
 
 use std::future::pending;
 use std::pin::{Pin, pin};
@@ -15,7 +15,7 @@ use procession::*;
 use crate::lives::{LONG, lone, settle};
 use crate::within;
 
-/// The objects that the actions of a test use.
+/// The objects on which the actions of a test operate.
 struct World {
     host: Host,
     /// A process that traps exits and reads nothing.
@@ -26,21 +26,21 @@ struct World {
     acted: AtomicUsize,
 }
 
-/// Instruction to the process of a test.
+/// Instruction to the process of a test: what it does with the message.
 enum Instruction {
-    /// Continues to read.
+    /// The process continues to read.
     Plain,
-    /// Drops the value.
+    /// The process drops the value.
     Drop(#[expect(dead_code)] Act),
-    /// Keeps the value until the exit.
+    /// The process keeps the value until it exits.
     Hold(Act),
-    /// Stashes the value.
+    /// The process stashes the value.
     Stash(Act),
-    /// Exits.
+    /// The process exits.
     Leave,
-    /// Exits and returns the kept value.
+    /// The process exits and returns the kept value.
     Return,
-    /// Panics.
+    /// The process panics.
     Panic,
 }
 
@@ -50,7 +50,7 @@ impl Clone for Instruction {
     }
 }
 
-/// Runs its action once, when it is dropped or woken.
+/// Runs its action once: when it is dropped or when it is woken.
 struct Act {
     world: Arc<World>,
     me: SelfHandle<Instruction>,
@@ -86,7 +86,7 @@ impl Wake for ActsOnDrop {
     fn wake(self: Arc<Self>) {}
 }
 
-/// Drops the result of a call, whatever its type.
+/// Drops the result of a call. The result may have any type.
 fn ignore<T>(_: T) {}
 
 type Action = fn(&Arc<World>, &SelfHandle<Instruction>);
@@ -173,14 +173,14 @@ impl Process for Waits {
     }
 }
 
-/// The action that an observer or a panic policy runs at its next call.
+/// Holds the action that an observer or a panic policy runs at its next call.
 type Slot = Arc<Mutex<Option<Act>>>;
 
 struct Watches(Slot);
 
 impl Watches {
     fn act(&self) {
-        // The lock is released before the destructor runs the action.
+        // The lock is released before `act` is dropped, because the destructor of `act` runs the action.
         let act = self.0.lock().unwrap().take();
         drop(act);
     }
@@ -192,7 +192,7 @@ impl Observer for Watches {
     }
 }
 
-/// A process that follows instructions, on a runtime without workers.
+/// Contains a process that follows instructions, on a runtime without workers.
 struct Stage {
     rt: Runtime,
     world: Arc<World>,
@@ -273,7 +273,7 @@ const SITES: [(&str, Site); 24] = [
         poll_with(&mut waits, Waker::noop());
     }),
     ("a timer that is cancelled", |stage, act| {
-        // The message of an interval is cloned, and the timer keeps the original.
+        // The timer clones the message of an interval and keeps the original.
         let timer = stage.me.send_interval(LONG, stage.me.pid(), Instruction::Drop(act));
         stage.me.cancel_timer(timer);
     }),
@@ -349,7 +349,7 @@ const SITES: [(&str, Site); 24] = [
     }),
 ];
 
-/// 11: every action works at every site where user code runs inside an operation of the runtime. The action neither
+/// 11: an operation of the runtime runs user code at several sites. At every site, every action works: it neither
 /// deadlocks nor panics, and every process can exit afterwards.
 #[test]
 fn every_action_works_at_every_site() {
@@ -375,7 +375,8 @@ fn every_action_works_at_every_site() {
     }
 }
 
-/// 11: values that are dropped with the runtime run an action. Every action returns: it works or is refused.
+/// 11: while the runtime is dropped, the destructors of values in it run an action. Every action returns: either it
+/// works or it is refused.
 #[test]
 fn every_action_returns_while_the_runtime_is_dropped() {
     within(60, || {
@@ -398,8 +399,8 @@ fn every_action_returns_while_the_runtime_is_dropped() {
     });
 }
 
-/// 11: each process of a long chain sends a message to the next one in a destructor. The chain uses a bounded amount of
-/// stack.
+/// 11: each process of a long chain sends a message to the next process in a destructor. The chain uses a bounded
+/// amount of stack.
 #[test]
 fn a_chain_of_destructors_takes_bounded_stack() {
     struct Next(Option<Address<Instruction>>);

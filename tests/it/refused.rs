@@ -1,5 +1,5 @@
-//! Sections 6.4 and 4.9 of the specification: the runtime refuses to start a process. A supervisor or a pool does not
-//! retry the start forever.
+//! Sections 6.4 and 4.9 of the specification: the runtime refuses to start a process. A supervisor and a pool must not
+//! retry this start forever.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
@@ -36,7 +36,8 @@ async fn obey(mut ctx: Context<Do>) -> Result<(), Exit> {
     }
 }
 
-/// Makes the runtime refuse a start: takes the last place of a host, or the name of the child.
+/// An obstacle that makes the runtime refuse a start. It either uses up the process limit of a host or takes the name
+/// of the child.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Obstacle {
     Limit,
@@ -61,14 +62,14 @@ impl Obstacle {
         }
     }
 
-    /// Returns a new host. For `Limit` it has room only for a supervisor and its only child.
+    /// Returns a new host. With the obstacle `Limit`, the host has room only for a supervisor and its only child.
     fn host(self, host: &Host) -> Host {
         let few = HostBuilder::new("few");
         host.add_host(if self == Self::Limit { few.max_processes(2) } else { few }).unwrap()
     }
 }
 
-/// Counts the starts of a child, and puts an obstacle in the way of the second start.
+/// Counts the starts of a child. At the second start it puts the obstacle in place, so this start is refused.
 #[derive(Clone)]
 struct Starts {
     host: Host,
@@ -128,8 +129,8 @@ async fn until_up(tree: &Address<SupervisorMessage>) -> ChildInfo {
     }
 }
 
-/// 6.4: a refused restart counts as a restart and ends the turn. The supervisor stays responsive, retries after a
-/// pause, and succeeds when the obstacle is gone.
+/// 6.4: if a restart is refused, the supervisor counts it as a restart and ends its turn. The supervisor stays
+/// responsive and retries after a pause. The retry succeeds when the obstacle is gone.
 #[test]
 fn a_refused_restart_is_retried_in_later_turns() {
     for obstacle in OBSTACLES {
@@ -156,7 +157,7 @@ fn a_refused_restart_is_retried_in_later_turns() {
     }
 }
 
-/// 6.4: the retry of a refused restart waits for the backoff of its child.
+/// 6.4: before a supervisor retries a refused restart, it waits for the backoff of the child.
 #[test]
 fn a_refused_restart_waits_for_the_back_off() {
     for obstacle in OBSTACLES {
@@ -171,7 +172,7 @@ fn a_refused_restart_waits_for_the_back_off() {
             starts.unblock().await;
             until_up(&tree.address()).await;
             let times = starts.times.lock().unwrap().clone();
-            // The first delay, 5 ms, preceded the restart after the exit of the child.
+            // The first delay was 5 ms: it came before the restart after the exit of the child.
             for (pair, wait) in times[1..].windows(2).zip([10, 20, 20, 20]) {
                 late.check(pair[1], pair[0] + ms(wait));
             }
@@ -192,14 +193,15 @@ fn refused_restarts_reach_the_intensity() {
             let exit = tree.await.unwrap_err();
             let gave_up = exit.error::<RestartIntensityExceeded>().unwrap();
             assert!(gave_up.last.to_string().contains(obstacle.text()), "{gave_up}");
-            // One first start, and as many restarts as the intensity allows.
+            // The child is started once at first, and then as often as the intensity allows.
             assert_eq!(starts.count(), 1 + 4);
             starts.unblock().await;
         });
     }
 }
 
-/// 6.4: the restart of one child of a group is refused. The whole group restarts when this child can start.
+/// 6.4: children restart as a group, and the restart of one of them is refused. When this child can start, the whole
+/// group restarts.
 #[test]
 fn a_group_waits_for_a_member_whose_restart_is_refused() {
     for strategy in [Supervisor::one_for_all, Supervisor::rest_for_one] {
@@ -241,8 +243,8 @@ fn logged_child(name: Name<Do>, log: &Arc<Mutex<Vec<String>>>) -> Child {
     })
 }
 
-/// 6.4: if the first start of a child is refused, the start of the supervisor fails, and the children before it are
-/// stopped in reverse order. The start is attempted once. A kept mailbox changes nothing.
+/// 6.4: if the first start of a child is refused, the start of its supervisor fails. The children that started before
+/// are stopped in reverse order. The start is attempted only once, with and without a kept mailbox.
 #[test]
 fn a_refused_first_start_fails_the_supervisor() {
     everywhere(async |host| {
@@ -274,7 +276,7 @@ fn a_refused_first_start_fails_the_supervisor() {
     });
 }
 
-/// 6.4: if the first start of a supervisor fails, the start of the supervisor above it fails too.
+/// 6.4: the first start of a supervisor fails, so the start of its parent supervisor fails too.
 #[test]
 fn a_refused_first_start_fails_the_supervisors_above() {
     everywhere(async |host| {
@@ -303,7 +305,8 @@ fn a_refused_first_start_fails_the_supervisors_above() {
 }
 
 /// 6.4: the start of a child that is added at run time is refused. The supervisor answers with the refusal and
-/// continues. It answers in the same way when the restart of a stopped child is refused. The child stays stopped.
+/// continues. If the restart of a stopped child is refused, the supervisor also answers with the refusal, and the child
+/// stays stopped.
 #[test]
 fn refused_starts_at_run_time_are_answered() {
     for obstacle in OBSTACLES {
@@ -341,7 +344,8 @@ fn refused_starts_at_run_time_are_answered() {
     }
 }
 
-/// Counts the starts of a child. The second start waits until the runtime has shut down. Then the runtime refuses it.
+/// Counts the starts of a child. Delays the second start until the runtime has shut down, so that the runtime refuses
+/// this start.
 #[derive(Clone, Default)]
 struct Gate(Arc<Held>);
 
@@ -363,8 +367,7 @@ impl Gate {
     }
 }
 
-/// Makes a child named `a` exit, and shuts the runtime down during the restart of the child. Returns the number of
-/// starts.
+/// Makes a child named `a` exit. Shuts the runtime down during the restart of this child. Returns the number of starts.
 fn starts_during_a_shutdown(keep: impl FnOnce(&Host, Gate) -> BoxFuture<'static, Exit> + Send + 'static) -> usize {
     within(60, || {
         let rt = alone().build().unwrap();
@@ -400,7 +403,8 @@ fn a_supervisor_does_not_retry_after_a_shutdown() {
 
 // ---- Pools
 
-/// A value in the body of a pool. Each start of a member clones the body.
+/// A value in the body of a pool. The pool clones its body for each start of a member, so this value can count the
+/// starts.
 struct OnClone<F: Fn()>(Arc<F>);
 
 impl<F: Fn()> Clone for OnClone<F> {
@@ -424,8 +428,8 @@ fn pool(
     })
 }
 
-/// A refused replacement counts as a restart and ends the turn. Messages wait in the queue of the pool, and the pool
-/// retries until the obstacle is gone.
+/// If the replacement of a member is refused, the pool counts it as a restart and ends its turn. Messages wait in the
+/// queue of the pool. The pool retries until the obstacle is gone.
 #[test]
 fn a_pool_retries_a_refused_replacement_in_later_turns() {
     timed(|host, late| async move {
@@ -452,7 +456,7 @@ fn a_pool_retries_a_refused_replacement_in_later_turns() {
     });
 }
 
-/// Refused replacements count as restarts. The pool fails when they exceed its limit.
+/// A pool counts refused replacements as restarts. When they exceed the restart limit of the pool, the pool fails.
 #[test]
 fn refused_replacements_reach_the_limit_of_a_pool() {
     everywhere(async |host| {
@@ -470,7 +474,8 @@ fn refused_replacements_reach_the_limit_of_a_pool() {
     });
 }
 
-/// If the start of one of the first members is refused, the start of the pool fails, and the members before it exit.
+/// If the start of one of the first members is refused, the start of the pool fails. The members that started before
+/// exit.
 #[test]
 fn a_refused_first_member_fails_the_pool() {
     everywhere(async |host| {

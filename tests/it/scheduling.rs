@@ -1,5 +1,5 @@
 //! Section 4 of the specification: the scheduler. No wake-up is lost, every runnable process gets a turn, and idle
-//! workers get work.
+//! workers find work.
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -13,7 +13,7 @@ use procession::*;
 
 use crate::{alone, within};
 
-/// Returns `debug` with debug assertions, and `release` without.
+/// Returns `debug` if debug assertions are enabled, and `release` otherwise.
 fn many(release: u64, debug: u64) -> u64 {
     if cfg!(debug_assertions) { debug } else { release }
 }
@@ -22,7 +22,7 @@ fn with(workers: usize) -> Runtime {
     Runtime::builder().workers(workers).build().expect("a runtime")
 }
 
-/// Pseudo-random numbers for tests: xorshift.
+/// Pseudo-random number generator for tests: xorshift.
 struct Random(u64);
 
 impl Random {
@@ -33,7 +33,7 @@ impl Random {
         self.0 % n
     }
 
-    /// Waits for a random time: not at all, for a moment, or long enough for workers to park.
+    /// Waits for a random time: either not at all, or for a moment, or long enough that workers park.
     fn gap(&mut self) {
         match self.below(1024) {
             0 => (0..20).for_each(|_| thread::yield_now()),
@@ -44,7 +44,7 @@ impl Random {
     }
 }
 
-/// 4.1: a runtime may have as many workers as one state word has bits for. A larger number is an error that names the
+/// 4.1: the maximum number of workers is the number of bits of a state word. A larger number is an error that names the
 /// maximum.
 #[test]
 fn the_number_of_workers_has_an_exact_maximum() {
@@ -61,8 +61,8 @@ fn the_number_of_workers_has_an_exact_maximum() {
     });
 }
 
-/// 4.4, 4.5: a thread that drives no process spawns on an idle runtime, and waits for each process before the next one.
-/// One lost wake-up hangs the test.
+/// 4.4, 4.5: a thread outside the runtime spawns a process on an idle runtime. It waits for this process before it
+/// spawns the next one. If a single wake-up is lost, the test hangs.
 #[test]
 fn a_million_submissions_from_outside_are_all_run() {
     within(300, || {
@@ -80,8 +80,8 @@ fn a_million_submissions_from_outside_are_all_run() {
     });
 }
 
-/// 4.4, 4.5: a thread sends messages to one process of an idle runtime, with one worker and with four. One lost wake-up
-/// hangs the test.
+/// 4.4, 4.5: a thread outside the runtime sends messages to a process of an idle runtime with one or four workers. If a
+/// single wake-up is lost, the test hangs.
 #[test]
 fn messages_from_outside_to_an_idle_runtime_are_all_answered() {
     for workers in [1, 4] {
@@ -104,7 +104,7 @@ fn messages_from_outside_to_an_idle_runtime_are_all_answered() {
     }
 }
 
-/// 4.4, 4.5: several threads spawn processes concurrently. Half of the threads are guest threads.
+/// 4.4, 4.5: several threads spawn processes concurrently. Half of these threads are guest threads.
 #[test]
 fn submissions_from_many_threads_are_all_run() {
     within(300, || {
@@ -127,7 +127,7 @@ fn submissions_from_many_threads_are_all_run() {
     });
 }
 
-/// Resident memory of this program in bytes. `None` if it is unknown.
+/// Returns the resident memory of this program in bytes, or `None` if it is unknown.
 fn resident() -> Option<u64> {
     let statm = std::fs::read_to_string("/proc/self/statm").ok()?;
     Some(statm.split(' ').nth(1)?.parse::<u64>().ok()? * 4096)
@@ -151,7 +151,7 @@ fn a_million_processes_are_alive_at_once() {
                     if heard.fetch_add(1, Ordering::SeqCst) + 1 == count {
                         drop(done.lock().unwrap().take());
                     }
-                    // Stays alive until all processes have received their first message.
+                    // Each process stays alive until all processes have received their first message.
                     ctx.receive().await
                 })
                 .address()
@@ -176,7 +176,8 @@ fn a_million_processes_are_alive_at_once() {
     });
 }
 
-/// Returns the body of a process that spawns a tree of this depth. It returns the number of processes in the tree.
+/// Returns the body of a process that spawns a binary tree of processes with the given depth. The output of the body is
+/// the number of processes in the tree.
 fn tree(depth: u32) -> impl FnOnce(Context) -> BoxFuture<'static, Result<u64, Exit>> + Send + 'static {
     move |ctx| {
         Box::pin(async move {
@@ -189,7 +190,7 @@ fn tree(depth: u32) -> impl FnOnce(Context) -> BoxFuture<'static, Result<u64, Ex
     }
 }
 
-/// 4.2: processes spawn a whole tree of processes, on one worker and on several.
+/// 4.2: processes spawn a whole tree of processes. The test counts them, on one worker and on several workers.
 #[test]
 fn a_tree_of_processes_adds_up() {
     for workers in [1, 2, 4] {
@@ -228,7 +229,7 @@ async fn fan_out_and_in(ctx: Context, width: u64, rounds: u64) -> Result<u64, Ex
     Ok(sum)
 }
 
-/// 4.2, 4.4: fan-out and fan-in with one to eight workers.
+/// 4.2, 4.4: one process calls many processes and sums their answers. The test uses one to eight workers.
 #[test]
 fn fan_out_and_in_adds_up() {
     for workers in [1, 2, 4, 8] {
@@ -241,8 +242,8 @@ fn fan_out_and_in_adds_up() {
     }
 }
 
-/// 4.2: an idle worker steals from a busy one. Two children of one process can only exit together, so they need two
-/// workers.
+/// 4.2: an idle worker steals processes from a busy worker. The two children of a process wait for each other, so they
+/// need two workers.
 #[test]
 fn surplus_processes_of_a_worker_are_stolen() {
     within(60, || {
@@ -268,8 +269,8 @@ fn surplus_processes_of_a_worker_are_stolen() {
     });
 }
 
-/// 4.5: a batch of k processes wakes up to k workers, from outside and from inside. The processes can only exit
-/// together.
+/// 4.5: a batch of k runnable processes wakes up to k workers. The batch comes from a thread outside the runtime or
+/// from a process. Its processes wait for each other, so they need k workers.
 #[test]
 fn a_batch_wakes_as_many_workers_as_it_needs() {
     for workers in [2, 3, 4, 8] {
@@ -301,7 +302,7 @@ fn a_batch_wakes_as_many_workers_as_it_needs() {
     }
 }
 
-/// 4.2, 4.5: two processes exchange calls on one worker, and wake no other worker.
+/// 4.2, 4.5: two processes exchange calls on one worker. They wake no other worker.
 #[test]
 fn a_lone_pair_of_processes_wakes_no_other_worker() {
     within(60, || {
@@ -322,15 +323,15 @@ fn a_lone_pair_of_processes_wakes_no_other_worker() {
             Ok::<_, Exit>(played)
         });
         let played = block_on(play).unwrap();
-        // There may be fewer than two polls for each round: an answer from another worker may arrive in the turn of the
-        // call.
+        // There may be fewer than two polls for each round, because an answer from another worker may arrive in the
+        // turn of the call.
         assert!(played.polls >= rounds, "{played}");
         assert!(played.wakes < rounds / 20, "{played}");
     });
 }
 
-/// 4.4: several threads wake a process concurrently. It is polled after the last wake-up, and at most once for each
-/// wake-up.
+/// 4.4: several threads wake a process concurrently. The process is polled after the last wake-up. There is at most one
+/// poll for each wake-up.
 #[test]
 fn a_wake_up_is_neither_lost_nor_duplicated() {
     within(60, || {
@@ -376,7 +377,7 @@ fn a_wake_up_is_neither_lost_nor_duplicated() {
     });
 }
 
-/// 4.4, 4.5: processes wake each other over a foreign channel, on workers that park in between.
+/// 4.4, 4.5: processes wake each other through a foreign channel. Between these wake-ups the workers park.
 #[test]
 fn wake_ups_between_workers_are_not_lost() {
     within(120, || {
@@ -413,8 +414,8 @@ fn wake_ups_between_workers_are_not_lost() {
     });
 }
 
-/// 4.2: tasks that overflow a local queue go to the injector, and all of them run. The second worker is kept busy until
-/// all tasks are spawned. Otherwise it would steal tasks before the queue overflows.
+/// 4.2: if a local queue overflows, tasks go to the injector, and all of them run. The second worker is kept busy until
+/// all tasks are spawned. Otherwise this worker would steal tasks before the queue overflows.
 #[test]
 fn tasks_that_overflow_a_local_queue_are_run() {
     for workers in [1, 2] {
@@ -444,20 +445,22 @@ fn tasks_that_overflow_a_local_queue_are_run() {
                 Ok::<_, Exit>(sum)
             });
             assert_eq!(block_on(parent).unwrap(), 199_990_000);
-            // No task was stolen: 8,193 tasks have room, and the remaining tasks go to the injector in batches of 128.
+            // No task was stolen. The local queue and the next slot have room for 8,193 tasks, and the remaining tasks
+            // go to the injector in batches of 128.
             assert!(rt.counters().overflows >= (20_000 - 8_193) / 128, "{} overflows", rt.counters().overflows);
         });
     }
 }
 
-/// 4.2: a tree of processes is walked depth first. The number of live processes for each worker grows with the height
-/// of the tree, not with its width.
+/// 4.2: a tree of processes runs depth first. The number of live processes for each worker grows with the height of the
+/// tree, not with its width.
 #[test]
 fn a_tree_of_processes_is_walked_in_little_memory() {
     for workers in [1, 2] {
         within(120, move || {
-            // Without a long-step limit, no thread replaces a worker that the operating system has preempted. A
-            // replacement thread would walk another part of the tree concurrently, so more processes would be alive.
+            // With a finite long-step threshold, a replacement thread could take over from a worker that the operating
+            // system has preempted. The replacement thread would run another part of the tree concurrently, so more
+            // processes would be alive.
             let rt = Runtime::builder().workers(workers).long_step_threshold(Duration::MAX).build().unwrap();
             let host = rt.host().clone();
             let alive = Arc::new(Alive::default());
@@ -466,15 +469,17 @@ fn a_tree_of_processes_is_walked_in_little_memory() {
             assert_eq!(block_on(walked).unwrap(), (2 << depth) - 1);
             let most = alive.most.load(Ordering::SeqCst);
             println!("{workers} workers: {most} alive at most, of {}", (2 << depth) - 1);
-            // On each level the waiting parent and the sibling of its running child are alive. The subtrees of the
-            // oldest processes are added: a worker runs the oldest process now and then.
+            // On each level of the tree, the waiting parent and one sibling of the running child are alive. A worker
+            // also runs the oldest process of its queue from time to time. Therefore the subtrees of these processes
+            // are alive too.
             assert!(most <= 40 * u64::from(depth), "{most}");
             assert_eq!(host.counters().spawned, (2 << depth) - 1);
         });
     }
 
-    /// Number of live processes of a tree, and its maximum so far. `Counters::processes_alive` is not exact enough: the
-    /// operating system may preempt the thread that sums the workers' counts, while the other worker continues.
+    /// Number of live processes of a tree, and its maximum so far. `Counters::processes_alive` is not exact enough for
+    /// this test. A thread sums the counters of all workers. If the operating system preempts this thread, the other
+    /// worker continues meanwhile.
     #[derive(Default)]
     struct Alive {
         now: AtomicU64,
@@ -482,7 +487,7 @@ fn a_tree_of_processes_is_walked_in_little_memory() {
     }
 
     impl Alive {
-        /// Counts one process, from before its spawn until the guard is dropped.
+        /// Counts one process as alive, from before its spawn until the returned guard is dropped.
         fn count(self: &Arc<Self>) -> impl Drop + Send + use<> {
             struct Counted(Arc<Alive>);
             impl Drop for Counted {
@@ -496,7 +501,7 @@ fn a_tree_of_processes_is_walked_in_little_memory() {
         }
     }
 
-    /// Like `tree`, but each process counts itself as alive.
+    /// Like `tree`, but each process also counts itself as alive.
     fn counting_tree(
         depth: u32,
         alive: Arc<Alive>,
@@ -516,7 +521,8 @@ fn a_tree_of_processes_is_walked_in_little_memory() {
     }
 }
 
-/// 4.2: no program relies on the order of the queues. The same programs run with shuffled slots and queues.
+/// 4.2: no program may rely on the order of the queues. The programs of the other tests also run with a shuffled next
+/// slot and shuffled queues.
 #[test]
 fn the_same_programs_run_with_shuffled_queues() {
     for seed in 0..many(20, 5) {
@@ -549,7 +555,7 @@ fn the_same_programs_run_with_shuffled_queues() {
     }
 }
 
-/// 4.3: the same programs run with LIFO local queues.
+/// 4.3: the programs of the other tests also run with LIFO local queues.
 #[test]
 fn the_same_programs_run_with_lifo_queues() {
     for workers in [1, 2, 4] {
@@ -573,9 +579,9 @@ fn the_same_programs_run_with_lifo_queues() {
     }
 }
 
-/// 4.3, 4.6: with LIFO queues, an endless chain of spawns delays an earlier process by at most 16 turns for each
-/// position in the queue. It delays a process that yields by at most 61 turns. A process that is spawned from outside
-/// runs too.
+/// 4.3, 4.6: the local queue is LIFO, and a process starts an endless chain of spawns. The process at position n of the
+/// queue waits for at most 16 · n turns of the chain. A process that yields waits for at most 61 turns. A process that
+/// is spawned from outside the runtime runs too.
 #[test]
 fn lifo_order_starves_no_process() {
     within(60, || {
@@ -619,7 +625,7 @@ fn lifo_order_starves_no_process() {
             assert!(*turn <= 16 * (n as u64 + 1), "{turn} links before the turn of number {n}");
         }
         assert!(most <= 61, "{most}");
-        // A process that is spawned from outside runs too.
+        // A process that is spawned from outside the runtime runs too.
         let before = links.load(Ordering::SeqCst);
         let seen = links.clone();
         let outside = rt.spawn(async move |_: Context| Ok::<_, Exit>(seen.load(Ordering::SeqCst)));
@@ -627,7 +633,7 @@ fn lifo_order_starves_no_process() {
     });
 }
 
-/// 1.5, 4.2: processes move between workers: a stolen process continues on the worker that stole it.
+/// 1.5, 4.2: processes move between workers. If a worker steals a process, the process continues on this worker.
 #[test]
 fn processes_move_between_workers() {
     within(60, || {

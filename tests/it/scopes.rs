@@ -1,5 +1,4 @@
-//! Section 6 of the specification, structured concurrency: the children of a scope can't outlive the work that they
-//! were spawned for.
+//! Section 6 of the specification, structured concurrency: the children of a scope can't outlive the scope.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
@@ -15,7 +14,7 @@ fn lone() -> Runtime {
     Runtime::builder().workers(0).build().unwrap()
 }
 
-/// Counts its drop.
+/// Increments a counter when it is dropped.
 struct CountsDrop(Arc<AtomicUsize>);
 
 impl Drop for CountsDrop {
@@ -24,7 +23,8 @@ impl Drop for CountsDrop {
     }
 }
 
-/// A scope ends when its body and all its children have ended, also the children that its body does not await.
+/// A scope ends when its body has returned and all its children have exited. It also waits for children that the body
+/// does not await.
 #[test]
 fn a_scope_waits_for_its_children() {
     everywhere(async |host| {
@@ -60,7 +60,8 @@ fn a_scope_waits_for_its_children() {
     });
 }
 
-/// The first error drops the body, cancels the other children, and is the error of the scope.
+/// When a child or the body fails, the scope drops the body and cancels the other children. The scope returns the first
+/// error.
 #[test]
 fn the_first_error_ends_the_scope() {
     let rt = lone();
@@ -95,7 +96,8 @@ fn the_first_error_ends_the_scope() {
     assert_eq!((dropped.load(SeqCst), told.load(SeqCst), rt.processes_alive()), (1, 3, 0));
 }
 
-/// A child that ignores its cancellation is killed after the grace period. A panic is an error like any other.
+/// If a child ignores its cancellation, the scope kills the child after the grace period. A panic of a child is an
+/// error like any other.
 #[test]
 fn a_child_that_ignores_cancellation_is_killed() {
     check(0..10, async |host: Host| {
@@ -116,7 +118,8 @@ fn a_child_that_ignores_cancellation_is_killed() {
     });
 }
 
-/// A cancellation of the process cancels its children with the same reason. The body continues, and returns its result.
+/// If the process of a scope is cancelled, the scope cancels its children with the same reason. The body continues and
+/// returns its result.
 #[test]
 fn a_cancellation_reaches_all_descendants() {
     let rt = lone();
@@ -161,8 +164,7 @@ fn a_cancellation_reaches_all_descendants() {
     assert_eq!((told.load(SeqCst), rt.processes_alive()), (111, 0));
 }
 
-/// When a scope is dropped, or its process is killed, its children end too. A scope that has ended refuses new
-/// children.
+/// If a scope is dropped or its process is killed, its children exit too. A scope that has ended refuses new children.
 #[test]
 fn children_do_not_outlive_their_scope() {
     let rt = lone();
@@ -213,7 +215,7 @@ fn children_do_not_outlive_their_scope() {
     assert_eq!(dropped.load(SeqCst), 1);
 }
 
-/// Children may spawn siblings, also after the body has returned, and while other children fail.
+/// A child may spawn siblings, even after the body has returned or while other children fail.
 #[test]
 fn siblings_may_be_spawned_while_the_scope_ends() {
     within(60, || {

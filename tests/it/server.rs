@@ -1,5 +1,5 @@
-//! Sections 1.3 and 6 of the specification: servers, which consist of a state and its handlers instead of a body with a
-//! loop.
+//! Sections 1.3 and 6 of the specification: servers. A server consists of a state and its handlers, instead of a body
+//! with a loop.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
@@ -29,26 +29,26 @@ fn read(log: &Log) -> Vec<String> {
 enum Msg {
     Note(&'static str),
     Read(Reply<Vec<String>>),
-    /// Answered at the next note.
+    /// The server answers this message when the next note arrives.
     Next(Reply<String>),
-    /// Sets the deadline to this time from now.
+    /// Sets the deadline to the present time plus this duration.
     Within(Duration),
-    /// Sets or removes the deadline.
+    /// Sets the deadline, or removes it with `None`.
     Until(Option<Instant>),
-    /// Blocks its worker.
+    /// The handler blocks its worker for this time.
     Block(Duration),
-    /// Sleeps in the handler.
+    /// The handler sleeps for this time.
     Nap(Duration),
-    /// Continues for this number of pieces.
+    /// The server continues its work in this number of pieces.
     Pieces(u64),
-    /// Never returns from the handler.
+    /// The handler never returns.
     Hang,
     Fail(&'static str),
     Panic,
     Done,
 }
 
-/// Logs its messages and events.
+/// A server that logs its messages and events.
 struct Clerk {
     log: Log,
     waiting: Vec<Reply<String>>,
@@ -58,7 +58,7 @@ struct Clerk {
     pieces: u64,
     /// How late `handle_timeout` may be called.
     late: Late,
-    /// A server need not be `Sync`.
+    /// Makes the server `!Sync`: a server need not be `Sync`.
     count: Cell<u64>,
 }
 
@@ -162,8 +162,8 @@ impl Server for Clerk {
     }
 }
 
-/// 1.3: a call is a message with a reply. The server answers it immediately, later, or never. A cast is a message
-/// without a reply. The server exits with a result.
+/// 1.3: a call is a message with a reply. The server answers the reply immediately, answers it later, or drops it. A
+/// cast is a message without a reply. A server can exit with a result.
 #[test]
 fn calls_casts_and_deferred_replies() {
     let log = Log::default();
@@ -183,8 +183,8 @@ fn calls_casts_and_deferred_replies() {
     assert_eq!(read(&log), ["init", "one", "two", "terminate: ended normally, 0 unread", "dropped"]);
 }
 
-/// 1.1, 6.4: `started` waits for `init` and returns its error. With a manual start it waits for `mark_started`. No
-/// message is handled before `init` has returned. `terminate` does not run after a failed `init`.
+/// 1.1, 6.4: `started` waits for `init` and returns the error of `init`. With a manual start, `started` waits for
+/// `mark_started`. The server handles no message before `init` has returned. If `init` fails, `terminate` does not run.
 #[test]
 fn a_server_has_started_when_its_init_has_returned() {
     enum How {
@@ -229,7 +229,8 @@ fn a_server_has_started_when_its_init_has_returned() {
         late.check(host.now(), until);
         assert_eq!(read(&log)[0], "init");
         well.abort();
-        // The server has exited before the log is cleared, so its last entry is not in the next server's log.
+        // The test waits for the exit of the server before it clears the log. Otherwise the last entry of this server
+        // could appear in the log of the next server.
         let _ = well.await;
         let failed = spawn(How::Fail);
         failed.send(()).unwrap();
@@ -250,7 +251,8 @@ fn a_server_has_started_when_its_init_has_returned() {
     });
 }
 
-/// 6.3: `handle_info` receives all other events, in order with the messages.
+/// 6.3: `handle_info` receives every event that is not a message. The server handles messages and events in the order
+/// in which they arrive.
 #[test]
 fn other_events_arrive_in_order_with_messages() {
     struct Watch(Log);
@@ -303,8 +305,8 @@ fn other_events_arrive_in_order_with_messages() {
     assert_eq!(heard, ["joined", "message", "left", "down", "exit"]);
 }
 
-/// 6.2: a cancellation overtakes unread messages. `terminate` gets the exit, can read the unread messages, and may use
-/// the grace period. After an error or a result it gets the exit too.
+/// 6.2: a cancellation overtakes unread messages. `terminate` receives the exit. It can read the unread messages and
+/// may use the grace period. After an error or a result, `terminate` receives the exit too.
 #[test]
 fn terminate_gets_the_exit() {
     let rt = lone();
@@ -338,7 +340,7 @@ fn terminate_gets_the_exit() {
     );
 }
 
-/// 4.8, 6.2: a panic or a kill ends a server immediately, wherever its handler is. `terminate` does not run, but the
+/// 4.8, 6.2: a panic or a kill ends a server immediately, even while a handler waits. `terminate` does not run, but the
 /// state is dropped.
 #[test]
 fn terminate_does_not_run_after_a_panic_or_a_kill() {
@@ -355,7 +357,8 @@ fn terminate_does_not_run_after_a_panic_or_a_kill() {
                 while read(&log).len() < 2 {
                     crate::step_aside().await;
                 }
-                // The server would see the cancellation only after its handler has returned, which it never does.
+                // The server can notice the cancellation only after its handler has returned. This handler never
+                // returns.
                 let until = host.now() + SHORT;
                 host.cancel(clerk.pid(), "enough", SHORT).unwrap();
                 assert!(matches!(clerk.await, Err(Exit::Killed)));
@@ -368,8 +371,8 @@ fn terminate_does_not_run_after_a_panic_or_a_kill() {
     });
 }
 
-/// 7.1: a timeout is never early, and is handled after the messages that arrived before it. A deadline that is moved
-/// does not time out. A mailbox that is never empty does not prevent the timeout.
+/// 7.1: a timeout never fires early, and the server handles it after the messages that arrived before it. If the
+/// deadline is moved, the old deadline does not fire. A timeout also fires if the mailbox is never empty.
 #[test]
 fn a_timeout_is_handled_in_order() {
     timed(async |host, late| {
@@ -386,7 +389,7 @@ fn a_timeout_is_handled_in_order() {
         }
         assert_eq!(read(&log)[1], "timeout");
         late.check(host.now(), until);
-        // Some deadlines are replaced, and the last one is nearer than the one before it.
+        // Some deadlines are replaced by later messages. The last deadline is earlier than the deadline before it.
         let now = host.now();
         for at in [Some(now + LONG), None, Some(now + 2 * LONG), Some(now + 3 * SHORT)] {
             clerk.send(Msg::Until(at)).unwrap();
@@ -396,7 +399,7 @@ fn a_timeout_is_handled_in_order() {
         }
         assert_eq!(read(&log)[2], "timeout");
         assert!(host.now() >= now + 3 * SHORT);
-        // One deadline is in the far future, and one in the past.
+        // This server first gets a deadline in the far future, and then a deadline in the past.
         let log = Log::default();
         let clerk = Clerk::new(&log);
         let clerk = host.spawn(|ctx| clerk.serve(ctx));
@@ -409,8 +412,8 @@ fn a_timeout_is_handled_in_order() {
         assert_eq!(read(&log)[1], "timeout");
         assert!(!late.is_exact() || host.now() - now <= TICK, "at once");
     });
-    // The timeout is in order with messages that arrive while the server is busy. An earlier message may also remove
-    // the deadline.
+    // While the server is busy, its deadline passes and messages arrive. The server handles the timeout in order with
+    // these messages. If a message removes the deadline first, the timeout does not fire.
     check(0..10, async |host: Host| {
         let log = Log::default();
         let clerk = Clerk::new(&log);
@@ -426,7 +429,7 @@ fn a_timeout_is_handled_in_order() {
         clerk.await.unwrap();
         assert_eq!(read(&log)[..8], ["init", "one", "two", "one", "two", "one", "two", "timeout"]);
     });
-    // The same holds if the handler blocks its worker. No other thread runs processes.
+    // The same holds if the handler blocks its thread, and no other thread runs processes.
     let rt = lone();
     let log = Log::default();
     let clerk = Clerk::new(&log);
@@ -468,8 +471,8 @@ fn a_timeout_is_handled_in_order() {
     });
 }
 
-/// 4.6: a server whose deadline has always passed uses up its budget. Other processes run, and the server reads its
-/// mail.
+/// 4.6: the deadline of a server has always passed, so each timeout is due immediately. These timeouts use up the
+/// budget of the server. Therefore other processes run, and the server still reads its messages.
 #[test]
 fn a_deadline_that_has_always_passed_does_not_starve_other_processes() {
     within(60, || {
@@ -492,8 +495,8 @@ fn a_deadline_that_has_always_passed_does_not_starve_other_processes() {
     });
 }
 
-/// 1.2: work in pieces continues before the next message, with other processes in between, until the server is
-/// cancelled.
+/// 1.2: a server does its work in pieces. It continues this work before it handles the next message. Other processes
+/// run between the pieces. The work continues until the server is cancelled.
 #[test]
 fn work_in_pieces_lets_other_processes_run() {
     let rt = lone();
@@ -526,7 +529,7 @@ fn work_in_pieces_lets_other_processes_run() {
     });
 }
 
-/// 1.3: a handler has the whole context: it may receive selectively, and stash messages.
+/// 1.3: a handler can use the whole context. For example, it may receive selectively and stash messages.
 #[test]
 fn a_handler_may_receive_messages_itself() {
     struct Picky(Vec<u32>);
@@ -551,7 +554,8 @@ fn a_handler_may_receive_messages_itself() {
     assert_eq!(rt.block_on(picky).unwrap(), [1, 9, 2, 3, 20]);
 }
 
-/// 6.4: under a supervisor, each instance of a server runs `init`. It starts after the child before it has started.
+/// 6.4: under a supervisor, each instance of a server runs `init`. The server starts only after the previous child has
+/// started.
 #[test]
 fn a_supervisor_restarts_a_server() {
     const FIRST: Name<Msg> = Name::new("server: first");

@@ -1,5 +1,5 @@
-//! Sections 10.1 and 7.2 of the specification: a simulation runs processes in virtual time, in an order that a seed
-//! decides.
+//! Sections 10.1 and 7.2 of the specification: a simulation runs processes in virtual time. A seed decides the order in
+//! which the processes run.
 
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -20,7 +20,8 @@ fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
 }
 
-/// Runs a scenario under a seed. Returns its output and the trace.
+/// Runs a scenario in a simulation with the given seed. Returns the output of the scenario and the trace of the
+/// simulation.
 fn under<F: Future>(seed: u64, scenario: impl FnOnce(Host) -> F) -> (F::Output, String) {
     let mut simulation = Simulation::new(seed);
     let host = simulation.host().clone();
@@ -28,7 +29,7 @@ fn under<F: Future>(seed: u64, scenario: impl FnOnce(Host) -> F) -> (F::Output, 
     (output, simulation.trace())
 }
 
-/// Returns the message of the panic of `f`.
+/// Returns the panic message of `f`, which must panic.
 fn panic_of<T>(f: impl FnOnce() -> T) -> String {
     match catch_unwind(AssertUnwindSafe(f)) {
         Ok(_) => panic!("it does not panic"),
@@ -97,7 +98,8 @@ async fn adder(mut ctx: Context<Ask>) -> Result<(), Exit> {
 
 const ADDER: Name<Ask> = Name::new("adder");
 
-/// Uses many features. Its result is the same in any order. The last number is 1 if an hour has passed.
+/// Uses many features. The result is the same under every order of execution. The last number is 1 if an hour has
+/// passed.
 async fn many_features(host: Host) -> Result<Vec<u64>, Exit> {
     let begun = host.now();
     let tools = tools(&host);
@@ -138,7 +140,7 @@ async fn many_features(host: Host) -> Result<Vec<u64>, Exit> {
     Ok(all)
 }
 
-/// 10.1: the same seed gives the same trace, byte for byte, and another seed gives another trace. A correct program
+/// 10.1: the same seed always gives the same trace, byte for byte. Another seed gives another trace. A correct program
 /// computes the same result under every seed.
 #[test]
 fn the_same_seed_gives_the_same_trace() {
@@ -156,7 +158,7 @@ fn the_same_seed_gives_the_same_trace() {
     });
 }
 
-/// 10.1, 1.4: a scenario needs only the host, so it runs in a runtime and in a simulation.
+/// 10.1, 1.4: a scenario needs only a host. Therefore the same scenario can run in a runtime and in a simulation.
 #[test]
 fn a_scenario_runs_in_a_runtime_and_in_a_simulation() {
     async fn scenario(host: Host) -> Result<u64, Exit> {
@@ -180,13 +182,13 @@ fn a_scenario_runs_in_a_runtime_and_in_a_simulation() {
             sums.borrow_mut().push(sum);
             Ok::<_, Exit>(())
         });
-        // `check` runs some seeds twice.
+        // `check` runs some seeds a second time.
         let sums = sums.into_inner();
         assert!(sums.len() > 50 && sums.iter().all(|&sum| sum == 10), "{sums:?}");
     });
 }
 
-/// 10.1, 7.2, 7.1: time is virtual: a long sleep takes no real time, and is exact to the tick.
+/// 10.1, 7.2, 7.1: time is virtual. A long sleep takes no real time, and its length is exact to the tick.
 #[test]
 fn time_advances_when_no_process_is_runnable() {
     let (_, trace) = under(1, async |host: Host| {
@@ -207,7 +209,7 @@ fn time_advances_when_no_process_is_runnable() {
         });
         ticks.await?;
         never.await?;
-        // A sleep that ends within a tick returns at the end of the tick, never early.
+        // If the deadline of a sleep is within a tick, the sleep returns at the end of this tick, never earlier.
         let begun = host.now();
         host.sleep(Duration::from_micros(1_001)).await;
         assert_eq!(host.now() - begun, ms(2));
@@ -216,8 +218,8 @@ fn time_advances_when_no_process_is_runnable() {
     assert!(trace.starts_with("0ns the scenario runs\n360000s the scenario runs\n"), "{trace}");
 }
 
-/// 7.2: time also advances while a process is always runnable. A process that polls until a time reaches it, and so
-/// does a process that sleeps.
+/// 7.2: virtual time also advances while a process is always runnable. One process polls the clock until a deadline,
+/// and another process sleeps. Both of them reach their deadlines.
 #[test]
 fn time_advances_beside_a_process_that_never_sleeps() {
     within(60, || {
@@ -237,8 +239,8 @@ fn time_advances_beside_a_process_that_never_sleeps() {
     });
 }
 
-/// 10.1, 7.2: all choices come from the seed. Three runnable processes run in every order under some seed, and their
-/// random numbers differ.
+/// 10.1, 7.2: all choices come from the seed. For each order of three runnable processes, there is a seed under which
+/// the processes run in this order. The three processes get different random numbers.
 #[test]
 fn every_order_occurs_under_some_seed() {
     let orders: BTreeSet<_> = (0..100)
@@ -301,8 +303,8 @@ fn a_simulation_uses_one_thread() {
     ));
 }
 
-/// 10.1, 9.2: a scenario that can never end is reported by a panic. The panic names the waiting processes and what they
-/// wait for.
+/// 10.1, 9.2: a scenario can never end. The simulation reports this by a panic that names the waiting processes and the
+/// event for which each of them waits.
 #[test]
 fn a_scenario_that_never_ends_is_reported() {
     let mut simulation = Simulation::new(1);
@@ -317,8 +319,8 @@ fn a_scenario_that_never_ends_is_reported() {
     assert!(panic_of(|| simulation.run(pending::<()>())).contains("and 10 more"));
 }
 
-/// 10.1: a panic in a process is in the trace. A panic in the scenario reaches the caller of `run`, and the processes
-/// continue.
+/// 10.1: a panic in a process is recorded in the trace. A panic in the scenario reaches the caller of `run`. The
+/// processes can continue after both panics.
 #[test]
 fn panics_are_reported() {
     let mut simulation = Simulation::new(1);
@@ -330,7 +332,7 @@ fn panics_are_reported() {
     assert_eq!(simulation.run(adder.call(Ask::Total)).unwrap(), 0);
 }
 
-/// A scenario with a race: two processes read a number, and then write it.
+/// A scenario with a data race: two processes read a number, and then each of them writes it.
 async fn lost_update(host: Host) -> Result<(), Exit> {
     let total = Arc::new(AtomicUsize::new(0));
     let one = |_| {
@@ -347,8 +349,8 @@ async fn lost_update(host: Host) -> Result<(), Exit> {
     if total.load(SeqCst) == 2 { Ok(()) } else { Err(Exit::failed("an update was lost")) }
 }
 
-/// 10.3: a failing seed is reported with the code that runs it again, the shrunk number of choices, and its trace. Run
-/// again, it fails in the same way.
+/// 10.3: the report of a failing seed contains the code that runs this seed again, the reduced number of random
+/// choices, and the trace. The second run of this seed fails in the same way.
 #[test]
 fn a_failing_seed_is_shrunk_and_run_again() {
     let text = panic_of(|| check(0..1_000, lost_update));
@@ -368,17 +370,18 @@ fn a_failing_seed_is_shrunk_and_run_again() {
     let (failed, trace) = run(choices);
     assert!(failed && text.ends_with(&trace), "{text}");
     assert!(choices == 0 || !run(choices - 1).0);
-    // All smaller seeds pass.
+    // The scenario passes under all smaller seeds.
     check(0..seed, lost_update);
     assert_eq!(panic_of(|| check(seed..seed + 1, lost_update)), text);
-    // A panic is a failure, and so is a scenario that never ends.
+    // A panic counts as a failure. A scenario that never ends counts as a failure too.
     assert!(
         panic_of(|| check(0..1, async |host: Host| assert_ne!(host.node(), 0, "it is wrong"))).contains("it is wrong")
     );
     assert!(panic_of(|| check(0..1, async |_: Host| pending::<()>().await)).contains("can never end"));
 }
 
-/// 10.1, 6.5: a simulation shuts down in order, within its deadline, and lists the processes that are left.
+/// 10.1, 6.5: a simulation shuts down in the defined order and within its deadline. The report lists the remaining
+/// processes.
 #[test]
 fn a_simulation_can_be_shut_down() {
     let mut simulation = Simulation::new(1);
@@ -413,8 +416,8 @@ fn a_simulation_can_be_shut_down() {
     assert!(futures::executor::block_on(late).is_ok());
 }
 
-/// 10.1, 8.3: a dropped simulation kills the remaining processes, and their destructors run once. Later operations on
-/// its host are refused, and sleeps complete immediately.
+/// 10.1, 8.3: when a simulation is dropped, it kills the remaining processes, and their destructors run once. Later
+/// operations on the host of the simulation are refused. A sleep on this host completes immediately.
 #[test]
 fn a_dropped_simulation_leaves_nothing_behind() {
     struct Counts(Arc<AtomicUsize>);
@@ -457,8 +460,8 @@ fn a_dropped_simulation_leaves_nothing_behind() {
     });
 }
 
-/// 10.1, 8.2, 8.3: a simulation runs on any thread: inside a process of a runtime, and inside a process of another
-/// simulation.
+/// 10.1, 8.2, 8.3: a simulation runs on any thread. This includes a thread that runs a process of a runtime or of
+/// another simulation.
 #[test]
 fn a_simulation_runs_inside_other_runtimes() {
     fn nests(ctx: Context, depth: u64) -> BoxFuture<'static, Result<u64, Exit>> {
@@ -471,7 +474,7 @@ fn a_simulation_runs_inside_other_runtimes() {
                     simulation.run(inner)?
                 }
             };
-            // The process belongs to the outer simulation or runtime again.
+            // The inner simulation has ended, so the process belongs to the outer simulation or runtime again.
             let child = ctx.spawn(adder);
             child.send(Ask::Add(inner + 1))?;
             ctx.sleep(ms(1)).await;

@@ -1,4 +1,4 @@
-//! Section 5 of the specification: the states of processes and workers, as an observer sees them.
+//! Section 5 of the specification: the states of processes and workers, as an observer receives them.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -12,7 +12,7 @@ use procession::*;
 
 use crate::{step_aside, within};
 
-/// Every transition in the state diagram of processes, and no other.
+/// Every transition in the state diagram of processes. No other transition is allowed.
 const TRANSITIONS: [(Option<ProcessState>, ProcessState); 8] = [
     (None, Ready),
     (Some(Ready), Running),
@@ -24,7 +24,7 @@ const TRANSITIONS: [(Option<ProcessState>, ProcessState); 8] = [
     (Some(Idle), Ready),
 ];
 
-/// Records everything that it observes.
+/// Records every event that it observes.
 #[derive(Clone, Default)]
 struct Log(Arc<Heard>);
 
@@ -50,13 +50,13 @@ impl Observer for Log {
 }
 
 impl Log {
-    /// Returns the states that a process went through.
+    /// Returns all states that a process has had so far.
     fn of(&self, pid: Pid) -> Vec<ProcessState> {
         self.0.processes.lock().unwrap().get(&pid).map_or(Vec::new(), |all| all.iter().map(|t| t.to).collect())
     }
 
-    /// Returns the states that a process went through since the last call. The first one is the last state of that
-    /// call.
+    /// Returns the states that a process has had since the previous call. The first state in the result is the last
+    /// state of the previous call.
     fn news(&self, pid: Pid) -> Vec<ProcessState> {
         let mut processes = self.0.processes.lock().unwrap();
         let all = processes.entry(pid).or_default();
@@ -68,8 +68,8 @@ impl Log {
         news
     }
 
-    /// Asserts that every transition is in the diagram, begins in the state where the previous one ended, and has no
-    /// earlier time.
+    /// Asserts three facts for every transition: it is in the diagram, it begins in the state in which the previous
+    /// transition ended, and its time is not earlier than the time of the previous transition.
     fn check(&self) {
         let processes = self.0.processes.lock().unwrap();
         for (pid, all) in &*processes {
@@ -87,7 +87,7 @@ impl Log {
     }
 }
 
-/// Command that is answered through its stored completion.
+/// Command whose completion the handler stores. The test answers it later.
 struct Later;
 impl Command for Later {
     type Reply = ();
@@ -120,8 +120,8 @@ fn settle(rt: &Runtime) {
     }
 }
 
-/// 5.1: a body is blocked while one of its commands, calls or sleeps is outstanding, and idle otherwise. Any event
-/// makes it ready.
+/// 5.1: while a command, a call or a sleep of a body is outstanding, the body is `Blocked`. Otherwise a waiting body is
+/// `Idle`. Any event makes the body `Ready`.
 #[test]
 fn a_body_is_blocked_while_something_is_outstanding() {
     let (rt, log, shelf) = watched();
@@ -132,12 +132,12 @@ fn a_body_is_blocked_while_something_is_outstanding() {
         ctx.perform(Later).await?;
         ctx.call(&outside, |reply| reply).await?;
         ctx.sleep(Duration::from_millis(1)).await;
-        // A message arrives while a command is outstanding: the body is blocked before and after.
+        // A message arrives while a command is outstanding. The body is `Blocked` before and after this message.
         let mut later = ctx.perform(Later);
         let first = futures::future::select(ctx.receive(), &mut later).await;
         assert!(matches!(first, futures::future::Either::Left((Ok(2), _))));
         later.await?;
-        // A foreign future does not count as outstanding: the body is idle.
+        // A foreign future does not count as outstanding, so the body is `Idle`.
         foreign.await.map_err(Exit::failed)?;
         ctx.perform(Now).await?;
         ctx.yield_now().await;
@@ -157,7 +157,8 @@ fn a_body_is_blocked_while_something_is_outstanding() {
     rt.block_on(asked.receive()).unwrap().send(());
     settle(&rt);
     let mut napping = log.news(pid);
-    // The states end with the sleep, or with a later state: the sequence is the same.
+    // The observed states may end with the sleep or with a later state. The test continues until it has observed the
+    // whole sequence.
     while napping.len() < 7 {
         settle(&rt);
         let more = log.news(pid);
@@ -175,8 +176,8 @@ fn a_body_is_blocked_while_something_is_outstanding() {
     assert_eq!(log.news(pid), [Idle, Ready, Running, Ready, Running, Complete], "no state for an answer at once");
 }
 
-/// 5.1: the same holds for a hand-written process: commands, calls and sleeps count as outstanding, and messages do
-/// not.
+/// 5.1: a hand-written process has the same states as a body. Commands, calls and sleeps count as outstanding, but
+/// messages do not.
 #[test]
 fn a_stepped_process_is_blocked_while_something_is_outstanding() {
     struct Steps {
@@ -244,8 +245,8 @@ fn a_stepped_process_is_blocked_while_something_is_outstanding() {
     assert_eq!(send(Do::Stop), [Idle, Ready, Running, Complete]);
 }
 
-/// 5.1: a call by an address blocks a body in the same way as a call by its context. A call that another task awaits
-/// does not block the body that started it.
+/// 5.1: a call through an address blocks a body in the same way as a call through the context of the body. If a body
+/// starts a call and another task awaits it, the call does not block the body.
 #[test]
 fn a_body_that_calls_by_an_address_is_blocked() {
     let (rt, log, _shelf) = watched();
@@ -270,7 +271,7 @@ fn a_body_that_calls_by_an_address_is_blocked() {
     assert_eq!(log.news(pid), [Idle, Ready, Running, Complete]);
 }
 
-/// 5.1: a call by a handler does not block the process whose command the handler handles.
+/// 5.1: a handler handles a command of a process and makes a call itself. This call does not block the process.
 #[test]
 fn a_call_by_a_handler_does_not_block_the_process() {
     let log = Log::default();
@@ -300,11 +301,11 @@ fn a_call_by_a_handler_does_not_block_the_process() {
     assert_eq!(rt.block_on(call).unwrap(), 3);
     body.send(()).unwrap();
     rt.block_on(body).unwrap();
-    // A handler that holds an address keeps its runtime alive.
+    // The handler holds an address, and the address keeps its runtime alive.
     *address.lock().unwrap() = None;
 }
 
-/// 5.1: every process exits from `Running`, in whatever state it was before.
+/// 5.1: a process may exit from any state. Before it exits, it always becomes `Running`.
 #[test]
 fn every_exit_passes_through_running() {
     let (rt, log, shelf) = watched();
@@ -329,7 +330,7 @@ fn every_exit_passes_through_running() {
     shelf.lock().unwrap().clear();
 }
 
-/// 5.2: a mailbox outside the processes has no state, and an observer does not see it.
+/// 5.2: a mailbox that belongs to no process has no state. An observer receives nothing about this mailbox.
 #[test]
 fn a_mailbox_outside_has_no_states() {
     let (rt, log, _) = watched();
@@ -343,8 +344,8 @@ fn a_mailbox_outside_has_no_states() {
     assert!(log.0.processes.lock().unwrap().is_empty());
 }
 
-/// 5.1, 5.2: every transition of every process is in the diagram, and is observed in order. Meanwhile processes are
-/// killed, cancelled and sent messages.
+/// 5.1, 5.2: processes are killed, cancelled and sent messages at random. Every transition of every process is in the
+/// diagram, and the observer receives the transitions in order.
 #[test]
 fn only_transitions_of_the_diagram_are_observed() {
     for (seed, workers) in [(1, 2), (2, 3), (3, 4), (4, 2)] {
@@ -452,7 +453,8 @@ fn only_transitions_of_the_diagram_are_observed() {
     }
 }
 
-/// 5.2: a transition names the worker on which it happens, and no worker if it happens outside the workers.
+/// 5.2: a transition names the worker on which it happens. If the transition happens outside the workers, it names no
+/// worker.
 #[test]
 fn a_transition_names_the_worker() {
     within(30, || {
@@ -467,8 +469,8 @@ fn a_transition_names_the_worker() {
         while log.of(pid).last() != Some(&Idle) {
             thread::yield_now();
         }
-        // The process is idle shortly before its turn ends. If it is woken in between, its worker queues it. After the
-        // only worker has run another process, this turn is over.
+        // The process becomes `Idle` shortly before its turn ends. A message in this interval would let the worker
+        // queue the process. When the only worker has run another process, the turn is over.
         block_on(rt.spawn(async |_: Context| {})).unwrap();
         body.send(()).unwrap();
         block_on(body).unwrap();
@@ -480,7 +482,7 @@ fn a_transition_names_the_worker() {
     });
 }
 
-/// 5.2: workers run, search and park, and an observer sees each of these states.
+/// 5.2: workers run, search and park. An observer receives each of these three states.
 #[test]
 fn workers_run_search_and_park() {
     within(30, || {
@@ -492,7 +494,8 @@ fn workers_run_search_and_park() {
             let seen: &[WorkerState] = workers.get(&worker).map_or(&[], |seen| seen);
             all.iter().all(|state| seen.contains(state))
         };
-        // Both workers get work repeatedly. The worker that finishes first searches, and parks until the next work.
+        // Both workers get work repeatedly. The worker that finishes first searches for work and then parks until the
+        // next round.
         while !(seen(0) && seen(1)) {
             let together = Arc::new(std::sync::Barrier::new(2));
             let pair = [(); 2].map(|()| {
@@ -538,7 +541,7 @@ fn an_observer_that_panics_affects_no_process() {
     });
 }
 
-/// 5.2: every process is complete in the end, also a process that is alive when its runtime is dropped.
+/// 5.2: every process finally becomes `Complete`, even a process that is still alive when its runtime is dropped.
 #[test]
 fn every_process_is_complete_after_a_drop() {
     within(30, || {
@@ -567,10 +570,12 @@ fn every_process_is_complete_after_a_drop() {
     });
 }
 
-/// 4.5: an idle runtime uses no CPU and has no tick: its threads stay parked. The test measures this during a sleep.
+/// 4.5: an idle runtime uses no CPU time. It has no periodic tick, and its threads stay parked. The test measures the
+/// CPU time of the workers while the main thread sleeps.
 #[test]
 fn an_idle_runtime_uses_no_cpu() {
-    /// Path of the file in `/proc` that reports the CPU time of this thread. `None` if there is no `/proc`.
+    /// Returns the path of the file in `/proc` that reports the CPU time of the current thread. Returns `None` if there
+    /// is no `/proc`.
     fn book() -> Option<std::path::PathBuf> {
         let task = std::fs::read_link("/proc/thread-self").ok()?;
         Some(std::path::Path::new("/proc").join(task).join("stat"))
@@ -592,7 +597,7 @@ fn an_idle_runtime_uses_no_cpu() {
             })
             .build()
             .unwrap();
-        // These processes wait for mail, for a time in the far future, or forever.
+        // These processes wait for a message, wait for a time in the far future, or wait forever.
         let waiting = Arc::new(AtomicU64::new(0));
         for _ in 0..100 {
             let waits = [waiting.clone(), waiting.clone(), waiting.clone()];
@@ -615,8 +620,8 @@ fn an_idle_runtime_uses_no_cpu() {
         }
         let sum = |books: &[std::path::PathBuf]| books.iter().map(|book| used(book)).sum::<Option<u64>>();
         let books = books.lock().unwrap().clone();
-        // On a busy machine the workers may not be parked yet, but they are in a later iteration. A tick would be
-        // visible in every iteration.
+        // On a busy machine the workers may still run in the first iterations, but in some later iteration they are all
+        // parked. A periodic tick would be visible in every iteration.
         let ticks = (0..100).find_map(|_| {
             let (before, at_first) = (rt.counters(), sum(&books));
             thread::sleep(Duration::from_millis(300));

@@ -1,8 +1,8 @@
-//! Sections 2, 4.3, 4.9 and 11 of the specification: guessed pids, endless spawns and endless messages. Other processes
-//! run meanwhile, and the number of live processes and messages stays bounded.
+//! Sections 2, 4.3, 4.9 and 11 of the specification: guessed pids, endless spawns and endless messages. While these
+//! run, other processes still run, and the number of live processes and messages stays bounded.
 //!
-//! With `PROCESSION_LONG` set, the amounts are those of the fault classes (10^7 spawns, 10^8 messages). Otherwise they
-//! are smaller.
+//! If `PROCESSION_LONG` is set, the tests use the amounts of the fault classes (10^7 spawns, 10^8 messages). Otherwise
+//! the amounts are smaller.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ fn amount(usual: u64, long: u64) -> (u64, u64) {
     if std::env::var_os("PROCESSION_LONG").is_some() { (long, 3_600) } else { (usual, 120) }
 }
 
-/// Small deterministic generator, so that a failing case can be repeated.
+/// Small deterministic generator of pseudo-random numbers. It makes a failing case repeatable.
 struct Random(u64);
 
 impl Random {
@@ -34,7 +34,7 @@ impl Random {
         (self.next() % most as u64) as usize
     }
 
-    /// Returns `near`, a number close to it, 0, the maximum, or a random number.
+    /// Returns either `near`, a number close to `near`, 0, the maximum, or a random number.
     fn number(&mut self, near: u32) -> u32 {
         match self.below(16) {
             0 => 0,
@@ -63,8 +63,8 @@ fn mutated(text: &str, random: &mut Random) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// 2.1, 11: a guessed pid is made of any text or numbers. It does not parse, names a live process and reaches only that
-/// process, or reaches no process.
+/// 2.1, 11: a guessed pid is made of random text or random numbers. Either it does not parse, or it reaches no process,
+/// or it reaches only the live process that it names.
 #[test]
 fn a_guessed_pid_reaches_no_other_process() {
     let (cases, seconds) = amount(50_000, 5_000_000);
@@ -121,7 +121,7 @@ struct Storm {
     most: AtomicUsize,
 }
 
-/// Counts a process or a message as alive until it is dropped.
+/// Counts a process or a message as alive until this guard is dropped.
 struct Alive(Arc<Storm>);
 
 impl Alive {
@@ -154,8 +154,8 @@ fn spawns(ctx: Context<()>, alive: Alive) -> BoxFuture<'static, ()> {
     })
 }
 
-/// 4.9, 11: processes that spawn endlessly reach the limit of their host. Further spawns are refused, no more processes
-/// than the limit are alive, and the processes of other hosts run.
+/// 4.9, 11: processes spawn endlessly and reach the process limit of their host. Further spawns are refused. The number
+/// of live processes never exceeds the limit. The processes of other hosts still run.
 #[test]
 fn endless_spawns_stay_within_the_limit() {
     const MOST: usize = 1_000;
@@ -171,7 +171,8 @@ fn endless_spawns_stay_within_the_limit() {
         let storm = Arc::new(Storm { left: AtomicU64::new(spawned), ..Storm::default() });
         let mut answered = 0;
         while storm.left.load(SeqCst) > 0 {
-            // The storm ends if every spawn of the last processes was refused. Then a new process begins it again.
+            // The storm ends when all spawns of its last processes were refused. Then a new process starts the storm
+            // again.
             if storm.alive.load(SeqCst) == 0 {
                 let first = Alive::new(&storm);
                 drop(hosts.process().spawn(move |ctx| spawns(ctx, first)).unwrap());
@@ -183,8 +184,8 @@ fn endless_spawns_stay_within_the_limit() {
             std::thread::yield_now();
         }
         println!("{answered} answers, {} refused", storm.refused.load(SeqCst));
-        // A process whose spawn is refused is counted for a moment: at most one for each worker and each of 16
-        // replacement threads.
+        // When a spawn is refused, its process is counted as alive for a moment. This can happen at most once at a time
+        // for each worker and each of the 16 replacement threads.
         assert!((MOST / 2..=MOST + 2 + 16).contains(&storm.most.load(SeqCst)), "{:?}", storm.most);
         assert!(storm.refused.load(SeqCst) > 0 && answered > 0);
         let counters = rt.counters();
@@ -193,8 +194,9 @@ fn endless_spawns_stay_within_the_limit() {
     });
 }
 
-/// 2.2, 2.3, 11: senders send endlessly, and the receiver is slower. With each bound, no more messages are alive than
-/// may wait. Each message is received, returned, or dropped by the policy. Other processes run meanwhile.
+/// 2.2, 2.3, 11: senders send endlessly, and the receiver is slower. The test tries each overflow policy. The number of
+/// live messages stays within the bound. Each message is received, returned, or dropped by the policy. Other processes
+/// still run.
 #[test]
 fn endless_messages_stay_within_the_bounds() {
     const MOST: usize = 100;
@@ -212,7 +214,7 @@ fn endless_messages_stay_within_the_bounds() {
             let storm = Arc::new(Storm::default());
             let receiver = rt.process().mailbox_capacity(bound).spawn(async |mut ctx: Context<Option<Alive>>| {
                 let mut received = 0_u64;
-                // `None` is the last message, which is sent when there is room for it.
+                // `None` is the last message. It is sent with `send_wait`, so it waits until there is room.
                 while ctx.receive().await?.is_some() {
                     received += 1;
                     if received.is_multiple_of(16) {
@@ -248,14 +250,15 @@ fn endless_messages_stay_within_the_bounds() {
             let (refused, dropped) = (storm.refused.load(SeqCst), rt.counters().dropped_by_policy);
             println!("{bound:?}: {received} received, {refused} refused, {dropped} dropped");
             assert_eq!(received + refused + dropped, each * SENDERS);
-            // Besides the waiting messages, each sender holds one message. The receiver holds one message or a burst.
+            // Not only waiting messages are alive: each sender holds one message, and the receiver holds one message or
+            // a burst.
             assert!(storm.most.load(SeqCst) <= 2 * MOST + SENDERS as usize + 1, "{:?}", storm.most);
             assert_eq!(storm.alive.load(SeqCst), 0);
         });
     }
 }
 
-/// 4.3: a process that endlessly sends to itself does not keep other processes from running.
+/// 4.3: a process endlessly sends messages to itself. Other processes still run.
 #[test]
 fn a_process_that_endlessly_sends_to_itself_lets_other_processes_run() {
     within(60, || {

@@ -1,4 +1,5 @@
-//! Section 3 of the specification: stream commands, which are answered with many items, at the pace of their consumer.
+//! Section 3 of the specification: stream commands. The handler answers a stream command with many items, at the pace
+//! of the consumer.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
@@ -12,7 +13,7 @@ use procession::*;
 
 use crate::{everywhere, step_aside, within};
 
-/// Streams this many numbers, counted from 0, and then replies with their count.
+/// Command that asks for a stream of this many numbers, from 0 upwards. The reply is their count.
 struct Count(u64);
 impl Command for Count {
     type Reply = u64;
@@ -61,7 +62,8 @@ fn settle(rt: &Runtime) {
     }
 }
 
-/// Pulls one item after another if it is eager, and otherwise only when a message requests it.
+/// If it is eager, requests the next item whenever it has received an item. Otherwise requests items only when a
+/// message tells it to.
 #[derive(Default)]
 struct Puller {
     tag: Option<Tag<Count>>,
@@ -123,8 +125,8 @@ fn seen(log: &Mutex<Vec<String>>) -> String {
     std::mem::take(&mut *log.lock().unwrap()).join(", ")
 }
 
-/// 3.2: a body gets every item once and in order, and then the reply. The handler is a future, a thread, or a future
-/// that yields.
+/// 3.2: a body receives every item once and in order, and then the reply. The test tries an async handler, a handler on
+/// a thread, and an async handler that yields.
 #[test]
 fn items_arrive_in_order_before_the_reply() {
     let builders = [
@@ -162,8 +164,8 @@ fn items_arrive_in_order_before_the_reply() {
     }
 }
 
-/// 3.2: a handler is never further ahead of its consumer than the buffer allows, for a hand-written process and for a
-/// body.
+/// 3.2: the handler sends at most as many unread items as the buffer has room for. This holds for a hand-written
+/// consumer and for a body.
 #[test]
 fn a_stream_handler_waits_for_its_consumer() {
     let sent = Arc::new(AtomicUsize::new(0));
@@ -208,8 +210,8 @@ fn a_stream_handler_waits_for_its_consumer() {
     drop(body);
 }
 
-/// 3.2, 1.2: a hand-written process gets as many items as it pulls, and the end after the last item. It gets nothing of
-/// a stream that it has cancelled.
+/// 3.2, 1.2: a hand-written process receives as many items as it pulls. It receives the end of the stream after the
+/// last item. When the process cancels a stream, it receives nothing more of this stream.
 #[test]
 fn a_hand_written_process_pulls_at_its_pace() {
     let rt = Runtime::builder().workers(0).handle_stream(count).build().unwrap();
@@ -225,7 +227,8 @@ fn a_hand_written_process_pulls_at_its_pace() {
     assert_eq!(tell(Do::Pull(1)), "0");
     assert_eq!(tell(Do::Pull(2)), "1, 2");
     assert_eq!(tell(Do::Pull(0)), "");
-    // The handler has sent all items and the reply by now. The end waits until the last item is pulled.
+    // The handler has already sent all items and the reply. The end of the stream waits until the process has pulled
+    // the last item.
     assert_eq!(tell(Do::Pull(1)), "3");
     assert_eq!(tell(Do::Pull(2)), "4, end 5");
     assert_eq!(tell(Do::Pull(1)), "nothing");
@@ -237,7 +240,7 @@ fn a_hand_written_process_pulls_at_its_pace() {
     eager.send(Do::End).unwrap();
     rt.block_on(eager).unwrap();
 
-    // The process cancels a stream with outstanding pulls. It gets no later item, and the reply is discarded.
+    // The process cancels a stream while pulls are outstanding. It receives no later item, and the reply is discarded.
     let shelf = Shelf::default();
     let rt = shelf.runtime(0);
     let puller = rt.spawn_process(Puller { seen: log.clone(), ..Puller::default() });
@@ -259,7 +262,7 @@ fn a_hand_written_process_pulls_at_its_pace() {
     assert_eq!((seen(&log).as_str(), rt.counters().discarded), ("", 1));
 }
 
-/// 3.3: the end of a stream arrives after the items that were sent before it, whatever ends the stream.
+/// 3.3: a stream may end in several ways. In each case the end arrives after the items that were sent before it.
 #[test]
 fn the_end_of_a_stream_arrives_after_its_items() {
     type Handle = fn(Count, StreamCompletion<Count>) -> futures::future::BoxFuture<'static, Result<(), BoxError>>;
@@ -291,7 +294,7 @@ fn the_end_of_a_stream_arrives_after_its_items() {
             },
             "the handler failed: by hand",
         ),
-        // The completion outlives the future, so the error of the future does not end the stream.
+        // The completion outlives the handler's future. Therefore an error of this future does not end the stream.
         (
             |_, r| {
                 with(
@@ -334,8 +337,8 @@ fn the_end_of_a_stream_arrives_after_its_items() {
     }
 }
 
-/// 3.3: the consumer drops the stream, panics, is killed, or reaches its time limit. The handler is notified, also
-/// while it waits for room.
+/// 3.3: the consumer of a stream drops the stream, panics, is killed, or reaches its time limit. In each case the
+/// handler is notified, even while the handler waits for room.
 #[test]
 fn a_stream_handler_is_notified_when_its_consumer_is_gone() {
     for how in 0..3 {
@@ -373,8 +376,8 @@ fn a_stream_handler_is_notified_when_its_consumer_is_gone() {
             assert!(matches!(sender.join().unwrap(), Err(Failure::Cancelled)));
         });
     }
-    // The time limit is set at the start, or when the stream is in flight. It is tested on threads, and to the tick in
-    // simulations.
+    // The time limit is set either at the start, or when the stream is already in flight. The test runs with threads,
+    // and in simulations, where the time must be exact to the tick.
     async fn limited(host: Host, limit: Duration, from_the_first: bool) -> Duration {
         let (tell, mut told) = futures::channel::mpsc::unbounded();
         let handler = move |_: Count, replies: StreamCompletion<Count>| tell.unbounded_send(replies).unwrap();
@@ -392,7 +395,7 @@ fn a_stream_handler_is_notified_when_its_consumer_is_gone() {
                 items = items.timeout(limit);
             }
             let _ = gate.await;
-            // Items that were sent in time still arrive.
+            // Items that were sent before the time limit still arrive.
             let rest: Vec<u64> = (&mut items).collect().await;
             assert_eq!(rest, [1, 2, 3]);
             assert!(matches!(items.last().await, Err(Failure::TimedOut)));
@@ -419,7 +422,7 @@ fn a_stream_handler_is_notified_when_its_consumer_is_gone() {
     }
 }
 
-/// 3.3: the future of a stream handler is dropped when the stream is dropped.
+/// 3.3: when a stream is dropped, the future of its handler is dropped too.
 #[test]
 fn a_stream_handlers_future_ends_with_its_stream() {
     struct Told(mpsc::Sender<()>);
@@ -447,8 +450,8 @@ fn a_stream_handlers_future_ends_with_its_stream() {
     hears.recv_timeout(Duration::from_secs(10)).expect("its future is dropped");
 }
 
-/// 3.1: a stream without a handler ends with a failure that names the command. A handler for `perform` does not serve
-/// streams, and a stream handler does not serve `perform`.
+/// 3.1: a stream without a handler ends with a failure that names the command. A handler for `perform` does not handle
+/// streams. A stream handler does not handle `perform`.
 #[test]
 fn a_stream_without_handler_fails_by_name() {
     let rt = Runtime::builder().workers(0).handle(|c: Count| c.0).build().unwrap();
@@ -470,7 +473,7 @@ fn a_stream_without_handler_fails_by_name() {
     assert!(twice.to_string().contains("Count, as a stream"), "{twice}");
 }
 
-/// 3.1: a named command can be streamed, for hosts of scripts.
+/// 3.1: a command with a name can be a stream command. Hosts of scripts need this.
 #[test]
 fn streams_by_name_reach_their_handler() {
     let handle = |command: NamedCommand, replies: StreamCompletion<NamedCommand>| {
@@ -497,8 +500,8 @@ fn streams_by_name_reach_their_handler() {
     assert!(matches!(twice.unwrap_err(), BuildError::DuplicateHandler(name) if name == "x"));
 }
 
-/// 3.3: every item is dropped once, wherever it was when the stream was cancelled. Panics in the drops of items are
-/// caught.
+/// 3.3: when a stream is cancelled, every item is dropped exactly once, wherever the item is at this time. If the drop
+/// of an item panics, the panic is caught.
 #[test]
 fn items_are_dropped_once() {
     struct Value(Arc<AtomicUsize>);
@@ -526,7 +529,7 @@ fn items_are_dropped_once() {
                 for _ in 0..4 {
                     replies.send(Value(counts.clone())).await?;
                 }
-                // Waits forever for room for the fifth item.
+                // The fifth item has no room, so this send waits forever.
                 replies.send(Value(counts.clone())).await
             }
         })
@@ -551,7 +554,7 @@ fn items_are_dropped_once() {
     assert_eq!(dropped.load(Ordering::SeqCst), 10);
 }
 
-/// 3.2, 1.3: many streams run concurrently in combinators, on several workers.
+/// 3.2, 1.3: many streams run concurrently in combinators, with several workers.
 #[test]
 fn many_streams_run_concurrently() {
     within(60, || {
@@ -587,7 +590,8 @@ fn many_streams_run_concurrently() {
     });
 }
 
-/// 1.3: a stream only works inside its own process. A stream whose time limit has passed does not reach its handler.
+/// 1.3: a stream works only inside its own process. If the time limit of a stream has passed before the stream starts,
+/// the stream does not reach its handler.
 #[test]
 fn a_stream_outside_its_process_fails() {
     let called = Arc::new(AtomicUsize::new(0));

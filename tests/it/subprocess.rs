@@ -1,10 +1,11 @@
-//! Runs a test again in an operating system process of its own, for faults that end or hang a whole program.
+//! Runs a test a second time in its own operating system process. This is for faults that terminate or hang a whole
+//! program.
 //!
 //! A test calls [`role`] first. In the child, `role` returns the argument, and the test causes the fault. In the
-//! parent, `role` returns `None`. The parent calls [`again`] with its own test function, and checks the output and the
-//! exit status of the child.
+//! parent, `role` returns `None`. Then the parent calls [`again`] with its own test function, and checks the output and
+//! the exit status of the child.
 
-#![allow(dead_code)] // Test binaries that include this file use different parts of it.
+#![allow(dead_code)] // Several test binaries include this file, and each of them uses only a part of it.
 
 use std::io::Read;
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -14,7 +15,7 @@ use std::time::{Duration, Instant};
 
 const ROLE: &str = "PROCESSION_SUBPROCESS";
 
-/// Returns the argument that the parent gave to [`again`], or `None` in the parent.
+/// Returns the argument that the parent gave to [`again`]. In the parent it returns `None`.
 pub(crate) fn role() -> Option<String> {
     std::env::var(ROLE).ok()
 }
@@ -22,7 +23,7 @@ pub(crate) fn role() -> Option<String> {
 /// Exit status and output of a child.
 #[derive(Debug)]
 pub(crate) struct Ran {
-    /// `None` if the child did not exit in time and was killed.
+    /// Exit status, or `None` if the child did not exit in time and was killed.
     pub(crate) status: Option<ExitStatus>,
     pub(crate) stdout: String,
     pub(crate) stderr: String,
@@ -43,24 +44,24 @@ impl Ran {
         self
     }
 
-    /// Signal that ended the child.
+    /// Returns the signal that terminated the child.
     #[cfg(unix)]
     pub(crate) fn signal(&self) -> Option<i32> {
         std::os::unix::process::ExitStatusExt::signal(&self.status?)
     }
 }
 
-/// Runs the test function `test` of this binary in a child in which [`role`] returns `argument`. The child is killed if
-/// it has not exited after `seconds` times `TEST_PATIENCE`.
+/// Runs the test function `test` of this binary in a child process. In the child, [`role`] returns `argument`. The
+/// child is killed if it has not exited after `seconds` times `TEST_PATIENCE`.
 #[track_caller]
 pub(crate) fn again<F: Fn()>(test: F, argument: &str, seconds: u64) -> Ran {
     again_with(test, argument, seconds, |_| {})
 }
 
-/// Like [`again`], but `prepare` sets up the command of the child.
+/// Like [`again`], but calls `prepare` to configure the command of the child.
 #[track_caller]
 pub(crate) fn again_with<F: Fn()>(_: F, argument: &str, seconds: u64, prepare: impl FnOnce(&mut Command)) -> Ran {
-    // The name of a function's type is its path, which begins with the name of the binary.
+    // The name of a function's type is the path of the function. This path begins with the name of the binary.
     let (_, test) = std::any::type_name::<F>().split_once("::").expect("a test function");
     let mut command = Command::new(std::env::current_exe().expect("the path of this binary"));
     command.args(["--exact", test, "--nocapture", "--test-threads=1"]);
@@ -80,7 +81,7 @@ pub(crate) fn run(command: &mut Command, seconds: u64) -> Ran {
     let stdout = gather(child.stdout.take().expect("piped"));
     let stderr = gather(child.stderr.take().expect("piped"));
     let status = wait(&mut child, deadline);
-    // A grandchild that still runs keeps the pipes open, so reading has a time limit too.
+    // A grandchild that is still running keeps the pipes open. Therefore the read of the output has a time limit too.
     let rest = |from: mpsc::Receiver<Vec<u8>>| {
         let mut all = Vec::new();
         while let Ok(part) =
@@ -106,7 +107,7 @@ fn wait(child: &mut Child, deadline: Instant) -> Option<ExitStatus> {
     None
 }
 
-/// Reads the output of a child on another thread: a child with a full pipe would block.
+/// Reads the output of a child on another thread. Without a reader, the child would block when its pipe is full.
 fn gather(mut from: impl Read + Send + 'static) -> mpsc::Receiver<Vec<u8>> {
     let (to, parts) = mpsc::channel();
     thread::spawn(move || {
@@ -118,7 +119,7 @@ fn gather(mut from: impl Read + Send + 'static) -> mpsc::Receiver<Vec<u8>> {
     parts
 }
 
-/// The helper reports a child that passes, a child that fails, a child that aborts and a child that hangs.
+/// The helper reports four kinds of children correctly: a child that passes, fails, aborts, or hangs.
 #[test]
 fn children_end_in_every_way() {
     match role().as_deref() {

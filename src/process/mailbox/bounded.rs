@@ -1,9 +1,9 @@
 //! Queue of a mailbox with a capacity, and the senders that wait for room in it.
 //!
 //! A waiting sender leaves its message here. A receiver that makes room moves the oldest of these messages into the
-//! queue under the same lock, and wakes its sender afterwards. So the queue is full while a sender waits, no sender
-//! that waits later is admitted earlier, and no wake-up has to be passed on. A sender that ends its wait takes its
-//! message back, if the message is still here.
+//! queue under the same lock, and wakes the sender of that message afterwards. Three facts follow: The queue is full
+//! while a sender waits. Senders are admitted in the order in which they began to wait. No woken sender has to wake
+//! another one. If a sender stops waiting, it takes its message back, unless the message was admitted.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::mem;
@@ -11,15 +11,17 @@ use std::task::Waker;
 
 use crate::platform::sync::planted;
 
-/// Number of the first message of a queue. It leaves space for messages that are put before it later.
+/// Number of the first message of a queue. The numbers below it are free for messages that are put before the first
+/// message later.
 const FIRST: u64 = 1 << 32;
 
 /// Capacity of a mailbox, and what happens to a message that finds the mailbox full: see
 /// [`ProcessBuilder::mailbox_capacity`](crate::ProcessBuilder::mailbox_capacity).
 ///
-/// The unread messages in the mailbox count, and so do messages that [`receive_where`](crate::Mailbox::receive_where)
-/// passed over. Messages that a hand-written process has taken over for a step do not count. Completions and other
-/// events do not count either: they are never refused and never dropped. A capacity of 0 means 1.
+/// The capacity limits the number of unread messages in the mailbox. Messages that
+/// [`receive_where`](crate::Mailbox::receive_where) passed over count as unread. Messages that a hand-written process
+/// has taken over for a step do not count. Completions and other events do not count either: they are never refused and
+/// never dropped. A capacity of 0 is treated as 1.
 ///
 /// Whatever the policy, a sender may wait for room with [`Address::send_wait`](crate::Address::send_wait).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -29,18 +31,18 @@ pub enum MailboxCapacity {
     Unbounded,
     /// A send to a full mailbox fails with [`SendErrorKind::Full`](crate::SendErrorKind::Full) and returns the message.
     Reject(usize),
-    /// A send to a full mailbox succeeds, and drops the oldest message of the mailbox. The dropped message goes to
-    /// [dead letters](crate::Host::dead_letters), and is counted in
+    /// A send to a full mailbox succeeds, and the mailbox drops its oldest message. The dropped message goes to [dead
+    /// letters](crate::Host::dead_letters), and is counted in
     /// [`dropped_by_policy`](crate::Counters::dropped_by_policy).
     DropOldest(usize),
-    /// A send to a full mailbox succeeds, and drops the message that was sent. The dropped message goes to dead letters
-    /// and is counted, as with [`DropOldest`](Self::DropOldest).
+    /// A send to a full mailbox succeeds, but the mailbox drops the message that was sent. The dropped message goes to
+    /// dead letters and is counted, as with [`DropOldest`](Self::DropOldest).
     DropNewest(usize),
 }
 
 impl MailboxCapacity {
-    /// Returns the policy and the capacity, or `None` if there is no bound. A `limit` below the capacity, or without
-    /// one, replaces both: then messages beyond `limit` are refused.
+    /// Returns the policy and the capacity, or `None` if there is no bound. If `limit` is lower than the capacity, or
+    /// if there is no capacity, the result is `Reject` with the capacity `limit`.
     #[inline]
     pub(crate) fn within(self, limit: Option<usize>) -> Option<(OverflowPolicy, usize)> {
         let bound = match self {
@@ -72,8 +74,8 @@ pub(super) enum Pushed<M> {
     Rejected(M),
     /// The pushed message was dropped.
     Newest(M),
-    /// The pushed message was stored, and the oldest message was dropped. `None` if the receiver is looking at the
-    /// oldest message.
+    /// The pushed message was stored, and the oldest message was dropped. The value is `None` if the receiver had taken
+    /// the oldest message out to look at it.
     Oldest(Option<M>),
 }
 
@@ -81,14 +83,14 @@ pub(super) enum Pushed<M> {
 #[derive(Debug)]
 struct Sender<M> {
     message: M,
-    /// `None` after the sender was woken because the receiver is gone.
+    /// `None` if the sender was already woken because the receiver is gone.
     waker: Option<Waker>,
 }
 
-/// The unread messages.
+/// The unread messages, numbered in queue order.
 ///
-/// They are numbered in the order in which they stand in the queue. So a receiver can look at one after the other
-/// without holding the lock. A message that the receiver is looking at leaves a hole, which counts as a message.
+/// With these numbers a receiver can look at one message after another without holding the lock. A message that the
+/// receiver is looking at leaves a hole, which counts as a message.
 #[derive(Debug)]
 pub(super) struct Bounded<M> {
     queue: VecDeque<Option<M>>,
@@ -98,19 +100,19 @@ pub(super) struct Bounded<M> {
     policy: OverflowPolicy,
     /// Largest length that the queue ever had.
     high: usize,
-    /// The waiting senders, by number, which is the order in which they began to wait. If there is one, and the mailbox
-    /// is not closed, the queue is full.
+    /// The waiting senders, keyed by number. The numbers have the order in which the senders began to wait. If a sender
+    /// waits, and the mailbox is not closed, the queue is full.
     senders: BTreeMap<u64, Sender<M>>,
     next_sender: u64,
-    /// The task that must be told of the room that the last take made.
+    /// The task to notify of the room that the last `pop` or `settle` made.
     relieved: Option<RoomWaiter>,
-    /// Waker of a task that looks for room, without a message that waits here.
+    /// Waker of a task that waits for room, without a message that is stored here.
     watcher: Option<Waker>,
-    /// The receiver has taken a message, and has not asked for another one since.
+    /// Whether the receiver has taken a message and has not asked for another message since.
     busy: bool,
 }
 
-/// A task that must be told of room in a mailbox.
+/// A task to notify of room in a mailbox.
 #[derive(Debug)]
 pub(crate) enum RoomWaiter {
     /// A sender whose message was admitted.
@@ -174,11 +176,11 @@ impl<M> Bounded<M> {
         }
     }
 
-    /// Stores the message. If there is no room, leaves it here with the waker, and returns the number of the waiting
-    /// sender.
+    /// Stores the message. If there is no room, keeps the message with the waker in the list of waiting senders, and
+    /// returns the number of this sender.
     ///
     /// # Errors
-    /// The message, if there is no room, and there is no waker or the capacity is 0.
+    /// Returns the message if there is no room, and either there is no waker or the capacity is 0.
     pub(super) fn push_or_wait(&mut self, message: M, waker: &mut Option<Waker>) -> Result<Option<u64>, M> {
         if self.has_room() {
             self.store(message);
@@ -193,8 +195,8 @@ impl<M> Bounded<M> {
         Ok(Some(number))
     }
 
-    /// Returns whether a sender still waits. If it does, it waits with this waker from now on, and the former waker is
-    /// returned in its place.
+    /// Returns whether a sender still waits. If it does, the sender waits with this waker from now on, and `waker` then
+    /// holds the former waker.
     pub(super) fn still_waits(&mut self, number: u64, waker: &mut Option<Waker>) -> bool {
         match self.senders.get_mut(&number) {
             Some(sender) => {
@@ -205,18 +207,19 @@ impl<M> Bounded<M> {
         }
     }
 
-    /// Ends the wait of a sender. Returns its message and waker if the message was not admitted.
+    /// Ends the wait of a sender. If its message was not admitted, returns the message and the sender's waker.
     pub(super) fn give_up(&mut self, number: u64) -> Option<(M, Option<Waker>)> {
         self.senders.remove(&number).map(|sender| (sender.message, sender.waker))
     }
 
-    /// Takes the waker of a task that looks for room. This task needs no wake-up: its next send finds the inbox closed.
+    /// Takes the waker of the task that waits for room, when the inbox is closed. The waker is not woken: the next send
+    /// of this task finds the inbox closed.
     pub(super) fn take_watcher(&mut self) -> Option<Waker> {
         self.watcher.take()
     }
 
-    /// Takes the wakers of the waiting senders, which must be told that the receiver is gone. Their messages stay here
-    /// until the senders take them back.
+    /// Takes the wakers of the waiting senders, to notify the senders that the receiver is gone. Their messages stay
+    /// here until the senders take them back.
     pub(super) fn take_sender_wakers(&mut self) -> Vec<Waker> {
         if planted!("bounded_strands_nobody") {
             return Vec::new();
@@ -234,7 +237,7 @@ impl<M> Bounded<M> {
         waker
     }
 
-    /// Takes the task that must be told of the room that the last [`pop`](Self::pop) or [`settle`](Self::settle) made.
+    /// Takes the task to notify of the room that the last [`pop`](Self::pop) or [`settle`](Self::settle) made.
     pub(super) fn take_room_waiter(&mut self) -> Option<RoomWaiter> {
         self.relieved.take()
     }
@@ -244,7 +247,7 @@ impl<M> Bounded<M> {
         self.relieved = self.admit().map(RoomWaiter::Sender).or_else(|| self.watcher_of_room());
     }
 
-    /// Takes the task that looks for room, if there is room.
+    /// If there is room, takes the task that waits for room.
     fn watcher_of_room(&mut self) -> Option<RoomWaiter> {
         if self.has_room() { self.watcher.take().map(RoomWaiter::Watcher) } else { None }
     }
@@ -264,17 +267,18 @@ impl<M> Bounded<M> {
         self.queue.len() + usize::from(self.busy)
     }
 
-    /// Number of the oldest message. It grows with each message that is popped, drained, or dropped as the oldest.
+    /// Number of the oldest message. This number grows with each message that is popped, drained, or dropped as the
+    /// oldest.
     pub(super) fn taken(&self) -> u64 {
         self.first
     }
 
-    /// Registers the waker of a task that looks for room. The former waker is returned in its place.
+    /// Registers the waker of a task that waits for room. `waker` then holds the former waker.
     pub(super) fn watch(&mut self, waker: &mut Option<Waker>) {
         mem::swap(&mut self.watcher, waker);
     }
 
-    /// Puts messages before all others, whether there is room for them or not.
+    /// Puts messages before all others, even beyond the capacity.
     pub(super) fn put_first(&mut self, messages: Vec<M>) {
         self.first -= messages.len() as u64;
         for message in messages.into_iter().rev() {
@@ -283,8 +287,8 @@ impl<M> Bounded<M> {
         self.high = self.high.max(self.queue.len());
     }
 
-    /// Moves all messages out, and then admits as many senders as there is room for. Returns the tasks that must be
-    /// told of the room: these senders, and if there is still room, the task that looks for it.
+    /// Moves all messages out, and then admits waiting senders until the queue is full. Returns the tasks to notify of
+    /// the room: the admitted senders and, if there is still room, the task that waits for room.
     pub(super) fn drain_into(&mut self, queue: &mut VecDeque<M>) -> Vec<RoomWaiter> {
         self.first += self.queue.len() as u64;
         queue.extend(self.queue.drain(..).flatten());
@@ -299,9 +303,9 @@ impl<M> Bounded<M> {
         mem::take(&mut self.queue).into_iter().flatten().collect()
     }
 
-    /// Takes out the message with this number, or the oldest message if that one is gone, for the receiver to look at.
-    /// The message leaves a hole, which must be [settled](Self::settle) or filled again. Sets `number` to the number of
-    /// the message.
+    /// Takes out a message for the receiver to look at: the message with this number or, if that message is gone, the
+    /// oldest message. The message leaves a hole; the caller must [settle](Self::settle) the hole or fill it again.
+    /// Sets `number` to the number of the message.
     pub(super) fn look(&mut self, number: &mut u64) -> Option<M> {
         *number = (*number).max(self.first);
         let place = usize::try_from(*number - self.first).ok()?;
@@ -318,7 +322,8 @@ impl<M> Bounded<M> {
     /// Puts a message back into its hole.
     ///
     /// # Errors
-    /// The message, if its hole is gone: the policy dropped it as the oldest message, or the queue was closed.
+    /// Returns the message if its hole is gone: either the policy dropped the hole as the oldest message, or the queue
+    /// was closed.
     pub(super) fn fill(&mut self, number: u64, message: M) -> Result<(), M> {
         match self.hole(number) {
             Some(place) => {
@@ -329,8 +334,8 @@ impl<M> Bounded<M> {
         }
     }
 
-    /// Removes the hole of a message that was taken. Returns its position, or `None` if the hole was dropped as the
-    /// oldest message before.
+    /// Removes the hole of a message that was taken. Returns the position of the hole, or `None` if the policy had
+    /// dropped the hole as the oldest message.
     pub(super) fn settle(&mut self, number: u64) -> Option<usize> {
         let place = self.hole(number)?;
         self.queue.remove(place);

@@ -1,5 +1,5 @@
-//! Messages of a mailbox without a bound: one in the slot, and the others in a buffer. The receiver takes the whole
-//! buffer by swapping it with its own, if that is empty.
+//! Messages of a mailbox without a bound: the oldest message may be in the slot, the others are in a buffer. If the
+//! receiver's own buffer is empty, the receiver takes the whole buffer by a swap of the two buffers.
 
 use std::collections::VecDeque;
 use std::mem;
@@ -78,7 +78,7 @@ impl<M> Queue<'_, M> {
         !self.first.is_full() && self.buffer.0.is_none()
     }
 
-    /// Always inlined: a call would cost a sender of bursts 20 of 216 instructions for each message (row `counting`,
+    /// Always inlined: a call would cost a sender of bursts 20 of 216 instructions per message (row `counting`,
     /// measured by hand).
     #[inline(always)]
     pub(super) fn push(&mut self, message: M) {
@@ -89,7 +89,7 @@ impl<M> Queue<'_, M> {
         }
     }
 
-    /// Takes the message of a queue that holds at most one.
+    /// Takes the message of a queue that holds at most one message.
     #[inline]
     pub(super) fn pop_only(&mut self, by: Receiving) -> Option<M> {
         debug_assert!(self.buffer.len() <= 1, "there are more");
@@ -112,14 +112,15 @@ impl<M> Queue<'_, M> {
         }
     }
 
-    /// As [`put_first`](Self::put_first), for a receiver that was replaced. It must not take the message from the slot,
-    /// which stays the oldest.
+    /// As [`put_first`](Self::put_first), for a receiver that was replaced. The replaced receiver must not read the
+    /// slot, so the message in the slot stays the oldest.
     pub(super) fn put_behind_first(&mut self, messages: VecDeque<M>) {
         let more = self.buffer.0.get_or_insert_with(|| Box::new(More(Vec::new())));
         more.0.splice(0..0, messages);
     }
 
-    /// Moves all messages to the back of `front`. If `front` is empty, the two buffers are swapped.
+    /// Moves all messages to the back of `front`. If `front` is empty, swaps the two buffers instead of copying
+    /// messages.
     pub(super) fn drain_into(&mut self, by: Receiving, front: &mut VecDeque<M>) {
         let first = self.first.take(by);
         match &mut self.buffer.0 {

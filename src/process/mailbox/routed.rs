@@ -7,16 +7,16 @@ use crate::platform::sync::Arc;
 
 /// Forwards the messages of a mailbox to other mailboxes.
 pub(crate) trait Router<M>: fmt::Debug + Send + Sync {
-    /// Forwards a message. If the message is accepted, calls `accepted` before the process that gets it is queued.
+    /// Forwards a message. If the message is accepted, calls `accepted` before the receiving process is queued.
     ///
     /// # Errors
-    /// The message, if no process takes it now.
+    /// Returns the message if no process takes it now.
     fn route(&self, message: M, accepted: &dyn Fn()) -> Result<(), Unrouted<M>>;
 
     /// Takes the messages that one of the other mailboxes left unread, oldest first.
     ///
     /// # Errors
-    /// The messages, if no process is left to read them.
+    /// Returns the messages if no process is left to read them.
     fn inherit(&self, unread: Vec<M>) -> Result<(), Vec<M>>;
 }
 
@@ -36,6 +36,6 @@ pub(super) enum Forwarding<M> {
     Here,
     /// The messages are forwarded, unless earlier messages wait here.
     Routed { router: Arc<dyn Router<M>>, some_wait: bool },
-    /// The messages that are unread when the mailbox is closed are forwarded.
+    /// When the mailbox is closed, its unread messages are forwarded.
     Left(Arc<dyn Router<M>>),
 }

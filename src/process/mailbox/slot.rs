@@ -1,36 +1,36 @@
 //! Slot for one message inside the mailbox. A sender that wakes the process may write the slot without the mailbox's
 //! lock.
 //!
-//! This file contains unsafe code: the slot is untyped memory of a fixed size. Every idle process would pay for a slot
-//! as large as its message type. Without a slot each mailbox that ever gets a message has a buffer, which the sender
-//! allocates and the thread that ends the process frees. With the slot, processes that get one message and exit cost a
-//! quarter less (bench `create-1-exit`). A message to a process that waits for it takes two locks fewer, which saves a
-//! quarter of its cost (bench `ping-pong`).
+//! This file contains unsafe code: the slot is untyped memory of a fixed size. A slot of the size of the message type
+//! would make each idle process larger. Without a slot each mailbox that ever gets a message would need a buffer, which
+//! the sender allocates and the thread that ends the process frees. The slot reduces the cost of a process that gets
+//! one message and exits by a quarter (bench `create-1-exit`). For a message to a process that waits for it, the slot
+//! saves two lock operations, a quarter of the cost (bench `ping-pong`).
 //!
 //! # Access to the slot
 //!
-//! The slot is *open* (lent to senders) or not: see [`SlotLoan`]. It has at most one writer and one reader at a time.
-//! Each operation takes an argument that proves its right:
+//! The slot is either *open* (lent to senders) or not open: see [`SlotLoan`]. It has at most one writer and one reader
+//! at a time. Each operation takes an argument that proves the right to do it:
 //!
-//! - **Write while it is not open:** the holder of the mailbox's lock. The proof is `&mut SlotLoan`, which lies under
-//!   the lock.
-//! - **Write while it is open:** the sender that changes the run state of the process from *Open* to *Active*
-//!   (`process::state::run_state`). No other thread can do so until this sender has queued the process. The proof is
-//!   the return value of [`Own::deliver`].
+//! - **Write while the slot is not open:** the holder of the mailbox's lock. The proof is `&mut SlotLoan`, because the
+//!   `SlotLoan` is stored under the lock.
+//! - **Write while the slot is open:** the sender that changes the run state of the process from *Open* to *Active*
+//!   (`process::state::run_state`). No other thread can make this change until the sender has queued the process. The
+//!   proof is the return value of [`Own::deliver`].
 //! - **Read:** the current receiver of the mailbox. The proof is [`Receiving`]. A mailbox has one current receiver: a
 //!   claim that was replaced gives no proof (`mailbox::read_ahead`). The current receiver reads without the lock only
-//!   in its process's turn; elsewhere it holds the lock. The receiver changes only under the lock. If the former
-//!   receiver was one that may read without the lock, it changes only in the process's own turn. So two reads cannot
+//!   in the turn of its process; outside the turn it holds the lock. The current receiver is replaced only under the
+//!   lock. If it may read without the lock, it is replaced only in the turn of its own process. So two reads cannot
 //!   overlap. The thread that closes the mailbox reads under the lock, in the last turn of the process.
 //!
 //! The run state of a process is *Open* only while its slot is open. The receiver [opens](SlotLoan::lend) the slot
-//! under the lock, in its process's turn. The slot is closed again in one of two ways. A turn of the process closes it;
-//! during a turn the run state is not *Open*. Or a holder of the lock closes it, after it has woken the process or
-//! after [`Own::recall`] has returned true. In both cases the run state is not *Open* then. It becomes *Open* again
-//! only in a turn, after the receiver has opened the slot under the lock again. A holder of the lock that finds the
-//! slot open first has to change the run state as a sender does. If it cannot, it does not write the slot. A receiver
-//! that is polled outside the process's turn, while the process is active, notifies the process. The process then
-//! closes the slot in its next turn.
+//! under the lock, in the turn of its process. The slot is closed again in one of two ways. Either a turn of the
+//! process closes the slot; during a turn the run state is not *Open*. Or a holder of the lock closes the slot, after
+//! it has woken the process or after [`Own::recall`] has returned true. In both cases the run state is not *Open* when
+//! the slot is closed. The run state becomes *Open* again only in a turn, after the receiver has opened the slot under
+//! the lock again. If a holder of the lock finds the slot open, it must first change the run state, as a sender does.
+//! If it cannot change the run state, it does not write the slot. If a receiver is polled outside the turn of the
+//! process while the process is active, it notifies the process. The process then closes the slot in its next turn.
 //!
 //! `moves` is odd while a message is in the slot. A writer writes only if `moves` is even, and then makes it odd. A
 //! reader reads only if `moves` is odd, and then makes it even.
@@ -47,10 +47,11 @@ use crate::process::mailbox::read_ahead::Receiving;
 use crate::process::mailbox::wakes::{Own, PendingSchedule};
 use crate::process::state::current::InTurn;
 
-/// Memory of the slot. A `Payload` fits, and so does a request with a `Reply` and two words beside it.
+/// Memory of the slot. It is large enough for a `Payload`, and for a request that contains a `Reply` and two more
+/// words.
 type Room = [u64; 3];
 
-/// Slot for one message. It stays empty if the message type does not fit.
+/// Slot for one message. If the message type does not fit, the slot is always empty.
 pub(super) struct Slot<M> {
     /// Number of writes plus number of reads: odd while a message is in the slot.
     moves: AtomicU64,
@@ -64,8 +65,8 @@ unsafe impl<M: Send> Sync for Slot<M> {}
 
 /// Whether the slot is open: reserved for the sender that gets the right to run the process.
 ///
-/// It is created with its slot, and lies under the lock of the same mailbox. So `&mut SlotLoan` proves that the lock is
-/// held.
+/// A `SlotLoan` is created with its slot, and is stored under the lock of the same mailbox. So `&mut SlotLoan` proves
+/// that the lock is held.
 #[derive(Debug)]
 pub(super) struct SlotLoan(bool);
 
@@ -76,8 +77,8 @@ impl SlotLoan {
         self.0 = yes;
     }
 
-    /// Wakes the process that this mailbox belongs to. If that gives the caller the right to run the process, this
-    /// closes the slot.
+    /// Wakes the process that this mailbox belongs to. If the caller gets the right to run the process, this closes the
+    /// slot.
     #[inline]
     pub(super) fn wake(&mut self, own: &impl Own) -> Option<PendingSchedule> {
         let owed = own.wake();
@@ -87,8 +88,8 @@ impl SlotLoan {
         owed
     }
 
-    /// Closes the slot for a receiver that is polled outside the turn of the process, unless the process is active. An
-    /// active process closes the slot itself, at the beginning of its next turn.
+    /// Closes the slot for a receiver that is polled outside the turn of the process. If the process is active, the
+    /// slot stays open: the process closes it at the beginning of its next turn.
     pub(super) fn recall(&mut self, own: &impl Own) {
         if self.0 && own.recall() {
             self.0 = false;
@@ -125,11 +126,11 @@ impl<M> Slot<M> {
         self.moves.load(Ordering::Acquire).div_ceil(2)
     }
 
-    /// Writes a message into the slot if the run state of the process is *Open*. Then the caller has to queue the
+    /// Writes a message into the slot if the run state of the process is *Open*. The caller then has to queue the
     /// process.
     ///
     /// # Errors
-    /// The message, if the run state is not *Open* or the message does not fit.
+    /// Returns the message if the run state is not *Open*, or if the message does not fit.
     #[inline]
     pub(super) fn deliver(&self, own: &impl Own, message: M) -> Result<PendingSchedule, M> {
         if !Self::FITS {
@@ -137,9 +138,9 @@ impl<M> Slot<M> {
         }
         match own.deliver() {
             Some(owed) => {
-                // SAFETY: the message fits. `owed` is the right to run the process that this slot belongs to (`Own`),
-                // whose run state was *Open*: so the slot was open and empty. While the slot is open, only the thread
-                // that has this right writes it.
+                // SAFETY: the message fits. `owed` is the right to run the process of this slot (`Own`). The run state
+                // of this process was *Open*, so the slot was open and empty. While the slot is open, only the thread
+                // that has this right writes the slot.
                 unsafe { self.write(message) };
                 Ok(owed)
             }
@@ -150,7 +151,7 @@ impl<M> Slot<M> {
     /// Writes a message into the slot, under the lock.
     ///
     /// # Errors
-    /// The message, if the slot contains a message or is open, or if the message does not fit.
+    /// Returns the message if the slot contains a message or is open, or if the message does not fit.
     #[inline]
     pub(super) fn put(&self, lent: &mut SlotLoan, message: M) -> Result<(), M> {
         if !Self::FITS || lent.0 || self.is_full() {
@@ -189,15 +190,15 @@ impl<M> Slot<M> {
         Some(message)
     }
 
-    /// As [`take`](Self::take), but passes the message to `take`. So the message is moved once, from the slot to its
-    /// final place.
+    /// As [`take`](Self::take), but passes the message to the closure `take`. The message is moved only once: from the
+    /// slot to its final place.
     #[inline]
     pub(super) fn take_with(&self, _: Receiving, take: impl FnOnce(M)) {
         let Some(moves) = self.full() else { return };
         // SAFETY: `full` saw `moves` odd with an acquire load, so a message is there. `Receiving` proves that no other
         // thread takes it. The store below makes `moves` even before the slot is read again.
         let message = unsafe { self.read() };
-        // Stored before the call of `take`, which may panic: the message must not be read again.
+        // Stored before the call of `take`: if `take` panics, the message must not be read again.
         self.moves.store(moves + 1, Ordering::Release);
         take(message);
     }
@@ -206,8 +207,8 @@ impl<M> Slot<M> {
     #[inline]
     fn full(&self) -> Option<u64> {
         // Acquire pairs with the release store in `write`. With a weaker load a reader could read the room before the
-        // message is in it, and `Inbox::glance` could miss that the sender held the lock. A writer is ordered after the
-        // last read by its own load, in `write`.
+        // message is in it, and `Inbox::glance` could miss that the sender held the lock. This load does not order
+        // writers: the load in `write` orders a writer after the last read.
         let moves = self.moves.load(Ordering::Acquire);
         (!moves.is_multiple_of(2)).then_some(moves)
     }
@@ -309,7 +310,7 @@ mod tests {
         }
     }
 
-    /// An open slot takes no message under the lock, because two threads could write it.
+    /// An open slot refuses messages under the lock, because two threads could write it at the same time.
     #[test]
     fn a_slot_is_closed_only_if_its_process_waits() {
         for (is_lent, waits) in [(false, true), (false, false), (true, false), (true, true)] {

@@ -1,5 +1,5 @@
 //! Sections 2.2 and 6.7 of the specification: a mailbox has one receiver at a time. Safe code can keep an older
-//! receiver, which is refused.
+//! receiver of the mailbox. Every receive on the older receiver is refused.
 
 use std::future::{pending, poll_fn};
 use std::pin::pin;
@@ -23,7 +23,7 @@ const MESSAGES: usize = 1_000;
 /// Counts how often each message was dropped.
 struct Drops(Vec<AtomicUsize>);
 
-/// A message that counts its drop. It owns memory, so that AddressSanitizer detects a second drop.
+/// A message that counts its drop. The message owns heap memory, so AddressSanitizer detects a second drop.
 struct Message {
     id: usize,
     drops: Arc<Drops>,
@@ -37,7 +37,7 @@ impl Drop for Message {
 }
 
 /// Sends messages from two threads to all of `addresses`, while another thread polls `stale`. Returns when the
-/// processes have received all messages, each of them once. The stale receivers get none.
+/// processes have received all messages, each message exactly once. Asserts that the stale receivers get no message.
 fn send_to_all(addresses: Vec<Address<Message>>, mut stale: Vec<Mailbox<Message>>, received: &AtomicUsize) {
     let total = SENDERS * PROCESSES * MESSAGES;
     let drops = Arc::new(Drops((0..total).map(|_| AtomicUsize::new(0)).collect()));
@@ -71,7 +71,8 @@ fn send_to_all(addresses: Vec<Address<Message>>, mut stale: Vec<Mailbox<Message>
     assert!(drops.0.iter().all(|drop| drop.load(SeqCst) == 1), "each message is dropped once");
 }
 
-/// 6.7: the new body sends its mailbox to another thread and then fails. Only the old body continues to receive.
+/// 6.7: the new body sends its mailbox to another thread and then fails. From then on only the old body receives
+/// messages.
 #[test]
 fn a_mailbox_that_a_failed_upgrade_gave_away_gets_no_messages() {
     within(120, || {
@@ -100,11 +101,11 @@ fn a_mailbox_that_a_failed_upgrade_gave_away_gets_no_messages() {
     });
 }
 
-/// Delegates its first step to `inner`, and reads its events itself from the second step on.
+/// Delegates its first step to `inner`. From the second step on, the process reads its events itself.
 struct Outer<M: Send + 'static> {
     inner: EntryPoints<M, ()>,
     steps: usize,
-    /// Incremented when the process has read its own events for the first time.
+    /// Incremented in the first step in which the process reads its events itself.
     reads: Arc<AtomicUsize>,
     read: Box<dyn FnMut(M) + Send>,
 }
@@ -143,14 +144,14 @@ impl<M: Send + 'static> Process for Outer<M> {
     }
 }
 
-/// Returns when `processes` processes have read their own events.
+/// Waits until `processes` processes read their events themselves.
 fn wait_for(reads: &AtomicUsize, processes: usize) {
     while reads.load(SeqCst) < processes {
         thread::yield_now();
     }
 }
 
-/// Returns an entry point that sends its mailbox away and waits forever.
+/// Returns an entry point that sends its mailbox to the test and then waits forever.
 fn gives_away<M: Send + 'static>(give: mpsc::Sender<Mailbox<M>>) -> EntryPoints<M, ()> {
     EntryPoints::new().entry("", async move |ctx: Context<M>, (): ()| {
         give.send(ctx.split().1).expect("the test waits for it");
@@ -187,7 +188,7 @@ fn is_refused<T>(received: &Result<T, Exit>) -> bool {
     received.as_ref().is_err_and(|exit| exit.to_string().contains("has another receiver"))
 }
 
-/// Asserts that every way to receive is refused, while a message waits.
+/// Asserts that the mailbox refuses every kind of receive, although a message is waiting.
 fn assert_refused(mut mailbox: Mailbox<u32>) {
     assert_eq!(mailbox.try_receive(), None);
     assert!(is_refused(&block_on(mailbox.receive())));
@@ -197,8 +198,8 @@ fn assert_refused(mut mailbox: Mailbox<u32>) {
     assert!(mailbox.event().now_or_never().is_none(), "no event comes");
 }
 
-/// 6.7: a body tries to upgrade twice. Each new body sends its mailbox to another thread and then fails. Both mailboxes
-/// are refused there, and the old body receives all messages.
+/// 6.7: a body upgrades twice. Each new body sends its mailbox to another thread and then fails. Both mailboxes refuse
+/// to receive there, and the old body receives all messages.
 #[test]
 fn the_mailboxes_of_failed_upgrades_are_refused() {
     within(60, || {
@@ -224,7 +225,8 @@ fn the_mailboxes_of_failed_upgrades_are_refused() {
         });
         rt.block_on(process.started()).expect("it goes on");
         for (number, mailbox) in given.iter().take(2).enumerate() {
-            // The process may have received the first message, and wait again, when the second message arrives.
+            // The process may have received the first message, and may be waiting again, when the second message
+            // arrives.
             process.send(number as u32 * 2).expect("it lives");
             process.send(number as u32 * 2 + 1).expect("it lives");
             assert_refused(mailbox);
@@ -235,7 +237,8 @@ fn the_mailboxes_of_failed_upgrades_are_refused() {
     });
 }
 
-/// 6.7: a mailbox that waits on another thread is woken and refused when the upgrade fails.
+/// 6.7: another thread waits on the mailbox of a new body. When the upgrade fails, the thread is woken, and its receive
+/// is refused.
 #[test]
 fn a_waiting_mailbox_is_refused_when_its_upgrade_fails() {
     within(60, || {
@@ -260,7 +263,7 @@ fn a_waiting_mailbox_is_refused_when_its_upgrade_fails() {
         let mut fail = Some(fail);
         let exit = block_on(poll_fn(|cx| {
             let received = received.as_mut().poll(cx);
-            // The mailbox waits: now the upgrade fails.
+            // The other thread now waits on the mailbox. Next, the upgrade fails.
             drop(fail.take());
             received
         }));
@@ -270,8 +273,8 @@ fn a_waiting_mailbox_is_refused_when_its_upgrade_fails() {
     });
 }
 
-/// 6.7: a replaced mailbox had read messages ahead. They return to the old body as soon as the mailbox is refused or
-/// dropped.
+/// 6.7: a replaced mailbox contains messages that it has read ahead. These messages return to the old body as soon as
+/// the replaced mailbox either refuses a receive or is dropped.
 #[test]
 fn messages_read_ahead_by_a_replaced_mailbox_return_to_the_old_body() {
     for is_dropped in [true, false] {
@@ -281,7 +284,7 @@ fn messages_read_ahead_by_a_replaced_mailbox_return_to_the_old_body() {
             let (give, given) = mpsc::channel();
             let process = rt.spawn(async move |ctx: Context<u32>| {
                 let upgrade = ctx.upgrade(async move |mut ctx: Context<u32>| {
-                    // The receive takes all five messages out of the mailbox, and returns one.
+                    // The receive moves all five messages out of the shared mailbox and returns the first one.
                     assert_eq!(ctx.receive().await?, 0);
                     give.send(ctx.split().1).expect("the test waits for it");
                     Err::<Vec<u32>, _>(Exit::failed("on purpose"))
@@ -308,8 +311,8 @@ fn messages_read_ahead_by_a_replaced_mailbox_return_to_the_old_body() {
     }
 }
 
-/// 6.7: a new body sends its mailbox away before the body has started. If the upgrade succeeds, this mailbox is the
-/// receiver.
+/// 6.7: a new body sends its mailbox to another thread before the upgrade has completed. If the upgrade then succeeds,
+/// this mailbox is the receiver.
 #[test]
 fn a_mailbox_that_a_new_body_gave_away_receives() {
     within(60, || {
@@ -330,8 +333,8 @@ fn a_mailbox_that_a_new_body_gave_away_receives() {
     });
 }
 
-/// 2.2: the body of a delegated step sends its mailbox away. The mailbox is refused when the process reads its events
-/// itself.
+/// 2.2: the body of a delegated step sends its mailbox to another thread. As soon as the process reads its events
+/// itself, this mailbox refuses to receive.
 #[test]
 fn a_mailbox_is_refused_when_its_process_reads_its_events() {
     within(60, || {
@@ -355,7 +358,8 @@ fn a_mailbox_is_refused_when_its_process_reads_its_events() {
     });
 }
 
-/// Delegates its first step to the first entry points. In its second step the second entry points replace it.
+/// Delegates its first step to the first entry points. In its second step, the process upgrades to the second entry
+/// points.
 struct Succeeded(EntryPoints<u32, u32>, Option<EntryPoints<u32, u32>>, usize);
 
 impl Process for Succeeded {
@@ -377,7 +381,7 @@ impl Process for Succeeded {
     }
 }
 
-/// 2.2, 6.7: of two entry points of one process, the one that began last is the receiver.
+/// 2.2, 6.7: a process first runs one entry point and then another. The entry point that began last is the receiver.
 #[test]
 fn the_entry_point_that_began_last_is_the_receiver() {
     within(60, || {
@@ -402,7 +406,7 @@ fn the_entry_point_that_began_last_is_the_receiver() {
     });
 }
 
-/// 1.2b: the events of a step stay on the thread that steps the process, so they may take a message without a lock.
+/// 1.2b: the events of a step can't be sent to another thread. Therefore they may take a message without a lock.
 #[test]
 fn events_stay_on_their_thread() {
     trait IfNotSend<A> {
@@ -410,6 +414,6 @@ fn events_stay_on_their_thread() {
     }
     impl<T> IfNotSend<()> for T {}
     impl<T: Send> IfNotSend<u8> for T {}
-    // Two implementations would apply to a type that is `Send`, and this would not compile.
+    // If `Events` were `Send`, both implementations would apply, and this line would not compile.
     <Events<'static, u32> as IfNotSend<_>>::holds();
 }

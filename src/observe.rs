@@ -3,16 +3,15 @@
 //!
 //! This folder imports `platform` and `process`. It only reports, and takes no scheduling decisions.
 
+pub(crate) mod crash;
 pub(crate) mod histogram;
 pub(crate) mod metrics;
 
-use std::fmt;
-
+pub use crate::observe::crash::CrashReport;
 pub use crate::observe::histogram::Histogram;
 pub use crate::observe::metrics::Counters;
 pub(crate) use crate::observe::metrics::{Counter, Metrics, SlotGuard};
 use crate::platform::clock::Instant;
-use crate::process::exit::Exit;
 use crate::process::pid::Pid;
 
 /// State of a process.
@@ -86,31 +85,6 @@ pub enum WorkerState {
     /// replacement thread may take over its queues. For a long step, the monitor thread reports this state, so the
     /// report may arrive after later changes of the worker.
     Blocked,
-}
-
-/// A process failed, and no link, monitor, supervisor or join handle received its exit.
-#[derive(Debug, Clone)]
-pub(crate) struct Unobserved {
-    pub(crate) pid: Pid,
-    pub(crate) exit: Exit,
-}
-
-impl Unobserved {
-    /// The process that failed first, if links passed its exit on.
-    pub(crate) fn origin(&self) -> Pid {
-        if let Exit::Linked { origin, .. } = self.exit { origin } else { self.pid }
-    }
-}
-
-impl fmt::Display for Unobserved {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { pid, exit } = self;
-        write!(f, "{pid} {exit}")?;
-        match exit.panic_location() {
-            Some(location) => write!(f, " (at {location})"),
-            None => Ok(()),
-        }
-    }
 }
 
 /// Receives all changes in a runtime while they happen.

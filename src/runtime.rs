@@ -30,6 +30,7 @@ use crate::host::shutdown::ShutdownReport;
 use crate::host::timer::alarm::Alarm;
 use crate::host::timer::{Timers, alarm};
 use crate::host::{Environment, Host, PanicPolicy, Shared};
+use crate::observe::crash::{CrashReport, OnCrash};
 use crate::observe::{Metrics, Observer, ProcessState, WorkerState};
 use crate::platform::clock::Clock;
 use crate::platform::random as chance;
@@ -361,6 +362,7 @@ pub struct Builder {
     host: HostBuilder,
     observer: Option<Arc<dyn Observer>>,
     on_panic: PanicPolicy,
+    on_crash: OnCrash,
     blocking_threads: usize,
     blocking_queue: usize,
     blocking_idle: Duration,
@@ -393,6 +395,7 @@ impl Builder {
             host: HostBuilder::new(""),
             observer: None,
             on_panic: PanicPolicy::default(),
+            on_crash: Box::new(CrashReport::print),
             blocking_threads: 64,
             blocking_queue: 1 << 16,
             blocking_idle: Duration::from_secs(10),
@@ -447,6 +450,27 @@ impl Builder {
     /// [`PanicPolicy::Observe`].
     pub fn on_panic(mut self, policy: PanicPolicy) -> Self {
         self.on_panic = policy;
+        self
+    }
+
+    /// Sets the function that receives the [crash reports](CrashReport): one for each failed process whose exit no link,
+    /// monitor, supervisor or join handle receives. Default: the report is printed to stderr. A function that does
+    /// nothing silences the reports; [`Counters::unobserved`](crate::Counters::unobserved) still counts them.
+    ///
+    /// The function is called on the thread on which the process exited, or on which its join handle was dropped. Keep
+    /// it short, and never block in it. A panic of the function is caught and ignored.
+    ///
+    /// ```
+    /// # use procession::{Context, Exit, Runtime};
+    /// # use std::sync::mpsc;
+    /// let (tell, told) = mpsc::channel();
+    /// let rt = Runtime::builder().on_crash(move |report| tell.send(report.to_string()).unwrap_or_default()).build()?;
+    /// drop(rt.spawn(async |_: Context| Err::<(), _>("no luck")));
+    /// assert!(told.recv()?.contains("exit:     failed: no luck"));
+    /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
+    /// ```
+    pub fn on_crash(mut self, f: impl Fn(&CrashReport) + Send + Sync + 'static) -> Self {
+        self.on_crash = Box::new(f);
         self
     }
 
@@ -684,7 +708,7 @@ impl Builder {
             metrics,
             observer: self.observer,
             on_panic: self.on_panic,
-            on_unobserved: None,
+            on_crash: self.on_crash,
             schedule: to_threads,
             schedule_all: all_to_threads,
             place,

@@ -46,11 +46,13 @@
 //!     no join handle has received it; only here all of them had their turn.
 
 use std::any::TypeId;
+use std::borrow::Cow;
 use std::collections::VecDeque;
 
 use crate::host::control::{AnyControl, Control, Head, flag};
 use crate::host::{Envelope, Host, Phase};
-use crate::observe::{Counter, ProcessState, Unobserved};
+use crate::observe::crash::LastState;
+use crate::observe::{Counter, ProcessState};
 use crate::platform::sync::atomic::{Ordering, fence};
 use crate::platform::sync::planted;
 use crate::process::catch as panic;
@@ -71,6 +73,9 @@ pub(crate) trait ExitOwner {
     fn take_entry(&mut self, entry: Option<Ref<dyn AnyControl>>);
     /// Step 7: notifies the callers of the replies that were kept.
     fn notify_callers(&mut self, exit: &Exit);
+    /// Step 10: returns what a crash report says about the process. `name` is the oldest of the names that it had.
+    /// `None` if there is no process.
+    fn last_state(&self, name: Option<Cow<'static, str>>) -> Option<LastState>;
     /// Step 12: notifies the monitor that the parent set at the spawn.
     fn notify_monitor(&mut self, exit: &Exit);
     /// Step 13: whether a task may wait on the mailbox. False only if no other reference to the process exists.
@@ -91,6 +96,10 @@ impl ExitOwner for NoProcess {
 
     fn notify_callers(&mut self, _: &Exit) {}
 
+    fn last_state(&self, _: Option<Cow<'static, str>>) -> Option<LastState> {
+        None
+    }
+
     fn notify_monitor(&mut self, _: &Exit) {}
 
     fn may_be_awaited(&self) -> bool {
@@ -110,7 +119,7 @@ impl<M: Send + 'static> Control<M> {
         let remains = self.inbox.close();
         let trusts = planted!("end_trusts_a_bare_mailbox") && remains.is_none();
         // 3. Release the names.
-        host.release_names(head);
+        let name = host.release_names(head);
         // 4. Drop the state.
         owner.drop_state(&mut exit);
         // 5. Deliver the unread messages.
@@ -134,7 +143,7 @@ impl<M: Send + 'static> Control<M> {
             host.namespace().leave();
         }
         // 10. Publish the exit.
-        head.set_exit(&exit);
+        head.set_exit(&exit, owner.last_state(name));
         // 11. Notify a shutdown.
         host.notify_shutdown(head);
         // 12. Notify the monitor that the parent set at the spawn.
@@ -164,12 +173,10 @@ impl<M: Send + 'static> Control<M> {
 
 impl Host {
     /// Step 3. A registration sets `KNOWN` before it checks whether the mailbox is closed. Therefore this sees the
-    /// flag, or the registration sees the closed mailbox: see `registry::names`.
+    /// flag, or the registration sees the closed mailbox: see `registry::names`. Returns the oldest of the names.
     #[inline]
-    fn release_names(&self, head: &Head) {
-        if head.has(flag::KNOWN) {
-            self.namespace().names().release(head.names());
-        }
+    fn release_names(&self, head: &Head) -> Option<Cow<'static, str>> {
+        if head.has(flag::KNOWN) { self.namespace().names().release(head.names()) } else { None }
     }
 
     /// Step 6. Returns the reference of the pid table.
@@ -212,18 +219,16 @@ impl Host {
     /// shutdown waits for it.
     pub(super) fn end_attached(&self, head: &Head, exit: &Exit) {
         drop(self.remove_exited(head));
-        head.set_exit(exit);
+        head.set_exit(exit, None);
     }
 
     /// Reports the failure of a process if no link, monitor or join handle has received it. It is reported once. The
     /// caller knows that no join handle will return it.
     #[cold]
     pub(crate) fn report_unobserved(&self, head: &Head) {
-        let Some(exit) = head.take_unreceived().filter(Exit::is_failure) else { return };
+        let Some(report) = head.take_unreceived() else { return };
         self.shared().metrics.add(Counter::Unobserved, 1);
-        if let Some(tell) = &self.shared().on_unobserved {
-            let _ = catch(|| tell(Unobserved { pid: head.pid(), exit }));
-        }
+        let _ = catch(|| (self.shared().on_crash)(&report));
     }
 
     /// Sends messages that were accepted and will never be read to the newest mailbox of dead letters.
@@ -233,6 +238,7 @@ impl Host {
         }
         let to = head.pid();
         self.shared().metrics.add(Counter::DeadLetters, mail.len() as u64);
+        Current::with(|current| current.count_unread(head.address(), mail.len()));
         let is_dead_letter = TypeId::of::<M>() == TypeId::of::<Envelope>();
         for message in mail {
             let dead_letter_mailbox = if is_dead_letter { None } else { self.dead_letter_mailbox() };

@@ -21,7 +21,7 @@ use crate::host::registry::PidTable;
 use crate::host::shutdown::{ShutdownReport, UnfinishedProcess};
 use crate::host::timer::Timers;
 use crate::host::{Environment, Host, PanicPolicy, Phase, Shared};
-use crate::observe::{Counter, Metrics, Observer, Unobserved};
+use crate::observe::{Counter, CrashReport, Metrics, Observer};
 use crate::platform::clock::{Clock, Instant};
 use crate::platform::random::Rng;
 use crate::platform::sync::tally::{AtomicU32, Ordering};
@@ -120,7 +120,7 @@ pub struct Simulation {
     host: Host,
     queue: Arc<ReadyQueue>,
     trace: Arc<Trace>,
-    unobserved: Arc<Mutex<Vec<Unobserved>>>,
+    unobserved: Arc<Mutex<Vec<CrashReport>>>,
     idle: Idle,
     /// Number of turns since the clock last moved.
     turns: u32,
@@ -206,7 +206,7 @@ impl Simulation {
             metrics: Arc::new(Metrics::new(1)),
             observer: Some(Arc::clone(&trace) as Arc<dyn Observer>),
             on_panic: PanicPolicy::Observe,
-            on_unobserved: Some(Box::new(move |exit| reported.lock().push(exit))),
+            on_crash: Box::new(move |report| reported.lock().push(report.clone())),
             schedule: to_queue,
             schedule_all: all_to_queue,
             home: Arc::as_ptr(&queue) as usize,

@@ -621,8 +621,8 @@ mod tests {
                 Ok(Next::Wait)
             }
         }
-        assert_eq!(size_of::<Control<u64>>(), 120);
-        assert_eq!(body(idle), 216);
-        assert_eq!(size_of::<Cell<Raw<ByHand>, Anywhere>>(), 176);
+        assert_eq!(size_of::<Control<u64>>(), 128);
+        assert_eq!(body(idle), 224);
+        assert_eq!(size_of::<Cell<Raw<ByHand>, Anywhere>>(), 184);
     }
 }

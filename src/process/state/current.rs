@@ -52,8 +52,10 @@ pub(crate) struct Current {
     notes: Cell<u8>,
     mailbox: Cell<MailboxNote>,
     wake_order: Cell<WakeOrder>,
-    /// Values that are dropped on this thread belonged to a process that ends.
-    ends: Cell<bool>,
+    /// Address of the head of the process that ends on this thread. Values that are dropped belonged to it. 0: none.
+    ends: Cell<usize>,
+    /// Number of messages that this process did not read, as far as they were dropped.
+    unread: Cell<usize>,
     /// The first time that this turn read, in ns of its runtime's clock. [`UNSEEN`] before that.
     seen: Cell<u64>,
     /// The command that the turn answers without the table of yields.
@@ -117,7 +119,8 @@ thread_local! {
             notes: Cell::new(0),
             mailbox: Cell::new(MailboxNote::Nothing),
             wake_order: Cell::new(WakeOrder::NextSlot),
-            ends: Cell::new(false),
+            ends: Cell::new(0),
+            unread: Cell::new(0),
             seen: Cell::new(UNSEEN),
             inline: InlineCommand::new(),
             timer: KeptTimer::new(),
@@ -517,11 +520,18 @@ impl Current {
 
     // ---- Replies that are dropped with a process
 
-    /// From here until the guard is dropped, values that are dropped on this thread belonged to a process that ends.
-    /// The caller then calls [`take_dropped_replies`](Self::take_dropped_replies).
+    /// From here until the guard is dropped, values that are dropped on this thread belonged to the process with the
+    /// head at this address, which ends. The caller then calls [`take_dropped_replies`](Self::take_dropped_replies).
     #[inline]
-    pub(crate) fn ending(&self) -> Ending<'_> {
-        Ending(self, self.ends.replace(true))
+    pub(crate) fn ending(&self, head: usize) -> Ending<'_> {
+        Ending { current: self, outer: (self.ends.replace(head), self.unread.replace(0)) }
+    }
+
+    /// Counts messages that a process accepted and did not read, if it is the one that [ends](Self::ending).
+    pub(crate) fn count_unread(&self, head: usize, messages: usize) {
+        if self.ends.get() == head {
+            self.unread.set(self.unread.get() + messages);
+        }
     }
 
     /// Removes the replies that were dropped while the last step unwound, or while the process ended.
@@ -539,7 +549,7 @@ impl Current {
         reply: T,
         tell: impl FnOnce(T, Option<&Exit>) + 'static,
     ) -> Result<(), T> {
-        if !(self.ends.get() || (thread::panicking() && self.pid.get().is_some())) {
+        if !(self.ends.get() != 0 || (thread::panicking() && self.pid.get().is_some())) {
             return Err(reply);
         }
         self.replies.borrow_mut().push(Box::new(move |exit| tell(reply, exit)));
@@ -550,11 +560,24 @@ impl Current {
 
 /// Ends the state that [`Current::ending`] began.
 #[must_use]
-pub(crate) struct Ending<'a>(&'a Current, bool);
+pub(crate) struct Ending<'a> {
+    current: &'a Current,
+    outer: (usize, usize),
+}
+
+impl Ending<'_> {
+    /// Number of messages that were counted as unread.
+    #[inline]
+    pub(crate) fn unread(&self) -> usize {
+        self.current.unread.get()
+    }
+}
 
 impl Drop for Ending<'_> {
+    #[inline]
     fn drop(&mut self) {
-        self.0.ends.set(self.1);
+        self.current.ends.set(self.outer.0);
+        self.current.unread.set(self.outer.1);
     }
 }
 

@@ -29,10 +29,10 @@
 //!    handlers see that no process wants their answers.
 //! 9. **Enter the state `Complete`, and give back the place in the limit of the host.** It comes before step 10: a
 //!    process that receives the exit and spawns a successor is not refused because of the limit.
-//! 10. **Publish the exit**: to futures that wait for it, to links, to monitors. It comes after all steps that free a
-//!     resource, because the receiver of an exit may start a successor. Code that adds a link sets `TIED` and then
-//!     reads `ENDED`, and this step sets `ENDED` and then reads `TIED`, in one word: so the exit reaches the link, or
-//!     the code sees the exit.
+//! 10. **Publish the exit**: to the observer, to futures that wait for it, to links, to monitors. It comes after all
+//!     steps that free a resource, because the receiver of an exit may start a successor. Code that adds a link sets
+//!     `TIED` and then reads `ENDED`, and this step sets `ENDED` and then reads `TIED`, in one word: so the exit
+//!     reaches the link, or the code sees the exit.
 //! 11. **Notify a shutdown** that waits for the exit of the last top-level supervisor, or of the last process. If this
 //!     step came before the count in step 6, a shutdown that is woken here could find the process alive and wait for
 //!     ever. It comes after step 10: a process that the shutdown cancels after the supervisors receives their exits
@@ -142,8 +142,12 @@ impl<M: Send + 'static> Control<M> {
             head.enter(head.flags(), ProcessState::Complete);
             host.namespace().leave();
         }
-        // 10. Publish the exit.
-        head.set_exit(&exit, owner.last_state(name));
+        // 10. Publish the exit, first to the observer.
+        let last = owner.last_state(name);
+        if let (Some(last), Some(observer)) = (&last, &host.shared().observer) {
+            let _ = catch(|| observer.ended(head.pid(), last.name.as_deref(), last.type_name, &exit));
+        }
+        head.set_exit(&exit, last);
         // 11. Notify a shutdown.
         host.notify_shutdown(head);
         // 12. Notify the monitor that the parent set at the spawn.

@@ -14,7 +14,7 @@ pub(crate) const MAX_LINKS: usize = 16;
 /// Function that receives crash reports.
 pub(crate) type OnCrash = Box<dyn Fn(&CrashReport) + Send + Sync>;
 
-/// What a crash report says about a process, beside its exit.
+/// What the observer and a crash report receive about a process, beside its exit.
 #[derive(Debug)]
 pub(crate) struct LastState {
     /// The name that it registered first, of those that it had at its exit.

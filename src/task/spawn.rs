@@ -173,6 +173,10 @@ impl Host {
                 control.head.set(flag::KILLED);
             }
         }
+        if let Some(observer) = &self.shared().observer {
+            let name = control.head.first_name();
+            let _ = catch(|| observer.started(control.head.pid(), name.as_deref(), X::name()));
+        }
         if heeds {
             self.bind(control.any());
         }

@@ -1,5 +1,5 @@
 //! Section 9.5 of the specification: a failed process whose exit nothing receives is reported once, by default on
-//! stderr.
+//! stderr. An observer receives the start and the exit of every process.
 
 use std::sync::{Arc, Mutex};
 
@@ -274,5 +274,75 @@ fn on_threads_each_unobserved_failure_is_reported_once() {
         told.dedup();
         assert_eq!(told.len() as u64, host.counters().unobserved);
         assert!(expected.iter().all(|pid| told.contains(pid)));
+    });
+}
+
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<(Pid, String)>>>);
+
+impl Log {
+    fn push(&self, pid: Pid, text: String) {
+        self.0.lock().unwrap().push((pid, text));
+    }
+
+    fn of(&self, pid: Pid) -> Vec<String> {
+        self.0.lock().unwrap().iter().filter(|(of, _)| *of == pid).map(|(_, text)| text.clone()).collect()
+    }
+}
+
+impl Observer for Log {
+    fn started(&self, pid: Pid, name: Option<&str>, type_name: &'static str) {
+        self.push(pid, format!("started {name:?} {type_name}"));
+        panic!("in the observer");
+    }
+
+    fn transition(&self, t: &Transition) {
+        if matches!(t.to, ProcessState::Ready | ProcessState::Complete) {
+            self.push(t.pid, format!("{:?}", t.to));
+        }
+    }
+
+    fn ended(&self, pid: Pid, name: Option<&str>, type_name: &'static str, exit: &Exit) {
+        self.push(pid, format!("ended {name:?} {type_name}: {exit}"));
+        panic!("in the observer");
+    }
+}
+
+/// 9.5c: an observer receives the start of a process before its first transition, and its exit before the join handle
+/// does, also of a process that is dropped with its runtime. A panic of the observer is caught.
+#[test]
+fn an_observer_receives_starts_and_exits() {
+    within(60, || {
+        let log = Log::default();
+        let rt = Runtime::builder().workers(2).observer(log.clone()).on_crash(|_| ()).build().unwrap();
+        let failed = rt.spawn(fails);
+        let pid = failed.pid();
+        assert!(futures::executor::block_on(failed).is_err());
+        assert_eq!(
+            log.of(pid),
+            [
+                format!("started None {HERE}::fails"),
+                "Ready".into(),
+                "Complete".into(),
+                format!("ended None {HERE}::fails: failed: no luck")
+            ]
+        );
+        let cache = rt.process().name("cache").spawn_process(Cache).unwrap();
+        let pid = cache.pid();
+        rt.kill(pid).unwrap();
+        assert!(futures::executor::block_on(cache).is_err());
+        let cache_log = log.of(pid);
+        assert_eq!(cache_log[0], format!("started Some(\"cache\") {HERE}::Cache"));
+        assert_eq!(*cache_log.last().unwrap(), format!("ended Some(\"cache\") {HERE}::Cache: killed"));
+        let renamed = rt.spawn(async |ctx: Context| {
+            ctx.register("late").unwrap();
+            ctx.register("later").unwrap();
+        });
+        let pid = renamed.pid();
+        futures::executor::block_on(renamed).unwrap();
+        assert!(log.of(pid).last().unwrap().starts_with("ended Some(\"late\") "));
+        let left = rt.spawn(waits).pid();
+        drop(rt);
+        assert!(log.of(left).last().unwrap().starts_with(&format!("ended None {HERE}::waits: ")));
     });
 }

@@ -2,6 +2,7 @@
 //! exit of a process. It notifies tasks that wait for its start, its cancellation or its exit. It does not contain the
 //! mailbox.
 
+use std::borrow::Cow;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
@@ -276,6 +277,11 @@ impl Head {
     pub(crate) fn names(&self) -> &names::Own {
         self.set(flag::KNOWN);
         &self.rare().rarer().names
+    }
+
+    /// The oldest name of the process, if it has one.
+    pub(crate) fn first_name(&self) -> Option<Cow<'static, str>> {
+        if self.has(flag::KNOWN) { self.names().lock().first().cloned() } else { None }
     }
 
     /// The groups that the process is a member of or monitors. It sets `KNOWN`, as [`names`](Self::names) does.

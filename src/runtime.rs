@@ -23,7 +23,7 @@ use crate::handler::IntoReply;
 use crate::handler::stream::{ByStream, StreamCompletion, StreamHandler};
 use crate::host::dispatch::Handler;
 use crate::host::job::blocking_pool::{Overflow, Pool};
-use crate::host::job::{Job, batch as crowd, blocking_pool as blocking};
+use crate::host::job::{Job, batch, blocking_pool as blocking};
 use crate::host::namespace::builder::{HostBuilder, host_methods};
 use crate::host::registry::{LocalId, PidTable};
 use crate::host::shutdown::ShutdownReport;
@@ -44,8 +44,6 @@ use crate::process::error::BuildError;
 use crate::process::exit::Exit;
 use crate::process::limits::Limits;
 use crate::process::pid::Pid;
-use crate::process::state::current::Current;
-use crate::process::state::wake_order::WakeOrder;
 use crate::runtime::enqueue::{Threads, all_to_threads, to_threads};
 /// Used by [`Runtime::local_set`], which limits a poll by the same rules as [`Runtime::run`].
 pub(crate) use crate::scheduler::Budget;
@@ -104,7 +102,10 @@ impl scheduler::Driver for Time {
     }
 
     fn turn(&self) -> usize {
-        crowd::together(|| self.timers.turn_batch())
+        let mut woken = Vec::new();
+        let fired = self.timers.turn_batch(&mut woken);
+        batch::queue(woken);
+        fired
     }
 
     fn wait(&self) -> Option<Duration> {
@@ -225,17 +226,10 @@ impl Runtime {
     /// thread runs these processes. In an asynchronous body, therefore, use `await` instead.
     pub fn block_on<F: Future>(&self, future: F) -> F::Output {
         if const { is_large::<F, ()>() } {
-            self.block_on_moved(Box::into_pin(Box::new(future)))
+            self.threads.block_on(Box::into_pin(Box::new(future)))
         } else {
-            self.block_on_moved(future)
+            self.threads.block_on(future)
         }
-    }
-
-    /// As [`block_on`](Self::block_on), for a small future, which is cheap to move.
-    fn block_on_moved<F: Future>(&self, future: F) -> F::Output {
-        // This thread may hold a batch of woken tasks. `future` may wait for one of these tasks.
-        crowd::release();
-        Current::with(|current| current.waking(WakeOrder::NextSlot, || self.threads.block_on(future)))
     }
 
     /// Returns a future that resolves to the output of `future`, and that drives processes whenever it is polled. The

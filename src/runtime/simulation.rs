@@ -29,7 +29,7 @@ use crate::platform::sync::{Arc, Mutex};
 use crate::process::error::BuildError;
 use crate::process::pid::text::Simulated;
 use crate::process::state::current::Current;
-use crate::process::state::wake_order::{SchedulerHandle, WakeOrder, WakeSource};
+use crate::process::state::wake_order::{SchedulerHandle, WakeSource};
 use crate::runtime::simulation::idle::Idle;
 use crate::runtime::simulation::queue::{Next, Own, ReadyEntry, ReadyQueue};
 use crate::runtime::simulation::trace::{Trace, What};
@@ -147,7 +147,7 @@ impl Deref for Simulation {
 }
 
 /// Queues a job of a simulation.
-fn to_queue(job: Job, _comes: WakeSource<'_>) {
+fn to_queue(job: Job, _source: WakeSource<'_>) {
     if let Job::Process(ready) = &job {
         let _ = ready.head().ready();
     }
@@ -337,7 +337,7 @@ impl Simulation {
     fn inside<R>(&mut self, f: impl FnOnce(&mut Self) -> R) -> R {
         let _counting = self.host.shared().metrics.enter(0);
         let _pids = Simulated::enter(self.host.shared().pid_table.incarnation());
-        Current::with(|current| current.outside(|| current.waking(WakeOrder::NextSlot, || f(self))))
+        Current::with(|current| current.outside(|| f(self)))
     }
 
     /// Returns the next runnable task, or `None` if there is none. Fires timers that the queue chooses first.

@@ -1,5 +1,4 @@
-//! The state of this thread ([`Current`]): which process the thread steps, with which budget, and in which order woken
-//! tasks are queued.
+//! The state of this thread ([`Current`]): which process the thread steps, and with which budget.
 //!
 //! There is one `Current` for each thread. The runtime's own functions get it as a parameter. Code that is entered
 //! through a future, a waker or a destructor of the user obtains it once, by [`Current::with`]. All fields are cells,
@@ -21,7 +20,6 @@ use crate::process::state::handler_call::HandlerCall;
 use crate::process::state::inline_command::{InlineCommand, Inlined};
 use crate::process::state::kept_timer::KeptTimer;
 use crate::process::state::upgrade_request::{self, UpgradeRequest};
-use crate::process::state::wake_order::WakeOrder;
 
 /// Number of messages that a body may receive in one turn, and of calls of [`should_yield`] that return `false` in one
 /// turn.
@@ -51,7 +49,6 @@ pub(crate) struct Current {
     /// would miss store forwarding.
     notes: Cell<u8>,
     mailbox: Cell<MailboxNote>,
-    wake_order: Cell<WakeOrder>,
     /// Address of the head of the process that ends on this thread. Values that are dropped belonged to it. 0: none.
     ends: Cell<usize>,
     /// Number of messages that this process did not read, as far as they were dropped.
@@ -118,7 +115,6 @@ thread_local! {
             budget: Cell::new(BUDGET),
             notes: Cell::new(0),
             mailbox: Cell::new(MailboxNote::Nothing),
-            wake_order: Cell::new(WakeOrder::NextSlot),
             ends: Cell::new(0),
             unread: Cell::new(0),
             seen: Cell::new(UNSEEN),
@@ -329,27 +325,6 @@ impl Current {
     #[inline]
     pub(crate) fn is_own_waker(&self, waker: &Waker) -> bool {
         self.waker.get() == identity(waker)
-    }
-
-    // ---- The order of wake-ups
-
-    /// Runs `wake`. The tasks that it wakes are queued in this order.
-    #[inline]
-    pub(crate) fn waking<R>(&self, wake_order: WakeOrder, wake: impl FnOnce() -> R) -> R {
-        struct Back<'a>(&'a Cell<WakeOrder>, WakeOrder);
-        impl Drop for Back<'_> {
-            fn drop(&mut self) {
-                self.0.set(self.1);
-            }
-        }
-        let _back = Back(&self.wake_order, self.wake_order.replace(wake_order));
-        wake()
-    }
-
-    /// How a task that this thread wakes now is queued.
-    #[inline]
-    pub(crate) fn wake_order(&self) -> WakeOrder {
-        self.wake_order.get()
     }
 
     // ---- Notes of a turn

@@ -49,7 +49,7 @@ use crate::runtime::enqueue::{Threads, all_to_threads, to_threads};
 pub(crate) use crate::scheduler::Budget;
 pub(crate) use crate::scheduler::OwnWaker;
 pub use crate::scheduler::QueueOrder;
-use crate::scheduler::{Hooks, Local, NOBODY, TooManyWorkers};
+use crate::scheduler::{Hook, Hooks, Local, NOBODY, TooManyWorkers};
 use crate::task::body::{Body, BodyFuture, Output, is_large};
 use crate::{handler, scheduler};
 
@@ -534,7 +534,7 @@ impl Builder {
     /// # Ok::<(), procession::BuildError>(())
     /// ```
     pub fn on_thread_start(mut self, f: impl Fn() + Send + Sync + 'static) -> Self {
-        self.hooks.start = Some(Arc::new(f));
+        self.hooks.start = Some(hook(f));
         self
     }
 
@@ -542,21 +542,21 @@ impl Builder {
     /// [`on_thread_start`](Self::on_thread_start). A thread that is left behind in a step that never returns does not
     /// call it.
     pub fn on_thread_stop(mut self, f: impl Fn() + Send + Sync + 'static) -> Self {
-        self.hooks.stop = Some(Arc::new(f));
+        self.hooks.stop = Some(hook(f));
         self
     }
 
     /// Sets a function that a worker thread calls right before it parks, when it has found no work. See
     /// [`on_thread_start`](Self::on_thread_start). Work that arrives for this worker waits until the function returns.
     pub fn on_thread_park(mut self, f: impl Fn() + Send + Sync + 'static) -> Self {
-        self.hooks.park = Some(Arc::new(f));
+        self.hooks.park = Some(hook(f));
         self
     }
 
     /// Sets a function that a worker thread calls after it was parked, once for each
     /// [`on_thread_park`](Self::on_thread_park).
     pub fn on_thread_unpark(mut self, f: impl Fn() + Send + Sync + 'static) -> Self {
-        self.hooks.unpark = Some(Arc::new(f));
+        self.hooks.unpark = Some(hook(f));
         self
     }
 
@@ -715,6 +715,11 @@ impl Builder {
         threads.start()?;
         Ok(Runtime { host, threads, stop_timeout: DROP_TIMEOUT })
     }
+}
+
+/// Hook of the scheduler that calls `f`. A panic of `f` does not end the worker.
+fn hook(f: impl Fn() + Send + Sync + 'static) -> Hook {
+    Arc::new(move || drop(catch(&f)))
 }
 
 /// Callback of the scheduler: a worker changed its state, or a step keeps its worker for too long.

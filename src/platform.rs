@@ -6,6 +6,7 @@
 
 pub(crate) mod alloc;
 pub(crate) mod clock;
+pub(crate) mod erased;
 pub(crate) mod preempt;
 pub(crate) mod prefetch;
 pub(crate) mod random;

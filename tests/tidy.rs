@@ -172,12 +172,12 @@ fn unsafe_code_is_allowed_in_these_files() {
         [
             "platform::alloc",
             "platform::alloc::slab",
+            "platform::erased",
             "platform::prefetch",
             "platform::shared_cell",
             "platform::sync::checked",
             "platform::sync::lock",
             "process::mailbox::slot",
-            "process::payload",
             "process::state",
             "process::state::run_state",
             "process::state::runnable",

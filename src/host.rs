@@ -147,6 +147,7 @@ pub(crate) struct ControlParts {
     place: LocalId,
     host: Host,
     flags: u16,
+    parent: Option<Pid>,
     given: SpawnSettings,
     bound: MailboxCapacity,
     most: Option<usize>,
@@ -155,11 +156,11 @@ pub(crate) struct ControlParts {
 impl ControlParts {
     #[inline(always)]
     pub(crate) fn fill<M>(self, life: Header, run: RunState) -> Control<M> {
-        let Self { place, host, flags, given, bound, most } = self;
+        let Self { place, host, flags, parent, given, bound, most } = self;
         // The inbox comes first because its construction branches on the bound. If the head were made before that
         // branch, the compiler would keep it on the stack and copy it.
         let inbox = Inbox::new(bound, most);
-        Control { life, head: Head::new(run, place, host, flags, given), inbox }
+        Control { life, head: Head::new(run, place, host, flags, parent, given), inbox }
     }
 }
 
@@ -221,7 +222,7 @@ impl Host {
             (table.into_any(), owner)
         };
         let flags = flag::OUTSIDE | flag::STARTED;
-        let Some(control) = self.create_control(flags, InheritedContext::default(), None, bound, make) else {
+        let Some(control) = self.create_control(flags, None, InheritedContext::default(), None, bound, make) else {
             // No pid is free: returns a mailbox that is closed from the beginning.
             return self.refused_control(Exit::Refused(Reason::from("all pids are in use")));
         };
@@ -237,6 +238,7 @@ impl Host {
     pub(crate) fn create_control<T>(
         &self,
         flags: u16,
+        parent: Option<Pid>,
         inherited: InheritedContext,
         limits: Option<Box<Limits>>,
         bound: MailboxCapacity,
@@ -244,17 +246,18 @@ impl Host {
     ) -> Option<T> {
         self.place(|place, host| {
             let most = limits.as_deref().and_then(Limits::mail_limit);
-            make(ControlParts { place, host, flags, given: SpawnSettings::new(inherited, limits), bound, most })
+            let given = SpawnSettings::new(inherited, limits);
+            make(ControlParts { place, host, flags, parent, given, bound, most })
         })
     }
 
     /// Control block of a process that never ran; the handle of a refused spawn points to it. Its mailbox is closed and
     /// its exit is set.
     pub(crate) fn refused_control<N: Send + 'static>(&self, exit: Exit) -> Ref<Control<N>> {
-        let head = Head::new(RunState::over(), LocalId::NOWHERE, self.clone(), 0, SpawnSettings::default());
+        let head = Head::new(RunState::over(), LocalId::NOWHERE, self.clone(), 0, None, SpawnSettings::default());
         let control = Ref::new(|life| Control { life, head, inbox: Inbox::new(MailboxCapacity::Unbounded, None) });
         drop(control.inbox.close());
-        control.head.set_exit(&exit);
+        control.head.set_exit(&exit, None);
         control
     }
 

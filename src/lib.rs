@@ -166,7 +166,7 @@ pub use crate::host::registry::target::Target;
 pub use crate::host::shutdown::{ShutdownReport, UnfinishedProcess};
 pub use crate::host::timer::backoff::Backoff;
 pub use crate::host::{Deliver, Envelope, Host, PanicPolicy};
-pub use crate::observe::{Counters, Histogram, Observer, ProcessState, Transition, WorkerState};
+pub use crate::observe::{Counters, CrashReport, Histogram, Observer, ProcessState, Transition, WorkerState};
 pub use crate::platform::clock::Instant;
 pub use crate::process::command::{BuiltinCommand, Command, NamedCommand, StreamCommand};
 pub use crate::process::error::{

@@ -3,11 +3,11 @@
 //!
 //! This folder imports `platform` and `process`. It only reports, and takes no scheduling decisions.
 
+pub(crate) mod crash;
 pub(crate) mod histogram;
 pub(crate) mod metrics;
 
-use std::fmt;
-
+pub use crate::observe::crash::CrashReport;
 pub use crate::observe::histogram::Histogram;
 pub use crate::observe::metrics::Counters;
 pub(crate) use crate::observe::metrics::{Counter, Metrics, SlotGuard};
@@ -88,31 +88,6 @@ pub enum WorkerState {
     Blocked,
 }
 
-/// A process failed, and no link, monitor, supervisor or join handle received its exit.
-#[derive(Debug, Clone)]
-pub(crate) struct Unobserved {
-    pub(crate) pid: Pid,
-    pub(crate) exit: Exit,
-}
-
-impl Unobserved {
-    /// The process that failed first, if links passed its exit on.
-    pub(crate) fn origin(&self) -> Pid {
-        if let Exit::Linked { origin, .. } = self.exit { origin } else { self.pid }
-    }
-}
-
-impl fmt::Display for Unobserved {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { pid, exit } = self;
-        write!(f, "{pid} {exit}")?;
-        match exit.panic_location() {
-            Some(location) => write!(f, " (at {location})"),
-            None => Ok(()),
-        }
-    }
-}
-
 /// Receives all changes in a runtime while they happen.
 ///
 /// Its methods are called on the thread on which the change happens, concurrently, and in the middle of the scheduler's
@@ -120,14 +95,15 @@ impl fmt::Display for Unobserved {
 /// in a method is caught and ignored.
 ///
 /// ```
-/// # use procession::{Observer, ProcessState, Transition};
+/// # use procession::{Exit, Observer, Pid};
 /// # use std::sync::atomic::{AtomicUsize, Ordering};
 /// #[derive(Default)]
-/// struct Ended(AtomicUsize);
+/// struct Failures(AtomicUsize);
 ///
-/// impl Observer for Ended {
-///     fn transition(&self, t: &Transition) {
-///         if t.to == ProcessState::Complete {
+/// impl Observer for Failures {
+///     fn ended(&self, pid: Pid, name: Option<&str>, type_name: &'static str, exit: &Exit) {
+///         if !exit.is_normal() {
+///             println!("{pid} {} ended: {exit}", name.unwrap_or(type_name));
 ///             self.0.fetch_add(1, Ordering::Relaxed);
 ///         }
 ///     }
@@ -135,6 +111,18 @@ impl fmt::Display for Unobserved {
 /// ```
 #[expect(unused_variables, reason = "the names are for whoever writes an observer")]
 pub trait Observer: Send + Sync + 'static {
+    /// A process was spawned. `type_name` is the name of the type of its code: the type of the
+    /// [`Process`](crate::Process), or of the function or closure of an async body. `name` is the name that the
+    /// [builder](crate::ProcessBuilder::name) of the process registered; a process that registers itself has no name
+    /// yet. This is the first call for the process, before its first transition.
+    fn started(&self, pid: Pid, name: Option<&str>, type_name: &'static str) {}
+
+    /// A process has exited. Its mailbox is closed, its state is dropped, its pid and its names are free. `name` is the
+    /// name that it had; of several names, the one that it registered first. Links, monitors and the join handle
+    /// receive the exit after this call. This is the last call for the process, after the transition to
+    /// [`ProcessState::Complete`].
+    fn ended(&self, pid: Pid, name: Option<&str>, type_name: &'static str, exit: &Exit) {}
+
     /// The state of a process changed.
     fn transition(&self, t: &Transition) {}
 

@@ -1,11 +1,14 @@
-//! Platform layer: locks, threads, the clock, random numbers, memory blocks, prefetching and preemption requests.
+//! Platform layer: locks, threads, the clock, random numbers, memory blocks, values of any type, cells that two owners
+//! share, prefetching and preemption requests.
 //!
 //! This folder imports no other folder. The other folders get time, threads and random numbers only from here, so the
 //! model checkers and the simulation can replace them. It knows no process, no task and no queue.
 
 pub(crate) mod alloc;
 pub(crate) mod clock;
+pub(crate) mod erased;
 pub(crate) mod preempt;
 pub(crate) mod prefetch;
 pub(crate) mod random;
+pub(crate) mod shared_cell;
 pub(crate) mod sync;

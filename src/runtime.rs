@@ -23,13 +23,14 @@ use crate::handler::IntoReply;
 use crate::handler::stream::{ByStream, StreamCompletion, StreamHandler};
 use crate::host::dispatch::Handler;
 use crate::host::job::blocking_pool::{Overflow, Pool};
-use crate::host::job::{Job, batch as crowd, blocking_pool as blocking};
+use crate::host::job::{Job, batch, blocking_pool as blocking};
 use crate::host::namespace::builder::{HostBuilder, host_methods};
 use crate::host::registry::{LocalId, PidTable};
 use crate::host::shutdown::ShutdownReport;
 use crate::host::timer::alarm::Alarm;
 use crate::host::timer::{Timers, alarm};
 use crate::host::{Environment, Host, PanicPolicy, Shared};
+use crate::observe::crash::{CrashReport, OnCrash};
 use crate::observe::{Metrics, Observer, ProcessState, WorkerState};
 use crate::platform::clock::Clock;
 use crate::platform::random as chance;
@@ -43,14 +44,12 @@ use crate::process::error::BuildError;
 use crate::process::exit::Exit;
 use crate::process::limits::Limits;
 use crate::process::pid::Pid;
-use crate::process::state::current::Current;
-use crate::process::state::wake_order::WakeOrder;
 use crate::runtime::enqueue::{Threads, all_to_threads, to_threads};
 /// Used by [`Runtime::local_set`], which limits a poll by the same rules as [`Runtime::run`].
 pub(crate) use crate::scheduler::Budget;
 pub(crate) use crate::scheduler::OwnWaker;
 pub use crate::scheduler::QueueOrder;
-use crate::scheduler::{Hooks, Local, NOBODY, TooManyWorkers};
+use crate::scheduler::{Hook, Hooks, Local, NOBODY, TooManyWorkers};
 use crate::task::body::{Body, BodyFuture, Output, is_large};
 use crate::{handler, scheduler};
 
@@ -103,7 +102,10 @@ impl scheduler::Driver for Time {
     }
 
     fn turn(&self) -> usize {
-        crowd::together(|| self.timers.turn_batch())
+        let mut woken = Vec::new();
+        let fired = self.timers.turn_batch(&mut woken);
+        batch::queue(woken);
+        fired
     }
 
     fn wait(&self) -> Option<Duration> {
@@ -224,17 +226,10 @@ impl Runtime {
     /// thread runs these processes. In an asynchronous body, therefore, use `await` instead.
     pub fn block_on<F: Future>(&self, future: F) -> F::Output {
         if const { is_large::<F, ()>() } {
-            self.block_on_moved(Box::into_pin(Box::new(future)))
+            self.threads.block_on(Box::into_pin(Box::new(future)))
         } else {
-            self.block_on_moved(future)
+            self.threads.block_on(future)
         }
-    }
-
-    /// As [`block_on`](Self::block_on), for a small future, which is cheap to move.
-    fn block_on_moved<F: Future>(&self, future: F) -> F::Output {
-        // This thread may hold a batch of woken tasks. `future` may wait for one of these tasks.
-        crowd::release();
-        Current::with(|current| current.waking(WakeOrder::NextSlot, || self.threads.block_on(future)))
     }
 
     /// Returns a future that resolves to the output of `future`, and that drives processes whenever it is polled. The
@@ -361,6 +356,7 @@ pub struct Builder {
     host: HostBuilder,
     observer: Option<Arc<dyn Observer>>,
     on_panic: PanicPolicy,
+    on_crash: OnCrash,
     blocking_threads: usize,
     blocking_queue: usize,
     blocking_idle: Duration,
@@ -393,6 +389,7 @@ impl Builder {
             host: HostBuilder::new(""),
             observer: None,
             on_panic: PanicPolicy::default(),
+            on_crash: Box::new(CrashReport::print),
             blocking_threads: 64,
             blocking_queue: 1 << 16,
             blocking_idle: Duration::from_secs(10),
@@ -447,6 +444,27 @@ impl Builder {
     /// [`PanicPolicy::Observe`].
     pub fn on_panic(mut self, policy: PanicPolicy) -> Self {
         self.on_panic = policy;
+        self
+    }
+
+    /// Sets the function that receives the [crash reports](CrashReport): one for each failed process whose exit no link,
+    /// monitor, supervisor or join handle receives. Default: the report is printed to stderr. A function that does
+    /// nothing silences the reports; [`Counters::unobserved`](crate::Counters::unobserved) still counts them.
+    ///
+    /// The function is called on the thread on which the process exited, or on which its join handle was dropped. Keep
+    /// it short, and never block in it. A panic of the function is caught and ignored.
+    ///
+    /// ```
+    /// # use procession::{Context, Exit, Runtime};
+    /// # use std::sync::mpsc;
+    /// let (tell, told) = mpsc::channel();
+    /// let rt = Runtime::builder().on_crash(move |report| tell.send(report.to_string()).unwrap_or_default()).build()?;
+    /// drop(rt.spawn(async |_: Context| Err::<(), _>("no luck")));
+    /// assert!(told.recv()?.contains("exit:     failed: no luck"));
+    /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
+    /// ```
+    pub fn on_crash(mut self, f: impl Fn(&CrashReport) + Send + Sync + 'static) -> Self {
+        self.on_crash = Box::new(f);
         self
     }
 
@@ -516,7 +534,7 @@ impl Builder {
     /// # Ok::<(), procession::BuildError>(())
     /// ```
     pub fn on_thread_start(mut self, f: impl Fn() + Send + Sync + 'static) -> Self {
-        self.hooks.start = Some(Arc::new(f));
+        self.hooks.start = Some(hook(f));
         self
     }
 
@@ -524,21 +542,21 @@ impl Builder {
     /// [`on_thread_start`](Self::on_thread_start). A thread that is left behind in a step that never returns does not
     /// call it.
     pub fn on_thread_stop(mut self, f: impl Fn() + Send + Sync + 'static) -> Self {
-        self.hooks.stop = Some(Arc::new(f));
+        self.hooks.stop = Some(hook(f));
         self
     }
 
     /// Sets a function that a worker thread calls right before it parks, when it has found no work. See
     /// [`on_thread_start`](Self::on_thread_start). Work that arrives for this worker waits until the function returns.
     pub fn on_thread_park(mut self, f: impl Fn() + Send + Sync + 'static) -> Self {
-        self.hooks.park = Some(Arc::new(f));
+        self.hooks.park = Some(hook(f));
         self
     }
 
     /// Sets a function that a worker thread calls after it was parked, once for each
     /// [`on_thread_park`](Self::on_thread_park).
     pub fn on_thread_unpark(mut self, f: impl Fn() + Send + Sync + 'static) -> Self {
-        self.hooks.unpark = Some(Arc::new(f));
+        self.hooks.unpark = Some(hook(f));
         self
     }
 
@@ -684,7 +702,7 @@ impl Builder {
             metrics,
             observer: self.observer,
             on_panic: self.on_panic,
-            on_unobserved: None,
+            on_crash: self.on_crash,
             schedule: to_threads,
             schedule_all: all_to_threads,
             place,
@@ -697,6 +715,11 @@ impl Builder {
         threads.start()?;
         Ok(Runtime { host, threads, stop_timeout: DROP_TIMEOUT })
     }
+}
+
+/// Hook of the scheduler that calls `f`. A panic of `f` does not end the worker.
+fn hook(f: impl Fn() + Send + Sync + 'static) -> Hook {
+    Arc::new(move || drop(catch(&f)))
 }
 
 /// Callback of the scheduler: a worker changed its state, or a step keeps its worker for too long.

@@ -29,7 +29,7 @@ use crate::platform::sync::atomic::{AtomicUsize, Ordering};
 use crate::platform::sync::thread::LocalKey;
 use crate::platform::sync::{Arc, CachePadded, Condvar, Event, Mutex, TallyLock, planted, thread};
 pub(crate) use crate::scheduler::guest::{Budget, OwnWaker};
-pub(crate) use crate::scheduler::hooks::Hooks;
+pub(crate) use crate::scheduler::hooks::{Hook, Hooks};
 use crate::scheduler::idle::Idle;
 pub(crate) use crate::scheduler::idle::SLOTS;
 use crate::scheduler::injector::Injector;

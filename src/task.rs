@@ -23,6 +23,7 @@ use crate::context::me::SelfHandle;
 use crate::context::step::{AnyProcess, Mail, Next, Process, Start, StepOutput};
 use crate::host::control::{AnyControl, Control, Head, flag};
 use crate::host::exit::ExitOwner;
+use crate::observe::crash::LastState;
 use crate::observe::{Counter, ProcessState};
 use crate::platform::sync::planted;
 use crate::process::catch as panic;
@@ -353,7 +354,7 @@ impl<'a, X: Machine> Turn<'a, X> {
     /// code during this call replaces `exit`.
     fn end(&mut self, exit: Exit) -> Exit {
         let control = self.me.control();
-        control.run_exit(&mut Exiting { turn: self, ending: None }, exit)
+        control.run_exit(&mut Exiting { turn: self, ending: None, unread: 0 }, exit)
     }
 }
 
@@ -362,6 +363,8 @@ struct Exiting<'t, 'a, X: Machine> {
     turn: &'t mut Turn<'a, X>,
     /// While this is set, replies that are dropped on this thread are kept.
     ending: Option<Ending<'a>>,
+    /// Number of messages that the process did not read.
+    unread: usize,
 }
 
 impl<X: Machine> ExitOwner for Exiting<'_, '_, X> {
@@ -373,7 +376,7 @@ impl<X: Machine> ExitOwner for Exiting<'_, '_, X> {
 
     fn drop_state(&mut self, exit: &mut Exit) {
         let Turn { current, machine, me, around, .. } = &mut *self.turn;
-        self.ending = Some(current.ending());
+        self.ending = Some(current.ending(me.control().head.address()));
         // A process may be dropped outside its own turn, even inside the turn of another process. The kept timer and
         // the inline command of this thread then do not belong to it.
         let in_turn = current.steps(me.control().address());
@@ -397,7 +400,12 @@ impl<X: Machine> ExitOwner for Exiting<'_, '_, X> {
 
     fn notify_callers(&mut self, exit: &Exit) {
         self.turn.around.notify_callers(Some(exit));
+        self.unread = self.ending.as_ref().map_or(0, Ending::unread);
         self.ending = None;
+    }
+
+    fn last_state(&self, name: Option<std::borrow::Cow<'static, str>>) -> Option<LastState> {
+        Some(LastState { name, type_name: X::name(), unread: self.unread })
     }
 
     fn notify_monitor(&mut self, exit: &Exit) {

@@ -3,7 +3,6 @@
 //! process waits for.
 
 pub(crate) mod answer;
-pub(crate) mod shared_cell;
 
 use std::any::type_name;
 use std::future::Future;

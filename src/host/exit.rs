@@ -29,10 +29,10 @@
 //!    handlers see that no process wants their answers.
 //! 9. **Enter the state `Complete`, and give back the place in the limit of the host.** It comes before step 10: a
 //!    process that receives the exit and spawns a successor is not refused because of the limit.
-//! 10. **Publish the exit**: to futures that wait for it, to links, to monitors. It comes after all steps that free a
-//!     resource, because the receiver of an exit may start a successor. Code that adds a link sets `TIED` and then
-//!     reads `ENDED`, and this step sets `ENDED` and then reads `TIED`, in one word: so the exit reaches the link, or
-//!     the code sees the exit.
+//! 10. **Publish the exit**: to the observer, to futures that wait for it, to links, to monitors. It comes after all
+//!     steps that free a resource, because the receiver of an exit may start a successor. Code that adds a link sets
+//!     `TIED` and then reads `ENDED`, and this step sets `ENDED` and then reads `TIED`, in one word: so the exit
+//!     reaches the link, or the code sees the exit.
 //! 11. **Notify a shutdown** that waits for the exit of the last top-level supervisor, or of the last process. If this
 //!     step came before the count in step 6, a shutdown that is woken here could find the process alive and wait for
 //!     ever. It comes after step 10: a process that the shutdown cancels after the supervisors receives their exits
@@ -46,11 +46,13 @@
 //!     no join handle has received it; only here all of them had their turn.
 
 use std::any::TypeId;
+use std::borrow::Cow;
 use std::collections::VecDeque;
 
 use crate::host::control::{AnyControl, Control, Head, flag};
 use crate::host::{Envelope, Host, Phase};
-use crate::observe::{Counter, ProcessState, Unobserved};
+use crate::observe::crash::LastState;
+use crate::observe::{Counter, ProcessState};
 use crate::platform::sync::atomic::{Ordering, fence};
 use crate::platform::sync::planted;
 use crate::process::catch as panic;
@@ -71,6 +73,9 @@ pub(crate) trait ExitOwner {
     fn take_entry(&mut self, entry: Option<Ref<dyn AnyControl>>);
     /// Step 7: notifies the callers of the replies that were kept.
     fn notify_callers(&mut self, exit: &Exit);
+    /// Step 10: returns what a crash report says about the process. `name` is the oldest of the names that it had.
+    /// `None` if there is no process.
+    fn last_state(&self, name: Option<Cow<'static, str>>) -> Option<LastState>;
     /// Step 12: notifies the monitor that the parent set at the spawn.
     fn notify_monitor(&mut self, exit: &Exit);
     /// Step 13: whether a task may wait on the mailbox. False only if no other reference to the process exists.
@@ -91,6 +96,10 @@ impl ExitOwner for NoProcess {
 
     fn notify_callers(&mut self, _: &Exit) {}
 
+    fn last_state(&self, _: Option<Cow<'static, str>>) -> Option<LastState> {
+        None
+    }
+
     fn notify_monitor(&mut self, _: &Exit) {}
 
     fn may_be_awaited(&self) -> bool {
@@ -110,7 +119,7 @@ impl<M: Send + 'static> Control<M> {
         let remains = self.inbox.close();
         let trusts = planted!("end_trusts_a_bare_mailbox") && remains.is_none();
         // 3. Release the names.
-        host.release_names(head);
+        let name = host.release_names(head);
         // 4. Drop the state.
         owner.drop_state(&mut exit);
         // 5. Deliver the unread messages.
@@ -133,8 +142,12 @@ impl<M: Send + 'static> Control<M> {
             head.enter(head.flags(), ProcessState::Complete);
             host.namespace().leave();
         }
-        // 10. Publish the exit.
-        head.set_exit(&exit);
+        // 10. Publish the exit, first to the observer.
+        let last = owner.last_state(name);
+        if let (Some(last), Some(observer)) = (&last, &host.shared().observer) {
+            let _ = catch(|| observer.ended(head.pid(), last.name.as_deref(), last.type_name, &exit));
+        }
+        head.set_exit(&exit, last);
         // 11. Notify a shutdown.
         host.notify_shutdown(head);
         // 12. Notify the monitor that the parent set at the spawn.
@@ -164,12 +177,10 @@ impl<M: Send + 'static> Control<M> {
 
 impl Host {
     /// Step 3. A registration sets `KNOWN` before it checks whether the mailbox is closed. Therefore this sees the
-    /// flag, or the registration sees the closed mailbox: see `registry::names`.
+    /// flag, or the registration sees the closed mailbox: see `registry::names`. Returns the oldest of the names.
     #[inline]
-    fn release_names(&self, head: &Head) {
-        if head.has(flag::KNOWN) {
-            self.namespace().names().release(head.names());
-        }
+    fn release_names(&self, head: &Head) -> Option<Cow<'static, str>> {
+        if head.has(flag::KNOWN) { self.namespace().names().release(head.names()) } else { None }
     }
 
     /// Step 6. Returns the reference of the pid table.
@@ -212,18 +223,16 @@ impl Host {
     /// shutdown waits for it.
     pub(super) fn end_attached(&self, head: &Head, exit: &Exit) {
         drop(self.remove_exited(head));
-        head.set_exit(exit);
+        head.set_exit(exit, None);
     }
 
     /// Reports the failure of a process if no link, monitor or join handle has received it. It is reported once. The
     /// caller knows that no join handle will return it.
     #[cold]
     pub(crate) fn report_unobserved(&self, head: &Head) {
-        let Some(exit) = head.take_unreceived().filter(Exit::is_failure) else { return };
+        let Some(report) = head.take_unreceived() else { return };
         self.shared().metrics.add(Counter::Unobserved, 1);
-        if let Some(tell) = &self.shared().on_unobserved {
-            let _ = catch(|| tell(Unobserved { pid: head.pid(), exit }));
-        }
+        let _ = catch(|| (self.shared().on_crash)(&report));
     }
 
     /// Sends messages that were accepted and will never be read to the newest mailbox of dead letters.
@@ -233,6 +242,7 @@ impl Host {
         }
         let to = head.pid();
         self.shared().metrics.add(Counter::DeadLetters, mail.len() as u64);
+        Current::with(|current| current.count_unread(head.address(), mail.len()));
         let is_dead_letter = TypeId::of::<M>() == TypeId::of::<Envelope>();
         for message in mail {
             let dead_letter_mailbox = if is_dead_letter { None } else { self.dead_letter_mailbox() };

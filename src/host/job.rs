@@ -1,5 +1,5 @@
 //! The jobs of the scheduler: processes that are runnable, and futures that are tasks of `async-task`. The schedule
-//! functions here pass a job to the scheduler of its host, or to the batch of this thread.
+//! functions here pass a job to the scheduler of its host.
 
 pub(crate) mod batch;
 pub(crate) mod blocking_pool;
@@ -7,22 +7,9 @@ pub(crate) mod blocking_pool;
 use async_task::{Runnable, ScheduleInfo};
 
 use crate::host::Host;
-use crate::host::job::batch as crowd;
 pub(crate) use crate::host::shared::Job;
-use crate::process::state::current::Current;
-use crate::process::state::wake_order::{WakeOrder, WakeSource};
+use crate::process::state::wake_order::WakeSource;
 use crate::process::state::{RunnableProcess, Schedule};
-
-impl Job {
-    /// Queues the job as a task that was woken just now.
-    #[inline]
-    pub(crate) fn schedule(self) {
-        match self {
-            Self::Process(ready) => ready.schedule(WakeSource::Waiting(None)),
-            Self::Future(runnable) => runnable.schedule(),
-        }
-    }
-}
 
 /// Schedule function of a process that may run on any worker.
 #[derive(Debug, Clone, Copy)]
@@ -46,12 +33,9 @@ pub(crate) fn schedule(runnable: Runnable<Host>, info: ScheduleInfo) {
     queue(Job::Future(runnable), source);
 }
 
-/// Passes a job to the scheduler of its host, or adds it to this thread's batch.
+/// Passes a job to the scheduler of its host.
 #[inline]
 fn queue(job: Job, source: WakeSource<'_>) {
-    if matches!(source, WakeSource::Waiting(_)) && Current::with(Current::wake_order) == WakeOrder::Batch {
-        return crowd::join(job);
-    }
     let schedule = job.host().shared().schedule;
     schedule(job, source);
 }

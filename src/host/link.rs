@@ -205,6 +205,14 @@ impl<E: Linkable + ?Sized> Links<E> {
         self.0.lock().more.as_ref().and_then(|more| more.fate.clone())
     }
 
+    /// At most `most` of the processes that are linked with this one.
+    pub(crate) fn linked(&self, most: usize) -> Vec<Pid> {
+        let table = self.0.lock();
+        let one = table.one.iter().map(|(tie, other)| (tie, other));
+        let more = table.more.iter().flat_map(|more| &more.ties);
+        one.chain(more).filter(|(tie, _)| tie.number == 0).take(most).map(|(_, other)| other.pid()).collect()
+    }
+
     /// Whether the down signal of this monitor is still wanted, when it is read from the mailbox. It removes the
     /// monitor.
     pub(crate) fn collect(&self, number: u64) -> bool {

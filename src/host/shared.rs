@@ -13,7 +13,8 @@ use crate::host::job::blocking_pool::Pool;
 use crate::host::registry::PidTable;
 use crate::host::timer::Timers;
 use crate::host::{Deliver, Envelope, Host, PanicPolicy};
-use crate::observe::{Metrics, Observer, Unobserved};
+use crate::observe::crash::OnCrash;
+use crate::observe::{Metrics, Observer};
 use crate::platform::clock::Clock;
 use crate::platform::random::Rng;
 use crate::platform::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize};
@@ -67,7 +68,7 @@ pub(crate) struct Environment {
     pub(crate) observer: Option<Arc<dyn Observer>>,
     pub(crate) on_panic: PanicPolicy,
     /// Called once for each exit that is counted as `unobserved`, on the thread that detects it.
-    pub(crate) on_unobserved: Option<Box<dyn Fn(Unobserved) + Send + Sync>>,
+    pub(crate) on_crash: OnCrash,
     pub(crate) schedule: Enqueue,
     pub(crate) schedule_all: EnqueueAll,
     /// Handle of the scheduler; `schedule` finds its queues through it.

@@ -20,6 +20,7 @@ use crate::platform::prefetch::{TASK, prefetch};
 use crate::platform::sync::atomic::{AtomicU64, Ordering};
 use crate::platform::sync::{CachePadded, Lock, planted};
 use crate::process::catch::{catch, drop_caught};
+use crate::process::state::PendingSchedule;
 
 /// Resolution in ns. Deadlines are rounded up to it, so no timer fires early.
 const TICK: u64 = 1_000_000;
@@ -38,6 +39,28 @@ impl fmt::Debug for Fire {
             Self::Wake(_) => "Wake",
             Self::Call(_) => "Call",
         })
+    }
+}
+
+impl Fire {
+    /// Performs the action. If it wakes a process that waits, that process joins `woken`. Before any other action, the
+    /// processes in `woken` are queued, because the action may run user code that waits for one of them.
+    #[inline]
+    fn run(self, woken: &mut Vec<PendingSchedule>) {
+        match self {
+            Self::Wake(waker) => match PendingSchedule::wake(&waker) {
+                // A process that waited keeps its cell alive, so the drop of the waker runs no user code.
+                Some(process) => woken.push(process),
+                None => {
+                    woken.clear();
+                    let _ = catch(|| waker.wake());
+                }
+            },
+            Self::Call(call) => {
+                woken.clear();
+                let _ = catch(call);
+            }
+        }
     }
 }
 
@@ -191,27 +214,30 @@ impl Timers {
     ///
     /// Several threads may call it at the same time; they share the work.
     pub(crate) fn turn(&self) -> usize {
-        self.turn_at_most(usize::MAX)
+        self.turn_at_most(usize::MAX, &mut Vec::new())
     }
 
     /// Does the same as [`turn`](Self::turn), but fires at most about `BATCH` timers of each wheel. It is for a worker
     /// that runs the woken tasks itself and then calls again. If very many timers are due, they wait here instead of in
     /// the queues. Each task runs while its memory is still in the cache.
-    pub(crate) fn turn_batch(&self) -> usize {
-        self.turn_at_most(BATCH)
+    ///
+    /// The processes that waited for the last of these timers are in `woken`, in their order. The caller queues them.
+    /// Tasks that were woken before them are queued already.
+    pub(crate) fn turn_batch(&self, woken: &mut Vec<PendingSchedule>) -> usize {
+        self.turn_at_most(BATCH, woken)
     }
 
     /// Does the same as [`turn`](Self::turn), but fires at most one timer of each wheel.
     pub(crate) fn turn_one(&self) -> usize {
-        self.turn_at_most(1)
+        self.turn_at_most(1, &mut Vec::new())
     }
 
-    fn turn_at_most(&self, most: usize) -> usize {
+    fn turn_at_most(&self, most: usize, woken: &mut Vec<PendingSchedule>) -> usize {
         let now = self.clock.now();
-        self.shards.iter().map(|shard| Self::turn_shard(shard, now, most)).sum()
+        self.shards.iter().map(|shard| Self::turn_shard(shard, now, most, woken)).sum()
     }
 
-    fn turn_shard(shard: &Shard, now: Instant, most: usize) -> usize {
+    fn turn_shard(shard: &Shard, now: Instant, most: usize, woken: &mut Vec<PendingSchedule>) -> usize {
         if shard.nearest.load(Ordering::SeqCst) > now.ns() {
             return 0;
         }
@@ -235,11 +261,9 @@ impl Timers {
                     prefetch(waker.data(), TASK);
                 }
             }
+            woken.reserve(fires.len());
             for fire in fires {
-                let _ = match fire {
-                    Fire::Wake(waker) => catch(|| waker.wake()),
-                    Fire::Call(call) => catch(call),
-                };
+                fire.run(woken);
             }
             if last {
                 return fired;
@@ -447,7 +471,7 @@ mod tests {
         f.clock.advance(Duration::from_millis(10));
         let mut told = Vec::new();
         while f.timers.wait() == Some(Duration::ZERO) {
-            let some = f.timers.turn_batch();
+            let some = f.timers.turn_batch(&mut Vec::new());
             assert!((1..2 * BATCH).contains(&some), "{some}");
             told.extend(f.log());
         }

@@ -1,16 +1,12 @@
-//! `Payload`: one value of any type. It stores small values without an allocation.
+//! `Payload`: one message of any type. Its storage is `platform::erased`, which stores small values without an
+//! allocation.
 //!
-//! This file has unsafe code. `Box<dyn Any>` allocates for every message, and the messaging benches show that
-//! allocation as the largest part of a send. This module does not depend on mailboxes or pids.
+//! This module does not depend on mailboxes or pids.
 
-#![allow(unsafe_code)]
+use std::any::TypeId;
+use std::fmt;
 
-use std::any::{TypeId, type_name};
-use std::mem::{ManuallyDrop, MaybeUninit};
-use std::ptr::NonNull;
-use std::{fmt, ptr};
-
-use crate::platform::alloc::Kept;
+use crate::platform::erased::{Erased, cast, same};
 
 /// One message of any type. A value of at most 16 bytes with an alignment of at most 8 is stored inline. Any other
 /// value is boxed.
@@ -23,61 +19,18 @@ use crate::platform::alloc::Kept;
 /// `is::<Payload>()` is true, and `downcast::<Payload>()` returns the payload unchanged.
 ///
 /// It is `Sync` even if its value is not, because no method returns a reference to the value.
-pub struct Payload {
-    /// The type of the value. `new` writes it together with `storage`, and neither changes afterwards.
-    vtable: &'static VTable,
-    /// The value itself, or the pointer to its box: `vtable` tells which.
-    storage: Storage,
-}
-
-/// 16 bytes for any value. `MaybeUninit` preserves padding and the provenance of pointers when it is moved.
-type Storage = MaybeUninit<[u64; 2]>;
-
-/// The operations on a value whose static type is unknown.
-struct VTable {
-    // These are functions because `TypeId::of` and `type_name` are not `const` in the oldest supported Rust version.
-    type_id: fn() -> TypeId,
-    type_name: fn() -> &'static str,
-    /// Drops the value in a storage, and frees its box. `None` if there is nothing to do.
-    ///
-    /// The caller passes the storage of a payload with this vtable, calls it once, and does not read the storage
-    /// afterwards.
-    drop: Option<unsafe fn(&mut Storage)>,
-}
+pub struct Payload(Erased);
 
 impl Payload {
     /// Creates a payload that contains `value`.
     pub fn new<T: Send + 'static>(value: T) -> Self {
-        let value = ManuallyDrop::new(value);
-        // The compiler evaluates this branch: both ids are constants of `T`.
-        if same::<T, Payload>() {
-            // SAFETY: `ptr::read` needs a valid, aligned pointer to an initialized `Payload`. `T` and `Payload` are the
-            // same type, because their ids are equal, so the pointer to `value` is one. `value` is a `ManuallyDrop`
-            // that is not used again, so the payload is moved, not duplicated.
-            return unsafe { ptr::read((&raw const value).cast::<Payload>()) };
-        }
-        let mut storage = Storage::uninit();
-        if inline::<T>() {
-            // SAFETY: `write` needs a pointer that is valid and aligned for a `T`. `inline` says that `T` fits the
-            // storage in size and alignment. The storage was uninitialized, so the write overwrites no value that needs
-            // a drop.
-            unsafe { storage.as_mut_ptr().cast::<T>().write(ManuallyDrop::into_inner(value)) };
-        } else {
-            let kept = Kept::new(ManuallyDrop::into_inner(value)).into_raw();
-            // SAFETY: `write` needs a pointer that is valid and aligned for a `NonNull<T>`. `T` is `Sized`, so that is
-            // one word, and it fits the storage. The storage was uninitialized, so the write overwrites no value that
-            // needs a drop.
-            unsafe { storage.as_mut_ptr().cast::<NonNull<T>>().write(kept) };
-        }
-        Self { vtable: VTable::of::<T>(), storage }
+        cast(value).unwrap_or_else(|value| Self(Erased::new(value)))
     }
 
     /// Whether the value is a `T`.
     #[inline]
     pub fn is<T: 'static>(&self) -> bool {
-        // Equal vtables contain equal `type_id` functions, so this case needs no call. The reverse is false: the vtable
-        // of one type may exist twice.
-        same::<T, Payload>() || ptr::eq(self.vtable, VTable::of::<T>()) || self.type_id() == TypeId::of::<T>()
+        same::<T, Payload>() || self.0.is::<T>()
     }
 
     /// Takes the value out.
@@ -86,75 +39,25 @@ impl Payload {
     ///
     /// Returns the payload itself, unchanged, if its value is not a `T`.
     pub fn downcast<T: 'static>(self) -> Result<T, Payload> {
-        if !self.is::<T>() {
-            return Err(self);
-        }
-        let this = ManuallyDrop::new(self);
-        // SAFETY: `read` requires that the value is a `T`, which `is` checked. It requires that the payload is not
-        // dropped or used again: `this` is a `ManuallyDrop` that ends here.
-        Ok(unsafe { this.read() })
+        cast(self).or_else(|this: Self| this.0.downcast().map_err(Self))
     }
 
-    /// Takes the value out of an option in place, if it is a `T`: see [`downcast`](Self::downcast). Otherwise it
-    /// changes nothing.
+    /// Takes the value out of an option, if it is a `T`: see [`downcast`](Self::downcast). Otherwise it changes
+    /// nothing.
     #[inline]
     pub(crate) fn take<T: 'static>(this: &mut Option<Self>) -> Option<T> {
-        let payload = this.as_ref().filter(|payload| payload.is::<T>())?;
-        // SAFETY: `read` requires that the value is a `T`, which `is` checked. It requires that the payload is not
-        // dropped or used again: the next line forgets it.
-        let value = unsafe { payload.read() };
-        std::mem::forget(this.take());
-        Some(value)
-    }
-
-    /// Moves the value out.
-    ///
-    /// # Safety
-    /// The value is a `T`, and the payload is never dropped or used again. The value may have been written on another
-    /// thread: it is `Send`, and the transfer of the payload to this thread made that write visible.
-    #[inline]
-    unsafe fn read<T: 'static>(&self) -> T {
-        if same::<T, Payload>() {
-            // SAFETY: `ptr::read` needs a valid, aligned pointer to an initialized `T`. `T` and `Payload` are the same
-            // type, because their ids are equal, so the pointer to `self` is one. The payload is not used again, by
-            // contract.
-            return unsafe { ptr::read(ptr::from_ref(self).cast::<T>()) };
-        }
-        if inline::<T>() {
-            // SAFETY: the value is a `T`, by contract. `new` wrote it to this address, because `inline::<T>()` had the
-            // same result there.
-            unsafe { self.storage.as_ptr().cast::<T>().read() }
-        } else {
-            // SAFETY: the value is a `T`, by contract. `new` wrote the pointer to its box to this address, because
-            // `inline::<T>()` had the same result there. The payload is not used again, so the box keeps one owner.
-            let kept = unsafe { self.storage.as_ptr().cast::<NonNull<T>>().read() };
-            // SAFETY: `new` got the pointer from `Kept::<T>::into_raw`. The payload is not used again, so no second
-            // `Kept` is made from it.
-            unsafe { Kept::from_raw(kept) }.into_inner()
-        }
+        this.take_if(|payload| payload.is::<T>())?.downcast().ok()
     }
 
     /// Returns the name of the value's type, for diagnostics: it is not unique.
     pub fn type_name(&self) -> &'static str {
-        (self.vtable.type_name)()
+        self.0.type_name()
     }
 
     /// Returns the id of the value's type.
     #[inline]
     pub(crate) fn type_id(&self) -> TypeId {
-        (self.vtable.type_id)()
-    }
-}
-
-impl Drop for Payload {
-    #[inline]
-    fn drop(&mut self) {
-        if let Some(drop) = self.vtable.drop {
-            // SAFETY: the function needs the storage of a payload with this vtable: one `new` wrote both. The storage
-            // still contains the value, because `downcast` and `take` prevent this drop. It runs once, and the storage
-            // is not read afterwards. If the drop of the value panics, the two fields need no drop.
-            unsafe { drop(&mut self.storage) };
-        }
+        self.0.type_id()
     }
 }
 
@@ -164,73 +67,16 @@ impl fmt::Debug for Payload {
     }
 }
 
-// `Send` and `Sync` are auto-implemented, because the fields are bytes and functions. Both are sound: `new` accepts
-// only `Send` values, and a `&Payload` gives no access to the value. This fails to compile if a field removes one of
-// them.
 const _: () = {
-    const fn send_and_sync<T: Send + Sync>() {}
-    send_and_sync::<Payload>();
     // One pointer and 16 bytes. On some 32-bit targets, the `u64`s of the storage have an alignment of 4, and the size
     // is 20 bytes.
     assert!(size_of::<Payload>() <= 24 && size_of::<Option<Payload>>() == size_of::<Payload>());
     assert!(size_of::<Payload>() == 24 || size_of::<usize>() < 8);
 };
 
-impl VTable {
-    #[inline]
-    const fn of<T: 'static>() -> &'static Self {
-        &const {
-            VTable {
-                type_id: TypeId::of::<T>,
-                type_name: type_name::<T>,
-                drop: match (inline::<T>(), std::mem::needs_drop::<T>()) {
-                    (true, false) => None,
-                    (true, true) => Some(drop_inline::<T>),
-                    (false, _) => Some(drop_boxed::<T>),
-                },
-            }
-        }
-    }
-}
-
-/// Drops an inline value.
-///
-/// # Safety
-///
-/// `inline::<T>()` is true, the storage contains a `T`, and the storage is not read afterwards.
-unsafe fn drop_inline<T>(storage: &mut Storage) {
-    // SAFETY: `drop_in_place` needs a valid, aligned pointer to a `T` that is not used afterwards. The storage contains
-    // a `T`, and is not read afterwards, also if this panics: both by contract. The `&mut` reference is unique, so no
-    // other thread accesses the value meanwhile.
-    unsafe { storage.as_mut_ptr().cast::<T>().drop_in_place() };
-}
-
-/// Drops a boxed value, and frees its box.
-///
-/// # Safety
-///
-/// `inline::<T>()` is false, the storage contains the pointer of a `Kept<T>`, and the storage is not read afterwards.
-unsafe fn drop_boxed<T>(storage: &mut Storage) {
-    // SAFETY: `read` needs a valid, aligned pointer to a `NonNull<T>`. The storage contains one at this address, by
-    // contract.
-    let kept = unsafe { storage.as_mut_ptr().cast::<NonNull<T>>().read() };
-    // SAFETY: the pointer came from `Kept::<T>::into_raw`. The storage is not read again, so this is the only `Kept`
-    // that is made from it. A panic in the drop of the value still frees the memory: `Kept` guarantees that.
-    drop(unsafe { Kept::from_raw(kept) });
-}
-
-/// Whether a `T` is stored without a box.
-const fn inline<T>() -> bool {
-    size_of::<T>() <= size_of::<Storage>() && align_of::<T>() <= align_of::<Storage>()
-}
-
-#[inline]
-fn same<A: 'static, B: 'static>() -> bool {
-    TypeId::of::<A>() == TypeId::of::<B>()
-}
-
 #[cfg(test)]
 mod tests {
+    use std::any::type_name;
     use std::num::Wrapping;
     use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -284,17 +130,6 @@ mod tests {
         round_trip(vec![vec![1], vec![2, 3]]);
         round_trip(Some(Box::new(4)));
         round_trip([0_u64; 1000]);
-    }
-
-    #[test]
-    fn sixteen_bytes_are_inline_and_a_wide_alignment_is_not() {
-        assert!(inline::<()>() && inline::<[u8; 16]>() && inline::<(u64, u64)>() && inline::<&str>());
-        assert!(!inline::<[u8; 17]>() && !inline::<Wide>() && !inline::<String>());
-        #[repr(align(16))]
-        struct WideZero;
-        assert!(!inline::<WideZero>());
-        drop(Payload::new(WideZero));
-        assert_eq!(align_of_val(&Payload::new(Wide(1)).downcast::<Wide>().expect("wide")), 16);
     }
 
     fn drops<const N: usize>() {

@@ -4,14 +4,13 @@
 use std::cell::RefCell;
 
 use crate::host::Host;
-use crate::host::job::{Job, batch as crowd};
+use crate::host::job::{Job, batch};
 use crate::platform::clock::Instant;
 use crate::platform::sync::thread::LocalKey;
 use crate::platform::sync::{Arc, thread_local};
 use crate::process::catch::catch;
-use crate::process::state::current::Current;
 use crate::process::state::priority::Priority;
-use crate::process::state::wake_order::{SchedulerHandle, WakeOrder, WakeSource};
+use crate::process::state::wake_order::{SchedulerHandle, WakeSource};
 use crate::scheduler::{Here, NOBODY, Placement, Rank, Scheduler, Task};
 
 thread_local! {
@@ -36,7 +35,7 @@ impl Task for Job {
 
     #[inline]
     fn lead(&self, ahead: usize) {
-        crowd::lead(self, ahead);
+        batch::lead(self, ahead);
     }
 
     #[inline]
@@ -79,7 +78,7 @@ pub(crate) fn to_threads(job: Job, source: WakeSource<'_>) {
     let how = match priority {
         Priority::Normal => match source {
             WakeSource::Turn => Placement::Yielded,
-            WakeSource::Waiting(_) if Current::with(Current::wake_order) == WakeOrder::Back => Placement::Behind,
+            WakeSource::Behind => Placement::Behind,
             WakeSource::Waiting(_) if is_new => Placement::New,
             WakeSource::Waiting(_) => Placement::Woken,
         },

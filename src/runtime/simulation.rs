@@ -21,7 +21,7 @@ use crate::host::registry::PidTable;
 use crate::host::shutdown::{ShutdownReport, UnfinishedProcess};
 use crate::host::timer::Timers;
 use crate::host::{Environment, Host, PanicPolicy, Phase, Shared};
-use crate::observe::{Counter, Metrics, Observer, Unobserved};
+use crate::observe::{Counter, CrashReport, Metrics, Observer};
 use crate::platform::clock::{Clock, Instant};
 use crate::platform::random::Rng;
 use crate::platform::sync::tally::{AtomicU32, Ordering};
@@ -29,7 +29,7 @@ use crate::platform::sync::{Arc, Mutex};
 use crate::process::error::BuildError;
 use crate::process::pid::text::Simulated;
 use crate::process::state::current::Current;
-use crate::process::state::wake_order::{SchedulerHandle, WakeOrder, WakeSource};
+use crate::process::state::wake_order::{SchedulerHandle, WakeSource};
 use crate::runtime::simulation::idle::Idle;
 use crate::runtime::simulation::queue::{Next, Own, ReadyEntry, ReadyQueue};
 use crate::runtime::simulation::trace::{Trace, What};
@@ -120,7 +120,7 @@ pub struct Simulation {
     host: Host,
     queue: Arc<ReadyQueue>,
     trace: Arc<Trace>,
-    unobserved: Arc<Mutex<Vec<Unobserved>>>,
+    unobserved: Arc<Mutex<Vec<CrashReport>>>,
     idle: Idle,
     /// Number of turns since the clock last moved.
     turns: u32,
@@ -147,7 +147,7 @@ impl Deref for Simulation {
 }
 
 /// Queues a job of a simulation.
-fn to_queue(job: Job, _comes: WakeSource<'_>) {
+fn to_queue(job: Job, _source: WakeSource<'_>) {
     if let Job::Process(ready) = &job {
         let _ = ready.head().ready();
     }
@@ -206,7 +206,7 @@ impl Simulation {
             metrics: Arc::new(Metrics::new(1)),
             observer: Some(Arc::clone(&trace) as Arc<dyn Observer>),
             on_panic: PanicPolicy::Observe,
-            on_unobserved: Some(Box::new(move |exit| reported.lock().push(exit))),
+            on_crash: Box::new(move |report| reported.lock().push(report.clone())),
             schedule: to_queue,
             schedule_all: all_to_queue,
             home: Arc::as_ptr(&queue) as usize,
@@ -337,7 +337,7 @@ impl Simulation {
     fn inside<R>(&mut self, f: impl FnOnce(&mut Self) -> R) -> R {
         let _counting = self.host.shared().metrics.enter(0);
         let _pids = Simulated::enter(self.host.shared().pid_table.incarnation());
-        Current::with(|current| current.outside(|| current.waking(WakeOrder::NextSlot, || f(self))))
+        Current::with(|current| current.outside(|| f(self)))
     }
 
     /// Returns the next runnable task, or `None` if there is none. Fires timers that the queue chooses first.

@@ -1,12 +1,11 @@
-//! Hooks that the builder of a runtime registers for worker threads. The hooks are user code: they run while no lock is
-//! held, and their panics are caught.
+//! Hooks that the builder of a runtime registers for worker threads. The hooks are user code, so the scheduler calls them
+//! while it holds no lock. The builder wraps each hook so that it does not unwind.
 
 use std::fmt;
 
 use crate::platform::sync::Arc;
-use crate::process::catch::catch;
 
-/// A hook without arguments.
+/// A hook without arguments, which does not unwind.
 pub(crate) type Hook = Arc<dyn Fn() + Send + Sync>;
 
 /// The hooks of a scheduler. By default there are none.
@@ -20,7 +19,7 @@ pub(crate) struct Hooks {
     pub(crate) park: Option<Hook>,
     /// Called after a worker was unparked.
     pub(crate) unpark: Option<Hook>,
-    /// Called when a thread occupies the slot with this number.
+    /// Called when a thread occupies the slot with this number. Does not unwind.
     pub(crate) seat: Option<Arc<dyn Fn(usize) + Send + Sync>>,
 }
 
@@ -33,15 +32,14 @@ impl fmt::Debug for Hooks {
 /// Calls the hook, if there is one.
 pub(super) fn call(hook: Option<&Hook>) {
     if let Some(hook) = hook {
-        // A panic of a hook must not end the worker.
-        let _ = catch(|| hook());
+        hook();
     }
 }
 
 impl Hooks {
     pub(super) fn seated(&self, slot: usize) {
         if let Some(seat) = &self.seat {
-            let _ = catch(|| seat(slot));
+            seat(slot);
         }
     }
 }

@@ -125,33 +125,53 @@ unsafe impl<X: Machine, S> HeaderFirst for Cell<X, S> {
     }
 }
 
-impl<X: Machine, S: Schedule> Cell<X, S> {
+/// The right to run a cell, and the views of the cell that its owner uses.
+///
+/// The other fields are valid until `ready` is consumed.
+struct Entered<'a, X: Machine, S> {
+    ready: RunnableProcess,
+    cell: &'a Cell<X, S>,
+    me: Borrowed<'a, SelfHandle<X::Message>>,
+    own: Borrowed<'a, Ref<dyn AnyControl>>,
+}
+
+impl<'a, X: Machine, S: Schedule> Cell<X, S> {
     const KIND: &'static VTable =
         &Ref::<Self>::kind(Task { run: Self::run, cancel: Self::cancel, schedule: Self::schedule });
 
+    /// Takes over the right to run a cell.
+    ///
     /// # Safety
     /// `at` points to the header of a cell of this type, with the provenance of the whole cell. The machine of the cell
     /// was started and has not finished. The caller owns the right to run the process and the reference count that
-    /// belongs to it, and gives up both.
-    unsafe fn run(at: NonNull<Header>) {
+    /// belongs to it, and gives up both. The other fields of the result are not used after `ready` is consumed.
+    #[inline(always)]
+    unsafe fn enter(at: NonNull<Header>) -> Entered<'a, X, S> {
         // SAFETY: `at` is the header of a task, with the provenance of the whole cell. The caller gives up the right to
         // run and the reference count that belongs to it: `ready` takes both.
         let ready = unsafe { RunnableProcess::new(at) };
         // SAFETY: `at` is the header of a cell of this type, by contract. The cell is alive, because `ready` owns a
-        // reference count.
+        // reference count, and the reference is not used after `ready` is consumed, by contract.
         let cell = unsafe { at.cast::<Self>().as_ref() };
+        // SAFETY: `at` is as for `enter`. `ready` keeps the cell alive until the last use of `me`, by contract.
+        let me = unsafe { Self::me(at) };
+        // SAFETY: `at` is as for `enter`. `ready` keeps the cell alive until the last use of `own`, by contract.
+        let own = unsafe { Self::own(at) };
+        Entered { ready, cell, me, own }
+    }
+
+    /// # Safety
+    /// As [`enter`](Self::enter), but for the result.
+    unsafe fn run(at: NonNull<Header>) {
+        // SAFETY: the requirements are those of this function. Each use of the other fields comes before `ready` is
+        // consumed, at the end.
+        let Entered { ready, cell, me, own } = unsafe { Self::enter(at) };
         if cell.shell.control.head.run.begin() {
             cell.shell.control.recalled(&ready);
         }
         // SAFETY: `ready` is the only right to run this process. It is consumed below, after the last use of `machine`.
         // No other reference to the machine exists, because each of them needs that right.
         let machine = unsafe { cell.machine() };
-        // SAFETY: `at` is as for `run`. `ready` keeps the cell alive, and is consumed below, after the last use of
-        // `me`.
-        let me = unsafe { Self::me(at) };
-        // SAFETY: `at` is as for `run`. `ready` keeps the cell alive, and is consumed below, after the last use of
-        // `own`.
-        let own = unsafe { Self::own(at) };
         let mut end = None;
         // `turn` catches panics of user code. If the runtime's own code panics, `ready` is dropped, and the process
         // exits.
@@ -172,12 +192,9 @@ impl<X: Machine, S: Schedule> Cell<X, S> {
     /// # Safety
     /// As [`run`](Self::run).
     unsafe fn cancel(at: NonNull<Header>) {
-        // SAFETY: `at` is the header of a task, with the provenance of the whole cell. The caller gives up the right to
-        // run and the reference count that belongs to it: `ready` takes both.
-        let ready = unsafe { RunnableProcess::new(at) };
-        // SAFETY: `at` is the header of a cell of this type, by contract. The cell is alive, because `ready` owns a
-        // reference count.
-        let cell = unsafe { at.cast::<Self>().as_ref() };
+        // SAFETY: the requirements are those of this function. Each use of the other fields comes before `ready` is
+        // consumed, at the end.
+        let Entered { ready, cell, me, own } = unsafe { Self::enter(at) };
         if !cell.schedule.is_here() {
             // The machine is bound to another thread, and must not be dropped on this one. The machine and its
             // reference count are leaked.
@@ -186,12 +203,6 @@ impl<X: Machine, S: Schedule> Cell<X, S> {
         // SAFETY: `ready` is the only right to run this process. It is consumed below, after the last use of `machine`.
         // No other reference to the machine exists, because each of them needs that right.
         let machine = unsafe { cell.machine() };
-        // SAFETY: `at` is as for `run`. `ready` keeps the cell alive, and is consumed below, after the last use of
-        // `me`.
-        let me = unsafe { Self::me(at) };
-        // SAFETY: `at` is as for `run`. `ready` keeps the cell alive, and is consumed below, after the last use of
-        // `own`.
-        let own = unsafe { Self::own(at) };
         let left = task::give_up(machine, &me, &own);
         // SAFETY: `ready` is the right to run this cell, and `give_up` has finished the process. `left` says whether
         // the reference count of the pid table was handed over.
@@ -218,7 +229,7 @@ impl<X: Machine, S: Schedule> Cell<X, S> {
     /// # Safety
     /// As for [`run`](Self::run). The result is used only while the caller has the right to run the process.
     #[inline]
-    unsafe fn me<'a>(at: NonNull<Header>) -> Borrowed<'a, SelfHandle<X::Message>> {
+    unsafe fn me(at: NonNull<Header>) -> Borrowed<'a, SelfHandle<X::Message>> {
         // SAFETY: a cell begins with its control block, and `at` has the provenance of the whole cell. The reference
         // owns no count: `Borrowed` never drops it, and the caller, by contract, uses it only while the caller's right
         // keeps the cell alive.
@@ -230,7 +241,7 @@ impl<X: Machine, S: Schedule> Cell<X, S> {
     /// # Safety
     /// As [`me`](Self::me).
     #[inline]
-    unsafe fn own<'a>(at: NonNull<Header>) -> Borrowed<'a, Ref<dyn AnyControl>> {
+    unsafe fn own(at: NonNull<Header>) -> Borrowed<'a, Ref<dyn AnyControl>> {
         // SAFETY: a cell begins with its control block, and `at` has the provenance of the whole cell. The reference
         // owns no count: `Borrowed` never drops it, and the caller, by contract, uses it only while the caller's right
         // keeps the cell alive.
@@ -621,8 +632,8 @@ mod tests {
                 Ok(Next::Wait)
             }
         }
-        assert_eq!(size_of::<Control<u64>>(), 120);
-        assert_eq!(body(idle), 216);
-        assert_eq!(size_of::<Cell<Raw<ByHand>, Anywhere>>(), 176);
+        assert_eq!(size_of::<Control<u64>>(), 128);
+        assert_eq!(body(idle), 224);
+        assert_eq!(size_of::<Cell<Raw<ByHand>, Anywhere>>(), 184);
     }
 }

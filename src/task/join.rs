@@ -25,7 +25,8 @@ use crate::task::cell::Joined;
 ///
 /// The handle receives the exit when its result is taken. If it is dropped before that, and no link, monitor or
 /// supervisor receives the exit either, a failure of the process is *unobserved*: it is
-/// [counted](crate::Counters::unobserved), and fails a [`check`](crate::check()).
+/// [reported](crate::CrashReport) on stderr, [counted](crate::Counters::unobserved), and fails a
+/// [`check`](crate::check()).
 #[must_use = "dropping it detaches the process; `let _ = …` says that this is meant"]
 pub struct JoinHandle<T, M: Send + 'static = Payload> {
     joined: Joined<T, M>,

@@ -19,6 +19,7 @@ use crate::process::event::MonitorRef;
 use crate::process::exit::{Exit, Reason};
 use crate::process::limits::Limits;
 use crate::process::mailbox::MailboxCapacity;
+use crate::process::pid::Pid;
 use crate::process::state::current::Current;
 use crate::process::state::wake_order::WakeSource;
 use crate::process::state::{Ref, RunnableProcess, Schedule};
@@ -112,12 +113,17 @@ impl Host {
     /// Whether the runtime accepts processes now. During a shutdown it accepts those that its own processes spawn.
     #[inline]
     fn is_open(&self) -> bool {
-        let from_inside = || Current::with(Current::pid).is_some_and(|pid| self.shared().pid_table.is_here(pid));
         match self.phase() {
             Phase::Open => true,
-            Phase::Closing => from_inside(),
+            Phase::Closing => self.spawner().is_some(),
             Phase::Closed => false,
         }
+    }
+
+    /// The process of this runtime that this thread steps.
+    #[inline]
+    fn spawner(&self) -> Option<Pid> {
+        Current::with(Current::pid).filter(|pid| self.shared().pid_table.is_here(*pid))
     }
 
     /// Reserves a process: checks the phase of the runtime and the limits, assigns a pid, and creates the cell.
@@ -136,7 +142,7 @@ impl Host {
         self.namespace().enter()?;
         let limits = Limits::both(self.namespace().limits(), limits);
         let make = |blank| ReservedProcess::new(schedule, blank);
-        let Some(embryo) = self.create_control(flags, inherited, limits, bound, make) else {
+        let Some(embryo) = self.create_control(flags, self.spawner(), inherited, limits, bound, make) else {
             self.namespace().leave();
             return Err(SpawnErrorKind::Limit(u32::MAX as usize));
         };
@@ -166,6 +172,10 @@ impl Host {
             Phase::Closed => {
                 control.head.set(flag::KILLED);
             }
+        }
+        if let Some(observer) = &self.shared().observer {
+            let name = control.head.first_name();
+            let _ = catch(|| observer.started(control.head.pid(), name.as_deref(), X::name()));
         }
         if heeds {
             self.bind(control.any());

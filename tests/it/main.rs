@@ -10,6 +10,7 @@ mod blocked;
 mod cancel;
 mod commands;
 mod counters;
+mod crashes;
 mod each_step;
 mod embed;
 mod erlang;

@@ -853,3 +853,39 @@ fn a_process_that_has_exited_sets_no_timer() {
         assert!(mailbox.try_receive().is_none());
     }
 }
+
+/// 7, 11: a waker of another executor may wait for a process that a timer of the same turn woke before it. The process
+/// is queued when the waker is called.
+#[test]
+fn a_waker_may_wait_for_a_process_that_was_woken_with_it() {
+    struct Waits {
+        rt: Runtime,
+        process: Mutex<Option<JoinHandle<()>>>,
+        done: AtomicBool,
+    }
+    impl Wake for Waits {
+        fn wake(self: Arc<Self>) {
+            let process = self.process.lock().unwrap().take();
+            self.rt.block_on(process.expect("it is woken once")).unwrap();
+            self.done.store(true, Ordering::SeqCst);
+        }
+    }
+    within(60, || {
+        let rt = Runtime::builder().workers(0).build().unwrap();
+        let process = rt.spawn(async |ctx: Context| ctx.sleep(ms(1)).await);
+        rt.block_on(step_aside());
+        let mut sleep = pin!(rt.sleep(ms(2)));
+        let waits = Arc::new(Waits { rt, process: Mutex::new(Some(process)), done: AtomicBool::new(false) });
+        let deadline = waits.rt.now() + ms(4);
+        assert!(sleep.as_mut().poll(&mut Cx::from_waker(&Waker::from(Arc::clone(&waits)))).is_pending());
+        // Both timers are due when a thread drives the runtime.
+        while waits.rt.now() < deadline {
+            thread::yield_now();
+        }
+        waits.rt.block_on(async {
+            while !waits.done.load(Ordering::SeqCst) {
+                step_aside().await;
+            }
+        });
+    });
+}

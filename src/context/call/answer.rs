@@ -16,7 +16,7 @@ use std::mem;
 use std::ops::Deref;
 use std::task::{Poll, Waker};
 
-use crate::context::call::shared_cell::{OwnerHalf, PeerHalf};
+use crate::platform::shared_cell::{OwnerHalf, PeerHalf};
 use crate::platform::sync::Lock;
 use crate::platform::sync::atomic::{AtomicBool, Ordering};
 use crate::process::catch as panic;

@@ -2,6 +2,7 @@
 //! exit of a process. It notifies tasks that wait for its start, its cancellation or its exit. It does not contain the
 //! mailbox.
 
+use std::borrow::Cow;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
@@ -14,6 +15,7 @@ use crate::host::control::AnyControl;
 use crate::host::link::Links;
 use crate::host::registry::{LocalId, groups, names};
 use crate::host::timer::pending::Pending;
+use crate::observe::crash::{CrashReport, LastState, MAX_LINKS};
 use crate::observe::{Counter, ProcessState};
 use crate::platform::clock::Instant;
 use crate::platform::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
@@ -94,6 +96,8 @@ pub(crate) struct Head {
     /// Time at which the process became runnable, in ns of the runtime's clock, if this turn is sampled. Otherwise 0.
     ready_at: AtomicU64,
     rare: OnceBox<Rare>,
+    /// Word of the pid of the process whose step spawned this one. 0: a thread outside the processes did.
+    parent: u64,
 }
 
 /// Rarely used parts, boxed at first use.
@@ -117,6 +121,15 @@ struct Abnormal {
     exit: Exit,
     /// Set when a link, a monitor or a join handle has received the exit, or when the exit was reported as unobserved.
     received: AtomicBool,
+    /// For the crash report. `None` if the exit is no failure, or if there was no process.
+    crash: Option<CrashDetails>,
+}
+
+#[derive(Debug)]
+struct CrashDetails {
+    last: LastState,
+    /// Some of the linked processes.
+    links: Vec<Pid>,
 }
 
 /// Even more rarely used parts, boxed at first use.
@@ -183,7 +196,14 @@ impl Rare {
 
 impl Head {
     #[inline]
-    pub(crate) fn new(run: RunState, place: LocalId, host: Host, flags: u16, given: SpawnSettings) -> Self {
+    pub(crate) fn new(
+        run: RunState,
+        place: LocalId,
+        host: Host,
+        flags: u16,
+        parent: Option<Pid>,
+        given: SpawnSettings,
+    ) -> Self {
         let observed = if host.shared().observer.is_some() { flag::OBSERVED } else { 0 };
         let flags = flags | given.flags | observed;
         Self {
@@ -196,6 +216,7 @@ impl Head {
             host,
             ready_at: AtomicU64::new(0),
             rare: given.rare,
+            parent: parent.map_or(0, Pid::word),
         }
     }
 
@@ -213,6 +234,12 @@ impl Head {
     #[inline]
     pub(crate) fn place(&self) -> LocalId {
         LocalId { index: self.index, generation: self.generation }
+    }
+
+    /// Address of the head. It identifies the process as long as its control block exists.
+    #[inline]
+    pub(crate) fn address(&self) -> usize {
+        std::ptr::from_ref(self) as usize
     }
 
     #[inline]
@@ -250,6 +277,11 @@ impl Head {
     pub(crate) fn names(&self) -> &names::Own {
         self.set(flag::KNOWN);
         &self.rare().rarer().names
+    }
+
+    /// The oldest name of the process, if it has one.
+    pub(crate) fn first_name(&self) -> Option<Cow<'static, str>> {
+        if self.has(flag::KNOWN) { self.names().lock().first().cloned() } else { None }
     }
 
     /// The groups that the process is a member of or monitors. It sets `KNOWN`, as [`names`](Self::names) does.
@@ -443,14 +475,25 @@ impl Head {
         }
     }
 
-    /// Returns the exit if it is not normal and was not received. It counts as received from now on, so only one caller
-    /// gets it. A pending `Exited` future will receive the exit, as a monitor would. Therefore this returns `None`
-    /// while there is one.
-    pub(crate) fn take_unreceived(&self) -> Option<Exit> {
-        let abnormal = self.abnormal()?;
+    /// Returns the crash report of the process if its exit is a failure and was not received. The exit counts as
+    /// received from now on, so only one caller gets the report. A pending `Exited` future will receive the exit, as a
+    /// monitor would. Therefore this returns `None` while there is one.
+    pub(crate) fn take_unreceived(&self) -> Option<CrashReport> {
+        let Abnormal { exit, received, crash } = self.abnormal()?;
         let is_awaited = self.rarest_if_any().is_some_and(|rarer| rarer.awaited.load(Ordering::SeqCst) != 0);
-        let is_free = !is_awaited && !abnormal.received.swap(true, Ordering::SeqCst);
-        is_free.then(|| abnormal.exit.clone())
+        if is_awaited || received.swap(true, Ordering::SeqCst) {
+            return None;
+        }
+        let CrashDetails { last, links } = crash.as_ref()?;
+        Some(CrashReport {
+            pid: self.pid(),
+            name: last.name.clone(),
+            type_name: last.type_name,
+            parent: (self.parent != 0).then(|| self.host().shared().pid_table.pid(LocalId::from(self.parent))),
+            exit: exit.clone(),
+            mailbox_len: last.unread,
+            links: links.clone(),
+        })
     }
 
     /// Changes the number of pending `Exited` futures.
@@ -465,9 +508,9 @@ impl Head {
 
     /// Publishes the exit: notifies waiters, linked processes and monitors.
     #[inline]
-    pub(crate) fn set_exit(&self, exit: &Exit) {
+    pub(crate) fn set_exit(&self, exit: &Exit, last: Option<LastState>) {
         if !exit.is_normal() {
-            let _ = self.rare().exit.set(Box::new(Abnormal { exit: exit.clone(), received: AtomicBool::new(false) }));
+            self.set_abnormal(exit.clone(), last);
         }
         let former = self.announce(flag::ENDED);
         if former & flag::TIED != 0
@@ -479,6 +522,15 @@ impl Head {
                 self.received_exit();
             }
         }
+    }
+
+    #[cold]
+    fn set_abnormal(&self, exit: Exit, last: Option<LastState>) {
+        let crash = last.filter(|_| exit.is_failure()).map(|last| CrashDetails {
+            last,
+            links: self.links_if_any().map_or(Vec::new(), |links| links.linked(MAX_LINKS)),
+        });
+        let _ = self.rare().exit.set(Box::new(Abnormal { exit, received: AtomicBool::new(false), crash }));
     }
 
     /// Sets a flag that tasks wait for, and notifies them. Returns the flags that were set before.

@@ -97,8 +97,10 @@ impl Host {
             return None;
         }
         self.place(|place, host| {
-            let (head, receiver) =
-                (Head::new(RunState::over(), place, host, flag::OUTSIDE, SpawnSettings::default()), Box::new(receiver));
+            let (head, receiver) = (
+                Head::new(RunState::over(), place, host, flag::OUTSIDE, None, SpawnSettings::default()),
+                Box::new(receiver),
+            );
             let attached = Ref::counted(Attached { head, receiver });
             let pid = attached.head.pid();
             (Ref::of(attached), pid)

@@ -109,17 +109,19 @@ impl<E: ?Sized> Names<E> {
     pub(crate) fn unregister(&self, name: &str, own: &Own) -> bool {
         let mut own = own.lock();
         let Some(place) = own.iter().position(|owned| owned == name) else { return false };
-        own.swap_remove(place);
+        // The order is kept: the first name of the list is the oldest one.
+        own.remove(place);
         self.remove(name);
         true
     }
 
-    /// Removes all names of a process that has exited.
-    pub(crate) fn release(&self, own: &Own) {
+    /// Removes all names of a process that has exited. Returns the oldest of them.
+    pub(crate) fn release(&self, own: &Own) -> Option<Text> {
         let mut own = own.lock();
-        for name in own.drain(..) {
-            self.remove(&name);
+        for name in own.iter() {
+            self.remove(name);
         }
+        std::mem::take(&mut *own).into_iter().next()
     }
 
     /// Removes a name from the table. The caller holds the lock of the list that contains the name.

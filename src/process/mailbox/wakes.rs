@@ -6,8 +6,7 @@
 
 use std::task::Waker;
 
-use crate::process::state::current::Current;
-use crate::process::state::wake_order::{SchedulerHandle, WakeOrder};
+use crate::process::state::wake_order::SchedulerHandle;
 use crate::process::{catch as panic, state as counted};
 
 /// Pending wake-ups, to be performed when no lock is held.
@@ -23,7 +22,15 @@ impl Wakes {
     /// finds the whole batch when it runs.
     #[inline]
     pub(crate) fn wake_behind(self) {
-        Current::with(|current| current.waking(WakeOrder::Back, || self.wake()));
+        if let Some(own) = self.own {
+            own.queue_behind();
+        }
+        if let Some(waker) = self.other {
+            match counted::PendingSchedule::wake(&waker) {
+                Some(process) => process.queue_behind(),
+                None => panic::wake(waker),
+            }
+        }
     }
 
     #[inline]
@@ -137,6 +144,10 @@ impl Own for (counted::RunState, Waker) {
 #[cfg(procession_loom)]
 impl PendingSchedule {
     pub(crate) fn queue(self, _: &SchedulerHandle) {
+        drop(self);
+    }
+
+    fn queue_behind(self) {
         drop(self);
     }
 }

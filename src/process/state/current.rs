@@ -1,5 +1,4 @@
-//! The state of this thread ([`Current`]): which process the thread steps, with which budget, and in which order woken
-//! tasks are queued.
+//! The state of this thread ([`Current`]): which process the thread steps, and with which budget.
 //!
 //! There is one `Current` for each thread. The runtime's own functions get it as a parameter. Code that is entered
 //! through a future, a waker or a destructor of the user obtains it once, by [`Current::with`]. All fields are cells,
@@ -21,7 +20,6 @@ use crate::process::state::handler_call::HandlerCall;
 use crate::process::state::inline_command::{InlineCommand, Inlined};
 use crate::process::state::kept_timer::KeptTimer;
 use crate::process::state::upgrade_request::{self, UpgradeRequest};
-use crate::process::state::wake_order::WakeOrder;
 
 /// Number of messages that a body may receive in one turn, and of calls of [`should_yield`] that return `false` in one
 /// turn.
@@ -51,9 +49,10 @@ pub(crate) struct Current {
     /// would miss store forwarding.
     notes: Cell<u8>,
     mailbox: Cell<MailboxNote>,
-    wake_order: Cell<WakeOrder>,
-    /// Values that are dropped on this thread belonged to a process that ends.
-    ends: Cell<bool>,
+    /// Address of the head of the process that ends on this thread. Values that are dropped belonged to it. 0: none.
+    ends: Cell<usize>,
+    /// Number of messages that this process did not read, as far as they were dropped.
+    unread: Cell<usize>,
     /// The first time that this turn read, in ns of its runtime's clock. [`UNSEEN`] before that.
     seen: Cell<u64>,
     /// The command that the turn answers without the table of yields.
@@ -116,8 +115,8 @@ thread_local! {
             budget: Cell::new(BUDGET),
             notes: Cell::new(0),
             mailbox: Cell::new(MailboxNote::Nothing),
-            wake_order: Cell::new(WakeOrder::NextSlot),
-            ends: Cell::new(false),
+            ends: Cell::new(0),
+            unread: Cell::new(0),
             seen: Cell::new(UNSEEN),
             inline: InlineCommand::new(),
             timer: KeptTimer::new(),
@@ -328,27 +327,6 @@ impl Current {
         self.waker.get() == identity(waker)
     }
 
-    // ---- The order of wake-ups
-
-    /// Runs `wake`. The tasks that it wakes are queued in this order.
-    #[inline]
-    pub(crate) fn waking<R>(&self, wake_order: WakeOrder, wake: impl FnOnce() -> R) -> R {
-        struct Back<'a>(&'a Cell<WakeOrder>, WakeOrder);
-        impl Drop for Back<'_> {
-            fn drop(&mut self) {
-                self.0.set(self.1);
-            }
-        }
-        let _back = Back(&self.wake_order, self.wake_order.replace(wake_order));
-        wake()
-    }
-
-    /// How a task that this thread wakes now is queued.
-    #[inline]
-    pub(crate) fn wake_order(&self) -> WakeOrder {
-        self.wake_order.get()
-    }
-
     // ---- Notes of a turn
 
     #[inline]
@@ -517,11 +495,18 @@ impl Current {
 
     // ---- Replies that are dropped with a process
 
-    /// From here until the guard is dropped, values that are dropped on this thread belonged to a process that ends.
-    /// The caller then calls [`take_dropped_replies`](Self::take_dropped_replies).
+    /// From here until the guard is dropped, values that are dropped on this thread belonged to the process with the
+    /// head at this address, which ends. The caller then calls [`take_dropped_replies`](Self::take_dropped_replies).
     #[inline]
-    pub(crate) fn ending(&self) -> Ending<'_> {
-        Ending(self, self.ends.replace(true))
+    pub(crate) fn ending(&self, head: usize) -> Ending<'_> {
+        Ending { current: self, outer: (self.ends.replace(head), self.unread.replace(0)) }
+    }
+
+    /// Counts messages that a process accepted and did not read, if it is the one that [ends](Self::ending).
+    pub(crate) fn count_unread(&self, head: usize, messages: usize) {
+        if self.ends.get() == head {
+            self.unread.set(self.unread.get() + messages);
+        }
     }
 
     /// Removes the replies that were dropped while the last step unwound, or while the process ended.
@@ -539,7 +524,7 @@ impl Current {
         reply: T,
         tell: impl FnOnce(T, Option<&Exit>) + 'static,
     ) -> Result<(), T> {
-        if !(self.ends.get() || (thread::panicking() && self.pid.get().is_some())) {
+        if !(self.ends.get() != 0 || (thread::panicking() && self.pid.get().is_some())) {
             return Err(reply);
         }
         self.replies.borrow_mut().push(Box::new(move |exit| tell(reply, exit)));
@@ -550,11 +535,24 @@ impl Current {
 
 /// Ends the state that [`Current::ending`] began.
 #[must_use]
-pub(crate) struct Ending<'a>(&'a Current, bool);
+pub(crate) struct Ending<'a> {
+    current: &'a Current,
+    outer: (usize, usize),
+}
+
+impl Ending<'_> {
+    /// Number of messages that were counted as unread.
+    #[inline]
+    pub(crate) fn unread(&self) -> usize {
+        self.current.unread.get()
+    }
+}
 
 impl Drop for Ending<'_> {
+    #[inline]
     fn drop(&mut self) {
-        self.0.ends.set(self.1);
+        self.current.ends.set(self.outer.0);
+        self.current.unread.set(self.outer.1);
     }
 }
 

@@ -163,22 +163,6 @@ impl RunState {
     }
 }
 
-/// For models of processes that have no cell: no memory access depends on these states.
-#[cfg(procession_loom)]
-impl RunState {
-    #[must_use = "a process that is not queued again never runs again"]
-    pub(crate) fn model_wait(&self, open: bool) -> bool {
-        // SAFETY: no cell has this state, so no memory access depends on the right to run. The model itself asserts
-        // that the right has one owner.
-        unsafe { self.wait(open) }
-    }
-
-    pub(crate) fn model_end(&self) {
-        // SAFETY: no cell has this state, so there is no outcome that a handle could take.
-        unsafe { self.end() }
-    }
-}
-
 #[cfg(all(test, not(procession_loom)))]
 mod tests {
     use super::*;

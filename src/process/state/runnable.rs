@@ -188,26 +188,53 @@ impl Drop for RunnableProcess {
 /// A process that was woken and must be queued. Dropping this value queues it, so it is dropped when no lock is held.
 #[must_use = "it is queued when this is dropped"]
 #[derive(Debug)]
-pub(crate) struct PendingSchedule(NonNull<Header>);
-
-// SAFETY: a `PendingSchedule` gives access to nothing but, once, a `RunnableProcess`, which may be sent. So the thread
-// that it is sent to can do nothing more than a thread to which the `RunnableProcess` was sent.
-unsafe impl Send for PendingSchedule {}
+pub(crate) struct PendingSchedule(Option<RunnableProcess>);
 
 impl Drop for PendingSchedule {
     #[inline]
     fn drop(&mut self) {
-        RunnableProcess(self.0).schedule(WakeSource::Waiting(None));
+        self.queue_as(WakeSource::Waiting(None));
     }
 }
 
 impl PendingSchedule {
+    /// Wakes the process that this waker belongs to, if it is the waker of a process. If the process waited, the result
+    /// must queue it. With `None`, the caller calls `wake` on the waker.
+    #[inline]
+    pub(crate) fn wake(waker: &Waker) -> Option<Self> {
+        if !ptr::eq(waker.vtable(), &WAKER) {
+            return None;
+        }
+        let at = NonNull::new(waker.data().cast_mut().cast())?;
+        // SAFETY: only `RunnableProcess::waker`, and clones of its result, make wakers with this vtable. Their data is
+        // the header of a task, with the provenance of the whole cell. The waker is borrowed, and keeps the cell alive.
+        unsafe { wake_at(at, RunState::wake) }
+    }
+
     /// Queues the process now. `place` is the scheduler handle of its host, which the caller keeps alive.
     #[cfg(not(procession_loom))]
     #[inline]
-    pub(crate) fn queue(self, place: &SchedulerHandle) {
-        let at = ManuallyDrop::new(self).0;
-        RunnableProcess(at).schedule(WakeSource::Waiting(Some(place)));
+    pub(crate) fn queue(mut self, place: &SchedulerHandle) {
+        self.queue_as(WakeSource::Waiting(Some(place)));
+    }
+
+    /// Queues the process now, behind the runnable ones.
+    #[inline]
+    pub(crate) fn queue_behind(mut self) {
+        self.queue_as(WakeSource::Behind);
+    }
+
+    #[inline]
+    fn queue_as(&mut self, source: WakeSource<'_>) {
+        if let Some(ready) = self.0.take() {
+            ready.schedule(source);
+        }
+    }
+
+    /// The process, for code that only reads it.
+    #[inline]
+    pub(crate) fn process(&self) -> Option<&RunnableProcess> {
+        self.0.as_ref()
     }
 }
 
@@ -227,7 +254,7 @@ pub(crate) unsafe trait Stepped: HeaderFirst {
         let at = NonNull::new(ptr::with_exposed_provenance_mut(ptr::from_ref(self).addr()));
         // SAFETY: the value is alive, because `self` is a reference to it. `Self` is `Stepped`. The pointer has the
         // exposed provenance of the whole value.
-        unsafe { wake_at(at.expect("a reference is not null")) }
+        unsafe { wake_at(at.expect("a reference is not null"), RunState::wake) }
     }
 
     /// Wakes the process if its run state is *Open*, because the caller has a message for it. Then the result must
@@ -236,10 +263,9 @@ pub(crate) unsafe trait Stepped: HeaderFirst {
     fn deliver(&self) -> Option<PendingSchedule> {
         // A pointer to the whole cell, as in `wake`.
         let at = NonNull::new(ptr::with_exposed_provenance_mut(ptr::from_ref(self).addr()));
-        let at = at.expect("a reference is not null");
-        // SAFETY: the value is alive, because `self` is a reference to it. Its run state follows its header without
-        // padding, because `Self` is `Stepped`. The pointer has the exposed provenance of the whole value.
-        unsafe { behind::<RunState>(at) }.deliver().then(|| PendingSchedule(at))
+        // SAFETY: the value is alive, because `self` is a reference to it. `Self` is `Stepped`. The pointer has the
+        // exposed provenance of the whole value.
+        unsafe { wake_at(at.expect("a reference is not null"), RunState::deliver) }
     }
 
     /// As [`RunState::recall`].
@@ -265,13 +291,20 @@ unsafe fn behind<'a, T>(at: NonNull<Header>) -> &'a T {
     unsafe { behind.cast().as_ref() }
 }
 
+/// Wakes a process by a transition of its run state, which says whether the process must be queued.
+///
 /// # Safety
-/// The value is alive and [`Stepped`], and `at` has the provenance of all of it.
+/// The value is alive and [`Stepped`], and `at` has the provenance of all of it. `wake` is [`RunState::wake`] or
+/// [`RunState::deliver`].
 #[inline]
-unsafe fn wake_at(at: NonNull<Header>) -> Option<PendingSchedule> {
+unsafe fn wake_at(at: NonNull<Header>, wake: impl FnOnce(&RunState) -> bool) -> Option<PendingSchedule> {
     // SAFETY: by contract, the value is alive and `Stepped`, and `at` has the provenance of all of it. So the run state
     // follows the header, within that memory.
-    unsafe { behind::<RunState>(at) }.wake().then(|| PendingSchedule(at))
+    let must_queue = wake(unsafe { behind::<RunState>(at) });
+    // SAFETY: the transition returned true only if it made a process that waited active. So there was no right to run
+    // it, and this is the only one. The strong count that belongs to the right is the one that the process kept while
+    // it waited. The pointer has the provenance of the whole cell, by contract.
+    must_queue.then(|| PendingSchedule(Some(unsafe { RunnableProcess::new(at) })))
 }
 
 /// Waker of a process: a counted reference to its header, for every type of cell.
@@ -305,7 +338,7 @@ static WAKER: RawWakerVTable = {
         }
         // SAFETY: a waker owns a strong count, or is borrowed from the right to run, which owns one: the value is
         // alive. Wakers are made for tasks only, which are `Stepped`, with a pointer to all of the cell.
-        std::mem::drop(unsafe { wake_at(life(at)) });
+        std::mem::drop(unsafe { wake_at(life(at), RunState::wake) });
     }
     unsafe fn drop(at: *const ()) {
         // SAFETY: a waker that is dropped owns a strong count, which is released here. A borrowed waker is never

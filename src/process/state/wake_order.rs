@@ -1,4 +1,4 @@
-//! How a woken task is queued: its place in the queues, and its state before.
+//! Why a woken task is queued, for the scheduler that chooses its place in the queues.
 
 use std::any::Any;
 
@@ -7,23 +7,15 @@ use crate::platform::sync::Arc;
 /// A handle of the scheduler that runs the tasks of a host. The host's own functions know its type.
 pub(crate) type SchedulerHandle = Arc<dyn Any + Send + Sync>;
 
-/// How a task that is woken now is queued.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum WakeOrder {
-    /// By the rules of the queues: a worker puts a woken task into its next slot.
-    NextSlot,
-    /// At the back of the queue.
-    Back,
-    /// In a batch: the tasks are queued together when all of them are woken.
-    Batch,
-}
-
-/// The state of a task before it is queued.
+/// Why a task is queued, which decides its place in the queues.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum WakeSource<'a> {
-    /// The task waited, or is new. The caller may own a handle of the scheduler for the duration of the push. Then the
-    /// push need not clone one.
+    /// The task waited, or is new. A worker puts a woken task into its next slot. The caller may own a handle of the
+    /// scheduler for the duration of the push. Then the push need not clone one.
     Waiting(Option<&'a SchedulerHandle>),
+    /// The task waited, and is queued behind the runnable tasks: it waits for events that arrive in batches, and finds
+    /// the whole batch when it runs.
+    Behind,
     /// The task had a turn, and goes on: it asked for another turn, or was woken during the turn.
     Turn,
 }

@@ -4,11 +4,12 @@ use std::fmt::Write as _;
 use std::ops::Range;
 
 use crate::host::Host;
+use crate::observe::CrashReport;
 use crate::platform::random::Rng;
 use crate::platform::sync::Arc;
 use crate::process::catch::catch;
+use crate::runtime::simulation::Simulation;
 use crate::runtime::simulation::trace::Trace;
-use crate::runtime::simulation::{Simulation, Unobserved};
 use crate::task::body::ProcessOutput;
 
 /// Number of lines of the trace in a report.
@@ -172,8 +173,9 @@ impl Check {
         // dropped.
         drop(simulation);
         // A process that failed only after the scenario ended may have failed because the scenario ended.
-        let counts = |exit: &Unobserved| !self.allow_unobserved && !late.contains(&exit.origin());
-        for exit in unobserved.lock().drain(..).filter(counts) {
+        let counts = |report: &CrashReport| !self.allow_unobserved && !late.contains(&report.origin());
+        for report in unobserved.lock().drain(..).filter(counts) {
+            let exit = report.summary();
             let failure = failure.get_or_insert_default();
             let apart = if failure.is_empty() { "" } else { "; " };
             let _ = write!(failure, "{apart}no link, monitor, supervisor or join handle receives an exit: {exit}");

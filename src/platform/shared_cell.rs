@@ -312,9 +312,10 @@ impl<T, O, G> Deref for PeerHalf<T, O, G> {
 
 #[cfg(all(test, not(procession_loom)))]
 mod tests {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
     use super::*;
     use crate::platform::sync::Arc;
-    use crate::process::catch::catch;
 
     type Token = Arc<()>;
 
@@ -358,12 +359,15 @@ mod tests {
     fn a_panic_in_leave_or_finish_leaks_nothing() {
         let token = Token::default();
         let (mut owner, guest) = pair(&token);
-        assert!(catch(|| guest.leave(Arc::clone(&token), |_| panic!("on purpose"), |_| ())).is_err());
+        assert!(
+            catch_unwind(AssertUnwindSafe(|| guest.leave(Arc::clone(&token), |_| panic!("on purpose"), |_| ())))
+                .is_err()
+        );
         assert!(owner.take().is_some());
         drop(owner);
         assert_eq!(Arc::strong_count(&token), 1);
         let alone = PeerHalf::<_, _, Token>::alone(|| Arc::clone(&token), || Arc::clone(&token));
-        assert!(catch(|| alone.finish(|_| panic!("on purpose")).is_ok()).is_err());
+        assert!(catch_unwind(AssertUnwindSafe(|| alone.finish(|_| panic!("on purpose")).is_ok())).is_err());
         assert_eq!(Arc::strong_count(&token), 1);
         let (owner, guest) = pair(&token);
         let Err(guest) = guest.finish(|_| ()) else { panic!("there is an owner") };

@@ -1,0 +1,348 @@
+//! Section 9.5 of the specification: a failed process whose exit nothing receives is reported once, by default on
+//! stderr. An observer receives the start and the exit of every process.
+
+use std::sync::{Arc, Mutex};
+
+use futures::FutureExt;
+use procession::*;
+
+use crate::lives::settle;
+use crate::subprocess::{again, role};
+use crate::within;
+
+/// Path of the code below in the names of its types.
+const HERE: &str = module_path!();
+
+/// Lines of the panics below.
+const CACHE_LINE: u32 = line!() + 12;
+const BODY_LINE: u32 = line!() + 23;
+
+/// A process that panics at its first message.
+struct Cache;
+
+impl Process for Cache {
+    type Message = u64;
+    type Output = ();
+    fn step(&mut self, events: Events<'_, u64>, _: &mut StepOutput<'_, u64>) -> Result<Next<()>, Exit> {
+        const { assert!(line!() + 2 == CACHE_LINE) };
+        for event in events {
+            assert!(!matches!(event, Event::Message(_)), "the cache is broken");
+        }
+        Ok(Next::Wait)
+    }
+}
+
+async fn fails(_: Context) -> Result<(), &'static str> {
+    Err("no luck")
+}
+
+async fn panics(_: Context<u64>) {
+    const { assert!(line!() + 1 == BODY_LINE) };
+    panic!("two\nlines");
+}
+
+async fn waits(mut ctx: Context) -> Result<(), Exit> {
+    ctx.receive().await.map(drop)
+}
+
+/// Runs `scenario` in a runtime without workers, and then all processes.
+fn run_to_end(builder: Builder, scenario: impl FnOnce(&Runtime)) -> Counters {
+    let rt = builder.workers(0).node(5).build().unwrap();
+    scenario(&rt);
+    settle(&rt);
+    rt.counters()
+}
+
+fn named_process(rt: &Runtime) {
+    let parent = rt.spawn(async |ctx: Context| {
+        let cache = ctx.process().name("cache").spawn_process(Cache).unwrap();
+        cache.address().send(1).unwrap();
+        cache.address().send(2).unwrap();
+        drop(cache);
+        ctx.sleep(std::time::Duration::from_secs(3600)).await;
+    });
+    drop(parent);
+}
+
+/// A process that panics after its linked process was killed: a killed process does not receive the panic.
+fn panic_beside_a_killed_link(rt: &Runtime) {
+    drop(rt.spawn(async |ctx: Context| -> Result<(), Exit> {
+        let killed = ctx.spawn_link(waits).pid();
+        ctx.trap_exit(true);
+        ctx.yield_now().await;
+        ctx.host().kill(killed).unwrap();
+        panic!("beside a link");
+    }));
+}
+
+/// Returns the part of the output from the first report on. The pids are replaced by `<A>`, `<B>` and so on.
+fn reports(stderr: &str) -> String {
+    let mut text = stderr.find("process <").map_or("", |at| &stderr[at..]).to_owned();
+    for letter in 'A'..'Z' {
+        let Some((before, rest)) = text.split_once("<5-") else { break };
+        let pid = format!("<5-{}>", rest[..rest.find('>').unwrap()].to_owned());
+        assert!(!before.contains(&pid));
+        text = text.replace(&pid, &format!("<{letter}>"));
+    }
+    text
+}
+
+/// 9.5, 9.5a, 9.5b: the report of a panic states pid, name, type, exit, location, parent, mailbox length and links; the
+/// report of an error exit states the error. Each is printed once, and nothing is printed for a killed process.
+#[test]
+fn an_unobserved_failure_is_printed_on_stderr() {
+    if let Some(role) = role() {
+        let counters = run_to_end(Runtime::builder(), |rt| match &*role {
+            "process" => named_process(rt),
+            "body" => drop(rt.spawn(panics)),
+            "error" => drop(rt.spawn(fails)),
+            "late" => {
+                let handle = rt.spawn(fails);
+                settle(rt);
+                assert_eq!(rt.counters().unobserved, 0);
+                drop(handle);
+                settle(rt);
+            }
+            "link" => panic_beside_a_killed_link(rt),
+            "killed" => rt.kill(rt.spawn(waits).pid()).unwrap(),
+            "cancelled" => rt.cancel(rt.spawn(waits).pid(), "enough", std::time::Duration::ZERO).unwrap(),
+            role => unreachable!("{role}"),
+        });
+        assert_eq!(counters.unobserved, u64::from(!matches!(&*role, "killed" | "cancelled")));
+        return;
+    }
+    let report = |role| again(an_unobserved_failure_is_printed_on_stderr, role, 60).passed().stderr.clone();
+    let head =
+        |text: &str| format!("{text} failed, and no link, monitor, supervisor or join handle received its exit\n");
+    let place = |line: u32, column: u32| format!("{}:{line}:{column}\n", file!());
+    let stderr = report("process");
+    assert_eq!(
+        reports(&stderr),
+        head(&format!("process <A> \"cache\" ({HERE}::Cache)"))
+            + "  exit:     panicked: the cache is broken\n  location: "
+            + &place(CACHE_LINE, 13)
+            + "  parent:   <B>\n  mailbox:  1 message\n  links:    none\n"
+    );
+    // The panic hook of the standard library prints the thread and the backtrace.
+    assert!(stderr.starts_with("\nthread '") && stderr.contains("the cache is broken\nnote: run with"), "{stderr}");
+    assert_eq!(
+        reports(&report("body")),
+        head(&format!("process <A> ({HERE}::panics)"))
+            + "  exit:     panicked: two\n            lines\n  location: "
+            + &place(BODY_LINE, 5)
+            + "  parent:   none\n  mailbox:  0 messages\n  links:    none\n"
+    );
+    for role in ["error", "late"] {
+        assert_eq!(
+            reports(&report(role)),
+            head(&format!("process <A> ({HERE}::fails)"))
+                + "  exit:     failed: no luck\n  parent:   none\n  mailbox:  0 messages\n  links:    none\n"
+        );
+    }
+    let linked = reports(&report("link"));
+    assert!(linked.ends_with("  parent:   none\n  mailbox:  0 messages\n  links:    <B>\n"), "{linked}");
+    for role in ["killed", "cancelled"] {
+        assert_eq!(report(role), "");
+    }
+}
+
+/// 9.5a: an exit is not reported if a join handle, a link, a monitor or a supervisor receives it.
+#[test]
+fn a_received_failure_is_not_printed() {
+    if let Some(role) = role() {
+        let counters = run_to_end(Runtime::builder(), |rt| match &*role {
+            "joined" => assert!(rt.block_on(rt.spawn(panics)).is_err()),
+            "linked" => drop(rt.spawn(async |mut ctx: Context| {
+                ctx.trap_exit(true);
+                drop(ctx.spawn_link(panics));
+                assert!(matches!(ctx.event().await, Event::Exit { .. }));
+            })),
+            "monitored" => drop(rt.spawn(async |mut ctx: Context| {
+                drop(ctx.spawn_monitor(panics));
+                assert!(matches!(ctx.event().await, Event::Down { .. }));
+            })),
+            "supervised" => {
+                const CHILD: Name<u64> = Name::new("child");
+                let child = Child::new(CHILD, panics).restart(RestartPolicy::Temporary);
+                drop(rt.spawn_process(Supervisor::one_for_one().add(child)));
+            }
+            role => unreachable!("{role}"),
+        });
+        assert_eq!((counters.panics, counters.unobserved), (1, 0));
+        return;
+    }
+    for role in ["joined", "linked", "monitored", "supervised"] {
+        let ran = again(a_received_failure_is_not_printed, role, 60);
+        assert_eq!(reports(&ran.passed().stderr), "", "{role}");
+    }
+}
+
+/// 9.5b: `on_crash` replaces the output on stderr, and a function that does nothing silences it.
+#[test]
+fn crash_reports_can_be_silenced() {
+    if role().is_some() {
+        let counters = run_to_end(Runtime::builder().on_crash(|_| ()), |rt| drop(rt.spawn(fails)));
+        assert_eq!(counters.unobserved, 1);
+        return;
+    }
+    assert_eq!(again(crash_reports_can_be_silenced, "silent", 60).passed().stderr, "");
+}
+
+/// 9.5b: `on_crash` receives the fields of the report. Its panic is caught. It may use the runtime: it is called
+/// without a lock.
+#[test]
+fn crash_reports_can_be_redirected() {
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let reports = Arc::clone(&told);
+    let host = Arc::new(Mutex::new(None::<Host>));
+    let of_runtime = Arc::clone(&host);
+    let builder = Runtime::builder().on_crash(move |report| {
+        let host = of_runtime.lock().unwrap().clone().expect("set before the first spawn");
+        assert_eq!(host.whereis(Name::<u64>::new("cache")), None);
+        assert!(host.send(report.pid, 1_u64).is_err());
+        drop(host.spawn(waits));
+        reports.lock().unwrap().push(report.clone());
+        panic!("in the function");
+    });
+    let counters = run_to_end(builder, |rt| {
+        *host.lock().unwrap() = Some(rt.host().clone());
+        named_process(rt);
+        drop(rt.spawn(fails));
+    });
+    assert_eq!((counters.unobserved, counters.spawned), (2, 5));
+    let told = told.lock().unwrap();
+    let [cache, error] = &told[..] else { panic!("{told:?}") };
+    let (cache, error) = if cache.name.is_some() { (cache, error) } else { (error, cache) };
+    assert_eq!(cache.name.as_deref(), Some("cache"));
+    assert_eq!(cache.type_name, std::any::type_name::<Cache>());
+    assert!(cache.parent.is_some_and(|parent| parent != cache.pid));
+    assert!(matches!(&cache.exit, Exit::Panicked(text) if *text == "the cache is broken"));
+    assert!(cache.location().is_some_and(|location| location.starts_with(file!())));
+    assert_eq!((cache.mailbox_len, &cache.links[..]), (1, &[][..]));
+    assert_eq!((error.name.as_deref(), error.parent, error.location()), (None, None, None));
+    *host.lock().unwrap() = None;
+}
+
+/// 9.5b: the messages that an async body has read ahead and not received count as unread. Those that another mailbox
+/// loses meanwhile do not count.
+#[test]
+fn a_report_counts_all_unread_messages() {
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let reports = Arc::clone(&told);
+    let builder = Runtime::builder().on_crash(move |report| reports.lock().unwrap().push(report.mailbox_len));
+    run_to_end(builder, |rt| {
+        let handle = rt.spawn(async |mut ctx: Context<u64>| -> Result<(), Exit> {
+            let (other, _mailbox) = ctx.host().mailbox::<u64>();
+            other.send(1).unwrap();
+            ctx.receive().await?;
+            Err(Exit::failed("no luck"))
+        });
+        (0..5).for_each(|n| handle.address().send(n).unwrap());
+        drop(handle);
+    });
+    assert_eq!(*told.lock().unwrap(), [4]);
+}
+
+/// 9.5a: on threads, each unobserved failure is reported once, although handles are dropped and polled at any time.
+#[test]
+fn on_threads_each_unobserved_failure_is_reported_once() {
+    within(60, || {
+        let told = Arc::new(Mutex::new(Vec::new()));
+        let reports = Arc::clone(&told);
+        let rt = Runtime::builder().workers(2).on_crash(move |report| reports.lock().unwrap().push(report.pid));
+        let rt = rt.build().unwrap();
+        let mut expected = Vec::new();
+        for n in 0..400 {
+            let mut handle = rt.spawn(fails);
+            expected.push(handle.pid());
+            match n % 3 {
+                0 => drop(handle),
+                1 if (&mut handle).now_or_never().is_none() => drop(handle),
+                _ => {
+                    expected.pop();
+                }
+            }
+        }
+        while rt.counters().exited < 400 {
+            std::thread::yield_now();
+        }
+        let host = rt.host().clone();
+        drop(rt);
+        let mut told = std::mem::take(&mut *told.lock().unwrap());
+        assert_eq!(told.len() as u64, host.counters().unobserved);
+        told.sort_unstable();
+        told.dedup();
+        assert_eq!(told.len() as u64, host.counters().unobserved);
+        assert!(expected.iter().all(|pid| told.contains(pid)));
+    });
+}
+
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<(Pid, String)>>>);
+
+impl Log {
+    fn push(&self, pid: Pid, text: String) {
+        self.0.lock().unwrap().push((pid, text));
+    }
+
+    fn of(&self, pid: Pid) -> Vec<String> {
+        self.0.lock().unwrap().iter().filter(|(of, _)| *of == pid).map(|(_, text)| text.clone()).collect()
+    }
+}
+
+impl Observer for Log {
+    fn started(&self, pid: Pid, name: Option<&str>, type_name: &'static str) {
+        self.push(pid, format!("started {name:?} {type_name}"));
+        panic!("in the observer");
+    }
+
+    fn transition(&self, t: &Transition) {
+        if matches!(t.to, ProcessState::Ready | ProcessState::Complete) {
+            self.push(t.pid, format!("{:?}", t.to));
+        }
+    }
+
+    fn ended(&self, pid: Pid, name: Option<&str>, type_name: &'static str, exit: &Exit) {
+        self.push(pid, format!("ended {name:?} {type_name}: {exit}"));
+        panic!("in the observer");
+    }
+}
+
+/// 9.5c: an observer receives the start of a process before its first transition, and its exit before the join handle
+/// does, also of a process that is dropped with its runtime. A panic of the observer is caught.
+#[test]
+fn an_observer_receives_starts_and_exits() {
+    within(60, || {
+        let log = Log::default();
+        let rt = Runtime::builder().workers(2).observer(log.clone()).on_crash(|_| ()).build().unwrap();
+        let failed = rt.spawn(fails);
+        let pid = failed.pid();
+        assert!(futures::executor::block_on(failed).is_err());
+        assert_eq!(
+            log.of(pid),
+            [
+                format!("started None {HERE}::fails"),
+                "Ready".into(),
+                "Complete".into(),
+                format!("ended None {HERE}::fails: failed: no luck")
+            ]
+        );
+        let cache = rt.process().name("cache").spawn_process(Cache).unwrap();
+        let pid = cache.pid();
+        rt.kill(pid).unwrap();
+        assert!(futures::executor::block_on(cache).is_err());
+        let cache_log = log.of(pid);
+        assert_eq!(cache_log[0], format!("started Some(\"cache\") {HERE}::Cache"));
+        assert_eq!(*cache_log.last().unwrap(), format!("ended Some(\"cache\") {HERE}::Cache: killed"));
+        let renamed = rt.spawn(async |ctx: Context| {
+            ctx.register("late").unwrap();
+            ctx.register("later").unwrap();
+        });
+        let pid = renamed.pid();
+        futures::executor::block_on(renamed).unwrap();
+        assert!(log.of(pid).last().unwrap().starts_with("ended Some(\"late\") "));
+        let left = rt.spawn(waits).pid();
+        drop(rt);
+        assert!(log.of(left).last().unwrap().starts_with(&format!("ended None {HERE}::waits: ")));
+    });
+}

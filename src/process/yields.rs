@@ -26,13 +26,12 @@ use std::task::Waker;
 
 use once_cell::race::OnceBox;
 
-use crate::platform::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use crate::platform::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use crate::platform::sync::{Lock, LockGuard, planted};
 use crate::process::catch as panic;
-use crate::process::command::Command;
+use crate::process::command::{Command, NamedCommand};
 use crate::process::event::{Answer, Tag};
 use crate::process::payload::Payload;
-use crate::process::state::inline_command::Number;
 use crate::process::yields::buffer::Buffer;
 use crate::process::yields::lock_free::{ReplyType, Words};
 use crate::process::yields::table::{Phase, Slot, Table, Watchers, reply_to};
@@ -111,37 +110,21 @@ pub(crate) enum Late {
     WrongType(&'static str),
 }
 
-impl Late {
-    /// The refusal for a tag that is not in the table, if the process has issued tags below `issued`.
-    fn of(tag: Tag, issued: u64) -> Self {
-        if !tag.is_chosen() && tag.serial() < issued { Self::Spent } else { Self::Unknown }
-    }
-}
-
-/// Outcome of an inline command that its future has not seen yet.
-#[derive(Debug)]
-pub(crate) enum InlineOutcome {
-    Answered(Answer),
-    /// The future of its handler is pending. The command is in flight, like any other yield, under this tag.
-    Flying(Tag),
-    /// The future of the command was dropped on another thread or in a nested turn, where the inline command cannot be
-    /// reached.
-    GivenUp,
-}
-
 /// The yields of one process.
 #[derive(Debug)]
 pub(crate) struct Yields {
     /// Allocated at the first yield, because most processes never yield. The process itself allocates it, before
     /// another thread can know a tag.
     parts: OnceBox<Parts>,
+    /// Number of the next yield. Only the process itself writes it.
+    issued: AtomicU64,
     /// Number of yields without an answer, plus the number of lock-free yields whose answer was not read yet. Written
     /// under the lock, read without it.
     flying: AtomicU32,
     /// Number of commands that wait for the end of the step. Written under the lock.
     pending: AtomicU32,
-    /// Whether answers in the mailbox must be discarded when they are read. Only the process itself reads and writes
-    /// this.
+    /// Whether there are answers that must be discarded when they arrive. Written under the lock. Only the process itself
+    /// reads it. It may miss the store of another thread: that thread recalls only an answer that is on the inline path.
     recalled: AtomicBool,
     /// Whether a yield may have ended that is not dispatched yet.
     overtaken: AtomicBool,
@@ -181,6 +164,7 @@ impl Yields {
     pub(crate) fn new() -> Self {
         Self {
             parts: OnceBox::new(),
+            issued: AtomicU64::new(0),
             flying: AtomicU32::new(0),
             pending: AtomicU32::new(0),
             recalled: AtomicBool::new(false),
@@ -209,6 +193,15 @@ impl Yields {
         self.parts().words.get_or_init(|| Box::new(Words::new()));
     }
 
+    /// Issues the number of a new yield. A yield on the inline path has the [tag](Tag::inline) with this number, and is not
+    /// in the table.
+    #[inline]
+    pub(crate) fn issue(&self) -> u64 {
+        let number = self.issued.load(Ordering::Relaxed);
+        self.issued.store(number + 1, Ordering::Relaxed);
+        number
+    }
+
     /// Registers a yield of `C`, and returns its tag: a new one, or the chosen one. If there is a `command`, it is
     /// dispatched at the end of the step. If there is a `buffer`, the yield is a stream.
     ///
@@ -224,34 +217,72 @@ impl Yields {
         let mut guard = self.parts().table.lock();
         let table = &mut *guard;
         if let Some(tag) = chosen
-            && table.chosen.contains_key(&tag.number)
+            && table.keys.contains_key(&tag.number)
         {
             return Err(command);
         }
         let tag = match (self.words(), chosen) {
             (Some(words), None) if command.is_some() && buffer.is_none() && matches!(ear, AnswerTarget::Event) => {
-                let number = table.issued;
+                let number = self.issue();
                 Tag::plain(number, table.plain().begin(words, number, reply_to::<C>))
             }
-            _ => {
-                let key = table.slots.vacant_key();
-                let tag = chosen.unwrap_or_else(|| Tag::issued(table.issued, key));
-                table.slots.insert(Slot::in_flight::<C>(tag.number, ear, buffer));
-                if let Some(tag) = chosen {
-                    table.chosen.insert(tag.number, key);
-                }
+            (_, Some(tag)) => {
+                table.insert_by_number(Slot::in_flight::<C>(tag.number, ear, buffer));
                 tag
             }
+            (_, None) => {
+                let number = self.issue();
+                Tag::issued(number, table.slots.insert(Slot::in_flight::<C>(number, ear, buffer)))
+            }
         };
-        if chosen.is_none() {
-            table.issued += 1;
-        }
         count(&self.flying, 1);
         if let Some(command) = command {
             table.pending.push_back(Yield { tag: tag.erase(), command });
             count(&self.pending, 1);
         }
         Ok(tag)
+    }
+
+    /// Moves a yield from the inline path to the table. A `command` that no handler has taken yet is dispatched before
+    /// the commands that were yielded since. If the yield was cancelled meanwhile, it is not in the table afterwards.
+    pub(crate) fn admit<C: Command>(&self, tag: Tag<C>, target: AnswerTarget, command: Option<Payload>) {
+        let mut guard = self.parts().table.lock();
+        let table = &mut *guard;
+        if self.was_cancelled_inline(table, tag.erase()) {
+            drop(guard);
+            drop((target, command));
+            return;
+        }
+        table.insert_by_number(Slot::in_flight::<C>(tag.number, target, None));
+        count(&self.flying, 1);
+        match command {
+            Some(command) => {
+                table.pending.push_front(Yield { tag: tag.erase(), command });
+                count(&self.pending, 1);
+            }
+            None => self.dispatched.store(tag.number as u32, Ordering::Relaxed),
+        }
+    }
+
+    /// Moves the answer to an inline command to the table, because the turn ends before its future reads it.
+    ///
+    /// # Errors
+    /// Returns the answer if the command was cancelled meanwhile.
+    pub(crate) fn admit_answer(&self, tag: Tag, answer: Answer) -> Result<(), Answer> {
+        let mut guard = self.parts().table.lock();
+        let table = &mut *guard;
+        if self.was_cancelled_inline(table, tag) {
+            return Err(answer);
+        }
+        table.insert_by_number(Slot::new(tag.number, Phase::Answered(answer), reply_to::<NamedCommand>));
+        Ok(())
+    }
+
+    /// Whether a yield was cancelled on another thread, or in a nested turn, while it was on the inline path.
+    fn was_cancelled_inline(&self, table: &mut Table, tag: Tag) -> bool {
+        let was = table.forget_recall(tag) && !planted!("yields_admit_what_was_cancelled");
+        self.recalled.store(!table.recalled.is_empty(), Ordering::Relaxed);
+        was
     }
 
     /// Whether there are commands to [take](Self::take_pending). Only the process's own thread adds commands.
@@ -311,37 +342,6 @@ impl Yields {
         }
     }
 
-    /// Stores the outcome of an inline command for its future.
-    ///
-    /// # Errors
-    /// Returns the outcome if the command was [given up](Self::give_up).
-    pub(crate) fn keep(&self, number: Number, kept: InlineOutcome) -> Result<(), InlineOutcome> {
-        let mut guard = self.parts().table.lock();
-        let table = &mut *guard;
-        if table.take_kept(number).is_some() && !planted!("yields_keep_what_was_given_up") {
-            return Err(kept);
-        }
-        table.kept.push((number, kept));
-        Ok(())
-    }
-
-    /// Takes out the stored outcome of an inline command.
-    pub(crate) fn take_kept(&self, number: Number) -> Option<InlineOutcome> {
-        self.table()?.take_kept(number)
-    }
-
-    /// Cancels an inline command that this thread cannot reach. Returns the outcome, if it is stored already.
-    /// Otherwise, a later [`keep`](Self::keep) for this command fails.
-    pub(crate) fn give_up(&self, number: Number) -> Option<InlineOutcome> {
-        let mut guard = self.parts().table.lock();
-        let table = &mut *guard;
-        let kept = table.take_kept(number);
-        if kept.is_none() {
-            table.kept.push((number, InlineOutcome::GivenUp));
-        }
-        kept
-    }
-
     /// Whether yields wait for answers. The answers to lock-free yields may be in the mailbox already.
     pub(crate) fn is_waiting(&self) -> bool {
         self.flying.load(Ordering::Relaxed) != 0
@@ -351,6 +351,13 @@ impl Yields {
     pub(crate) fn outstanding(&self) -> usize {
         let queued = self.words().map_or(0, Words::queued);
         (self.flying.load(Ordering::Relaxed) as usize).saturating_sub(queued)
+    }
+
+    /// The refusal of an answer to a tag that is not in the table.
+    fn late(&self, tag: Tag) -> Late {
+        // Relaxed: the thread that knows the tag learnt it after the process had issued its number.
+        let was_issued = !tag.is_chosen() && tag.serial() < self.issued.load(Ordering::Relaxed);
+        if was_issued { Late::Spent } else { Late::Unknown }
     }
 
     /// Answers a yield. Of all answers to one tag, exactly one gets `Ok`. `complete` calls `taken` before another
@@ -372,8 +379,7 @@ impl Yields {
         }
         let Some(mut guard) = self.table() else { return Err(Late::Unknown) };
         let table = &mut *guard;
-        let issued = table.issued;
-        let Some((key, slot)) = table.find(tag) else { return Err(Late::of(tag, issued)) };
+        let Some((key, slot)) = table.find(tag) else { return Err(self.late(tag)) };
         if !slot.is_in_flight() && !planted!("yields_complete_twice") {
             return Err(Late::Spent);
         }
@@ -497,7 +503,8 @@ impl Yields {
     }
 
     /// Cancels a yield: its answer will be discarded, and its handler sees the cancellation. Returns whether the yield
-    /// was in flight. If it was answered and the answer is not read yet, the answer is discarded too.
+    /// was in flight. If it was answered and the answer is not read yet, the answer is discarded too. A yield that is on
+    /// the inline path of another thread or turn is cancelled when it [moves to the table](Self::admit).
     pub(crate) fn cancel(&self, tag: Tag) -> bool {
         let Some(mut guard) = self.table() else { return false };
         let table = &mut *guard;
@@ -512,7 +519,12 @@ impl Yields {
             watchers.wake();
             return flying;
         }
-        let Some((key, _)) = table.find(tag) else { return false };
+        let Some((key, _)) = table.find(tag) else {
+            if tag.is_inline() {
+                self.recall(table, tag);
+            }
+            return false;
+        };
         let slot = table.remove(key);
         // A yield that is not dispatched yet is skipped at its dispatch, because it is not found in the table. A chosen
         // tag may belong to another yield by then, so the command is removed here.
@@ -537,7 +549,7 @@ impl Yields {
         flying || planted!("yields_cancel_always_wins")
     }
 
-    /// Records that an answer is discarded that is in the mailbox, or is on its way to it.
+    /// Records that an answer is discarded when it arrives.
     fn recall(&self, table: &mut Table, tag: Tag) {
         if !planted!("yields_cancel_forgets_event") {
             *table.recalled.entry(tag.number).or_default() += 1;
@@ -553,6 +565,11 @@ impl Yields {
         let Some(mut guard) = self.table() else { return false };
         let table = &mut *guard;
         table.find(tag).is_some_and(|(_, slot)| slot.is_in_flight())
+    }
+
+    /// Whether the table has a yield with this tag, answered or not.
+    pub(crate) fn contains(&self, tag: Tag) -> bool {
+        self.table().is_some_and(|mut table| table.find(tag).is_some())
     }
 
     /// Returns the same as [`is_wanted`](Self::is_wanted). If the result is true, `watcher` is woken when the yield
@@ -605,13 +622,11 @@ impl Yields {
         }
         let watchers = self.words().map(|words| table.plain().close(words));
         let pending = mem::take(&mut table.pending);
-        let kept = mem::take(&mut table.kept);
         table.recalled.clear();
-        table.chosen.clear();
+        table.keys.clear();
         self.pending.store(0, Ordering::Relaxed);
         drop(guard);
         pending.into_iter().for_each(|pending| drop(panic::drop_caught(pending)));
-        kept.into_iter().for_each(|kept| drop(panic::drop_caught(kept)));
         slots.into_all().for_each(Slot::release);
         watchers.into_iter().flatten().for_each(Watchers::wake);
     }

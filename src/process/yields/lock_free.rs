@@ -290,7 +290,7 @@ impl Yields {
     fn answer_watched(&self, words: &Words, tag: Tag) -> Result<Watchers, Late> {
         let Some(mut guard) = self.table() else { return Err(Late::Unknown) };
         let table = &mut *guard;
-        table.plain().answer_watched(words, tag).ok_or(Late::of(tag, table.issued))
+        table.plain().answer_watched(words, tag).ok_or(self.late(tag))
     }
 
     #[cold]
@@ -299,7 +299,7 @@ impl Yields {
         // No key is reused under the lock. Therefore, if the yield is in flight, the stored reply type belongs to it.
         match table.plain().reply(tag).filter(|_| words.is_in_flight(tag)) {
             Some(reply) => check_type(answer, reply),
-            None => Err(Late::of(tag, table.issued)),
+            None => Err(self.late(tag)),
         }
     }
 }

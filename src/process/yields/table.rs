@@ -15,10 +15,9 @@ use crate::process::catch as panic;
 use crate::process::command::Command;
 use crate::process::event::Tag;
 use crate::process::payload::Payload;
-use crate::process::state::inline_command::Number;
 use crate::process::yields::buffer::Buffer;
 use crate::process::yields::lock_free::{Plain, ReplyType};
-use crate::process::yields::{Answer, AnswerTarget, InlineOutcome, Yield};
+use crate::process::yields::{Answer, AnswerTarget, Yield};
 
 #[derive(Debug)]
 pub(super) enum Phase {
@@ -78,13 +77,13 @@ impl Slot {
     /// Creates the slot of a new yield of `C`.
     #[inline]
     pub(super) fn in_flight<C: Command>(number: u64, ear: AnswerTarget, buffer: Option<Buffer>) -> Self {
-        Self {
-            number,
-            phase: Phase::InFlight(ear),
-            watchers: Watchers::default(),
-            buffer: buffer.map(Box::new),
-            reply: reply_to::<C>,
-        }
+        let buffer = buffer.map(Box::new);
+        Self { buffer, ..Self::new(number, Phase::InFlight(ear), reply_to::<C>) }
+    }
+
+    #[inline]
+    pub(super) fn new(number: u64, phase: Phase, reply: ReplyType) -> Self {
+        Self { number, phase, watchers: Watchers::default(), buffer: None, reply }
     }
 
     pub(super) fn is_in_flight(&self) -> bool {
@@ -119,12 +118,6 @@ pub(super) struct Slots {
 }
 
 impl Slots {
-    /// Returns the key that the next slot will get.
-    #[inline]
-    pub(super) fn vacant_key(&self) -> u32 {
-        if self.first.is_none() { 0 } else { self.others.vacant_key() as u32 + 1 }
-    }
-
     #[inline]
     pub(super) fn insert(&mut self, slot: Slot) -> u32 {
         if self.first.is_none() {
@@ -154,18 +147,15 @@ impl Slots {
 #[derive(Debug, Default)]
 #[repr(C)]
 pub(super) struct Table {
-    pub(super) issued: u64,
     pub(super) slots: Slots,
     plain: Option<Box<Plain>>,
-    /// Keys of the slots whose tags the process chose itself, by number.
-    pub(super) chosen: BTreeMap<u64, u32>,
+    /// Keys of the slots that are looked up by the numbers of their tags.
+    pub(super) keys: BTreeMap<u64, u32>,
     /// Commands that were yielded in this step, in order, until they are dispatched at the end of the step.
     pub(super) pending: VecDeque<Yield>,
-    /// Outcomes of inline commands that were not answered, or whose answer was not claimed, in the turn in which they
-    /// were yielded.
-    pub(super) kept: Vec<(Number, InlineOutcome)>,
-    /// Answers in the mailbox that the process does not want any more: their count by the number of the tag. The number
-    /// of a chosen tag may occur more than once.
+    /// Answers that the process does not want any more, and that have not arrived: they are in the mailbox, or the command
+    /// is on the inline path of a turn. The map contains their count by the number of the tag. The number of a chosen tag
+    /// may occur more than once.
     pub(super) recalled: BTreeMap<u64, u32>,
 }
 
@@ -176,9 +166,16 @@ impl Table {
         self.plain.get_or_insert_default()
     }
 
+    /// Inserts the slot of a tag that is looked up by its number.
+    pub(super) fn insert_by_number(&mut self, slot: Slot) {
+        let number = slot.number;
+        let key = self.slots.insert(slot);
+        self.keys.insert(number, key);
+    }
+
     /// Returns the slot of a yield that is not lock-free.
     pub(super) fn find(&mut self, tag: Tag) -> Option<(u32, &mut Slot)> {
-        let key = if tag.is_chosen() { *self.chosen.get(&tag.number)? } else { tag.key };
+        let key = if tag.is_looked_up() { *self.keys.get(&tag.number)? } else { tag.key };
         self.slots.get_mut(key).filter(|slot| slot.number == tag.number).map(|slot| (key, slot))
     }
 
@@ -191,16 +188,11 @@ impl Table {
         true
     }
 
-    pub(super) fn take_kept(&mut self, number: Number) -> Option<InlineOutcome> {
-        let at = self.kept.iter().position(|(of, _)| *of == number)?;
-        Some(self.kept.swap_remove(at).1)
-    }
-
     #[inline]
     pub(super) fn remove(&mut self, key: u32) -> Slot {
         let slot = self.slots.remove(key);
-        if slot.number & Tag::<Payload>::CHOSEN != 0 {
-            self.chosen.remove(&slot.number);
+        if slot.number & Tag::<Payload>::LOOKED_UP != 0 {
+            self.keys.remove(&slot.number);
         }
         slot
     }

@@ -1,22 +1,16 @@
 //! The yields of one process that are in flight. The table records which tag waits for an answer and which target
 //! receives it, and accepts one answer per tag.
+//! The state diagram of a yield is above [`Phase`].
 //!
-//! ```text
-//!   start ──▶ InFlight ── complete ──▶ Answered ── collected ──▶ gone
-//!                │                        │
-//!                └────── cancel ──────────┴── cancel ──▶ gone: a later answer is handed back as spent
-//! ```
-//!
-//! All transitions of a slot out of `InFlight` happen under the lock. Therefore, the lock decides every race between
-//! two answers, or between an answer and a cancellation, a deadline or the exit of the process. A deadline is an answer
-//! like any other. The number of a tag is never issued twice. Therefore, a late answer finds nothing, even if another
-//! yield uses the slot by then.
+//! All transitions of a slot happen under the lock. Therefore, the lock decides every race between two answers, or
+//! between an answer and a cancellation, a deadline or the exit of the process. A deadline is an answer like any other.
+//! The number of a tag is never issued twice. Therefore, a late answer finds nothing, even if another yield uses the
+//! slot by then.
 //!
 //! A stream is a yield with a `Buffer` for its items, under the same lock: items that were sent before the answer are
-//! pulled before it. No user code runs under the lock. [Lock-free](lock_free) yields are answered without it.
+//! pulled before it. No user code runs under the lock.
 
 pub(crate) mod buffer;
-pub(crate) mod lock_free;
 pub(crate) mod stream;
 pub(crate) mod table;
 
@@ -33,8 +27,7 @@ use crate::process::command::{Command, NamedCommand};
 use crate::process::event::{Answer, Tag};
 use crate::process::payload::Payload;
 use crate::process::yields::buffer::Buffer;
-use crate::process::yields::lock_free::{ReplyType, Words};
-use crate::process::yields::table::{Phase, Slot, Table, Watchers, reply_to};
+use crate::process::yields::table::{Phase, ReplyType, Slot, Table, reply_to};
 
 /// Commands of one step that are taken from the table together, under one acquisition of its lock.
 pub(crate) type Batch = [Option<Yield>; 8];
@@ -115,11 +108,10 @@ pub(crate) enum Late {
 pub(crate) struct Yields {
     /// Allocated at the first yield, because most processes never yield. The process itself allocates it, before
     /// another thread can know a tag.
-    parts: OnceBox<Parts>,
+    table: OnceBox<Lock<Table>>,
     /// Number of the next yield. Only the process itself writes it.
     issued: AtomicU64,
-    /// Number of yields without an answer, plus the number of lock-free yields whose answer was not read yet. Written
-    /// under the lock, read without it.
+    /// Number of yields without an answer. Written under the lock, read without it.
     flying: AtomicU32,
     /// Number of commands that wait for the end of the step. Written under the lock.
     pending: AtomicU32,
@@ -133,15 +125,6 @@ pub(crate) struct Yields {
     over: AtomicBool,
     /// Low 32 bits of the number of the yield that was dispatched last. Later yields have higher numbers.
     dispatched: AtomicU32,
-}
-
-#[derive(Debug, Default)]
-#[repr(C)]
-struct Parts {
-    table: Lock<Table>,
-    /// The words of lock-free yields, once such yields are expected. This is the last field: answering threads read it
-    /// while the process writes the table.
-    words: OnceBox<Words>,
 }
 
 /// Changes a counter that is written only under the lock, so no write is lost between the load and the store.
@@ -163,7 +146,7 @@ fn check_type(answer: &Option<Answer>, reply: ReplyType) -> Result<(), Late> {
 impl Yields {
     pub(crate) fn new() -> Self {
         Self {
-            parts: OnceBox::new(),
+            table: OnceBox::new(),
             issued: AtomicU64::new(0),
             flying: AtomicU32::new(0),
             pending: AtomicU32::new(0),
@@ -176,21 +159,12 @@ impl Yields {
     }
 
     fn table(&self) -> Option<LockGuard<'_, Table>> {
-        Some(self.parts.get()?.table.lock())
+        Some(self.table.get()?.lock())
     }
 
-    fn parts(&self) -> &Parts {
-        self.parts.get_or_init(Box::default)
-    }
-
-    #[inline]
-    fn words(&self) -> Option<&Words> {
-        self.parts.get()?.words.get()
-    }
-
-    /// Makes later yields of commands lock-free: see [`lock_free`].
-    pub(crate) fn use_lock_free(&self) {
-        self.parts().words.get_or_init(|| Box::new(Words::new()));
+    /// As [`table`](Self::table), but allocates the table if necessary. Only the process itself calls it.
+    fn own_table(&self) -> LockGuard<'_, Table> {
+        self.table.get_or_init(Box::default).lock()
     }
 
     /// Issues the number of a new yield. A yield on the inline path has the [tag](Tag::inline) with this number, and is not
@@ -214,23 +188,19 @@ impl Yields {
         command: Option<Payload>,
         buffer: Option<Buffer>,
     ) -> Result<Tag<C>, Option<Payload>> {
-        let mut guard = self.parts().table.lock();
+        let mut guard = self.own_table();
         let table = &mut *guard;
         if let Some(tag) = chosen
             && table.keys.contains_key(&tag.number)
         {
             return Err(command);
         }
-        let tag = match (self.words(), chosen) {
-            (Some(words), None) if command.is_some() && buffer.is_none() && matches!(ear, AnswerTarget::Event) => {
-                let number = self.issue();
-                Tag::plain(number, table.plain().begin(words, number, reply_to::<C>))
-            }
-            (_, Some(tag)) => {
+        let tag = match chosen {
+            Some(tag) => {
                 table.insert_by_number(Slot::in_flight::<C>(tag.number, ear, buffer));
                 tag
             }
-            (_, None) => {
+            None => {
                 let number = self.issue();
                 Tag::issued(number, table.slots.insert(Slot::in_flight::<C>(number, ear, buffer)))
             }
@@ -246,7 +216,7 @@ impl Yields {
     /// Moves a yield from the inline path to the table. A `command` that no handler has taken yet is dispatched before
     /// the commands that were yielded since. If the yield was cancelled meanwhile, it is not in the table afterwards.
     pub(crate) fn admit<C: Command>(&self, tag: Tag<C>, target: AnswerTarget, command: Option<Payload>) {
-        let mut guard = self.parts().table.lock();
+        let mut guard = self.own_table();
         let table = &mut *guard;
         if self.was_cancelled_inline(table, tag.erase()) {
             drop(guard);
@@ -269,7 +239,7 @@ impl Yields {
     /// # Errors
     /// Returns the answer if the command was cancelled meanwhile.
     pub(crate) fn admit_answer(&self, tag: Tag, answer: Answer) -> Result<(), Answer> {
-        let mut guard = self.parts().table.lock();
+        let mut guard = self.own_table();
         let table = &mut *guard;
         if self.was_cancelled_inline(table, tag) {
             return Err(answer);
@@ -308,9 +278,6 @@ impl Yields {
     /// did not end, the caller dispatches it now.
     #[inline]
     pub(crate) fn is_overtaken(&self, tag: Tag) -> bool {
-        if tag.is_plain() {
-            return !self.is_flying(tag);
-        }
         let ended = self.overtaken.load(Ordering::Relaxed) && !self.is_wanted(tag);
         if tag.is_chosen() {
             // The number of a chosen tag does not tell which yields follow it. Therefore, all following yields are
@@ -342,15 +309,14 @@ impl Yields {
         }
     }
 
-    /// Whether yields wait for answers. The answers to lock-free yields may be in the mailbox already.
+    /// Whether yields wait for answers.
     pub(crate) fn is_waiting(&self) -> bool {
         self.flying.load(Ordering::Relaxed) != 0
     }
 
     /// Returns the number of yields that wait for an answer.
     pub(crate) fn outstanding(&self) -> usize {
-        let queued = self.words().map_or(0, Words::queued);
-        (self.flying.load(Ordering::Relaxed) as usize).saturating_sub(queued)
+        self.flying.load(Ordering::Relaxed) as usize
     }
 
     /// The refusal of an answer to a tag that is not in the table.
@@ -373,7 +339,6 @@ impl Yields {
         check: bool,
         taken: impl FnOnce(),
     ) -> Result<Answered, Late> {
-        debug_assert!(!tag.is_plain(), "there is a shorter way");
         if self.is_over() {
             return Err(Late::Spent);
         }
@@ -463,24 +428,15 @@ impl Yields {
     pub(crate) fn collect(&self, read: impl IntoIterator<Item = Tag>) {
         let Some(mut guard) = self.table() else { return };
         let table = &mut *guard;
-        let (words, mut plain) = (self.words(), 0);
         for tag in read {
-            // An answered yield has no watchers, and its answer was moved to the mailbox. Therefore, the drop of the
-            // slot runs no user code under the lock.
-            let there = if tag.is_plain() {
-                let there = words.is_some_and(|words| table.plain().collect(words, tag));
-                plain += i32::from(there);
-                there
-            } else {
-                let key = table.find(tag).map(|(key, _)| key);
-                key.map(|key| table.remove(key)).is_some()
-            };
-            if !there {
+            match table.find(tag).map(|(key, _)| key) {
+                // An answered yield has no watchers, and its answer was moved to the mailbox. Therefore, the drop of the
+                // slot runs no user code under the lock.
+                Some(key) => drop(table.remove(key)),
                 // The yield was cancelled after its answer was read.
-                table.forget_recall(tag);
+                None => drop(table.forget_recall(tag)),
             }
         }
-        count(&self.flying, -plain);
         self.recalled.store(!table.recalled.is_empty(), Ordering::Relaxed);
     }
 
@@ -508,17 +464,6 @@ impl Yields {
     pub(crate) fn cancel(&self, tag: Tag) -> bool {
         let Some(mut guard) = self.table() else { return false };
         let table = &mut *guard;
-        if tag.is_plain() {
-            let ended = self.words().and_then(|words| table.plain().cancel(words, tag));
-            let Some((flying, watchers)) = ended else { return false };
-            count(&self.flying, -1);
-            if !flying {
-                self.recall(table, tag);
-            }
-            drop(guard);
-            watchers.wake();
-            return flying;
-        }
         let Some((key, _)) = table.find(tag) else {
             if tag.is_inline() {
                 self.recall(table, tag);
@@ -559,12 +504,7 @@ impl Yields {
 
     /// Whether a yield with this tag still waits for its answer.
     pub(crate) fn is_wanted(&self, tag: Tag) -> bool {
-        if tag.is_plain() {
-            return self.is_flying(tag);
-        }
-        let Some(mut guard) = self.table() else { return false };
-        let table = &mut *guard;
-        table.find(tag).is_some_and(|(_, slot)| slot.is_in_flight())
+        self.table().is_some_and(|mut table| table.find(tag).is_some_and(|(_, slot)| slot.is_in_flight()))
     }
 
     /// Whether the table has a yield with this tag, answered or not.
@@ -580,15 +520,8 @@ impl Yields {
         let mut fresh = None;
         loop {
             let Some(mut guard) = self.table() else { return false };
-            let table = &mut *guard;
-            let watchers = match (tag.is_plain(), self.words()) {
-                (true, Some(words)) => table.plain().watch(words, tag),
-                (true, None) => None,
-                (false, _) => {
-                    table.find(tag).filter(|(_, slot)| slot.is_in_flight()).map(|(_, slot)| &mut slot.watchers)
-                }
-            };
-            let Some(watchers) = watchers else { return false };
+            let Some((_, slot)) = guard.find(tag).filter(|(_, slot)| slot.is_in_flight()) else { return false };
+            let watchers = &mut slot.watchers;
             if watchers.knows(watcher) {
                 return true;
             }
@@ -620,7 +553,6 @@ impl Yields {
         if planted!("yields_close_keeps_slots") {
             mem::swap(&mut table.slots, &mut slots);
         }
-        let watchers = self.words().map(|words| table.plain().close(words));
         let pending = mem::take(&mut table.pending);
         table.recalled.clear();
         table.keys.clear();
@@ -628,6 +560,5 @@ impl Yields {
         drop(guard);
         pending.into_iter().for_each(|pending| drop(panic::drop_caught(pending)));
         slots.into_all().for_each(Slot::release);
-        watchers.into_iter().flatten().for_each(Watchers::wake);
     }
 }

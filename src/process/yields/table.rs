@@ -16,11 +16,24 @@ use crate::process::command::Command;
 use crate::process::event::Tag;
 use crate::process::payload::Payload;
 use crate::process::yields::buffer::Buffer;
-use crate::process::yields::lock_free::{Plain, ReplyType};
 use crate::process::yields::{Answer, AnswerTarget, Yield};
 
+/// State of a yield.
+///
+/// ```text
+///   start ──────────▶ InFlight ── complete, for an event ──────────────▶ Queued ─── collect ─────────────▶ gone
+///   admit ──────────▶    │ │ └─── complete, for a future or a stream ──▶ Answered ─ poll, collect_notice ▶ gone
+///   admit_answer ────────┼─┼──────────────────────────────────────────────▲ │
+///                        │ └──── complete, for nothing ─────────────────────┼──────────────────────────────▶ gone
+///                        └────── cancel or close, in each state ────────────┴──────────────────────────────▶ gone
+/// ```
+///
+/// `start` registers a yield. `admit` and `admit_answer` move a command here from the inline path of a turn
+/// (`state/inline_command.rs`), under the tag that it has there. A command that is answered within its turn does not
+/// enter the table. An answer to a yield that is gone is refused as late.
 #[derive(Debug)]
 pub(super) enum Phase {
+    /// There is no answer yet.
     InFlight(AnswerTarget),
     /// The answer waits for a future, or for a notice of the stream.
     Answered(Answer),
@@ -67,6 +80,9 @@ pub(super) struct Slot {
     pub(super) buffer: Option<Box<Buffer>>,
     pub(super) reply: ReplyType,
 }
+
+/// Returns the id and the name of a reply type. It is a function, because a function pointer takes one word.
+pub(super) type ReplyType = fn() -> (TypeId, &'static str);
 
 /// Returns the id and the name of the reply type of `C`.
 pub(super) fn reply_to<C: Command>() -> (TypeId, &'static str) {
@@ -148,7 +164,6 @@ impl Slots {
 #[repr(C)]
 pub(super) struct Table {
     pub(super) slots: Slots,
-    plain: Option<Box<Plain>>,
     /// Keys of the slots that are looked up by the numbers of their tags.
     pub(super) keys: BTreeMap<u64, u32>,
     /// Commands that were yielded in this step, in order, until they are dispatched at the end of the step.
@@ -160,12 +175,6 @@ pub(super) struct Table {
 }
 
 impl Table {
-    /// Returns the table of lock-free yields. The first call creates it.
-    #[inline]
-    pub(super) fn plain(&mut self) -> &mut Plain {
-        self.plain.get_or_insert_default()
-    }
-
     /// Inserts the slot of a tag that is looked up by its number.
     pub(super) fn insert_by_number(&mut self, slot: Slot) {
         let number = slot.number;
@@ -173,7 +182,7 @@ impl Table {
         self.keys.insert(number, key);
     }
 
-    /// Returns the slot of a yield that is not lock-free.
+    /// Returns the slot of a yield.
     pub(super) fn find(&mut self, tag: Tag) -> Option<(u32, &mut Slot)> {
         let key = if tag.is_looked_up() { *self.keys.get(&tag.number)? } else { tag.key };
         self.slots.get_mut(key).filter(|slot| slot.number == tag.number).map(|slot| (key, slot))

@@ -437,7 +437,7 @@ pub(crate) fn turn<X: Machine>(
                     me.control().inbox.unwait(guard.in_turn());
                 }
                 if current.inline.is_busy() {
-                    this.around.keep();
+                    this.around.keep_answer();
                 }
                 if current.take_woken() {
                     TurnOutcome::Again

@@ -52,12 +52,8 @@
 //! - yields_close_keeps_slots: answer_against_exit
 //! - yields_cancel_always_wins: answer_against_cancel
 //! - yields_cancel_forgets_event: answer_against_cancel
-//! - plain_answers_twice: two_plain_answers
-//! - plain_cancel_is_a_store: plain_answer_against_cancel
-//! - plain_words_have_no_number: plain_answer_against_cancel
-//! - plain_watch_is_a_store: watch_against_plain_answer
-//! - plain_cancel_forgets_watchers: watch_against_plain_cancel
-//! - plain_close_keeps_words: plain_answer_against_exit
+//! - yields_admit_what_was_cancelled: admit_against_cancel
+//! - yields_admit_what_was_cancelled: admitted_answer_against_cancel
 //! - yields_poll_forgets_waker: answer_against_poll
 //! - yields_poll_forgets_waker: answer_against_poll_by_the_task
 //! - yields_cancel_forgets_watchers: watch_against_cancel
@@ -175,12 +171,10 @@ models! {
     completion::two_answers, 5;
     completion::answer_against_exit, 18;
     completion::answer_against_cancel, 16;
-    completion::two_plain_answers, 17;
-    completion::plain_answer_against_exit, 33;
-    completion::plain_answer_against_cancel, 24;
-    completion::watch_against_plain_cancel, 9;
     completion::answer_wakes_the_reader, 18;
-    completion::watch_against_plain_answer, 19;
+    completion::watch_against_answer, 2;
+    completion::admit_against_cancel, 2;
+    completion::admitted_answer_against_cancel, 2;
     completion::answer_against_poll, 27;
     completion::answer_against_poll_by_the_task, 18;
     completion::watch_against_cancel, 8;

@@ -21,14 +21,16 @@ use crate::process::payload::Payload;
 use crate::process::state::current::Current;
 use crate::process::state::inline_command::Number;
 use crate::process::yields::buffer::Buffer;
-use crate::process::yields::{AnswerTarget, InlineOutcome, Yields};
+use crate::process::yields::{AnswerTarget, Yields};
 
 enum State<C> {
     /// The command was not yielded yet.
     Fresh(Payload),
-    Flying(Tag<C>),
-    /// The command was yielded on the inline path: see `process::state::inline_command`.
+    /// The command was yielded on the inline path: see `process::state::inline_command`. It may have moved to the table
+    /// of yields.
     Inline(Number),
+    /// The yield is in the table of yields, and its limit is set.
+    Flying(Tag<C>),
     Over,
 }
 
@@ -55,14 +57,9 @@ impl<C: Command> BodyYield<C> {
         self.deadline = Some(at);
         match self.state {
             State::Flying(tag) => deadline::answer_at(&self.control, tag.erase(), at, Err(Failure::TimedOut)),
+            // If the handler has taken the command, `find_in_table` sets the limit when it finds the yield in flight.
             State::Inline(number) => {
-                // If the command has left the room for inline commands, it is in flight in the table of yields, or its
-                // answer is kept there.
-                if !self.move_to_table(|| AnswerTarget::Own)
-                    && let Some(answer) = self.claim_kept(number)
-                {
-                    let _ = self.control.head().yields().keep(number, InlineOutcome::Answered(answer));
-                }
+                let _ = self.move_to_table(|| AnswerTarget::Own) || self.find_in_table(number);
             }
             State::Fresh(_) | State::Over => {}
         }
@@ -94,21 +91,20 @@ impl<C: Command> BodyYield<C> {
             return Err(Failure::TimedOut);
         }
         let State::Fresh(command) = std::mem::replace(&mut self.state, State::Over) else { return Ok(None) };
-        let yields = head.yields();
-        let mut command = Some(command);
-        let is_first = !Current::with(|current| current.inline.is_busy()) && !yields.has_pending();
-        let pending = if is_first { None } else { command.take() };
-        let started = yields.start::<C>(ear(), None, pending, buffer);
+        let started = head.yields().start::<C>(ear(), None, Some(command), buffer);
         let tag = started.unwrap_or_else(|_| unreachable!("no tag was chosen"));
-        if let Some(command) = command {
-            Current::with(|current| current.inline.put_tagged(tag.erase(), command));
-        }
         head.count(Counter::Yields);
+        self.flies(tag);
+        Ok(Some(tag))
+    }
+
+    /// Notes that the yield is in the table, and sets its limit.
+    #[inline]
+    fn flies(&mut self, tag: Tag<C>) {
         self.state = State::Flying(tag);
         if let Some(at) = self.deadline {
             deadline::answer_at(&self.control, tag.erase(), at, Err(Failure::TimedOut));
         }
-        Ok(Some(tag))
     }
 
     /// Returns the tag, while the yield is in flight in the table of yields.
@@ -133,7 +129,7 @@ impl<C: Command> BodyYield<C> {
         match std::mem::replace(&mut self.state, State::Over) {
             State::Flying(tag) => drop(self.control.head().yields().cancel(tag.erase())),
             State::Fresh(command) => drop(command),
-            State::Inline(number) => self.withdraw(number),
+            State::Inline(number) => self.cancel_inline(number),
             State::Over => {}
         }
     }
@@ -157,7 +153,9 @@ impl<C: Command> BodyYield<C> {
             match std::mem::replace(&mut self.state, State::Over) {
                 State::Fresh(command) => {
                     head.count(Counter::Yields);
-                    self.state = State::Inline(current.inline.offer(handler, command));
+                    let number = head.yields().issue();
+                    self.state = State::Inline(number);
+                    current.inline.offer(number, handler, command);
                     true
                 }
                 other => {
@@ -168,53 +166,45 @@ impl<C: Command> BodyYield<C> {
         })
     }
 
-    /// Takes the answer to an inline command, in the turn in which it was given or in a later turn. If the handler did
-    /// not answer within the turn, the yield continues in the table of yields, and this function sets the state to
-    /// `Flying`.
+    /// Takes the answer to an inline command, if it was given in this turn.
     #[inline]
-    fn claim(&mut self, number: Number) -> Option<Answer> {
-        match Current::with(|current| current.inline.claim(number)) {
-            Some(answer) => Some(answer),
-            None => self.claim_kept(number),
-        }
+    fn claim(&self, number: Number) -> Option<Answer> {
+        Current::with(|current| current.inline_of(self.control.address())?.claim(number))
     }
 
+    /// Whether an inline command has moved to the table. Then this sets the state to `Flying`.
     #[cold]
-    fn claim_kept(&mut self, number: Number) -> Option<Answer> {
-        match self.control.head().yields_if_any()?.take_kept(number)? {
-            InlineOutcome::Answered(answer) => Some(answer),
-            InlineOutcome::Flying(tag) => {
-                self.state = State::Flying(tag.cast());
-                if let Some(at) = self.deadline {
-                    deadline::answer_at(&self.control, tag, at, Err(Failure::TimedOut));
-                }
-                None
-            }
-            InlineOutcome::GivenUp => None,
+    fn find_in_table(&mut self, number: Number) -> bool {
+        let tag = Tag::<C>::inline(number);
+        let is_there = self.control.head().yields().contains(tag.erase());
+        if is_there {
+            self.flies(tag);
         }
+        is_there
     }
 
-    /// Moves an inline command that no handler has taken to the table of yields, behind the commands that were yielded
-    /// since. A command stays inline only if it has no time limit and the task itself waits for its answer.
+    /// Moves an inline command that no handler has taken to the table. A command stays inline only if it has no time
+    /// limit and the task itself waits for its answer.
     #[cold]
-    fn move_to_table(&mut self, ear: impl FnOnce() -> AnswerTarget) -> bool {
+    fn move_to_table(&mut self, target: impl FnOnce() -> AnswerTarget) -> bool {
         let State::Inline(number) = self.state else { return false };
-        let Some(command) = Current::with(|current| current.inline.withdraw(number)) else { return false };
-        self.state = State::Fresh(command);
-        let _ = self.launch(ear, None);
+        let Some(command) = self.withdraw(number) else { return false };
+        let tag = Tag::<C>::inline(number);
+        self.control.head().yields().admit(tag, target(), Some(command));
+        self.flies(tag);
         true
     }
 
+    /// Takes back an inline command that no handler has taken.
+    fn withdraw(&self, number: Number) -> Option<Payload> {
+        Current::with(|current| current.inline_of(self.control.address())?.withdraw(number))
+    }
+
     #[cold]
-    fn withdraw(&self, number: Number) {
-        let (command, answer) =
-            Current::with(|current| (current.inline.withdraw(number), current.inline.claim(number)));
-        if command.is_some() || answer.is_some() {
-            return;
-        }
-        let yields = self.control.head().yields();
-        if let Some(InlineOutcome::Flying(tag)) = yields.give_up(number) {
-            yields.cancel(tag);
+    fn cancel_inline(&self, number: Number) {
+        let (command, answer) = (self.withdraw(number), self.claim(number));
+        if command.is_none() && answer.is_none() {
+            self.control.head().yields().cancel(Tag::inline(number));
         }
     }
 }
@@ -223,7 +213,7 @@ impl<C: Command> Drop for BodyYield<C> {
     fn drop(&mut self) {
         match &self.state {
             State::Flying(tag) => drop(self.control.head().yields().cancel(tag.erase())),
-            &State::Inline(number) => self.withdraw(number),
+            &State::Inline(number) => self.cancel_inline(number),
             State::Fresh(_) | State::Over => {}
         }
     }
@@ -283,11 +273,14 @@ impl<C: Command> Perform<C> {
     pub fn detach(mut self) {
         let _ = self.0.launch(|| AnswerTarget::Nobody, None);
         if let State::Inline(number) = self.0.state
-            && (Current::with(|current| current.inline.detach(number)) || self.0.claim(number).is_some())
+            && !self.0.move_to_table(|| AnswerTarget::Nobody)
+            && !self.0.find_in_table(number)
         {
-            self.0.state = State::Over;
+            // The answer is dropped here. Without an answer, the command is cancelled.
+            drop(self.0.claim(number).inspect(|_| self.0.state = State::Over));
         }
-        if let State::Flying(tag) = std::mem::replace(&mut self.0.state, State::Over) {
+        if let State::Flying(tag) = self.0.state {
+            self.0.state = State::Over;
             self.0.control.head().yields().detach(tag.erase());
         }
     }
@@ -313,7 +306,7 @@ impl<C: Command> Future for Perform<C> {
                     issue.answered();
                     return Poll::Ready(typed(answer));
                 }
-                None if matches!(issue.state, State::Flying(_)) => return self.poll(cx),
+                None if issue.find_in_table(number) => return self.poll(cx),
                 None if Current::with(|current| current.is_own_waker(cx.waker())) => return Poll::Pending,
                 None => {
                     issue.move_to_table(|| ear(cx));

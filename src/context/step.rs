@@ -314,10 +314,6 @@ impl<M> fmt::Debug for Events<'_, M> {
     }
 }
 
-/// If a step yields more commands than this, later yields are [lock-free](crate::process::yields::lock_free): they need
-/// more memory at first, and no lock for their answers.
-const FEW: u8 = 2;
-
 /// Operations of a step.
 ///
 /// It dereferences to [`SelfHandle`], for sends and spawns, which take effect immediately and return their results.
@@ -330,8 +326,6 @@ pub struct StepOutput<'a, M: Send + 'static> {
     output: fn() -> (TypeId, &'static str),
     /// The process that replaces this one when the step has returned.
     successor: Option<Box<dyn Any + Send>>,
-    /// Number of commands that the step has yielded by `perform`, up to [`FEW`].
-    yielded: u8,
 }
 
 impl<M: Send + 'static> Deref for StepOutput<'_, M> {
@@ -346,7 +340,7 @@ impl<'a, M: Send + 'static> StepOutput<'a, M> {
     /// Makes the output for a process whose result is a `T`.
     #[inline]
     pub(crate) fn new<T: 'static>(me: &'a SelfHandle<M>, waker: &'a Waker) -> Self {
-        Self { me, waker, output: || (TypeId::of::<T>(), std::any::type_name::<T>()), successor: None, yielded: 0 }
+        Self { me, waker, output: || (TypeId::of::<T>(), std::any::type_name::<T>()), successor: None }
     }
 
     /// Returns the type of the process's result, and the name of that type.
@@ -385,11 +379,6 @@ impl<'a, M: Send + 'static> StepOutput<'a, M> {
     /// Yields a command. Handlers get the commands of a step when the step returns, in the order of the yields. The
     /// answer arrives as [`Event::Completed`] with the returned tag.
     pub fn perform<C: Command>(&mut self, command: C) -> Tag<C> {
-        if self.yielded < FEW {
-            self.yielded += 1;
-        } else {
-            self.yields().use_lock_free();
-        }
         self.start(Some(Payload::new(command)), None)
     }
 

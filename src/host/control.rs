@@ -433,11 +433,6 @@ impl dyn AnyControl {
     pub(crate) fn complete(&self, tag: Tag, answer: &mut Option<Answer>, check: bool) -> Result<(), Late> {
         let head = self.head();
         let taken = || head.count(Counter::Completions);
-        if tag.is_plain() {
-            head.yields().complete_lock_free(tag, answer, check, taken)?;
-            self.answer(tag, answer);
-            return Ok(());
-        }
         match head.yields().complete(tag, answer, check, taken)? {
             Answered::Event => self.answer(tag, answer),
             Answered::Notices(count) => self.notice(tag, count),

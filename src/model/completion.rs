@@ -38,17 +38,6 @@ impl World {
     fn new(ear: AnswerTarget) -> Arc<Self> {
         let yields = Yields::new();
         let tag = yields.start::<Ask>(ear, None, None, None).expect("the tag was not chosen").erase();
-        Self::with(yields, tag)
-    }
-
-    /// The same with a lock-free yield, which is in flight.
-    fn plain() -> Arc<Self> {
-        let yields = Yields::new();
-        let tag = perform(&yields);
-        Self::with(yields, tag)
-    }
-
-    fn with(yields: Yields, tag: Tag) -> Arc<Self> {
         Arc::new(Self {
             yields,
             inbox: Inbox::new(MailboxCapacity::Unbounded, None),
@@ -67,14 +56,6 @@ impl World {
     /// Answers as a completion does. Returns whether this answer was accepted.
     fn answer(&self) -> bool {
         let mut answer = Some(Ok(Payload::new(Value(Arc::clone(&self.dropped)))));
-        if self.tag.is_plain() {
-            let answered = self.yields.complete_lock_free(self.tag, &answer, true, || {});
-            assert!(matches!(answered, Ok(()) | Err(Late::Spent)));
-            if answered.is_ok() {
-                self.push(&mut answer);
-            }
-            return answered.is_ok();
-        }
         match self.yields.complete(self.tag, &mut answer, true, || {}) {
             Ok(Answered::Event) => self.push(&mut answer),
             Ok(Answered::Own) => self.own.waker().wake(),
@@ -96,10 +77,9 @@ impl World {
     }
 }
 
-/// Starts a lock-free yield and dispatches it.
+/// Starts a yield and dispatches it.
 fn perform(yields: &Yields) -> Tag {
     let mut taken = Batch::default();
-    yields.use_lock_free();
     let started = yields.start::<Ask>(AnswerTarget::Event, None, Some(Payload::new(Ask)), None);
     let tag = started.expect("no tag was chosen").erase();
     yields.take_pending(&mut taken);
@@ -109,16 +89,8 @@ fn perform(yields: &Yields) -> Tag {
 
 /// One of two answers is accepted; the other one is returned.
 pub fn two_answers() {
-    one_of_two(&World::new(AnswerTarget::Event));
-}
-
-/// The same for a lock-free yield.
-pub fn two_plain_answers() {
-    one_of_two(&World::plain());
-}
-
-fn one_of_two(world: &Arc<World>) {
-    let another = spawn(world, World::answer);
+    let world = World::new(AnswerTarget::Event);
+    let another = spawn(&world, World::answer);
     let one = world.answer();
     assert!(one != join(another));
     assert_eq!(world.yields.outstanding(), 0);
@@ -132,16 +104,8 @@ fn one_of_two(world: &Arc<World>) {
 
 /// An answer against the exit: the answer is dropped once, on either side, and later answers are refused.
 pub fn answer_against_exit() {
-    end(&World::new(AnswerTarget::Event));
-}
-
-/// The same for a lock-free yield.
-pub fn plain_answer_against_exit() {
-    end(&World::plain());
-}
-
-fn end(world: &Arc<World>) {
-    let answer = spawn(world, World::answer);
+    let world = World::new(AnswerTarget::Event);
+    let answer = spawn(&world, World::answer);
     // The order is that of `Control::run_exit`.
     drop(world.inbox.close());
     world.yields.close();
@@ -150,21 +114,11 @@ fn end(world: &Arc<World>) {
     assert_eq!(world.dropped(), 2);
 }
 
-/// An answer against a cancellation: exactly one of them succeeds, and its caller knows it.
+/// An answer against a cancellation: exactly one of them succeeds, and its caller knows it. The slot is reused by another
+/// yield, which the old tag does not affect.
 pub fn answer_against_cancel() {
-    cancel(&World::new(AnswerTarget::Event));
-}
-
-/// The same for a lock-free yield. Its word is reused by another yield, which the old tag does not affect.
-pub fn plain_answer_against_cancel() {
-    let world = World::plain();
-    let next = cancel(&world);
-    assert!(!world.answer() && world.yields.is_wanted(next) && world.yields.cancel(next));
-}
-
-/// Cancels a yield against its answer. Returns the tag of a later yield.
-fn cancel(world: &Arc<World>) -> Tag {
-    let answer = spawn(world, World::answer);
+    let world = World::new(AnswerTarget::Event);
+    let answer = spawn(&world, World::answer);
     let cancelled = world.yields.cancel(world.tag);
     let next = perform(&world.yields);
     assert!(cancelled != join(answer));
@@ -173,12 +127,13 @@ fn cancel(world: &Arc<World>) -> Tag {
     assert!(world.yields.cancel(next));
     assert_eq!(world.yields.outstanding(), 0);
     assert!(cancelled || !world.yields.wants_answer(world.tag), "no event comes, not even one that is on its way");
-    perform(&world.yields)
+    let next = perform(&world.yields);
+    assert!(!world.answer() && world.yields.is_wanted(next) && world.yields.cancel(next));
 }
 
 /// A hand-written process that waits for an answer reads it.
 pub fn answer_wakes_the_reader() {
-    let world = World::plain();
+    let world = World::new(AnswerTarget::Event);
     let answer = spawn(&world, World::answer);
     while world.inbox.next(&world.own.waker(), &mut ReadAhead::default()).is_none() {
         world.own.wait();
@@ -225,14 +180,31 @@ pub fn watch_against_cancel() {
     watch(&World::new(AnswerTarget::Event), |world| world.yields.cancel(world.tag));
 }
 
-/// The same for a lock-free yield.
-pub fn watch_against_plain_cancel() {
-    watch(&World::plain(), |world| world.yields.cancel(world.tag));
+/// An observer is notified of the answer, or learns immediately that the yield is answered.
+pub fn watch_against_answer() {
+    watch(&World::new(AnswerTarget::Event), World::answer);
 }
 
-/// An observer of a lock-free yield is notified of the answer, or learns immediately that the yield is answered.
-pub fn watch_against_plain_answer() {
-    watch(&World::plain(), World::answer);
+/// A command that is on the inline path moves to the table while another thread cancels it: it is cancelled.
+pub fn admit_against_cancel() {
+    let world = World::new(AnswerTarget::Event);
+    let tag = Tag::inline(world.yields.issue());
+    let cancels = spawn(&world, move |world| world.yields.cancel(tag));
+    world.yields.admit::<Ask>(tag.cast(), AnswerTarget::Own, None);
+    join(cancels);
+    assert!(!world.yields.is_wanted(tag) && !world.yields.contains(tag));
+    assert_eq!(world.yields.outstanding(), 1);
+}
+
+/// The answer to an inline command moves to the table while another thread cancels the command: the answer is dropped.
+pub fn admitted_answer_against_cancel() {
+    let world = World::new(AnswerTarget::Event);
+    let tag = Tag::inline(world.yields.issue());
+    let cancels = spawn(&world, move |world| world.yields.cancel(tag));
+    drop(world.yields.admit_answer(tag, Ok(Payload::new(Value(Arc::clone(&world.dropped))))));
+    join(cancels);
+    assert!(!world.yields.contains(tag));
+    assert_eq!((world.yields.outstanding(), world.dropped()), (1, 1));
 }
 
 fn watch(world: &Arc<World>, end: impl FnOnce(&World) -> bool) {

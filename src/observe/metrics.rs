@@ -423,6 +423,7 @@ impl Metrics {
         self.blocks().map(buckets).sum()
     }
 
+    #[inline]
     fn address(&self) -> usize {
         (&raw const *self).addr()
     }

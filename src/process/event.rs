@@ -256,7 +256,7 @@ pub struct Tag<C = Payload> {
     /// Sequence number of the yield in its process, or the number that the process chose. The top bits tell the kind of
     /// the yield.
     pub(crate) number: u64,
-    /// Index of the yield's slot in the tag table, or of its word in the lock-free table.
+    /// Index of the yield's slot in the table of yields. Not used if the slot is looked up by the number.
     pub(crate) key: u32,
     marker: PhantomData<fn() -> C>,
 }
@@ -264,16 +264,18 @@ pub struct Tag<C = Payload> {
 impl<C> Tag<C> {
     /// Set in the numbers that a process chose itself.
     pub(crate) const CHOSEN: u64 = 1 << 63;
-    /// Set in the numbers of lock-free yields.
-    const PLAIN: u64 = 1 << 62;
+    /// Set in the numbers of commands that were yielded on the inline path.
+    const INLINE: u64 = 1 << 62;
+    /// Bits of the numbers by which slots are looked up, because these tags are made before their slots.
+    pub(crate) const LOOKED_UP: u64 = Self::CHOSEN | Self::INLINE;
 
     pub(crate) fn issued(number: u64, key: u32) -> Self {
         Self { number, key, marker: PhantomData }
     }
 
-    /// Tag of a lock-free yield: see `yields/lock_free.rs`.
-    pub(crate) fn plain(number: u64, key: u32) -> Self {
-        Self { number: Self::PLAIN | number, key, marker: PhantomData }
+    /// Tag of a command on the inline path: see `state/inline_command.rs`.
+    pub(crate) const fn inline(number: u64) -> Self {
+        Self { number: Self::INLINE | number, key: u32::MAX, marker: PhantomData }
     }
 
     /// Creates a tag with a number of the process's choice, for
@@ -298,14 +300,20 @@ impl<C> Tag<C> {
     }
 
     #[inline]
-    pub(crate) fn is_plain(self) -> bool {
-        self.number & Self::PLAIN != 0
+    pub(crate) fn is_inline(self) -> bool {
+        self.number & Self::INLINE != 0
+    }
+
+    /// Whether the slot of the yield is looked up by the number.
+    #[inline]
+    pub(crate) fn is_looked_up(self) -> bool {
+        self.number & Self::LOOKED_UP != 0
     }
 
     /// The number without the bits that tell the kind of the yield.
     #[inline]
     pub(crate) fn serial(self) -> u64 {
-        self.number & !(Self::CHOSEN | Self::PLAIN)
+        self.number & !Self::LOOKED_UP
     }
 }
 

@@ -1,22 +1,16 @@
 //! The yields of one process that are in flight. The table records which tag waits for an answer and which target
 //! receives it, and accepts one answer per tag.
+//! The state diagram of a yield is above [`Phase`].
 //!
-//! ```text
-//!   start ──▶ InFlight ── complete ──▶ Answered ── collected ──▶ gone
-//!                │                        │
-//!                └────── cancel ──────────┴── cancel ──▶ gone: a later answer is handed back as spent
-//! ```
-//!
-//! All transitions of a slot out of `InFlight` happen under the lock. Therefore, the lock decides every race between
-//! two answers, or between an answer and a cancellation, a deadline or the exit of the process. A deadline is an answer
-//! like any other. The number of a tag is never issued twice. Therefore, a late answer finds nothing, even if another
-//! yield uses the slot by then.
+//! All transitions of a slot happen under the lock. Therefore, the lock decides every race between two answers, or
+//! between an answer and a cancellation, a deadline or the exit of the process. A deadline is an answer like any other.
+//! The number of a tag is never issued twice. Therefore, a late answer finds nothing, even if another yield uses the
+//! slot by then.
 //!
 //! A stream is a yield with a `Buffer` for its items, under the same lock: items that were sent before the answer are
-//! pulled before it. No user code runs under the lock. [Lock-free](lock_free) yields are answered without it.
+//! pulled before it. No user code runs under the lock.
 
 pub(crate) mod buffer;
-pub(crate) mod lock_free;
 pub(crate) mod stream;
 pub(crate) mod table;
 
@@ -26,16 +20,14 @@ use std::task::Waker;
 
 use once_cell::race::OnceBox;
 
-use crate::platform::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use crate::platform::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use crate::platform::sync::{Lock, LockGuard, planted};
 use crate::process::catch as panic;
-use crate::process::command::Command;
+use crate::process::command::{Command, NamedCommand};
 use crate::process::event::{Answer, Tag};
 use crate::process::payload::Payload;
-use crate::process::state::inline_command::Number;
 use crate::process::yields::buffer::Buffer;
-use crate::process::yields::lock_free::{ReplyType, Words};
-use crate::process::yields::table::{Phase, Slot, Table, Watchers, reply_to};
+use crate::process::yields::table::{Phase, ReplyType, Slot, Table, reply_to};
 
 /// Commands of one step that are taken from the table together, under one acquisition of its lock.
 pub(crate) type Batch = [Option<Yield>; 8];
@@ -111,37 +103,20 @@ pub(crate) enum Late {
     WrongType(&'static str),
 }
 
-impl Late {
-    /// The refusal for a tag that is not in the table, if the process has issued tags below `issued`.
-    fn of(tag: Tag, issued: u64) -> Self {
-        if !tag.is_chosen() && tag.serial() < issued { Self::Spent } else { Self::Unknown }
-    }
-}
-
-/// Outcome of an inline command that its future has not seen yet.
-#[derive(Debug)]
-pub(crate) enum InlineOutcome {
-    Answered(Answer),
-    /// The future of its handler is pending. The command is in flight, like any other yield, under this tag.
-    Flying(Tag),
-    /// The future of the command was dropped on another thread or in a nested turn, where the inline command cannot be
-    /// reached.
-    GivenUp,
-}
-
 /// The yields of one process.
 #[derive(Debug)]
 pub(crate) struct Yields {
     /// Allocated at the first yield, because most processes never yield. The process itself allocates it, before
     /// another thread can know a tag.
-    parts: OnceBox<Parts>,
-    /// Number of yields without an answer, plus the number of lock-free yields whose answer was not read yet. Written
-    /// under the lock, read without it.
+    table: OnceBox<Lock<Table>>,
+    /// Number of the next yield. Only the process itself writes it.
+    issued: AtomicU64,
+    /// Number of yields without an answer. Written under the lock, read without it.
     flying: AtomicU32,
     /// Number of commands that wait for the end of the step. Written under the lock.
     pending: AtomicU32,
-    /// Whether answers in the mailbox must be discarded when they are read. Only the process itself reads and writes
-    /// this.
+    /// Whether there are answers that must be discarded when they arrive. Written under the lock. Only the process itself
+    /// reads it. It may miss the store of another thread: that thread recalls only an answer that is on the inline path.
     recalled: AtomicBool,
     /// Whether a yield may have ended that is not dispatched yet.
     overtaken: AtomicBool,
@@ -150,15 +125,6 @@ pub(crate) struct Yields {
     over: AtomicBool,
     /// Low 32 bits of the number of the yield that was dispatched last. Later yields have higher numbers.
     dispatched: AtomicU32,
-}
-
-#[derive(Debug, Default)]
-#[repr(C)]
-struct Parts {
-    table: Lock<Table>,
-    /// The words of lock-free yields, once such yields are expected. This is the last field: answering threads read it
-    /// while the process writes the table.
-    words: OnceBox<Words>,
 }
 
 /// Changes a counter that is written only under the lock, so no write is lost between the load and the store.
@@ -180,7 +146,8 @@ fn check_type(answer: &Option<Answer>, reply: ReplyType) -> Result<(), Late> {
 impl Yields {
     pub(crate) fn new() -> Self {
         Self {
-            parts: OnceBox::new(),
+            table: OnceBox::new(),
+            issued: AtomicU64::new(0),
             flying: AtomicU32::new(0),
             pending: AtomicU32::new(0),
             recalled: AtomicBool::new(false),
@@ -192,21 +159,21 @@ impl Yields {
     }
 
     fn table(&self) -> Option<LockGuard<'_, Table>> {
-        Some(self.parts.get()?.table.lock())
+        Some(self.table.get()?.lock())
     }
 
-    fn parts(&self) -> &Parts {
-        self.parts.get_or_init(Box::default)
+    /// As [`table`](Self::table), but allocates the table if necessary. Only the process itself calls it.
+    fn own_table(&self) -> LockGuard<'_, Table> {
+        self.table.get_or_init(Box::default).lock()
     }
 
+    /// Issues the number of a new yield. A yield on the inline path has the [tag](Tag::inline) with this number, and is not
+    /// in the table.
     #[inline]
-    fn words(&self) -> Option<&Words> {
-        self.parts.get()?.words.get()
-    }
-
-    /// Makes later yields of commands lock-free: see [`lock_free`].
-    pub(crate) fn use_lock_free(&self) {
-        self.parts().words.get_or_init(|| Box::new(Words::new()));
+    pub(crate) fn issue(&self) -> u64 {
+        let number = self.issued.load(Ordering::Relaxed);
+        self.issued.store(number + 1, Ordering::Relaxed);
+        number
     }
 
     /// Registers a yield of `C`, and returns its tag: a new one, or the chosen one. If there is a `command`, it is
@@ -221,37 +188,71 @@ impl Yields {
         command: Option<Payload>,
         buffer: Option<Buffer>,
     ) -> Result<Tag<C>, Option<Payload>> {
-        let mut guard = self.parts().table.lock();
+        let mut guard = self.own_table();
         let table = &mut *guard;
         if let Some(tag) = chosen
-            && table.chosen.contains_key(&tag.number)
+            && table.keys.contains_key(&tag.number)
         {
             return Err(command);
         }
-        let tag = match (self.words(), chosen) {
-            (Some(words), None) if command.is_some() && buffer.is_none() && matches!(ear, AnswerTarget::Event) => {
-                let number = table.issued;
-                Tag::plain(number, table.plain().begin(words, number, reply_to::<C>))
-            }
-            _ => {
-                let key = table.slots.vacant_key();
-                let tag = chosen.unwrap_or_else(|| Tag::issued(table.issued, key));
-                table.slots.insert(Slot::in_flight::<C>(tag.number, ear, buffer));
-                if let Some(tag) = chosen {
-                    table.chosen.insert(tag.number, key);
-                }
+        let tag = match chosen {
+            Some(tag) => {
+                table.insert_by_number(Slot::in_flight::<C>(tag.number, ear, buffer));
                 tag
             }
+            None => {
+                let number = self.issue();
+                Tag::issued(number, table.slots.insert(Slot::in_flight::<C>(number, ear, buffer)))
+            }
         };
-        if chosen.is_none() {
-            table.issued += 1;
-        }
         count(&self.flying, 1);
         if let Some(command) = command {
             table.pending.push_back(Yield { tag: tag.erase(), command });
             count(&self.pending, 1);
         }
         Ok(tag)
+    }
+
+    /// Moves a yield from the inline path to the table. A `command` that no handler has taken yet is dispatched before
+    /// the commands that were yielded since. If the yield was cancelled meanwhile, it is not in the table afterwards.
+    pub(crate) fn admit<C: Command>(&self, tag: Tag<C>, target: AnswerTarget, command: Option<Payload>) {
+        let mut guard = self.own_table();
+        let table = &mut *guard;
+        if self.was_cancelled_inline(table, tag.erase()) {
+            drop(guard);
+            drop((target, command));
+            return;
+        }
+        table.insert_by_number(Slot::in_flight::<C>(tag.number, target, None));
+        count(&self.flying, 1);
+        match command {
+            Some(command) => {
+                table.pending.push_front(Yield { tag: tag.erase(), command });
+                count(&self.pending, 1);
+            }
+            None => self.dispatched.store(tag.number as u32, Ordering::Relaxed),
+        }
+    }
+
+    /// Moves the answer to an inline command to the table, because the turn ends before its future reads it.
+    ///
+    /// # Errors
+    /// Returns the answer if the command was cancelled meanwhile.
+    pub(crate) fn admit_answer(&self, tag: Tag, answer: Answer) -> Result<(), Answer> {
+        let mut guard = self.own_table();
+        let table = &mut *guard;
+        if self.was_cancelled_inline(table, tag) {
+            return Err(answer);
+        }
+        table.insert_by_number(Slot::new(tag.number, Phase::Answered(answer), reply_to::<NamedCommand>));
+        Ok(())
+    }
+
+    /// Whether a yield was cancelled on another thread, or in a nested turn, while it was on the inline path.
+    fn was_cancelled_inline(&self, table: &mut Table, tag: Tag) -> bool {
+        let was = table.forget_recall(tag) && !planted!("yields_admit_what_was_cancelled");
+        self.recalled.store(!table.recalled.is_empty(), Ordering::Relaxed);
+        was
     }
 
     /// Whether there are commands to [take](Self::take_pending). Only the process's own thread adds commands.
@@ -277,9 +278,6 @@ impl Yields {
     /// did not end, the caller dispatches it now.
     #[inline]
     pub(crate) fn is_overtaken(&self, tag: Tag) -> bool {
-        if tag.is_plain() {
-            return !self.is_flying(tag);
-        }
         let ended = self.overtaken.load(Ordering::Relaxed) && !self.is_wanted(tag);
         if tag.is_chosen() {
             // The number of a chosen tag does not tell which yields follow it. Therefore, all following yields are
@@ -311,46 +309,21 @@ impl Yields {
         }
     }
 
-    /// Stores the outcome of an inline command for its future.
-    ///
-    /// # Errors
-    /// Returns the outcome if the command was [given up](Self::give_up).
-    pub(crate) fn keep(&self, number: Number, kept: InlineOutcome) -> Result<(), InlineOutcome> {
-        let mut guard = self.parts().table.lock();
-        let table = &mut *guard;
-        if table.take_kept(number).is_some() && !planted!("yields_keep_what_was_given_up") {
-            return Err(kept);
-        }
-        table.kept.push((number, kept));
-        Ok(())
-    }
-
-    /// Takes out the stored outcome of an inline command.
-    pub(crate) fn take_kept(&self, number: Number) -> Option<InlineOutcome> {
-        self.table()?.take_kept(number)
-    }
-
-    /// Cancels an inline command that this thread cannot reach. Returns the outcome, if it is stored already.
-    /// Otherwise, a later [`keep`](Self::keep) for this command fails.
-    pub(crate) fn give_up(&self, number: Number) -> Option<InlineOutcome> {
-        let mut guard = self.parts().table.lock();
-        let table = &mut *guard;
-        let kept = table.take_kept(number);
-        if kept.is_none() {
-            table.kept.push((number, InlineOutcome::GivenUp));
-        }
-        kept
-    }
-
-    /// Whether yields wait for answers. The answers to lock-free yields may be in the mailbox already.
+    /// Whether yields wait for answers.
     pub(crate) fn is_waiting(&self) -> bool {
         self.flying.load(Ordering::Relaxed) != 0
     }
 
     /// Returns the number of yields that wait for an answer.
     pub(crate) fn outstanding(&self) -> usize {
-        let queued = self.words().map_or(0, Words::queued);
-        (self.flying.load(Ordering::Relaxed) as usize).saturating_sub(queued)
+        self.flying.load(Ordering::Relaxed) as usize
+    }
+
+    /// The refusal of an answer to a tag that is not in the table.
+    fn late(&self, tag: Tag) -> Late {
+        // Relaxed: the thread that knows the tag learnt it after the process had issued its number.
+        let was_issued = !tag.is_chosen() && tag.serial() < self.issued.load(Ordering::Relaxed);
+        if was_issued { Late::Spent } else { Late::Unknown }
     }
 
     /// Answers a yield. Of all answers to one tag, exactly one gets `Ok`. `complete` calls `taken` before another
@@ -366,14 +339,12 @@ impl Yields {
         check: bool,
         taken: impl FnOnce(),
     ) -> Result<Answered, Late> {
-        debug_assert!(!tag.is_plain(), "there is a shorter way");
         if self.is_over() {
             return Err(Late::Spent);
         }
         let Some(mut guard) = self.table() else { return Err(Late::Unknown) };
         let table = &mut *guard;
-        let issued = table.issued;
-        let Some((key, slot)) = table.find(tag) else { return Err(Late::of(tag, issued)) };
+        let Some((key, slot)) = table.find(tag) else { return Err(self.late(tag)) };
         if !slot.is_in_flight() && !planted!("yields_complete_twice") {
             return Err(Late::Spent);
         }
@@ -457,24 +428,15 @@ impl Yields {
     pub(crate) fn collect(&self, read: impl IntoIterator<Item = Tag>) {
         let Some(mut guard) = self.table() else { return };
         let table = &mut *guard;
-        let (words, mut plain) = (self.words(), 0);
         for tag in read {
-            // An answered yield has no watchers, and its answer was moved to the mailbox. Therefore, the drop of the
-            // slot runs no user code under the lock.
-            let there = if tag.is_plain() {
-                let there = words.is_some_and(|words| table.plain().collect(words, tag));
-                plain += i32::from(there);
-                there
-            } else {
-                let key = table.find(tag).map(|(key, _)| key);
-                key.map(|key| table.remove(key)).is_some()
-            };
-            if !there {
+            match table.find(tag).map(|(key, _)| key) {
+                // An answered yield has no watchers, and its answer was moved to the mailbox. Therefore, the drop of the
+                // slot runs no user code under the lock.
+                Some(key) => drop(table.remove(key)),
                 // The yield was cancelled after its answer was read.
-                table.forget_recall(tag);
+                None => drop(table.forget_recall(tag)),
             }
         }
-        count(&self.flying, -plain);
         self.recalled.store(!table.recalled.is_empty(), Ordering::Relaxed);
     }
 
@@ -497,22 +459,17 @@ impl Yields {
     }
 
     /// Cancels a yield: its answer will be discarded, and its handler sees the cancellation. Returns whether the yield
-    /// was in flight. If it was answered and the answer is not read yet, the answer is discarded too.
+    /// was in flight. If it was answered and the answer is not read yet, the answer is discarded too. A yield that is on
+    /// the inline path of another thread or turn is cancelled when it [moves to the table](Self::admit).
     pub(crate) fn cancel(&self, tag: Tag) -> bool {
         let Some(mut guard) = self.table() else { return false };
         let table = &mut *guard;
-        if tag.is_plain() {
-            let ended = self.words().and_then(|words| table.plain().cancel(words, tag));
-            let Some((flying, watchers)) = ended else { return false };
-            count(&self.flying, -1);
-            if !flying {
+        let Some((key, _)) = table.find(tag) else {
+            if tag.is_inline() {
                 self.recall(table, tag);
             }
-            drop(guard);
-            watchers.wake();
-            return flying;
-        }
-        let Some((key, _)) = table.find(tag) else { return false };
+            return false;
+        };
         let slot = table.remove(key);
         // A yield that is not dispatched yet is skipped at its dispatch, because it is not found in the table. A chosen
         // tag may belong to another yield by then, so the command is removed here.
@@ -537,7 +494,7 @@ impl Yields {
         flying || planted!("yields_cancel_always_wins")
     }
 
-    /// Records that an answer is discarded that is in the mailbox, or is on its way to it.
+    /// Records that an answer is discarded when it arrives.
     fn recall(&self, table: &mut Table, tag: Tag) {
         if !planted!("yields_cancel_forgets_event") {
             *table.recalled.entry(tag.number).or_default() += 1;
@@ -547,12 +504,12 @@ impl Yields {
 
     /// Whether a yield with this tag still waits for its answer.
     pub(crate) fn is_wanted(&self, tag: Tag) -> bool {
-        if tag.is_plain() {
-            return self.is_flying(tag);
-        }
-        let Some(mut guard) = self.table() else { return false };
-        let table = &mut *guard;
-        table.find(tag).is_some_and(|(_, slot)| slot.is_in_flight())
+        self.table().is_some_and(|mut table| table.find(tag).is_some_and(|(_, slot)| slot.is_in_flight()))
+    }
+
+    /// Whether the table has a yield with this tag, answered or not.
+    pub(crate) fn contains(&self, tag: Tag) -> bool {
+        self.table().is_some_and(|mut table| table.find(tag).is_some())
     }
 
     /// Returns the same as [`is_wanted`](Self::is_wanted). If the result is true, `watcher` is woken when the yield
@@ -563,15 +520,8 @@ impl Yields {
         let mut fresh = None;
         loop {
             let Some(mut guard) = self.table() else { return false };
-            let table = &mut *guard;
-            let watchers = match (tag.is_plain(), self.words()) {
-                (true, Some(words)) => table.plain().watch(words, tag),
-                (true, None) => None,
-                (false, _) => {
-                    table.find(tag).filter(|(_, slot)| slot.is_in_flight()).map(|(_, slot)| &mut slot.watchers)
-                }
-            };
-            let Some(watchers) = watchers else { return false };
+            let Some((_, slot)) = guard.find(tag).filter(|(_, slot)| slot.is_in_flight()) else { return false };
+            let watchers = &mut slot.watchers;
             if watchers.knows(watcher) {
                 return true;
             }
@@ -603,16 +553,12 @@ impl Yields {
         if planted!("yields_close_keeps_slots") {
             mem::swap(&mut table.slots, &mut slots);
         }
-        let watchers = self.words().map(|words| table.plain().close(words));
         let pending = mem::take(&mut table.pending);
-        let kept = mem::take(&mut table.kept);
         table.recalled.clear();
-        table.chosen.clear();
+        table.keys.clear();
         self.pending.store(0, Ordering::Relaxed);
         drop(guard);
         pending.into_iter().for_each(|pending| drop(panic::drop_caught(pending)));
-        kept.into_iter().for_each(|kept| drop(panic::drop_caught(kept)));
         slots.into_all().for_each(Slot::release);
-        watchers.into_iter().flatten().for_each(Watchers::wake);
     }
 }

@@ -8,11 +8,12 @@ use crate::host::namespace::Namespace;
 use crate::observe::{Counter, ProcessState};
 use crate::platform::clock::Instant;
 use crate::process::catch::{catch, drop_caught};
+use crate::process::event::Tag;
 use crate::process::exit::{Exit, Reason};
 use crate::process::state::Ref;
 use crate::process::state::current::Current;
 use crate::process::state::inline_command::{Inlined, Number};
-use crate::process::yields::{Batch, InlineOutcome, Yield, Yields};
+use crate::process::yields::{Batch, Yield, Yields};
 
 /// A process in its turn.
 #[derive(Clone, Copy)]
@@ -95,60 +96,51 @@ impl<'a> Around<'a> {
         reuse::cancel(self.current, self.own.identity(), self.head);
     }
 
-    /// Keeps an answer of this turn that no future has read yet, for the future that will read it.
+    /// Moves an answer of this turn that no future has read yet to the table of yields.
     #[cold]
-    pub(super) fn keep(&self) {
+    pub(super) fn keep_answer(&self) {
         if let Some(Inlined::Answer(number, answer)) = self.current.inline.take() {
-            let _ = self.head.yields().keep(number, InlineOutcome::Answered(answer)).map_err(drop_caught);
+            let _ = self.head.yields().admit_answer(Tag::inline(number), answer).map_err(drop_caught);
         }
     }
 
     /// Dispatches the commands that the step yielded to their handlers, in order.
     #[inline]
     pub(super) fn dispatch(&self) {
-        self.dispatch_as::<false>();
+        if let Some(yields) = self.head.yields_if_any() {
+            self.dispatch_all::<false>(yields);
+        }
     }
 
     /// As [`dispatch`](Self::dispatch), after the last step: the process reads no further answer.
     #[inline]
     pub(super) fn dispatch_last(&self) {
-        if self.current.inline.is_busy() || self.head.yields_if_any().is_some() {
-            self.dispatch_unread();
+        if let Some(yields) = self.head.yields_if_any() {
+            self.dispatch_unread(yields);
         }
     }
 
     #[cold]
-    fn dispatch_unread(&self) {
-        // This creates the table of yields if there is none: the handler of an inline command may answer later, from
-        // another thread.
-        self.head.yields().end_answers();
-        self.dispatch_as::<true>();
+    fn dispatch_unread(&self, yields: &Yields) {
+        yields.end_answers();
+        self.dispatch_all::<true>(yields);
     }
 
     /// `LAST`: the process reads no further answer. A constant, so that the usual case has no branch for it.
+    ///
+    /// A command takes the inline path only if no command waits in the table. Therefore, the inline command is always the
+    /// first one. A handler may poll a future of this process, which then yields another command.
     #[inline]
-    fn dispatch_as<const LAST: bool>(&self) {
-        if self.current.inline.is_busy() {
-            self.dispatch_first::<LAST>();
+    fn dispatch_all<const LAST: bool>(&self, yields: &Yields) {
+        loop {
+            if let Some((number, handler)) = self.current.inline.offered() {
+                self.dispatch_inline::<LAST>(number, handler);
+            } else if yields.has_pending() {
+                self.dispatch_pending(yields);
+            } else {
+                return;
+            }
         }
-        if let Some(yields) = self.head.yields_if_any() {
-            self.dispatch_all::<LAST>(yields);
-        }
-    }
-
-    /// Dispatches the inline command of this step, if there is one. Returns whether there was one.
-    fn dispatch_first<const LAST: bool>(&self) -> bool {
-        if let Some((number, handler)) = self.current.inline.offered() {
-            self.dispatch_inline::<LAST>(number, handler);
-        } else if let Some((tag, command)) = self.current.inline.take_tagged() {
-            let yields = self.head.yields();
-            let namespace = self.head.host().namespace();
-            Self::dispatch_one(namespace, yields, Yield { tag, command }, self.own.clone());
-            yields.forget_overtaken();
-        } else {
-            return false;
-        }
-        true
     }
 
     fn dispatch_inline<const LAST: bool>(&self, number: Number, handler: u32) {
@@ -156,7 +148,7 @@ impl<'a> Around<'a> {
         if host.namespace().dispatcher().dispatch_inline(self.current, number, handler, &|| self.own.clone()) {
             let counter = if LAST { Counter::Discarded } else { Counter::Completions };
             host.shared().metrics.add(counter, 1);
-            if number == 0 || LAST {
+            if LAST {
                 let _ = drop_caught(self.current.inline.take());
             } else {
                 self.current.note_answered();
@@ -164,30 +156,17 @@ impl<'a> Around<'a> {
         }
     }
 
-    fn dispatch_all<const LAST: bool>(&self, yields: &Yields) {
-        loop {
-            if yields.has_pending() {
-                self.dispatch_pending(yields);
-            }
-            // A handler may poll a future of this process, which then yields an inline command: the turn has not ended
-            // yet.
-            if !self.dispatch_first::<LAST>() {
-                return;
-            }
-        }
-    }
-
+    /// Dispatches a batch of the commands in the table.
+    #[inline(never)]
     fn dispatch_pending(&self, yields: &Yields) {
         // Looked up once, outside the loop: handlers that answer on other cores write to the cache line of this
         // pointer.
         let namespace = self.head.host().namespace();
         let mut batch = Batch::default();
-        while yields.has_pending() {
-            let count = yields.take_pending(&mut batch);
-            let homes = self.own.clones(count as u32);
-            for (yielded, home) in batch.iter_mut().map_while(Option::take).zip(homes) {
-                Self::dispatch_one(namespace, yields, yielded, home);
-            }
+        let count = yields.take_pending(&mut batch);
+        let homes = self.own.clones(count as u32);
+        for (yielded, home) in batch.iter_mut().map_while(Option::take).zip(homes) {
+            Self::dispatch_one(namespace, yields, yielded, home);
         }
         yields.forget_overtaken();
     }

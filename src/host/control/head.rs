@@ -150,7 +150,7 @@ struct RarestParts {
 
 /// Under a model checker, atomics and locks are larger.
 #[cfg(not(any(procession_loom, procession_shuttle)))]
-const _: () = assert!(size_of::<Rare>() <= 112);
+const _: () = assert!(size_of::<Rare>() <= 120);
 
 /// Initial contents of a control block: inherited values and limits, if there are any.
 #[derive(Debug, Default)]
@@ -253,7 +253,13 @@ impl Head {
         self.host.shared().metrics.add(counter, 1);
     }
 
+    #[inline]
     fn rare(&self) -> &Rare {
+        self.rare.get().unwrap_or_else(|| self.make_rare())
+    }
+
+    #[cold]
+    fn make_rare(&self) -> &Rare {
         self.rare.get_or_init(|| Rare::new(InheritedContext::default()))
     }
 

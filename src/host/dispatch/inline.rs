@@ -10,12 +10,13 @@ use crate::host::control::AnyControl;
 use crate::host::dispatch::completion::{Completion, UntypedCompletion};
 use crate::host::refs::ProcessRef;
 use crate::process::command::Command;
+use crate::process::event::Tag;
 use crate::process::failure::Failure;
 use crate::process::payload::Payload;
 use crate::process::state::Ref;
 use crate::process::state::current::Current;
 use crate::process::state::inline_command::Number;
-use crate::process::yields::{AnswerTarget, InlineOutcome};
+use crate::process::yields::AnswerTarget;
 
 /// Passed to the handler of an inline command, inside the turn of its process. The handler must call one of the
 /// methods: dropping this value leaves the command without an answer.
@@ -58,15 +59,11 @@ pub(crate) enum FutureAnswer<C: Command> {
 
 impl<C: Command> FutureAnswer<C> {
     /// Moves the command to the table of yields, because its turn goes on without an answer. It must be called in the
-    /// turn of the process. The process finds the tag where it would have found the answer.
+    /// turn of the process.
     pub(crate) fn defer(&mut self) {
         let Self::Now(number, home) = self else { return };
-        let yields = home.head().yields();
-        let ear = if *number == 0 { AnswerTarget::Nobody } else { AnswerTarget::Own };
-        let tag = yields.start::<C>(ear, None, None, None).unwrap_or_else(|_| unreachable!("no tag was chosen"));
-        if *number != 0 && yields.keep(*number, InlineOutcome::Flying(tag.erase())).is_err() {
-            yields.cancel(tag.erase());
-        }
+        let tag = Tag::<C>::inline(*number);
+        home.head().yields().admit(tag, AnswerTarget::Own, None);
         *self = Self::Later(Completion::new(UntypedCompletion::new((*home).clone(), tag.erase())));
     }
 

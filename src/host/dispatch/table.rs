@@ -43,10 +43,12 @@ impl Hasher for TypeIdHasher {
         }
     }
 
+    #[inline]
     fn write_u64(&mut self, word: u64) {
         self.0 ^= word;
     }
 
+    #[inline]
     fn finish(&self) -> u64 {
         self.0
     }

@@ -295,6 +295,13 @@ impl Current {
         self.turn.get() == process
     }
 
+    /// The room for the inline command of the process with this control block, if this thread is in a turn of that
+    /// process. Tags identify a command within its process only.
+    #[inline]
+    pub(crate) fn inline_of(&self, process: usize) -> Option<&InlineCommand> {
+        self.is_in_turn_of(process).then_some(&self.inline)
+    }
+
     /// Runs `f` outside any process: the futures that `f` polls and the messages that it sends do not belong to the
     /// process whose turn this may be.
     pub(crate) fn outside<T>(&self, f: impl FnOnce() -> T) -> T {

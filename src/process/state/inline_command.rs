@@ -1,29 +1,21 @@
-//! The inline path of a command: a handler answers it within the turn that yields it. The command needs no tag, no lock
-//! and no wake-up.
-//!
-//! ```text
-//!   offer ──▶ Command ── take_command ──▶ Running ── answer ──▶ Answer ── claim ──▶ Nothing
-//!                │                           │                    │
-//!                └─ withdraw: its handler    │                    └─ end of the turn: the answer moves to the table of yields
-//!                   never sees it            │
-//!                                            └─ the handler's future is pending: the yield goes on in the table of yields
-//! ```
+//! The inline path of a command: a handler answers it within the turn that yields it. The command needs no lock and no
+//! wake-up, and usually it never enters the table of yields.
 //!
 //! There is room for one command, of the process whose turn this thread is in. A command uses the table of yields
 //! (`yields.rs`) if the room is taken, or if commands wait in the table before it. The order is the same on both paths:
 //! handlers get the commands when the step returns, in the order in which they were yielded.
 //!
-//! The first command with a tag in a step waits here too (*Tagged*), until the step ends. So it need not be put into
-//! the table, and taken out again, under the table's lock.
+//! The command gets its tag when it is yielded. It moves to the table under this tag if it is not answered within the
+//! turn.
 
 use std::cell::Cell;
 
 use crate::platform::sync::ThreadCell;
-use crate::platform::sync::tally::{AtomicU64, Ordering};
-use crate::process::event::{Answer, Tag};
+use crate::process::event::Answer;
 use crate::process::payload::Payload;
 
-/// Identifies an inline command. A program uses no number twice. 0: no future waits for the answer.
+/// Number of the tag of an inline command: see [`Tag::inline`](crate::Tag). A tag of two words would be written in parts
+/// and read at once, which misses store forwarding.
 pub(crate) type Number = u64;
 
 /// The content of the room, while it is taken out for a nested turn or at the end of a turn.
@@ -33,12 +25,7 @@ pub(crate) enum Inlined {
     /// Its handler has taken it.
     Running(Number),
     Answer(Number, Answer),
-    /// A command that has a tag, and waits for the end of the step.
-    Tagged(Tag, Payload),
 }
-
-/// Number of command numbers that a thread reserves at once.
-const BLOCK: u64 = 1 << 20;
 
 /// The room for one inline command. Each part is a cell of its own and is moved by itself. It is empty between turns.
 ///
@@ -48,19 +35,26 @@ pub(crate) struct InlineCommand {
     holds: Cell<Holds>,
     number: Cell<Number>,
     handler: Cell<u32>,
-    tag: Cell<Option<Tag>>,
     command: ThreadCell<Payload>,
     answer: ThreadCell<Answer>,
-    next_number: Cell<Number>,
 }
 
+/// State of the inline command.
+///
+/// ```text
+///   offer ──▶ Command ── take_command ──▶ Running ── answer ──▶ Answer ── claim ──▶ Nothing
+///                │                           │                    │
+///                │ its future is dropped,    │ its handler waits: │ the turn ends:
+///                │ or needs another waker    │ `admit`            │ `admit_answer`
+///                │ or a time limit           ▼                    ▼
+///                └─ withdraw ──▶ Nothing     in the table of yields, under the same tag
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Holds {
     Nothing,
     Command,
     Running,
     Answer,
-    Tagged,
 }
 
 impl InlineCommand {
@@ -69,27 +63,9 @@ impl InlineCommand {
             holds: Cell::new(Holds::Nothing),
             number: Cell::new(0),
             handler: Cell::new(0),
-            tag: Cell::new(None),
             command: ThreadCell::new(),
             answer: ThreadCell::new(),
-            next_number: Cell::new(0),
         }
-    }
-
-    #[inline]
-    fn new_number(&self) -> Number {
-        let number = self.next_number.get();
-        let number = if number.is_multiple_of(BLOCK) { first_of_a_block() } else { number };
-        self.next_number.set(number + 1);
-        number
-    }
-
-    #[inline]
-    fn put_command(&self, number: Number, handler: u32, command: Payload) {
-        self.number.set(number);
-        self.handler.set(handler);
-        self.command.put(command);
-        self.holds.set(Holds::Command);
     }
 
     /// Whether the room is taken.
@@ -100,28 +76,11 @@ impl InlineCommand {
 
     /// Puts a command for the handler with this index into the room, which must be free.
     #[inline]
-    pub(crate) fn offer(&self, handler: u32, command: Payload) -> Number {
-        let number = self.new_number();
-        self.put_command(number, handler, command);
-        number
-    }
-
-    /// Puts a command that has a tag into the room, which must be free, until the step is over.
-    #[inline]
-    pub(crate) fn put_tagged(&self, tag: Tag, command: Payload) {
-        self.tag.set(Some(tag));
+    pub(crate) fn offer(&self, number: Number, handler: u32, command: Payload) {
+        self.number.set(number);
+        self.handler.set(handler);
         self.command.put(command);
-        self.holds.set(Holds::Tagged);
-    }
-
-    /// Takes out the command that [`put_tagged`](Self::put_tagged) put in.
-    #[inline]
-    pub(crate) fn take_tagged(&self) -> Option<(Tag, Payload)> {
-        if self.holds.get() != Holds::Tagged {
-            return None;
-        }
-        self.holds.set(Holds::Nothing);
-        self.tag.get().zip(self.command.take())
+        self.holds.set(Holds::Command);
     }
 
     /// The number of the command that was offered in this step, and the index of its handler. The command stays in the
@@ -183,31 +142,15 @@ impl InlineCommand {
         command
     }
 
-    /// Lets this command run without a future that waits for its answer. False if its handler has taken it.
-    pub(crate) fn detach(&self, number: Number) -> bool {
-        let is_here = self.number.get() == number && self.holds.get() == Holds::Command;
-        if is_here {
-            self.number.set(0);
-        }
-        is_here
-    }
-
     /// Takes out the content of the room.
     #[inline]
     pub(crate) fn take(&self) -> Option<Inlined> {
-        match self.holds.get() {
+        let (number, handler) = (self.number.get(), self.handler.get());
+        match self.holds.replace(Holds::Nothing) {
             Holds::Nothing => None,
-            Holds::Command => {
-                let command = self.take_command();
-                self.holds.set(Holds::Nothing);
-                command.map(|command| Inlined::Command(self.number.get(), self.handler.get(), command))
-            }
-            Holds::Running => {
-                self.holds.set(Holds::Nothing);
-                Some(Inlined::Running(self.number.get()))
-            }
-            Holds::Answer => self.take_answer().map(|answer| Inlined::Answer(self.number.get(), answer)),
-            Holds::Tagged => self.take_tagged().map(|(tag, command)| Inlined::Tagged(tag, command)),
+            Holds::Command => self.command.take().map(|command| Inlined::Command(number, handler, command)),
+            Holds::Running => Some(Inlined::Running(number)),
+            Holds::Answer => self.answer.take().map(|answer| Inlined::Answer(number, answer)),
         }
     }
 
@@ -215,19 +158,12 @@ impl InlineCommand {
     pub(super) fn restore(&self, inlined: Option<Inlined>) {
         match inlined {
             None => {}
-            Some(Inlined::Command(number, handler, command)) => self.put_command(number, handler, command),
+            Some(Inlined::Command(number, handler, command)) => self.offer(number, handler, command),
             Some(Inlined::Running(number)) => {
                 self.number.set(number);
                 self.holds.set(Holds::Running);
             }
             Some(Inlined::Answer(number, answer)) => self.answer(number, answer),
-            Some(Inlined::Tagged(tag, command)) => self.put_tagged(tag, command),
         }
     }
-}
-
-#[cold]
-fn first_of_a_block() -> Number {
-    static BLOCKS: AtomicU64 = AtomicU64::new(1);
-    BLOCKS.fetch_add(1, Ordering::Relaxed) * BLOCK + 1
 }

@@ -15,13 +15,25 @@ use crate::process::catch as panic;
 use crate::process::command::Command;
 use crate::process::event::Tag;
 use crate::process::payload::Payload;
-use crate::process::state::inline_command::Number;
 use crate::process::yields::buffer::Buffer;
-use crate::process::yields::lock_free::{Plain, ReplyType};
-use crate::process::yields::{Answer, AnswerTarget, InlineOutcome, Yield};
+use crate::process::yields::{Answer, AnswerTarget, Yield};
 
+/// State of a yield.
+///
+/// ```text
+///   start ──────────▶ InFlight ── complete, for an event ──────────────▶ Queued ─── collect ─────────────▶ gone
+///   admit ──────────▶    │ │ └─── complete, for a future or a stream ──▶ Answered ─ poll, collect_notice ▶ gone
+///   admit_answer ────────┼─┼──────────────────────────────────────────────▲ │
+///                        │ └──── complete, for nothing ─────────────────────┼──────────────────────────────▶ gone
+///                        └────── cancel or close, in each state ────────────┴──────────────────────────────▶ gone
+/// ```
+///
+/// `start` registers a yield. `admit` and `admit_answer` move a command here from the inline path of a turn
+/// (`state/inline_command.rs`), under the tag that it has there. A command that is answered within its turn does not
+/// enter the table. An answer to a yield that is gone is refused as late.
 #[derive(Debug)]
 pub(super) enum Phase {
+    /// There is no answer yet.
     InFlight(AnswerTarget),
     /// The answer waits for a future, or for a notice of the stream.
     Answered(Answer),
@@ -69,6 +81,9 @@ pub(super) struct Slot {
     pub(super) reply: ReplyType,
 }
 
+/// Returns the id and the name of a reply type. It is a function, because a function pointer takes one word.
+pub(super) type ReplyType = fn() -> (TypeId, &'static str);
+
 /// Returns the id and the name of the reply type of `C`.
 pub(super) fn reply_to<C: Command>() -> (TypeId, &'static str) {
     (TypeId::of::<C::Reply>(), type_name::<C::Reply>())
@@ -78,13 +93,13 @@ impl Slot {
     /// Creates the slot of a new yield of `C`.
     #[inline]
     pub(super) fn in_flight<C: Command>(number: u64, ear: AnswerTarget, buffer: Option<Buffer>) -> Self {
-        Self {
-            number,
-            phase: Phase::InFlight(ear),
-            watchers: Watchers::default(),
-            buffer: buffer.map(Box::new),
-            reply: reply_to::<C>,
-        }
+        let buffer = buffer.map(Box::new);
+        Self { buffer, ..Self::new(number, Phase::InFlight(ear), reply_to::<C>) }
+    }
+
+    #[inline]
+    pub(super) fn new(number: u64, phase: Phase, reply: ReplyType) -> Self {
+        Self { number, phase, watchers: Watchers::default(), buffer: None, reply }
     }
 
     pub(super) fn is_in_flight(&self) -> bool {
@@ -119,12 +134,6 @@ pub(super) struct Slots {
 }
 
 impl Slots {
-    /// Returns the key that the next slot will get.
-    #[inline]
-    pub(super) fn vacant_key(&self) -> u32 {
-        if self.first.is_none() { 0 } else { self.others.vacant_key() as u32 + 1 }
-    }
-
     #[inline]
     pub(super) fn insert(&mut self, slot: Slot) -> u32 {
         if self.first.is_none() {
@@ -154,31 +163,28 @@ impl Slots {
 #[derive(Debug, Default)]
 #[repr(C)]
 pub(super) struct Table {
-    pub(super) issued: u64,
     pub(super) slots: Slots,
-    plain: Option<Box<Plain>>,
-    /// Keys of the slots whose tags the process chose itself, by number.
-    pub(super) chosen: BTreeMap<u64, u32>,
+    /// Keys of the slots that are looked up by the numbers of their tags.
+    pub(super) keys: BTreeMap<u64, u32>,
     /// Commands that were yielded in this step, in order, until they are dispatched at the end of the step.
     pub(super) pending: VecDeque<Yield>,
-    /// Outcomes of inline commands that were not answered, or whose answer was not claimed, in the turn in which they
-    /// were yielded.
-    pub(super) kept: Vec<(Number, InlineOutcome)>,
-    /// Answers in the mailbox that the process does not want any more: their count by the number of the tag. The number
-    /// of a chosen tag may occur more than once.
+    /// Answers that the process does not want any more, and that have not arrived: they are in the mailbox, or the command
+    /// is on the inline path of a turn. The map contains their count by the number of the tag. The number of a chosen tag
+    /// may occur more than once.
     pub(super) recalled: BTreeMap<u64, u32>,
 }
 
 impl Table {
-    /// Returns the table of lock-free yields. The first call creates it.
-    #[inline]
-    pub(super) fn plain(&mut self) -> &mut Plain {
-        self.plain.get_or_insert_default()
+    /// Inserts the slot of a tag that is looked up by its number.
+    pub(super) fn insert_by_number(&mut self, slot: Slot) {
+        let number = slot.number;
+        let key = self.slots.insert(slot);
+        self.keys.insert(number, key);
     }
 
-    /// Returns the slot of a yield that is not lock-free.
+    /// Returns the slot of a yield.
     pub(super) fn find(&mut self, tag: Tag) -> Option<(u32, &mut Slot)> {
-        let key = if tag.is_chosen() { *self.chosen.get(&tag.number)? } else { tag.key };
+        let key = if tag.is_looked_up() { *self.keys.get(&tag.number)? } else { tag.key };
         self.slots.get_mut(key).filter(|slot| slot.number == tag.number).map(|slot| (key, slot))
     }
 
@@ -191,16 +197,11 @@ impl Table {
         true
     }
 
-    pub(super) fn take_kept(&mut self, number: Number) -> Option<InlineOutcome> {
-        let at = self.kept.iter().position(|(of, _)| *of == number)?;
-        Some(self.kept.swap_remove(at).1)
-    }
-
     #[inline]
     pub(super) fn remove(&mut self, key: u32) -> Slot {
         let slot = self.slots.remove(key);
-        if slot.number & Tag::<Payload>::CHOSEN != 0 {
-            self.chosen.remove(&slot.number);
+        if slot.number & Tag::<Payload>::LOOKED_UP != 0 {
+            self.keys.remove(&slot.number);
         }
         slot
     }

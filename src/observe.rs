@@ -12,6 +12,7 @@ pub use crate::observe::histogram::Histogram;
 pub use crate::observe::metrics::Counters;
 pub(crate) use crate::observe::metrics::{Counter, Metrics, SlotGuard};
 use crate::platform::clock::Instant;
+use crate::platform::sync::Arc;
 use crate::process::exit::Exit;
 use crate::process::pid::Pid;
 
@@ -105,11 +106,7 @@ impl Unobserved {
 impl fmt::Display for Unobserved {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { pid, exit } = self;
-        write!(f, "{pid} {exit}")?;
-        match exit.panic_location() {
-            Some(location) => write!(f, " (at {location})"),
-            None => Ok(()),
-        }
+        write!(f, "{pid} {exit}")
     }
 }
 
@@ -118,6 +115,9 @@ impl fmt::Display for Unobserved {
 /// Its methods are called on the thread on which the change happens, concurrently, and in the middle of the scheduler's
 /// work. Keep them short, and never block in them. For one process, the calls follow the order of its changes. A panic
 /// in a method is caught and ignored.
+///
+/// An `Arc` of an observer and a `&'static` reference to one are observers too, so the application can read the
+/// observer that it gave to the builder.
 ///
 /// ```
 /// # use procession::{Observer, ProcessState, Transition};
@@ -150,3 +150,27 @@ pub trait Observer: Send + Sync + 'static {
     /// is notified. The builder of the runtime can set another policy.
     fn panicked(&self, pid: Pid, message: &str) {}
 }
+
+/// Implements the trait for a pointer to an observer. It forwards every method of the trait.
+macro_rules! observe_through {
+    ($($pointer:ty),*) => {$(
+        impl<T: Observer + ?Sized> Observer for $pointer {
+            fn transition(&self, t: &Transition) {
+                (**self).transition(t);
+            }
+
+            fn worker(&self, worker: usize, state: WorkerState, at: Instant) {
+                (**self).worker(worker, state, at);
+            }
+
+            fn blocked(&self, worker: usize, pid: Option<Pid>, at: Instant) {
+                (**self).blocked(worker, pid, at);
+            }
+
+            fn panicked(&self, pid: Pid, message: &str) {
+                (**self).panicked(pid, message);
+            }
+        }
+    )*};
+}
+observe_through!(Arc<T>, &'static T);

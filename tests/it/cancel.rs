@@ -560,7 +560,7 @@ fn a_supervised_child_may_have_its_own_token() {
         // The token is already cancelled when a new instance starts, so each one exits immediately. After five restarts
         // the supervisor exceeds its intensity and fails.
         let exit = tree.await.unwrap_err();
-        assert!(exit.error::<procession::RestartIntensityExceeded>().is_some(), "{exit}");
+        assert!(matches!(exit.error(), Some(procession::SupervisorError::RestartIntensityExceeded { .. })), "{exit}");
         assert_eq!(lives.load(SeqCst), 6);
     });
 }

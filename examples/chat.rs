@@ -235,7 +235,7 @@ fn check(port: u16) -> IoResult<()> {
     all_hear(&mut [&mut bill, &mut carl], "* ada leaves")?;
     all_hear(&mut [&mut ada, &mut dora], "* ada joins")?;
     bill.say("/quit")?;
-    all_hear(&mut [&mut carl], "* bill leaves: ended normally")?;
+    all_hear(&mut [&mut carl], "* bill leaves: exited normally")?;
     assert_eq!(bill.hear()?, None);
     carl.socket.shutdown(Shutdown::Both)?;
     dora.say("and so they went")?;

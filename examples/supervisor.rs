@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use procession::{
-    Backoff, Child, Context, Exit, Host, Name, Reply, RestartIntensityExceeded, RestartPolicy, Runtime, Supervisor,
+    Backoff, Child, Context, Exit, Host, Name, Reply, RestartPolicy, Runtime, Supervisor, SupervisorError,
     SupervisorMessage,
 };
 
@@ -93,8 +93,8 @@ fn main() -> procession::Result {
     }
     let exit = rt.block_on(restaurant).expect_err("it has given up");
     println!("  {exit}");
-    let gave_up = exit.error::<RestartIntensityExceeded>().ok_or("it has given up")?;
-    assert_eq!((gave_up.child.as_str(), served.load(Ordering::Relaxed)), ("door", 3));
+    let Some(SupervisorError::RestartIntensityExceeded { child, .. }) = exit.error() else { return Err(exit.into()) };
+    assert_eq!((child.as_str(), served.load(Ordering::Relaxed)), ("door", 3));
     assert!(opened >= 3 && rt.whereis(COOK).is_none());
     println!("\nserved: {}, and nobody is left", served.load(Ordering::Relaxed));
     Ok(())

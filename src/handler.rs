@@ -30,7 +30,7 @@ use crate::handler::stream::{StreamCompletion, StreamHandler};
 use crate::host::dispatch::Handler;
 use crate::host::dispatch::completion::{Completion, ReturnRoute, UntypedCompletion};
 use crate::host::dispatch::inline::{FutureAnswer, InlineCall};
-use crate::host::job::blocking_pool::{Job, PoolRefusal};
+use crate::host::job::blocking_pool::Job;
 use crate::platform::sync::Arc;
 use crate::process::catch::{catch, drop_caught};
 use crate::process::command::{Command, StreamCommand};
@@ -138,8 +138,8 @@ where
 }
 
 /// Returns a handler that calls a function on the blocking pool, where the function may block. If the command is
-/// cancelled before the call begins, the function is not called. If the pool refuses the call, the command fails with a
-/// [`PoolRefusal`].
+/// cancelled before the call begins, the function is not called. If the pool refuses the call, the command fails with
+/// [`Failure::Overloaded`].
 pub fn blocking<C: Command, A: IntoReply<C::Reply>>(f: impl Fn(C) -> A + Send + Sync + 'static) -> impl Handler<C> {
     let f = Arc::new(f);
     move |command: C, completion: Completion<C::Reply>| {
@@ -166,10 +166,10 @@ impl<C: Command, A: IntoReply<C::Reply>, F: Fn(C) -> A + Send + Sync> Job for Bl
         }
     }
 
-    fn refuse(self: Box<Self>, refusal: PoolRefusal) {
+    fn refuse(self: Box<Self>, failure: Failure) {
         let Self { command, completion, .. } = *self;
         let _ = drop_caught(command);
-        completion.fail(Failure::new(refusal));
+        completion.fail(failure);
     }
 
     fn is_wanted(&self) -> bool {

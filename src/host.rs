@@ -31,7 +31,7 @@ use crate::observe::{Counter, Counters, ProcessState, Transition};
 use crate::platform::clock::Instant;
 use crate::platform::sync::Arc;
 use crate::process::catch::catch;
-use crate::process::error::{CompleteError, CompleteRefusal, SendErrorKind};
+use crate::process::error::{Addressee, SendError, SendErrorKind};
 use crate::process::event::Tag;
 use crate::process::exit::{Exit, Reason};
 use crate::process::failure::Failure;
@@ -269,18 +269,24 @@ impl Host {
     /// # Errors
     /// Returns the answer if the pid names no process, if no yield has the tag, if the yield was answered or cancelled
     /// before, or if the command's reply has another type.
-    pub fn complete_yield(&self, pid: Pid, tag: Tag, answer: Result<Payload, Failure>) -> Result<(), CompleteError> {
+    pub fn complete_yield(
+        &self,
+        pid: Pid,
+        tag: Tag,
+        answer: Result<Payload, Failure>,
+    ) -> Result<(), SendError<Result<Payload, Failure>>> {
+        let refuse = |kind, answer| SendError::new(kind, answer).to(Addressee::Yield(pid));
         let Some(control) = self.shared().pid_table.get(pid) else {
-            return Err(CompleteError::new(CompleteRefusal::NoProcess, answer));
+            return Err(refuse(SendErrorKind::NoProcess, answer));
         };
         let mut answer = Some(answer);
         control.complete(tag, &mut answer, true).map_err(|late| {
-            let refusal = match late {
-                Late::Spent => CompleteRefusal::Spent,
-                Late::Unknown => CompleteRefusal::UnknownTag,
-                Late::WrongType(expected) => CompleteRefusal::WrongType { expected },
+            let kind = match late {
+                Late::Spent => SendErrorKind::Spent,
+                Late::Unknown => SendErrorKind::UnknownTag,
+                Late::WrongType(expected) => SendErrorKind::WrongType { expected },
             };
-            CompleteError::new(refusal, answer.take().expect("what is refused stays"))
+            refuse(kind, answer.take().expect("a refused answer is returned"))
         })
     }
 

@@ -133,8 +133,8 @@ pub use crate::behaviour::pool::Pool;
 pub use crate::behaviour::scope::Scope;
 pub use crate::behaviour::server::Server;
 pub use crate::behaviour::supervisor::{
-    Child, ChildId, ChildInfo, ChildState, RestartIntensityExceeded, RestartPolicy, StartFailed, SupervisionTree,
-    Supervisor, SupervisorMessage,
+    Child, ChildId, ChildInfo, ChildState, RestartPolicy, SupervisionTree, Supervisor, SupervisorError,
+    SupervisorMessage,
 };
 pub use crate::context::Context;
 pub use crate::context::address::recipient::Recipient;
@@ -160,7 +160,7 @@ pub use crate::host::cancel::{CancelToken, Cancelled};
 pub use crate::host::dispatch::Handler;
 pub use crate::host::dispatch::attempt::HandlerCall;
 pub use crate::host::dispatch::completion::{Completion, Unwanted};
-pub use crate::host::job::blocking_pool::{Overflow, PoolRefusal};
+pub use crate::host::job::blocking_pool::Overflow;
 pub use crate::host::namespace::builder::HostBuilder;
 pub use crate::host::registry::target::Target;
 pub use crate::host::shutdown::{ShutdownReport, UnfinishedProcess};
@@ -170,8 +170,7 @@ pub use crate::observe::{Counters, CrashReport, Histogram, Observer, ProcessStat
 pub use crate::platform::clock::Instant;
 pub use crate::process::command::{BuiltinCommand, Command, NamedCommand, StreamCommand};
 pub use crate::process::error::{
-    BuildError, CompleteError, CompleteRefusal, InitError, NameError, NoProcess, SendError, SendErrorKind, SpawnError,
-    SpawnErrorKind, YieldError,
+    BuildError, InitError, NameError, NoProcess, SendError, SendErrorKind, SpawnError, SpawnErrorKind,
 };
 pub use crate::process::event::{Completed, Event, MonitorRef, StreamItem, Tag};
 pub use crate::process::exit::{BoxError, Exit, Reason, Result};
@@ -190,4 +189,3 @@ pub use crate::runtime::{Builder, QueueOrder, Runtime, block_in_place, run};
 pub use crate::task::body::{Body, BodyFuture, EntryPoints, Output, ProcessOutput};
 pub use crate::task::join::{JoinHandle, Started};
 pub use crate::task::spawn::ProcessBuilder;
-pub use crate::task::upgrade::UpgradeError;

@@ -12,6 +12,7 @@ pub use crate::observe::histogram::Histogram;
 pub use crate::observe::metrics::Counters;
 pub(crate) use crate::observe::metrics::{Counter, Metrics, SlotGuard};
 use crate::platform::clock::Instant;
+use crate::platform::sync::Arc;
 use crate::process::exit::Exit;
 use crate::process::pid::Pid;
 
@@ -94,6 +95,9 @@ pub enum WorkerState {
 /// work. Keep them short, and never block in them. For one process, the calls follow the order of its changes. A panic
 /// in a method is caught and ignored.
 ///
+/// An `Arc` of an observer and a `&'static` reference to one are observers too, so the application can read the
+/// observer that it gave to the builder.
+///
 /// ```
 /// # use procession::{Exit, Observer, Pid};
 /// # use std::sync::atomic::{AtomicUsize, Ordering};
@@ -109,7 +113,7 @@ pub enum WorkerState {
 ///     }
 /// }
 /// ```
-#[expect(unused_variables, reason = "the names are for whoever writes an observer")]
+#[expect(unused_variables, reason = "the names document the parameters")]
 pub trait Observer: Send + Sync + 'static {
     /// A process was spawned. `type_name` is the name of the type of its code: the type of the
     /// [`Process`](crate::Process), or of the function or closure of an async body. `name` is the name that the
@@ -138,3 +142,35 @@ pub trait Observer: Send + Sync + 'static {
     /// is notified. The builder of the runtime can set another policy.
     fn panicked(&self, pid: Pid, message: &str) {}
 }
+
+/// Implements the trait for a pointer to an observer. It forwards every method of the trait.
+macro_rules! observe_through {
+    ($($pointer:ty),*) => {$(
+        impl<T: Observer + ?Sized> Observer for $pointer {
+            fn started(&self, pid: Pid, name: Option<&str>, type_name: &'static str) {
+                (**self).started(pid, name, type_name);
+            }
+
+            fn ended(&self, pid: Pid, name: Option<&str>, type_name: &'static str, exit: &Exit) {
+                (**self).ended(pid, name, type_name, exit);
+            }
+
+            fn transition(&self, t: &Transition) {
+                (**self).transition(t);
+            }
+
+            fn worker(&self, worker: usize, state: WorkerState, at: Instant) {
+                (**self).worker(worker, state, at);
+            }
+
+            fn blocked(&self, worker: usize, pid: Option<Pid>, at: Instant) {
+                (**self).blocked(worker, pid, at);
+            }
+
+            fn panicked(&self, pid: Pid, message: &str) {
+                (**self).panicked(pid, message);
+            }
+        }
+    )*};
+}
+observe_through!(Arc<T>, &'static T);

@@ -509,7 +509,7 @@ impl<X: Machine> Turn<'_, X> {
                             }
                         },
                         Some(Err(exit)) => *exit = this.end(std::mem::replace(exit, Exit::Normal)),
-                        None => unreachable!("whoever says that it ended says how"),
+                        None => unreachable!("an ended body has stored its exit"),
                     }
                     return Poll::Ready(());
                 }

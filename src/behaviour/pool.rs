@@ -26,7 +26,7 @@ use crate::host::Host;
 use crate::host::control::Control;
 use crate::platform::clock::Instant;
 use crate::platform::sync::{Arc, Mutex};
-use crate::process::error::{SpawnError, SpawnErrorKind};
+use crate::process::error::SpawnError;
 use crate::process::exit::{Exit, Reason};
 use crate::process::mailbox::MailboxCapacity;
 use crate::process::state::Ref;
@@ -278,11 +278,13 @@ where
         }
         if !self.intensity.allows(self.me.now()) {
             let (most, within) = (self.intensity.most(), self.intensity.within());
-            let error = format!("more than {most} members of a pool ended within {within:?}, the last one: {exit}");
+            let error = format!(
+                "the pool exceeded its restart intensity of {most} in {within:?}; the last exit of a member: {exit}"
+            );
             return Err(Exit::failed(error));
         }
         match self.add(place) {
-            Err(exit) if exit.error() == Some(&SpawnErrorKind::ShutDown) => return Err(exit),
+            Err(exit) if exit.is_spawn_after_shutdown() => return Err(exit),
             Err(exit) => self.vacancies.push(Vacancy { place, former, exit }),
             Ok(()) => {}
         }

@@ -33,7 +33,6 @@ use crate::host::control::flag;
 use crate::host::link::fate_of_peers;
 use crate::platform::clock::Instant;
 use crate::platform::sync::Arc;
-use crate::process::error::SpawnErrorKind;
 use crate::process::event::Event;
 use crate::process::exit::{Exit, Reason};
 use crate::process::pid::Pid;
@@ -53,12 +52,13 @@ const NEWS_AT_ONCE: usize = 256;
 /// time](Child::shutdown) to exit before it is killed.
 ///
 /// If there are more restarts within a sliding window than the [`intensity`](Self::intensity) allows, the supervisor
-/// stops all its children and fails with [`RestartIntensityExceeded`]. Its own supervisor receives that exit. A failed
+/// stops all its children and fails with
+/// [`SupervisorError::RestartIntensityExceeded`]. Its own supervisor receives that exit. A failed
 /// start counts as a restart.
 ///
 /// The runtime can refuse a start, because the limit of processes is reached or the name is taken. As in OTP:
 /// - If the first start of a child is refused, the supervisor's own start fails. It stops the children that it has
-///   started, in reverse order, and fails with [`StartFailed`]. For a supervisor above it, that is a refused start too.
+///   started, in reverse order, and fails with [`SupervisorError::StartFailed`]. For a supervisor above it, that is a refused start too.
 /// - If a restart is refused, that counts towards the intensity. The supervisor tries again after the child's
 ///   [back-off](Child::backoff), and after at least 1 ms.
 /// - If the start of a child that was [added](SupervisorMessage::StartChild) is refused, the answer is the error, and the
@@ -211,51 +211,48 @@ impl From<Pid> for ChildId {
     }
 }
 
-/// Error of a [`Supervisor`] that failed because a child exited more often than the [intensity](Supervisor::intensity)
-/// allows. [`Exit::error`] finds it.
-#[derive(Debug, Clone)]
+/// Error of a [`Supervisor`] that failed. [`Exit::error`] finds it.
+///
+/// The exit of the child is not the `source` of this error: an error that wraps this one would otherwise be mapped to
+/// the exit of the child.
+#[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct RestartIntensityExceeded {
-    /// Name of the child, or its number in the order if it has no name.
-    pub child: String,
-    /// Maximum number of restarts within the window.
-    pub restarts: u32,
-    /// Length of the sliding window.
-    pub within: Duration,
-    /// Last exit of the child.
-    pub last: Exit,
+pub enum SupervisorError {
+    /// A child exited more often than the [intensity](Supervisor::intensity) allows.
+    RestartIntensityExceeded {
+        /// Name of the child, or its number in the order if it has no name.
+        child: String,
+        /// Maximum number of restarts within the window.
+        restarts: u32,
+        /// Length of the sliding window.
+        within: Duration,
+        /// Last exit of the child.
+        last: Exit,
+    },
+    /// The supervisor could not start: the first start of a child was refused, because the limit of processes was
+    /// reached or the name was taken.
+    StartFailed {
+        /// Name of the child, or its number in the order if it has no name.
+        child: String,
+        /// Why the start was refused.
+        exit: Exit,
+    },
 }
 
-impl fmt::Display for RestartIntensityExceeded {
+impl fmt::Display for SupervisorError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { child, restarts, within, last } = self;
-        write!(f, "the child {child} ended when no more than {restarts} restarts within {within:?} are allowed: {last}")
+        match self {
+            Self::RestartIntensityExceeded { child, restarts, within, last } => write!(
+                f,
+                "child `{child}` exceeded the restart intensity of {restarts} in {within:?} (see `Supervisor::intensity`); \
+                 its last exit: {last}"
+            ),
+            Self::StartFailed { child, exit } => write!(f, "child `{child}` could not be started: {exit}"),
+        }
     }
 }
 
-// The exit of the child is no `source`: an error that wraps this one would otherwise be mapped to the exit of the
-// child.
-impl Error for RestartIntensityExceeded {}
-
-/// Error of a [`Supervisor`] that could not start: the first start of a child was refused, because the limit of
-/// processes was reached or the name was taken. [`Exit::error`] finds it.
-#[derive(Debug, Clone)]
-#[non_exhaustive]
-pub struct StartFailed {
-    /// Name of the child, or its number in the order if it has no name.
-    pub child: String,
-    /// Why the start was refused.
-    pub exit: Exit,
-}
-
-impl fmt::Display for StartFailed {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the child {} could not be started: {}", self.child, self.exit)
-    }
-}
-
-// The reason is no `source`, as in `RestartIntensityExceeded`.
-impl Error for StartFailed {}
+impl Error for SupervisorError {}
 
 impl fmt::Debug for Supervisor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -354,7 +351,7 @@ impl Supervisor {
             }
             Err(NotMade::Panicked(exit)) => self.has_ended(me, id, Over::Unmade, exit),
             Err(NotMade::Refused(exit)) => {
-                if exit.error() == Some(&SpawnErrorKind::ShutDown) {
+                if exit.is_spawn_after_shutdown() {
                     // No later start can succeed.
                     self.end(Exit::Cancelled(Reason::SHUTDOWN), Reason::SHUTDOWN, me.host().shutdown_deadline());
                 }
@@ -396,7 +393,7 @@ impl Supervisor {
     /// as refused.
     fn instance_has_exited(&mut self, me: &SelfHandle<SupervisorMessage>, id: Id, exit: Exit) {
         let is_supervisor = self.children.get(&id).is_some_and(|kept| kept.child.spec.is_supervisor);
-        let was_refused = is_supervisor && exit.error::<StartFailed>().is_some();
+        let was_refused = is_supervisor && matches!(exit.error(), Some(SupervisorError::StartFailed { .. }));
         self.has_ended(me, id, if was_refused { Over::Refused } else { Over::Ended }, exit);
     }
 
@@ -536,12 +533,14 @@ impl Supervisor {
             name.map_or_else(|| format!("number {id}"), str::to_owned)
         };
         match (end, &self.ending) {
-            (End::StartFailed(id, reason), _) => Exit::failed(StartFailed { child: name(id), exit: reason.clone() }),
+            (End::StartFailed(id, reason), _) => {
+                Exit::failed(SupervisorError::StartFailed { child: name(id), exit: reason.clone() })
+            }
             (End::GaveUp(id, last), _) => {
                 let child = name(id);
                 let intensity = self.plan.intensity();
                 let (restarts, within) = (intensity.most(), intensity.within());
-                Exit::failed(RestartIntensityExceeded { child, restarts, within, last: last.clone() })
+                Exit::failed(SupervisorError::RestartIntensityExceeded { child, restarts, within, last: last.clone() })
             }
             (End::Asked, Some(ending)) => ending.exit.clone(),
             (End::Asked, None) => Exit::Normal,

@@ -6,6 +6,7 @@ pub(crate) mod send_wait;
 
 use std::any::type_name;
 use std::fmt;
+use std::hash::{Hash, Hasher};
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
@@ -16,13 +17,13 @@ use crate::host::Host;
 use crate::host::control::{AnyControl, Change, Control, Listening};
 use crate::host::registry::target::{Route, Target, Way};
 use crate::observe::Counter;
-use crate::process::error::SendError;
+use crate::process::error::{Addressee, SendError};
 use crate::process::exit::Exit;
 use crate::process::pid::Pid;
 use crate::process::state::Ref;
 
 /// Typed address of a process: sends messages of type `M` without a lookup of the pid. It is cheap to clone and works
-/// on any thread.
+/// on any thread. Two addresses are equal if they lead to the same process.
 ///
 /// ```
 /// use procession::{Address, Context, Exit, Runtime};
@@ -62,6 +63,12 @@ impl<M> PartialEq for Address<M> {
 
 impl<M> Eq for Address<M> {}
 
+impl<M> Hash for Address<M> {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.control.identity().hash(state);
+    }
+}
+
 impl<M: Send + 'static> Address<M> {
     pub(crate) fn new(control: Ref<Control<M>>) -> Self {
         Self { control }
@@ -88,7 +95,7 @@ impl<M: Send + 'static> Address<M> {
     pub fn send(&self, message: M) -> Result<(), SendError<M>> {
         self.control.push(message).map_err(|(refusal, message)| {
             self.control.head.count(Counter::Refused);
-            SendError::new(refusal, message)
+            SendError::new(refusal, message).to(Addressee::Process(self.pid()))
         })
     }
 
@@ -114,6 +121,14 @@ impl<M: Send + 'static> Address<M> {
     /// ```
     pub fn call<T: Send + 'static>(&self, request: impl FnOnce(Reply<T>) -> M) -> Call<T> {
         self.control.head.host().call(self, request)
+    }
+
+    /// Whether the mailbox of the process is closed: the process is exiting or has exited, and every later send fails.
+    ///
+    /// With `false`, the process may have exited when the method returns. A killed process closes its mailbox when it
+    /// next runs.
+    pub fn is_closed(&self) -> bool {
+        self.control.inbox.is_closed()
     }
 
     /// Returns a future that resolves to the exit of the process when it has exited.

@@ -22,7 +22,7 @@ use crate::host::dispatch::completion::UntypedCompletion;
 use crate::host::refs::ProcessRef;
 use crate::host::registry::target::{Target, Way};
 use crate::observe::Counter;
-use crate::process::error::{SendError, SendErrorKind};
+use crate::process::error::SendError;
 use crate::process::event::Tag;
 use crate::process::exit::Exit;
 use crate::process::failure::{CallError, Failure};
@@ -111,7 +111,7 @@ fn into_yield<T>(to: Replier<T>) -> UntypedCompletion {
         Caller::Yield(slip) => Some(slip.take()),
         _ => None,
     });
-    slip.ok().flatten().expect("it is a yield's, which nobody else has")
+    slip.ok().flatten().expect("the reply of a yield has one owner")
 }
 
 /// Answers a yield.
@@ -222,7 +222,7 @@ impl Request {
         match self {
             Self::Here(to, message) => to.deliver_from(message).map_err(|refusal| {
                 to.head().count(Counter::Refused);
-                Box::new(refused(*refusal))
+                Box::new(CallError::Send(*refusal))
             }),
             Self::There(send) => send.take().expect("it is sent once")().map_err(Box::new),
         }
@@ -233,8 +233,7 @@ impl Request {
 /// counted as late.
 ///
 /// # Errors
-/// - [`CallError::NoProcess`], [`CallError::Full`], [`CallError::WrongType`] or [`CallError::ShutDown`] if the request
-///   is refused;
+/// - [`CallError::Send`] if the request is refused;
 /// - [`CallError::Dropped`] if the callee drops the [`Reply`];
 /// - [`CallError::Died`] if the callee exits while it holds the [`Reply`];
 /// - [`CallError::TimedOut`] if the limit that [`timeout`](Self::timeout) set has passed.
@@ -386,25 +385,14 @@ impl<T> Drop for Call<T> {
     }
 }
 
-/// Sends a request. Returns a refusal as a [`CallError`], together with the refused message.
-fn ask<N: Send + 'static>(host: &Host, to: &Way<'_, N>, request: N) -> Result<(), (CallError, SendError<N>)> {
-    let sent = match to {
+/// Sends a request, and counts a refusal at the host of the caller.
+fn ask<N: Send + 'static>(host: &Host, to: &Way<'_, N>, request: N) -> Result<(), SendError<N>> {
+    match to {
         Way::Here(control) => control.push(request).map_err(|(refusal, request)| {
             host.shared().metrics.add(Counter::Refused, 1);
             SendError::new(refusal, request)
         }),
         way => host.send_by(way, request),
-    };
-    sent.map_err(|error| (refused(error.refusal()), error))
-}
-
-/// Converts a refusal into the error of the call.
-fn refused(refusal: SendErrorKind) -> CallError {
-    match refusal {
-        SendErrorKind::WrongType { expected } => CallError::WrongType { expected },
-        SendErrorKind::Full => CallError::Full,
-        SendErrorKind::ShutDown => CallError::ShutDown,
-        _ => CallError::NoProcess,
     }
 }
 
@@ -448,7 +436,9 @@ impl Host {
             Way::Here(control) => Request::Here(control.any(), Some(Payload::new(message))),
             way => {
                 let (host, to) = (self.clone(), way.keep());
-                Request::There(Some(Box::new(move || ask(&host, &to.way(), message).map_err(|(error, _)| error))))
+                Request::There(Some(Box::new(move || {
+                    ask(&host, &to.way(), message).map_err(|refused| CallError::Send(refused.kind()))
+                })))
             }
         };
         *asking.parts().1 = RequestStage::Unsent(request);
@@ -464,7 +454,8 @@ pub(crate) fn call_as_yield<N: Send + 'static, T: Send + 'static>(
     request: impl FnOnce(Reply<T>) -> N,
 ) {
     let message = request(Reply::to_yield(UntypedCompletion::new(control.clone(), tag)));
-    if let Err((error, refused)) = ask(control.head().host(), to, message) {
+    if let Err(refused) = ask(control.head().host(), to, message) {
+        let error = CallError::Send(refused.kind());
         // The refusal must answer the yield first. The drop of the refused message drops its `Reply`, which would
         // answer `Dropped`.
         let _ = control.complete(tag, &mut Some(Err(Failure::new(error))), false);

@@ -195,6 +195,7 @@ impl<M: Send + 'static> SelfHandle<M> {
     ///
     /// # Panics
     /// Panics if the period is zero.
+    #[track_caller]
     pub fn interval(&self, every: Duration) -> Interval {
         self.interval_at(self.now() + every, every)
     }
@@ -204,7 +205,9 @@ impl<M: Send + 'static> SelfHandle<M> {
     ///
     /// # Panics
     /// Panics if the period is zero.
+    #[track_caller]
     pub fn interval_at(&self, first: Instant, every: Duration) -> Interval {
+        self.check_period(every);
         Interval::new(self.sleep_until(first), every)
     }
 
@@ -251,13 +254,20 @@ impl<M: Send + 'static> SelfHandle<M> {
     ///
     /// # Panics
     /// Panics if the period is zero.
+    #[track_caller]
     pub fn send_interval<N: Clone + Send + 'static>(
         &self,
         every: Duration,
         to: impl Target<N>,
         message: N,
     ) -> TimerRef {
+        self.check_period(every);
         later::send_every(self.any(), every, to, message)
+    }
+
+    #[track_caller]
+    fn check_period(&self, every: Duration) {
+        assert!(!every.is_zero(), "process {} made an interval of zero; pass a period longer than zero", self.pid());
     }
 
     /// Cancels a timer of this process. Returns the time that was left; the message is then not sent. Returns `None` if

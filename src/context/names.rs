@@ -138,7 +138,7 @@ fn register<M: Send + 'static>(control: &Ref<Control<M>>, name: Cow<'static, str
     let lives = || !control.inbox.is_closed();
     host.namespace().names().register(name.clone(), &tenant, head.names(), lives).map_err(|unclaimed| match unclaimed {
         Unclaimed::Taken(holder) => NameError::Taken { name: name.into(), holder: holder.head().pid() },
-        Unclaimed::Refused(_) => NameError::NoProcess { name: name.into(), pid },
+        Unclaimed::Refused(_) => NameError::Exited { name: name.into(), pid },
     })
 }
 
@@ -154,8 +154,7 @@ impl<M: Send + 'static> SelfHandle<M> {
     ///
     /// # Errors
     /// Fails with [`NameError::Taken`], which contains the pid of the holder, if another
-    /// process has the name. Fails with [`NameError::NoProcess`] if this process has
-    /// exited.
+    /// process has the name. Fails with [`NameError::Exited`] if this process has exited.
     pub fn register(&self, name: impl IntoName<M>) -> Result<(), NameError> {
         register(self.control(), name.into())
     }

@@ -19,7 +19,7 @@ use crate::host::registry::target::Target;
 use crate::observe::Counter;
 use crate::process::catch::Held;
 use crate::process::command::{BuiltinCommand, Command, StreamCommand, Streamed};
-use crate::process::error::{InitError, YieldError};
+use crate::process::error::{Addressee, InitError, SendError, SendErrorKind};
 use crate::process::event::{Completed, Event, Signal, StreamItem, Tag};
 use crate::process::exit::Exit;
 use crate::process::failure::Failure;
@@ -392,11 +392,12 @@ impl<'a, M: Send + 'static> StepOutput<'a, M> {
     /// Same as [`perform`](Self::perform), with a tag that the process has chosen.
     ///
     /// # Errors
-    /// Returns the command if a yield with this tag is still in flight, or if the tag was not made by
-    /// [`Tag::chosen`](crate::Tag::chosen).
-    pub fn perform_as<C: Command>(&mut self, tag: Tag<C>, command: C) -> Result<(), YieldError<C>> {
+    /// Returns the command, with [`SendErrorKind::TagInUse`], if a yield with this tag is still in flight, or if the tag
+    /// was not made by [`Tag::chosen`](crate::Tag::chosen).
+    pub fn perform_as<C: Command>(&mut self, tag: Tag<C>, command: C) -> Result<(), SendError<C>> {
+        let refuse = |command| SendError::new(SendErrorKind::TagInUse, command).to(Addressee::Handler(self.me.pid()));
         if !tag.is_chosen() {
-            return Err(YieldError::new(command));
+            return Err(refuse(command));
         }
         let yields = self.yields();
         match yields.start(AnswerTarget::Event, Some(tag), Some(Payload::new(command)), None) {
@@ -404,9 +405,9 @@ impl<'a, M: Send + 'static> StepOutput<'a, M> {
                 self.count();
                 Ok(())
             }
-            Err(command) => Err(YieldError::new(
-                command.and_then(|command| command.downcast().ok()).expect("it comes back as it was given"),
-            )),
+            Err(command) => {
+                Err(refuse(command.and_then(|command| command.downcast().ok()).expect("a refused command is returned")))
+            }
         }
     }
 

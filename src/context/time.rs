@@ -24,7 +24,7 @@ use crate::host::timer::Fire;
 use crate::host::timer::alarm;
 use crate::host::timer::alarm::Alarm;
 use crate::host::{Host, Phase};
-use crate::platform::clock::Instant;
+use crate::platform::clock::{Instant, StdInstant};
 use crate::process::failure::Failure;
 use crate::process::state::current::Current;
 
@@ -290,6 +290,35 @@ impl<F: Future> Future for Timeout<F> {
 }
 
 impl Host {
+    /// Converts an instant of this runtime's clock to an instant of the standard library: for example, to pass a
+    /// deadline to tokio.
+    ///
+    /// Converting back gives the same instant. The two clocks of a program agree up to the time that one reading of a
+    /// clock takes, some 50 ns. Returns `None` if `at` means *never*, and in a [`Simulation`](crate::Simulation): its
+    /// virtual clock has no relation to real time.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// let rt = procession::Runtime::builder().workers(0).build()?;
+    /// let deadline = rt.now() + Duration::from_secs(1);
+    /// let std = rt.instant_to_std(deadline).expect("a real clock");
+    /// assert!(std > std::time::Instant::now());
+    /// assert_eq!(rt.instant_from_std(std), Some(deadline));
+    /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
+    /// ```
+    pub fn instant_to_std(&self, at: Instant) -> Option<StdInstant> {
+        self.shared().timers.clock().to_std(at)
+    }
+
+    /// Converts an instant of the standard library to an instant of this runtime's clock: see
+    /// [`instant_to_std`](Self::instant_to_std).
+    ///
+    /// An instant before the start of the runtime becomes the start. Returns `None` in a
+    /// [`Simulation`](crate::Simulation).
+    pub fn instant_from_std(&self, at: StdInstant) -> Option<Instant> {
+        self.shared().timers.clock().from_std(at)
+    }
+
     /// Returns a sleep on the runtime's clock. It can be awaited anywhere: in a process, in a thread or in another
     /// executor. The time counts from this call.
     pub fn sleep(&self, time: Duration) -> Sleep {

@@ -35,7 +35,7 @@
 //! }
 //! let rt = Runtime::new()?;
 //! let exits = rt.block_on(rt.spawn(parent))?;
-//! assert_eq!(exits, "linked: ended normally; monitored: failed: three");
+//! assert_eq!(exits, "linked: exited normally; monitored: failed: three");
 //! # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
 //! ```
 //!

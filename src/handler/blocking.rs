@@ -10,7 +10,7 @@ use futures::future::FusedFuture;
 use futures::task::{FutureObj, Spawn};
 use pin_project_lite::pin_project;
 
-use crate::host::job::blocking_pool::{Job, PoolRefusal};
+use crate::host::job::blocking_pool::Job;
 use crate::host::job::schedule;
 use crate::host::{Host, Phase};
 use crate::observe::Counter;
@@ -55,8 +55,8 @@ impl Host {
     /// pool checks the next 128 closures in it, and removes those whose future was dropped.
     ///
     /// # Errors
-    /// [`Failure::Panicked`], if the closure panics. [`Failure::Error`] with a [`PoolRefusal`], if the pool refuses the
-    /// closure: it never waits for room. See [`Builder::blocking_overflow`](crate::Builder::blocking_overflow).
+    /// [`Failure::Panicked`], if the closure panics. [`Failure::Overloaded`], if the pool refuses the closure: it
+    /// never waits for room. [`Failure::ShutDown`], if the runtime has shut down. See [`Builder::blocking_overflow`](crate::Builder::blocking_overflow).
     pub fn spawn_blocking<T, F>(&self, f: F) -> Blocking<T>
     where
         T: Send + 'static,
@@ -76,10 +76,10 @@ impl Host {
                 }
             }
 
-            fn refuse(self: Box<Self>, refusal: PoolRefusal) {
+            fn refuse(self: Box<Self>, failure: Failure) {
                 let Self(f, cell) = *self;
                 let _ = drop_caught(f);
-                drop(cell.send(Err(Failure::new(refusal))));
+                drop(cell.send(Err(failure)));
             }
 
             fn is_wanted(&self) -> bool {
@@ -126,7 +126,7 @@ impl InTurn {
 impl Drop for InTurn {
     fn drop(&mut self) {
         if let Some(job) = self.0.take() {
-            let _ = catch(|| job.refuse(PoolRefusal::ShutDown));
+            let _ = catch(|| job.refuse(Failure::ShutDown));
         }
     }
 }

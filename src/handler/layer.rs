@@ -70,4 +70,3 @@ pub use crate::handler::layer::concurrency::ConcurrencyLimit;
 pub use crate::handler::layer::rate::RateLimit;
 pub use crate::handler::layer::retry::Retry;
 pub use crate::handler::layer::timeout::Timeout;
-pub use crate::handler::layer::waiters::LayerRefusal;

@@ -44,7 +44,7 @@ impl fmt::Display for UnfinishedProcess {
         match self.state {
             Some(ProcessState::Running) => f.write_str("in a step that did not return"),
             Some(ProcessState::Blocked) => write!(f, "waiting for {} answers", self.outstanding),
-            Some(ProcessState::Idle) => f.write_str("waiting for mail"),
+            Some(ProcessState::Idle) => f.write_str("waiting for a message"),
             _ => f.write_str("waiting for a worker"),
         }
     }

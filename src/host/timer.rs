@@ -131,6 +131,11 @@ impl Timers {
         Self { clock, shards, kept: CachePadded(AtomicU64::new(u64::MAX)), told: CachePadded(AtomicU64::new(u64::MAX)) }
     }
 
+    /// The clock that the timers use.
+    pub(crate) fn clock(&self) -> &Clock {
+        &self.clock
+    }
+
     /// Current time of the clock that the timers use.
     pub(crate) fn now(&self) -> Instant {
         self.clock.now()

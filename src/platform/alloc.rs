@@ -231,7 +231,7 @@ pub(crate) unsafe fn take(layout: Layout) -> NonNull<u8> {
     });
     // The thread-local is gone because the thread exits: the depot supplies a single block.
     let block = block.unwrap_or_else(|_| DEPOTS[size].with(|depot| depot.slabs.draw(1)).pop());
-    block.expect("what is drawn has blocks")
+    block.expect("a drawn slab has free blocks")
 }
 
 /// Frees a block.

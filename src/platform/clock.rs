@@ -10,6 +10,8 @@ use std::ops::{Add, AddAssign, Sub};
 use std::time::Duration;
 
 use crate::platform::sync::Arc;
+#[cfg(target_os = "linux")]
+use crate::platform::sync::OnceLock;
 use crate::platform::sync::atomic::{AtomicU64, Ordering};
 
 /// An instant of a runtime's clock, real or virtual: nanoseconds since the runtime was created.
@@ -17,6 +19,9 @@ use crate::platform::sync::atomic::{AtomicU64, Ordering};
 /// `Instant + Duration` is a later instant; `Instant - Instant` is the `Duration` between the two. Both saturate. The
 /// largest instant, some 584 years after the start, means *never*. A later instant subtracted from an earlier one gives
 /// zero. Instants of different runtimes cannot be compared in a meaningful way.
+///
+/// [`Host::instant_to_std`](crate::Host::instant_to_std) and [`Host::instant_from_std`](crate::Host::instant_from_std)
+/// convert between this type and `std::time::Instant`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Instant(u64);
 
@@ -69,6 +74,9 @@ impl fmt::Debug for Instant {
     }
 }
 
+/// Instant of the standard library, for conversions.
+pub(crate) type StdInstant = std::time::Instant;
+
 /// Source of a runtime's time. Clones share the same time.
 #[derive(Debug, Clone)]
 pub(crate) enum Clock {
@@ -101,6 +109,23 @@ impl Clock {
             // Acquire pairs with the release in `advance`: a thread that sees the new time sees all that was done
             // before `advance`.
             Self::Virtual(ns) => Instant(ns.load(Ordering::Acquire)),
+        }
+    }
+
+    /// Returns the same moment as an instant of the standard library. `None` on a virtual clock, for [`Instant::FAR`],
+    /// and for a moment that the standard library can't represent.
+    pub(crate) fn to_std(&self, at: Instant) -> Option<StdInstant> {
+        match self {
+            Self::Real(origin) if at != Instant::FAR => origin.to_std(at.0),
+            _ => None,
+        }
+    }
+
+    /// Returns the same moment as an instant of this clock, saturating at both ends. `None` on a virtual clock.
+    pub(crate) fn from_std(&self, at: StdInstant) -> Option<Instant> {
+        match self {
+            Self::Real(origin) => Some(Instant(origin.from_std(at))),
+            Self::Virtual(_) => None,
         }
     }
 
@@ -144,6 +169,36 @@ impl Origin {
     fn elapsed(self) -> u64 {
         Self::now().0.saturating_sub(self.0)
     }
+
+    /// One moment in the time of this file and in the time of the standard library. All conversions of a program use
+    /// the same pair, so a conversion to the other type and back gives the same instant.
+    fn pair() -> (u64, StdInstant) {
+        static PAIR: OnceLock<(u64, StdInstant)> = OnceLock::new();
+        *PAIR.get_or_init(|| {
+            // The standard library is asked first. Therefore the pair makes a converted deadline a little late, by the
+            // time between the two readings, and never early.
+            let std = StdInstant::now();
+            (Self::now().0, std)
+        })
+    }
+
+    fn to_std(self, ns: u64) -> Option<StdInstant> {
+        let (paired, std) = Self::pair();
+        let at = self.0.checked_add(ns)?;
+        match at.checked_sub(paired) {
+            Some(later) => std.checked_add(Duration::from_nanos(later)),
+            None => std.checked_sub(Duration::from_nanos(paired - at)),
+        }
+    }
+
+    fn from_std(self, at: StdInstant) -> u64 {
+        let (paired, std) = Self::pair();
+        let system = match at.checked_duration_since(std) {
+            Some(later) => paired.saturating_add(whole_ns(later)),
+            None => paired.saturating_sub(whole_ns(std.saturating_duration_since(at))),
+        };
+        system.saturating_sub(self.0)
+    }
 }
 
 #[cfg(not(target_os = "linux"))]
@@ -155,6 +210,14 @@ impl Origin {
     /// Elapsed time in nanoseconds.
     fn elapsed(self) -> u64 {
         whole_ns(self.0.elapsed())
+    }
+
+    fn to_std(self, ns: u64) -> Option<StdInstant> {
+        self.0.checked_add(Duration::from_nanos(ns))
+    }
+
+    fn from_std(self, at: StdInstant) -> u64 {
+        whole_ns(at.saturating_duration_since(self.0))
     }
 }
 
@@ -209,6 +272,26 @@ mod tests {
             assert!(now >= last);
             last = now;
         }
+    }
+
+    #[test]
+    fn instants_convert_to_the_standard_library_and_back() {
+        let clock = Clock::real();
+        let before = StdInstant::now();
+        let now = clock.now();
+        for at in [Instant(0), now, now + Duration::from_secs(3_600)] {
+            let std = clock.to_std(at).expect("a real clock");
+            assert_eq!(clock.from_std(std), Some(at));
+            assert_eq!(std.checked_duration_since(clock.to_std(Instant(0)).unwrap()), Some(at - Instant(0)));
+        }
+        assert_eq!(clock.from_std(clock.to_std(Instant(0)).unwrap() - Duration::from_nanos(1)), Some(Instant(0)));
+        assert_eq!(clock.to_std(Instant::FAR), None);
+        // A deadline of the standard library has passed when this clock reaches the converted deadline.
+        assert!(clock.from_std(before).unwrap() <= now + Duration::from_millis(1));
+        let late = clock.from_std(StdInstant::now()).unwrap();
+        while clock.now() < late {}
+        let clock = Clock::virtual_();
+        assert_eq!((clock.to_std(clock.now()), clock.from_std(before)), (None, None));
     }
 
     #[test]

@@ -3,29 +3,28 @@
 //! Most of them return the value that the operation did not consume. How a process exits is an `Exit`, and what a
 //! command fails with is a `Failure`.
 
+use std::any::type_name;
 use std::borrow::Cow;
 use std::error::Error;
 use std::{fmt, io};
 
 use crate::platform::sync::Mutex;
-use crate::process::exit::BoxError;
-use crate::process::failure::{CallError, Failure};
-use crate::process::payload::Payload;
+use crate::process::exit::{BoxError, Exit};
 use crate::process::pid::Pid;
 
-/// No process has this pid, or no longer does.
+/// Error of an operation on a process that has exited, or never existed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NoProcess(pub Pid);
 
 impl fmt::Display for NoProcess {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "no process {}", self.0)
+        write!(f, "process {} has exited or never existed", self.0)
     }
 }
 
 impl Error for NoProcess {}
 
-/// Why a process did not get a name.
+/// Error of a registration: why a process did not get a name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum NameError {
@@ -37,7 +36,7 @@ pub enum NameError {
         holder: Pid,
     },
     /// The process that was to get the name has exited.
-    NoProcess {
+    Exited {
         /// The name.
         name: String,
         /// The process.
@@ -48,98 +47,175 @@ pub enum NameError {
 impl fmt::Display for NameError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Taken { name, holder } => write!(f, "the name `{name}` is taken by {holder}"),
-            Self::NoProcess { name, pid } => write!(f, "no name `{name}` for {pid}, which has ended"),
+            Self::Taken { name, holder } => {
+                write!(f, "the name `{name}` is taken by process {holder}; choose another name, or unregister it there")
+            }
+            Self::Exited { name, pid } => {
+                write!(
+                    f,
+                    "process {pid} has exited and cannot take the name `{name}`; register it while the process runs"
+                )
+            }
         }
     }
 }
 
 impl Error for NameError {}
 
-/// Why a message was refused.
+/// Reason of a [`SendError`]: why a message, a command or an answer was refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SendErrorKind {
-    /// No process has this pid, or no longer does.
+    /// No process has this pid or name, or no longer does.
     NoProcess,
     /// The mailbox of the process is full.
     Full,
-    /// The process does not take messages of this type.
+    /// The receiver takes values of another type: a process another message type, a command another reply type.
     WrongType {
-        /// The type that the process takes.
+        /// Name of the type that the receiver takes.
         expected: &'static str,
     },
     /// The runtime has shut down.
     ShutDown,
+    /// A command: its tag is still in flight, or was not made by [`Tag::chosen`](crate::Tag::chosen).
+    TagInUse,
+    /// An answer: the process never made a yield with this tag. A tag that the process chose itself is also unknown
+    /// after its answer was read, or its yield was cancelled.
+    UnknownTag,
+    /// An answer: the yield with this tag was already answered or cancelled.
+    Spent,
 }
 
 impl fmt::Display for SendErrorKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        CallError::from(*self).fmt(f)
-    }
-}
-
-impl Error for SendErrorKind {}
-
-/// A call is refused for the same reasons as its request.
-impl From<SendErrorKind> for CallError {
-    fn from(refusal: SendErrorKind) -> Self {
-        match refusal {
-            SendErrorKind::NoProcess => Self::NoProcess,
-            SendErrorKind::Full => Self::Full,
-            SendErrorKind::WrongType { expected } => Self::WrongType { expected },
-            SendErrorKind::ShutDown => Self::ShutDown,
+        match self {
+            Self::NoProcess => f.write_str("the process has exited or never existed"),
+            Self::Full => f.write_str("the mailbox is full; wait with `send_wait`, or raise its `MailboxCapacity`"),
+            Self::WrongType { expected } => {
+                write!(f, "the receiver takes values of type {expected}; send one of that type")
+            }
+            Self::ShutDown => f.write_str("the runtime has shut down"),
+            Self::TagInUse => f.write_str("its tag is in flight, or not from `Tag::chosen`; choose another tag"),
+            Self::UnknownTag => {
+                f.write_str("the process has no yield with this tag; take pid and tag from `Completion::into_tag`")
+            }
+            Self::Spent => f.write_str("the yield was already answered or cancelled; answer each yield once"),
         }
     }
 }
 
-/// Error of a refused send. It contains the message.
+/// Addressee of a refused value, as far as the sender knows it.
+#[derive(Debug, Clone)]
+pub(crate) enum Addressee {
+    Unknown,
+    /// A message to a process.
+    Process(Pid),
+    /// A message to the process that has a name.
+    Named(Box<str>),
+    /// An answer to a yield of a process.
+    Yield(Pid),
+    /// A command of a process.
+    Handler(Pid),
+}
+
+/// Error of a refused message, command or answer. It contains the refused value.
 ///
-/// It is `Sync` even for a message that is only `Send`, so it converts into a boxed error.
+/// It is `Sync` even for a value that is only `Send`, so it converts into a boxed error. In an [`Exit`] it is found as
+/// a `SendError<()>`, because the conversion into an exit drops the value:
+///
+/// ```
+/// # use procession::{Context, Exit, Pid, Runtime, SendError, SendErrorKind};
+/// # let rt = Runtime::builder().workers(0).build()?;
+/// let late = rt.spawn(async |ctx: Context| -> Result<(), Exit> {
+///     let gone = ctx.spawn(async |_: Context<u8>| {});
+///     let pid = gone.pid();
+///     gone.await?;
+///     Ok(ctx.send(pid, 7_u8)?)
+/// });
+/// let exit = rt.block_on(late).unwrap_err();
+/// assert_eq!(exit.error().map(SendError::<()>::kind), Some(SendErrorKind::NoProcess));
+/// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
+/// ```
 pub struct SendError<M> {
-    refusal: SendErrorKind,
+    kind: SendErrorKind,
+    to: Addressee,
+    /// Name of the type of the value. It outlives a conversion of the error that drops the value.
+    value_type: &'static str,
     /// Never locked. A `Mutex` of a type that is `Send` is `Sync`.
     message: Mutex<M>,
 }
 
 impl<M> SendError<M> {
-    /// Creates a refusal. A [`Deliver`](crate::Deliver) uses it to return a package that it does not take.
-    pub fn new(refusal: SendErrorKind, message: M) -> Self {
-        Self { refusal, message: Mutex::new(message) }
+    /// Creates the error of a refused value. A [`Deliver`](crate::Deliver) uses it to return an envelope that it does
+    /// not take.
+    pub fn new(kind: SendErrorKind, message: M) -> Self {
+        Self { kind, to: Addressee::Unknown, value_type: type_name::<M>(), message: Mutex::new(message) }
     }
 
-    /// Why the send was refused.
-    pub fn refusal(&self) -> SendErrorKind {
-        self.refusal
+    /// Adds the receiver of the value, for the text of the error.
+    pub(crate) fn to(mut self, to: Addressee) -> Self {
+        self.to = to;
+        self
     }
 
-    /// Returns the message that was refused.
+    /// Sets the type of the value, for the text of the error.
+    pub(crate) fn value_type(mut self, name: &'static str) -> Self {
+        self.value_type = name;
+        self
+    }
+
+    /// Why the value was refused.
+    pub fn kind(&self) -> SendErrorKind {
+        self.kind
+    }
+
+    /// Returns the message, command or answer that was refused.
     pub fn into_message(self) -> M {
         self.message.into_inner()
     }
 
-    /// Converts the message with `f`: for example, into the value that it was made from, or was wrapped in.
+    /// Converts the value with `f`: for example, into the value that it was made from, or was wrapped in.
     pub fn map<N>(self, f: impl FnOnce(M) -> N) -> SendError<N> {
-        SendError::new(self.refusal, f(self.message.into_inner()))
+        SendError::new(self.kind, f(self.message.into_inner())).to(self.to)
+    }
+
+    /// Drops the value.
+    fn into_empty(self) -> SendError<()> {
+        let Self { kind, to, value_type, message } = self;
+        drop(message);
+        SendError { kind, to, value_type, message: Mutex::new(()) }
     }
 }
 
 impl<M> fmt::Debug for SendError<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SendError").field("refusal", &self.refusal).finish_non_exhaustive()
+        f.debug_struct("SendError").field("kind", &self.kind).field("to", &self.to).finish_non_exhaustive()
     }
 }
 
 impl<M> fmt::Display for SendError<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "message refused: {}", self.refusal)
+        let Self { kind, value_type, .. } = self;
+        match &self.to {
+            Addressee::Unknown => write!(f, "message of type {value_type} refused: ")?,
+            Addressee::Process(pid) => write!(f, "message of type {value_type} to process {pid} refused: ")?,
+            Addressee::Named(name) => {
+                write!(f, "message of type {value_type} to process `{name}` refused: ")?;
+                if *kind == SendErrorKind::NoProcess {
+                    return f.write_str("no process of this host has the name; register it first");
+                }
+            }
+            Addressee::Yield(pid) => write!(f, "answer to a yield of process {pid} refused: ")?,
+            Addressee::Handler(pid) => write!(f, "command {value_type} of process {pid} refused: ")?,
+        }
+        kind.fmt(f)
     }
 }
 
 impl<M> Error for SendError<M> {}
 
-/// Why a spawn was refused.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// Reason of a [`SpawnError`]: why a spawn or an upgrade was refused.
+#[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SpawnErrorKind {
     /// The limit on the number of processes is reached. The value is the limit.
@@ -155,71 +231,124 @@ pub enum SpawnErrorKind {
     ScopeOver,
     /// The runtime has shut down.
     ShutDown,
+    /// The new code of an [upgrade](crate::StepOutput::upgrade) did not start. The value is its exit:
+    /// [`Exit::InitFailed`] or [`Exit::Panicked`]; [`Exit::Failed`] if its output has the wrong type.
+    StartFailed(Exit),
 }
 
 impl fmt::Display for SpawnErrorKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Limit(most) => write!(f, "the limit of {most} processes is reached"),
-            Self::NameTaken(holder) => write!(f, "the name is taken by {holder}"),
-            Self::MessageRefused(refusal) => write!(f, "its message was refused: {refusal}"),
-            Self::ScopeOver => f.write_str("the scope is over"),
-            Self::NoParent => f.write_str("no process spawns it that it could be tied to"),
+            Self::Limit(most) => write!(f, "the process limit of {most} is reached; raise `max_processes`"),
+            Self::NameTaken(holder) => {
+                write!(f, "the name is taken by process {holder}; choose another name, or use `spawn_or_send`")
+            }
+            Self::MessageRefused(kind) => write!(f, "the first message was refused: {kind}"),
+            Self::NoParent => f.write_str(
+                "a link or monitor needs a parent process, but a host made this spawn; spawn from inside a process",
+            ),
+            Self::ScopeOver => f.write_str("the scope is over; spawn before its body returns"),
             Self::ShutDown => f.write_str("the runtime has shut down"),
+            Self::StartFailed(exit) => write!(f, "the new code did not start: {exit}"),
         }
     }
 }
 
-impl Error for SpawnErrorKind {}
-
-/// Error of a refused spawn. It contains the body that was not spawned.
+/// Error of a refused spawn or upgrade. It contains the body or the process that did not start.
 ///
-/// It is `Sync` even for a body that is only `Send`, so it converts into a boxed error.
+/// It is `Sync` even for a body that is only `Send`, so it converts into a boxed error. In an [`Exit`] it is found as a
+/// `SpawnError<()>`, because the conversion into an exit drops the body.
 pub struct SpawnError<B> {
-    refusal: SpawnErrorKind,
+    kind: SpawnErrorKind,
+    /// Name of the type of the body. It outlives a conversion of the error that drops the body.
+    body_type: &'static str,
     /// Never locked. A `Mutex` of a type that is `Send` is `Sync`. A body may be large, and the box keeps the `Result`
     /// of each spawn small.
     body: Mutex<Box<B>>,
 }
 
 impl<B> SpawnError<B> {
-    pub(crate) fn new(refusal: SpawnErrorKind, body: B) -> Self {
-        Self::boxed(refusal, Box::new(body))
+    pub(crate) fn new(kind: SpawnErrorKind, body: B) -> Self {
+        Self::boxed(kind, Box::new(body))
     }
 
-    pub(crate) fn boxed(refusal: SpawnErrorKind, body: Box<B>) -> Self {
-        Self { refusal, body: Mutex::new(body) }
+    pub(crate) fn boxed(kind: SpawnErrorKind, body: Box<B>) -> Self {
+        Self { kind, body_type: type_name::<B>(), body: Mutex::new(body) }
     }
 
     /// Why the spawn was refused.
-    pub fn refusal(&self) -> &SpawnErrorKind {
-        &self.refusal
+    pub fn kind(&self) -> &SpawnErrorKind {
+        &self.kind
     }
 
-    /// Returns the body that was not spawned.
+    /// Returns the body or the process that did not start.
     pub fn into_body(self) -> B {
         *self.body.into_inner()
     }
 
     /// Converts the body with `f`: for example, into the value that it was made from, or was wrapped in.
     pub fn map<C>(self, f: impl FnOnce(B) -> C) -> SpawnError<C> {
-        SpawnError::new(self.refusal, f(*self.body.into_inner()))
+        SpawnError::new(self.kind, f(*self.body.into_inner()))
+    }
+
+    /// Returns the exit of a process that returns this error.
+    fn into_exit(self) -> Exit {
+        let Self { kind, body_type, body } = self;
+        drop(body);
+        match kind {
+            SpawnErrorKind::StartFailed(exit) => exit,
+            kind => Exit::failed(SpawnError { kind, body_type, body: Mutex::new(Box::new(())) }),
+        }
     }
 }
 
 impl<B> fmt::Debug for SpawnError<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SpawnError").field("refusal", &self.refusal).finish_non_exhaustive()
+        f.debug_struct("SpawnError").field("kind", &self.kind).finish_non_exhaustive()
     }
 }
 
 impl<B> fmt::Display for SpawnError<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "spawn refused: {}", self.refusal)
+        let Self { kind, body_type, .. } = self;
+        match kind {
+            SpawnErrorKind::StartFailed(_) => write!(f, "upgrade to {body_type} refused: {kind}"),
+            _ => write!(f, "spawn of {body_type} refused: {kind}"),
+        }
     }
 }
 
-impl<B> Error for SpawnError<B> {}
+impl<B> Error for SpawnError<B> {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match &self.kind {
+            SpawnErrorKind::StartFailed(exit) => Some(exit),
+            _ => None,
+        }
+    }
+}
+
+impl Exit {
+    /// Whether a process exited because a spawn was refused after the shutdown of the runtime. No later spawn can
+    /// succeed then.
+    pub(crate) fn is_spawn_after_shutdown(&self) -> bool {
+        self.error::<SpawnError<()>>().is_some_and(|error| error.kind == SpawnErrorKind::ShutDown)
+    }
+}
+
+/// The refused value is dropped. [`Exit::error`] finds the error as a `SendError<()>`.
+impl<M> From<SendError<M>> for Exit {
+    fn from(error: SendError<M>) -> Self {
+        Self::failed(error.into_empty())
+    }
+}
+
+/// The body is dropped. [`Exit::error`] finds the error as a `SpawnError<()>`. [`SpawnErrorKind::StartFailed`] becomes
+/// the exit that it contains.
+impl<B> From<SpawnError<B>> for Exit {
+    fn from(error: SpawnError<B>) -> Self {
+        error.into_exit()
+    }
+}
 
 /// Why a process could not start.
 #[derive(Debug)]
@@ -259,13 +388,16 @@ impl fmt::Display for InitError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::UnknownMethod { method, known } if known.is_empty() => {
-                write!(f, "unknown method `{method}`: there are none")
+                write!(f, "unknown entry method `{method}`: the process has none; spawn it without one")
             }
             Self::UnknownMethod { method, known } => {
-                write!(f, "unknown method `{method}`: there is `{}`", known.join("`, `"))
+                write!(f, "unknown entry method `{method}`; use one of `{}`", known.join("`, `"))
             }
             Self::WrongInput { method, expected, found } => {
-                write!(f, "the method `{method}` takes {expected}, and was given {found}")
+                write!(
+                    f,
+                    "entry method `{method}` takes input of type {expected}, not {found}; pass that type to `input`"
+                )
             }
             Self::Failed(error) => error.fmt(f),
         }
@@ -305,102 +437,6 @@ impl From<String> for InitError {
     }
 }
 
-/// Error of a refused yield. Its tag is still in flight, or is not one that a process may choose. The error contains
-/// the command.
-///
-/// It is `Sync` even for a command that is only `Send`, so it converts into a boxed error.
-pub struct YieldError<C> {
-    /// Never locked. A `Mutex` of a type that is `Send` is `Sync`.
-    command: Mutex<C>,
-}
-
-impl<C> YieldError<C> {
-    pub(crate) fn new(command: C) -> Self {
-        Self { command: Mutex::new(command) }
-    }
-
-    /// Returns the command that was refused.
-    pub fn into_command(self) -> C {
-        self.command.into_inner()
-    }
-}
-
-impl<C> fmt::Debug for YieldError<C> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("YieldError").finish_non_exhaustive()
-    }
-}
-
-impl<C> fmt::Display for YieldError<C> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("yield refused: its tag is in flight, or not one that can be chosen")
-    }
-}
-
-impl<C> Error for YieldError<C> {}
-
-/// Why an answer to a yield that is identified by pid and tag was refused.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum CompleteRefusal {
-    /// No process has this pid, or no longer does.
-    NoProcess,
-    /// The process never made a yield with this tag. A tag that the process chose itself is also unknown after its
-    /// answer was read, or its yield was cancelled.
-    UnknownTag,
-    /// The yield with this tag was already answered or cancelled.
-    Spent,
-    /// The answer does not have the reply type of the command.
-    WrongType {
-        /// Name of the command's reply type.
-        expected: &'static str,
-    },
-}
-
-impl fmt::Display for CompleteRefusal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NoProcess => f.write_str("no such process"),
-            Self::UnknownTag => f.write_str("the process made no yield with this tag"),
-            Self::Spent => f.write_str("the yield was answered already, or cancelled"),
-            Self::WrongType { expected } => write!(f, "the command wants a reply of type {expected}"),
-        }
-    }
-}
-
-impl Error for CompleteRefusal {}
-
-/// Error of a refused answer to a yield that is identified by pid and tag. It contains the answer.
-#[derive(Debug)]
-pub struct CompleteError {
-    refusal: CompleteRefusal,
-    answer: Result<Payload, Failure>,
-}
-
-impl CompleteError {
-    pub(crate) fn new(refusal: CompleteRefusal, answer: Result<Payload, Failure>) -> Self {
-        Self { refusal, answer }
-    }
-
-    /// Why the answer was refused.
-    pub fn refusal(&self) -> CompleteRefusal {
-        self.refusal
-    }
-
-    /// Returns the answer that was refused.
-    pub fn into_answer(self) -> Result<Payload, Failure> {
-        self.answer
-    }
-}
-
-impl fmt::Display for CompleteError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "answer refused: {}", self.refusal)
-    }
-}
-
-impl Error for CompleteError {}
-
 /// Why a runtime could not be built.
 #[derive(Debug)]
 #[non_exhaustive]
@@ -423,10 +459,14 @@ pub enum BuildError {
 impl fmt::Display for BuildError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::DuplicateHandler(command) => write!(f, "two handlers for the command {command}"),
-            Self::TooManyWorkers { asked, most } => write!(f, "{asked} workers asked for, {most} at most"),
+            Self::DuplicateHandler(command) => {
+                write!(f, "two handlers are registered for the command {command}; register one per host")
+            }
+            Self::TooManyWorkers { asked, most } => {
+                write!(f, "{asked} workers are more than the {most} of one runtime; lower `Builder::workers`")
+            }
             Self::Invalid(why) => write!(f, "invalid option: {why}"),
-            Self::Io(error) => write!(f, "the system refused: {error}"),
+            Self::Io(error) => write!(f, "the operating system could not start the runtime: {error}"),
         }
     }
 }
@@ -451,86 +491,59 @@ mod tests {
     use std::cell::Cell;
 
     use super::*;
-    use crate::process::exit::Exit;
 
     fn pid() -> Pid {
         Pid::new(1, 0, 7, 2)
     }
 
+    /// The test `messages` of `tests/it` prints the texts of all errors.
     #[test]
-    fn refusals_read_as_plain_english() {
-        let method = || String::from("go");
-        let table: &[(&dyn fmt::Display, &str)] = &[
-            (&NoProcess(pid()), "no process <1.7.2>"),
-            (&SendError::new(SendErrorKind::NoProcess, ()), "message refused: no such process"),
-            (&SendError::new(SendErrorKind::Full, ()), "message refused: the mailbox is full"),
+    fn a_refusal_names_the_value_and_the_receiver() {
+        let refused = |to| SendError::new(SendErrorKind::ShutDown, 7_u8).to(to).to_string();
+        for (to, text) in [
+            (Addressee::Unknown, "message of type u8 refused: the runtime has shut down"),
+            (Addressee::Process(pid()), "message of type u8 to process <1.7.2> refused: the runtime has shut down"),
             (
-                &SendError::new(SendErrorKind::WrongType { expected: "u8" }, ()),
-                "message refused: the process takes messages of type u8",
+                Addressee::Named("cache".into()),
+                "message of type u8 to process `cache` refused: the runtime has shut down",
             ),
-            (&SendError::new(SendErrorKind::ShutDown, ()), "message refused: the runtime has shut down"),
-            (&SpawnError::new(SpawnErrorKind::Limit(9), ()), "spawn refused: the limit of 9 processes is reached"),
-            (&SpawnError::new(SpawnErrorKind::NameTaken(pid()), ()), "spawn refused: the name is taken by <1.7.2>"),
-            (
-                &SpawnError::new(SpawnErrorKind::MessageRefused(SendErrorKind::Full), ()),
-                "spawn refused: its message was refused: the mailbox is full",
-            ),
-            (&NameError::Taken { name: method(), holder: pid() }, "the name `go` is taken by <1.7.2>"),
-            (&NameError::NoProcess { name: method(), pid: pid() }, "no name `go` for <1.7.2>, which has ended"),
-            (&SpawnError::new(SpawnErrorKind::ShutDown, ()), "spawn refused: the runtime has shut down"),
-            (&InitError::UnknownMethod { method: method(), known: vec![] }, "unknown method `go`: there are none"),
-            (
-                &InitError::UnknownMethod { method: method(), known: vec!["a", "b"] },
-                "unknown method `go`: there is `a`, `b`",
-            ),
-            (
-                &InitError::WrongInput { method: method(), expected: "u8", found: "()" },
-                "the method `go` takes u8, and was given ()",
-            ),
-            (&InitError::from("disk"), "disk"),
-            (
-                &CompleteError::new(CompleteRefusal::NoProcess, Err(Failure::TimedOut)),
-                "answer refused: no such process",
-            ),
-            (&CompleteRefusal::WrongType { expected: "u8" }, "the command wants a reply of type u8"),
-            (&YieldError::new(()), "yield refused: its tag is in flight, or not one that can be chosen"),
-            (&CompleteRefusal::UnknownTag, "the process made no yield with this tag"),
-            (&CompleteRefusal::Spent, "the yield was answered already, or cancelled"),
-            (&BuildError::DuplicateHandler("Fetch".into()), "two handlers for the command Fetch"),
-            (&BuildError::TooManyWorkers { asked: 9, most: 4 }, "9 workers asked for, 4 at most"),
-            (&BuildError::Invalid("no budget"), "invalid option: no budget"),
-            (&BuildError::from(io::Error::other("disk")), "the system refused: disk"),
-        ];
-        for (error, text) in table {
-            assert_eq!(error.to_string(), *text);
+            (Addressee::Yield(pid()), "answer to a yield of process <1.7.2> refused: the runtime has shut down"),
+            (Addressee::Handler(pid()), "command u8 of process <1.7.2> refused: the runtime has shut down"),
+        ] {
+            assert_eq!(refused(to), text);
         }
+        let spawn = SpawnError::new(SpawnErrorKind::ShutDown, 7_u8);
+        assert_eq!(spawn.to_string(), "spawn of u8 refused: the runtime has shut down");
+        let upgrade = SpawnError::new(SpawnErrorKind::StartFailed(Exit::Killed), 7_u8);
+        assert_eq!(upgrade.to_string(), "upgrade to u8 refused: the new code did not start: killed");
+        assert!(upgrade.source().is_some_and(|source| source.is::<Exit>()) && spawn.source().is_none());
     }
 
     #[test]
     fn a_refused_value_is_returned() {
         let error = SendError::new(SendErrorKind::Full, Cell::new(7)).map(Cell::into_inner).map(|n| n + 1);
-        assert_eq!((error.refusal(), error.into_message()), (SendErrorKind::Full, 8));
+        assert_eq!((error.kind(), error.into_message()), (SendErrorKind::Full, 8));
         let error = SpawnError::new(SpawnErrorKind::Limit(1), "body").map(str::len);
-        assert_eq!((*error.refusal(), error.into_body()), (SpawnErrorKind::Limit(1), 4));
-        assert_eq!(YieldError::new(5).into_command(), 5);
-        let error = CompleteError::new(CompleteRefusal::Spent, Ok(Payload::new(5_u8)));
-        assert_eq!(error.refusal(), CompleteRefusal::Spent);
-        let answer = error.into_answer().expect("it was a reply");
-        assert_eq!(answer.downcast::<u8>().expect("of this type"), 5);
+        assert_eq!((error.kind().clone(), error.into_body()), (SpawnErrorKind::Limit(1), 4));
     }
 
     #[test]
     fn refusals_fit_a_boxed_error_for_messages_that_are_only_send() {
         let boxed = BoxError::from(SendError::new(SendErrorKind::Full, Cell::new(1)));
-        assert_eq!(format!("{boxed:?}"), "SendError { refusal: Full, .. }");
+        assert_eq!(format!("{boxed:?}"), "SendError { kind: Full, to: Unknown, .. }");
         let _ = BoxError::from(SpawnError::new(SpawnErrorKind::ShutDown, Cell::new(1)));
-        let _ = BoxError::from(YieldError::new(Cell::new(1)));
         // A message that is not `'static` can't be boxed, but it still converts into an exit.
         let short = String::from("x");
-        let exit = Exit::from(SendError::new(SendErrorKind::Full, short.as_str()));
-        assert_eq!(exit.error::<SendErrorKind>(), Some(&SendErrorKind::Full));
-        let exit = Exit::from(SpawnError::new(SpawnErrorKind::Limit(3), short.as_str()));
-        assert_eq!(exit.error::<SpawnErrorKind>(), Some(&SpawnErrorKind::Limit(3)));
+        let error = SendError::new(SendErrorKind::Full, short.as_str()).to(Addressee::Process(pid()));
+        let (text, exit) = (error.to_string(), Exit::from(error));
+        let found: &SendError<()> = exit.error().unwrap();
+        assert_eq!((found.kind(), found.to_string()), (SendErrorKind::Full, text));
+        let error = SpawnError::new(SpawnErrorKind::Limit(3), short.as_str());
+        let (text, exit) = (error.to_string(), Exit::from(error));
+        let found: &SpawnError<()> = exit.error().unwrap();
+        assert_eq!((found.kind(), found.to_string()), (&SpawnErrorKind::Limit(3), text));
+        let exit = Exit::from(SpawnError::new(SpawnErrorKind::StartFailed(Exit::failed("disk")), short.as_str()));
+        assert_eq!(exit, Exit::failed("disk"));
     }
 
     #[test]

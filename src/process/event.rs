@@ -121,7 +121,7 @@ impl Signal {
         let monitor = |number| MonitorRef::new(reader, number);
         match self {
             Signal::Completed(completed) => Event::Completed(completed),
-            Signal::Notice(_) => unreachable!("whoever reads events turns notices into what they stand for"),
+            Signal::Notice(_) => unreachable!("the receiver resolves notices before it reads events"),
             Signal::Cancel { reason, deadline } => Event::Cancel { reason, deadline },
             Signal::Down { number, pid, reason } => Event::Down { monitor: monitor(number), pid, exit: reason },
             Signal::Exit { from, reason } => Event::Exit { from, exit: reason },

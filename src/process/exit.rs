@@ -9,7 +9,7 @@ use std::hash::{Hash, Hasher};
 use std::{fmt, io};
 
 use crate::platform::sync::Arc;
-use crate::process::error::{InitError, NameError, NoProcess, SendError, SpawnError, YieldError};
+use crate::process::error::{InitError, NameError, NoProcess};
 use crate::process::failure::{CallError, Failure};
 use crate::process::pid::Pid;
 
@@ -28,8 +28,12 @@ pub type Result<T = (), E = BoxError> = std::result::Result<T, E>;
 /// ```
 /// # use procession::{BoxError, Exit, Reason};
 /// let error: BoxError = Exit::Cancelled(Reason::SHUTDOWN).into();
-/// assert!(matches!(Exit::failed(error), Exit::Cancelled(reason) if reason == Reason::SHUTDOWN));
+/// assert_eq!(Exit::failed(error), Exit::Cancelled(Reason::SHUTDOWN));
 /// ```
+///
+/// Two exits are equal if they are the same variant with equal values. The errors in `Failed` and `InitFailed` compare
+/// by their text: they are equal if they are the same error or if `Display` writes the same text for both. The types
+/// and the sources of the errors, and the location of a panic, are not compared.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum Exit {
@@ -67,7 +71,7 @@ impl Exit {
     /// cancellation.
     ///
     /// If the exit among the sources is `Failed` or `InitFailed`, the result is `Failed` with the outer error, which
-    /// contains more information. A `Reason` among the sources counts as `Cancelled`, because some wrappers expose only
+    /// contains more information. The source of a `Cancelled` counts as that exit too, because some wrappers expose only
     /// the source of the error that they contain. The exit of another process inside a `CallError` or a `Failure` does
     /// not count.
     pub fn failed(error: impl Into<BoxError>) -> Self {
@@ -80,7 +84,7 @@ impl Exit {
             .take_while(|e| !e.is::<Failure>() && !e.is::<CallError>())
             .find_map(|e| match e.downcast_ref::<Self>() {
                 Some(exit) => Some(exit.clone()),
-                None => e.downcast_ref::<Reason>().cloned().map(Self::Cancelled),
+                None => e.downcast_ref::<ReasonText>().map(|text| Self::Cancelled(Reason(text.clone()))),
             });
         match found {
             None | Some(Self::Failed(_) | Self::InitFailed(_)) => Self::Failed(error.into()),
@@ -112,7 +116,7 @@ impl Exit {
 
     /// Location of the panic that ended the process, or the first process of a chain of links: `file:line:column`.
     /// `None` if the process did not panic, or if the location is unknown.
-    pub(crate) fn panic_location(&self) -> Option<&str> {
+    pub fn panic_location(&self) -> Option<&str> {
         match self {
             Self::Panicked(message) => message.location(),
             Self::Linked { reason, .. } => reason.panic_location(),
@@ -139,19 +143,42 @@ pub(crate) fn chain<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item 
     std::iter::successors(Some(error), |&e| e.source()).take(256)
 }
 
+/// Whether two errors are the same error, or have the same text.
+pub(super) fn is_same_error(one: &(dyn Error + 'static), other: &(dyn Error + 'static)) -> bool {
+    std::ptr::addr_eq(one, other) || one.to_string() == other.to_string()
+}
+
+impl PartialEq for Exit {
+    fn eq(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::InitFailed(one), Self::InitFailed(other)) => is_same_error(&**one, &**other),
+            (Self::Failed(one), Self::Failed(other)) => is_same_error(&**one, &**other),
+            (Self::Panicked(one), Self::Panicked(other))
+            | (Self::Cancelled(one), Self::Cancelled(other))
+            | (Self::Refused(one), Self::Refused(other)) => one == other,
+            (Self::Linked { origin, reason }, Self::Linked { origin: other_origin, reason: other_reason }) => {
+                origin == other_origin && reason == other_reason
+            }
+            _ => std::mem::discriminant(self) == std::mem::discriminant(other),
+        }
+    }
+}
+
+impl Eq for Exit {}
+
 impl fmt::Display for Exit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Normal => f.write_str("ended normally"),
-            Self::InitFailed(error) => write!(f, "could not start: {error}"),
+            Self::Normal => f.write_str("exited normally"),
+            Self::InitFailed(error) => write!(f, "initialization failed: {error}"),
             Self::Failed(error) => write!(f, "failed: {error}"),
-            Self::Panicked(text) => write!(f, "panicked: {text}"),
+            Self::Panicked(message) => write!(f, "panicked{}: {message}", message.at()),
             Self::Cancelled(reason) => write!(f, "cancelled: {reason}"),
             Self::Killed => f.write_str("killed"),
-            Self::Linked { origin, reason } => write!(f, "linked to {origin}, which ended: {reason}"),
-            Self::Refused(reason) => write!(f, "refused: {reason}"),
-            Self::NoProcess => f.write_str("no such process"),
-            Self::NodeDown => f.write_str("its node is down"),
+            Self::Linked { origin, reason } => write!(f, "linked to process {origin}, which exited: {reason}"),
+            Self::Refused(reason) => write!(f, "spawn refused: {reason}"),
+            Self::NoProcess => f.write_str("no such process: it had exited before or never existed"),
+            Self::NodeDown => f.write_str("the node of the process is unreachable"),
         }
     }
 }
@@ -161,10 +188,9 @@ impl Error for Exit {
         match self {
             Self::InitFailed(error) => Some(&**error),
             Self::Failed(error) => Some(&**error),
-            Self::Cancelled(reason) => Some(reason),
+            Self::Cancelled(Reason(text)) => Some(text),
             Self::Linked { reason, .. } => Some(&**reason),
-            // The text of a panic or a refusal is a `Reason` too, but not a source: `failed` would take it for a
-            // `Cancelled`.
+            // The text of a panic or a refusal is not a source: `failed` would take it for a `Cancelled`.
             Self::Panicked(_) | Self::Refused(_) => None,
             Self::Normal | Self::Killed | Self::NoProcess | Self::NodeDown => None,
         }
@@ -213,34 +239,15 @@ impl From<InitError> for Exit {
     }
 }
 
-/// Returns `Failed` with the `SendErrorKind`; drops the message.
-impl<M> From<SendError<M>> for Exit {
-    fn from(error: SendError<M>) -> Self {
-        Self::failed(error.refusal())
-    }
-}
-
-/// Returns `Failed` with the `SpawnErrorKind`; drops the body.
-impl<B> From<SpawnError<B>> for Exit {
-    fn from(error: SpawnError<B>) -> Self {
-        Self::failed(*error.refusal())
-    }
-}
-
-/// Returns `Failed` with the text of the error; drops the command.
-impl<C> From<YieldError<C>> for Exit {
-    fn from(error: YieldError<C>) -> Self {
-        Self::failed(error.to_string())
-    }
-}
-
-/// A short text that is itself an `Error`. As the `source()` of `Exit::Cancelled`, it is found inside any other error.
-/// It is cheap to clone, and is compared by its text.
+/// A short text in an [`Exit`] or a [`Failure`]: why a process was cancelled, the message of a panic. It is cheap to
+/// clone, and is compared by its text.
 #[derive(Clone)]
-pub struct Reason(Text);
+pub struct Reason(ReasonText);
 
+/// The text of a reason. It is an error only as the source of `Exit::Cancelled`: there `Exit::failed` finds it inside
+/// any other error.
 #[derive(Clone)]
-enum Text {
+enum ReasonText {
     Static(&'static str),
     Shared(Arc<str>),
     Panic(Arc<PanicText>),
@@ -264,44 +271,79 @@ impl Reason {
 
     /// Creates a reason with a fixed text. It does not allocate.
     pub const fn new(text: &'static str) -> Self {
-        Self(Text::Static(text))
+        Self(ReasonText::Static(text))
     }
 
     /// Creates a reason with the message of a panic that happened at this location.
     pub(crate) fn panic(message: &str, location: String) -> Self {
-        Self(Text::Panic(Arc::new(PanicText { message: message.into(), location: location.into() })))
+        Self(ReasonText::Panic(Arc::new(PanicText { message: message.into(), location: location.into() })))
     }
 
     /// Returns the text.
     pub fn as_str(&self) -> &str {
-        match &self.0 {
-            Text::Static(text) => text,
-            Text::Shared(text) => text,
-            Text::Panic(panic) => &panic.message,
-        }
+        self.0.as_str()
+    }
+
+    /// Location of a panic as part of a sentence: ` at file:line:column`, or nothing if it is unknown.
+    pub(super) fn at(&self) -> PanicLocation<'_> {
+        PanicLocation(self.location())
     }
 
     fn location(&self) -> Option<&str> {
         match &self.0 {
-            Text::Panic(panic) => Some(&panic.location),
-            Text::Static(_) | Text::Shared(_) => None,
+            ReasonText::Panic(panic) => Some(&panic.location),
+            ReasonText::Static(_) | ReasonText::Shared(_) => None,
         }
     }
 }
 
-impl fmt::Display for Reason {
+/// Location of a panic, as [`Reason::at`] writes it.
+pub(super) struct PanicLocation<'a>(Option<&'a str>);
+
+impl fmt::Display for PanicLocation<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Some(location) => write!(f, " at {location}"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl ReasonText {
+    fn as_str(&self) -> &str {
+        match self {
+            Self::Static(text) => text,
+            Self::Shared(text) => text,
+            Self::Panic(panic) => &panic.message,
+        }
+    }
+}
+
+impl fmt::Display for ReasonText {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.as_str())
     }
 }
 
-impl fmt::Debug for Reason {
+impl fmt::Debug for ReasonText {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Debug::fmt(self.as_str(), f)
     }
 }
 
-impl Error for Reason {}
+impl Error for ReasonText {}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl fmt::Debug for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
 
 impl PartialEq for Reason {
     fn eq(&self, other: &Self) -> bool {
@@ -331,13 +373,13 @@ impl PartialEq<&str> for Reason {
 
 impl From<&str> for Reason {
     fn from(text: &str) -> Self {
-        Self(Text::Shared(text.into()))
+        Self(ReasonText::Shared(text.into()))
     }
 }
 
 impl From<String> for Reason {
     fn from(text: String) -> Self {
-        Self(Text::Shared(text.into()))
+        Self(ReasonText::Shared(text.into()))
     }
 }
 
@@ -425,19 +467,20 @@ mod tests {
     fn exits_read_as_plain_english() {
         let unknown = InitError::UnknownMethod { method: "go".into(), known: vec!["run", "stop"] };
         for (exit, text) in [
-            (Exit::Normal, "ended normally"),
-            (Exit::from(unknown), "could not start: unknown method `go`: there is `run`, `stop`"),
+            (Exit::Normal, "exited normally"),
+            (Exit::from(unknown), "initialization failed: unknown entry method `go`; use one of `run`, `stop`"),
             (Exit::from(io_error()), "failed: disk"),
             (Exit::Panicked("index".into()), "panicked: index"),
+            (Exit::Panicked(Reason::panic("index", "src/x.rs:1:2".into())), "panicked at src/x.rs:1:2: index"),
             (Exit::Cancelled(Reason::SHUTDOWN), "cancelled: shutdown"),
             (Exit::Killed, "killed"),
-            (linked(Exit::Killed), "linked to <1.7.2>, which ended: killed"),
-            (Exit::Refused("no room".into()), "refused: no room"),
-            (Exit::NoProcess, "no such process"),
-            (Exit::NodeDown, "its node is down"),
+            (linked(Exit::Killed), "linked to process <1.7.2>, which exited: killed"),
+            (Exit::Refused("no room".into()), "spawn refused: no room"),
+            (Exit::NoProcess, "no such process: it had exited before or never existed"),
+            (Exit::NodeDown, "the node of the process is unreachable"),
         ] {
             assert_eq!(exit.to_string(), text);
-            assert_eq!(exit.is_normal(), text == "ended normally");
+            assert_eq!(exit.is_normal(), text == "exited normally");
         }
     }
 
@@ -520,14 +563,16 @@ mod tests {
         let init = Exit::from(InitError::failed(io_error()));
         assert!(init.error::<InitError>().is_some() && init.error::<io::Error>().is_some());
         assert!(linked(init).error::<InitError>().is_some());
-        assert_eq!(cancelled().error::<Reason>(), Some(&Reason::from("bye")));
         assert!(Exit::failed(Circle).error::<io::Error>().is_none());
     }
 
     #[test]
     fn the_location_of_a_panic_travels_with_the_exit() {
         let panicked = Exit::Panicked(Reason::panic("boom", "src/x.rs:1:2".into()));
-        assert_eq!((panicked.to_string(), panicked.panic_location()), ("panicked: boom".into(), Some("src/x.rs:1:2")));
+        assert_eq!(
+            (panicked.to_string(), panicked.panic_location()),
+            ("panicked at src/x.rs:1:2: boom".into(), Some("src/x.rs:1:2"))
+        );
         assert_eq!(linked(panicked.clone()).panic_location(), Some("src/x.rs:1:2"));
         assert_eq!(Exit::failed(BoxError::from(panicked)).panic_location(), Some("src/x.rs:1:2"));
         assert_eq!(Exit::Panicked("boom".into()).panic_location(), None);
@@ -542,6 +587,33 @@ mod tests {
         for failed in [Exit::from(io_error()), Exit::Panicked("p".into()), linked(Exit::NoProcess), Exit::NodeDown] {
             assert!(failed.is_failure(), "{failed}");
         }
+    }
+
+    #[test]
+    fn exits_compare_by_variant_and_text() {
+        let different = [
+            Exit::Normal,
+            Exit::from(InitError::failed(io_error())),
+            Exit::from(io_error()),
+            Exit::failed("tape"),
+            Exit::Panicked("disk".into()),
+            Exit::Cancelled("disk".into()),
+            Exit::Refused("disk".into()),
+            Exit::Killed,
+            linked(Exit::Killed),
+            linked(cancelled()),
+            Exit::Linked { origin: Pid::new(1, 0, 7, 3), reason: Arc::new(Exit::Killed) },
+            Exit::NoProcess,
+            Exit::NodeDown,
+        ];
+        for (i, one) in different.iter().enumerate() {
+            for (j, other) in different.iter().enumerate() {
+                assert_eq!(one == other, i == j, "{one} and {other}");
+            }
+            assert_eq!(*one, one.clone());
+        }
+        assert_eq!(Exit::from(io_error()), Exit::failed("disk"));
+        assert_eq!(Exit::Panicked(Reason::panic("boom", "x.rs:1:2".into())), Exit::Panicked("boom".into()));
     }
 
     #[test]

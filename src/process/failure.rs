@@ -8,9 +8,14 @@ use std::error::Error;
 use std::{fmt, io};
 
 use crate::platform::sync::Arc;
-use crate::process::exit::{BoxError, Exit, Reason, chain};
+use crate::process::error::SendErrorKind;
+use crate::process::exit::{BoxError, Exit, Reason, chain, is_same_error};
 
 /// Why a command was not answered with its reply. It is cheap to clone.
+///
+/// Two failures are equal if they are the same variant with equal values. The errors in `Error` compare by their text:
+/// they are equal if they are the same error or if `Display` writes the same text for both. The types and the sources
+/// of the errors, and the location of a panic, are not compared.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum Failure {
@@ -26,6 +31,12 @@ pub enum Failure {
     Panicked(Reason),
     /// A future of a process was polled outside the turns of that process.
     Outside,
+    /// The blocking pool or a layer refused the command, because its limit is reached and its queue is full. The text
+    /// names the pool or the layer, and its limit and capacity. A command that waited in the queue may also be refused:
+    /// see [`Overflow::DropOldest`](crate::Overflow::DropOldest).
+    Overloaded(Reason),
+    /// The runtime has shut down, and the blocking pool accepts no more work.
+    ShutDown,
     /// The handler answered with this error.
     Error(Arc<dyn Error + Send + Sync>),
 }
@@ -58,15 +69,36 @@ impl Failure {
     }
 }
 
+impl PartialEq for Failure {
+    fn eq(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::NoHandler(one), Self::NoHandler(other)) => one == other,
+            (Self::Panicked(one), Self::Panicked(other)) | (Self::Overloaded(one), Self::Overloaded(other)) => {
+                one == other
+            }
+            (Self::Error(one), Self::Error(other)) => is_same_error(&**one, &**other),
+            _ => std::mem::discriminant(self) == std::mem::discriminant(other),
+        }
+    }
+}
+
+impl Eq for Failure {}
+
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NoHandler(command) => write!(f, "no handler for the command {command}"),
-            Self::Abandoned => f.write_str("the handler never answered"),
-            Self::TimedOut => f.write_str("timed out"),
+            Self::NoHandler(command) => {
+                write!(f, "no handler is registered for the command {command}; add one with `Builder::handler`")
+            }
+            Self::Abandoned => f.write_str("the handler dropped its `Completion` without an answer"),
+            Self::TimedOut => f.write_str("the command was not answered before its deadline"),
             Self::Cancelled => f.write_str("the command was cancelled"),
-            Self::Panicked(text) => write!(f, "the handler panicked: {text}"),
-            Self::Outside => f.write_str("polled outside its process"),
+            Self::Panicked(message) => write!(f, "the handler panicked{}: {message}", message.at()),
+            Self::Outside => {
+                f.write_str("a future of a process was polled outside its process; await it inside that process")
+            }
+            Self::Overloaded(reason) => write!(f, "overloaded: {reason}"),
+            Self::ShutDown => f.write_str("the runtime has shut down, and its blocking pool accepts no more work"),
             Self::Error(error) => write!(f, "the handler failed: {error}"),
         }
     }
@@ -113,20 +145,11 @@ impl From<String> for Failure {
 const _: () = assert!(size_of::<Failure>() <= 32);
 
 /// Why a call was not answered with its reply.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum CallError {
-    /// The called process does not exist, or no longer does.
-    NoProcess,
-    /// The called process does not take messages of this type.
-    WrongType {
-        /// The type that the process takes.
-        expected: &'static str,
-    },
-    /// The mailbox of the called process is full.
-    Full,
-    /// The runtime has shut down.
-    ShutDown,
+    /// The request was refused, for this reason.
+    Send(SendErrorKind),
     /// The called process exited before it replied.
     Died(Exit),
     /// The called process dropped the `Reply`.
@@ -138,13 +161,10 @@ pub enum CallError {
 impl fmt::Display for CallError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NoProcess => f.write_str("no such process"),
-            Self::WrongType { expected } => write!(f, "the process takes messages of type {expected}"),
-            Self::Full => f.write_str("the mailbox is full"),
-            Self::ShutDown => f.write_str("the runtime has shut down"),
-            Self::Died(exit) => write!(f, "the process ended before it replied: {exit}"),
-            Self::Dropped => f.write_str("the process dropped the reply"),
-            Self::TimedOut => f.write_str("no reply in time"),
+            Self::Send(kind) => write!(f, "call refused: {kind}"),
+            Self::Died(exit) => write!(f, "the called process exited before it replied: {exit}"),
+            Self::Dropped => f.write_str("the called process dropped the `Reply` without an answer"),
+            Self::TimedOut => f.write_str("the called process did not reply within the time limit of the call"),
         }
     }
 }
@@ -182,27 +202,45 @@ mod tests {
     #[test]
     fn failures_and_call_errors_read_as_plain_english() {
         for (failure, text) in [
-            (Failure::NoHandler("Fetch".into()), "no handler for the command Fetch"),
-            (Failure::Abandoned, "the handler never answered"),
-            (Failure::TimedOut, "timed out"),
-            (Failure::Cancelled, "the command was cancelled"),
+            (Failure::Abandoned, "the handler dropped its `Completion` without an answer"),
+            (Failure::TimedOut, "the command was not answered before its deadline"),
             (Failure::Panicked("index".into()), "the handler panicked: index"),
-            (Failure::Outside, "polled outside its process"),
+            (Failure::Panicked(Reason::panic("index", "a.rs:1:2".into())), "the handler panicked at a.rs:1:2: index"),
             (Failure::from("disk"), "the handler failed: disk"),
         ] {
             assert_eq!(failure.to_string(), text);
         }
         for (error, text) in [
-            (CallError::NoProcess, "no such process"),
-            (CallError::WrongType { expected: "u8" }, "the process takes messages of type u8"),
-            (CallError::Full, "the mailbox is full"),
-            (CallError::ShutDown, "the runtime has shut down"),
-            (CallError::Died(Exit::Killed), "the process ended before it replied: killed"),
-            (CallError::Dropped, "the process dropped the reply"),
-            (CallError::TimedOut, "no reply in time"),
+            (CallError::Send(SendErrorKind::ShutDown), "call refused: the runtime has shut down"),
+            (CallError::Died(Exit::Killed), "the called process exited before it replied: killed"),
         ] {
             assert_eq!(error.to_string(), text);
         }
+    }
+
+    #[test]
+    fn failures_compare_by_variant_and_text() {
+        let different = [
+            Failure::NoHandler("disk".into()),
+            Failure::NoHandler("Fetch".into()),
+            Failure::Abandoned,
+            Failure::TimedOut,
+            Failure::Cancelled,
+            Failure::Panicked("disk".into()),
+            Failure::Outside,
+            Failure::Overloaded("disk".into()),
+            Failure::ShutDown,
+            Failure::from("disk"),
+            Failure::from("tape"),
+        ];
+        for (i, one) in different.iter().enumerate() {
+            for (j, other) in different.iter().enumerate() {
+                assert_eq!(one == other, i == j, "{one} and {other}");
+            }
+        }
+        assert_eq!(Failure::from("disk"), Failure::from(io::Error::other("disk")));
+        assert_eq!(CallError::Died(Exit::failed("disk")), CallError::Died(Exit::failed(io::Error::other("disk"))));
+        assert_ne!(CallError::Dropped, CallError::TimedOut);
     }
 
     #[test]

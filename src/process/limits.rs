@@ -114,8 +114,8 @@ pub enum LimitExceeded {
 impl fmt::Display for LimitExceeded {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Steps(most) => write!(f, "it may be stepped {most} times and wanted more"),
-            Self::Time(most) => write!(f, "it may run for {most:?} and ran longer"),
+            Self::Steps(most) => write!(f, "step limit of {most} exceeded; raise `Limits::steps`"),
+            Self::Time(most) => write!(f, "running time limit of {most:?} exceeded; raise `Limits::time`"),
         }
     }
 }

@@ -3,6 +3,8 @@
 //! A pid contains no reference to the process. A sender looks the process up in the pid table, and finds nothing after
 //! the process has exited.
 
+#[cfg(feature = "serde")]
+mod serialize;
 pub(crate) mod text;
 
 use std::fmt;
@@ -23,6 +25,9 @@ use std::num::NonZeroU64;
 /// pid still belongs to one simulation. It differs from the pid with the same text of another simulation, and never
 /// reaches a process there. While a simulation runs, such a text parses to the pid of that simulation. Elsewhere, it
 /// parses to a pid without a process.
+///
+/// With the feature `serde`, a pid implements `Serialize` and `Deserialize`: as its text in human-readable formats, and
+/// as four numbers in all other formats.
 ///
 /// Pids are ordered by node, incarnation, generation, index. The order has no meaning, but is the same everywhere.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

@@ -357,7 +357,7 @@ impl Yields {
             Some(buffer) => buffer.take_waiting_sender(),
         };
         let Phase::InFlight(ear) = mem::replace(&mut slot.phase, Phase::Queued) else { unreachable!("checked above") };
-        let mut keep = || Phase::Answered(answer.take().expect("whoever answers has an answer"));
+        let mut keep = || Phase::Answered(answer.take().expect("the caller passes an answer"));
         let answered = match (ear, &mut slot.buffer) {
             (AnswerTarget::Event, None) => Answered::Event,
             (AnswerTarget::Event, Some(buffer)) => {

@@ -108,7 +108,7 @@ fn to_threads_elsewhere(job: Job, how: Placement, kept: Option<&SchedulerHandle>
     };
     match place.downcast_ref::<Threads>() {
         Some(threads) => threads.schedule_elsewhere(job, how),
-        None => unreachable!("this function is given out with threads as its place"),
+        None => unreachable!("a scheduler handle of a runtime contains its threads"),
     }
 }
 
@@ -122,6 +122,6 @@ pub(crate) fn all_to_threads(place: &SchedulerHandle, jobs: Vec<Job>) {
     }
     match place.downcast_ref::<Threads>() {
         Some(threads) => threads.schedule_all(jobs),
-        None => unreachable!("this function is given out with threads as its place"),
+        None => unreachable!("a scheduler handle of a runtime contains its threads"),
     }
 }

@@ -161,7 +161,7 @@ fn all_to_queue(_place: &SchedulerHandle, jobs: Vec<Job>) {
 }
 
 fn queue_of(place: Arc<dyn Any + Send + Sync>) -> Arc<ReadyQueue> {
-    place.downcast().unwrap_or_else(|_| unreachable!("these functions are given out with a queue as their place"))
+    place.downcast().unwrap_or_else(|_| unreachable!("a scheduler handle of a simulation contains its queue"))
 }
 
 impl Simulation {
@@ -169,7 +169,7 @@ impl Simulation {
     pub fn new(seed: u64) -> Self {
         match Self::with_host(seed, HostBuilder::new("")) {
             Ok(simulation) => simulation,
-            Err(error) => unreachable!("there are no handlers to be refused: {error}"),
+            Err(error) => unreachable!("a simulation registers no handlers: {error}"),
         }
     }
 
@@ -398,18 +398,18 @@ impl Simulation {
             who.push(format!("and {} more", left.len() - MAX_NAMED));
         }
         if who.is_empty() {
-            who.push(if beside_timers.is_some() { "no process waits" } else { "there is no process left" }.into());
+            who.push(if beside_timers.is_some() { "no process waits" } else { "no process is left" }.into());
         }
         let who = who.join("; ");
         if beside_timers.is_some() {
             panic!(
-                "deadlock beside timers: for a long time only timers have driven the run, and neither the future that the \
-                 simulation runs nor the processes that wait have run (see `deadlock_after`); {who}"
+                "deadlock beside timers: timers alone have driven the last steps, and neither the future passed to `run` nor \
+                 these waiting processes have run; raise `deadlock_after` if the wait is intended: {who}"
             );
         }
         panic!(
-            "the future that the simulation runs can never end: nobody is ready, no time is awaited, and other threads take \
-             no part in it; {who}"
+            "deadlock: no process is runnable and no timer is set, so the future passed to `run` can't complete; wake it from \
+             a process of the simulation, not from another thread: {who}"
         );
     }
 }
@@ -510,6 +510,6 @@ mod tests {
             assert!(!never.is_finished());
         });
         let stuck = panic::catch(|| simulation.run(host.sleep(ms(1)))).expect_err("that moment never comes");
-        assert!(stuck.as_str().contains("can never end"), "{stuck}");
+        assert!(stuck.as_str().contains("deadlock: "), "{stuck}");
     }
 }

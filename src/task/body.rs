@@ -433,7 +433,10 @@ impl<M: Send + 'static, T: Send + 'static> Process for EntryPoints<M, T> {
     fn step(&mut self, events: Events<'_, M>, out: &mut StepOutput<'_, M>) -> Result<Next<T>, Exit> {
         // The entry points read the mailbox themselves, so the events of the step stay unread.
         if let Some((body, input)) = self.chosen.take() {
-            assert!(events.are_of(out.control()), "the events and the output of a step belong to one process");
+            assert!(
+                events.are_of(out.control()),
+                "the events and the output of this step belong to different processes; pass on both arguments of `step`"
+            );
             let front = events.hand_over().expect("a step is delegated in the turn of its process");
             let mailbox = Mailbox::with(out.control().clone(), front);
             let future = body.into_inner()(Context::of(mailbox), input);

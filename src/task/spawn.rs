@@ -60,8 +60,8 @@ impl Host {
     /// spawned before the first poll.
     ///
     /// # Errors
-    /// The exit of the process, if it is not normal. If the spawn is refused, [`Exit::Failed`] with the
-    /// [`SpawnErrorKind`].
+    /// The exit of the process, if it is not normal. If the spawn is refused, [`Exit::Failed`] with a
+    /// [`SpawnError<()>`](crate::SpawnError).
     ///
     /// # Cancel safety
     /// Dropping the future kills the process.

@@ -4,8 +4,6 @@
 
 use std::any::TypeId;
 use std::borrow::Cow;
-use std::error::Error;
-use std::fmt;
 use std::future::{poll_fn, ready};
 use std::task::Poll;
 
@@ -14,6 +12,7 @@ use crate::context::step::{AnyProcess, Process, Start, StepOutput};
 use crate::host::control::{AnyControl, flag};
 use crate::platform::sync::planted;
 use crate::process::catch::{catch, drop_caught};
+use crate::process::error::{SpawnError, SpawnErrorKind};
 use crate::process::exit::Exit;
 use crate::process::mailbox::Trial;
 use crate::process::payload::Payload;
@@ -22,45 +21,9 @@ use crate::process::state::current::Current;
 use crate::process::state::upgrade_request::Future;
 use crate::task::body::{Body, BodyFuture, Output, ProcessOutput};
 
-/// Error of an upgrade whose new code did not start: see [`StepOutput::upgrade`]. It contains the new process.
-pub struct UpgradeError<P> {
-    exit: Exit,
-    process: P,
-}
-
-impl<P> UpgradeError<P> {
-    /// Returns the exit of the new process: [`Exit::InitFailed`] or [`Exit::Panicked`]; [`Exit::Failed`] if its output
-    /// has the wrong type.
-    pub fn exit(&self) -> &Exit {
-        &self.exit
-    }
-
-    /// Returns the new process, which did not start.
-    pub fn into_process(self) -> P {
-        self.process
-    }
-}
-
-impl<P> fmt::Debug for UpgradeError<P> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("UpgradeError").field("exit", &self.exit).finish_non_exhaustive()
-    }
-}
-
-impl<P> fmt::Display for UpgradeError<P> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "upgrade refused: {}", self.exit)
-    }
-}
-
-impl<P> Error for UpgradeError<P> {
-    fn source(&self) -> Option<&(dyn Error + 'static)> {
-        Some(&self.exit)
-    }
-}
-
 fn wrong_output_error<T>(found: &str) -> Exit {
-    Exit::failed(format!("the process ends with a {found}, the new code with a {}", std::any::type_name::<T>()))
+    let new = std::any::type_name::<T>();
+    Exit::failed(format!("the output of the process has type {found}, but the output of the new code has type {new}"))
 }
 
 impl<M: Send + 'static> Context<M> {
@@ -257,20 +220,21 @@ impl<M: Send + 'static> StepOutput<'_, M> {
     /// ```
     ///
     /// # Errors
-    /// The exit of the new process and the new process itself, if its `init` fails or panics, or if its output has
-    /// another type. This process continues.
+    /// The new process, and [`SpawnErrorKind::StartFailed`] with its exit, if its `init` fails or panics, or if its output
+    /// has another type. This process continues. With `?`, it ends with the exit of the new process.
     pub fn upgrade<Q>(
         &mut self,
         mut new: Q,
         method: impl Into<Cow<'static, str>>,
         input: impl Send + 'static,
-    ) -> Result<(), UpgradeError<Q>>
+    ) -> Result<(), SpawnError<Q>>
     where
         Q: Process<Message = M> + Send,
     {
         let (id, name) = self.output();
         if id != TypeId::of::<Q::Output>() {
-            return Err(UpgradeError { exit: wrong_output_error::<Q::Output>(name), process: new });
+            let exit = wrong_output_error::<Q::Output>(name);
+            return Err(SpawnError::new(SpawnErrorKind::StartFailed(exit), new));
         }
         let head = &self.control().head;
         let method = method.into();
@@ -287,13 +251,7 @@ impl<M: Send + 'static> StepOutput<'_, M> {
                 Exit::Panicked(text)
             }
         };
-        Err(UpgradeError { exit, process: new })
-    }
-}
-
-impl<P> From<UpgradeError<P>> for Exit {
-    fn from(error: UpgradeError<P>) -> Self {
-        error.exit
+        Err(SpawnError::new(SpawnErrorKind::StartFailed(exit), new))
     }
 }
 

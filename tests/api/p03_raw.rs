@@ -69,7 +69,7 @@ pub fn main() -> procession::Result {
     rt.send(any, 7u64)?;
     // Refused: message handed back
     if let Err(e) = rt.send(c.pid(), "wrong") {
-        assert!(matches!(e.refusal(), SendErrorKind::WrongType { .. }));
+        assert!(matches!(e.kind(), SendErrorKind::WrongType { .. }));
         let _m: &str = e.into_message();
     }
     let n: u64 = rt.block_on(rt.call(any, |r: Reply<u64>| r))?;

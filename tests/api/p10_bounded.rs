@@ -16,7 +16,7 @@ pub fn main() -> procession::Result {
     let rt = Runtime::new()?;
     let slow = rt.process().mailbox_capacity(MailboxCapacity::Reject(64)).name("slow").spawn(slow)?;
     if let Err(e) = slow.send(1)
-        && e.refusal() == SendErrorKind::Full
+        && e.kind() == SendErrorKind::Full
     {
         let back: u64 = e.into_message();
     }

@@ -28,7 +28,7 @@ pub fn main() -> procession::Result {
     let a: Option<Address<Chat>> = rt.whereis("lobby").and_then(|p| rt.address(p));
     match rt.process().name(LOBBY).spawn(user) {
         Err(e) => {
-            let SpawnErrorKind::NameTaken(by) = e.refusal() else { return Ok(()) };
+            let SpawnErrorKind::NameTaken(by) = e.kind() else { return Ok(()) };
             println!("taken by {by}");
             let _back = e.into_body();
         }

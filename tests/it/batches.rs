@@ -40,7 +40,7 @@ fn a_batch_runs_in_its_order() {
         let bodies: Vec<_> = (0..1000).map(body).collect();
         let parent = rt.process().value(7_u8).spawn(async move |ctx: Context| {
             for child in ctx.spawn_batch(bodies) {
-                child.map_err(|refused| Exit::failed(refused.refusal().to_string()))?.await?;
+                child.map_err(|refused| Exit::failed(refused.kind().to_string()))?.await?;
             }
             let heirs = ctx.spawn_batch([async |ctx: Context| ctx.value::<u8>().map(|seven| *seven).ok_or("none")]);
             for heir in heirs {
@@ -109,7 +109,7 @@ fn bodies_above_the_process_limit_are_returned() {
                     assert_eq!(block_on(child).unwrap(), n);
                 }
                 Err(error) => {
-                    assert!(matches!(error.refusal(), SpawnErrorKind::Limit(5)));
+                    assert!(matches!(error.kind(), SpawnErrorKind::Limit(5)));
                     refused.push(error.into_body());
                 }
             }
@@ -122,9 +122,7 @@ fn bodies_above_the_process_limit_are_returned() {
         let host = rt.host().clone();
         drop(rt);
         let late = host.spawn_batch((0..3).map(body));
-        assert!(
-            late.iter().all(|one| matches!(one.as_ref().map_err(SpawnError::refusal), Err(SpawnErrorKind::ShutDown)))
-        );
+        assert!(late.iter().all(|one| matches!(one.as_ref().map_err(SpawnError::kind), Err(SpawnErrorKind::ShutDown))));
     });
 }
 

@@ -563,7 +563,7 @@ fn a_supervised_child_may_have_its_own_token() {
         // Each new instance of the child starts under the cancelled token, so it exits immediately. After five restarts
         // the supervisor exceeds its restart intensity and fails.
         let exit = tree.await.unwrap_err();
-        assert!(exit.error::<procession::RestartIntensityExceeded>().is_some(), "{exit}");
+        assert!(matches!(exit.error(), Some(procession::SupervisorError::RestartIntensityExceeded { .. })), "{exit}");
         assert_eq!(lives.load(SeqCst), 6);
     });
 }

@@ -888,7 +888,7 @@ fn a_pid_of_another_runtime_is_refused() {
     let (here, there) = (one.spawn(counter), other.spawn(counter));
     assert_ne!(here.pid(), there.pid());
     let refused = other.send(here.pid(), Count::Up(1)).unwrap_err();
-    assert_eq!(refused.refusal(), SendErrorKind::NoProcess);
+    assert_eq!(refused.kind(), SendErrorKind::NoProcess);
     assert!(matches!(refused.into_message(), Count::Up(1)));
 }
 

@@ -172,7 +172,9 @@ fn reason(exit: &Exit) -> String {
         Exit::Killed => "killed".into(),
         Exit::NoProcess => "noproc".into(),
         Exit::Cancelled(_) => "shutdown".into(),
-        Exit::Failed(_) if exit.error::<RestartIntensityExceeded>().is_some() => "shutdown".into(),
+        Exit::Failed(_) if matches!(exit.error(), Some(SupervisorError::RestartIntensityExceeded { .. })) => {
+            "shutdown".into()
+        }
         Exit::Failed(error) => error.to_string(),
         Exit::Linked { reason: root, .. } => reason(root),
         other => panic!("{other}"),

@@ -328,7 +328,10 @@ fn the_window_of_the_intensity_is_half_open() {
             assert_eq!(count.load(SeqCst), if gives_up { begun } else { begun + 1 }, "{ends:?}");
             assert_eq!(tree.is_finished(), gives_up);
             if gives_up {
-                assert!(tree.await.unwrap_err().error::<RestartIntensityExceeded>().is_some());
+                assert!(matches!(
+                    tree.await.unwrap_err().error(),
+                    Some(SupervisorError::RestartIntensityExceeded { .. })
+                ));
             }
         });
     }

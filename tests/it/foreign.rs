@@ -98,7 +98,7 @@ fn a_hash_that_panics_affects_only_its_sender() {
         let panics = || Sensitive(true, Arc::new(()));
         assert!(catch_unwind(AssertUnwindSafe(|| pool.send(panics()))).is_err());
         let to = pool.address();
-        let inside = rt.spawn(async move |_: Context| to.send(panics()).map_err(|refused| refused.refusal()));
+        let inside = rt.spawn(async move |_: Context| to.send(panics()));
         assert!(matches!(block_on(inside), Err(Exit::Panicked(_))));
         pool.send(message()).unwrap();
         hears.recv().unwrap();

@@ -44,7 +44,10 @@ fn a_process_uses_only_the_handlers_of_its_host() {
     };
     let (log, erase, say, child) = rt.block_on(rt.spawn(perform)).unwrap();
     assert_eq!((log.unwrap(), erase.unwrap()), ("outer", "erased"));
-    assert_eq!(say.unwrap_err().to_string(), "no handler for the command say");
+    assert_eq!(
+        say.unwrap_err().to_string(),
+        "no handler is registered for the command say; add one with `Builder::handler`"
+    );
     assert_eq!((child.0.unwrap(), child.1.unwrap(), child.2), ("outer", "erased", false));
 
     let (log, erase, say, child) = rt.block_on(inner.spawn(perform)).unwrap();
@@ -85,7 +88,7 @@ fn hosts_share_their_runtime() {
     assert!(left.left.is_empty());
     assert!(echo.is_finished());
     assert!(
-        matches!(other.process().spawn(async |_: Context| ()), Err(refused) if refused.refusal() == &SpawnErrorKind::ShutDown)
+        matches!(other.process().spawn(async |_: Context| ()), Err(refused) if refused.kind() == &SpawnErrorKind::ShutDown)
     );
 }
 
@@ -97,7 +100,7 @@ fn the_limit_of_processes_is_exact() {
     let wait = async |mut ctx: Context<()>| ctx.receive().await;
     let mut handles: Vec<_> = (0..3).map(|_| few.spawn(wait)).collect();
     let refused = few.process().spawn(wait).unwrap_err();
-    assert_eq!(refused.refusal(), &SpawnErrorKind::Limit(3));
+    assert_eq!(refused.kind(), &SpawnErrorKind::Limit(3));
     // `spawn` cannot return an error, so its handle reports the refusal.
     let exit = rt.block_on(few.spawn(wait)).unwrap_err();
     assert!(matches!(exit, Exit::Refused(_)), "{exit}");
@@ -235,7 +238,7 @@ fn the_limit_of_queued_messages_is_exact() {
         // them out of the queue.
         read.push(own.send(10).is_ok().into());
         let refused = own.send(11).unwrap_err();
-        assert_eq!((refused.refusal(), refused.into_message()), (SendErrorKind::Full, 11));
+        assert_eq!((refused.kind(), refused.into_message()), (SendErrorKind::Full, 11));
         while let Some(message) = ctx.try_receive() {
             read.push(message);
         }
@@ -244,7 +247,7 @@ fn the_limit_of_queued_messages_is_exact() {
     let reader = reader.unwrap();
     (0..3).for_each(|message| reader.send(message).unwrap());
     let refused = rt.send(reader.pid(), 3_u32).unwrap_err();
-    assert_eq!((refused.refusal(), refused.into_message()), (SendErrorKind::Full, 3));
+    assert_eq!((refused.kind(), refused.into_message()), (SendErrorKind::Full, 3));
     assert!(reader.send(3).is_err());
     assert_eq!(rt.block_on(reader).unwrap(), [0, 1, 1, 2, 10]);
     assert_eq!(rt.counters().refused, 3);
@@ -253,7 +256,7 @@ fn the_limit_of_queued_messages_is_exact() {
         .limits(Limits::new().mailbox_capacity(0))
         .spawn(async |mut ctx: Context<()>| ctx.receive().await)
         .unwrap();
-    assert_eq!(deaf.send(()).unwrap_err().refusal(), SendErrorKind::Full);
+    assert_eq!(deaf.send(()).unwrap_err().kind(), SendErrorKind::Full);
 }
 
 /// 4.9: the limit of queued messages also works for a process that receives selectively. The accepted messages that it

@@ -88,7 +88,7 @@ fn a_large_body_that_is_refused_is_returned() {
     on_usual_stacks(|rt| {
         let host = rt.add_host(HostBuilder::new("full").max_processes(0)).unwrap();
         let refused = host.process().spawn(large_body()).unwrap_err();
-        assert_eq!(*refused.refusal(), SpawnErrorKind::Limit(0));
+        assert_eq!(*refused.kind(), SpawnErrorKind::Limit(0));
         assert_eq!(block_on(rt.spawn(refused.into_body())).unwrap(), 1);
     });
 }

@@ -115,7 +115,7 @@ fn a_normal_exit_is_ignored_unless_trapped() {
     first.send(Do::End).unwrap();
     rt.block_on(first).unwrap();
     settle(&rt);
-    assert_eq!(told(&heard), [(pid, "ended normally".to_owned())]);
+    assert_eq!(told(&heard), [(pid, "exited normally".to_owned())]);
     assert!(told(&heard_deaf).is_empty() && !deaf.is_finished() && !trapping.is_finished());
 }
 
@@ -331,7 +331,7 @@ fn monitoring_an_exited_process_delivers_one_down() {
 fn each_monitor_delivers_one_down() {
     let rt = lone();
     for how in [Do::End, Do::Fail, Do::Panic] {
-        let body = rt.spawn(async move |mut ctx: Context| -> Result<String, Exit> {
+        let body = rt.spawn(async move |mut ctx: Context| -> Result<Exit, Exit> {
             let other = ctx.spawn(|ctx| child(ctx, Ears::default()));
             let watches = [ctx.monitor(other.pid()), ctx.monitor(other.pid())];
             assert_ne!(watches[0], watches[1]);
@@ -341,16 +341,16 @@ fn each_monitor_delivers_one_down() {
             for _ in 0..2 {
                 let Event::Down { monitor, pid, exit: reason } = ctx.event().await else { panic!("no down") };
                 assert!(told.insert(monitor) && watches.contains(&monitor) && pid == other.pid());
-                last = Some(reason.to_string());
+                last = Some(reason);
             }
-            let exit = other.await.err().unwrap_or(Exit::Normal).to_string();
+            let exit = other.await.err().unwrap_or(Exit::Normal);
             assert_eq!(last.as_ref(), Some(&exit));
             Ok(exit)
         });
         let expected = match how {
-            Do::End => "ended normally",
-            Do::Fail => "failed: failed",
-            _ => "panicked: panicked",
+            Do::End => Exit::Normal,
+            Do::Fail => Exit::failed("failed"),
+            _ => Exit::Panicked("panicked".into()),
         };
         assert_eq!(rt.block_on(body).unwrap(), expected);
     }
@@ -607,7 +607,7 @@ fn a_process_is_gone_before_its_exit_is_delivered() {
                 }
                 assert_eq!(ctx.host().whereis(NAME), None);
                 assert!(child.is_finished() && ctx.host().address::<()>(child.pid()).is_none());
-                assert_eq!(ctx.send(child.pid(), ()).unwrap_err().refusal(), SendErrorKind::NoProcess);
+                assert_eq!(ctx.send(child.pid(), ()).unwrap_err().kind(), SendErrorKind::NoProcess);
                 assert_eq!(ctx.host().processes_alive(), 1);
             }
             Ok(())
@@ -874,7 +874,7 @@ fn a_refused_spawn_delivers_its_refusal() {
     let body = rt.spawn(async |mut ctx: Context| -> Result<(), Exit> {
         ctx.trap_exit(true);
         let refused = ctx.process().link().monitor().spawn(async |_: Context| {}).unwrap_err();
-        assert_eq!(*refused.refusal(), SpawnErrorKind::Limit(1));
+        assert_eq!(*refused.kind(), SpawnErrorKind::Limit(1));
         assert!(futures::poll_fn_once(&mut ctx).is_none());
         let (child, watch) = ctx.spawn_monitor(async |_: Context| {});
         assert!(matches!(child.await, Err(Exit::Refused(_))));
@@ -891,9 +891,9 @@ fn a_refused_spawn_delivers_its_refusal() {
     let exit = rt.block_on(body).unwrap_err();
     assert!(matches!(&exit, Exit::Linked { reason, .. } if matches!(**reason, Exit::Refused(_))), "{exit}");
     let refused = rt.process().monitor().spawn(async |_: Context| {}).unwrap_err();
-    assert_eq!(*refused.refusal(), SpawnErrorKind::NoParent);
+    assert_eq!(*refused.kind(), SpawnErrorKind::NoParent);
     let refused = rt.process().name("nobody").link().spawn_or_send((), async |_: Context<()>| {}).unwrap_err();
-    assert_eq!(*refused.refusal(), SpawnErrorKind::NoParent);
+    assert_eq!(*refused.kind(), SpawnErrorKind::NoParent);
     assert_eq!(rt.whereis("nobody"), None);
 }
 
@@ -1173,5 +1173,6 @@ fn a_parent_receives_the_exits_of_all_its_children() {
     }
     let rt = lone();
     let told = rt.block_on(rt.spawn(parent)).unwrap();
-    assert_eq!(told, ["child panicked: three", "linked ended normally", "other", "other ended normally"]);
+    assert!(told[0].starts_with("child panicked at ") && told[0].ends_with(": three"), "{}", told[0]);
+    assert_eq!(told[1..], ["linked exited normally", "other", "other exited normally"]);
 }

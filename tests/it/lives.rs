@@ -653,7 +653,7 @@ fn a_shutdown_refuses_work_and_waits_for_clean_up() {
         let refused = host.spawn(async |_: Context| {});
         assert!(matches!(block_on(refused), Err(Exit::Refused(_))));
         let refused = host.process().spawn(async |_: Context| {}).unwrap_err();
-        assert_eq!(*refused.refusal(), SpawnErrorKind::ShutDown);
+        assert_eq!(refused.kind().clone(), SpawnErrorKind::ShutDown);
         assert!(!shutdown.is_finished() && !cleans.is_finished());
         completion.complete(8);
         assert_eq!(shutdown.join().unwrap().left, []);
@@ -662,7 +662,7 @@ fn a_shutdown_refuses_work_and_waits_for_clean_up() {
         let body = Arc::new(5);
         let captured = body.clone();
         let refused = host.process().spawn(async move |_: Context| drop(captured)).unwrap_err();
-        assert_eq!((*refused.refusal(), Arc::strong_count(&body)), (SpawnErrorKind::ShutDown, 2));
+        assert_eq!((refused.kind().clone(), Arc::strong_count(&body)), (SpawnErrorKind::ShutDown, 2));
         drop(refused.into_body());
         assert_eq!(Arc::strong_count(&body), 1);
         let tally = Tally::default();
@@ -671,10 +671,13 @@ fn a_shutdown_refuses_work_and_waits_for_clean_up() {
         assert_eq!(tally.counts(), (0, 0, 0, 0, 0));
 
         let refused = host.send(pid, 6_u64).unwrap_err();
-        assert_eq!((refused.refusal(), refused.into_message()), (SendErrorKind::ShutDown, 6));
+        assert_eq!((refused.kind(), refused.into_message()), (SendErrorKind::ShutDown, 6));
         let refused = address.send(7).unwrap_err();
-        assert_eq!((refused.refusal(), refused.into_message()), (SendErrorKind::ShutDown, 7));
-        assert!(matches!(block_on(host.call(pid, |_: Reply<()>| 1_u64)), Err(CallError::ShutDown)));
+        assert_eq!((refused.kind(), refused.into_message()), (SendErrorKind::ShutDown, 7));
+        assert!(matches!(
+            block_on(host.call(pid, |_: Reply<()>| 1_u64)),
+            Err(CallError::Send(SendErrorKind::ShutDown))
+        ));
         assert!(matches!(block_on(host.exited(pid)), Exit::NoProcess));
         assert!(host.kill(pid).is_err() && host.cancel(pid, "late", LONG).is_err());
         assert!(block_on(host.spawn_blocking(|| ())).is_err());
@@ -914,7 +917,7 @@ fn work_that_races_a_shutdown_is_done_or_refused() {
                                 }
                                 1 => match block_on(host.call(&server, |reply| reply)) {
                                     Ok(1) => {}
-                                    Err(CallError::Died(_) | CallError::NoProcess | CallError::ShutDown) => {}
+                                    Err(CallError::Died(_) | CallError::Send(_)) => {}
                                     Err(CallError::Dropped) => {}
                                     other => panic!("{other:?}"),
                                 },
@@ -1129,9 +1132,9 @@ fn everything_is_dropped_when_a_runtime_is_dropped() {
             assert!(completion.is_cancelled());
             completion.complete(state());
             let refused = addresses.0.send(Mail::Keep(state())).unwrap_err();
-            assert_eq!(refused.refusal(), SendErrorKind::ShutDown);
+            assert_eq!(refused.kind(), SendErrorKind::ShutDown);
             drop(refused);
-            assert_eq!(addresses.1.send(()).unwrap_err().refusal(), SendErrorKind::ShutDown);
+            assert_eq!(addresses.1.send(()).unwrap_err().kind(), SendErrorKind::ShutDown);
             assert!(to.send(state()).is_err());
             let _last = block_on(mailbox.receive());
             assert!(block_on(mailbox.receive()).is_err());

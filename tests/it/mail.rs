@@ -36,7 +36,7 @@ fn a_pid_prints_and_parses_back() {
     let again = Runtime::builder().workers(0).node(a.node()).build().unwrap();
     assert_eq!(again.node(), a.node());
     let stale = again.send(a, 1_u64).unwrap_err();
-    assert_eq!((stale.refusal(), stale.into_message()), (SendErrorKind::NoProcess, 1));
+    assert_eq!((stale.kind(), stale.into_message()), (SendErrorKind::NoProcess, 1));
 }
 
 /// A message that owns a mailbox with the next message.
@@ -134,7 +134,7 @@ fn a_stale_pid_never_reaches_the_new_process() {
             let tenant = rt.spawn(echo);
             assert!(!former.contains(&tenant.pid()));
             for stale in &former {
-                assert_eq!(rt.send(*stale, 666_u64).unwrap_err().refusal(), SendErrorKind::NoProcess);
+                assert_eq!(rt.send(*stale, 666_u64).unwrap_err().kind(), SendErrorKind::NoProcess);
                 assert!(rt.address::<u64>(*stale).is_none());
                 assert!(rt.kill(*stale).is_err());
             }
@@ -152,9 +152,9 @@ fn a_foreign_pid_is_refused() {
     let (here, there) = (two(), two());
     let pid = there.spawn(echo).pid();
     let refused = here.send(pid, 5_u64).unwrap_err();
-    assert_eq!((refused.refusal(), refused.into_message()), (SendErrorKind::NoProcess, 5));
+    assert_eq!((refused.kind(), refused.into_message()), (SendErrorKind::NoProcess, 5));
     let never: Pid = format!("<{}.4294967295.7>", here.node()).parse().unwrap();
-    assert_eq!(here.send(never, 5_u64).unwrap_err().refusal(), SendErrorKind::NoProcess);
+    assert_eq!(here.send(never, 5_u64).unwrap_err().kind(), SendErrorKind::NoProcess);
 }
 
 /// 2.2: messages from one sender to one receiver arrive in order, even if several senders send at the same time.
@@ -314,7 +314,7 @@ fn an_outside_mailbox_has_a_pid() {
     address.send(4).unwrap();
     drop(mailbox);
     let refused = address.send(5).unwrap_err();
-    assert_eq!((refused.refusal(), refused.into_message()), (SendErrorKind::NoProcess, 5));
+    assert_eq!((refused.kind(), refused.into_message()), (SendErrorKind::NoProcess, 5));
     assert!(rt.send(pid, 6_u64).is_err());
 
     let (address, mut mailbox) = rt.mailbox::<u64>();
@@ -346,9 +346,9 @@ fn receivers_are_attached_for_pids_and_for_nodes() {
     let pid = rt.attach(wire.clone()).unwrap();
     rt.send(pid, 7_u64).unwrap();
     let refused = rt.send(pid, "text").unwrap_err();
-    assert_eq!((refused.refusal(), refused.into_message()), (SendErrorKind::WrongType { expected: "u64" }, "text"));
+    assert_eq!((refused.kind(), refused.into_message()), (SendErrorKind::WrongType { expected: "u64" }, "text"));
     rt.kill(pid).unwrap();
-    assert_eq!(rt.send(pid, 8_u64).unwrap_err().refusal(), SendErrorKind::NoProcess);
+    assert_eq!(rt.send(pid, 8_u64).unwrap_err().kind(), SendErrorKind::NoProcess);
 
     let far: Pid = "<4711-a.3.1>".parse().unwrap();
     assert!(rt.send(far, 9_u64).is_err());
@@ -408,16 +408,18 @@ fn a_call_returns_the_reply_or_the_cause_of_its_failure() {
         let unread = server.call(Ask::Get).start();
         for call in [held, panics, unread] {
             match call.await {
-                Err(CallError::Died(Exit::Panicked(_)) | CallError::Dropped | CallError::NoProcess) => {}
+                Err(
+                    CallError::Died(Exit::Panicked(_)) | CallError::Dropped | CallError::Send(SendErrorKind::NoProcess),
+                ) => {}
                 other => panic!("{other:?}"),
             }
         }
         let address = server.address();
         assert!(server.await.is_err());
-        assert!(matches!(address.call(Ask::Get).await, Err(CallError::NoProcess)));
+        assert!(matches!(address.call(Ask::Get).await, Err(CallError::Send(SendErrorKind::NoProcess))));
         let wrong = host.spawn(echo);
         let wrong = host.call(wrong.pid(), |reply: Reply<u8>| reply).await;
-        assert!(matches!(wrong, Err(CallError::WrongType { expected: "u64" })));
+        assert!(matches!(wrong, Err(CallError::Send(SendErrorKind::WrongType { expected: "u64" }))));
     });
 }
 
@@ -514,7 +516,7 @@ fn a_hand_written_process_can_call() {
     let _ = rt.block_on(server);
     let asks = rt.spawn_process(Asks { server: dead, asked: None });
     let failure = rt.block_on(asks).unwrap().unwrap_err();
-    assert!(matches!(failure.error::<CallError>(), Some(CallError::NoProcess)), "{failure:?}");
+    assert!(matches!(failure.error::<CallError>(), Some(CallError::Send(SendErrorKind::NoProcess))), "{failure:?}");
 }
 
 /// 2.3: the messages that `receive_where` skips keep their order, even if they all arrive at the same time.
@@ -561,7 +563,7 @@ fn a_sink_returns_a_refused_message() {
     assert_eq!(came, ["a", "b", "c"]);
     drop(mailbox);
     let refused = rt.block_on(sink.send("d".into())).unwrap_err();
-    assert_eq!((refused.refusal(), refused.into_message().as_str()), (SendErrorKind::NoProcess, "d"));
+    assert_eq!((refused.kind(), refused.into_message().as_str()), (SendErrorKind::NoProcess, "d"));
     fn shared<T: Send + Sync + Unpin + 'static>(_: &T) {}
     shared(&sink);
 }
@@ -590,7 +592,7 @@ fn mailbox_bounds_are_exact_and_policies_are_applied() {
         let mut back = Vec::new();
         for n in 0..5 {
             if let Err(full) = address.send(n) {
-                assert_eq!(full.refusal(), SendErrorKind::Full);
+                assert_eq!(full.kind(), SendErrorKind::Full);
                 back.push(full.into_message());
             }
         }
@@ -640,7 +642,7 @@ fn only_messages_count_against_a_bound() {
     handle.send(1).unwrap();
     rt.cancel(handle.pid(), "enough", Duration::from_secs(9)).unwrap();
     handle.send(2).unwrap();
-    assert_eq!(handle.send(3).unwrap_err().refusal(), SendErrorKind::Full);
+    assert_eq!(handle.send(3).unwrap_err().kind(), SendErrorKind::Full);
     assert_eq!(rt.block_on(handle).unwrap(), ["3", "1", "enough", "2"]);
 }
 
@@ -744,19 +746,19 @@ fn a_send_that_waits_for_room_fails_when_the_receiver_exits() {
     assert!(matches!(rt.block_on(ends), Exit::Killed));
     for wait in waiting {
         let refused = rt.block_on(wait).unwrap_err();
-        assert_eq!((refused.refusal(), refused.into_message()), (SendErrorKind::NoProcess, text()));
+        assert_eq!((refused.kind(), refused.into_message()), (SendErrorKind::NoProcess, text()));
     }
     for to in [rt.send_wait(full.pid(), text()), rt.send_wait("full", text())] {
-        assert_eq!(rt.block_on(to).unwrap_err().refusal(), SendErrorKind::NoProcess);
+        assert_eq!(rt.block_on(to).unwrap_err().kind(), SendErrorKind::NoProcess);
     }
     let mute = rt
         .process()
         .limits(Limits::new().mailbox_capacity(0))
         .spawn(async |ctx: Context<String>| drop(ctx.cancelled().await));
     let mute = mute.unwrap();
-    assert_eq!(rt.block_on(mute.send_wait(text())).unwrap_err().refusal(), SendErrorKind::Full);
+    assert_eq!(rt.block_on(mute.send_wait(text())).unwrap_err().kind(), SendErrorKind::Full);
     let wrong = rt.block_on(rt.send_wait(mute.pid(), 5_u8)).unwrap_err();
-    assert!(matches!(wrong.refusal(), SendErrorKind::WrongType { .. }));
+    assert!(matches!(wrong.kind(), SendErrorKind::WrongType { .. }));
     assert_eq!(rt.counters().refused, 6);
     // When the runtime is dropped, a waiting send completes and returns its message.
     let (address, mailbox) = rt.mailbox_with::<u8>(MailboxCapacity::Reject(1));
@@ -895,7 +897,7 @@ fn waiting_sends_race_the_exit_of_the_receiver_and_their_own_drop() {
                                 Ok(()) => sent += 1,
                                 Err(refused) => {
                                     assert_eq!(
-                                        (refused.refusal(), refused.into_message()),
+                                        (refused.kind(), refused.into_message()),
                                         (SendErrorKind::NoProcess, sender)
                                     );
                                     return Ok::<_, Exit>(sent);
@@ -1193,7 +1195,7 @@ fn a_sink_waits_for_room() {
     }
     drop(mailbox);
     let refused = sink.flush().now_or_never().unwrap().unwrap_err();
-    assert_eq!((refused.refusal(), refused.into_message()), (SendErrorKind::NoProcess, 2));
+    assert_eq!((refused.kind(), refused.into_message()), (SendErrorKind::NoProcess, 2));
 }
 
 /// 2.2, 2.3: a recipient accepts messages of one type, and converts them into the message type of the mailbox. If a
@@ -1212,11 +1214,11 @@ fn a_recipient_sends_convertible_messages() {
     assert_eq!(recipient.pid(), address.pid());
     recipient.clone().send(5).unwrap();
     let refused = recipient.send(6).unwrap_err();
-    assert_eq!((refused.refusal(), refused.into_message()), (SendErrorKind::Full, 6));
+    assert_eq!((refused.kind(), refused.into_message()), (SendErrorKind::Full, 6));
     assert_eq!(mailbox.try_receive().unwrap().0, 5);
     drop(mailbox);
     let refused = recipient.send(7).unwrap_err();
-    assert_eq!((refused.refusal(), refused.into_message()), (SendErrorKind::NoProcess, 7));
+    assert_eq!((refused.kind(), refused.into_message()), (SendErrorKind::NoProcess, 7));
     assert_eq!(rt.counters().refused, 2);
 }
 

@@ -28,6 +28,7 @@ mod links;
 mod lives;
 mod local;
 mod mail;
+mod messages;
 mod misuse;
 mod names;
 mod options;
@@ -52,6 +53,7 @@ mod system;
 mod time;
 mod trees;
 mod upgrades;
+mod values;
 mod verdicts;
 mod yields;
 

@@ -89,15 +89,18 @@ fn a_pid_without_a_process_is_an_error() {
     let before = rt.counters().refused;
     for pid in pids {
         let refused = rt.send(pid, 7_u64).unwrap_err();
-        assert_eq!((refused.refusal(), refused.into_message()), (SendErrorKind::NoProcess, 7), "{pid}");
+        assert_eq!((refused.kind(), refused.into_message()), (SendErrorKind::NoProcess, 7), "{pid}");
         assert_eq!(rt.kill(pid), Err(NoProcess(pid)));
         assert_eq!(rt.cancel(pid, "no", LONG), Err(NoProcess(pid)));
         assert!(rt.address::<u64>(pid).is_none());
         assert!(matches!(rt.block_on(rt.exited(pid)), Exit::NoProcess));
-        assert!(matches!(rt.block_on(rt.call(pid, |_: Reply<()>| 1_u64)), Err(CallError::NoProcess)));
+        assert!(matches!(
+            rt.block_on(rt.call(pid, |_: Reply<()>| 1_u64)),
+            Err(CallError::Send(SendErrorKind::NoProcess))
+        ));
         let refused = rt.complete_yield(pid, Tag::chosen(1), Ok(Payload::new(1_u64))).unwrap_err();
-        assert_eq!(refused.refusal(), CompleteRefusal::NoProcess);
-        assert_eq!(refused.into_answer().unwrap().downcast::<u64>().unwrap(), 1);
+        assert_eq!(refused.kind(), SendErrorKind::NoProcess);
+        assert_eq!(refused.into_message().unwrap().downcast::<u64>().unwrap(), 1);
     }
     assert_eq!(rt.counters().refused - before, 2 * pids.len() as u64);
     assert_eq!(dead_address.send(8).unwrap_err().into_message(), 8);
@@ -114,14 +117,14 @@ fn a_wrong_type_is_refused_at_the_sender() {
     let (outside, _mailbox) = rt.mailbox::<u64>();
     for pid in [typed.pid(), outside.pid()] {
         let refused = rt.send(pid, "text").unwrap_err();
-        assert_eq!((refused.refusal(), refused.into_message()), (SendErrorKind::WrongType { expected: "u64" }, "text"));
+        assert_eq!((refused.kind(), refused.into_message()), (SendErrorKind::WrongType { expected: "u64" }, "text"));
         let large = [7_u64; 9];
         assert_eq!(rt.send(pid, large).unwrap_err().into_message(), large);
         let refused = rt.send(pid, Payload::new(1_u32)).unwrap_err();
         assert_eq!(refused.into_message().downcast::<u32>().unwrap(), 1);
         assert!(rt.address::<u32>(pid).is_none());
         let called = rt.block_on(rt.call(pid, |reply: Reply<u32>| reply));
-        assert!(matches!(called, Err(CallError::WrongType { expected: "u64" })), "{called:?}");
+        assert!(matches!(called, Err(CallError::Send(SendErrorKind::WrongType { expected: "u64" }))), "{called:?}");
     }
     rt.send(typed.pid(), Payload::new(5_u64)).unwrap();
     assert_eq!(rt.block_on(typed).unwrap(), 5);
@@ -253,7 +256,7 @@ fn unrequested_answers_are_refused_or_discarded() {
             events.for_each(drop);
             let tag = Tag::chosen(7);
             if out.perform_as(tag, Ask(1)).is_ok() {
-                assert_eq!(out.perform_as(tag, Ask(2)).unwrap_err().into_command().0, 2);
+                assert_eq!(out.perform_as(tag, Ask(2)).unwrap_err().into_message().0, 2);
                 assert!(out.cancel_yield(tag) && !out.cancel_yield(tag));
                 out.perform_as(tag, Ask(3)).unwrap();
                 let issued = out.perform(Ask(4));
@@ -267,7 +270,7 @@ fn unrequested_answers_are_refused_or_discarded() {
     settle(&rt);
     let pid = handle.pid();
     let refused = rt.complete_yield(pid, Tag::chosen(8), Ok(Payload::new(1_u64))).unwrap_err();
-    assert_eq!(refused.refusal(), CompleteRefusal::UnknownTag);
+    assert_eq!(refused.kind(), SendErrorKind::UnknownTag);
     let completion = shelf.take();
     let (tag, discarded) = (completion.tag(), rt.counters().discarded);
     rt.complete_yield(pid, tag, Ok(Payload::new(1_u64))).unwrap();

@@ -36,9 +36,9 @@ fn a_name_resolves_to_its_process_until_the_exit() {
     rt.send(SUM, 3).unwrap();
     rt.send("sum", 4_u64).unwrap();
     let wrong = rt.send("sum", 'x').unwrap_err();
-    assert_eq!((wrong.refusal(), wrong.into_message()), (SendErrorKind::WrongType { expected: "u64" }, 'x'));
+    assert_eq!((wrong.kind(), wrong.into_message()), (SendErrorKind::WrongType { expected: "u64" }, 'x'));
     let wrong = rt.block_on(rt.call("sum", |reply: Reply<()>| reply));
-    assert!(matches!(wrong, Err(CallError::WrongType { expected: "u64" })), "{wrong:?}");
+    assert!(matches!(wrong, Err(CallError::Send(SendErrorKind::WrongType { expected: "u64" }))), "{wrong:?}");
     let to = rt.block_on(rt.spawn(async |ctx: Context| {
         ctx.send(SUM, 5)?;
         Ok::<_, Exit>(ctx.host().whereis(SUM))
@@ -48,8 +48,11 @@ fn a_name_resolves_to_its_process_until_the_exit() {
     assert_eq!(rt.block_on(handle).unwrap(), 12);
     assert_eq!(rt.whereis(SUM), None);
     let refused = rt.send(SUM, 1).unwrap_err();
-    assert_eq!((refused.refusal(), refused.into_message()), (SendErrorKind::NoProcess, 1));
-    assert!(matches!(rt.block_on(rt.call("sum", |reply: Reply<()>| reply)), Err(CallError::NoProcess)));
+    assert_eq!((refused.kind(), refused.into_message()), (SendErrorKind::NoProcess, 1));
+    assert!(matches!(
+        rt.block_on(rt.call("sum", |reply: Reply<()>| reply)),
+        Err(CallError::Send(SendErrorKind::NoProcess))
+    ));
 }
 
 /// 2.5: a call to a name resolves the name when the call is sent, not when the call is created.
@@ -74,7 +77,7 @@ fn a_taken_name_is_an_error_that_names_the_holder() {
     let taken = NameError::Taken { name: "sum".into(), holder: first.pid() };
     assert_eq!(mailbox.register(SUM).unwrap_err(), taken);
     let second = rt.process().name("sum").spawn(sum).unwrap_err();
-    assert_eq!(*second.refusal(), SpawnErrorKind::NameTaken(first.pid()));
+    assert_eq!(*second.kind(), SpawnErrorKind::NameTaken(first.pid()));
     assert_eq!(rt.processes_alive(), alive);
     let body = second.into_body();
     let second = rt.spawn(body);
@@ -115,7 +118,7 @@ fn a_process_registers_and_unregisters() {
     assert_eq!(["one", "by-text"].map(|name| rt.whereis(name)), [None, None]);
     let me = kept.lock().unwrap().take().unwrap();
     let late = me.register("late").unwrap_err();
-    assert_eq!(late, NameError::NoProcess { name: "late".into(), pid: me.pid() });
+    assert_eq!(late, NameError::Exited { name: "late".into(), pid: me.pid() });
     assert_eq!(rt.whereis("late"), None);
     me.join_group("late");
     assert!(rt.members::<u64>("late").is_empty());
@@ -181,7 +184,7 @@ fn registering_races_the_exit() {
                         match me.register(SUM) {
                             Ok(()) => {}
                             Err(NameError::Taken { holder, .. }) => assert_ne!(holder, me.pid()),
-                            Err(NameError::NoProcess { pid, .. }) => assert_eq!(pid, me.pid()),
+                            Err(NameError::Exited { pid, .. }) => assert_eq!(pid, me.pid()),
                             Err(other) => panic!("{other}"),
                         }
                     });
@@ -283,10 +286,10 @@ fn a_refused_spawn_or_send_returns_the_message_and_the_body() {
     let _ = rt.process().name("text").spawn(async |mut ctx: Context<String>| drop(ctx.receive().await));
     let wrong = rt.process().name("text").spawn_or_send(5, sum).unwrap_err();
     let refusal = SpawnErrorKind::MessageRefused(SendErrorKind::WrongType { expected: "alloc::string::String" });
-    assert_eq!(*wrong.refusal(), refusal);
+    assert_eq!(*wrong.kind(), refusal);
     let (message, body) = wrong.into_body();
     let limited = rt.process().limits(Limits::new().mailbox_capacity(0)).spawn_or_send(message, body).unwrap_err();
-    assert_eq!(*limited.refusal(), SpawnErrorKind::MessageRefused(SendErrorKind::Full));
+    assert_eq!(*limited.kind(), SpawnErrorKind::MessageRefused(SendErrorKind::Full));
     let (message, body) = limited.into_body();
     let pid = rt.process().spawn_or_send(message, body).unwrap();
     let to = rt.address::<u64>(pid).unwrap();
@@ -295,7 +298,7 @@ fn a_refused_spawn_or_send_returns_the_message_and_the_body() {
     let host = rt.host().clone();
     drop(rt);
     let closed = host.process().name(SUM).spawn_or_send(6, sum).unwrap_err();
-    assert_eq!((*closed.refusal(), closed.into_body().0), (SpawnErrorKind::ShutDown, 6));
+    assert_eq!((closed.kind().clone(), closed.into_body().0), (SpawnErrorKind::ShutDown, 6));
 }
 
 const ROOM: Group<&str> = Group::new("room");

@@ -626,7 +626,7 @@ fn a_waker_that_panics_does_not_affect_the_sender() {
         let (waker, bad) = bad();
         assert!(poll_with(&mut mailbox.receive(), &waker).is_pending());
         let address = to.clone();
-        let sender = scene.rt.spawn(async move |_: Context| address.send(1).map_err(|refused| refused.refusal()));
+        let sender = scene.rt.spawn(async move |_: Context| address.send(1));
         block_on(sender).expect("the sender is not hurt");
         assert_eq!((bad.0.load(SeqCst), mailbox.try_receive()), (1, Some(1)));
         assert!(poll_with(&mut mailbox.receive(), &waker).is_pending());

@@ -179,7 +179,7 @@ fn a_full_pool_refuses_and_returns_messages() {
             settle().await;
         }
         let refused = pool.send(7).unwrap_err();
-        assert_eq!((refused.refusal(), refused.into_message()), (SendErrorKind::Full, 7));
+        assert_eq!((refused.kind(), refused.into_message()), (SendErrorKind::Full, 7));
         let mut waits = Box::pin(pool.send_wait(8));
         assert!(futures::poll!(&mut waits).is_pending());
         assert_eq!(rt.counters().refused, 1);
@@ -235,7 +235,7 @@ fn messages_of_one_key_go_to_one_member() {
         settle().await;
         pool.send(0).unwrap();
         pool.send(0).unwrap();
-        assert_eq!(pool.send(0).unwrap_err().refusal(), SendErrorKind::Full);
+        assert_eq!(pool.send(0).unwrap_err().kind(), SendErrorKind::Full);
         // Another message waits for the full member. It does not delay messages for other members.
         let mut waits = Box::pin(pool.send_wait(0));
         assert!(futures::poll!(&mut waits).is_ready(), "there is room in the queue");
@@ -430,7 +430,7 @@ fn a_pool_grows_when_the_member_of_a_key_is_full() {
         settle().await;
         let unread = long(&pool);
         assert_eq!(rt.processes_alive(), 1 + 1);
-        assert!(matches!(short(&pool).await, Err(CallError::Full)));
+        assert!(matches!(short(&pool).await, Err(CallError::Send(SendErrorKind::Full))));
         settle().await;
         assert_eq!(rt.processes_alive(), 1 + 2);
         drop((in_hand, unread));

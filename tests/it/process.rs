@@ -276,7 +276,7 @@ fn a_tag_in_flight_is_refused_with_the_command() {
             self.0 += 1;
             out.perform_as(tag, Double(u64::from(self.0))).expect("not in flight");
             let refused = out.perform_as(tag, Double(77)).expect_err("in flight");
-            assert_eq!(refused.into_command().0, 77);
+            assert_eq!(refused.into_message().0, 77);
             Ok(Next::Wait)
         }
     }
@@ -496,7 +496,7 @@ fn a_message_of_the_wrong_type_is_refused_and_returned() {
     everywhere(async |host| {
         let typed = host.spawn(async |mut ctx: Context<u64>| ctx.receive().await);
         let refused = host.send(typed.pid(), "a text").unwrap_err();
-        assert_eq!(refused.refusal(), SendErrorKind::WrongType { expected: "u64" });
+        assert_eq!(refused.kind(), SendErrorKind::WrongType { expected: "u64" });
         assert_eq!(refused.into_message(), "a text");
         let refused = host.send(typed.pid(), Payload::new(1_u8)).unwrap_err();
         assert_eq!(refused.into_message().downcast::<u8>().unwrap(), 1);

@@ -191,8 +191,8 @@ fn refused_restarts_reach_the_intensity() {
             tree.started().await.unwrap();
             few.send(A, Do::End).unwrap();
             let exit = tree.await.unwrap_err();
-            let gave_up = exit.error::<RestartIntensityExceeded>().unwrap();
-            assert!(gave_up.last.to_string().contains(obstacle.text()), "{gave_up}");
+            let Some(SupervisorError::RestartIntensityExceeded { last, .. }) = exit.error() else { panic!("{exit}") };
+            assert!(last.to_string().contains(obstacle.text()), "{exit}");
             // The child is started once at first, and then as often as the intensity allows.
             assert_eq!(starts.count(), 1 + 4);
             starts.unblock().await;
@@ -263,10 +263,10 @@ fn a_refused_first_start_fails_the_supervisor() {
             let tree = Supervisor::one_for_one().add(logged_child(B, &log)).add(logged_child(C, &log)).add(refused);
             let tree = host.spawn_process(tree);
             let exit = tree.started().await.unwrap_err();
-            let failed = exit.error::<StartFailed>().unwrap();
-            assert_eq!(failed.child, "a");
-            assert!(failed.exit.to_string().contains(text), "{failed}");
-            assert!(exit.to_string().contains("the child a could not be started"), "{exit}");
+            let Some(SupervisorError::StartFailed { child, exit: reason }) = exit.error() else { panic!("{exit}") };
+            assert_eq!(child, "a");
+            assert!(reason.to_string().contains(text), "{exit}");
+            assert!(exit.to_string().contains("child `a` could not be started"), "{exit}");
             assert!(tree.await.is_err());
             assert_eq!(*log.lock().unwrap(), ["+b", "+c", "-c", "-b"]);
             assert_eq!(tries.load(SeqCst), 1);
@@ -292,9 +292,9 @@ fn a_refused_first_start_fails_the_supervisors_above() {
         let tree = host.spawn_process(tree);
         assert!(tree.started().await.is_err());
         let exit = tree.await.unwrap_err();
-        let failed = exit.error::<StartFailed>().unwrap();
-        assert_eq!(failed.child, "sub");
-        assert_eq!(failed.exit.error::<StartFailed>().unwrap().child, "a");
+        let Some(SupervisorError::StartFailed { child, exit: below }) = exit.error() else { panic!("{exit}") };
+        assert_eq!(child, "sub");
+        assert!(matches!(below.error(), Some(SupervisorError::StartFailed { child, .. }) if child == "a"), "{below}");
         taken.abort();
         while log.lock().unwrap().len() < 4 {
             step_aside().await;
@@ -317,7 +317,7 @@ fn refused_starts_at_run_time_are_answered() {
             let refuses = |answer: Result<Pid, Exit>| {
                 let exit = answer.unwrap_err();
                 assert!(exit.to_string().contains(obstacle.text()), "{exit}");
-                assert!(exit.error::<SpawnErrorKind>().is_some(), "{exit:?}");
+                assert!(exit.error::<SpawnError<()>>().is_some(), "{exit:?}");
             };
             let add = || tree.call(|reply| SupervisorMessage::StartChild(Child::new(A, obey), reply));
             let blocker = obstacle.put(&few);
@@ -486,7 +486,7 @@ fn a_refused_first_member_fails_the_pool() {
             counts.fetch_add(1, SeqCst);
         }));
         let exit = pool.started().await.unwrap_err();
-        assert_eq!(exit.error(), Some(&SpawnErrorKind::Limit(3)));
+        assert_eq!(exit.error().map(SpawnError::<()>::kind), Some(&SpawnErrorKind::Limit(3)));
         assert_eq!(tries.load(SeqCst), 3);
         assert!(pool.await.is_err());
         while few.processes_alive() > 0 {

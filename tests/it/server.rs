@@ -180,7 +180,7 @@ fn calls_casts_and_deferred_replies() {
         assert!(never.await.is_err(), "it was dropped");
         assert_eq!(clerk.await.unwrap(), 7);
     });
-    assert_eq!(read(&log), ["init", "one", "two", "terminate: ended normally, 0 unread", "dropped"]);
+    assert_eq!(read(&log), ["init", "one", "two", "terminate: exited normally, 0 unread", "dropped"]);
 }
 
 /// 1.1, 6.4: `started` waits for `init` and returns the error of `init`. With a manual start, `started` waits for
@@ -336,7 +336,7 @@ fn terminate_gets_the_exit() {
     );
     assert_eq!(
         end(|_, clerk| clerk.send(Msg::Done).unwrap()),
-        (Ok(2), vec!["a note".into(), "terminate: ended normally, 3 unread".into(), "dropped".into()])
+        (Ok(2), vec!["a note".into(), "terminate: exited normally, 3 unread".into(), "dropped".into()])
     );
 }
 

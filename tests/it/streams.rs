@@ -62,6 +62,14 @@ fn settle(rt: &Runtime) {
     }
 }
 
+/// Text of a failure, without the location of a panic.
+fn text_of(failure: &Failure) -> String {
+    match failure {
+        Failure::Panicked(message) => format!("the handler panicked: {message}"),
+        failure => failure.to_string(),
+    }
+}
+
 /// If it is eager, requests the next item whenever it has received an item. Otherwise requests items only when a
 /// message tells it to.
 #[derive(Default)]
@@ -100,7 +108,7 @@ impl Process for Puller {
                 Event::Completed(done) => {
                     let text = match done.take(tag).expect("the only stream") {
                         Ok(n) => format!("end {n}"),
-                        Err(failure) => failure.to_string(),
+                        Err(failure) => text_of(&failure),
                     };
                     note(text);
                     assert!(!out.pull(tag) && !out.cancel_yield(tag));
@@ -280,7 +288,7 @@ fn the_end_of_a_stream_arrives_after_its_items() {
     }
     let cases: [(Handle, &str); 6] = [
         (|_, r| with(|_| panic!("as told"), r), "the handler panicked: as told"),
-        (|_, r| with(|_r| Ok(()), r), "the handler never answered"),
+        (|_, r| with(|_r| Ok(()), r), "the handler dropped its `Completion` without an answer"),
         (|_, r| with(|_r| Err("disk".into()), r), "the handler failed: disk"),
         (
             |_, r| {
@@ -315,7 +323,7 @@ fn the_end_of_a_stream_arrives_after_its_items() {
             let mut items = ctx.stream(Count(0));
             let came: Vec<u64> = (&mut items).collect().await;
             assert_eq!(came, if n == 5 { vec![] } else { vec![0, 1] });
-            Ok::<_, Exit>(items.last().await.map_or_else(|failure| failure.to_string(), |n| n.to_string()))
+            Ok::<_, Exit>(items.last().await.map_or_else(|failure| text_of(&failure), |n| n.to_string()))
         });
         assert_eq!(rt.block_on(body).unwrap(), text);
         let log = Arc::new(Mutex::new(Vec::new()));
@@ -464,8 +472,8 @@ fn a_stream_without_handler_fails_by_name() {
         Ok::<_, Exit>((typed.to_string(), named.to_string()))
     });
     let (typed, named) = rt.block_on(body).unwrap();
-    assert!(typed.starts_with("no handler for the command ") && typed.ends_with("Count, as a stream"), "{typed}");
-    assert_eq!(named, "no handler for the command tail, as a stream");
+    assert!(typed.contains("for the command ") && typed.contains("Count, as a stream; "), "{typed}");
+    assert_eq!(named, "no handler is registered for the command tail, as a stream; add one with `Builder::handler`");
     let rt = Runtime::builder().workers(0).handle_stream(count).build().unwrap();
     let body = rt.spawn(async |ctx: Context| ctx.perform(Count(3)).await);
     assert!(rt.block_on(body).is_err());
@@ -492,7 +500,7 @@ fn streams_by_name_reach_their_handler() {
         assert_eq!(items.next().await.unwrap().downcast::<String>().unwrap(), "two");
         assert_eq!(items.last().await?.downcast::<&str>().unwrap(), "done");
         let unknown = ctx.stream(NamedCommand::new("else")).last().await.unwrap_err();
-        assert_eq!(unknown.to_string(), "no handler for the command else, as a stream");
+        assert_eq!(unknown, Failure::NoHandler("else, as a stream".into()));
         Ok::<_, Exit>(())
     });
     rt.block_on(body).unwrap();

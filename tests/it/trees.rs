@@ -382,7 +382,9 @@ impl View {
             Some(root) => match rt.block_on(root).unwrap_err() {
                 Exit::Killed => Life::Over(End::Killed),
                 Exit::Cancelled(_) => Life::Over(End::Stopped),
-                exit if exit.error::<RestartIntensityExceeded>().is_some() => Life::Over(End::GaveUp),
+                exit if matches!(exit.error(), Some(SupervisorError::RestartIntensityExceeded { .. })) => {
+                    Life::Over(End::GaveUp)
+                }
                 exit => panic!("{exit}"),
             },
         };

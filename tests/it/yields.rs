@@ -211,20 +211,20 @@ fn completing_by_tag_refuses_what_is_not_in_flight() {
     assert_eq!(pid, handle.pid());
 
     let refused = rt.complete_yield(pid, tag, Ok(Payload::new("text"))).unwrap_err();
-    assert_eq!(refused.refusal(), CompleteRefusal::WrongType { expected: "u64" });
+    assert_eq!(refused.kind(), SendErrorKind::WrongType { expected: "u64" });
     rt.complete_yield(pid, tag, Ok(Payload::new(8_u64))).unwrap();
     let refused = rt.complete_yield(pid, tag, Ok(Payload::new(9_u64))).unwrap_err();
-    assert_eq!(refused.refusal(), CompleteRefusal::Spent);
-    assert_eq!(refused.into_answer().unwrap().downcast::<u64>().unwrap(), 9);
+    assert_eq!(refused.kind(), SendErrorKind::Spent);
+    assert_eq!(refused.into_message().unwrap().downcast::<u64>().unwrap(), 9);
     let unknown = Tag::<Payload>::chosen(12);
     let refused = rt.complete_yield(pid, unknown, Err(Failure::Abandoned)).unwrap_err();
-    assert_eq!(refused.refusal(), CompleteRefusal::UnknownTag);
+    assert_eq!(refused.kind(), SendErrorKind::UnknownTag);
     settle(&rt);
     assert!(matches!(counted.answers.lock().unwrap()[..], [Ok(8)]));
     handle.abort();
     let _ = rt.block_on(handle);
     let refused = rt.complete_yield(pid, tag, Err(Failure::Abandoned)).unwrap_err();
-    assert_eq!(refused.refusal(), CompleteRefusal::NoProcess);
+    assert_eq!(refused.kind(), SendErrorKind::NoProcess);
 }
 
 /// 3.3: several threads answer one yield by its tag. Exactly one answer is accepted.

@@ -41,7 +41,7 @@ scenarios! {
         server.abort();
         for call in calls {
             match rt.block_on(call).unwrap() {
-                Ok(0) | Err(CallError::Died(_) | CallError::NoProcess) => {}
+                Ok(0) | Err(CallError::Died(_) | CallError::Send(SendErrorKind::NoProcess)) => {}
                 other => panic!("{other:?}"),
             }
         }

@@ -214,7 +214,7 @@ impl<M: Send + 'static> Members<M> {
                 Err(Unrouted::Full(message))
             }
             Some(Err(NotAccepted::Ended(message))) => Err(Unrouted::Later(message)),
-            None => Err(Unrouted::Later(message.expect("nobody took it"))),
+            None => Err(Unrouted::Later(message.expect("the message is in its place until it is pushed"))),
         }
     }
 

@@ -7,7 +7,7 @@ use std::fmt;
 use crate::context::address::Address;
 use crate::host::control::Control;
 use crate::observe::Counter;
-use crate::process::error::SendError;
+use crate::process::error::{Addressee, SendError};
 use crate::process::pid::Pid;
 use crate::process::state::Ref;
 
@@ -54,7 +54,7 @@ impl<A: Send + 'static, M: From<A> + Send + 'static> Takes<A> for Control<M> {
     fn take(&self, message: A) -> Result<(), SendError<A>> {
         if let Some(refusal) = self.refuses() {
             self.head.count(Counter::Refused);
-            return Err(SendError::new(refusal, message));
+            return Err(SendError::new(refusal, message).to(Addressee::Process(self.head.pid())));
         }
         // The conversion is user code: it is called without a lock. It cannot be undone, so a message that is refused
         // after it becomes a dead letter.

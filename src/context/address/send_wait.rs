@@ -15,7 +15,7 @@ use crate::host::control::Control;
 use crate::host::registry::target::{Destination, Target};
 use crate::observe::Counter;
 use crate::platform::sync::Mutex;
-use crate::process::error::{SendError, SendErrorKind};
+use crate::process::error::{Addressee, SendError, SendErrorKind};
 use crate::process::payload::Payload;
 use crate::process::state::Ref;
 
@@ -103,7 +103,7 @@ fn enter<N: Send + 'static, M: Send + 'static>(
 }
 
 fn typed<N: Send + 'static>(payload: Payload) -> N {
-    payload.downcast().unwrap_or_else(|_| unreachable!("a refused message comes back as what it was sent as"))
+    payload.downcast().unwrap_or_else(|_| unreachable!("a refused message has the type that it was sent with"))
 }
 
 /// Sends the message, or begins to wait. Without a context it does not wait: a full mailbox refuses the message with
@@ -137,9 +137,9 @@ impl<M: Send + 'static> SendWait<M> {
         Self { state: State::Unsent { host, to, message: Mutex::new(message) } }
     }
 
-    fn refuse(&self, host: &Host, refused: (SendErrorKind, M)) -> SendError<M> {
+    fn refuse(host: &Host, to: Addressee, (kind, message): (SendErrorKind, M)) -> SendError<M> {
         host.shared().metrics.add(Counter::Refused, 1);
-        SendError::new(refused.0, refused.1)
+        SendError::new(kind, message).to(to)
     }
 }
 
@@ -159,19 +159,23 @@ impl<M: Send + 'static> Future for SendWait<M> {
                     self.state = waiting;
                     Poll::Pending
                 }
-                Err(refused) => Poll::Ready(Err(self.refuse(&host, refused))),
+                Err(refused) => Poll::Ready(Err(Self::refuse(&host, to.way().receiver(), refused))),
             };
         }
-        let (sent, host) = match &self.state {
-            State::Waiting(waiting) => (ready!(waiting.poll(cx)), waiting.control.head.host().clone()),
+        let (sent, host, pid) = match &self.state {
+            State::Waiting(waiting) => {
+                let head = &waiting.control.head;
+                (ready!(waiting.poll(cx)), head.host().clone(), head.pid())
+            }
             State::Untyped(waiting) => {
+                let head = &waiting.control.head;
                 let sent = ready!(waiting.poll(cx)).map_err(|(refusal, payload)| (refusal, typed(payload)));
-                (sent, waiting.control.head.host().clone())
+                (sent, head.host().clone(), head.pid())
             }
             State::Unsent { .. } | State::Over => return Poll::Pending,
         };
         self.state = State::Over;
-        Poll::Ready(sent.map_err(|refused| self.refuse(&host, refused)))
+        Poll::Ready(sent.map_err(|refused| Self::refuse(&host, Addressee::Process(pid), refused)))
     }
 }
 
@@ -270,8 +274,10 @@ impl<M: Send + 'static> Sink<M> for AddressSink<M> {
     ///
     /// # Panics
     /// Panics if the sink is not ready, because the previous message still waits.
+    #[track_caller]
     fn start_send(mut self: Pin<&mut Self>, message: M) -> Result<(), SendError<M>> {
-        assert!(self.waiting.is_none(), "`start_send` before `poll_ready` said that there is room");
+        let is_ready = self.waiting.is_none();
+        assert!(is_ready, "the sink of {:?} still waits for room; call `poll_ready` before `start_send`", self.address);
         let control = self.address.control();
         match control.push_or_wait(message, None) {
             Ok(_) => Ok(()),
@@ -281,7 +287,7 @@ impl<M: Send + 'static> Sink<M> for AddressSink<M> {
             }
             Err((refusal, message)) => {
                 control.head.count(Counter::Refused);
-                Err(SendError::new(refusal, message))
+                Err(SendError::new(refusal, message).to(Addressee::Process(control.head.pid())))
             }
         }
     }

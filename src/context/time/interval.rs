@@ -35,8 +35,8 @@ pub struct Interval {
 }
 
 impl Interval {
+    /// An interval whose period is not zero.
     pub(crate) fn new(first: Sleep, every: Duration) -> Self {
-        assert!(!every.is_zero(), "an interval needs a period longer than zero");
         Self { sleep: first, every, missed: MissedTickBehavior::default() }
     }
 

@@ -36,7 +36,7 @@ impl<N: Clone + Send + 'static> Repeat<N> {
         }
         let host = self.owner.head().host();
         let sent = catch(|| self.message.get_mut().clone()).map(|message| host.send_by(&self.to.way(), message));
-        let continues = match sent.map(|sent| sent.map_err(|refused| refused.refusal())) {
+        let continues = match sent.map(|sent| sent.map_err(|refused| refused.kind())) {
             Ok(Ok(()) | Err(SendErrorKind::Full)) => true,
             // The next process that gets the name receives the messages.
             Ok(Err(SendErrorKind::NoProcess)) => matches!(self.to, Destination::Name(_)),
@@ -65,14 +65,13 @@ pub(crate) fn send_at<N: Send + 'static>(
     })
 }
 
-/// Sends clones of a message once per period. The first one is sent one period from now.
+/// Sends clones of a message once per period, which is not zero. The first one is sent one period from now.
 pub(crate) fn send_every<N: Clone + Send + 'static>(
     owner: Ref<dyn AnyControl>,
     every: Duration,
     to: impl Target<N>,
     message: N,
 ) -> TimerRef {
-    assert!(!every.is_zero(), "an interval needs a period longer than zero");
     let timer = begin(&owner);
     let first = owner.head().host().now() + every;
     Repeat { owner, timer, to: to.way().keep(), message: Mutex::new(message), every }.set(first);

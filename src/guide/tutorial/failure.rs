@@ -56,7 +56,7 @@
 //! fn main() -> procession::Result {
 //!     let rt = Runtime::new()?;
 //!     let exits = rt.block_on(rt.spawn(parent))?;
-//!     assert_eq!(exits, ["ended normally", "ended normally", "failed: three"]);
+//!     assert_eq!(exits, ["exited normally", "exited normally", "failed: three"]);
 //!     Ok(())
 //! }
 //! ```

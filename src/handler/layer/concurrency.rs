@@ -18,7 +18,7 @@ use crate::process::command::Command;
 /// tag](Completion::into_tag) releases the permit at that moment. A command that is cancelled while it waits leaves the
 /// queue immediately.
 ///
-/// If the queue is full, a command fails with a [`LayerRefusal`](crate::handler::layer::LayerRefusal). Clones share the
+/// If the queue is full, a command fails with [`Failure::Overloaded`](crate::Failure::Overloaded). Clones share the
 /// limit: one limit can cover several types of commands.
 pub struct ConcurrencyLimit<H> {
     inner: Arc<H>,
@@ -132,7 +132,7 @@ impl<C: Command, H: Handler<C>> Handler<C> for ConcurrencyLimit<H> {
         let turned = state.line.join(Box::new(turn), self.bound, &self.places);
         drop(state);
         if let Some(turned) = turned {
-            turned.away(|| format!("{} at once", self.most), self.bound.queue);
+            turned.away(|| format!("concurrency limit of {}", self.most), self.bound.queue);
         }
     }
 }

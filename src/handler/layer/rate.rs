@@ -23,7 +23,7 @@ use crate::process::command::Command;
 /// have as many further commands as the rate allows in 10 ms.
 ///
 /// A command that is cancelled while it waits leaves the queue immediately, and uses no token. If the queue is full, a
-/// command fails with a [`LayerRefusal`](crate::handler::layer::LayerRefusal). Clones share the limit: one limit can
+/// command fails with [`Failure::Overloaded`](crate::Failure::Overloaded). Clones share the limit: one limit can
 /// cover several types of commands.
 pub struct RateLimit<H> {
     inner: Arc<H>,
@@ -233,7 +233,7 @@ impl<C: Command, H: Handler<C>> Handler<C> for RateLimit<H> {
             self.tap.attend(self.rate, &host);
         }
         if let Some(turned) = turned {
-            turned.away(|| format!("{} in {:?}", self.rate.count, self.rate.per), self.bound.queue);
+            turned.away(|| format!("rate limit of {} per {:?}", self.rate.count, self.rate.per), self.bound.queue);
         }
     }
 }

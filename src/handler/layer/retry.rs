@@ -20,8 +20,8 @@ use crate::process::failure::Failure;
 /// Retries a command that failed in the inner handler, after a wait that doubles each time.
 ///
 /// By default these failures of an attempt are retried: [`Failure::Error`], [`Failure::Panicked`],
-/// [`Failure::TimedOut`] (of a [`Timeout`](crate::handler::layer::Timeout) inside) and [`Failure::Abandoned`]. Failures
-/// that another attempt can't change, for example [`Failure::NoHandler`], are not. [`when`](Self::when) replaces this
+/// [`Failure::TimedOut`] (of a [`Timeout`](crate::handler::layer::Timeout) inside), [`Failure::Overloaded`] and
+/// [`Failure::Abandoned`]. Failures that another attempt can't change, for example [`Failure::NoHandler`], are not. [`when`](Self::when) replaces this
 /// choice. A command whose answer is no longer wanted is never retried. When all attempts have failed, the process
 /// receives the last failure.
 ///
@@ -85,10 +85,10 @@ impl<H: fmt::Debug> fmt::Debug for Retry<H> {
 
 impl RetryPolicy {
     fn retries(&self, failure: &Failure) -> bool {
-        use Failure::{Abandoned, Error, Panicked, TimedOut};
+        use Failure::{Abandoned, Error, Overloaded, Panicked, TimedOut};
         match &self.retries {
             Some(retries) => retries(failure),
-            None => matches!(failure, Error(_) | Panicked(_) | TimedOut | Abandoned),
+            None => matches!(failure, Error(_) | Panicked(_) | Overloaded(_) | TimedOut | Abandoned),
         }
     }
 }

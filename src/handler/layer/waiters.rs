@@ -3,8 +3,6 @@
 
 use std::any::type_name;
 use std::collections::BTreeMap;
-use std::error::Error;
-use std::fmt;
 use std::task::{Context, Wake, Waker};
 
 use crate::host::dispatch::Handler;
@@ -13,47 +11,9 @@ use crate::host::job::blocking_pool::Overflow;
 use crate::host::{Host, Phase};
 use crate::platform::sync::{Arc, Weak};
 use crate::process::catch::drop_caught;
-use crate::process::command::Command;
+use crate::process::command::{Command, name_of};
+use crate::process::exit::Reason;
 use crate::process::failure::Failure;
-
-/// Reason of a limit to refuse a command: the error inside its [`Failure::Error`].
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum LayerRefusal {
-    /// The limit is reached, and the queue is full.
-    Full {
-        /// Type name of the command.
-        command: &'static str,
-        /// Description of the limit.
-        limit: String,
-        /// Capacity of the queue.
-        queue: usize,
-    },
-    /// The command waited, and was displaced by a newer command: see [`Overflow::DropOldest`].
-    Displaced {
-        /// Type name of the command.
-        command: &'static str,
-        /// Description of the limit.
-        limit: String,
-        /// Capacity of the queue.
-        queue: usize,
-    },
-}
-
-impl fmt::Display for LayerRefusal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Full { command, limit, queue } => {
-                write!(f, "the limit of {limit} is reached for {command}, and no more than {queue} may wait")
-            }
-            Self::Displaced { command, limit, queue } => {
-                write!(f, "the limit of {limit} is reached for {command}, and this one gave way: {queue} may wait")
-            }
-        }
-    }
-}
-
-impl Error for LayerRefusal {}
 
 /// Capacity of a queue, and the policy for a full queue.
 #[derive(Debug, Clone, Copy)]
@@ -119,11 +79,17 @@ impl<C: Command, H: Handler<C>> WaitingCommand for Turn<H, C> {
     fn refuse(self: Box<Self>, limit: String, queue: usize, displaced: bool) {
         let Self { command, completion, .. } = *self;
         let _ = drop_caught(command);
-        let command = type_name::<C>();
-        completion.fail(Failure::new(match displaced {
-            false => LayerRefusal::Full { command, limit, queue },
-            true => LayerRefusal::Displaced { command, limit, queue },
-        }));
+        let command = name_of(type_name::<C>());
+        completion.fail(Failure::Overloaded(Reason::from(match displaced {
+            false => format!(
+                "the {limit} for the command {command} is reached and its queue of {queue} has no room; raise the limit or \
+                 `queue_capacity`"
+            ),
+            true => format!(
+                "the {limit} for the command {command} is reached and a newer command displaced this one from its queue of \
+                 {queue}; raise the limit or `queue_capacity`"
+            ),
+        })));
     }
 }
 

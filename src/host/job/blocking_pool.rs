@@ -3,12 +3,13 @@
 //! submits a job wraps it so that its result, or its panic, reaches the requester.
 
 use std::collections::VecDeque;
-use std::error::Error;
 use std::time::Duration;
 use std::{fmt, io};
 
 use crate::platform::sync::{Arc, Condvar, Mutex, MutexGuard, thread, wait_within};
 use crate::process::catch::catch;
+use crate::process::exit::Reason;
+use crate::process::failure::Failure;
 
 /// A job for a thread of the pool. A panic in `run` or `refuse` is caught and ignored.
 pub(crate) trait Job: Send {
@@ -16,16 +17,15 @@ pub(crate) trait Job: Send {
     fn run(self: Box<Self>);
 
     /// Called instead of `run` if the job is not run.
-    fn refuse(self: Box<Self>, refusal: PoolRefusal);
+    fn refuse(self: Box<Self>, failure: Failure);
 
     /// Whether the requester still waits for the job. If not, the job may be removed from a full queue to make room.
     fn is_wanted(&self) -> bool;
 }
 
-/// Reason why the blocking pool refused work: the error inside the [`Failure`](crate::Failure) of the command.
+/// Why the pool refuses a job. The text of the failure is written without the lock of the pool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum PoolRefusal {
+enum Refusal {
     /// All threads are busy, the maximum number of threads is reached, and the queue is full.
     Full,
     /// The work waited in the queue and was removed to make room for newer work: see [`Overflow::DropOldest`].
@@ -36,21 +36,27 @@ pub enum PoolRefusal {
     ShutDown,
 }
 
-impl fmt::Display for PoolRefusal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Full => "the blocking pool is full: all its threads are busy, and no more work may wait for one",
-            Self::Displaced => "the blocking pool is full: this work gave way to newer work",
-            Self::NoThread => "the blocking pool has no thread",
-            Self::ShutDown => "the blocking pool takes no more work: the runtime has shut down",
-        })
+impl Refusal {
+    fn failure(self, options: &Options) -> Failure {
+        let Options { most, queue, .. } = options;
+        Failure::Overloaded(Reason::from(match self {
+            Self::Full => format!(
+                "the blocking pool is full: its {most} threads are busy and its queue of {queue} has no room; raise \
+                 `max_blocking_threads` or `blocking_queue_capacity`"
+            ),
+            Self::Displaced => format!(
+                "the blocking pool is full: newer work displaced this work from its queue of {queue}; raise \
+                 `max_blocking_threads` or `blocking_queue_capacity`"
+            ),
+            Self::NoThread if *most == 0 => "the blocking pool has 0 threads; raise `max_blocking_threads`".into(),
+            Self::NoThread => "the blocking pool has no thread: the operating system refused to start one".into(),
+            Self::ShutDown => return Failure::ShutDown,
+        }))
     }
 }
 
-impl Error for PoolRefusal {}
-
-/// Policy of the blocking pool when its queue is full: which work is refused. The requester receives a [`PoolRefusal`]
-/// immediately. Default: `Reject`.
+/// Policy of the blocking pool or a layer when its queue is full: which work is refused. The requester receives a
+/// [`Failure::Overloaded`] immediately. Default: `Reject`.
 ///
 /// There is no policy that waits for room: a handler must not block its worker, and a waiting command can as well wait
 /// in the queue. To run all work, however late, set the queue length to `usize::MAX`. The number of commands that
@@ -199,7 +205,7 @@ impl Pool {
     pub(crate) fn run(&self, job: Box<dyn Job>) {
         let mut unwanted = Vec::new();
         if let Err((job, refusal)) = self.enqueue(job, &mut unwanted) {
-            let _ = catch(|| job.refuse(refusal));
+            let _ = catch(|| job.refuse(refusal.failure(&self.shared.options)));
         }
         // These are dropped without the lock, one by one: the drop of a job runs user code and may panic.
         for job in unwanted {
@@ -211,12 +217,12 @@ impl Pool {
     ///
     /// # Errors
     /// Returns the job that is refused: the oldest of the queue, or the new one.
-    fn enqueue(&self, job: Box<dyn Job>, unwanted: &mut Vec<Box<dyn Job>>) -> Result<(), (Box<dyn Job>, PoolRefusal)> {
+    fn enqueue(&self, job: Box<dyn Job>, unwanted: &mut Vec<Box<dyn Job>>) -> Result<(), (Box<dyn Job>, Refusal)> {
         let shared = &self.shared;
         let options = &shared.options;
         let mut state = shared.state.lock();
         if state.closed {
-            return Err((job, PoolRefusal::ShutDown));
+            return Err((job, Refusal::ShutDown));
         }
         if state.queue.len() >= state.free {
             // No thread is free for the job. The thread is started under the lock: otherwise another caller could queue
@@ -226,16 +232,16 @@ impl Pool {
                 state.threads += 1;
                 state.free += 1;
             } else if state.threads == 0 {
-                return Err((job, PoolRefusal::NoThread));
+                return Err((job, Refusal::NoThread));
             } else if !state.has_room(options, unwanted) {
                 if options.when_full == Overflow::Reject || options.queue == 0 {
-                    return Err((job, PoolRefusal::Full));
+                    return Err((job, Refusal::Full));
                 }
                 // The first `free` jobs are not waiting any more: free threads are about to take them.
                 let at = state.free;
                 let oldest = state.queue.remove(at).expect("with some room at all, a full queue has that many");
                 state.queue.push_back(job);
-                return Err((oldest, PoolRefusal::Displaced));
+                return Err((oldest, Refusal::Displaced));
             }
         }
         state.queue.push_back(job);
@@ -254,7 +260,7 @@ impl Pool {
         self.shared.work.notify_all();
         // The jobs are refused one by one, so that a panic of one does not affect the others.
         for job in refused {
-            let _ = catch(|| job.refuse(PoolRefusal::ShutDown));
+            let _ = catch(|| job.refuse(Failure::ShutDown));
         }
     }
 
@@ -390,15 +396,15 @@ mod tests {
     }
 
     /// A job that runs a closure, and records its refusal.
-    struct Closure<F>(F, Arc<Mutex<Vec<PoolRefusal>>>);
+    struct Closure<F>(F, Arc<Mutex<Vec<Failure>>>);
 
     impl<F: FnOnce() + Send> Job for Closure<F> {
         fn run(self: Box<Self>) {
             (self.0)();
         }
 
-        fn refuse(self: Box<Self>, refusal: PoolRefusal) {
-            self.1.lock().push(refusal);
+        fn refuse(self: Box<Self>, failure: Failure) {
+            self.1.lock().push(failure);
             drop(self.0);
         }
 
@@ -477,7 +483,8 @@ mod tests {
             };
             f.pool.run(Box::new(Closure(job, Arc::clone(&refusals))));
         }
-        assert_eq!(*refusals.lock(), [PoolRefusal::Displaced; 3]);
+        let displaced = Refusal::Displaced.failure(&f.pool.shared.options);
+        assert_eq!(*refusals.lock(), [displaced.clone(), displaced.clone(), displaced]);
         f.gate.raise();
         f.ended.reached(3);
         assert_eq!(*ran.lock(), [3, 4]);
@@ -493,7 +500,7 @@ mod tests {
         struct Unwanted;
         impl Job for Unwanted {
             fn run(self: Box<Self>) {}
-            fn refuse(self: Box<Self>, _: PoolRefusal) {}
+            fn refuse(self: Box<Self>, _: Failure) {}
             fn is_wanted(&self) -> bool {
                 false
             }

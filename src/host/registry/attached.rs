@@ -7,7 +7,7 @@ use crate::host::control::{AnyControl, Head, SpawnSettings, flag};
 use crate::host::registry::receiver::{Deliver, Envelope};
 use crate::host::{Host, Phase};
 use crate::platform::sync::Arc;
-use crate::process::error::{SendError, SendErrorKind};
+use crate::process::error::{Addressee, SendError, SendErrorKind};
 use crate::process::event::{Answer, Signal, Tag};
 use crate::process::exit::Exit;
 use crate::process::mailbox::Wakes;
@@ -18,7 +18,11 @@ use crate::process::state::{Ref, RefCounted, RunState};
 impl Deliver for Host {
     fn deliver(&self, package: Envelope) -> Result<(), SendError<Envelope>> {
         let Envelope { from, to, payload } = package;
-        let refuse = |refusal, payload| Err(SendError::new(refusal, Envelope { from, to, payload }));
+        let refuse = |kind, payload: Payload| {
+            let value_type = payload.type_name();
+            let error = SendError::new(kind, Envelope { from, to, payload });
+            Err(error.to(Addressee::Process(to)).value_type(value_type))
+        };
         if self.shared().pid_table.is_here(to) {
             return match self.shared().pid_table.get(to) {
                 Some(control) => control.deliver(payload).or_else(|(refusal, payload)| refuse(refusal, payload)),
@@ -53,8 +57,8 @@ impl AnyControl for RefCounted<Attached> {
             return Err((self.head.host().gone(), payload));
         }
         self.receiver.deliver(Envelope::new(self.head.pid(), payload)).map_err(|refused| {
-            let refusal = refused.refusal();
-            (refusal, refused.into_message().payload)
+            let kind = refused.kind();
+            (kind, refused.into_message().payload)
         })
     }
 

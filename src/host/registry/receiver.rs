@@ -33,6 +33,7 @@ pub trait Deliver: Send + Sync + 'static {
     /// Accepts the envelope, or returns it. It runs on the sender's thread, so it must not block.
     ///
     /// # Errors
-    /// Returns the envelope and the reason for the refusal.
+    /// Returns the unchanged envelope and the reason for the refusal. The sender panics if the envelope contains a message
+    /// of another type.
     fn deliver(&self, package: Envelope) -> Result<(), SendError<Envelope>>;
 }

@@ -6,7 +6,7 @@ use crate::host::Host;
 use crate::host::control::{AnyControl, Control};
 use crate::host::registry::receiver::{Deliver, Envelope};
 use crate::observe::Counter;
-use crate::process::error::{SendError, SendErrorKind};
+use crate::process::error::{Addressee, SendError, SendErrorKind};
 use crate::process::payload::Payload;
 use crate::process::pid::Pid;
 use crate::process::state::Ref;
@@ -75,6 +75,15 @@ impl<M> Way<'_, M> {
             Way::Name(name) => Destination::Name(name.into()),
         }
     }
+
+    /// Addressee that a refusal names.
+    pub(crate) fn receiver(&self) -> Addressee {
+        match *self {
+            Way::Here(control) => Addressee::Process(control.head.pid()),
+            Way::Pid(pid) => Addressee::Process(pid),
+            Way::Name(name) => Addressee::Named(name.into()),
+        }
+    }
 }
 
 impl<M> Destination<M> {
@@ -103,7 +112,7 @@ impl Host {
     pub(crate) fn send_by<N: Send + 'static>(&self, way: &Way<'_, N>, message: N) -> Result<(), SendError<N>> {
         self.try_send_by(way, message).map_err(|(refusal, message)| {
             self.shared().metrics.add(Counter::Refused, 1);
-            SendError::new(refusal, message)
+            SendError::new(refusal, message).to(way.receiver())
         })
     }
 
@@ -128,7 +137,7 @@ impl Host {
 
     fn send_away<N: Send + 'static>(&self, pid: Pid, message: N) -> Result<(), (SendErrorKind, N)> {
         self.deliver(Envelope::new(pid, Payload::new(message)))
-            .map_err(|refused| (refused.refusal(), back(refused.into_message().payload)))
+            .map_err(|refused| (refused.kind(), back(refused.into_message().payload)))
     }
 }
 
@@ -143,8 +152,12 @@ impl dyn AnyControl {
 }
 
 /// Converts a refused message back to the sender's type.
+///
+/// # Panics
+/// Panics if a [`Deliver`] of the user returned another message than the one that it refused.
 fn back<N: Send + 'static>(payload: Payload) -> N {
     payload.downcast::<N>().unwrap_or_else(|payload| {
-        unreachable!("a refused `{}` comes back as what it was sent as, `{}`", payload.type_name(), type_name::<N>())
+        let (found, sent) = (payload.type_name(), type_name::<N>());
+        panic!("a `Deliver` refused a message of type {sent}, but returned one of type {found}; return the envelope unchanged")
     })
 }

@@ -248,7 +248,9 @@ impl<M> Inbox<M> {
     pub(crate) fn fill(&self, number: u64, message: M) -> Result<(), (M, bool)> {
         let mut state = self.state.lock();
         let closed = state.closed;
-        let Some(bounded) = state.bounded() else { unreachable!("without a bound nobody looks before taking") };
+        let Some(bounded) = state.bounded() else {
+            unreachable!("only the receiver of a bounded mailbox looks before it takes")
+        };
         bounded.fill(number, message).map_err(|message| (message, !closed))
     }
 

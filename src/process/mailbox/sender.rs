@@ -85,7 +85,7 @@ impl<M> Inbox<M> {
     pub(crate) fn poll_admitted(&self, number: u64, waker: &mut Option<Waker>) -> Poll<Result<(), (M, Option<Waker>)>> {
         let mut state = self.state.lock();
         let closed = state.closed;
-        let Some(bounded) = state.bounded() else { unreachable!("without a bound nobody waits") };
+        let Some(bounded) = state.bounded() else { unreachable!("senders wait only for a bounded mailbox") };
         if closed {
             return Poll::Ready(bounded.give_up(number).map_or(Ok(()), Err));
         }

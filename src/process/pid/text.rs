@@ -25,26 +25,31 @@ impl FromStr for Pid {
             return Err(ParsePidError(Parts));
         };
         let (node, incarnation) = match node.split_once('-') {
-            None => (node, None),
+            None => (node, 0),
             Some((node, hex)) => match number(hex, 16) {
                 None | Some(0) => return Err(ParsePidError(Incarnation)),
-                incarnation => (node, incarnation),
+                Some(incarnation) => (node, incarnation),
             },
         };
         let node = number(node, 10).ok_or(ParsePidError(Node))?;
-        let incarnation = match incarnation {
-            // This text has an incarnation, but a pid of a simulation prints without one.
-            Some(incarnation) if node == 0 && incarnation.is_multiple_of(2) => {
-                return Err(ParsePidError(Incarnation));
-            }
-            Some(incarnation) => incarnation,
-            None if node == 0 => Current::try_with(|current| current.simulation.get()).unwrap_or(0),
-            None => 0,
-        };
         let index = number(index, 10).ok_or(ParsePidError(Index))?;
-        match number(generation, 10) {
-            None | Some(0) => Err(ParsePidError(Generation)),
-            Some(generation) => Ok(Pid::new(node, incarnation, index, generation)),
+        let generation = number(generation, 10).ok_or(ParsePidError(Generation))?;
+        Self::from_parts(node, incarnation, index, generation)
+    }
+}
+
+impl Pid {
+    /// Creates the pid that has these numbers in its text. A pid of a simulation has the incarnation 0 there.
+    pub(super) fn from_parts(node: u32, incarnation: u32, index: u32, generation: u32) -> Result<Self, ParsePidError> {
+        let incarnation = match (node, incarnation) {
+            // A pid of a simulation prints without an incarnation, so no text has this number.
+            (0, 2..) if incarnation.is_multiple_of(2) => return Err(ParsePidError(Wrong::Incarnation)),
+            (0, 0) => Current::try_with(|current| current.simulation.get()).unwrap_or(0),
+            _ => incarnation,
+        };
+        match generation {
+            0 => Err(ParsePidError(Wrong::Generation)),
+            _ => Ok(Self::new(node, incarnation, index, generation)),
         }
     }
 }

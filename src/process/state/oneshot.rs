@@ -61,7 +61,7 @@ impl<T> Oneshot<T> {
             match &mut *state {
                 State::Empty { receiver, .. } => match fresh {
                     Some(fresh) => receiver.replace(fresh),
-                    None => unreachable!("what was sent is under the lock"),
+                    None => unreachable!("a sent value is under the lock"),
                 },
                 State::Full(value) => {
                     let value = value.take();

@@ -71,7 +71,7 @@ impl Host {
                     Ok(JoinHandle::new(spawned))
                 }
                 Err((refusal, machine)) => {
-                    Err(SpawnError::boxed(refusal, machine.into_inner().expect("it never ran").whole()))
+                    Err(SpawnError::boxed(refusal, machine.into_inner().expect("a refused body never ran").whole()))
                 }
             })
         };

@@ -128,7 +128,7 @@ impl ProcessBuilder {
     /// slow.send(1)?;
     /// slow.send(2)?;
     /// let refused = slow.send(3).unwrap_err();
-    /// assert_eq!((refused.refusal(), refused.into_message()), (SendErrorKind::Full, 3));
+    /// assert_eq!((refused.kind(), refused.into_message()), (SendErrorKind::Full, 3));
     /// // `send_wait` resolves when there is room for the message.
     /// rt.block_on(slow.send_wait(4))?;
     /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
@@ -204,7 +204,7 @@ impl ProcessBuilder {
         with_machine!(N, F, Fut, body, entry, |machine| match self.launch(machine) {
             Ok(spawned) => Ok(JoinHandle::new(spawned)),
             Err((refusal, machine)) =>
-                Err(SpawnError::boxed(refusal, machine.into_inner().expect("it never ran").whole())),
+                Err(SpawnError::boxed(refusal, machine.into_inner().expect("a refused body never ran").whole())),
         })
     }
 
@@ -245,7 +245,7 @@ impl ProcessBuilder {
         let entry = self.entry.take();
         with_machine!(N, F, Fut, body, entry, |machine| {
             self.launch_or_send(message, machine).map_err(|(refusal, message, machine)| {
-                SpawnError::new(refusal, (message, *machine.into_inner().expect("it never ran").whole()))
+                SpawnError::new(refusal, (message, *machine.into_inner().expect("a refused body never ran").whole()))
             })
         })
     }
@@ -267,7 +267,7 @@ impl ProcessBuilder {
                 Ok(joined.address().pid())
             }
             Ok(Err(holder)) => Ok(holder),
-            Err(refusal) => Err((refusal, message.expect("it was refused"), machine)),
+            Err(refusal) => Err((refusal, message.expect("a refused message is returned"), machine)),
         }
     }
 
@@ -283,7 +283,7 @@ impl ProcessBuilder {
         with_process!(Q, process, entry, |machine| match self.launch(machine) {
             Ok(spawned) => Ok(JoinHandle::new(spawned)),
             Err((refusal, machine)) =>
-                Err(SpawnError::boxed(refusal, machine.into_inner().expect("it never ran").whole())),
+                Err(SpawnError::boxed(refusal, machine.into_inner().expect("a refused body never ran").whole())),
         })
     }
 }
@@ -437,7 +437,7 @@ impl Host {
         }
         let give = |control: &Control<X::Message>, message: &mut Option<X::Message>| {
             let given = message.take().map(|message| control.push(message).is_ok());
-            debug_assert_ne!(given, Some(false), "it has room, and is known to nobody");
+            debug_assert_ne!(given, Some(false), "the new mailbox has room, and no other sender knows it");
         };
         let Some(name) = wishes.name.clone() else {
             let embryo = self.admit_nameless::<X, Anywhere>(inherited, &mut wishes.clone(), Anywhere)?;
@@ -452,7 +452,9 @@ impl Host {
                 Err(Unclaimed::Refused(refusal)) => return Err(refusal),
                 Err(Unclaimed::Taken(holder)) => holder,
             };
-            let Err((refusal, refused)) = holder.take(message.take().expect("nobody took it")) else {
+            let Err((refusal, refused)) =
+                holder.take(message.take().expect("the message is in its place until it is sent"))
+            else {
                 return Ok(Err(holder.head().pid()));
             };
             *message = Some(refused);

@@ -1,0 +1,47 @@
+//! Serialization of pids with serde: the text form for human-readable formats, four numbers for all other formats. Both
+//! keep the pid; neither keeps the process alive.
+
+use std::fmt;
+
+use serde::de::{Deserialize, Deserializer, Error, Visitor};
+use serde::ser::{Serialize, Serializer};
+
+use crate::process::pid::Pid;
+
+/// Writes the pid as its text, for example `"<1.7.2>"`, in a human-readable format such as JSON. In any other format it
+/// is a tuple of four `u32`: node, incarnation, index and generation.
+impl Serialize for Pid {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        if serializer.is_human_readable() {
+            serializer.collect_str(self)
+        } else {
+            (self.node(), self.incarnation(), self.index(), self.generation()).serialize(serializer)
+        }
+    }
+}
+
+/// Reads the form that `Serialize` writes in the same format. As with a parsed text, the pid may name a process that
+/// has exited.
+impl<'de> Deserialize<'de> for Pid {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        if deserializer.is_human_readable() {
+            return deserializer.deserialize_str(PidVisitor);
+        }
+        let (node, incarnation, index, generation) = Deserialize::deserialize(deserializer)?;
+        Self::from_parts(node, incarnation, index, generation).map_err(D::Error::custom)
+    }
+}
+
+struct PidVisitor;
+
+impl Visitor<'_> for PidVisitor {
+    type Value = Pid;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the text of a pid, such as <1.7.2>")
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<Pid, E> {
+        text.parse().map_err(E::custom)
+    }
+}

@@ -1,0 +1,152 @@
+//! Standard traits of the public values: comparison, hashing, conversion and serialization.
+
+use std::collections::HashSet;
+use std::error::Error;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::time::Duration;
+
+use procession::*;
+
+use crate::lives::{lone, settle};
+
+async fn idle(mut ctx: Context<u8>) -> Result<(), Exit> {
+    ctx.receive().await.map(drop)
+}
+
+/// 1.6a: addresses are equal, and hash alike, if they lead to the same process. An address tells whether the process has
+/// closed its mailbox.
+#[test]
+fn addresses_are_compared_by_their_process() {
+    let rt = lone();
+    let (one, other) = (rt.spawn(idle), rt.spawn(idle));
+    let found = rt.address::<u8>(one.pid()).expect("it lives");
+    assert!(found == one.address() && found != other.address());
+    let set: HashSet<_> = [one.address(), found.clone(), other.address()].into_iter().collect();
+    assert_eq!(set.len(), 2);
+    assert!(format!("{found:?}").contains(&one.pid().to_string()));
+    settle(&rt);
+    assert!(!found.is_closed());
+    one.abort();
+    settle(&rt);
+    assert!(found.is_closed() && found.send(1).is_err() && !other.address().is_closed());
+    drop(rt);
+    assert!(other.address().is_closed());
+}
+
+/// 7.2a: an instant of a real clock converts to `std::time::Instant` and back. A virtual clock has no such instant.
+#[test]
+fn instants_convert_to_the_standard_library() {
+    let rt = lone();
+    let before = std::time::Instant::now();
+    let now = rt.now();
+    let std = rt.instant_to_std(now).expect("a real clock");
+    assert_eq!(rt.instant_from_std(std), Some(now));
+    let hour = Duration::from_secs(3_600);
+    assert_eq!(rt.instant_to_std(now + hour), Some(std + hour));
+    assert_eq!(rt.instant_from_std(std + hour), Some(now + hour));
+    assert_eq!(rt.instant_from_std(std - 1_000 * hour), rt.instant_from_std(std - 2_000 * hour), "the start");
+    assert_eq!(rt.instant_to_std(now + Duration::MAX), None, "never");
+    // A converted deadline is not early.
+    assert!(std >= before - Duration::from_millis(1));
+    check(0..1, async move |host: Host| {
+        assert_eq!((host.instant_to_std(host.now()), host.instant_from_std(before)), (None, None));
+    });
+}
+
+#[derive(Debug, Default)]
+struct Counts {
+    transitions: AtomicUsize,
+    workers: AtomicUsize,
+    panics: AtomicUsize,
+}
+
+impl Observer for Counts {
+    fn transition(&self, _: &Transition) {
+        self.transitions.fetch_add(1, SeqCst);
+    }
+
+    fn worker(&self, _: usize, _: WorkerState, _: Instant) {
+        self.workers.fetch_add(1, SeqCst);
+    }
+
+    fn panicked(&self, _: Pid, message: &str) {
+        assert_eq!(message, "boom");
+        self.panics.fetch_add(1, SeqCst);
+    }
+}
+
+fn observed(observer: impl Observer) {
+    let rt = Runtime::builder().workers(1).observer(observer).build().unwrap();
+    assert!(futures::executor::block_on(rt.spawn(async |_: Context| -> Result<(), Exit> { panic!("boom") })).is_err());
+}
+
+/// 5.2a: an `Arc` of an observer and a static reference to one are observers. They forward all calls.
+#[test]
+fn a_pointer_to_an_observer_is_an_observer() {
+    static COUNTS: Counts =
+        Counts { transitions: AtomicUsize::new(0), workers: AtomicUsize::new(0), panics: AtomicUsize::new(0) };
+    let shared = Arc::new(Counts::default());
+    let dynamic: Arc<dyn Observer> = shared.clone();
+    observed(shared.clone());
+    observed(dynamic);
+    observed(&COUNTS);
+    for (counts, runs) in [(&*shared, 2), (&COUNTS, 1)] {
+        assert_eq!(counts.panics.load(SeqCst), runs);
+        assert!(counts.transitions.load(SeqCst) >= 3 * runs && counts.workers.load(SeqCst) >= runs, "{counts:?}");
+    }
+}
+
+/// 6.1a: exits and failures compare by variant and value; the errors inside compare by text. The error inside is the
+/// source.
+#[test]
+fn exits_and_failures_are_compared_and_have_sources() {
+    let rt = lone();
+    let fails = |text: &'static str| rt.block_on(rt.spawn(async move |_: Context| Err::<(), _>(text))).unwrap_err();
+    assert_eq!(fails("no disk"), Exit::failed(io::Error::other("no disk")));
+    assert_ne!(fails("no disk"), fails("no tape"));
+    assert_ne!(fails("no disk"), Exit::Panicked("no disk".into()));
+    let panics = || rt.block_on(rt.spawn(async |_: Context| -> Result<(), Exit> { panic!("boom") })).unwrap_err();
+    assert_eq!(panics(), Exit::Panicked("boom".into()));
+    assert!(panics().panic_location().is_some_and(|location| location.starts_with(file!())));
+    assert_eq!(Failure::from("no disk"), Failure::from(io::Error::other("no disk")));
+    assert_ne!(Failure::TimedOut, Failure::Cancelled);
+    for error in [&fails("no disk") as &dyn Error, &Failure::from("no disk")] {
+        assert_eq!(error.source().map(ToString::to_string), Some("no disk".into()));
+    }
+}
+
+/// 2.1a: a pid is serialized as its text in human-readable formats, and as four numbers in other formats.
+#[cfg(feature = "serde")]
+#[test]
+fn a_pid_is_serialized_as_text_or_numbers() {
+    use serde_test::{Configure, Token, assert_de_tokens_error, assert_tokens};
+
+    let pid: Pid = "<1-9f3c.7.2>".parse().unwrap();
+    assert_tokens(&pid.readable(), &[Token::Str("<1-9f3c.7.2>")]);
+    let numbers = |incarnation, generation| {
+        let numbers = [1, incarnation, 7, generation].map(Token::U32);
+        [[Token::Tuple { len: 4 }].as_slice(), &numbers, &[Token::TupleEnd]].concat()
+    };
+    assert_tokens(&pid.compact(), &numbers(0x9f3c, 2));
+    let wrong = "not a pid: it must have three parts, `<node.index.generation>`";
+    assert_de_tokens_error::<serde_test::Readable<Pid>>(&[Token::Str("<1.7>")], wrong);
+    let wrong = "not a pid: the generation must be a decimal number of 32 bits, and not 0";
+    assert_de_tokens_error::<serde_test::Compact<Pid>>(&numbers(0x9f3c, 0), wrong);
+    // The numbers of a pid of a simulation are those of its text. There they give the same pid.
+    check(0..1, async |host: Host| {
+        let pid = host.spawn(idle).pid();
+        assert_tokens(
+            &pid.compact(),
+            &[
+                Token::Tuple { len: 4 },
+                Token::U32(0),
+                Token::U32(0),
+                Token::U32(pid.index()),
+                Token::U32(pid.generation()),
+                Token::TupleEnd,
+            ],
+        );
+    });
+}

@@ -1,4 +1,5 @@
-//! Completion of a yield, against another answer, a cancellation, the exit, and the future that waits.
+//! Completion of a yield at the same time as another answer, a cancellation, the exit, and a poll of the waiting
+//! future.
 
 use crate::model::{Waiter, join, spawn};
 use crate::platform::sync::Arc;
@@ -41,7 +42,7 @@ impl World {
         Self::with(yields, tag)
     }
 
-    /// The same with a lock-free yield, which is in flight.
+    /// Creates a process with one lock-free yield, which is in flight.
     fn plain() -> Arc<Self> {
         let yields = Yields::new();
         let tag = perform(&yields);
@@ -64,7 +65,7 @@ impl World {
         }
     }
 
-    /// Answers as a completion does. Returns whether this answer was accepted.
+    /// Answers the yield as a completion does. Returns whether the answer was accepted.
     fn answer(&self) -> bool {
         let mut answer = Some(Ok(Payload::new(Value(Arc::clone(&self.dropped)))));
         if self.tag.is_plain() {
@@ -107,12 +108,12 @@ fn perform(yields: &Yields) -> Tag {
     tag
 }
 
-/// One of two answers is accepted; the other one is returned.
+/// One of two answers is accepted. The other answer is returned.
 pub fn two_answers() {
     one_of_two(&World::new(AnswerTarget::Event));
 }
 
-/// The same for a lock-free yield.
+/// Tests two answers to a lock-free yield: one is accepted, and the other is returned.
 pub fn two_plain_answers() {
     one_of_two(&World::plain());
 }
@@ -130,19 +131,20 @@ fn one_of_two(world: &Arc<World>) {
     assert_eq!(world.dropped(), 2);
 }
 
-/// An answer against the exit: the answer is dropped once, on either side, and later answers are refused.
+/// A yield is answered while its process exits. One of the two threads drops the answer, exactly once. Later answers
+/// are refused.
 pub fn answer_against_exit() {
     end(&World::new(AnswerTarget::Event));
 }
 
-/// The same for a lock-free yield.
+/// Tests an answer to a lock-free yield while the process exits.
 pub fn plain_answer_against_exit() {
     end(&World::plain());
 }
 
 fn end(world: &Arc<World>) {
     let answer = spawn(world, World::answer);
-    // The order is that of `Control::run_exit`.
+    // This is the same order as in `Control::run_exit`.
     drop(world.inbox.close());
     world.yields.close();
     assert!(!world.answer(), "its process has ended");
@@ -150,19 +152,21 @@ fn end(world: &Arc<World>) {
     assert_eq!(world.dropped(), 2);
 }
 
-/// An answer against a cancellation: exactly one of them succeeds, and its caller knows it.
+/// A yield is answered and cancelled at the same time. Exactly one of the two succeeds, and both callers learn the
+/// outcome.
 pub fn answer_against_cancel() {
     cancel(&World::new(AnswerTarget::Event));
 }
 
-/// The same for a lock-free yield. Its word is reused by another yield, which the old tag does not affect.
+/// Tests the same for a lock-free yield. Another yield then reuses the atomic word of this yield, and the old tag must
+/// not affect the new yield.
 pub fn plain_answer_against_cancel() {
     let world = World::plain();
     let next = cancel(&world);
     assert!(!world.answer() && world.yields.is_wanted(next) && world.yields.cancel(next));
 }
 
-/// Cancels a yield against its answer. Returns the tag of a later yield.
+/// Cancels a yield while it is answered. Returns the tag of a later yield.
 fn cancel(world: &Arc<World>) -> Tag {
     let answer = spawn(world, World::answer);
     let cancelled = world.yields.cancel(world.tag);
@@ -176,7 +180,7 @@ fn cancel(world: &Arc<World>) -> Tag {
     perform(&world.yields)
 }
 
-/// A hand-written process that waits for an answer reads it.
+/// A hand-written process waits for an answer. It is woken and reads the answer.
 pub fn answer_wakes_the_reader() {
     let world = World::plain();
     let answer = spawn(&world, World::answer);
@@ -188,7 +192,8 @@ pub fn answer_wakes_the_reader() {
     assert_eq!(world.dropped(), 1);
 }
 
-/// The future that waits gets its answer, or its last waker is woken. It is polled with another waker each time.
+/// A future waits for the answer and is polled with another waker each time. Either the poll returns the answer, or the
+/// last waker is woken.
 pub fn answer_against_poll() {
     let world = World::new(AnswerTarget::Own);
     let (former, latter) = (Waiter::here(), Waiter::here());
@@ -208,7 +213,7 @@ pub fn answer_against_poll() {
     assert_eq!(world.yields.outstanding(), 0);
 }
 
-/// A future was polled with another waker, and is then polled by its own task.
+/// A future was polled with another waker. Then its own task polls it.
 pub fn answer_against_poll_by_the_task() {
     let other = Waiter::here();
     let world = World::new(AnswerTarget::Other(other.waker()));
@@ -220,17 +225,19 @@ pub fn answer_against_poll_by_the_task() {
     assert_eq!(world.dropped(), 1);
 }
 
-/// A handler that watches for the cancellation is notified, or learns immediately that the yield is cancelled.
+/// A handler watches for the cancellation. Either the handler is notified, or it learns immediately that the yield is
+/// cancelled.
 pub fn watch_against_cancel() {
     watch(&World::new(AnswerTarget::Event), |world| world.yields.cancel(world.tag));
 }
 
-/// The same for a lock-free yield.
+/// Tests the same for the cancellation of a lock-free yield.
 pub fn watch_against_plain_cancel() {
     watch(&World::plain(), |world| world.yields.cancel(world.tag));
 }
 
-/// An observer of a lock-free yield is notified of the answer, or learns immediately that the yield is answered.
+/// An observer watches a lock-free yield. Either the observer is notified of the answer, or it learns immediately that
+/// the yield is answered.
 pub fn watch_against_plain_answer() {
     watch(&World::plain(), World::answer);
 }

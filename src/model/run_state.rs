@@ -1,15 +1,15 @@
-//! The run state of a process: a process that is woken looks at its mail again, and is queued once.
+//! The run state of a process. After a wake-up, the process checks its mail again, and it is queued only once.
 
 use crate::model::{Waiter, join, spawn};
 use crate::platform::sync::atomic::{AtomicUsize, Ordering};
 use crate::platform::sync::{Arc, Mutex};
 use crate::process::state::RunState;
 
-/// A process that waits for two messages. They are in no lock, so only the run state makes them visible.
+/// A process that waits for two messages. No lock protects the messages, so only the run state makes them visible.
 struct World {
     state: RunState,
     mail: [AtomicUsize; 2],
-    /// Number of queue entries of the process: at most 1.
+    /// Number of queue entries that refer to the process: at most 1.
     queued: Mutex<usize>,
     worker: Arc<Waiter>,
 }
@@ -36,7 +36,7 @@ impl World {
         }
     }
 
-    /// Runs the process as a worker does, until all its messages have arrived.
+    /// Runs the process as a worker does, until all messages of the process have arrived.
     fn run(&self) {
         loop {
             while std::mem::take(&mut *self.queued.lock()) == 0 {

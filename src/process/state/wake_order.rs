@@ -1,4 +1,4 @@
-//! How a woken task is queued: its place in the queues, and its state before.
+//! How a woken task is queued: its place in the queues, and whether the task waited or had a turn before.
 
 use std::any::Any;
 
@@ -21,9 +21,9 @@ pub(crate) enum WakeOrder {
 /// The state of a task before it is queued.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum WakeSource<'a> {
-    /// The task waited, or is new. The caller may own a handle of the scheduler for the duration of the push. Then the
-    /// push need not clone one.
+    /// The task waited, or is new. If the caller owns a handle of the scheduler for the duration of the push, it passes
+    /// this handle, so that the push need not clone one.
     Waiting(Option<&'a SchedulerHandle>),
-    /// The task had a turn, and goes on: it asked for another turn, or was woken during the turn.
+    /// The task had a turn and continues: it either asked for another turn, or was woken during the turn.
     Turn,
 }

@@ -1,9 +1,9 @@
-//! Counts the allocations of processes, messages, calls and commands. It is a separate test binary, because its global
-//! allocator counts the allocations of the whole program.
+//! Counts the allocations of processes, messages, calls and commands. This file is a separate test binary, because its
+//! global allocator counts the allocations of the whole program.
 
 #![cfg(not(any(procession_loom, procession_shuttle)))]
 #![allow(unsafe_code)]
-// The lints protect the crate itself; a program around it may use these types and methods.
+// These lints protect the source of the crate. A program that uses the crate may use these types and methods.
 #![allow(clippy::disallowed_methods, clippy::disallowed_types)]
 
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -13,20 +13,20 @@ use std::sync::{Arc, Mutex};
 
 use procession::{Command, Completion, Context, Event, Events, Exit, Next, Process, Reply, Runtime, StepOutput, Tag};
 
-/// The system's allocator with counters of allocations and bytes.
+/// The system's allocator, with counters of the allocations and of the allocated bytes.
 struct Counting;
 
 static ALLOCATIONS: AtomicUsize = AtomicUsize::new(0);
 static BYTES: AtomicIsize = AtomicIsize::new(0);
 
-// SAFETY: `GlobalAlloc` requires that memory is valid, fits its layout, and is not handed out twice. `System`
-// guarantees that, and each call goes to `System` with the same arguments. The counters are atomics: they neither
-// unwind nor allocate.
+// SAFETY: `GlobalAlloc` requires that each returned block is valid, fits its layout, and is not returned twice before
+// it is freed. `System` guarantees this, and each call passes the same arguments to `System`. The counters are atomics,
+// so they neither unwind nor allocate.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATIONS.fetch_add(1, Relaxed);
         BYTES.fetch_add(layout.size() as isize, Relaxed);
-        // SAFETY: `System::alloc` requires a layout of nonzero size; the caller of this function guarantees it.
+        // SAFETY: `System::alloc` requires a layout of nonzero size. The caller of this function guarantees this.
         unsafe { System.alloc(layout) }
     }
 
@@ -41,17 +41,18 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static COUNTING: Counting = Counting;
 
-/// Serializes the tests, because the counters are global.
+/// Makes the tests run one at a time, because the counters are global.
 static SERIAL: Mutex<()> = Mutex::new(());
 
-/// Runs `f`. Returns its value, the number of allocations meanwhile, and the change of the number of allocated bytes.
+/// Runs `f`. Returns its value, the number of allocations during the call, and the change of the number of allocated
+/// bytes.
 fn counted<T>(f: impl FnOnce() -> T) -> (T, usize, isize) {
     let (allocations, bytes) = (ALLOCATIONS.load(Relaxed), BYTES.load(Relaxed));
     let value = f();
     (value, ALLOCATIONS.load(Relaxed) - allocations, BYTES.load(Relaxed) - bytes)
 }
 
-/// A runtime without workers: all processes run on the thread that calls `block_on`.
+/// Returns a runtime without workers. All processes run on the thread that calls `block_on`.
 fn runtime() -> Runtime {
     Runtime::builder().workers(0).build().expect("it is small")
 }
@@ -60,7 +61,7 @@ async fn idle(mut ctx: Context<u64>) {
     while ctx.receive().await.is_ok() {}
 }
 
-/// Issue 4: many waiting processes share an allocation, and each uses at most 300 bytes. The bytes include its entry in
+/// Issue 4: many waiting processes share one allocation. Each process uses at most 300 bytes, including its entry in
 /// the pid table and its places in queues.
 #[test]
 fn a_process_is_part_of_an_allocation() {
@@ -69,7 +70,7 @@ fn a_process_is_part_of_an_allocation() {
     let spawn = || {
         rt.block_on(rt.spawn(async |ctx: Context| {
             let all: Vec<_> = (0..10_000).map(|_| ctx.spawn(idle).address()).collect();
-            // Twenty yields let each child run its first turn, in whatever queue it is.
+            // The parent yields twenty times. After that, each child has run its first turn, whatever queue it was in.
             for _ in 0..20 {
                 ctx.yield_now().await;
             }
@@ -104,7 +105,8 @@ fn the_memory_of_exited_processes_is_reused() {
     assert!(allocations <= 100, "{allocations} allocations for 1000 processes");
 }
 
-/// A message of up to 24 bytes is stored in the slot of the mailbox if the mailbox is empty.
+/// If the mailbox is empty, a message of up to 24 bytes is stored in the slot of the mailbox. Such a message needs no
+/// allocation.
 #[test]
 fn the_first_message_needs_no_memory() {
     async fn reads<M: Send + 'static>(mut ctx: Context<M>) {
@@ -134,8 +136,8 @@ fn the_first_message_needs_no_memory() {
     );
 }
 
-/// Issue 4: a message of up to 16 bytes needs no allocation. A call needs one shared block, which comes from an earlier
-/// call.
+/// Issue 4: a message of up to 16 bytes needs no allocation. A call needs one shared block, and it reuses the block of
+/// an earlier call.
 #[test]
 fn messages_and_calls_need_no_allocation() {
     enum Ask {
@@ -173,7 +175,7 @@ fn messages_and_calls_need_no_allocation() {
     assert!(with_notes <= alone + 100, "{} allocations for 10,000 messages", with_notes.saturating_sub(alone));
 }
 
-/// An address does not keep the memory of a large body alive after the process has exited.
+/// After a process has exited, its addresses do not keep the memory of its large body alive.
 #[test]
 fn an_address_keeps_no_large_body() {
     let _alone = SERIAL.lock();
@@ -187,23 +189,23 @@ fn an_address_keeps_no_large_body() {
         address
     };
     let _warm = run();
-    // The test harness may allocate during one of the runs, when another test starts or ends. A leaked body would
-    // appear in each run, so the minimum shows it.
+    // The test harness may allocate memory when another test starts or ends. This may happen in one of the runs, but a
+    // leaked body would appear in each run. So the test checks the minimum.
     let kept = [(); 3].map(|()| counted(run));
     let least = kept.iter().map(|(_address, _, bytes)| *bytes).min().expect("there are three");
     assert!(least < 1000, "{least} bytes are kept");
 }
 
-/// Cancelled commands of a hand-written process free their entries in the table of yields. So the memory does not grow
-/// with the number of cancelled commands.
+/// When a hand-written process cancels commands, their entries in the table of yields become free. So the number of
+/// cancelled commands does not increase the memory of the process.
 #[test]
 fn cancelled_commands_take_no_memory() {
     struct Ask;
     impl Command for Ask {
         type Reply = u64;
     }
-    /// Yields as many commands as the message says, and immediately cancels all commands behind the first `count / 2`.
-    /// So a message of 0 cancels the remaining commands.
+    /// A process whose message is a number `count`. It yields `count` commands, and immediately cancels all commands
+    /// except the oldest `count / 2`. So a message of 0 cancels all remaining commands.
     struct Cancels(Vec<Tag<Ask>>);
     impl Process for Cancels {
         type Message = usize;
@@ -236,8 +238,8 @@ fn cancelled_commands_take_no_memory() {
         }
     };
     cancel(100);
-    // The test harness may allocate a little meanwhile. Tables double when they grow, so only the total over all rounds
-    // is checked.
+    // The test harness may allocate a little memory during the call. Tables double when they grow. For both reasons,
+    // the test checks only the total over all rounds.
     let ((), _, grown) = counted(|| cancel(3000));
     assert!(grown < 50_000, "{grown} bytes more for 30,000 cancelled commands");
 }

@@ -1,15 +1,16 @@
-//! Runs the model checker loom on the protocols of this crate. The models are in `src/model`.
+//! Runs the model checker loom on the protocols of this crate. The models themselves are in `src/model`.
 //!
 //! ```sh
 //! RUSTFLAGS="--cfg procession_loom" cargo test --release -p checks --test loom
 //! ```
 //!
-//! loom explores every execution with at most two preemptions. `LOOM_MAX_PREEMPTIONS` sets another bound, and models
-//! marked "large" get one preemption less. A test also fails if its model has fewer executions than the minimum listed
-//! below: a model that shrinks unnoticed verifies less. The minimums of the `idle` models are about a tenth below the
-//! counted numbers. These models run the whole scheduler, so each change of the scheduler moves their numbers a little.
+//! loom explores every execution with at most two preemptions. `LOOM_MAX_PREEMPTIONS` sets another bound. Models marked
+//! "large" get one preemption less. The table below lists a minimum number of executions for each model. If a model has
+//! fewer executions, its test fails, because the model has become smaller and verifies less. The minimums of the `idle`
+//! models are about a tenth below the measured numbers: these models run the whole scheduler, so each change of the
+//! scheduler changes their numbers a little.
 //!
-//! Each line below names a planted bug and a test. With `PROCESSION_BUG` set to the name of the bug, that test must
+//! Each line below names a planted bug and a test. If `PROCESSION_BUG` is set to the name of the bug, this test must
 //! fail:
 //!
 //! - drain_does_not_wait: one_sender
@@ -95,8 +96,8 @@ use procession::model::{
     timers,
 };
 
-/// Explores the executions of `model`, with one preemption less if it is `large`. Panics if there are fewer than
-/// `least`.
+/// Explores the executions of `model`, with one preemption less if the model is `large`. Panics if there are fewer than
+/// `least` executions.
 fn explore(name: &str, large: bool, least: usize, model: fn()) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(builder.preemption_bound.unwrap_or(2) - usize::from(large));

@@ -1,9 +1,9 @@
-//! Runs a program whose allocator fails once. The program aborts with a message or returns an error, and never hangs.
-//! It is a separate test binary, because the global allocator applies to the whole program.
+//! Runs a program whose allocator fails once. The program may abort with a message or return an error, but it never
+//! hangs. This file is a separate test binary, because the global allocator applies to the whole program.
 
 #![cfg(all(unix, not(any(procession_loom, procession_shuttle))))]
 #![allow(unsafe_code)]
-// The lints protect the crate itself; a program around it may use these types and methods.
+// These lints protect the source of the crate. A program that uses the crate may use these types and methods.
 #![allow(clippy::disallowed_methods, clippy::disallowed_types)]
 
 #[path = "it/subprocess.rs"]
@@ -19,28 +19,28 @@ use procession::*;
 
 use crate::subprocess::{again, role};
 
-/// The system's allocator, with one failure.
+/// The system's allocator, with one failing allocation.
 struct Failing;
 
-/// Number of allocations that succeed before the failure. `usize::MAX` means that none fails.
+/// Number of allocations that succeed before one fails. `usize::MAX` means that no allocation fails.
 static LEFT: AtomicUsize = AtomicUsize::new(usize::MAX);
 
 impl Failing {
-    /// Counts an allocation. Returns true if it must fail.
+    /// Counts an allocation. Returns true if this allocation must fail.
     fn fails(&self) -> bool {
         LEFT.load(SeqCst) != usize::MAX && LEFT.fetch_sub(1, SeqCst) == 0
     }
 }
 
-// SAFETY: `GlobalAlloc` requires that memory is valid, fits its layout, and is not handed out twice. `System`
-// guarantees that, and each call goes to `System` with the same arguments. A failed allocation returns null and leaves
-// the old block as it was, as the trait allows.
+// SAFETY: `GlobalAlloc` requires that each returned block is valid, fits its layout, and is not returned twice before
+// it is freed. `System` guarantees this, and each call passes the same arguments to `System`. A failing allocation
+// returns null and does not change the old block, as the trait allows.
 unsafe impl GlobalAlloc for Failing {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         if self.fails() {
             return std::ptr::null_mut();
         }
-        // SAFETY: `System::alloc` requires a layout of nonzero size; the caller of this function guarantees it.
+        // SAFETY: `System::alloc` requires a layout of nonzero size. The caller of this function guarantees this.
         unsafe { System.alloc(layout) }
     }
 
@@ -69,7 +69,7 @@ impl Command for Ask {
     type Reply = u64;
 }
 
-/// Uses most features once: workers, processes, messages, calls, links, names, timers, commands, closures.
+/// Uses most features once: workers, processes, messages, calls, links, names, timers, commands and closures.
 fn program() -> Result<u64, Box<dyn std::error::Error + Send + Sync>> {
     let rt = Runtime::builder().workers(2).handle(|ask: Ask| ask.0).handle_async(async |ask: Later| ask.0).build()?;
     let server = rt.process().name("server").spawn(async |mut ctx: Context<Reply<u64>>| -> Result<(), Exit> {
@@ -98,14 +98,15 @@ impl Command for Later {
     type Reply = u64;
 }
 
-/// 11: for each allocation that fails, the program aborts with a message, or ends with an error or a result.
+/// 11: the program runs once for each of its allocations, and that allocation fails. The program then aborts with a
+/// message, or ends with an error or a result. It never hangs.
 #[test]
 fn no_allocation_that_fails_hangs_the_program() {
     if let Some(role) = role() {
         let fails_after: usize = role.parse().unwrap();
         LEFT.store(fails_after, SeqCst);
         let ended = program();
-        // The allocation that fails decrements the counter from zero, so it wraps to a large number.
+        // The counter is at zero when the failing allocation decrements it, so it wraps to a large number.
         let failed = LEFT.swap(usize::MAX, SeqCst) > fails_after;
         println!("failed: {failed}, ended: {ended:?}");
         return;
@@ -113,15 +114,16 @@ fn no_allocation_that_fails_hangs_the_program() {
     let (next, not_reached) = (AtomicUsize::new(0), AtomicUsize::new(0));
     let (aborted, survived) = (AtomicUsize::new(0), AtomicUsize::new(0));
     let run = || {
-        // The number of allocations differs a little between runs, so three runs without a failure end the loop.
+        // The number of allocations differs a little from run to run. The loop ends after three runs in which no
+        // allocation failed.
         while not_reached.load(SeqCst) < 3 {
             let n = next.fetch_add(1, SeqCst);
             let ran = again(no_allocation_that_fails_hangs_the_program, &n.to_string(), 60);
             let Some(status) = ran.status else { panic!("allocation {n} fails, and the program hangs: {ran:#?}") };
             if !status.success() {
                 assert_eq!(ran.signal(), Some(libc::SIGABRT), "allocation {n}: {ran:#?}");
-                // async-task does not call `handle_alloc_error` when it allocates a task, and prints a message of its
-                // own.
+                // If async-task cannot allocate a task, it does not call `handle_alloc_error`. It prints its own
+                // message.
                 let messages = ["memory allocation of", "aborting the process"];
                 assert!(messages.iter().any(|message| ran.stderr.contains(message)), "allocation {n}: {ran:#?}");
                 aborted.fetch_add(1, SeqCst);

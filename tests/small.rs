@@ -1,6 +1,7 @@
-//! Small scenarios on two real workers, for Miri and the sanitizers. Each scenario uses one mechanism with unsafe code
-//! from several threads, a few times. They assert results only; the tools report memory errors. They are a separate
-//! test binary, because Miri and the sanitizers take long to compile and start `tests/it`.
+//! Small scenarios on two real workers, for Miri and the sanitizers. Each scenario tests one mechanism that has unsafe
+//! code. It uses this mechanism a few times from several threads. The scenarios only check results; the tools report
+//! memory errors. This file is a separate test binary, because Miri and the sanitizers need much time to compile and
+//! start `tests/it`.
 
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)]
 
@@ -10,14 +11,14 @@ use std::time::Duration;
 use futures::executor::block_on;
 use procession::*;
 
-/// Builder of a runtime with two workers. Interpreted steps take long, so the threshold disables replacement threads
-/// for long steps.
+/// Returns the builder of a runtime with two workers. Under Miri a step takes long, so the infinite threshold prevents
+/// replacement threads.
 fn two_workers() -> Builder {
     Runtime::builder().workers(2).long_step_threshold(Duration::MAX)
 }
 
-/// Runs a scenario on this thread, with a runtime of two workers beside it. The scenario owns the runtime and drops it
-/// at its end.
+/// Runs a scenario on this thread and creates a runtime with two workers. The scenario owns the runtime and drops it at
+/// the end.
 fn run_on_two_workers<F: Future>(scenario: impl FnOnce(Runtime) -> F) {
     block_on(scenario(two_workers().build().expect("a runtime")));
 }

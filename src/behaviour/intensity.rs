@@ -1,12 +1,12 @@
-//! Restart intensity: at most a number of restarts within a sliding window. Supervisors and pools use it.
+//! Restart intensity: a maximum number of restarts within a sliding window. Supervisors and pools use it.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use crate::platform::clock::Instant;
 
-/// Minimum delay before another start, after a start that failed immediately. It keeps the retries from using a whole
-/// worker while starts are refused. It also lets the clock of a simulation advance.
+/// Minimum delay between a start that failed immediately and the next start. While starts are refused, this delay
+/// prevents the retries from using a whole worker. It also allows the clock of a simulation to advance.
 pub(crate) const RETRY_PAUSE: Duration = Duration::from_millis(1);
 
 /// The restarts within the window, as in OTP's `supervisor` (`intensity` and `period`).
@@ -14,7 +14,7 @@ pub(crate) const RETRY_PAUSE: Duration = Duration::from_millis(1);
 pub(crate) struct Intensity {
     most: u32,
     within: Duration,
-    /// Times of the restarts that still count, oldest first; never more than `most`.
+    /// Times of the restarts that still count, oldest first. The list never has more than `most` entries.
     restarts: VecDeque<Instant>,
 }
 
@@ -31,8 +31,8 @@ impl Intensity {
         self.within
     }
 
-    /// Counts a restart and returns true, or returns false if the maximum is reached. A restart counts until `within`
-    /// has passed since then.
+    /// If the maximum is not reached, counts a restart and returns true. Otherwise returns false. A restart stops
+    /// counting after the time `within`.
     pub(crate) fn allows(&mut self, now: Instant) -> bool {
         while self.restarts.front().is_some_and(|&first| now - first >= self.within) {
             self.restarts.pop_front();
@@ -57,7 +57,7 @@ mod tests {
         let asked = [0, 50, 99, 100, 120, 150, 151, 1_000, 1_000, 1_000].map(|ms| intensity.allows(at(ms)));
         assert_eq!(asked, [true, true, false, true, false, true, false, true, true, false]);
         assert!(!Intensity::new(0, Duration::from_secs(1)).allows(at(0)));
-        // With a window of zero, no restart counts.
+        // If the window is zero, no restart counts.
         let mut forgets = Intensity::new(1, Duration::ZERO);
         assert!(forgets.allows(at(5)) && forgets.allows(at(5)));
     }

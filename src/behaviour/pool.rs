@@ -1,8 +1,8 @@
 //! Pools: processes with the same body behind one address.
 //!
-//! A pool is a process whose mailbox forwards each message to a member, during the send and on the sender's thread. The
-//! body of the pool, the keeper, starts and replaces the members. It also forwards the queued messages for which no
-//! member had room.
+//! A pool is a process. Its mailbox forwards each message to a member, on the sender's thread and during the send. The
+//! body of the pool, called the keeper, starts and replaces the members. If no member has room for a message, the
+//! message is queued, and the keeper forwards it later.
 
 pub(crate) mod members;
 
@@ -34,28 +34,31 @@ use crate::task::body::{Body, BodyFuture, Output};
 use crate::task::join::{JoinHandle, KillOnDrop};
 use crate::task::spawn::ProcessBuilder;
 
-/// Processes with the same body that share the messages of one address. The pool is a process itself, with a pid, an
-/// optional name, and a handle.
+/// Several processes with the same body that share the messages of one address. The pool itself is also a process, with
+/// a pid, an optional name, and a handle.
 ///
-/// A message goes directly to a member. If no member has room, the message waits in the queue of the pool, in order. If
-/// the queue is full too, the send is refused ([`SendErrorKind::Full`](crate::SendErrorKind::Full));
+/// A message goes directly to a member. If no member has room, the message waits in the queue of the pool. This queue
+/// is in order. If the queue is full too, the send is refused ([`SendErrorKind::Full`](crate::SendErrorKind::Full)).
 /// [`send_wait`](crate::Address::send_wait) waits instead. With [`by_key`](Self::by_key), a send is also refused if the
-/// member of its key is full. The pool refuses no other message while it runs. The member that reads a call answers it.
+/// member of its key is full. While the pool runs, it refuses no other message. A call is answered by the member that
+/// reads it.
 ///
-/// A member that exits, for whatever reason, is replaced. The messages that it had not read go to other members, before
-/// all later messages. Messages that it had taken but not finished are lost, as with any process. If too many members
-/// exit in a short time ([`restarts`](Self::restarts)), the pool fails, and its members are killed.
+/// If a member exits for any reason, the pool replaces it. The messages that the member had not read go to other
+/// members, before all later messages. If the member had taken a message but not finished it, the message is lost, as
+/// with any process. If too many members exit in a short time ([`restarts`](Self::restarts)), the pool fails, and its
+/// members are killed.
 ///
 /// The runtime can refuse a member, because the limit of processes is reached:
 /// - If one of the first members is refused, the pool's own start fails, and the members that it has started are
 ///   killed.
-/// - If a replacement is refused, that counts as a restart, and the pool tries again after 1 ms. Meanwhile messages for
-///   that member wait in the queue of the pool. After a shutdown of the runtime the pool does not try again, and fails.
-/// - If a member by which the pool would [grow](Self::max_size) is refused, the pool keeps its size.
+/// - If a replacement is refused, the refusal counts as a restart, and the pool tries again after 1 ms. Until then,
+///   messages for that member wait in the queue of the pool. After a shutdown of the runtime the pool does not try
+///   again, and fails.
+/// - If the pool wants to [grow](Self::max_size) and the new member is refused, the pool keeps its size.
 ///
-/// A pool that is cancelled cancels its members with the same reason and deadline, and exits when all of them have
-/// exited. Messages that are unread then are [dead letters](Host::dead_letters). A pool that is killed kills its
-/// members.
+/// A pool that is cancelled cancels its members with the same reason and deadline. It exits when all members have
+/// exited. The messages that are still unread then are [dead letters](Host::dead_letters). If a pool is killed, its
+/// members are killed too.
 ///
 /// ```
 /// use procession::{Context, Exit, Pool, Reply, Runtime};
@@ -82,7 +85,7 @@ pub struct Pool<M, F> {
 struct Plan {
     least: usize,
     most: usize,
-    /// Capacity of a member's mailbox, if it was set.
+    /// Capacity of a member's mailbox, or `None` for the default.
     mailbox: Option<usize>,
     queue: usize,
     restarts: u32,
@@ -97,11 +100,11 @@ impl<M, F> fmt::Debug for Pool<M, F> {
 }
 
 impl<M: Send + 'static, F> Pool<M, F> {
-    /// Creates a pool of `size` members that each run a clone of `body`. With 0, the first member is started for the
-    /// first message.
+    /// Creates a pool of `size` members. Each member runs a clone of `body`. With 0, the pool starts its first member
+    /// when it receives its first message.
     ///
-    /// By default each message goes to the member with the lowest load: the message that it handles plus its unread
-    /// messages. Of several members with the lowest load, the first one gets the message.
+    /// By default each message goes to the member with the lowest load. The load is the number of messages that the
+    /// member is handling or has not read. If several members have the lowest load, the first of them gets the message.
     pub fn new<Fut>(size: usize, body: F) -> Self
     where
         F: Body<M, Fut> + Clone,
@@ -119,17 +122,17 @@ impl<M: Send + 'static, F> Pool<M, F> {
         Self { body, routing: Routing::LeastLoaded, plan: Box::new(plan) }
     }
 
-    /// Chooses members by round robin: each message goes to the next member in turn. Members that are full are skipped.
+    /// Chooses members by round robin: each message goes to the next member in turn. Full members are skipped.
     pub fn round_robin(mut self) -> Self {
         self.routing = Routing::RoundRobin;
         self
     }
 
-    /// Chooses members by key: messages of one key go to the same member, in order, as long as the number of members
-    /// stays the same. If the number changes, most keys keep their member. If the member is full, the send is refused,
-    /// even if another member has room. When a member has exited, its replacement gets its messages.
+    /// Chooses members by key: all messages with the same key go to the same member, in order, while the number of
+    /// members stays the same. If the number changes, most keys keep their member. If the member of a key is full, the
+    /// send is refused, even if another member has room. If a member has exited, its replacement gets its messages.
     ///
-    /// `key` runs on the sending thread: if it panics, the send panics.
+    /// `key` runs on the sending thread. If `key` panics, the send panics.
     pub fn by_key<K: Hash>(mut self, key: impl Fn(&M) -> K + Send + Sync + 'static) -> Self {
         self.routing = Routing::Key(Box::new(move |message| {
             let mut hasher = DefaultHasher::new();
@@ -140,37 +143,38 @@ impl<M: Send + 'static, F> Pool<M, F> {
     }
 
     /// Sets the maximum number of members. Default: the initial size. The pool adds a member when no member has room
-    /// for a message. A member that has been [idle](Self::idle_timeout) exits, down to the initial size. A maximum
-    /// below the initial size means that the pool does not grow.
+    /// for a message. If the pool has more members than initially, it removes a member that has been
+    /// [idle](Self::idle_timeout). A maximum below the initial size means that the pool does not grow.
     pub fn max_size(mut self, most: usize) -> Self {
         self.plan.most = most.max(self.plan.least).max(1);
         self
     }
 
-    /// Sets how long the last member must be idle before it is cancelled, if the pool has more members than initially.
-    /// Default: 10 s. The keeper checks once in this time, so a member may stay idle for almost twice as long.
+    /// Sets how long the last member must be idle before it is cancelled. A member is cancelled only if the pool has
+    /// more members than initially. Default: 10 s. The keeper checks once in this time, so a member may stay idle for
+    /// almost twice as long.
     pub fn idle_timeout(mut self, time: Duration) -> Self {
         self.plan.idle = time;
         self
     }
 
-    /// Sets how many messages may wait at a member, in addition to the one that it handles. Default: 1, so that no
-    /// message waits for a busy member while another member is idle; 1,024 with [`round_robin`](Self::round_robin) or
-    /// [`by_key`](Self::by_key). 0 means 1.
+    /// Sets how many messages may wait at a member, in addition to the message that the member is handling. The default
+    /// is 1, so that no message waits for a busy member while another member is idle. With
+    /// [`round_robin`](Self::round_robin) or [`by_key`](Self::by_key), the default is 1,024. 0 means 1.
     pub fn member_capacity(mut self, most: usize) -> Self {
         self.plan.mailbox = Some(most);
         self
     }
 
-    /// Sets how many messages may wait in the queue of the pool. Default: 1,024. 0 means 1. The unread messages of a
-    /// member that exited go into the queue even beyond this number.
+    /// Sets how many messages may wait in the queue of the pool. Default: 1,024. 0 means 1. If a member exits, its
+    /// unread messages go into the queue even if the queue then exceeds this number.
     pub fn queue_capacity(mut self, most: usize) -> Self {
         self.plan.queue = most;
         self
     }
 
-    /// Sets how many members may exit, or fail to start, within a sliding window. Default: 10 within 10 s. If one more
-    /// does, the pool fails.
+    /// Sets how many members may exit, or fail to start, within a sliding window. Default: 10 within 10 s. If more
+    /// members exit or fail to start in this time, the pool fails.
     pub fn restarts(mut self, most: u32, within: Duration) -> Self {
         self.plan.restarts = most;
         self.plan.within = within;
@@ -194,15 +198,15 @@ where
     most: usize,
     room: usize,
     intensity: Intensity,
-    /// Places whose replacement was refused; `retry` is the timer of the next attempt.
+    /// Places of the members whose replacement was refused. `retry` is the timer of the next attempt.
     vacancies: Vec<Vacancy<M>>,
     retry: Option<Sleep>,
-    /// The idle time; the timer of the next check; the number of messages that the last member had taken when it was
-    /// seen idle.
+    /// The idle time, the timer of the next check, and the number of messages that the last member had taken when a
+    /// check found it idle.
     idle: (Duration, Option<Sleep>, u64),
 }
 
-/// Place of a member that has exited and whose replacement was refused.
+/// Place of a member that has exited and for which a replacement was refused.
 struct Vacancy<M: Send + 'static> {
     place: usize,
     former: Ref<Control<M>>,
@@ -266,13 +270,13 @@ where
         Ok(())
     }
 
-    /// Replaces a member that has exited. If the replacement is refused, the pool tries again in a later turn, after a
-    /// pause.
+    /// Replaces a member that has exited. If the runtime refuses the replacement, the pool tries again in a later turn,
+    /// after a pause.
     ///
     /// # Errors
     /// Returns the exit with which the pool must fail: there were too many replacements, or the runtime has shut down.
     fn fill(&mut self, place: usize, former: Ref<Control<M>>, exit: Exit) -> Result<(), Exit> {
-        // The pool may have shrunk meanwhile, and may have grown again.
+        // Since the exit of the member, the pool may have shrunk, and may have grown again.
         if !self.members.list().get(place).is_some_and(|there| there.is_same(&former)) {
             return Ok(());
         }
@@ -291,7 +295,7 @@ where
         Ok(())
     }
 
-    /// Tries again to start the replacements that were refused, after a pause.
+    /// After a pause, tries again to start the replacements that were refused.
     fn fill_vacancies(&mut self, cx: &mut Cx<'_>) -> Result<(), Exit> {
         while !self.vacancies.is_empty() {
             let retry = self.retry.get_or_insert_with(|| self.me.sleep(RETRY_PAUSE));
@@ -317,14 +321,14 @@ where
         }
         self.fill_vacancies(cx)?;
         if self.members.take_growth_request() && self.size < self.most {
-            // If the host refuses the member, the pool keeps its size.
+            // If the runtime refuses the member, the pool keeps its size.
             let _ = self.add(self.size);
         }
         loop {
             let mut left = self.members.hand_on(&mut self.mailbox, cx)?;
             if left == Some(true) {
-                // A member that makes room after this call wakes the pool. Room that was made before is found by the
-                // second attempt.
+                // If a member makes room after this call, it wakes the pool. If a member made room before, the second
+                // attempt finds the room.
                 self.members.watch(cx.waker());
                 left = self.members.hand_on(&mut self.mailbox, cx)?;
             }
@@ -332,8 +336,8 @@ where
                 None => {}
                 Some(false) => self.me.control().inbox.resume(),
                 Some(true) if self.size < self.most && self.add(self.size).is_ok() => continue,
-                // The first member was refused, so no member will wake the pool. A pause does, and then the pool adds
-                // one.
+                // The first member was refused, so there is no member that can wake the pool. Therefore a timer wakes
+                // the pool after a pause, and the pool tries again to add a member.
                 Some(true) if self.size == 0 => {
                     let retry = self.retry.insert(self.me.sleep(RETRY_PAUSE));
                     if Pin::new(retry).poll(cx).is_ready() {
@@ -348,7 +352,7 @@ where
         Poll::Pending
     }
 
-    /// Checks from time to time whether the last member is idle, if the pool has more members than its initial size.
+    /// If the pool has more members than its initial size, checks periodically whether the last member is idle.
     fn remove_idle(&mut self, cx: &mut Cx<'_>) {
         let (time, next, taken) = &mut self.idle;
         while self.size > self.least {
@@ -362,13 +366,13 @@ where
             }
             let (busy, took) = self.members.list().last().map_or((0, 0), |last| last.inbox.load());
             let was_idle = (busy, took) == (0, *taken);
-            // A member that is busy now starts its idle time at this check. The same holds for the previous member if
-            // the last one is removed now.
+            // If the last member is busy now, the next check begins its idle time. If the last member is removed now,
+            // the next check begins the idle time of the previous member.
             *taken = if busy == 0 && !was_idle { took } else { u64::MAX };
             if was_idle && let Some(last) = self.members.pop() {
                 self.size -= 1;
-                // The member is cancelled, not killed: a sender may have given it a message just now, which it can
-                // still finish.
+                // The member is cancelled, not killed: a sender may have given it a message just before. The member can
+                // still finish this message.
                 let last = last.into_any();
                 last.cancel(Reason::from("idle"), Instant::FAR);
             }
@@ -410,8 +414,8 @@ where
 
 impl ProcessBuilder {
     /// Spawns a [`Pool`]. Its members inherit the values, the deadline and the cancel token that this builder gives to
-    /// the pool. The other options apply to the pool process itself, whose mailbox is its
-    /// [queue](Pool::queue_capacity).
+    /// the pool. All other options apply only to the process of the pool. The mailbox of this process is the
+    /// [queue](Pool::queue_capacity) of the pool.
     ///
     /// # Errors
     /// Returns the pool and the reason of the refusal.
@@ -422,7 +426,7 @@ impl ProcessBuilder {
         Fut: BodyFuture,
     {
         let queue = MailboxCapacity::Reject(pool.plan.queue);
-        // The pool is kept here, so that it can be returned if the spawn is refused.
+        // The pool is stored here, so that the function can return it if the spawn is refused.
         let place = Arc::new(Mutex::new(Some(pool)));
         let taken = Arc::clone(&place);
         let body = async move |ctx| {

@@ -1,6 +1,6 @@
-//! Structured concurrency: a scope spawns child processes and completes only when all of them have exited.
+//! Structured concurrency: a scope spawns child processes, and completes only when all child processes have exited.
 //!
-//! After N. J. Smith, *Notes on structured concurrency, or: Go statement considered harmful* (2018).
+//! The design is after N. J. Smith, *Notes on structured concurrency, or: Go statement considered harmful* (2018).
 
 use std::fmt;
 use std::pin::Pin;
@@ -26,8 +26,8 @@ use crate::task::body::{Body, BodyFuture, Output, ProcessOutput};
 use crate::task::join::JoinHandle;
 use crate::task::spawn::ProcessBuilder;
 
-/// Handle of a scope, which spawns its children: see [`SelfHandle::scope`]. A clone refers to the same scope. A child
-/// may use a clone to spawn siblings.
+/// Handle of a scope. It spawns the children of the scope, see [`SelfHandle::scope`]. A clone refers to the same scope.
+/// A child may use a clone to spawn siblings.
 #[derive(Clone)]
 pub struct Scope {
     shared: Arc<ScopeState>,
@@ -43,7 +43,7 @@ struct ScopeState {
 
 struct State {
     over: bool,
-    /// Children that were spawned, and that the task of the scope has not taken over yet.
+    /// Children that were spawned but that the task of the scope has not taken over yet.
     fresh: Vec<Ref<dyn AnyControl>>,
     grace: Duration,
 }
@@ -57,8 +57,8 @@ impl fmt::Debug for Scope {
 impl Scope {
     /// Spawns a child. It inherits the values, the deadline and the cancel token of the process that runs the scope.
     ///
-    /// If the spawn is refused, the handle resolves to [`Exit::Refused`]. A scope that is over refuses every spawn. In
-    /// a running scope, a refused child counts as a child that failed.
+    /// If the spawn is refused, the handle resolves to [`Exit::Refused`]. After the scope has completed, every spawn is
+    /// refused. In a running scope, a refused child counts as a child that failed.
     pub fn spawn<N, F, Fut>(&self, body: F) -> JoinHandle<Output<Fut>, N>
     where
         N: Send + 'static,
@@ -92,7 +92,8 @@ impl Scope {
         build(self.process()).spawn(body).map(|handle| self.adopt(handle))
     }
 
-    /// Sets how long children may take to exit after they are cancelled, before they are killed. Default: 1 s.
+    /// Sets how long children may take to exit after they were cancelled. After this time they are killed. Default: 1
+    /// s.
     pub fn grace(&self, time: Duration) -> &Self {
         self.shared.state.lock().grace = time;
         self
@@ -111,7 +112,7 @@ impl Scope {
             state = self.shared.state.lock();
         }
         if over {
-            // The scope ended while the child was being spawned.
+            // The scope completed while the child was being spawned.
             drop(state);
             child.kill();
         } else {
@@ -123,7 +124,7 @@ impl Scope {
     }
 }
 
-/// Future of the exit of a child. Dropping it kills the child.
+/// Future of the exit of a child. Dropping the future kills the child.
 struct ScopedChild {
     control: Ref<dyn AnyControl>,
     ended: Exited,
@@ -149,10 +150,10 @@ pin_project! {
         #[pin]
         body: Option<Fut>,
         own: Ref<dyn AnyControl>,
-        // Resolves when the process is cancelled; then the children are cancelled too.
+        // Resolves when the process is cancelled. Then the scope cancels the children too.
         cancelled: Option<Cancelled>,
         children: FuturesUnordered<ScopedChild>,
-        // The value that the body returned, or the first error.
+        // Either the value that the body returned, or the first error.
         outcome: Option<Result<T, Exit>>,
         shared: Arc<ScopeState>,
     }
@@ -170,7 +171,7 @@ pin_project! {
 }
 
 impl<T, Fut> Run<T, Fut> {
-    /// Records the first error. It drops the body and cancels the other children.
+    /// Records the first error, drops the body, and cancels the other children.
     fn fail(mut self: Pin<&mut Self>, exit: Exit) {
         let mut this = self.as_mut().project();
         if matches!(this.outcome, Some(Err(_))) {
@@ -185,13 +186,14 @@ impl<T, Fut> Run<T, Fut> {
         }
     }
 
-    /// Returns whether the deadline or the cancel token that the process and its children inherited is cancelling them.
+    /// Returns whether the inherited deadline has passed or the inherited cancel token was cancelled. The process and
+    /// its children inherited the same deadline and token.
     fn is_at_end(&self) -> bool {
         let inherited = &self.shared.inherited;
         inherited.is_at_end(self.shared.host.now())
     }
 
-    /// Takes over the children that were spawned meanwhile. Returns whether there were any.
+    /// Takes over the children that were spawned since the last call. Returns whether there were any.
     fn adopt(self: Pin<&mut Self>) -> bool {
         let this = self.project();
         let (fresh, grace) = {
@@ -212,7 +214,7 @@ impl<T, Fut> Run<T, Fut> {
         any
     }
 
-    /// Forwards a cancellation of the process to the children, before the body can react to it.
+    /// Forwards a cancellation of the process to the children before the body can react to the cancellation.
     fn hand_on_cancel(self: Pin<&mut Self>, cx: &mut Cx<'_>) {
         let this = self.project();
         let Some(cancelled) = this.cancelled else { return };
@@ -235,8 +237,8 @@ impl<T: Send + 'static, Fut: Future<Output: ProcessOutput<Output = T>>> Future f
             self.as_mut().adopt();
             self.as_mut().hand_on_cancel(cx);
             while let Poll::Ready(Some(exit)) = self.as_mut().project().children.poll_next_unpin(cx) {
-                // A child that was cancelled together with the process has not failed. A deadline or a cancel token may
-                // cancel a child before it cancels the process.
+                // If a child was cancelled together with the process, it has not failed. A deadline or a cancel token
+                // may cancel a child before it cancels the process.
                 let expected = matches!(exit, Exit::Cancelled(_)) && (self.cancelled.is_none() || self.is_at_end());
                 if !exit.is_normal() && !expected {
                     self.as_mut().fail(exit);
@@ -270,12 +272,12 @@ impl<T: Send + 'static, Fut: Future<Output: ProcessOutput<Output = T>>> Future f
 }
 
 impl<M: Send + 'static> SelfHandle<M> {
-    /// Runs a body with child processes that cannot outlive it. The future resolves when the body has returned and all
-    /// children have exited, to the result of the body.
+    /// Runs a body with child processes that cannot outlive it. The future resolves to the result of the body, after
+    /// the body has returned and all children have exited.
     ///
-    /// The first failure ends the scope: a child that exits abnormally, or a body that returns an error. The body is
+    /// The first failure ends the scope: either a child exits abnormally, or the body returns an error. The body is
     /// dropped. The other children are cancelled ([`Reason::PARENT`]), and killed after their [grace
-    /// period](Scope::grace). When all of them have exited, the scope fails with this first error. When the process is
+    /// period](Scope::grace). When all children have exited, the scope fails with this first error. If the process is
     /// cancelled, its children are cancelled with the same reason and deadline. The body continues, and receives the
     /// cancellation as usual.
     ///
@@ -283,8 +285,8 @@ impl<M: Send + 'static> SelfHandle<M> {
     /// Returns the first error of the body or of a child.
     ///
     /// # Cancel safety
-    /// If the future is dropped, the children are killed, as at the exit of the process. The drop cannot wait for their
-    /// exits.
+    /// If the future is dropped, the children are killed, as they are at the exit of the process. The drop cannot wait
+    /// for the exits of the children.
     ///
     /// ```
     /// use procession::{Context, Exit, Runtime};

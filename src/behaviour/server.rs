@@ -1,5 +1,5 @@
 //! Servers: a process that consists of a state and message handlers, after OTP's `gen_server`. This file contains the
-//! receive loop that otherwise each such body would write. It uses only what a body can use.
+//! receive loop, so that a body need not contain one.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -18,7 +18,7 @@ use crate::process::error::InitError;
 use crate::process::event::{Event, Signal};
 use crate::process::exit::{Exit, Reason};
 
-/// A state with message handlers, which handle one message after another. The trait provides the receive loop.
+/// A state with message handlers that handle one message after another. The trait provides the receive loop.
 ///
 /// The method [`serve`](Self::serve) makes the body of the process: `rt.spawn(|ctx| server.serve(ctx))`, or
 /// `Child::new(NAME, |ctx| Counter::default().serve(ctx))`. It allocates nothing and boxes nothing.
@@ -35,16 +35,17 @@ use crate::process::exit::{Exit, Reason};
 /// | `{stop, normal, …}`, `{stop, Reason, …}` | [`Next::Done`], an error |
 /// | `terminate` | [`terminate`](Self::terminate) |
 ///
-/// Handlers receive the whole [`Context`], and may do whatever a body may do: receive selectively, stash messages,
-/// spawn, link. While a handler awaits, the next message waits. The futures of the handlers are polled only by their
-/// own process, and are dropped with it. Only a kill can stop a handler at an `await`.
+/// Handlers receive the whole [`Context`], and may use all its methods: they may receive selectively, stash messages,
+/// spawn, and link. While a handler awaits, the next message waits. Only the process itself polls the futures of its
+/// handlers, and they are dropped with the process. Only a kill can stop a handler at an `await`.
 ///
-/// After a cancellation no further message is handled. A handler in progress runs to its end; it can notice the
-/// cancellation by [`cancelled`](crate::SelfHandle::cancelled). Then `terminate` is called.
+/// After a cancellation no further message is handled. If a handler is running, it continues to its end. It can notice
+/// the cancellation by [`cancelled`](crate::SelfHandle::cancelled). Then `terminate` is called.
 ///
-/// There is no separate trait for state machines. A state machine is a server whose state contains an `enum`, which is
-/// matched together with the message. It [stashes](Context::stash) a message that it postpones, and unstashes it when
-/// it enters another state. Its state timeout is a `deadline` that the current state contains.
+/// There is no separate trait for state machines. A state machine is a server whose state contains an `enum`. The
+/// handler matches this `enum` together with the message. To postpone a message, the handler [stashes](Context::stash)
+/// it, and unstashes it when the server enters another state. A state timeout is a `deadline` that the current state
+/// contains.
 ///
 /// ```
 /// use procession::{Context, Exit, Instant, Next, Reply, Runtime, Server};
@@ -103,18 +104,19 @@ use crate::process::exit::{Exit, Reason};
 /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
 /// ```
 pub trait Server: Sized + Send + 'static {
-    /// Type of the messages. A call is a message that contains a [`Reply`](crate::Reply); a cast contains none.
+    /// Type of the messages. A call is a message that contains a [`Reply`](crate::Reply). A cast is a message without a
+    /// `Reply`.
     type Message: Send + 'static;
-    /// Result of joining the process, when the server is [done](Next::Done).
+    /// Result of the process when the server is [done](Next::Done). Joining the process returns it.
     type Output: Send + 'static;
 
-    /// Initialises the server, before any message is handled. [`started`](crate::JoinHandle::started) resolves when
-    /// this method has returned. With [`manual_start`](crate::ProcessBuilder::manual_start) it resolves when the
-    /// server reports its start. The default does nothing.
+    /// Initialises the server before any message is handled. When this method has returned,
+    /// [`started`](crate::JoinHandle::started) resolves. With [`manual_start`](crate::ProcessBuilder::manual_start),
+    /// `started` resolves when the server reports its start. The default does nothing.
     ///
     /// # Errors
-    /// An error ends the process without [`terminate`](Self::terminate). [`Exit::Failed`] becomes [`Exit::InitFailed`];
-    /// any other exit, such as a cancellation, stays as it is.
+    /// An error ends the process without a call of [`terminate`](Self::terminate). [`Exit::Failed`] becomes
+    /// [`Exit::InitFailed`]. Any other exit, for example a cancellation, does not change.
     fn init(&mut self, ctx: &mut Context<Self::Message>) -> impl Future<Output = Result<(), Exit>> + Send {
         let _ = ctx;
         std::future::ready(Ok(()))
@@ -130,8 +132,8 @@ pub trait Server: Sized + Send + 'static {
         ctx: &mut Context<Self::Message>,
     ) -> impl Future<Output = Result<Next<Self::Output>, Exit>> + Send;
 
-    /// Handles an event that is no message: an [`Event::Down`], an [`Event::Exit`], an [`Event::Joined`] or an
-    /// [`Event::Left`]. These events are in order with the messages. The default ignores them.
+    /// Handles an event other than a message: an [`Event::Down`], an [`Event::Exit`], an [`Event::Joined`] or an
+    /// [`Event::Left`]. These events arrive in order with the messages. The default ignores them.
     ///
     /// # Errors
     /// An error ends the process with this exit, after [`terminate`](Self::terminate).
@@ -144,18 +146,19 @@ pub trait Server: Sized + Send + 'static {
         std::future::ready(Ok(Next::Wait))
     }
 
-    /// Returns when [`handle_timeout`](Self::handle_timeout) should next be called; `None` (the default) means never.
+    /// Returns the time at which [`handle_timeout`](Self::handle_timeout) should next be called. `None` (the default)
+    /// means never.
     ///
-    /// The server loop calls this method whenever it looks for the next message, and uses the latest value. A time that
-    /// is set when a state is entered is a state timeout. A time that every message moves is an idle timeout. Moving
-    /// the deadline to a later time costs nothing.
+    /// The server loop calls this method each time that it looks for the next message, and uses the latest value. If
+    /// the time is set when a state is entered, it is a state timeout. If every message moves the time, it is an idle
+    /// timeout. Moving the deadline to a later time costs nothing.
     fn deadline(&self) -> Option<Instant> {
         None
     }
 
-    /// The [`deadline`](Self::deadline) has passed. The call is never early. It comes after all messages that were in
-    /// the mailbox when the deadline passed. It is repeated as long as the deadline stays the same, and other processes
-    /// run in between. The default does nothing.
+    /// Called when the [`deadline`](Self::deadline) has passed, and never earlier. All messages that were in the
+    /// mailbox when the deadline passed are handled first. The call is repeated while the deadline stays the same, and
+    /// other processes run between the calls. The default does nothing.
     ///
     /// # Errors
     /// An error ends the process with this exit, after [`terminate`](Self::terminate).
@@ -167,8 +170,8 @@ pub trait Server: Sized + Send + 'static {
         std::future::ready(Ok(Next::Wait))
     }
 
-    /// Continues after a [`Next::Again`], before any other message is handled, and after other processes had a turn. It
-    /// divides long work into pieces. The default does nothing.
+    /// Continues the work after a [`Next::Again`]. Called before any other message is handled, and after other
+    /// processes had a turn. Use this method to divide long work into pieces. The default does nothing.
     ///
     /// # Errors
     /// An error ends the process with this exit, after [`terminate`](Self::terminate).
@@ -180,29 +183,29 @@ pub trait Server: Sized + Send + 'static {
         std::future::ready(Ok(Next::Wait))
     }
 
-    /// Cleans up at the end, with the exit of the process: [`Exit::Normal`] if the server is done, [`Exit::Cancelled`]
-    /// after a cancellation, or the error of a handler. Unread messages are available by
-    /// [`try_receive`](Context::try_receive). After a cancellation, this method must return within the grace period.
-    /// The default does nothing.
+    /// Cleans up when the process exits. The argument is the exit of the process: [`Exit::Normal`] if the server is
+    /// done, [`Exit::Cancelled`] after a cancellation, or the error of a handler. [`try_receive`](Context::try_receive)
+    /// returns the unread messages. After a cancellation, this method must return within the grace period. The default
+    /// does nothing.
     ///
-    /// It is not called after an `init` that failed, a kill, or a panic. Clean-up that must always happen belongs into
+    /// This method is not called after a failed `init`, a kill, or a panic. Clean-up that must always happen belongs in
     /// a `Drop`.
     fn terminate(self, exit: &Exit, ctx: &mut Context<Self::Message>) -> impl Future<Output = ()> + Send {
         let _ = (self, exit, ctx);
         std::future::ready(())
     }
 
-    /// Returns the body of the process, to be spawned.
+    /// Returns the body of the process. Pass this body to a spawn function.
     ///
     /// # Errors
-    /// The body fails with the exit of the process, if the server is not [done](Next::Done).
+    /// The body fails with the exit of the process, unless the server is [done](Next::Done).
     fn serve(self, ctx: Context<Self::Message>) -> impl Future<Output = Result<Self::Output, Exit>> + Send {
         serve(self, ctx)
     }
 }
 
 async fn serve<S: Server>(mut server: S, mut ctx: Context<S::Message>) -> Result<S::Output, Exit> {
-    // If the spawner has set this flag already, the server itself reports its start.
+    // If the spawner has already set this flag, the server itself reports its start.
     let ready_by_itself = ctx.control().head.set(flag::BY_HAND);
     server.init(&mut ctx).await.map_err(init_failed)?;
     if ready_by_itself {
@@ -230,8 +233,8 @@ async fn receive_loop<S: Server>(server: &mut S, ctx: &mut Context<S::Message>) 
         let mut next = match heard {
             NextInput::Message(message) => server.handle(message, ctx).await?,
             NextInput::Signal => match ear.signal.take() {
-                // The cancel flag of the process is set before this signal is queued. It was read before, or the next
-                // poll reads it.
+                // The cancel flag of the process is set before this signal is queued. So either the flag was read
+                // before, or the next poll reads it.
                 None | Some(Signal::Cancel { .. }) => Next::Wait,
                 Some(signal) => server.handle_info(signal.into_event(ctx.pid()), ctx).await?,
             },
@@ -252,7 +255,7 @@ async fn receive_loop<S: Server>(server: &mut S, ctx: &mut Context<S::Message>) 
     }
 }
 
-/// The next input of the server loop. The signal of `Signal` is in the field `signal` of `ServerContext`.
+/// The next input of the server loop. For `Signal`, the signal itself is in the field `signal` of `ServerContext`.
 enum NextInput<M> {
     Message(M),
     Signal,
@@ -260,7 +263,7 @@ enum NextInput<M> {
     Cancel(Reason),
 }
 
-/// Pending input of a server: a signal, and the timer of its deadline.
+/// Pending input of a server: a signal, and the timer of the deadline.
 #[derive(Debug, Default)]
 struct ServerContext {
     signal: Option<Signal>,
@@ -268,8 +271,8 @@ struct ServerContext {
 }
 
 impl ServerContext {
-    /// Returns the next message that is already in the read-ahead buffer. For a burst of messages, that is every
-    /// message except the first. It returns `None` if a deadline or a cancellation must be checked first.
+    /// Returns the next message that is already in the read-ahead buffer. In a burst of messages, this applies to every
+    /// message except the first. Returns `None` if a deadline or a cancellation must be checked first.
     #[inline]
     fn pop_read_ahead<S: Server>(&mut self, server: &S, mailbox: &mut Mailbox<S::Message>) -> Option<S::Message> {
         if self.has_deadline(server.deadline()) || mailbox.control().head.is_cancelled() {
@@ -278,7 +281,7 @@ impl ServerContext {
         mailbox.pop_ahead()
     }
 
-    /// Returns whether there is a deadline, or a timer of a former deadline.
+    /// Returns whether there is a deadline or a timer that was set for a former deadline.
     #[inline]
     fn has_deadline(&self, deadline: Option<Instant>) -> bool {
         deadline.is_some() || self.timer.sleep.is_some()
@@ -287,7 +290,7 @@ impl ServerContext {
     #[inline]
     fn poll_next<S: Server>(
         &mut self,
-        // A shared reference would require that a server is `Sync`.
+        // With a shared reference, the server would have to be `Sync`.
         server: &mut S,
         mailbox: &mut Mailbox<S::Message>,
         cx: &mut Cx<'_>,
@@ -308,8 +311,9 @@ impl ServerContext {
         next.map(|message| message.map_or(NextInput::Signal, NextInput::Message))
     }
 
-    /// Polls the timer only when there is no message or when the budget of the turn is spent. A message therefore never
-    /// pays for the timer. If the mailbox is never empty, the deadline is noticed late by at most one turn.
+    /// The timer is polled only when there is no message or when the budget of the turn is spent. Therefore a message
+    /// never has the cost of the timer. If the mailbox is never empty, the server notices the deadline at most one turn
+    /// late.
     fn poll_with_deadline<M: Send + 'static>(
         &mut self,
         deadline: Option<Instant>,
@@ -339,14 +343,15 @@ impl ServerContext {
 
 #[derive(Debug, Default)]
 struct ServerTimer {
-    /// It may be set for an earlier, former deadline. When it fires too early, it is set again.
+    /// The timer may be set for an earlier deadline that no longer applies. If it fires too early, it is set again.
     sleep: Option<Sleep>,
-    /// The deadline that has passed, and how many of the messages that were queued then are still unread.
+    /// The deadline that has passed, and the number of unread messages among the messages that were queued at that
+    /// time.
     come: Option<(Instant, usize)>,
 }
 
 impl ServerTimer {
-    /// Takes over the present deadline, which may have changed since the last poll.
+    /// Takes over the present deadline. It may have changed since the last poll.
     fn set_deadline(&mut self, deadline: Option<Instant>) {
         match deadline {
             None => *self = Self::default(),
@@ -354,7 +359,8 @@ impl ServerTimer {
         }
     }
 
-    /// Returns whether the deadline has passed and all earlier messages have been read. If so, it resets that state.
+    /// Returns whether the deadline has passed and all earlier messages have been read. If this is true, the call also
+    /// clears the passed deadline.
     fn take_due(&mut self) -> bool {
         self.come.take_if(|&mut (_, unread)| unread == 0).is_some()
     }
@@ -365,8 +371,8 @@ impl ServerTimer {
         }
     }
 
-    /// Returns whether the deadline has passed and no message is unread. If the deadline has not passed, the task is
-    /// woken when it has.
+    /// Returns whether the deadline has passed and no message is unread. If the deadline has not passed, the task will
+    /// be woken at the deadline.
     fn poll_due<M: Send + 'static>(&mut self, deadline: Instant, mailbox: &mut Mailbox<M>, cx: &mut Cx<'_>) -> bool {
         if self.come.is_none() {
             let sleep = self.sleep.get_or_insert_with(|| mailbox.me().sleep_until(deadline));

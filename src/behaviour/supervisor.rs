@@ -1,7 +1,7 @@
-//! Supervisors: they start their children in order, restart them when they exit, and stop them in reverse order.
+//! Supervisors: they start their children in order, restart children that exit, and stop the children in reverse order.
 //!
-//! A supervisor is an ordinary process. `supervisor/plan.rs` decides what to start and stop, as plain data.
-//! `supervisor/child.rs` spawns and watches the children. The step in this file executes the plan.
+//! A supervisor is an ordinary process. `supervisor/plan.rs` decides which children to start and stop, without side
+//! effects. `supervisor/child.rs` spawns and monitors the children. The step in this file executes the plan.
 
 pub(crate) mod child;
 pub(crate) mod plan;
@@ -38,7 +38,7 @@ use crate::process::exit::{Exit, Reason};
 use crate::process::pid::Pid;
 use crate::task::body::BodyFuture;
 
-/// How many reports of its children a supervisor handles in one step.
+/// Maximum number of reports from its children that a supervisor handles in one step.
 const NEWS_AT_ONCE: usize = 256;
 
 /// Process that supervises its children, after OTP's `supervisor`.
@@ -46,30 +46,30 @@ const NEWS_AT_ONCE: usize = 256;
 /// The children are started in the order in which they were added. Each child is started when the previous child has
 /// [started](crate::JoinHandle::started). The supervisor itself has started when its last child has started.
 ///
-/// A child that exits is restarted as its [`RestartPolicy`] says, never before its previous instance has exited. The
-/// strategy decides which other children are restarted with it. A child that is stopped is cancelled with
-/// [`Reason::PARENT`]. Children are stopped in reverse order, one after another. Each has [its own
-/// time](Child::shutdown) to exit before it is killed.
+/// A child that exits is restarted if its [`RestartPolicy`] says so. The restart never happens before the previous
+/// instance has exited. The strategy decides which other children are restarted too. To stop a child, the supervisor
+/// cancels it with [`Reason::PARENT`]. Children are stopped in reverse order, one after another. Each child has [its
+/// own time](Child::shutdown) to exit before it is killed.
 ///
 /// If there are more restarts within a sliding window than the [`intensity`](Self::intensity) allows, the supervisor
-/// stops all its children and fails with
-/// [`SupervisorError::RestartIntensityExceeded`]. Its own supervisor receives that exit. A failed
-/// start counts as a restart.
+/// stops all its children and fails with [`SupervisorError::RestartIntensityExceeded`]. The parent supervisor receives that exit. A
+/// failed start counts as a restart.
 ///
 /// The runtime can refuse a start, because the limit of processes is reached or the name is taken. As in OTP:
-/// - If the first start of a child is refused, the supervisor's own start fails. It stops the children that it has
-///   started, in reverse order, and fails with [`SupervisorError::StartFailed`]. For a supervisor above it, that is a refused start too.
-/// - If a restart is refused, that counts towards the intensity. The supervisor tries again after the child's
-///   [back-off](Child::backoff), and after at least 1 ms.
-/// - If the start of a child that was [added](SupervisorMessage::StartChild) is refused, the answer is the error, and the
-///   child is removed. If a [requested](SupervisorMessage::RestartChild) start of a child that was down is refused, the
-///   answer is the error, and the child stays down.
-/// - After a shutdown of the runtime no start can succeed: the supervisor does not try again, and exits.
+/// - If the first start of a child is refused, the supervisor's own start fails. The supervisor stops the children that
+///   it has started, in reverse order, and fails with [`SupervisorError::StartFailed`]. Its parent supervisor handles this as a refused
+///   start.
+/// - If a restart is refused, the refusal counts towards the intensity. The supervisor tries again after the child's
+///   [back-off](Child::backoff), but not before 1 ms has passed.
+/// - If the start of a child that was [added](SupervisorMessage::StartChild) is refused, the answer is the error, and
+///   the child is removed. If a [requested](SupervisorMessage::RestartChild) start of a stopped child is refused, the
+///   answer is the error, and the child stays stopped.
+/// - After a shutdown of the runtime no start can succeed. In this case the supervisor does not try again, and exits.
 ///
 /// A supervisor that is cancelled stops its children with the same reason, and exits with that reason. A shutdown of
 /// the runtime first cancels the supervisors, from the top, and then the processes without a supervisor. A supervisor
-/// also stops its children and exits if a process that is linked to it exits abnormally. A supervisor that is killed
-/// kills its children, but cannot wait for their exits; a supervisor above it waits for them.
+/// also stops its children and exits if a process that is linked to it exits abnormally. If a supervisor is killed, its
+/// children are killed too, but it cannot wait for their exits. Its parent supervisor then waits for them.
 ///
 /// ```
 /// use procession::{Context, Exit, Name, Reply, Runtime, Supervisor};
@@ -110,7 +110,7 @@ pub struct Supervisor {
     initial_children: Vec<Child>,
     children: BTreeMap<Id, ChildEntry>,
     names: BTreeMap<Cow<'static, str>, Id>,
-    /// Child of each pid, for the children that have a running instance.
+    /// The identifiers of the children that have a running instance, by pid.
     pids: BTreeMap<Pid, Id>,
     live_children: Arc<LiveChildren>,
     lives: FuturesUnordered<NextNews>,
@@ -123,62 +123,64 @@ pub struct Supervisor {
 /// Result of one call of [`Supervisor::act`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum PlanProgress {
-    /// There was nothing to do.
+    /// There was no action to execute.
     Idle,
-    /// Every action that is possible now was done.
+    /// All actions that are possible now were executed.
     Done,
-    /// A start failed immediately. The remaining actions are done in the next step.
+    /// A start failed immediately. The remaining actions follow in the next step.
     NotStarted,
 }
 
-/// A child of a supervisor, with its history and the pending replies.
+/// A child of a supervisor, with its history and its pending replies.
 struct ChildEntry {
     child: Child,
     restarts: u64,
     last: Option<Exit>,
-    /// Callers that wait until the child has started, and callers that wait until it has exited.
+    /// Callers that wait until the child has started (`starters`), and callers that wait until it has exited
+    /// (`stoppers`).
     starters: Vec<Reply<Result<Pid, Exit>>>,
     stoppers: Vec<Reply<bool>>,
 }
 
-/// Why and how the supervisor is to exit.
+/// Why and how the supervisor will exit.
 #[derive(Debug)]
 struct Ending {
     exit: Exit,
-    /// Reason with which the children are cancelled.
+    /// Reason for the cancellation of the children.
     reason: Reason,
     deadline: Instant,
 }
 
 /// Request to a [`Supervisor`].
 ///
-/// A supervisor that is already stopping its children to exit refuses [`StartChild`](Self::StartChild) with [`Exit::Refused`]. It
-/// answers the other requests for a child as if there were no such child.
+/// A supervisor that is stopping its children in order to exit refuses [`StartChild`](Self::StartChild) with
+/// [`Exit::Refused`]. It answers the other requests for a child as if there were no such child.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum SupervisorMessage {
-    /// Adds a child, the last in the order. The answer comes when the child has started. If the child exits before
-    /// that, the answer is its exit, and the child is removed. If another child has the same name, the answer is
+    /// Adds a child at the end of the order. The answer comes when the child has started. If the child exits before it
+    /// has started, the answer is its exit, and the child is removed. If another child has the same name, the answer is
     /// [`Exit::Refused`].
     StartChild(Child, Reply<Result<Pid, Exit>>),
-    /// Stops a child, which stays in the supervisor, down. A [temporary](RestartPolicy::Temporary) child is removed.
-    /// The answer comes when the child has exited: true, or false if there is no such child.
+    /// Stops a child. The child remains in the supervisor, but is not restarted. A
+    /// [temporary](RestartPolicy::Temporary) child is removed. The answer comes when the child has exited: true, or
+    /// false if there is no such child.
     TerminateChild(ChildId, Reply<bool>),
-    /// Restarts a child: it stops the child if it runs, and starts it again. This does not count as a restart, and
-    /// resets the child's [back-off](Child::backoff). The answer comes when the child has started, or is
-    /// [`Exit::NoProcess`] if there is no such child.
+    /// Restarts a child: stops it if it runs, and then starts it again. This does not count as a restart, and resets
+    /// the child's [back-off](Child::backoff). The answer comes when the child has started. If there is no such child,
+    /// the answer is [`Exit::NoProcess`].
     RestartChild(ChildId, Reply<Result<Pid, Exit>>),
-    /// Stops a child and removes it. The answer comes when the child has exited: true, or false if there was no such
+    /// Stops a child and removes it. The answer comes when the child has exited: true, or false if there is no such
     /// child.
     DeleteChild(ChildId, Reply<bool>),
     /// Lists the children and their states. [`Host::supervision_tree`](crate::Host::supervision_tree) also lists the
-    /// children of supervisors among them.
+    /// children of each child that is a supervisor.
     WhichChildren(Reply<SupervisionTree>),
     /// Counts the children that have a running instance.
     CountChildren(Reply<usize>),
 }
 
-/// Identifies a child: by its name, or by the pid of its running instance.
+/// Identifies a child, either by its name or by the pid of its running instance.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ChildId {
     /// Name of the child.
@@ -295,8 +297,8 @@ impl Supervisor {
         Self::new(Strategy::RestForOne)
     }
 
-    /// Sets the maximum number of restarts within a sliding window. Default: 3 within 5 s. Children that are restarted
-    /// together count as one restart.
+    /// Sets the maximum number of restarts within a sliding window. Default: 3 within 5 s. If several children are
+    /// restarted together, this counts as one restart.
     pub fn intensity(mut self, restarts: u32, within: Duration) -> Self {
         self.plan = Plan::new(self.plan.strategy(), Intensity::new(restarts, within));
         self
@@ -324,7 +326,7 @@ impl Supervisor {
     fn adopt(&mut self, child: Child, on_trial: bool, now: Instant) -> Id {
         let id = self.plan.add(child.spec.policy, on_trial, now);
         if let Some(name) = &child.spec.name {
-            // If two children have one name, the start of the second is refused, because the name is taken.
+            // If two children have the same name, the start of the second child is refused, because the name is taken.
             self.names.entry(name.clone()).or_insert(id);
         }
         let kept = ChildEntry { child, restarts: 0, last: None, starters: Vec::new(), stoppers: Vec::new() };
@@ -373,7 +375,7 @@ impl Supervisor {
             None => latest,
         };
         member.control.cancel(reason, deadline);
-        // This deadline holds even if the child was already cancelled by another process, with more time.
+        // This deadline also applies if another process has already cancelled the child with a later deadline.
         if deadline < Instant::FAR {
             me.host().kill_at(&member.control, deadline);
         }
@@ -389,8 +391,8 @@ impl Supervisor {
         }
     }
 
-    /// An instance of a child has exited. If the child is a supervisor that failed with `StartFailed`, its start counts
-    /// as refused.
+    /// Handles the exit of an instance of a child. If the child is a supervisor that failed with `StartFailed`, its
+    /// start counts as refused.
     fn instance_has_exited(&mut self, me: &SelfHandle<SupervisorMessage>, id: Id, exit: Exit) {
         let is_supervisor = self.children.get(&id).is_some_and(|kept| kept.child.spec.is_supervisor);
         let was_refused = is_supervisor && matches!(exit.error(), Some(SupervisorError::StartFailed { .. }));
@@ -408,7 +410,7 @@ impl Supervisor {
         self.settle(id, fate);
     }
 
-    /// Answers the callers that wait for a child to exit or to start, according to what the plan decided.
+    /// Answers the callers that wait for a child to exit or to start. The plan's decision determines the answers.
     fn settle(&mut self, id: Id, fate: ExitAction) {
         let Some(kept) = self.children.get_mut(&id) else { return };
         if fate == ExitAction::Again {
@@ -477,7 +479,7 @@ impl Supervisor {
     fn begin(&mut self, me: &SelfHandle<SupervisorMessage>) {
         self.begun = true;
         let control = me.any();
-        // A supervisor reports its own start, when all its children have started.
+        // A supervisor reports its own start after all its children have started.
         control.head().set(flag::BY_HAND);
         if !control.head().has(flag::SUPERVISED) {
             me.host().register_root(&*control);
@@ -488,7 +490,7 @@ impl Supervisor {
         }
     }
 
-    /// Handles the reports of the children. Returns false if there may be more reports.
+    /// Handles the reports of the children. Returns false if more reports may be waiting.
     fn listen(&mut self, me: &SelfHandle<SupervisorMessage>, cx: &mut Cx<'_>) -> bool {
         for _ in 0..NEWS_AT_ONCE {
             let Poll::Ready(Some((id, news, life))) = self.lives.poll_next_unpin(cx) else { return true };
@@ -503,8 +505,8 @@ impl Supervisor {
         false
     }
 
-    /// Executes the actions of the plan. If a start fails immediately, it returns and leaves the rest to the next step.
-    /// The next start may fail immediately too, so a loop here might not end.
+    /// Executes the actions of the plan. If a start fails immediately, this returns and leaves the remaining actions to
+    /// the next step. Each further start may fail immediately too, so a loop here might not end.
     fn act(&mut self, me: &SelfHandle<SupervisorMessage>) -> PlanProgress {
         let mut acted = PlanProgress::Idle;
         while let Some(action) = self.plan.next(me.now()) {
@@ -518,7 +520,7 @@ impl Supervisor {
         acted
     }
 
-    /// Sets the timer for the next action of the plan. Returns true if that action is due now.
+    /// Sets the timer for the next action of the plan. Returns true if this action is due now.
     fn set_alarm(&mut self, me: &SelfHandle<SupervisorMessage>, cx: &mut Cx<'_>) -> bool {
         let next = self.plan.next_time();
         if self.alarm.as_ref().map(|&(at, _)| at) != next {

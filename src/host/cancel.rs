@@ -32,7 +32,8 @@ use crate::process::state::Ref;
 /// for exits: to terminate processes in order, use supervisors or [`SelfHandle::scope`](crate::SelfHandle::scope).
 ///
 /// A token is cancelled at most once and stays cancelled. A process that is spawned with a cancelled token is cancelled
-/// from its beginning. Dropping all handles of a token does not cancel it, and its ancestors can still cancel it.
+/// from its beginning. Dropping all handles of a token does not cancel the token, and its ancestors can still cancel
+/// it.
 ///
 /// ```
 /// use procession::{CancelToken, Context, Exit, Runtime};
@@ -76,8 +77,8 @@ impl CancelToken {
         Self(Node::root())
     }
 
-    /// Creates a child token, which is cancelled when this token is. It can also be cancelled on its own. The child of
-    /// a cancelled token is cancelled from the beginning.
+    /// Creates a child token. When this token is cancelled, the child is cancelled too. The child can also be cancelled
+    /// on its own. The child of a cancelled token is cancelled from the beginning.
     pub fn child(&self) -> Self {
         Self(self.0.child())
     }
@@ -85,11 +86,12 @@ impl CancelToken {
     /// Requests the exit of all processes and tasks of this token. Processes that have not exited after `grace` are
     /// killed. Returns false if the token was cancelled before.
     ///
-    /// The call returns when all of them were notified; the time is proportional to their number. For a process the
-    /// first cancel reason counts, whether it came from a token or not.
+    /// The call returns when all processes and tasks were notified; the time is proportional to their number. For a
+    /// process the first cancel reason counts, whether it came from a token or not.
     ///
-    /// Several threads may cancel tokens of one tree at the same time. Each thread notifies the processes that it finds
-    /// first. Therefore a parent may be notified before children that another thread is about to notify.
+    /// Several threads may cancel tokens of one tree at the same time. Each process is notified by the thread that
+    /// finds it first. Therefore a process of a parent token may be notified before a process of a child token that
+    /// another thread is about to notify.
     pub fn cancel(&self, reason: impl Into<Reason>, grace: Duration) -> bool {
         self.0.cancel(&Cause { reason: reason.into(), grace })
     }
@@ -104,19 +106,19 @@ impl CancelToken {
         self.0.reason()
     }
 
-    /// Returns a future that resolves to the reason when the token is cancelled; immediately if it was cancelled
-    /// before. It works in any executor.
+    /// Returns a future that resolves to the reason when the token is cancelled. If the token was cancelled before, the
+    /// future resolves immediately. The future works in any executor.
     pub fn cancelled(&self) -> Cancelled {
         Cancelled { whose: CancelSource::Token(self.clone()), listening: Listening::default(), over: false }
     }
 
-    /// Whether the token was cancelled, although some of its processes may not have been notified yet.
+    /// Whether the token was cancelled. Some of its processes may not have been notified yet.
     pub(crate) fn has_begun(&self) -> bool {
         self.0.cause().is_some()
     }
 
     /// Registers a process with this token until the returned value is dropped. Returns `None` if the token was
-    /// cancelled: then the process has been notified.
+    /// cancelled. In this case the process has been notified.
     pub(crate) fn adopt(&self, process: &Ref<dyn AnyControl>) -> Option<CancelRegistration> {
         self.0.adopt(process).map(|number| CancelRegistration { token: self.clone(), number })
     }
@@ -148,8 +150,8 @@ impl fmt::Debug for CancelToken {
     }
 }
 
-/// Registration of a process with a token. The control block of the process owns it, and dropping it removes the entry
-/// of the token.
+/// Registration of a process with a token. The control block of the process owns the registration. Dropping it removes
+/// the process from the token.
 #[derive(Debug)]
 pub(crate) struct CancelRegistration {
     token: CancelToken,
@@ -166,7 +168,7 @@ impl Drop for CancelRegistration {
 /// [`SelfHandle::cancelled`](crate::SelfHandle::cancelled), [`CancelToken::cancelled`].
 ///
 /// # Cancel safety
-/// Dropping it changes nothing.
+/// Dropping the future changes nothing.
 #[must_use = "futures do nothing unless polled"]
 #[derive(Debug)]
 pub struct Cancelled {

@@ -30,8 +30,8 @@ use crate::process::state::current::InTurn;
 use crate::process::state::{Header, HeaderFirst, Ref, RunnableProcess};
 use crate::process::yields::{Answered, Late};
 
-/// The control block. The fields that each turn needs come before the mailbox: most turns that read no mail touch one
-/// cache line of it.
+/// The control block. The fields that each turn needs come before the mailbox: most turns that read no message touch
+/// only one cache line of the control block.
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct Control<M> {
@@ -68,8 +68,8 @@ impl<M: Send + 'static> Control<M> {
         wakes.wake_in(&self.head.host().shared().place);
     }
 
-    /// Calls `put` with the answer to: may it wake the process? No if the event comes from inside the process's own
-    /// turn. Then the process is stepped again in this turn anyway.
+    /// Calls `put` with the answer to the question: may the event wake the process? The answer is no if the event comes
+    /// from inside the process's own turn, because the process is then stepped again in this turn anyway.
     #[inline]
     fn put_by<E>(&self, put: impl FnOnce(bool) -> Result<Wakes, E>) -> Result<Wakes, E> {
         let is_own_turn = Current::with(|current| current.is_in_turn_of(self.address()));
@@ -85,7 +85,8 @@ impl<M: Send + 'static> Control<M> {
         self.head.count(Counter::Messages);
     }
 
-    /// Finishes a push that did not simply store the message. If the policy dropped a message, the push has succeeded.
+    /// Finishes a push that did not simply store the message. If the policy dropped a message, the push counts as
+    /// successful.
     #[cold]
     fn settle(&self, unsent: Unsent<M>) -> Result<(), (SendErrorKind, M)> {
         match unsent {
@@ -100,8 +101,8 @@ impl<M: Send + 'static> Control<M> {
         }
     }
 
-    /// Passes a message to the router. If no receiver takes it now, stores it in the mailbox, if it may wait there.
-    /// With a waker the message waits for room, as in [`push_or_wait`](Self::push_or_wait).
+    /// Passes a message to the router. If no receiver takes the message now, and the message may wait, stores it in the
+    /// mailbox. If there is a waker, the message waits for room, as in [`push_or_wait`](Self::push_or_wait).
     fn route(
         &self,
         message: M,
@@ -123,7 +124,7 @@ impl<M: Send + 'static> Control<M> {
         }
     }
 
-    /// Returns why a push would be refused now; `None` if it would not.
+    /// Returns why a push would be refused now. Returns `None` if a push would be accepted.
     pub(crate) fn refuses(&self) -> Option<SendErrorKind> {
         self.inbox.refuses().map(|full| if full { SendErrorKind::Full } else { self.head.host().gone() })
     }
@@ -134,13 +135,13 @@ impl<M: Send + 'static> Control<M> {
         host.dead_letters_of(&self.head, std::iter::once(message));
     }
 
-    /// Does the same as [`push`](Self::push). If the mailbox is full, the message waits for room, and the waker is
-    /// stored with it. Then it returns a number, by which the sender polls for admission. Without a waker the message
-    /// is refused. A policy that drops messages does not apply.
+    /// Does the same as [`push`](Self::push), with one difference. If the mailbox is full, the message waits for room,
+    /// and the waker is stored with the message. The function then returns a number, and the sender polls for admission
+    /// with this number. If there is no waker, the message is refused. A policy that drops messages does not apply.
     ///
     /// # Errors
-    /// Returns the message if the process has exited, if the mailbox accepts no messages, or if it is full and there is
-    /// no waker.
+    /// Returns the message if the process has exited or the mailbox accepts no messages. Also returns the message if
+    /// the mailbox is full and there is no waker.
     pub(crate) fn push_or_wait(&self, message: M, mut waker: Option<Waker>) -> Result<Option<u64>, (SendErrorKind, M)> {
         match self.inbox.push_or_wait(self, message, &mut waker, || self.accepted()) {
             Ok((None, wakes)) => {
@@ -153,7 +154,7 @@ impl<M: Send + 'static> Control<M> {
         }
     }
 
-    /// Notifies the task that waits for the room that was made.
+    /// Notifies the task that waits for the new room.
     pub(crate) fn relieve(&self, relieved: RoomWaiter) {
         match relieved {
             RoomWaiter::Sender(sender) => self.admit(sender),
@@ -185,7 +186,7 @@ impl<M: Send + 'static> Control<M> {
         }
     }
 
-    /// Calls [`Inbox::drain_or_pop`] in the turn of the process. It skips the lock if the mailbox is known to be
+    /// Calls [`Inbox::drain_or_pop`] in the turn of the process. Skips the lock if the mailbox is known to be
     /// unchanged.
     #[inline]
     pub(crate) fn drain_or_pop(&self, seat: ReceiverTurn, taken: &mut Option<Box<Taken<M>>>) -> Option<M> {
@@ -212,8 +213,9 @@ impl<M: Send + 'static> Control<M> {
         self.tell(wakes);
     }
 
-    /// Closes the mailbox slot at the beginning of a turn. It is called if a receiver outside the process's turns
-    /// polled the mailbox while the slot was open. A message in the slot is for that receiver, which is woken.
+    /// Closes the mailbox slot at the beginning of a turn. Called if a receiver outside the process's turns polled the
+    /// mailbox while the slot was open. If there is a message in the slot, it is for that receiver, and the receiver is
+    /// woken.
     #[cold]
     pub(crate) fn recalled(&self, ready: &RunnableProcess) {
         if let Some(reader) = self.inbox.recalled(ready.in_turn()) {
@@ -251,7 +253,7 @@ impl<M: Send + 'static> Control<M> {
 
 impl<M: Send + 'static> Control<M> {
     /// Puts back the messages that a receiver has read ahead and not consumed. If the inbox is closed or has a bound,
-    /// they become dead letters.
+    /// these messages become dead letters.
     pub(crate) fn put_back(&self, front: &mut ReadAhead<M>) {
         match self.inbox.put_back(self, front) {
             Ok(wakes) => self.tell(wakes),
@@ -259,7 +261,7 @@ impl<M: Send + 'static> Control<M> {
         }
     }
 
-    /// Handles the drop of the receiving half. A mailbox outside any process ends with it.
+    /// Handles the drop of the receiving half. If the mailbox is outside any process, the drop ends the mailbox.
     pub(crate) fn leave(&self, front: &mut ReadAhead<M>) {
         self.put_back(front);
         if self.head.has(flag::OUTSIDE) {
@@ -274,8 +276,8 @@ pub(crate) trait AnyControl: HeaderFirst + Send + Sync + 'static {
     fn head(&self) -> &Head;
     /// Delivers a message of any type.
     fn deliver(&self, payload: Payload) -> Result<(), (SendErrorKind, Payload)>;
-    /// Does the same with the message in `payload`. A refused message stays there. The refusal is boxed, so that the
-    /// result fits into one word.
+    /// Does the same with the message in `payload`. If the message is refused, it stays in `payload`. The error is
+    /// boxed, so that the result fits into one word.
     fn deliver_from(&self, payload: &mut Option<Payload>) -> Result<(), Box<SendErrorKind>> {
         let Some(message) = payload.take() else { return Ok(()) };
         self.deliver(message).map_err(|(refusal, message)| {
@@ -284,25 +286,26 @@ pub(crate) trait AnyControl: HeaderFirst + Send + Sync + 'static {
         })
     }
 
-    /// Returns the largest number of messages that waited in the mailbox at a time.
+    /// Returns the largest number of messages that waited in the mailbox at one time.
     fn high_water(&self) -> usize;
     /// Puts a signal into the mailbox.
     ///
     /// # Errors
     /// Returns the signal if the mailbox is closed.
     fn put(&self, signal: Signal) -> Result<Wakes, Signal>;
-    /// Puts an answer into the mailbox, and takes it out of `answer`.
+    /// Puts an answer into the mailbox, and takes the answer out of `answer`.
     ///
     /// # Errors
-    /// Leaves the answer in place if the mailbox is closed.
+    /// Fails if the mailbox is closed. The answer then stays in `answer`.
     fn put_answer(&self, tag: Tag, answer: &mut Option<Answer>) -> Result<Wakes, ()>;
-    /// Puts the down signal of a monitor into the mailbox. `None` if the mailbox is closed.
+    /// Puts the `Down` event of a monitor into the mailbox. Returns `None` if the mailbox is closed.
     fn put_down(&self, number: u64, pid: Pid, reason: &Exit) -> Option<Wakes>;
     /// Wakes the process, and a receiver that waits on its mailbox elsewhere.
     fn rouse(&self);
-    /// Wakes the process only.
+    /// Wakes only the process.
     fn wake(&self);
-    /// Whether the mailbox is closed. Closing it is the first step of an exit.
+    /// Whether the mailbox is closed. An exit closes the mailbox before it releases names, drops the state or publishes
+    /// the exit.
     fn is_closed(&self) -> bool;
     /// Ends a mailbox outside any process.
     fn close_outside(&self, exit: &Exit);
@@ -408,8 +411,8 @@ impl Linkable for dyn AnyControl {
         if !this.head().has(flag::OUTSIDE) {
             return this.rouse();
         }
-        // Closing this mailbox may end further mailboxes through its links. A chain of links may be long, so the call
-        // is deferred: recursion would overflow the stack.
+        // Closing this mailbox may end other mailboxes through its links. A chain of links may be long, so the call is
+        // deferred; recursion would overflow the stack.
         let (outside, fate) = (this.clone(), fate.clone());
         Current::with(|current| current.deferred.call(move || outside.close_outside(&fate)));
     }
@@ -424,12 +427,12 @@ impl dyn AnyControl {
         }
     }
 
-    /// Answers a yield of this process; takes the answer out of `answer`. `check` compares the type of the answer with
-    /// the reply type of the command.
+    /// Answers a yield of this process, and takes the answer out of `answer`. `check` tells whether to compare the type
+    /// of the answer with the reply type of the command.
     ///
     /// # Errors
-    /// Returns why the answer was refused: it came too late, no yield has this tag, or it has the wrong type. The
-    /// answer then stays in place.
+    /// Returns why the answer was refused: it came too late, no yield has this tag, or the answer has the wrong type.
+    /// The answer then stays in `answer`.
     pub(crate) fn complete(&self, tag: Tag, answer: &mut Option<Answer>, check: bool) -> Result<(), Late> {
         let head = self.head();
         let taken = || head.count(Counter::Completions);
@@ -458,7 +461,8 @@ impl dyn AnyControl {
         }
     }
 
-    /// Wakes the task. In its own turn the process is only noted as answered, because it is stepped again anyway.
+    /// Wakes the task. If the thread is in a turn of this process, only notes the answer, because the process is
+    /// stepped again in this turn anyway.
     pub(crate) fn wake_or_note(&self) {
         if !self.note_answered_in_turn() {
             self.wake();
@@ -471,7 +475,8 @@ impl dyn AnyControl {
         panic::wake(waker);
     }
 
-    /// Notes the answer if this thread is in a turn of this process. Returns whether it is.
+    /// If this thread is in a turn of this process, notes that the process received an answer. Returns whether the
+    /// thread is in such a turn.
     fn note_answered_in_turn(&self) -> bool {
         Current::with(|current| {
             let is_own_turn = current.is_in_turn_of(std::ptr::from_ref(self).cast::<()>() as usize);
@@ -482,8 +487,8 @@ impl dyn AnyControl {
         })
     }
 
-    /// Delivers the cancel event, once. Returns false if it was delivered before. It sets no timer: the caller arranges
-    /// the kill at the deadline.
+    /// Delivers the cancel event, at most once. Returns false if the event was delivered before. The function sets no
+    /// timer: the caller arranges the kill at the deadline.
     pub(crate) fn cancel(&self, reason: Reason, deadline: Instant) -> bool {
         let head = self.head();
         if !head.set_cancel(reason.clone(), deadline) {
@@ -493,7 +498,8 @@ impl dyn AnyControl {
         true
     }
 
-    /// Kills the process: it ends at its next scheduling point. A mailbox outside any process ends immediately.
+    /// Kills the process: the process ends at its next scheduling point. A mailbox outside any process ends
+    /// immediately.
     pub(crate) fn kill(&self) {
         if !self.head().set(flag::KILLED) {
             return;

@@ -1,28 +1,30 @@
-//! The tables of links and monitors: which processes receive the exit of which process.
+//! The tables of links and monitors. They determine which processes receive the exit of a process.
 //!
-//! Each process that has links or monitors has a table, under its own lock. An exit signal is put into a mailbox, and
-//! the fate of a killed process is recorded, under that lock.
+//! Each process that has links or monitors has a table with its own lock. Under this lock, exit signals are put into
+//! the mailbox of the process, and its fate is recorded when it is killed.
 //!
 //! # The protocol
 //!
 //! A link is in the tables of both processes. A monitor is in the table of the watcher and in the table of the watched
-//! process. Setting a link or monitor, or removing a link, locks both tables, in the order of their addresses.
-//! Therefore both tables have the entry, or neither has. (A new entry is added to the other table first, whose lock may
-//! be released a moment before the caller's.) An exiting process first publishes its exit (`Linkable::exit`). Then it
-//! closes its table, which returns all entries, and notifies one process after the other. Each notification locks only
-//! the table of the notified process. (A monitor that is set by a spawn is only in the table of the watcher. The child
-//! [carries](Watch) it, and notifies the watcher after it has closed its table.) The protocol guarantees:
+//! process. Each operation that sets a link or a monitor, or removes a link, locks both tables, in the order of their
+//! addresses. Therefore either both tables have the entry, or neither of them has it. (A new entry is first added to
+//! the table of the other process. The lock of that table may be released a moment before the lock of the caller's
+//! table.) An exiting process first publishes its exit (`Linkable::exit`). Then it closes its table and takes out all
+//! entries, and notifies one process after the other. Each notification locks only the table of the notified process.
+//! (A monitor that is set by a spawn is only in the table of the watcher. The child [carries](Watch) this monitor, and
+//! notifies the watcher after the child has closed its own table.) The protocol guarantees:
 //!
 //! - *Notified or refused.* A caller that sets a link or monitor checks, under the locks, whether the other process has
-//!   exited. If it has not, the entry is added before the table is closed, and is notified. If it has, the caller
-//!   learns it immediately.
-//! - *At most once.* A notification removes the entry from the table of the notified process. Therefore two processes
-//!   that exit at the same time, or a link that was set twice, cause one notification.
-//! - *Nothing after an unlink.* A notification that comes after an unlink finds no entry. It acts under the lock: the
-//!   signal is in the mailbox, or the process is marked as killed, before the unlink gets the lock.
+//!   exited. If the process has not exited, the entry is added before the table is closed, so the caller is notified
+//!   later. If the process has exited, the caller learns this immediately.
+//! - *At most once.* A notification removes the entry from the table of the notified process. Therefore there is only
+//!   one notification if two processes exit at the same time, or if a link was set twice.
+//! - *Nothing after an unlink.* A notification that comes after an unlink finds no entry. A notification that comes
+//!   before an unlink takes effect under the lock: before the unlink gets the lock, either the signal is in the mailbox
+//!   or the process is marked as killed.
 //!
-//! A process that is killed by a link exits in a turn of its own. Therefore no function here recurses, however long a
-//! chain of links is. An exit costs one look-up in the table of each linked or watching process.
+//! A process that is killed by a link exits in a turn of its own. Therefore no function here recurses, even if a chain
+//! of links is long. An exit costs one look-up in the table of each linked or watching process.
 
 pub(crate) mod monitors;
 
@@ -37,13 +39,13 @@ use crate::process::mailbox::Wakes;
 use crate::process::pid::Pid;
 use crate::process::state::Ref;
 
-/// A process that can be linked and monitored, as these tables see it.
+/// A process that can be linked and monitored: the operations that these tables need.
 pub(crate) trait Linkable {
     fn pid(&self) -> Pid;
 
-    /// The table of the process. This marks the process as having a table before it returns. The exit publishes
-    /// [`exit`](Self::exit) before it checks the mark. Therefore the exit sees the mark and closes the table, or the
-    /// caller sees the exit.
+    /// The table of the process. Before the call returns, it marks the process as having a table. The exit publishes
+    /// [`exit`](Self::exit) before it checks the mark. Therefore either the exit sees the mark and closes the table, or
+    /// the caller sees the exit.
     fn links(&self) -> &Links<Self>;
 
     /// The exit, if the process has exited.
@@ -57,13 +59,15 @@ pub(crate) trait Linkable {
     /// Returns the signal if the mailbox is closed.
     fn put(&self, signal: Signal) -> Result<Wakes, Signal>;
 
-    /// Puts the down signal of a monitor into the mailbox. `None` if the mailbox is closed.
+    /// Puts the `Down` event of a monitor into the mailbox. Returns `None` if the mailbox is closed.
     fn put_down(&self, number: u64, pid: Pid, reason: &Exit) -> Option<Wakes>;
 
-    /// Marks the process as killed. Returns false if it was marked before: then it exits for another reason.
+    /// Marks the process as killed. Returns false if the process was marked before; it then exits for the earlier
+    /// reason.
     fn condemn(&self) -> bool;
 
-    /// Makes the process exit with this fate, after it was marked as killed. The caller holds no lock of a table.
+    /// Makes the process exit with this fate. The caller has marked the process as killed, and holds no lock of a
+    /// table.
     fn fall(this: &Ref<Self>, fate: &Exit);
 }
 
@@ -77,14 +81,15 @@ impl<E: ?Sized> Default for Links<E> {
     }
 }
 
-/// The table. Most processes have one link or monitor, which is stored inline.
+/// The table. Most processes have only one link or monitor, so one entry is stored inline.
 #[derive(Debug)]
 struct LinkTable<E: ?Sized> {
     one: Option<(LinkEntry, Ref<E>)>,
     more: Option<Box<More<E>>>,
 }
 
-/// Reason why another process receives the exit of this one: they are linked, or the other process monitors this one.
+/// Reason why another process receives the exit of this process: the two processes are linked, or the other process
+/// monitors this process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct LinkEntry {
     /// Word of the other process's pid. Linked and monitoring processes belong to the same runtime.
@@ -110,7 +115,7 @@ struct More<E: ?Sized> {
     /// The process traps exits: exit signals of linked processes become events.
     traps: bool,
     ties: BTreeMap<LinkEntry, Ref<E>>,
-    /// The processes that this one monitors.
+    /// The processes that this process monitors.
     watched: Watched<E>,
     /// The exit that a link has propagated to this process.
     fate: Option<Exit>,
@@ -150,13 +155,13 @@ impl<E: ?Sized> LinkTable<E> {
         }
     }
 
-    /// Effect of the exit of a process on this one, if they are linked. It removes the link.
+    /// Effect of the exit of another process on this process, if the two processes are linked. Removes the link.
     fn take_link_exit(&mut self, from: Pid, exit: &Exit) -> Verdict {
         let linked = self.cut(LinkEntry::link(from)).is_some() || planted!("links_hear_strangers");
         if linked { self.verdict(exit) } else { Verdict::Nothing }
     }
 
-    /// Whether the exit of a monitored process is to be delivered. It marks the monitor as notified.
+    /// Whether the exit of a monitored process must be delivered. Marks the monitor as notified.
     fn take_monitor_exit(&mut self, number: u64) -> bool {
         let known = self.more.as_mut().is_some_and(|more| more.watched.tell(number));
         known || planted!("links_down_was_never_taken_back")
@@ -220,7 +225,8 @@ impl<E: Linkable + ?Sized> Links<E> {
     }
 
     /// Closes the table of a process that has published its exit, and notifies all linked and monitoring processes.
-    /// Returns whether one of them received the exit: a linked process that has not exited, or a watcher.
+    /// Returns whether at least one process received the exit: either a linked process that has not exited, or a
+    /// watcher.
     pub(crate) fn dissolve(&self, pid: Pid, exit: &Exit) -> bool {
         let mut table = self.0.lock();
         // The exit is published, so no entry is added any more.
@@ -247,7 +253,8 @@ impl<E: Linkable + ?Sized> Links<E> {
     }
 }
 
-/// Notifies a watcher of the exit of a process, unless the monitor was removed. Returns whether it was notified.
+/// Notifies a watcher of the exit of a process, unless the monitor was removed. Returns whether the watcher was
+/// notified.
 fn tell_watcher<E: Linkable + ?Sized>(watcher: &Ref<E>, number: u64, pid: Pid, exit: &Exit) -> bool {
     let mut table = watcher.links().0.lock();
     let wakes = if table.take_monitor_exit(number) { watcher.put_down(number, pid, exit) } else { None };
@@ -259,8 +266,8 @@ fn tell_watcher<E: Linkable + ?Sized>(watcher: &Ref<E>, number: u64, pid: Pid, e
     is_told
 }
 
-/// The exit of processes that were linked with a process that exited like this. It names the first process of the chain
-/// that exited, however long the chain is.
+/// Returns the exit for the processes that are linked with a process whose own exit is `exit`. In a chain of links, the
+/// returned exit names the first process that exited.
 pub(crate) fn fate_of_peers(pid: Pid, exit: &Exit) -> Exit {
     let mut first = exit;
     let mut origin = pid;
@@ -274,9 +281,10 @@ pub(crate) fn fate_of_peers(pid: Pid, exit: &Exit) -> Exit {
     }
 }
 
-/// Applies the verdict about an exit to a process. Returns whether the process received the exit. A process that has
-/// exited does not receive it. A process that was killed before receives it only if its own fate is a failure: then its
-/// exit reports that failure. A process that was killed directly exits with `Killed`, which reports no failure.
+/// Applies the verdict about an exit to a process. Returns whether the process received the exit. There are two
+/// exceptions. If the process has exited, it does not receive the exit. If the process was killed before, it receives
+/// the exit only if its own fate is a failure, because then its exit reports that failure. A process that was killed
+/// directly exits with `Killed`, and `Killed` reports no failure.
 fn tell_peer<E: Linkable + ?Sized>(
     peer: &Ref<E>,
     from: Pid,
@@ -302,7 +310,8 @@ fn tell_peer<E: Linkable + ?Sized>(
                 E::fall(peer, fate);
                 return lives;
             }
-            // The process exits with its earlier fate: the exit of another link, or a kill, which would hide a failure.
+            // The process exits with its earlier fate. This fate is either the exit of another link, or a kill. A kill
+            // would hide a failure.
             lives && table.more.as_ref().and_then(|more| more.fate.as_ref()).is_some_and(Exit::is_failure)
         }
     }
@@ -330,15 +339,15 @@ fn lock_both<'a, 'b, E: ?Sized>(one: &'a Links<E>, other: &'b Links<E>) -> (Guar
     }
 }
 
-/// The process that has exited when a link was to be set.
+/// Tells which process had exited when a link was to be set.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Gone {
     Caller,
     Other,
 }
 
-/// Links two processes. A process is not linked with itself. If the other process has exited, or `other` is an error, a
-/// caller that traps exits receives an exit event. `handle` is a reference to the caller.
+/// Links two processes. If both are the same process, nothing changes. If the other process has exited, or `other` is
+/// an error, a caller that traps exits receives an exit event. `handle` is a reference to the caller.
 ///
 /// # Errors
 /// Returns `Gone` if the caller has exited, or if the other process does not exist and the caller does not trap exits.
@@ -364,8 +373,8 @@ pub(crate) fn link<E: Linkable + ?Sized>(
             if !ended {
                 if own.get(LinkEntry::link(pid)).is_none() {
                     theirs.add(LinkEntry::link(me), handle);
-                    // The lock of `own` is still held. An exit that finds the entry in `theirs` waits for it, as if
-                    // both tables were locked.
+                    // The lock of `own` is still held. If an exit finds the entry in `theirs`, it waits for this lock,
+                    // as if both tables were locked.
                     drop(theirs);
                     own.add(LinkEntry::link(pid), other);
                 }
@@ -397,12 +406,13 @@ pub(crate) fn unlink<E: Linkable + ?Sized>(caller: &E, pid: Pid) -> bool {
     let Some(other) = links.0.lock().get(LinkEntry::link(pid)).cloned() else { return false };
     let (mut own, mut theirs) = lock_both(links, other.links());
     let cut = (own.cut(LinkEntry::link(pid)), theirs.cut(LinkEntry::link(me)));
-    // The last reference to a process is not dropped under a lock, because that drops values of the user.
+    // The references are dropped after the unlock: the drop of the last reference to a process drops values of the
+    // user.
     drop((own, theirs));
     cut.0.is_some()
 }
 
-/// Sets a monitor. If the process does not exist, or `other` is an error, the down signal is delivered immediately.
+/// Sets a monitor. If the process does not exist, or `other` is an error, the `Down` event is delivered immediately.
 /// `handle` is a reference to the caller.
 pub(crate) fn monitor<E: Linkable + ?Sized>(
     caller: &E,
@@ -411,7 +421,7 @@ pub(crate) fn monitor<E: Linkable + ?Sized>(
     other: Result<Ref<E>, Exit>,
 ) -> MonitorRef {
     let me = caller.pid();
-    // A process that monitors itself is not alive to receive its down signal.
+    // A process that monitors itself could not receive the `Down` event, because the process has exited by then.
     let is_itself = me == pid;
     let absent = match other {
         Err(absent) => absent,
@@ -441,8 +451,8 @@ pub(crate) fn monitor<E: Linkable + ?Sized>(
     monitor
 }
 
-/// Removes a monitor. Returns true if its down signal was not delivered, and never will be. With `flush`, a delivered
-/// down signal that was not read is dropped too.
+/// Removes a monitor. Returns true if its `Down` event was not delivered and will never be delivered. With `flush`, a
+/// `Down` event that was delivered and not read is dropped too.
 pub(crate) fn demonitor<E: Linkable + ?Sized>(caller: &E, monitor: MonitorRef, flush: bool) -> bool {
     let me = caller.pid();
     if !monitor.is_of(me) {
@@ -464,9 +474,10 @@ pub(crate) fn demonitor<E: Linkable + ?Sized>(caller: &E, monitor: MonitorRef, f
     true
 }
 
-/// A monitor that is set by a spawn. The child carries it until its exit, so the child needs no table.
+/// A monitor that is set by a spawn. The child carries the monitor until the child's exit, so the child needs no table.
 ///
-/// A monitor that was removed, or whose watcher has exited, stays with the child and notifies no process.
+/// If the monitor is removed, or its watcher exits, the child still carries the monitor, but the monitor notifies no
+/// process.
 #[derive(Debug)]
 pub(crate) struct Watch<E: ?Sized> {
     watcher: Ref<E>,
@@ -502,12 +513,12 @@ pub(crate) struct SpawnLinks {
     pub(crate) monitor: bool,
 }
 
-/// Links a process with its child, and sets its monitor. The child has not started, so it cannot exit before the links
-/// are set.
+/// Links a process with its child and sets the monitor of the process on the child, as requested. The child has not
+/// started, so it cannot exit before the links are set.
 pub(crate) fn adopt<E: Linkable + ?Sized>(parent: &Ref<E>, child: &Ref<E>, ties: SpawnLinks) -> Option<MonitorRef> {
     let pid = child.pid();
     if ties.link && link(&**parent, parent.clone(), pid, Ok(child.clone())) == Err(Gone::Caller) {
-        // The parent has exited just now. The child is treated as if they had been linked before.
+        // The parent has exited just now. The child is treated as if the two had been linked before that exit.
         let exit = parent.exit().unwrap_or(Exit::Killed);
         let fate = fate_of_peers(parent.pid(), &exit);
         tell_peer(child, parent.pid(), &exit, &fate, |table| table.verdict(&exit));
@@ -515,7 +526,7 @@ pub(crate) fn adopt<E: Linkable + ?Sized>(parent: &Ref<E>, child: &Ref<E>, ties:
     ties.monitor.then(|| monitor(&**parent, parent.clone(), pid, Ok(child.clone())))
 }
 
-/// Notifies a process of a child that was to be linked and never started.
+/// Notifies a process that its child was never started. The two should have been linked.
 pub(crate) fn deliver_exit<E: Linkable + ?Sized>(parent: &Ref<E>, pid: Pid, exit: &Exit) {
     let fate = fate_of_peers(pid, exit);
     tell_peer(parent, pid, exit, &fate, |table| table.verdict(exit));

@@ -1,8 +1,8 @@
 //! The namespace of a host: name, command handlers, limits, and the names and groups of its processes.
 //!
-//! Several hosts may share one runtime; each has its own namespace. [`HostBuilder`](crate::HostBuilder) builds it, and
-//! the handlers are fixed from then on. The names and groups change while the host runs. `E` is the control block of a
-//! process.
+//! Several hosts may share one runtime; each has its own namespace. [`HostBuilder`](crate::HostBuilder) builds the
+//! namespace, and its handlers do not change after that. The names and groups change while the host runs. `E` is the
+//! control block of a process.
 
 pub(crate) mod builder;
 
@@ -15,14 +15,14 @@ use crate::platform::sync::atomic::{AtomicUsize, Ordering};
 use crate::process::error::SpawnErrorKind;
 use crate::process::limits::Limits;
 
-/// The part of a host that the other hosts of the runtime do not share.
+/// The part of a host that is not shared with the other hosts of the runtime.
 #[derive(Debug)]
 pub(crate) struct Namespace<E: ?Sized> {
     dispatcher: Dispatcher<E>,
     limits: Option<Limits>,
     /// Maximum number of processes in this host at a time; `usize::MAX` means no limit.
     most: usize,
-    /// Number of processes in this host. It is counted only if the number is limited.
+    /// Number of processes in this host. Counted only if the number is limited.
     alive: CachePadded<AtomicUsize>,
     names: Names<E>,
     groups: Groups<E>,
@@ -72,7 +72,7 @@ impl<E: Linkable + ?Sized> Namespace<E> {
         }
     }
 
-    /// Uncounts a process that has exited or was not spawned.
+    /// Subtracts one process from the count: the process has exited or was not spawned.
     #[inline]
     pub(crate) fn leave(&self) {
         if self.most != usize::MAX {

@@ -22,8 +22,8 @@ use crate::process::state::current::Current;
 
 /// Number of slots in each of a shard's first chunks.
 const FIRST: usize = if cfg!(procession_loom) { 1 } else { 64 };
-/// Number of consecutive chunks of one size; the next ones are twice as large. Of many slots, at most a fifth was never
-/// used.
+/// Number of consecutive chunks of one size. The chunks after them are twice as large. In a large table at most a fifth
+/// of the allocated slots was never used.
 const CHUNKS_PER_SIZE: usize = if cfg!(procession_loom) { 1 } else { 4 };
 /// Number of chunks that 32-bit indices need.
 const CHUNKS: usize = 26 * CHUNKS_PER_SIZE;
@@ -39,15 +39,16 @@ pub(crate) struct LocalId {
 }
 
 impl LocalId {
-    /// A place that no entry ever has.
+    /// Id that no entry ever has.
     pub(crate) const NOWHERE: Self = Self { index: u32::MAX, generation: 1 };
 }
 
-/// As one word, for code that only passes it on. No index is as large as the ones in the highest words.
+/// Converts the id to one word, for code that only passes the id on. No entry has an index close to `u32::MAX`, so the
+/// highest words denote no entry.
 impl From<LocalId> for u64 {
     #[inline]
     fn from(place: LocalId) -> Self {
-        // The layout is the one of `Pid`.
+        // The word has the same layout as in `Pid`.
         Self::from(place.generation) << 32 | Self::from(place.index)
     }
 }
@@ -81,12 +82,13 @@ pub(crate) trait Lane: Sized {
     /// Creates pre-counted references to the same value, with a reference count of their own.
     fn stock(&self, count: u32) -> Self::CountedRefs;
 
-    /// Takes one pre-counted reference. `None` if they refer to another value than `self`, or if none is left.
+    /// Takes one pre-counted reference. Returns `None` if the references refer to another value than `self`, or if none
+    /// is left.
     fn take(&self, stock: &mut Self::CountedRefs) -> Option<Self>;
 }
 
-/// Entry of the pid table. It stores its own generation: in the slot, the generation would cost memory for each idle
-/// process.
+/// Entry of the pid table. It stores its own generation: if the slot stored the generation, the slot would cost more
+/// memory for each idle process.
 pub(crate) trait PidEntry {
     fn generation(&self) -> u32;
 }
@@ -97,7 +99,7 @@ type Slot<E> = Lock<Option<Ref<E>>>;
 /// Number of entries that share one reference count.
 const REFERENCES_PER_COUNT: u32 = 4096;
 
-/// The part of a shard from which spawning threads take.
+/// The part of a shard from which spawning threads take slots.
 #[derive(Debug)]
 struct Fresh<S> {
     /// Free slots of this shard, and the generation that each will have next.
@@ -186,7 +188,7 @@ impl<E: ?Sized + PidEntry, L: Lane> Shard<E, L> {
         }
     }
 
-    /// Reserves a slot, and takes a pre-counted reference for its entry. `None` if the table is full.
+    /// Reserves a slot, and takes a pre-counted reference for its entry. Returns `None` if the table is full.
     fn reserve(&self, wanted: &L) -> Option<(LocalId, L)> {
         let mut fresh = self.fresh.lock();
         self.fetch(&mut fresh);
@@ -209,8 +211,8 @@ impl<E: ?Sized + PidEntry, L: Lane> Shard<E, L> {
         let mut stock = wanted.stock(if fresh.closed { 1 } else { REFERENCES_PER_COUNT });
         let lane = wanted.take(&mut stock).expect("there is one");
         let spent = if fresh.closed { Some(stock) } else { fresh.lane.replace(stock) };
-        // The dropped references may be the last ones to a host, whose drop runs user code. Therefore they are dropped
-        // without the lock.
+        // The dropped references may be the last references to a host, and the drop of a host runs user code. Therefore
+        // they are dropped after the unlock.
         drop(fresh);
         drop(spent);
         Some((place, lane))
@@ -263,7 +265,7 @@ impl<E: ?Sized + PidEntry, L: Lane> PidTable<E, L> {
         (&self.shards[index & (self.shards.len() - 1)], index >> self.bits)
     }
 
-    /// Pid of a place in this table.
+    /// Pid of the entry with this id.
     #[inline]
     pub(crate) fn pid(&self, place: LocalId) -> Pid {
         Pid::new(self.node, self.incarnation, place.index, place.generation)
@@ -284,7 +286,7 @@ impl<E: ?Sized + PidEntry, L: Lane> PidTable<E, L> {
         Some(made)
     }
 
-    /// Converts a place in a shard to a place in the table. `None` if the index does not fit into 32 bits.
+    /// Converts an id within a shard to an id within the table. Returns `None` if the index does not fit into 32 bits.
     #[inline]
     fn place_in_table(&self, place: LocalId, which: usize) -> Option<LocalId> {
         let index = u32::try_from((place.index as usize) << self.bits | which).ok()?;
@@ -327,8 +329,8 @@ impl<E: ?Sized + PidEntry, L: Lane> PidTable<E, L> {
         }
     }
 
-    /// Removes the entry of a pid and returns it. `None` if the pid has no entry. `hint` is the value that the caller
-    /// uses for [`insert`](Self::insert).
+    /// Removes the entry of a pid and returns it. Returns `None` if the pid has no entry. `hint` is the value that the
+    /// caller passes to [`insert`](Self::insert).
     #[inline]
     pub(crate) fn remove(&self, hint: usize, pid: Pid) -> Option<Ref<E>> {
         if !self.is_here(pid) {
@@ -351,7 +353,8 @@ impl<E: ?Sized + PidEntry, L: Lane> PidTable<E, L> {
         self.shards.iter().map(|shard| shard.len()).sum()
     }
 
-    /// All entries of the table. An entry that is inserted or removed meanwhile may be contained or missing.
+    /// All entries of the table. If an entry is inserted or removed during the call, the result may or may not contain
+    /// it.
     pub(crate) fn all(&self) -> Vec<Ref<E>> {
         let mut all = Vec::with_capacity(self.len());
         for shard in &self.shards {

@@ -1,4 +1,4 @@
-//! The answer to a call: the caller that waits receives it, and a caller that has left is noticed.
+//! The answer to a call: a caller that waits receives it, and the callee learns if the caller has left.
 
 use std::task::{Poll, Waker};
 
@@ -30,13 +30,13 @@ fn ask() -> (Arc<Task>, ReplyReceiver<Arc<Task>, (), Token>, ReplySender<Arc<Tas
     (task, asker, answerer)
 }
 
-/// Answers on another thread. Returns whether the answer was refused.
+/// Answers on another thread. Returns whether the caller refused the answer.
 fn answer(answerer: ReplySender<Arc<Task>, (), Token>, token: &Token) -> thread::JoinHandle<bool> {
     let token = Arc::clone(token);
     thread::spawn(move || answerer.answer(token).is_err())
 }
 
-/// Waits with a waker of this thread.
+/// Waits for the answer with a waker of this thread.
 fn wait_elsewhere(asker: &mut ReplyReceiver<Arc<Task>, (), Token>) -> Token {
     let waiter = Waiter::here();
     loop {
@@ -47,7 +47,7 @@ fn wait_elsewhere(asker: &mut ReplyReceiver<Arc<Task>, (), Token>) -> Token {
     }
 }
 
-/// The task waits, and has registered as waiting when it called.
+/// The task waits for the answer. It registered as waiting when it called.
 pub fn answer_to_a_task() {
     let (task, mut asker, answerer) = ask();
     asker.task_waits();
@@ -66,7 +66,7 @@ pub fn answer_to_a_task() {
     assert_eq!(Arc::strong_count(&token), 1);
 }
 
-/// The caller waits with a waker from the start.
+/// The caller waits with a waker from the start, and not as a task.
 pub fn answer_to_another_waiter() {
     let (_task, mut asker, answerer) = ask();
     let token = Token::default();
@@ -77,7 +77,7 @@ pub fn answer_to_another_waiter() {
     assert_eq!(Arc::strong_count(&token), 1);
 }
 
-/// The task registered as waiting when it called. Then another waiter takes over.
+/// The task registered as waiting when it called. Then another waiter waits instead of the task.
 pub fn answer_to_a_new_waiter() {
     let (task, mut asker, answerer) = ask();
     asker.task_waits();
@@ -91,7 +91,7 @@ pub fn answer_to_a_new_waiter() {
     assert_eq!(Arc::strong_count(&token), 1);
 }
 
-/// The caller leaves, after it has waited with its task, with another waker, or with both. The answer is refused, or
+/// The caller waits with its task, with another waker, or with both. Then it leaves. The answer is either refused, or
 /// dropped with the shared state.
 pub fn answer_against_leaving() {
     for (at_first, elsewhere) in [(true, false), (false, true), (true, true)] {
@@ -112,7 +112,7 @@ pub fn answer_against_leaving() {
     }
 }
 
-/// The callee is notified that the caller has left. Its answer is refused then.
+/// The callee is notified that the caller has left. After that, the answer of the callee is refused.
 pub fn leaving_against_watch() {
     let (_task, asker, answerer) = ask();
     let leaves = thread::spawn(move || asker.close());

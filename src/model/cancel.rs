@@ -1,5 +1,5 @@
-//! Cancel tokens: cancellation against subjects that register and leave, and of a parent and a child token at the same
-//! time.
+//! Cancel tokens: a cancellation at the same time as subjects register and leave, and a cancellation of a parent token
+//! at the same time as that of its child token.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::process::state::{Ref, RefCounted};
 const ROOT: Reason = Reason::new("root");
 const BRANCH: Reason = Reason::new("branch");
 
-/// A subject that can be notified; a child must be notified first.
+/// A subject that can be notified. If it has a child, the child must be notified first.
 #[derive(Default)]
 struct Subscriber {
     told: Mutex<Vec<Reason>>,
@@ -52,8 +52,8 @@ impl World {
     }
 }
 
-/// A subject registers with a token that is being cancelled. It is notified once, and so are the earlier subjects,
-/// children first.
+/// A subject registers with a token that is being cancelled. This subject and the earlier subjects are notified once
+/// each, children first.
 pub fn adopt_against_cancel() {
     let world = World::new();
     let child = Ref::counted(Subscriber::default());
@@ -70,8 +70,8 @@ pub fn adopt_against_cancel() {
     assert_eq!((world.root.reason(), world.branch.reason()), (Some(ROOT), Some(ROOT)));
 }
 
-/// A child token is created below a token that is being cancelled: it is cancelled too, and notifies a subject that
-/// registers.
+/// A child token is created below a token that is being cancelled. The child token is cancelled too, and notifies a
+/// subject that registers with it.
 pub fn child_against_cancel() {
     let world = World::new();
     let cancels = spawn(&world, |world| assert!(World::cancel(&world.root, ROOT)));
@@ -82,7 +82,7 @@ pub fn child_against_cancel() {
     assert_eq!((late.told(), twig.reason()), (vec![ROOT], Some(ROOT)));
 }
 
-/// Both tokens are cancelled at the same time: each subject is notified once, by one of the two.
+/// Both tokens are cancelled at the same time. Each subject is notified once, by one of the two cancellations.
 pub fn two_cancel_at_once() {
     let world = World::new();
     let twig = world.branch.child();
@@ -98,7 +98,8 @@ pub fn two_cancel_at_once() {
     assert!(first || child.told() == [ROOT]);
 }
 
-/// A subject leaves and the child token is dropped, while the parent is cancelled: no references to them are left.
+/// While the parent is cancelled, a subject leaves and the child token is dropped. Afterwards there are no references
+/// to the subject and the child token.
 pub fn drop_against_cancel() {
     let (root, leaver) = (Node::root(), Ref::counted(Subscriber::default()));
     let branch = root.child();

@@ -1,4 +1,5 @@
-//! Completion of a yield, against another answer, a cancellation, the exit, and the future that waits.
+//! Completion of a yield at the same time as another answer, a cancellation, the exit, and a poll of the waiting
+//! future.
 
 use crate::model::{Waiter, join, spawn};
 use crate::platform::sync::Arc;
@@ -53,7 +54,7 @@ impl World {
         }
     }
 
-    /// Answers as a completion does. Returns whether this answer was accepted.
+    /// Answers the yield as a completion does. Returns whether the answer was accepted.
     fn answer(&self) -> bool {
         let mut answer = Some(Ok(Payload::new(Value(Arc::clone(&self.dropped)))));
         match self.yields.complete(self.tag, &mut answer, true, || {}) {
@@ -87,7 +88,7 @@ fn perform(yields: &Yields) -> Tag {
     tag
 }
 
-/// One of two answers is accepted; the other one is returned.
+/// One of two answers is accepted. The other answer is returned.
 pub fn two_answers() {
     let world = World::new(AnswerTarget::Event);
     let another = spawn(&world, World::answer);
@@ -102,7 +103,8 @@ pub fn two_answers() {
     assert_eq!(world.dropped(), 2);
 }
 
-/// An answer against the exit: the answer is dropped once, on either side, and later answers are refused.
+/// A yield is answered while its process exits. One of the two threads drops the answer, exactly once. Later answers
+/// are refused.
 pub fn answer_against_exit() {
     let world = World::new(AnswerTarget::Event);
     let answer = spawn(&world, World::answer);
@@ -131,7 +133,7 @@ pub fn answer_against_cancel() {
     assert!(!world.answer() && world.yields.is_wanted(next) && world.yields.cancel(next));
 }
 
-/// A hand-written process that waits for an answer reads it.
+/// A hand-written process waits for an answer. It is woken and reads the answer.
 pub fn answer_wakes_the_reader() {
     let world = World::new(AnswerTarget::Event);
     let answer = spawn(&world, World::answer);
@@ -143,7 +145,8 @@ pub fn answer_wakes_the_reader() {
     assert_eq!(world.dropped(), 1);
 }
 
-/// The future that waits gets its answer, or its last waker is woken. It is polled with another waker each time.
+/// A future waits for the answer and is polled with another waker each time. Either the poll returns the answer, or the
+/// last waker is woken.
 pub fn answer_against_poll() {
     let world = World::new(AnswerTarget::Own);
     let (former, latter) = (Waiter::here(), Waiter::here());
@@ -163,7 +166,7 @@ pub fn answer_against_poll() {
     assert_eq!(world.yields.outstanding(), 0);
 }
 
-/// A future was polled with another waker, and is then polled by its own task.
+/// A future was polled with another waker. Then its own task polls it.
 pub fn answer_against_poll_by_the_task() {
     let other = Waiter::here();
     let world = World::new(AnswerTarget::Other(other.waker()));
@@ -175,7 +178,8 @@ pub fn answer_against_poll_by_the_task() {
     assert_eq!(world.dropped(), 1);
 }
 
-/// A handler that watches for the cancellation is notified, or learns immediately that the yield is cancelled.
+/// A handler watches for the cancellation. Either the handler is notified, or it learns immediately that the yield is
+/// cancelled.
 pub fn watch_against_cancel() {
     watch(&World::new(AnswerTarget::Event), |world| world.yields.cancel(world.tag));
 }

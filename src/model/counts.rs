@@ -1,5 +1,5 @@
-//! The reference counts: a value is dropped once, after every access to it. Its memory is freed once, after every
-//! access to its counts.
+//! The reference counts. A value is dropped once, after every access to the value. Its memory is freed once, after
+//! every access to the reference counts.
 
 use crate::model::join;
 use crate::platform::sync::counts::explored;
@@ -7,7 +7,7 @@ use crate::platform::sync::tally::{AtomicUsize, Ordering};
 use crate::platform::sync::{Arc, UnsafeCell};
 use crate::process::state::{Ref, RefCounted, Weak};
 
-/// Counts its drops. Loom reports an access without a happens-before edge to the drop.
+/// A value that counts its drops. If an access has no happens-before edge to the drop, loom reports it.
 struct Value {
     accessed: UnsafeCell<()>,
     drops: Arc<AtomicUsize>,
@@ -47,8 +47,8 @@ fn upgrade(weak: Weak<RefCounted<Value>>) {
     }
 }
 
-/// One thread clones its reference, a second one upgrades a weak reference, and the third one drops its own. Each
-/// thread drops all its references.
+/// The first thread clones its reference, the second upgrades a weak reference, and the third drops its reference. Each
+/// thread then drops all its references.
 pub fn clone_against_upgrade_and_drop() {
     let (one, drops) = value();
     let (own, weak) = (one.clone(), Ref::downgrade(&one));
@@ -64,7 +64,7 @@ pub fn clone_against_upgrade_and_drop() {
     assert_eq!(drops.load(Ordering::Relaxed), 1, "it is dropped once");
 }
 
-/// Two threads upgrade weak references and drop them, while the only strong reference is dropped.
+/// Two threads upgrade weak references and then drop them. Meanwhile the only strong reference is dropped.
 pub fn two_upgrades_against_the_last_drop() {
     let (one, drops) = value();
     let threads = [Ref::downgrade(&one), Ref::downgrade(&one)].map(|weak| with(weak, upgrade));
@@ -73,7 +73,7 @@ pub fn two_upgrades_against_the_last_drop() {
     assert_eq!(drops.load(Ordering::Relaxed), 1, "it is dropped once");
 }
 
-/// One thread creates a weak reference and drops it, a second one drops a weak reference, and the third one drops a
+/// The first thread creates a weak reference and drops it, the second drops a weak reference, and the third drops a
 /// strong reference.
 pub fn weak_drops_against_the_last_drop() {
     let (one, drops) = value();

@@ -1,4 +1,4 @@
-//! Monitored groups, against processes that join and leave, and against the exit of the observer.
+//! Monitored groups. Meanwhile processes join and leave, or the observer exits.
 
 use std::task::Waker;
 
@@ -63,7 +63,7 @@ impl Linkable for RefCounted<Guest> {
     fn fall(_: &Ref<Self>, _: &Exit) {}
 }
 
-/// A group, its observer, and a process that joins and exits.
+/// A group, its observer, and a process that joins the group and exits.
 struct World {
     groups: Groups<RefCounted<Guest>>,
     watcher: Ref<RefCounted<Guest>>,
@@ -89,14 +89,14 @@ impl World {
         self.groups.release(guest.pid, &guest.own);
     }
 
-    /// Returns whether no references to the two processes are left in the groups.
+    /// Returns whether the groups hold no references to the two processes.
     fn is_void(&self) -> bool {
         self.watcher.count() == 1 && self.member.count() == 1
     }
 }
 
-/// A process joins a group and exits, while another one starts to monitor the group. The monitor sees and receives all
-/// changes, in order, once.
+/// A process joins a group and exits, while another process starts to monitor the group. The monitor sees or receives
+/// each change once, and in order.
 pub fn watch_against_join() {
     let world = World::new();
     let joins = spawn(&world, |world| {
@@ -119,8 +119,8 @@ pub fn watch_against_join() {
     assert!(world.is_void());
 }
 
-/// The observer exits while it starts to monitor the group, and another process joins: the group keeps no reference to
-/// the observer.
+/// An observer exits while it starts to monitor the group. Meanwhile another process joins. Afterwards the group keeps
+/// no reference to the observer.
 pub fn watch_against_end() {
     let world = World::new();
     let ends = spawn(&world, |world| world.end(&world.watcher));

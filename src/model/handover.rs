@@ -1,4 +1,5 @@
-//! The hand-over of a long step against its return: the tasks behind the step run, and no surplus worker stays.
+//! The hand-over of a long step while the step returns. The tasks that wait behind the step run, and no surplus worker
+//! stays.
 
 use crate::model::idle::{Job, Jobs, started, stop};
 use crate::model::{Waiter, join};
@@ -11,7 +12,7 @@ pub fn behind_a_long_step() {
     behind(Placement::Woken);
 }
 
-/// The same with a task that the step spawns, which stays in the worker's own queues.
+/// Tests the same with a task that the step spawns. A spawned task stays in the worker's own queues.
 pub fn spawned_by_a_long_step() {
     behind(Placement::New);
 }
@@ -51,7 +52,7 @@ fn behind(how: Placement) {
     until(&begun);
     assert!(scheduler.hand_over(0, None), "its step does not return before that");
     until(&pushed);
-    // The monitor does so at each look.
+    // The monitor calls this function at each check.
     scheduler.wake_for_taken_slot(0);
     jobs.wait(1);
     stop(&scheduler);
@@ -71,8 +72,8 @@ pub fn return_against_hand_over() {
     assert_eq!(scheduler.active_and_taken().0, 1, "the one, or whoever came for it");
 }
 
-/// The monitor hands a step over by a poll count that the worker may have left behind. No thread counts a hand-over
-/// that did not happen, and no worker leaves because of it.
+/// The monitor hands over a step by its poll count, but the worker may have finished this step already. No thread may
+/// count a hand-over that did not happen, and no worker may leave because of it.
 pub fn late_hand_over_against_return() {
     let (scheduler, jobs) = (started(1), Jobs::new());
     thread::yield_now();

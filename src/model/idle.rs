@@ -1,4 +1,4 @@
-//! The idle word: no worker sleeps forever while there is work. The workers are the real ones of the scheduler.
+//! The idle word: no worker sleeps forever while there is work. The models use the real workers of the scheduler.
 
 use std::cell::RefCell;
 use std::future::{pending, poll_fn};
@@ -48,7 +48,7 @@ impl Task for Job {
 struct Timer {
     due: AtomicUsize,
     fired: Option<Arc<Jobs>>,
-    /// Counts how many times a worker became the timekeeper or looked again for its deadline.
+    /// Counts how many times a worker became the timekeeper or read its deadline again.
     kept: Option<Arc<Jobs>>,
 }
 
@@ -95,7 +95,7 @@ impl Driver for Arc<Timer> {
     fn alarm(&self, _: &Waker, _: Duration) {}
 }
 
-/// Number of jobs that are done, and the thread that waits for them.
+/// Number of jobs that are done. Also holds the thread that waits for the jobs.
 pub(super) struct Jobs {
     done: AtomicUsize,
     waiter: Arc<Waiter>,
@@ -147,23 +147,24 @@ pub(super) fn started(workers: usize) -> Arc<Scheduler<Job>> {
     scheduler
 }
 
-/// Makes all workers leave: parked workers are woken for this too.
+/// Makes all workers leave. Parked workers are woken so that they can leave.
 pub(super) fn stop(scheduler: &Scheduler<Job>) {
     scheduler.stop();
     assert!(scheduler.wait_stopped(Duration::MAX));
 }
 
-/// A push against a worker that parks.
+/// A task is pushed while a worker parks.
 pub fn one_pusher() {
     let (scheduler, jobs) = (started(1), Jobs::new());
-    // Otherwise loom does not explore the executions in which the worker looks first, which need the fences.
+    // Without this, loom does not explore the executions in which the worker checks the queues first. These executions
+    // need the fences.
     thread::yield_now();
     scheduler.schedule(jobs.one(), Placement::Woken);
     jobs.wait(1);
     stop(&scheduler);
 }
 
-/// Two pushes at the same time against a worker that parks.
+/// Two tasks are pushed at the same time, while a worker parks.
 pub fn two_pushers() {
     let (scheduler, jobs) = (started(1), Jobs::new());
     let job = jobs.one();
@@ -174,7 +175,7 @@ pub fn two_pushers() {
     stop(&scheduler);
 }
 
-/// Returns a job that takes until the second one has run.
+/// Returns two jobs. The first job does not return until the second has run.
 fn long_and_short(jobs: &Arc<Jobs>) -> (Job, Job) {
     let latch = Arc::new((Mutex::new(false), Condvar::new()));
     let (opens, waits) = (Arc::clone(&latch), latch);
@@ -194,11 +195,12 @@ fn long_and_short(jobs: &Arc<Jobs>) -> (Job, Job) {
     (long, short)
 }
 
-/// Two pushes. The first job takes until the second is done: the worker that finds the first wakes the next worker.
+/// Two jobs are pushed. The first job does not return until the second is done. The worker that finds the first job
+/// must wake the next worker.
 pub fn last_searcher() {
     let (scheduler, jobs) = (started(2), Jobs::new());
     let (long, short) = long_and_short(&jobs);
-    // Lets both workers park first, which costs no preemption then.
+    // Both workers park first. Later in the model, this would cost a preemption.
     thread::yield_now();
     scheduler.schedule(long, Placement::Woken);
     scheduler.schedule(short, Placement::Woken);
@@ -206,11 +208,11 @@ pub fn last_searcher() {
     stop(&scheduler);
 }
 
-/// A push while the last searching worker takes a job: this worker sees the second job, or the pushing thread sees no
-/// searching worker.
+/// A job is pushed while the last searching worker takes another job. Either this worker sees the second job, or the
+/// pushing thread sees no searching worker.
 ///
-/// The pushing thread waits between the pushes until the searching worker runs, which costs no preemption. One
-/// preemption is left for the push between the removal of the first job and the end of the search.
+/// Between the two pushes, the pushing thread waits until the searching worker runs. This wait costs no preemption. One
+/// preemption is left for the second push, which comes between the removal of the first job and the end of the search.
 pub fn push_against_last_searcher() {
     let (scheduler, jobs) = (started(2), Jobs::new());
     let (long, short) = long_and_short(&jobs);
@@ -222,7 +224,7 @@ pub fn push_against_last_searcher() {
     stop(&scheduler);
 }
 
-/// One push of both jobs against two workers that park, and one more push after their searches.
+/// Both jobs are pushed in one batch while two workers park. After the searches of the workers, one more job is pushed.
 pub fn batch() {
     let (scheduler, jobs) = (started(2), Jobs::new());
     let (long, short) = long_and_short(&jobs);
@@ -234,7 +236,7 @@ pub fn batch() {
     stop(&scheduler);
 }
 
-/// A guest thread sleeps, is chosen by a push, and leaves: another worker takes the task.
+/// A guest thread sleeps. A push chooses it, and then it leaves. Another worker must take the task.
 pub fn chosen_guest_leaves() {
     let (scheduler, jobs) = (scheduler(1, &Arc::default()), Jobs::new());
     // The guest occupies the lowest slot, so the push chooses it.
@@ -250,8 +252,8 @@ pub fn chosen_guest_leaves() {
     stop(&scheduler);
 }
 
-/// A guest thread that is the timekeeper leaves, while the worker parks and has seen that there is a timekeeper: the
-/// worker becomes the timekeeper nevertheless.
+/// A guest thread that is the timekeeper leaves, while a worker parks. The worker has already seen that there is a
+/// timekeeper, but must become the timekeeper nevertheless.
 pub fn timekeeper_leaves() {
     let kept = Jobs::new();
     let timer = Arc::new(Timer { due: AtomicUsize::new(FAR), fired: None, kept: Some(Arc::clone(&kept)) });
@@ -299,7 +301,7 @@ impl Gate {
     }
 }
 
-/// A job that does not return is pushed while one of two workers is the timekeeper: the other worker becomes the
+/// A job that does not return is pushed while one of two workers is the timekeeper. The other worker must become the
 /// timekeeper.
 ///
 /// The deadline is far in the future and does not change, so no new deadline wakes the other worker.
@@ -320,7 +322,8 @@ pub fn timekeeper_finds_work() {
     stop(&scheduler);
 }
 
-/// The same, and the deadline comes nearer while that role changes hands: the timer fires before the job returns.
+/// Tests the same while an earlier deadline is inserted during the change of the timekeeper. The timer must fire before
+/// the job returns.
 pub fn nearer_deadline_against_hand_over() {
     let fired = Jobs::new();
     let timer = Arc::new(Timer { due: AtomicUsize::new(FAR), fired: Some(Arc::clone(&fired)), kept: None });
@@ -337,8 +340,8 @@ pub fn nearer_deadline_against_hand_over() {
     stop(&scheduler);
 }
 
-/// The monitor goes to sleep while a worker begins to run a task: the monitor sees the worker, or the worker wakes the
-/// monitor.
+/// The monitor goes to sleep while a worker begins to run a task. Either the monitor sees the worker, or the worker
+/// wakes the monitor.
 pub fn monitor_sleeps_against_begin() {
     let scheduler = scheduler(1, &Arc::default());
     scheduler.has_a_monitor();
@@ -370,7 +373,7 @@ fn awaited() -> (Job, impl Future<Output = ()>) {
     (job, future)
 }
 
-/// A push against a guest thread in `block_on`; there is no worker thread.
+/// A task is pushed while a guest thread parks in `block_on`. There is no worker thread.
 pub fn guest_blocks() {
     let scheduler = scheduler(0, &Arc::default());
     let (job, future) = awaited();
@@ -379,7 +382,7 @@ pub fn guest_blocks() {
     join(pusher);
 }
 
-/// A push against a polled guest; there is no worker thread.
+/// A task is pushed while a polled guest goes to sleep. There is no worker thread.
 pub fn guest_is_polled() {
     let scheduler = scheduler(0, &Arc::default());
     let (job, future) = awaited();
@@ -392,7 +395,7 @@ pub fn guest_is_polled() {
     join(pusher);
 }
 
-/// A push against two guests that sleep. One of them is never polled again.
+/// A task is pushed while two guests sleep. One of the guests is never polled again.
 pub fn guest_is_forgotten() {
     let scheduler = scheduler(0, &Arc::default());
     let mut forgotten = Box::pin(scheduler.run(pending::<()>()));
@@ -403,7 +406,7 @@ pub fn guest_is_forgotten() {
     let poller = Waiter::here();
     assert!(run.as_mut().poll(&mut Context::from_waker(&poller.waker())).is_pending());
     let pusher = spawn(&scheduler, |scheduler| scheduler.schedule(job, Placement::Woken));
-    // Both guests sleep, so the second one is not polled before the push has woken it.
+    // Both guests sleep. So the second guest is not polled before the push has woken it.
     poller.wait();
     while run.as_mut().poll(&mut Context::from_waker(&poller.waker())).is_pending() {
         poller.wait();
@@ -411,7 +414,8 @@ pub fn guest_is_forgotten() {
     join(pusher);
 }
 
-/// Two pushes against two guest threads in `block_on`. Each waits for one of the jobs, may run both, and leaves.
+/// Two tasks are pushed while two guest threads are in `block_on`. Each guest waits for one of the jobs, may run both
+/// jobs, and leaves.
 pub fn two_guests() {
     let scheduler = scheduler(0, &Arc::default());
     let ((one, is_done), (another, other_is_done)) = (awaited(), awaited());
@@ -426,7 +430,7 @@ pub fn two_guests() {
     join(lender);
 }
 
-/// The deadline comes nearer while the worker parks until the former deadline.
+/// An earlier deadline is inserted while the worker parks until the former deadline.
 pub fn nearer_deadline() {
     let jobs = Jobs::new();
     let timer = Arc::new(Timer { due: AtomicUsize::new(FAR), fired: Some(Arc::clone(&jobs)), kept: None });

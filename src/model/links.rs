@@ -1,5 +1,5 @@
-//! The publication of an exit, against link, unlink, monitor, demonitor and send: a signal is received once, or
-//! refused.
+//! The publication of an exit, at the same time as link, unlink, monitor, demonitor or send. Each signal is received
+//! once or refused.
 
 use std::task::Waker;
 
@@ -17,7 +17,7 @@ const ENDED: u8 = 1;
 const TIED: u8 = 1 << 1;
 const KILLED: u8 = 1 << 2;
 
-/// A process as far as these models need it: it exits by `end`, can be killed, and never runs.
+/// A process, reduced to the parts that these models need: it exits by `end`, can be killed, and never runs.
 struct Peer {
     pid: Pid,
     flags: AtomicU8,
@@ -35,8 +35,8 @@ impl Peer {
         })
     }
 
-    /// Creates two processes in the order of their addresses, in which they are locked, so that loom can repeat an
-    /// execution.
+    /// Creates two processes, ordered by address. Locks are taken in the order of addresses. With a fixed order, loom
+    /// can repeat an execution.
     fn pair() -> Arc<(Ref<RefCounted<Self>>, Ref<RefCounted<Self>>)> {
         let (one, other) = (Self::new(1), Self::new(2));
         Arc::new(if one.identity() < other.identity() { (one, other) } else { (other, one) })
@@ -54,8 +54,8 @@ impl Peer {
         }
     }
 
-    /// Reads the mailbox as `Mailbox::event` does. Returns the numbers of the messages, and 0 for each down or exit
-    /// signal.
+    /// Reads the mailbox as `Mailbox::event` does. Returns the numbers of the messages, and 0 for each `Down` event or
+    /// exit signal.
     fn read(&self) -> Vec<u8> {
         let (mut front, mut read) = (ReadAhead::default(), Vec::new());
         loop {
@@ -110,7 +110,8 @@ fn is_alone(peer: &Ref<RefCounted<Peer>>) -> bool {
     peer.count() == 1
 }
 
-/// A process links to another one that exits: it is killed by the exit, or learns that the other one does not exist.
+/// A process links to another process that exits. Either the exit kills the first process, or the first process learns
+/// that the other process does not exist.
 pub fn link_against_exit() {
     let peers = Peer::pair();
     let ends = spawn(&peers, |(_, ending)| ending.end());
@@ -121,7 +122,7 @@ pub fn link_against_exit() {
     assert!(is_alone(&peers.0) && is_alone(&peers.1));
 }
 
-/// After a link is removed, the exit of the other process has no further effect.
+/// After a link was removed, the exit of the other process has no further effect.
 pub fn unlink_against_exit() {
     let peers = Peer::pair();
     link(&*peers.0, peers.0.clone(), peers.1.pid, Ok(peers.1.clone())).expect("both live");
@@ -133,7 +134,8 @@ pub fn unlink_against_exit() {
     assert!(is_alone(&peers.0) && is_alone(&peers.1));
 }
 
-/// Two processes link to each other, and then one of them exits: the other one receives one exit signal.
+/// Two processes link to each other at the same time. Then one process exits, and the other process receives one exit
+/// signal.
 pub fn two_link_at_once() {
     let peers = Peer::pair();
     let links = spawn(&peers, |(one, other)| link(&**other, other.clone(), one.pid, Ok(one.clone())));
@@ -145,7 +147,8 @@ pub fn two_link_at_once() {
     assert!(is_alone(&peers.0) && is_alone(&peers.1));
 }
 
-/// Two linked processes exit at the same time: no thread waits forever, and no references to them are left.
+/// Two linked processes exit at the same time. No thread waits forever, and the two processes keep no references to
+/// each other.
 pub fn two_ends_at_once() {
     let peers = Peer::pair();
     link(&*peers.0, peers.0.clone(), peers.1.pid, Ok(peers.1.clone())).expect("both live");
@@ -156,7 +159,8 @@ pub fn two_ends_at_once() {
     assert!(is_alone(&peers.0) && is_alone(&peers.1));
 }
 
-/// A process monitors another one, which sends a message and exits: one down signal arrives, behind the message.
+/// A process monitors another process. That process sends a message and exits. One `Down` event arrives, after the
+/// message.
 pub fn monitor_against_send_and_exit() {
     let peers = Peer::pair();
     let ends = spawn(&peers, |(watcher, ending)| {
@@ -169,27 +173,27 @@ pub fn monitor_against_send_and_exit() {
     assert!(is_alone(&peers.0) && is_alone(&peers.1));
 }
 
-/// A monitor is removed while the watched process exits: the down signal arrives if, and only if, the removal reports
-/// so.
+/// A monitor is removed while the monitored process exits. The `Down` event arrives if and only if the removal reports
+/// that it was too late.
 pub fn demonitor_against_exit() {
     let peers = Peer::pair();
     let watch: MonitorRef = monitor(&*peers.0, peers.0.clone(), peers.1.pid, Ok(peers.1.clone()));
     let ends = spawn(&peers, |(_, ending)| ending.end());
     let in_time = demonitor(&*peers.0, watch, false);
     join(ends);
-    // Not `read`, which would skip a down signal whose monitor was removed.
+    // The model does not use `read`, because `read` would skip a `Down` event if the monitor was removed.
     let down = peers.0.inbox.next(Waker::noop(), &mut ReadAhead::default()).is_some();
     assert_eq!(down, !in_time);
     assert!(is_alone(&peers.0) && is_alone(&peers.1));
 }
 
-/// Exits and then notifies, as a child that carries a monitor does.
+/// Exits and then notifies the observer, as a child with a monitor set at its spawn does.
 fn end_and_tell(child: &Peer, watch: Watch<RefCounted<Peer>>) {
     child.end();
     watch.tell(child.pid, &Exit::Killed);
 }
 
-/// The same for a monitor that was set by a spawn.
+/// Tests the same for a monitor that was set by a spawn.
 pub fn carried_monitor_against_demonitor() {
     let peers = Peer::pair();
     let watch = Watch::set(peers.0.clone());
@@ -202,8 +206,8 @@ pub fn carried_monitor_against_demonitor() {
     assert!(is_alone(&peers.0) && is_alone(&peers.1));
 }
 
-/// A child and its watcher exit at the same time, while another thread spawns a second child for the watcher. The
-/// carried monitors then notify no process, and no references are left.
+/// A child and its observer exit at the same time, while another thread spawns a second child for the observer.
+/// Afterwards the monitors of the two children notify no process, and no references are left.
 pub fn carried_monitor_against_both_ends() {
     let peers = Peer::pair();
     let watch = Watch::set(peers.0.clone());

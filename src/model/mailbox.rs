@@ -1,4 +1,5 @@
-//! Mailbox and wake-ups: each pushed or delivered message is read, wherever the receiver waits.
+//! Mailbox and wake-ups: each pushed or delivered message is read. The receiver may wait on any thread and with any
+//! waker.
 
 use std::ops::Deref;
 use std::task::Waker;
@@ -14,7 +15,7 @@ use crate::process::pid::Pid;
 use crate::process::state::RunState;
 use crate::process::state::current::InTurn;
 
-/// The inbox of a process, and what is needed to wake the process.
+/// The inbox of a process, and the data that is needed to wake the process.
 struct Mail {
     inbox: Inbox<u32>,
     own: (RunState, Waker),
@@ -33,19 +34,19 @@ impl Deref for Mail {
 /// Result of a turn.
 enum TurnOutcome {
     Over,
-    /// The process waits for mail, with the mailbox slot open or not.
+    /// The process waits for mail. The value is true if the mailbox slot is open.
     Waits(bool),
 }
 
 impl Mail {
-    /// Creates a process that is about to have its first turn on this thread.
+    /// Creates a process that will have its first turn on this thread.
     fn new() -> Arc<Self> {
         let worker = Waiter::here();
         let own = (RunState::active(), worker.waker());
         Arc::new(Self { inbox: Inbox::new(MailboxCapacity::Unbounded, None), own, worker })
     }
 
-    /// Runs turns until one is over.
+    /// Runs turns until `turn` returns that the process is done.
     fn run(&self, mut turn: impl FnMut(&Self) -> TurnOutcome) {
         loop {
             if self.own.0.begin()
@@ -64,7 +65,7 @@ impl Mail {
         }
     }
 
-    /// Receives as the body of a process does in a turn. The error says whether the process waits with the slot open.
+    /// Receives in a turn, as the body of a process does. The error is true if the process waits with the slot open.
     fn receive(&self, front: &mut ReadAhead<u32>) -> Result<u32, bool> {
         let seat = front.seat(InTurn::of_right()).expect("it is the receiver");
         if front.seat_if_read(InTurn::of_right()).is_some() {
@@ -82,8 +83,8 @@ impl Mail {
         message.ok_or(spare.lent)
     }
 
-    /// Receives as a hand-written process that asks for its first event in a turn. Also returns whether the process
-    /// waits with the slot open.
+    /// Receives as a hand-written process that asks for its first event in a turn. The second value is true if the
+    /// process waits with the slot open.
     fn next_of_events(&self, taken: &mut Option<Box<Taken<u32>>>) -> (Option<u32>, bool) {
         let seat = ReceiverTurn::of_events(InTurn::of_right());
         match self.glance() {
@@ -97,7 +98,7 @@ impl Mail {
         }
     }
 
-    /// Runs turns that read messages, until the sum of the messages read is `sum`.
+    /// Runs turns that read messages, until the sum of all messages read is `sum`.
     fn read(&self, sum: u32) {
         let mut front = ReadAhead::default();
         let mut left = sum;
@@ -122,8 +123,8 @@ fn signal(mail: &Mail) {
     mail.signal(&mail.own, cancel, true).expect("it is open").wake();
 }
 
-/// Reads as a hand-written process does, until it has the given numbers of messages and signals. For each signal, also
-/// returns the number of messages that were read before it.
+/// Reads as a hand-written process does, until it has read the given numbers of messages and signals. Returns the
+/// messages and, for each signal, the number of messages that were read before it.
 fn drain(mail: &Mail, messages: usize, signals: usize) -> (Vec<u32>, Vec<usize>) {
     let (mut read, mut heard, mut taken) = (Vec::new(), Vec::new(), None::<Box<Taken<u32>>>);
     mail.run(|mail| {
@@ -151,7 +152,7 @@ pub fn one_sender() {
     join(sender);
 }
 
-/// The messages of two senders arrive, those of each sender in order.
+/// The messages of two senders arrive. The messages of each sender arrive in order.
 pub fn two_senders() {
     let mail = Mail::new();
     let one = spawn(&mail, |mail| [1, 2].map(|message| send(mail, message)));
@@ -163,7 +164,8 @@ pub fn two_senders() {
     join(other);
 }
 
-/// A body waits with its task's own waker. The first sender finds the slot open; the second one uses the lock.
+/// A body waits with the waker of its own task. The first sender finds the slot open, and the second sender uses the
+/// lock.
 pub fn own_waker() {
     let mail = Mail::new();
     let senders = [1, 2].map(|message| spawn(&mail, move |mail| send(mail, message)));
@@ -171,7 +173,7 @@ pub fn own_waker() {
     senders.into_iter().for_each(join);
 }
 
-/// The same with one sender that sends twice: the messages arrive in order.
+/// A body waits with the waker of its own task, and one sender sends twice. The messages arrive in order.
 pub fn delivered_in_order() {
     let mail = Mail::new();
     let one = spawn(&mail, |mail| [1, 2].map(|message| send(mail, message)));
@@ -191,8 +193,8 @@ pub fn delivered_in_order() {
     join(one);
 }
 
-/// A receiver took a delivered message and then waits for something else, which arrives too. The next message is there
-/// when the receiver asks.
+/// A receiver takes a delivered message, and then the body waits for another event, which arrives too. When the
+/// receiver asks for the next message, it is there.
 pub fn no_wait_after_all() {
     let mail = Mail::new();
     let first = spawn(&mail, |mail| send(mail, 1));
@@ -217,7 +219,7 @@ pub fn no_wait_after_all() {
     sender.into_iter().for_each(join);
 }
 
-/// A receiver is moved to another thread, while its process waits for mail or is about to wait.
+/// A receiver moves to another thread while its process waits for mail or will wait for mail soon.
 pub fn read_elsewhere() {
     let mail = Mail::new();
     let mut front = ReadAhead::default();
@@ -235,7 +237,7 @@ pub fn read_elsewhere() {
         })
     };
     let sender = spawn(&mail, |mail| send(mail, 1));
-    // The turn in which the receiver was moved, and turns in which the process does something else.
+    // These are the turn in which the receiver was moved, and turns in which the process does other work.
     let mut open = true;
     mail.run(|_| {
         if done.load(Ordering::Acquire) { TurnOutcome::Over } else { TurnOutcome::Waits(std::mem::take(&mut open)) }
@@ -244,8 +246,8 @@ pub fn read_elsewhere() {
     join(sender);
 }
 
-/// Polls a receiver on this thread until it was replaced, at most `polls` times, each time with another waker. Returns
-/// the messages received.
+/// Polls a receiver on this thread until another receiver replaces it, but at most `polls` times. Each poll uses
+/// another waker. Returns the received messages.
 fn poll_elsewhere(mail: &Mail, front: &mut ReadAhead<u32>, polls: usize) -> Vec<u32> {
     let mut received = vec![];
     for _ in 0..polls {
@@ -258,8 +260,8 @@ fn poll_elsewhere(mail: &Mail, front: &mut ReadAhead<u32>, polls: usize) -> Vec<
     received
 }
 
-/// A new body fails to start while another thread has its mailbox. Each message is read once, by one of the two bodies.
-/// The old body reads a message that is sent after the failure.
+/// A new body fails to start while another thread uses its mailbox. One of the two bodies reads each message, once. If
+/// a message is sent after the failure, the old body reads it.
 pub fn failed_trial() {
     let mail = Mail::new();
     let mut former = ReadAhead::default();
@@ -284,7 +286,7 @@ pub fn failed_trial() {
     assert_eq!(read, [1, 2]);
 }
 
-/// A hand-written process has given its mailbox to another thread, and then reads its events itself.
+/// A hand-written process has given its mailbox to another thread. Then the process reads its events itself.
 pub fn reclaimed_by_events() {
     let mail = Mail::new();
     let mut taken = Some(Box::<Taken<u32>>::default());
@@ -303,13 +305,13 @@ pub fn reclaimed_by_events() {
     assert_eq!((read, join(elsewhere)), (vec![1], vec![]));
 }
 
-/// A receiver inside a combinator: it waits with another waker at each poll.
+/// A receiver is inside a combinator, so it waits with another waker at each poll.
 pub fn other_waker() {
     let inbox = Mail::new();
     let senders = [1, 2].map(|message| spawn(&inbox, move |inbox| send(inbox, message)));
     let (mut front, mut sum) = (ReadAhead::default(), 0);
     while sum != 3 {
-        // The first waker is dropped, as when a `select` is polled again.
+        // The first waker is dropped, as it is when a `select` is polled again.
         let (former, latter) = (Waiter::here(), Waiter::here());
         let mut receive = |waiter: &Arc<Waiter>| {
             front.pop().or_else(|| inbox.pop_or_wait(&inbox.own, &mut front, Reader::Other(waiter.waker())).0)
@@ -322,7 +324,7 @@ pub fn other_waker() {
     senders.into_iter().for_each(join);
 }
 
-/// A signal keeps its position behind the messages that arrived before it, even if some of them were already taken.
+/// A signal stays behind the messages that arrived before it, even if some of these messages were already taken.
 pub fn signal_keeps_its_place() {
     let inbox = Mail::new();
     signal(&inbox);
@@ -339,7 +341,7 @@ pub fn signal_keeps_its_place() {
     join(other);
 }
 
-/// A signal wakes the task and the receiver, which may wait elsewhere.
+/// A signal wakes both the task and the receiver. The receiver may wait on another thread.
 pub fn signal_wakes_both() {
     let inbox = Mail::new();
     let other = Waiter::here();
@@ -361,7 +363,7 @@ pub fn signal_wakes_both() {
     join(signaller);
 }
 
-/// Down signals wake the reader; the first one does so for all.
+/// Several `Down` events wake the reader. The first `Down` event does this for all of them.
 pub fn downs_wake_the_reader() {
     let inbox = Mail::new();
     let tellers = [1, 2].map(|number| {
@@ -388,8 +390,8 @@ pub fn downs_wake_the_reader() {
     tellers.into_iter().for_each(join);
 }
 
-/// A message that is pushed while the inbox closes is either refused or among the remaining messages, never both and
-/// never neither. A waiting receiver is woken.
+/// A message is pushed while the inbox closes. Either the push is refused, or the message is among the remaining
+/// messages. A waiting receiver is woken.
 pub fn close_against_push() {
     let inbox = Mail::new();
     let other = Waiter::here();
@@ -413,7 +415,7 @@ pub fn close_against_push() {
     let remains = inbox.close();
     seen.extend(front.take());
     seen.extend(remains.into_iter().flat_map(|remains| remains.settle()));
-    // The exit is published, as in `Control::run_exit`.
+    // The exit is published in the same way as in `Control::run_exit`.
     inbox.rouse(&inbox.own).wake();
     if waits {
         other.wait();

@@ -1,4 +1,4 @@
-//! Registered names against exits: a name refers to one process, and never longer than the process exists.
+//! Registered names while processes exit. A name refers to one process, and never longer than the process exists.
 
 use crate::host::registry::names::{Gone, Names, Own, Unclaimed};
 use crate::model::{join, spawn};
@@ -6,7 +6,7 @@ use crate::platform::sync::atomic::{AtomicBool, Ordering};
 use crate::platform::sync::{Arc, Mutex};
 use crate::process::state::{Ref, RefCounted};
 
-/// An entry with its list of names and the flag that it has some, as processes have.
+/// An entry with its list of names and a flag that says whether the list has names. A process has the same fields.
 #[derive(Default)]
 struct TestEntry {
     known: AtomicBool,
@@ -39,7 +39,7 @@ impl World {
     }
 }
 
-/// A process is registered while it exits: afterwards its name is free for another one, for good.
+/// A process is registered while it exits. Afterwards another process can register its name, and keeps it.
 pub fn register_against_end() {
     let world = World::new();
     let first = Ref::counted(TestEntry::default());
@@ -57,7 +57,7 @@ pub fn register_against_end() {
     assert!(world.names.get("n").is_none());
 }
 
-/// Two processes want one name: one of them gets it.
+/// Two processes register the same name. Exactly one of them gets it.
 pub fn two_want_a_name() {
     let world = World::new();
     let (one, other) = (Ref::counted(TestEntry::default()), Ref::counted(TestEntry::default()));

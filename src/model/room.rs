@@ -1,4 +1,4 @@
-//! Room in a bounded mailbox: a waiting sender gets it, or gets its message back.
+//! Room in a bounded mailbox. A sender that waits for room gets it, or gets its message back.
 
 use std::task::{Poll, Waker};
 
@@ -6,14 +6,14 @@ use crate::model::{Waiter, join, spawn};
 use crate::platform::sync::Arc;
 use crate::process::mailbox::{Inbox, MailboxCapacity, ReadAhead, Reader, RoomWaiter};
 
-/// Creates an inbox for one message that is full.
+/// Creates an inbox that has room for one message and is full.
 fn full() -> Arc<Inbox<u32>> {
     let inbox = Arc::new(Inbox::new(MailboxCapacity::Reject(1), None));
     let _nobody = inbox.push(Waker::noop(), 0, || {}).expect("there is room");
     inbox
 }
 
-/// Sends as `SendWait` does. Returns whether the message was admitted; otherwise the sender has it back.
+/// Sends as `SendWait` does. Returns whether the message was admitted. If it was not, the sender has it back.
 fn send_wait(inbox: &Inbox<u32>, message: u32) -> bool {
     let waiter = Waiter::here();
     let number = match inbox.push_or_wait(Waker::noop(), message, &mut Some(waiter.waker()), || {}) {
@@ -52,7 +52,7 @@ fn receive(inbox: &Inbox<u32>, front: &mut ReadAhead<u32>) -> u32 {
     }
 }
 
-/// Two senders wait for room that a receiver makes: both get it.
+/// Two senders wait for room. A receiver makes room, and both senders get it.
 pub fn two_wait_for_room() {
     let inbox = full();
     let senders = [1, 2].map(|message| spawn(&inbox, move |inbox| send_wait(inbox, message)));
@@ -64,7 +64,7 @@ pub fn two_wait_for_room() {
     assert!(senders.map(join).into_iter().all(|sent| sent));
 }
 
-/// A message that was not admitted when the inbox closes is returned to its sender.
+/// If a message was not admitted when the inbox closes, its sender gets it back.
 pub fn room_against_close() {
     let inbox = full();
     let sender = spawn(&inbox, |inbox| send_wait(inbox, 1));
@@ -73,7 +73,7 @@ pub fn room_against_close() {
     relieve(spare);
     let other = spawn(&inbox, |inbox| send_wait(inbox, 2));
     let remains = inbox.close();
-    // Wakes the senders as `Control::run_exit` does.
+    // This wakes the senders in the same way as `Control::run_exit`.
     inbox.disperse().1.into_iter().for_each(|sender| sender.wake());
     let sent = [(1, join(sender)), (2, join(other))].into_iter().filter(|(_, sent)| *sent);
     let mut read = remains.expect("it has a bound").settle();
@@ -81,7 +81,7 @@ pub fn room_against_close() {
     assert_eq!(read, sent.map(|(message, _)| message).collect::<Vec<_>>());
 }
 
-/// A sender that stops waiting has its message back, or the message was admitted: never both, never neither.
+/// A sender stops waiting. Either the sender has its message back, or the message was admitted.
 pub fn cancelled_send_against_pop() {
     let inbox = full();
     let sender = spawn(&inbox, |inbox| {

@@ -28,7 +28,7 @@ impl RunState {
 struct World {
     state: RunState,
     mail: [AtomicUsize; 2],
-    /// Number of queue entries of the process: at most 1.
+    /// Number of queue entries that refer to the process: at most 1.
     queued: Mutex<usize>,
     worker: Arc<Waiter>,
 }
@@ -55,7 +55,7 @@ impl World {
         }
     }
 
-    /// Runs the process as a worker does, until all its messages have arrived.
+    /// Runs the process as a worker does, until all messages of the process have arrived.
     fn run(&self) {
         loop {
             while std::mem::take(&mut *self.queued.lock()) == 0 {

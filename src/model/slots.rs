@@ -1,4 +1,4 @@
-//! Reuse of pid slots: a pid finds the process that it was given to, or none.
+//! Reuse of pid slots. A pid finds the process that it was given to, or no process.
 
 use crate::host::registry::{Lane, LocalId, PidEntry, PidTable};
 use crate::model::{join, spawn};
@@ -9,7 +9,7 @@ use crate::process::state::{Ref, RefCounted};
 /// In models, the highest generation is 3.
 const LAST: u32 = 3;
 
-/// Entry of the pid table that knows its generation, as processes do.
+/// Entry of the pid table. The entry knows its generation, as a process does.
 struct TestEntry {
     name: u32,
     generation: u32,
@@ -21,7 +21,7 @@ impl PidEntry for RefCounted<TestEntry> {
     }
 }
 
-/// The value that all entries refer to; here it is empty.
+/// The value that all entries refer to. It is empty in these models.
 #[derive(Clone)]
 struct House;
 
@@ -38,7 +38,8 @@ impl Lane for House {
 type Table = PidTable<RefCounted<TestEntry>, House>;
 
 fn pid_table() -> Arc<Table> {
-    // No entry is ever inserted into the second of the two shards: a thread of that shard frees slots of another shard.
+    // The table has two shards, and no entry is ever inserted into the second shard. So a thread of the second shard
+    // frees only slots of the first shard.
     Arc::new(PidTable::new(0, 0, 2))
 }
 
@@ -55,12 +56,13 @@ fn remove(pid_table: &Table, pid: Pid) -> Option<u32> {
     pid_table.remove(0, pid).map(|tenant| tenant.name)
 }
 
-/// Removes an entry, on a thread of another shard.
+/// Removes an entry on a thread of another shard.
 fn remove_from_elsewhere(pid_table: &Table, pid: Pid) -> Option<u32> {
     pid_table.remove(1, pid).map(|tenant| tenant.name)
 }
 
-/// The first entry is removed and a second one inserted, while another thread looks the first one up and removes it.
+/// The first entry is removed and a second entry is inserted. Meanwhile another thread looks up and removes the first
+/// entry.
 pub fn stale_pid() {
     let pid_table = pid_table();
     let first = insert(&pid_table, 1);
@@ -77,7 +79,8 @@ pub fn stale_pid() {
     assert_eq!(pid_table.len(), 1);
 }
 
-/// Two threads insert an entry each at the same time, and one of them removes it again: each finds its own entry.
+/// Two threads insert one entry each at the same time, and one thread removes its entry again. Each thread finds its
+/// own entry.
 pub fn two_inserts_at_once() {
     let pid_table = pid_table();
     let other = spawn(&pid_table, |pid_table| {
@@ -93,7 +96,7 @@ pub fn two_inserts_at_once() {
     assert_eq!((get(&pid_table, mine), get(&pid_table, gone), pid_table.len()), (Some(2), None, 1));
 }
 
-/// A slot that has reached its last generation is not used again, and no pid is given out twice.
+/// If a slot has reached its last generation, it is not used again. No pid is given out twice.
 pub fn slot_wears_out() {
     let pid_table = pid_table();
     let come_and_go = |pid_table: &Table| {

@@ -1,5 +1,5 @@
-//! A stream between its handler and its process: items against pulls, the end against both, and the waiting on both
-//! sides.
+//! A stream between its handler and its process. The models test items against pulls, the end of the stream against
+//! both, and the waiting on both sides.
 
 use std::task::{Context, Poll};
 
@@ -42,7 +42,7 @@ impl World {
         }
     }
 
-    /// Sends an item as a replier does. Returns false if the process no longer pulls.
+    /// Sends an item as a replier does. Returns false if the process no longer pulls items.
     fn send(&self, item: u64, waiter: &Arc<Waiter>) -> bool {
         let (waker, mut item) = (waiter.waker(), Some(Payload::new(item)));
         let cx = Context::from_waker(&waker);
@@ -73,7 +73,7 @@ fn number(payload: Payload) -> u64 {
     payload.downcast().expect("numbers were sent")
 }
 
-/// A future pulls the items of a handler: it gets all of them in order, the end last, and both sides make progress.
+/// A future pulls the items of a handler. It gets all items in order and then the end, and both sides make progress.
 pub fn items_against_pulls() {
     let world = World::new(AnswerTarget::Own);
     let handler = spawn(&world, |world| {
@@ -94,7 +94,7 @@ pub fn items_against_pulls() {
     assert_eq!(world.yields.outstanding(), 0);
 }
 
-/// The same with notices: a hand-written process pulls one item after another.
+/// A hand-written process pulls one item after another. It learns of each item and of the end by a notice.
 pub fn notices_against_pulls() {
     let world = World::new(AnswerTarget::Event);
     let handler = spawn(&world, |world| {
@@ -123,7 +123,7 @@ pub fn notices_against_pulls() {
     assert!(heard().is_none(), "there are no more notices than events");
 }
 
-/// A handler that waits for room learns that the process no longer pulls.
+/// A handler that waits for room learns that the process no longer pulls items.
 pub fn sender_against_cancel() {
     let world = World::new(AnswerTarget::Own);
     let handler = spawn(&world, |world| {

@@ -1,4 +1,4 @@
-//! Timers: a cancellation, a change of the waker, and a nearer deadline, against the turn that fires.
+//! Timers: while a turn fires timers, a timer is cancelled, its waker changes, or an earlier deadline is inserted.
 
 use std::time::Duration;
 
@@ -8,19 +8,19 @@ use crate::platform::clock::{Clock, Instant};
 use crate::platform::sync::Arc;
 use crate::platform::sync::atomic::{AtomicUsize, Ordering};
 
-/// Deadline of the first timer of a model, and deadlines that are not reached in it.
+/// Deadline of the first timer of a model, and two deadlines that a model does not reach.
 const SOON: Instant = Instant::from_ns(1_000_000);
 const LATER: Instant = Instant::from_ns(2_000_000);
 const LATEST: Instant = Instant::from_ns(3_000_000);
 
-/// Timers of one worker and the shared wheel, at the time `SOON`.
+/// Returns the timers of one worker and the shared wheel. The current time is `SOON`.
 fn timers() -> Arc<Timers> {
     let clock = Clock::virtual_();
     clock.advance(SOON - clock.now());
     Arc::new(Timers::new(clock, 1))
 }
 
-/// Counts how many times a timer fired.
+/// A counter of how many times a timer fired.
 #[derive(Clone, Default)]
 struct Fired(Arc<AtomicUsize>);
 
@@ -38,8 +38,8 @@ impl Fired {
     }
 }
 
-/// Two turns and a cancellation at the same time: the timer fires once, or it is cancelled. A second timer in the same
-/// place is neither fired early nor cancelled instead.
+/// Two turns and a cancellation happen at the same time. The timer either fires once or is cancelled. A second timer in
+/// the same place does not fire early, and the cancellation does not affect it.
 pub fn cancel_against_fire() {
     let (timers, first, second) = (timers(), Fired::default(), Fired::default());
     let key = first.set(&timers, None, SOON);
@@ -56,8 +56,8 @@ pub fn cancel_against_fire() {
     assert_eq!(timers.nearest(), None);
 }
 
-/// A sleep is polled with another waker while its timer fires. The last registered waker is woken, or the poll learns
-/// that it is too late.
+/// A sleep is polled with another waker while its timer fires. Either the last registered waker is woken, or the poll
+/// learns that the timer has already fired.
 pub fn waker_against_fire() {
     let timers = timers();
     let former = Waiter::here();
@@ -71,7 +71,8 @@ pub fn waker_against_fire() {
     assert_eq!((Arc::strong_count(&former), Arc::strong_count(&waiter)), (1, 1), "wakers are let go of");
 }
 
-/// While a wheel turns, later deadlines are inserted into it and into another wheel: both remain known.
+/// While a wheel turns, later deadlines are inserted into this wheel and into another wheel. Both deadlines remain
+/// known.
 pub fn insert_against_turn() {
     let (timers, fired) = (timers(), Fired::default());
     fired.set(&timers, Some(0), SOON);
@@ -86,8 +87,8 @@ pub fn insert_against_turn() {
     assert_eq!(timers.nearest(), Some(LATEST));
 }
 
-/// A timekeeper asks again after its deadline was cancelled, while another deadline is inserted. It sleeps no longer
-/// than until this deadline, or the inserting thread is asked to wake it.
+/// The deadline of a timekeeper was cancelled, and the timekeeper reads its deadline again. Meanwhile another deadline
+/// is inserted. Either the timekeeper sleeps at most until this deadline, or the inserting thread must wake it.
 pub fn insert_against_keeper() {
     let timers = timers();
     let never = |timers: &Timers, at| timers.insert(None, at, Fire::Call(Box::new(|| ())));

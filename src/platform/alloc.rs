@@ -2,17 +2,17 @@
 //! Each block consists of whole cache lines. Each thread caches blocks and exchanges them with a global depot in
 //! groups.
 //!
-//! This file has unsafe code. A block is often allocated on one thread and freed on another, which is slow with the
-//! allocators of most systems, and allocation is most of the cost of a spawn. Two cores spawn a third cheaper with it
-//! (bench `spawn`).
+//! This file has unsafe code, because it makes a spawn cheaper. Allocation is most of the cost of a spawn. A block is
+//! often allocated on one thread and freed on another, and the allocators of most systems are slow in this case. With
+//! this allocator, a spawn on two cores is a third cheaper (bench `spawn`).
 //!
 //! The design is the magazine layer of Bonwick and Adams ("Magazines and Vmem", USENIX 2001). Each thread has two
-//! magazines per size, one of which is full or empty. Therefore a thread accesses the depot only after many
-//! allocations, or many frees, in a row. The memory that the depot keeps in magazines is bounded. Further blocks go
-//! back to the [slabs](slab) that they were cut from, and the slabs go back to the global allocator.
+//! magazines per size, and one of the two is full or empty. Therefore a thread accesses the depot only after many
+//! allocations in a row, or after many frees in a row. The depot keeps a bounded amount of memory in magazines. Further
+//! blocks go back to the [slabs](slab) from which they were cut, and the slabs go back to the global allocator.
 //!
-//! Under `--cfg procession_plain_memory` and under the model checkers, all memory comes from the global allocator. The
-//! former is for sanitizers, which detect a use after free only if the memory is really freed.
+//! Under `--cfg procession_plain_memory` and under the model checkers, all memory comes from the global allocator.
+//! `procession_plain_memory` is for sanitizers: they detect a use after free only if the memory is really freed.
 
 #![allow(unsafe_code)]
 
@@ -31,25 +31,25 @@ use crate::platform::sync::TallyLock;
 const SIZES: usize = 16;
 /// Number of blocks in a full magazine.
 const ROUNDS: usize = 32;
-/// Maximum number of bytes in the magazines of the depot, per size.
+/// Maximum number of bytes that the depot keeps in magazines, per size.
 const KEPT: usize = 1 << 20;
 
-/// Whether blocks are cached at all.
+/// Whether blocks are cached.
 const KEEPS: bool = !cfg!(any(procession_plain_memory, procession_loom, procession_shuttle));
 
-/// The blocks of one size that no thread caches.
+/// The blocks of one size that are in no thread's cache.
 struct Depot {
     /// Full magazines.
     magazines: Vec<Blocks>,
     slabs: Slabs,
 }
 
-/// The depots, by size.
+/// The depots, indexed by size.
 static DEPOTS: [TallyLock<Depot>; SIZES] = {
     let mut depots = [const { TallyLock::new(Depot::of(0)) }; SIZES];
     let mut size = 1;
     while size < SIZES {
-        // Constants must not run destructors; the replaced depot is empty, so nothing is lost.
+        // A constant must not run a destructor. The replaced depot is empty, so forgetting it leaks nothing.
         std::mem::forget(std::mem::replace(&mut depots[size], TallyLock::new(Depot::of(size))));
         size += 1;
     }
@@ -86,11 +86,11 @@ impl Depot {
     }
 }
 
-/// The cache of one thread for one size. The alignment keeps each of them within one cache line.
+/// The cache of one thread for one size. The alignment keeps each cache within one cache line.
 #[repr(align(32))]
 struct Shelf {
     loaded: Blocks,
-    /// A full or an empty magazine.
+    /// A magazine that is either full or empty.
     spare: Blocks,
 }
 
@@ -106,7 +106,7 @@ impl Shelf {
         self.loaded.pop()
     }
 
-    /// Makes room in the loaded magazine, which is full.
+    /// Makes room: moves the full magazine out of `loaded`.
     #[cold]
     fn unload(&mut self, size: usize) {
         let full = std::mem::replace(&mut self.spare, self.loaded);
@@ -120,7 +120,7 @@ impl Shelf {
     }
 }
 
-/// The caches of one thread, by size.
+/// The caches of one thread, indexed by size.
 struct ThreadCaches([Shelf; SIZES]);
 
 impl Drop for ThreadCaches {
@@ -139,7 +139,7 @@ std::thread_local! {
     static THREAD_CACHES: RefCell<ThreadCaches> = const { RefCell::new(ThreadCaches([const { Shelf::EMPTY }; SIZES])) };
 }
 
-/// A value in such a block: like a `Box`, except for the origin of its memory.
+/// A value in a cached block: like a `Box`, except for the origin of its memory.
 pub(crate) struct Kept<T>(NonNull<T>);
 
 // SAFETY: a `Kept` is the only owner of its value, as a `Box` is, so it may be sent if the value may. Its block may be
@@ -186,7 +186,7 @@ impl<T> Kept<T> {
 
 impl<T> Drop for Kept<T> {
     fn drop(&mut self) {
-        // Frees the memory also if the value's drop panics.
+        // The guard frees the memory even if the drop of the value panics.
         let block = Block(self.0);
         // SAFETY: `drop_in_place` needs a valid, aligned pointer to an initialized value, which `new` wrote. `self` is
         // its only owner and is being dropped, so the value is not used again.
@@ -194,7 +194,7 @@ impl<T> Drop for Kept<T> {
     }
 }
 
-/// Frees the block of a value that was moved out, or is about to be dropped.
+/// Guard that frees a block. The value of the block was moved out, or will be dropped before.
 struct Block<T>(NonNull<T>);
 
 impl<T> Drop for Block<T> {
@@ -207,14 +207,14 @@ impl<T> Drop for Block<T> {
     }
 }
 
-/// Returns the block size for this layout, or `None` if such blocks are not cached.
+/// Returns the block size for this layout, or `None` if blocks of this layout are not cached.
 #[inline]
 const fn size_of_layout(layout: Layout) -> Option<usize> {
     let size = layout.size().div_ceil(LINE).wrapping_sub(1);
     if KEEPS && layout.align() <= LINE && size < SIZES { Some(size) } else { None }
 }
 
-/// Allocates memory for this layout. Aborts if there is none, as `Box` does.
+/// Allocates memory for this layout. Aborts the program if there is no memory, like `Box`.
 ///
 /// # Safety
 /// The size of the layout is not 0.
@@ -229,7 +229,7 @@ pub(crate) unsafe fn take(layout: Layout) -> NonNull<u8> {
         let shelf = &mut shelves.borrow_mut().0[size];
         shelf.loaded.pop().or_else(|| shelf.reload(size))
     });
-    // The thread-local is gone because the thread exits: the depot supplies a single block.
+    // The thread-local no longer exists, because the thread exits. So the depot supplies a single block.
     let block = block.unwrap_or_else(|_| DEPOTS[size].with(|depot| depot.slabs.draw(1)).pop());
     block.expect("a drawn slab has free blocks")
 }
@@ -255,7 +255,7 @@ pub(crate) unsafe fn give_back(block: NonNull<u8>, layout: Layout) {
         unsafe { shelf.loaded.push(block) };
     });
     if kept.is_err() {
-        // The thread-local is gone because the thread exits: the block goes to the depot.
+        // The thread-local no longer exists, because the thread exits. So the block goes to the depot.
         let mut alone = Blocks::NONE;
         // SAFETY: `push` needs a block of the list's size that belongs to the caller. The caller owns the block, and
         // the list is empty, so it takes the size of this block.
@@ -274,7 +274,7 @@ mod tests {
     use super::*;
     use crate::platform::sync::{Arc, thread};
 
-    /// Layout of the largest block size, which no other test uses.
+    /// Layout of the largest block size. No other test uses this size.
     const LARGEST: Layout = match Layout::from_size_align(SIZES * LINE, 8) {
         Ok(layout) => layout,
         Err(_) => unreachable!(),
@@ -303,7 +303,7 @@ mod tests {
         }));
     }
 
-    /// All in one test, because these checks share the depot of that size.
+    /// All these checks are in one test, because they share the depot of one size.
     #[test]
     fn blocks_are_reused_and_the_depot_is_bounded() {
         let block = obtain();
@@ -311,7 +311,8 @@ mod tests {
         assert_eq!(obtain(), block, "the last one that was given back is warm");
         give(block);
 
-        // One thread allocates blocks and another thread frees them, again and again: no block ever has two owners.
+        // One thread allocates blocks and another thread frees them, again and again. A block must never have two
+        // owners.
         for _ in 0..100 {
             let taken: Vec<usize> = (0..ROUNDS + 1).map(|_| obtain().as_ptr() as usize).collect();
             for &address in &taken {

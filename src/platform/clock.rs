@@ -1,7 +1,7 @@
 //! The runtime's clock, real or virtual, and the instants that it returns.
 //!
-//! This is the only file that reads a system clock. All other files get an `Instant` or call a `Clock`, so a simulation
-//! controls time.
+//! This is the only file that reads a system clock. All other files receive an `Instant` or call a `Clock`, so a
+//! simulation controls the time.
 
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)]
 
@@ -16,12 +16,9 @@ use crate::platform::sync::atomic::{AtomicU64, Ordering};
 
 /// An instant of a runtime's clock, real or virtual: nanoseconds since the runtime was created.
 ///
-/// `Instant + Duration` is a later instant; `Instant - Instant` is the `Duration` between the two. Both saturate. The
-/// largest instant, some 584 years after the start, means *never*. A later instant subtracted from an earlier one gives
-/// zero. Instants of different runtimes cannot be compared in a meaningful way.
-///
-/// [`Host::instant_to_std`](crate::Host::instant_to_std) and [`Host::instant_from_std`](crate::Host::instant_from_std)
-/// convert between this type and `std::time::Instant`.
+/// `Instant + Duration` is a later instant. `Instant - Instant` is the `Duration` between the two. Both operations
+/// saturate. The largest instant, about 584 years after the start, means *never*. If a later instant is subtracted from
+/// an earlier instant, the result is zero. Comparing instants of different runtimes has no meaningful result.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Instant(u64);
 
@@ -34,7 +31,7 @@ impl Instant {
         Self(ns)
     }
 
-    /// Nanoseconds since the start.
+    /// Returns the nanoseconds since the start.
     pub(crate) const fn ns(self) -> u64 {
         self.0
     }
@@ -82,7 +79,7 @@ pub(crate) type StdInstant = std::time::Instant;
 pub(crate) enum Clock {
     /// The system's monotonic clock, counted from the creation of this value.
     Real(Origin),
-    /// Stands still until `advance` is called.
+    /// A virtual clock: its time changes only when `advance` is called.
     Virtual(Arc<AtomicU64>),
 }
 
@@ -91,7 +88,7 @@ impl Clock {
         Self::Real(Origin::now())
     }
 
-    /// Creates a clock that stands at 0 and moves only by `advance`.
+    /// Creates a clock at the time 0. Its time changes only when `advance` is called.
     pub(crate) fn virtual_() -> Self {
         Self::Virtual(Arc::new(AtomicU64::new(0)))
     }
@@ -103,11 +100,11 @@ impl Clock {
     #[inline]
     pub(crate) fn now(&self) -> Instant {
         match self {
-            // Time stands still under shuttle, at an instant late enough to leave a past.
+            // Under shuttle, time stands still. This instant is late enough that earlier instants exist.
             Self::Real(_) if cfg!(procession_shuttle) => Instant(1_000_000_000),
             Self::Real(origin) => Instant(origin.elapsed().min(LAST)),
-            // Acquire pairs with the release in `advance`: a thread that sees the new time sees all that was done
-            // before `advance`.
+            // Acquire pairs with the release in `advance`: a thread that sees the new time also sees all writes before
+            // `advance`.
             Self::Virtual(ns) => Instant(ns.load(Ordering::Acquire)),
         }
     }
@@ -143,13 +140,13 @@ impl Clock {
     }
 }
 
-/// Creation time of a real clock, by the system's monotonic clock.
+/// Creation time of a real clock, read from the system's monotonic clock.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Origin(System);
 
-/// Nanoseconds of `CLOCK_MONOTONIC`, the clock of std's `Instant` on Linux. The std type stores seconds and
-/// nanoseconds; it splits two of these pairs and composes the difference, which takes a tenth of the time to set and
-/// cancel a timer.
+/// Nanoseconds of `CLOCK_MONOTONIC`, which is the clock of std's `Instant` on Linux. Std's `Instant` stores seconds and
+/// nanoseconds. A subtraction splits two of these pairs and composes the difference. That would take a tenth of the
+/// time to set and cancel a timer.
 #[cfg(target_os = "linux")]
 type System = u64;
 
@@ -164,7 +161,7 @@ impl Origin {
         Self(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
     }
 
-    /// Elapsed time in nanoseconds.
+    /// Returns the elapsed time in nanoseconds.
     #[inline]
     fn elapsed(self) -> u64 {
         Self::now().0.saturating_sub(self.0)
@@ -207,7 +204,7 @@ impl Origin {
         Self(std::time::Instant::now())
     }
 
-    /// Elapsed time in nanoseconds.
+    /// Returns the elapsed time in nanoseconds.
     fn elapsed(self) -> u64 {
         whole_ns(self.0.elapsed())
     }
@@ -221,10 +218,10 @@ impl Origin {
     }
 }
 
-/// The latest time that a clock returns, so a timer at `Instant::FAR` never becomes due.
+/// The latest time that a clock returns. It is before `Instant::FAR`, so a timer at `Instant::FAR` never becomes due.
 const LAST: u64 = u64::MAX - 1;
 
-/// Returns the nanoseconds, saturating. Plain `as_nanos` would be truncated after 584 years.
+/// Returns the nanoseconds of a duration, saturated. A conversion of `as_nanos` to 64 bits would wrap after 584 years.
 fn whole_ns(time: Duration) -> u64 {
     time.as_secs().saturating_mul(1_000_000_000).saturating_add(u64::from(time.subsec_nanos()))
 }

@@ -1,9 +1,9 @@
-//! Preemption requests: one word for each worker slot, which holds the process that is asked to yield. The process that
-//! runs there reads the word when it checks whether it should yield. The scheduler decides which process is asked, and
-//! when.
+//! Preemption requests. Each worker slot has one word, which holds the pid of the process that should yield. The
+//! process that runs in the slot reads the word when it checks whether it should yield. The scheduler decides when to
+//! ask a process to yield, and which process.
 //!
-//! A word may name a process that runs elsewhere by then. This process then yields once without need when it next runs
-//! in this slot.
+//! The process may already run elsewhere when the word is set. It then yields once without need when it next runs in
+//! this slot.
 
 use std::cell::RefCell;
 
@@ -17,7 +17,7 @@ thread_local! {
     static HERE: NeverDropped<RefCell<Option<Arc<Asked>>>> = const { NeverDropped::new(RefCell::new(None)) };
 }
 
-/// The process that is asked to yield in one slot.
+/// The word of one slot: the process that should yield.
 #[derive(Debug)]
 pub(crate) struct Asked(CachePadded<AtomicU64>);
 
@@ -26,12 +26,12 @@ impl Asked {
         Arc::new(Self(CachePadded(AtomicU64::new(NOBODY))))
     }
 
-    /// Asks this process to yield. Relaxed is enough, here and at the reads: no other data depends on the word.
+    /// Asks this process to yield. Relaxed is enough here and at the reads: no other data depends on the word.
     pub(crate) fn ask(&self, whom: u64) {
         self.0.store(whom, Ordering::Relaxed);
     }
 
-    /// Makes this thread read this word, until the returned guard is dropped.
+    /// Makes this thread read this word until the returned guard is dropped.
     pub(crate) fn sit(self: &Arc<Self>) -> PreemptGuard {
         PreemptGuard(HERE.with(|here| here.replace(Some(Arc::clone(self)))))
     }
@@ -47,7 +47,7 @@ impl Drop for PreemptGuard {
     }
 }
 
-/// Returns whether this process is asked to yield on this thread. Each request is returned once.
+/// Returns whether this process was asked to yield on this thread. Returns true only once for each request.
 pub(crate) fn take(who: u64) -> bool {
     HERE.with(|here| {
         let here = here.borrow();

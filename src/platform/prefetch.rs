@@ -1,15 +1,16 @@
 //! Prefetch hints to the processor. This file has unsafe code, because the standard library offers no safe prefetch.
-//! Where tasks run in batches, prefetching makes a million sleeps a third cheaper (bench `sleep`), and spawns from
-//! outside a sixth.
+//! Where tasks run in batches, prefetching makes a million sleeps a third cheaper (bench `sleep`). It makes spawns from
+//! other threads a sixth cheaper.
 
 #![allow(unsafe_code)]
 
-/// Number of bytes of a task that are prefetched. Most tasks with a small body are smaller.
+/// Number of bytes of a task that are prefetched. Most tasks with a small body are smaller than this.
 pub(crate) const TASK: usize = 512;
 /// Size of a cache line in bytes.
 const LINE: usize = 64;
 
-/// Prefetches the `bytes` from `at` on into the cache. It reads and writes nothing, so the pointer may be dangling.
+/// Prefetches the first `bytes` bytes at `at` into the cache. This function neither reads nor writes memory, so the
+/// pointer may dangle.
 #[inline]
 pub(crate) fn prefetch<T: ?Sized>(at: *const T, bytes: usize) {
     let at = at.cast::<i8>();

@@ -1,19 +1,20 @@
-//! Random numbers: a seed from the system, and the generator that all other code draws from.
+//! Random numbers: a seed from the system, and the generator that all other code uses.
 //!
-//! No other file asks the system for random numbers, so a simulation that chooses the seed determines all choices.
+//! No other file gets random numbers from the system. So a simulation that chooses the seed determines all random
+//! choices.
 
 #![allow(clippy::disallowed_types)]
 
 use std::hash::{BuildHasher, RandomState};
 
-/// Returns a number that differs between runs and between calls. Not for secrets.
+/// Returns a number that differs between runs and between calls. The number must not be used for secrets.
 pub(crate) fn seed() -> u64 {
-    // Std takes the keys from the system once per thread, and changes them at each `new`.
+    // Std gets the keys from the system once per thread, and changes the keys at each `new`.
     RandomState::new().hash_one(0_u8)
 }
 
-/// SplitMix64: Steele, Lea, Flood, *Fast splittable pseudorandom number generators*, OOPSLA 2014, figure 17. It has one
-/// word of state, accepts any seed, and returns every value once in 2^64 draws.
+/// SplitMix64: Steele, Lea, Flood, *Fast splittable pseudorandom number generators*, OOPSLA 2014, figure 17. Its state
+/// is one word. It accepts any seed, and returns every value once in 2^64 calls.
 #[derive(Debug, Clone)]
 pub(crate) struct Rng(u64);
 
@@ -33,8 +34,8 @@ impl Rng {
 
     /// Returns a number below `n`, or 0 if `n` is 0.
     ///
-    /// Lemire, *Fast random integer generation in an interval*, 2019, without the rejection step. The probabilities of
-    /// two numbers differ by at most 2^-64, which does not matter for a scheduler.
+    /// The algorithm is from Lemire, *Fast random integer generation in an interval*, 2019, without the rejection step.
+    /// The probabilities of two numbers differ by at most 2^-64. This does not matter for a scheduler.
     #[inline]
     pub(crate) fn below(&mut self, n: usize) -> usize {
         ((u128::from(self.next()) * n as u128) >> 64) as usize

@@ -1,9 +1,9 @@
 //! Synchronization primitives and threads. This is the only file that names `std::sync`, `std::thread` or a model
 //! checker.
 //!
-//! Under `--cfg procession_loom` the same names come from loom, so the model checker explores the crate's own modules.
-//! Under `--cfg procession_shuttle` they come from shuttle, which explores schedules of whole runtimes. `Arc` is the
-//! standard one even there: its reference counting is not a protocol of this crate, and loom's `Arc` cannot hold a
+//! Under `--cfg procession_loom` the same names come from loom, so the model checker explores the modules of this
+//! crate. Under `--cfg procession_shuttle` they come from shuttle, which explores schedules of whole runtimes. `Arc` is
+//! always the standard type: its reference counting is not a protocol of this crate, and loom's `Arc` cannot hold a
 //! trait object.
 
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)]
@@ -17,10 +17,10 @@ pub(crate) mod lock;
 
 use std::cell::Cell;
 use std::mem::ManuallyDrop;
-/// Atomics for counters and numbering, on which no protocol depends. The model checkers get the standard ones too: this
-/// saves executions, and these atomics may be in a `static`.
+/// Atomics for counters and for numbering. No protocol depends on them. They are the standard atomics under the model
+/// checkers too. This saves executions, and allows these atomics in a `static`.
 pub(crate) use std::sync::atomic as tally;
-/// Atomics of the reference counts: the standard ones, except in the loom model of the counts.
+/// Atomics of the reference counts. They are the standard atomics, except in the loom model of the reference counts.
 #[cfg(not(procession_loom))]
 pub(crate) use std::sync::atomic as counts;
 pub(crate) use std::sync::{Arc, OnceLock, Weak};
@@ -34,7 +34,7 @@ pub(crate) use loom as checker;
 #[cfg(procession_shuttle)]
 pub(crate) use shuttle as checker;
 
-/// Under the model checkers, a lock built on their own mutex, so that they see it.
+/// Under the model checkers, this lock is built on the checker's own mutex, so the checker sees it.
 #[cfg(any(procession_loom, procession_shuttle))]
 pub(crate) use crate::platform::sync::checked::Lock;
 #[cfg(any(procession_loom, procession_shuttle))]
@@ -63,7 +63,7 @@ mod imp {
 
     use super::checker;
 
-    /// Like `std::thread_local!`; loom's macro does not accept `const`.
+    /// Like `std::thread_local!`. Needed because loom's macro does not accept `const`.
     macro_rules! per_model_thread {
         ($($(#[$attr:meta])* static $name:ident: $type:ty = const $init:block;)*) => {
             $($crate::platform::sync::checker::thread_local! { $(#[$attr])* static $name: $type = $init })*
@@ -86,7 +86,7 @@ mod imp {
             static CURRENT: Thread = const { Thread(Arc::new((RawMutex::new(false), Condvar::new()))) };
         }
 
-        /// Handle to unpark a thread. Loom's own handle loses the token of a thread that blocks on a lock (0.7.2).
+        /// Handle that unparks a thread. Loom's own handle loses the token of a thread that blocks on a lock (0.7.2).
         #[derive(Debug, Clone)]
         pub(crate) struct Thread(Arc<(RawMutex<bool>, Condvar)>);
 
@@ -110,7 +110,7 @@ mod imp {
             *token = false;
         }
 
-        /// Time does not pass in a model: this returns immediately if `time` is zero, and otherwise parks without a
+        /// In a model, time does not pass. If `time` is zero, this returns immediately. Otherwise it parks without a
         /// limit.
         pub(crate) fn park_timeout(time: std::time::Duration) {
             if !time.is_zero() {
@@ -122,9 +122,9 @@ mod imp {
 
 pub(crate) use imp::{Condvar, MutexGuard, atomic, hint, thread, thread_local};
 
-/// True if this run plants the bug with this name, to test that a model finds it. The variable `PROCESSION_BUG` names
-/// the bug. Only builds for the model checkers can plant bugs. In all other builds this is `false`, and the dependent
-/// code is compiled away.
+/// Returns true if this run plants the bug with this name, to test that a model finds the bug. The variable
+/// `PROCESSION_BUG` names the bug. Only builds for the model checkers can plant bugs. In all other builds this returns
+/// `false`, and the compiler removes the dependent code.
 #[cfg(any(procession_loom, procession_shuttle))]
 macro_rules! planted {
     ($bug:literal) => {
@@ -145,8 +145,8 @@ pub(crate) fn is_planted(bug: &str) -> bool {
     PLANTED.get_or_init(|| std::env::var("PROCESSION_BUG").ok()).as_deref() == Some(bug)
 }
 
-/// Mutex that a panic does not poison. It guards plain data that is never left half-changed, and no user code runs
-/// while it is held.
+/// Mutex that a panic does not poison. It protects plain data that is never left half-changed. No user code runs while
+/// the mutex is held.
 #[derive(Debug, Default)]
 pub(crate) struct Mutex<T>(imp::RawMutex<T>);
 
@@ -169,7 +169,7 @@ impl<T> Mutex<T> {
         }
     }
 
-    /// Returns the value without locking; `&mut self` excludes other holders.
+    /// Returns the value without locking. This is safe, because `&mut self` excludes other holders.
     #[inline]
     pub(crate) fn get_mut(&mut self) -> &mut T {
         match self.0.get_mut() {
@@ -186,7 +186,7 @@ impl<T> Mutex<T> {
     }
 }
 
-/// Mutex for data that no protocol depends on: the standard one for the model checkers too, like [`tally`].
+/// Mutex for data that no protocol depends on. It is the standard mutex under the model checkers too, like [`tally`].
 #[derive(Debug)]
 pub(crate) struct TallyLock<T>(std::sync::Mutex<T>);
 
@@ -200,7 +200,7 @@ impl<T> TallyLock<T> {
     }
 }
 
-/// Waits on `condvar`, for at most `time` if it is given. May return spuriously.
+/// Waits on `condvar`. If `time` is given, waits at most this long. May return spuriously.
 #[cfg(all(test, not(procession_loom)))]
 pub(crate) fn wait<'a, T>(
     condvar: &Condvar,
@@ -214,7 +214,8 @@ pub(crate) fn wait<'a, T>(
     }
 }
 
-/// Waits on `condvar` for at most `time`. Also returns whether the time passed without a notification.
+/// Waits on `condvar` for at most `time`. May return spuriously. Also returns whether the time passed without a
+/// notification.
 pub(crate) fn wait_within<'a, T>(
     condvar: &Condvar,
     guard: MutexGuard<'a, T>,
@@ -224,7 +225,7 @@ pub(crate) fn wait_within<'a, T>(
     (guard, result.timed_out())
 }
 
-/// Aligns a value so that no two of them share a cache line, or a pair of lines that the processor fetches together.
+/// Aligns a value so that no two values share a cache line, or a pair of lines that the processor fetches together.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(crate) struct CachePadded<T>(pub(crate) T);
@@ -236,12 +237,12 @@ impl<T> std::ops::Deref for CachePadded<T> {
     }
 }
 
-/// Cell that several threads share and one thread at a time accesses, by a protocol that the model checker explores.
-/// Loom's cell reports accesses that overlap.
+/// Cell that several threads share. Only one thread at a time accesses it: a protocol ensures this, and the model
+/// checker explores the protocol. Loom's cell reports accesses that overlap.
 #[cfg(procession_loom)]
 pub(crate) use loom::cell::UnsafeCell;
 
-/// Cell that several threads share and one thread at a time accesses.
+/// Cell that several threads share. A protocol ensures that only one thread at a time accesses it.
 #[cfg(not(procession_loom))]
 #[derive(Debug)]
 pub(crate) struct UnsafeCell<T>(std::cell::UnsafeCell<T>);
@@ -260,8 +261,8 @@ impl<T> UnsafeCell<T> {
     }
 }
 
-/// Thread-local cell without a destructor, so an access need not check whether the thread-local still exists. It must
-/// be empty when the thread exits; otherwise the value leaks.
+/// Thread-local cell without a destructor. So an access need not check whether the thread-local still exists. The cell
+/// must be empty when the thread exits. Otherwise the value leaks.
 pub(crate) struct ThreadCell<T>(Cell<ManuallyDrop<Option<T>>>);
 
 impl<T> ThreadCell<T> {
@@ -270,7 +271,7 @@ impl<T> ThreadCell<T> {
         Self(Cell::new(ManuallyDrop::new(None)))
     }
 
-    /// Stores a value. The cell must be empty; otherwise the old value leaks.
+    /// Stores a value. The cell must be empty. Otherwise the old value leaks.
     #[inline]
     pub(crate) fn put(&self, value: T) {
         self.0.set(ManuallyDrop::new(Some(value)));
@@ -282,8 +283,8 @@ impl<T> ThreadCell<T> {
     }
 }
 
-/// Thread-local value that is not dropped when the thread exits, so destructors of other thread-locals can use it. It
-/// must own nothing at that time; otherwise that leaks.
+/// Thread-local value that is not dropped when the thread exits. So destructors of other thread-locals can use it. When
+/// the thread exits, the value must own no other value. Otherwise the owned value leaks.
 pub(crate) struct NeverDropped<T>(ManuallyDrop<T>);
 
 impl<T> NeverDropped<T> {
@@ -301,10 +302,10 @@ impl<T> std::ops::Deref for NeverDropped<T> {
     }
 }
 
-// Loom runs all threads of a model on one system thread, so all of them share this flag.
+// Loom runs all threads of a model on one system thread, so all these threads share this flag.
 #[cfg(procession_loom)]
 std::thread_local! {
-    /// Whether loom explores the reference counts that are created now, see `counts`.
+    /// Whether loom explores the reference counts that are created now. See `counts`.
     static EXPLORED: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
 }
 
@@ -312,12 +313,13 @@ thread_local! {
     static MARK: u8 = const { 0 };
 }
 
-/// Returns a number that no other live thread has. It is never 0.
+/// Returns a number that no other live thread has. The number is never 0.
 pub(crate) fn this_thread() -> usize {
     MARK.with(|mark| std::ptr::from_ref(mark) as usize)
 }
 
-/// Waits on `condvar` while `condition` holds, for at most `time`. Returns false if the time was over first.
+/// Waits on `condvar` while `condition` holds, for at most `time`. Returns false if the time ended and `condition`
+/// still holds.
 #[cfg(not(any(procession_loom, procession_shuttle)))]
 pub(crate) fn wait_while<T>(
     condvar: &Condvar,
@@ -330,7 +332,8 @@ pub(crate) fn wait_while<T>(
     !waited.unwrap_or_else(PoisonError::into_inner).1.timed_out()
 }
 
-/// The same for the model checkers, where time does not pass: ends only when `condition` does not hold.
+/// Does the same under the model checkers. Time does not pass there, so the wait ends only when `condition` does not
+/// hold.
 #[cfg(any(procession_loom, procession_shuttle))]
 pub(crate) fn wait_while<T>(
     condvar: &Condvar,

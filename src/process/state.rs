@@ -1,10 +1,10 @@
 //! Counted references to processes, and the [right to run](RunnableProcess) a process. The counts are stored in the
-//! process itself. So a process and its task are one allocation, and a reference is one word if the type of its
-//! messages is known.
+//! process itself. So a process and its task are one allocation, and a reference is one word if the message type of the
+//! process is known.
 //!
 //! This file contains unsafe code: it implements an `Arc` whose references may point to a prefix of the allocated
-//! value. The [cell](crate::task::cell) is built on it, and describes what that saves. The counts are those of `Arc`:
-//! strong counts and weak counts. All strong counts together own one weak count.
+//! value. The [cell](crate::task::cell) is built on this `Arc`, and its documentation describes the savings. The counts
+//! are the same as in `Arc`: strong counts and weak counts. All strong counts together own one weak count.
 
 #![allow(unsafe_code)]
 
@@ -33,7 +33,8 @@ use crate::platform::sync::planted;
 pub(crate) use crate::process::state::run_state::RunState;
 pub(crate) use crate::process::state::runnable::{PendingSchedule, RunnableProcess, Schedule, Stepped, Task};
 
-/// The largest count. A program that exceeds it leaks references; it is aborted before the count wraps.
+/// The largest count. If a program creates more references, it leaks them; the program is aborted before the count
+/// wraps.
 const MOST: u32 = u32::MAX / 2;
 
 /// The header of each counted value: its counts, and the operations of its type.
@@ -68,28 +69,28 @@ impl fmt::Debug for VTable {
 /// A reference-counted value.
 ///
 /// # Safety
-/// The type is `repr(C)`, and its first field is a [`Header`], or is `HeaderFirst` itself. So a pointer to the value is
-/// a pointer to its header. [`clear`](Self::clear) drops every field except the header, and accesses no byte of the
-/// header.
+/// The type is `repr(C)`, and its first field is either a [`Header`] or another `HeaderFirst`. So a pointer to the
+/// value is a pointer to its header. [`clear`](Self::clear) drops every field except the header, and accesses no byte
+/// of the header.
 pub(crate) unsafe trait HeaderFirst {
-    /// Drops the fields other than the header, each through a pointer to that field alone, because other threads may
-    /// read the header at the same time. If the drop of one field panics, the remaining fields are dropped
-    /// nevertheless, as in compiler-generated drops.
+    /// Drops the fields other than the header. Each field is dropped through a pointer to that field alone, because
+    /// other threads may read the header at the same time. If the drop of one field panics, the remaining fields are
+    /// dropped nevertheless, as in compiler-generated drops.
     ///
     /// # Safety
-    /// `this` points to a value that no reference to one of those fields can reach. The fields are not used after this
-    /// call.
+    /// `this` points to a value, and no reference can reach a field of the value other than the header. The fields are
+    /// not used after this call.
     unsafe fn clear(this: NonNull<Self>)
     where
         Self: Sized;
 }
 
-/// Drops the field that it points to when it is dropped, also while the thread unwinds.
+/// Guard for a field: drops the field when the guard is dropped, also while the thread unwinds.
 pub(crate) struct Clear<T>(NonNull<T>);
 
 impl<T> Clear<T> {
     /// # Safety
-    /// `field` points to a value that nothing else accesses from now on; and no other `Clear` is made for it.
+    /// `field` points to a value that nothing else accesses from now on. No other `Clear` is made for this value.
     #[inline]
     pub(crate) unsafe fn new(field: *mut T) -> Self {
         // SAFETY: `field` points to a value, by contract, so it is not null.
@@ -140,19 +141,20 @@ impl<T> Ref<RefCounted<T>> {
     }
 }
 
-/// Counted reference to a [`HeaderFirst`] value. No reference to another value is ever made.
+/// Counted reference to a [`HeaderFirst`] value. A `Ref` never refers to a value of another kind.
 pub(crate) struct Ref<T: ?Sized> {
     at: NonNull<T>,
 }
 
-/// References to one value that were counted beforehand: taking one needs no atomic read-modify-write.
+/// References to one value that were counted beforehand: taking one of these references needs no atomic
+/// read-modify-write.
 pub(crate) struct CountedRefs<T> {
     one: Ref<T>,
     left: Clones<T>,
 }
 
 impl<T> CountedRefs<RefCounted<T>> {
-    /// Creates a value, and `count` references to it that are counted beforehand.
+    /// Creates a value and `count` references to the value that are counted beforehand.
     pub(crate) fn new(value: T, count: u32) -> Self {
         // SAFETY: `PLAIN` is the kind of a `RefCounted<T>`. Of the `1 + count` references one is returned by `with`,
         // and `Clones` owns the others.
@@ -208,7 +210,7 @@ impl<T: ?Sized> Drop for Clones<T> {
     }
 }
 
-/// A reference that owns no count: it is used for a while, and never dropped.
+/// A reference that owns no count. It is used for a limited time and never dropped.
 pub(crate) struct Borrowed<'a, T>(ManuallyDrop<T>, PhantomData<&'a ()>);
 
 impl<T> Borrowed<'_, T> {
@@ -250,12 +252,13 @@ impl Header {
         Self { strong: AtomicU32::new(strong), weak: AtomicU32::new(1), kind }
     }
 
-    /// Returns whether there are exactly `counts` strong references. The caller owns that many: then there is no other
-    /// one, and only an upgrade of a weak reference can make one.
+    /// Returns whether there are exactly `counts` strong references. The caller owns `counts` strong references. So if
+    /// this returns true, no other strong reference exists, and only an upgrade of a weak reference can create another
+    /// one.
     #[inline]
     pub(crate) fn is_alone_with(&self, counts: u32) -> bool {
-        // Acquire pairs with the release decrements of the dropped references: accesses through them happen before this
-        // load.
+        // Acquire pairs with the release decrements of the dropped references: accesses through the dropped references
+        // happen before this load.
         self.strong.load(Ordering::Acquire) == counts
     }
 
@@ -267,7 +270,7 @@ impl Header {
     #[inline]
     fn retain_many(&self, counts: u32) {
         // Each summand is at most half of the range, so the sum does not wrap before the program is aborted. Relaxed,
-        // as in `Arc`: the caller has a reference already, so the count cannot reach zero meanwhile.
+        // as in `Arc`: the caller already has a reference, so the count cannot reach zero during the call.
         if counts > MOST || self.strong.fetch_add(counts, Ordering::Relaxed) > MOST {
             too_many();
         }
@@ -304,7 +307,8 @@ impl Header {
     #[cold]
     #[inline(never)]
     unsafe fn clear(this: NonNull<Self>) {
-        /// The weak count of the strong references, released also if the value's drop panics.
+        /// Owner of the weak count of the strong references. It releases this count even if the drop of the value
+        /// panics.
         struct Rest(NonNull<Header>);
         impl Drop for Rest {
             fn drop(&mut self) {
@@ -314,7 +318,7 @@ impl Header {
             }
         }
         // Acquire pairs with the release decrements in `release_many`: accesses through other references happen before
-        // the drop.
+        // the drop of the value.
         fence(Ordering::Acquire);
         // SAFETY: the memory stays until `Rest` releases the weak count of the strong references. `kind` is never
         // written.
@@ -330,14 +334,14 @@ impl Header {
     #[inline]
     unsafe fn release_weak(this: NonNull<Self>) {
         // SAFETY: the memory stays as long as there is a weak count, and the caller owns one until the decrement below.
-        // The header is valid in that memory: `HeaderFirst::clear` does not access it, and it has no drop of its own.
-        // After a decrement that was not the last one the reference is not used: another thread may free the memory
-        // then.
+        // The header is valid in that memory: `HeaderFirst::clear` does not access the header, and the header has no
+        // drop of its own. If the decrement is not the last one, the reference is not used after it, because another
+        // thread may then free the memory.
         let life = unsafe { this.as_ref() };
         let layout = life.kind.layout;
-        // Acquire pairs with the release decrements of the other weak counts: what their owners did with the header
-        // happened before. With a weaker ordering the memory could be freed before these accesses. If this is the only
-        // weak count, no decrement is needed.
+        // Acquire pairs with the release decrements of the other weak counts: the accesses of their owners to the
+        // header happen before the memory is freed. A weaker ordering would allow the memory to be freed before these
+        // accesses. If this is the only weak count, no decrement is needed.
         let order = if planted!("counts_free_unordered") { Ordering::Relaxed } else { Ordering::Acquire };
         if life.weak.load(order) == 1 || life.weak.fetch_sub(1, Ordering::AcqRel) == 1 {
             #[cfg(procession_loom)]
@@ -345,8 +349,8 @@ impl Header {
                 // A model that explores the counts keeps the memory, so that it can report a later access.
                 return;
             }
-            // SAFETY: `with` took the memory for this layout, which is that of the value's kind. No count is left, so
-            // nothing refers to it.
+            // SAFETY: `with` allocated the memory with the layout of the value's kind, and `layout` is this layout. No
+            // count is left, so nothing refers to the memory.
             unsafe { memory::give_back(this.cast(), layout) };
         }
     }
@@ -399,8 +403,8 @@ impl<T: HeaderFirst> Ref<T> {
     pub(crate) unsafe fn with(kind: &'static VTable, strong: u32, make: impl FnOnce(Header) -> T) -> Self {
         // SAFETY: a `T` is `HeaderFirst`, so it contains a header, and its size is not zero.
         let at = unsafe { memory::take(Layout::new::<T>()) }.cast::<T>();
-        // For `Stepped::wake` and `Stepped::deliver`, which recover the pointer to the whole value from a reference to
-        // its first part.
+        // `Stepped::wake` and `Stepped::deliver` need the exposed provenance: they recover the pointer to the whole
+        // value from a reference to its first part.
         let _ = at.as_ptr().expose_provenance();
         let value = make(Header::new(kind, strong));
         // SAFETY: the memory was taken for the layout of a `T`, and nothing else refers to it. If `make` panics, the
@@ -414,8 +418,8 @@ impl<T: HeaderFirst> Ref<T> {
 impl<T: ?Sized> Ref<T> {
     /// # Safety
     /// `at` points to a value that was made by [`with`](Ref::with), with the provenance of the whole value. The caller
-    /// owns one of its strong counts and hands it over. Or the caller never drops the result, and keeps a reference of
-    /// its own for longer.
+    /// either owns one of the value's strong counts and hands it over, or never drops the result and keeps another
+    /// reference for longer.
     #[inline]
     pub(crate) unsafe fn from_at(at: NonNull<T>) -> Self {
         Self { at }
@@ -426,7 +430,7 @@ impl<T: ?Sized> Ref<T> {
         self.at
     }
 
-    /// Returns the pointer. The caller then owns the count.
+    /// Returns the pointer. The caller then owns the count of this reference.
     #[inline]
     pub(crate) fn into_at(self) -> NonNull<T> {
         ManuallyDrop::new(self).at
@@ -434,8 +438,8 @@ impl<T: ?Sized> Ref<T> {
 
     #[inline]
     pub(crate) fn life(&self) -> &Header {
-        // SAFETY: each value that a `Ref` points to was made as a `HeaderFirst` type, and such a value begins with its
-        // header. It is alive, because this reference owns a count.
+        // SAFETY: each value that a `Ref` points to was made as a `HeaderFirst` type, and a value of such a type begins
+        // with its header. The value is alive, because this reference owns a count.
         unsafe { self.at.cast::<Header>().as_ref() }
     }
 
@@ -456,7 +460,7 @@ impl<T: ?Sized> Ref<T> {
         self.identity() == other.identity()
     }
 
-    /// Makes `count` references, with one atomic operation.
+    /// Creates `count` references with one atomic operation.
     pub(crate) fn clones(&self, count: u32) -> Clones<T> {
         self.life().retain_many(count);
         Clones { at: self.at, left: count }
@@ -506,7 +510,7 @@ impl<T: ?Sized> Weak<T> {
     /// Returns a strong reference, if the value is still alive.
     pub(crate) fn upgrade(&self) -> Option<Ref<T>> {
         // SAFETY: the memory stays as long as there is a weak count, and this reference owns one. The header is valid
-        // in it, also while the value is dropped and afterwards: see `HeaderFirst::clear`.
+        // in that memory, even while the value is dropped and afterwards: see `HeaderFirst::clear`.
         let strong = unsafe { &self.0.cast::<Header>().as_ref().strong };
         let more = |count| {
             if count > MOST {
@@ -514,8 +518,8 @@ impl<T: ?Sized> Weak<T> {
             }
             (count != 0 || planted!("counts_upgrade_from_zero")).then(|| count + 1)
         };
-        // Acquire, as in `Arc`. It pairs with the release decrements: what was done through references that are dropped
-        // by now happened before.
+        // Acquire, as in `Arc`. It pairs with the release decrements: accesses through references that are already
+        // dropped happen before this upgrade returns.
         strong.fetch_update(Ordering::Acquire, Ordering::Relaxed, more).ok()?;
         // SAFETY: the strong count was not zero, so the value was alive, and was incremented just now for this
         // reference.
@@ -669,7 +673,7 @@ mod tests {
                             drop(Ref::downgrade(&own));
                         }
                         drop(own);
-                        // The value is alive as a whole, or it is gone.
+                        // Either the whole value is alive, or it is gone.
                         assert!(weak.upgrade().is_none_or(|again| again.0 == 7));
                     });
                 }

@@ -1,4 +1,4 @@
-//! Tests of the scheduler, with closures for tasks and a clock that the test moves.
+//! Tests of the scheduler. The tasks are closures, and each test moves the clock itself.
 
 pub(crate) mod guest;
 
@@ -41,12 +41,12 @@ fn one_more(count: &AtomicUsize) {
     count.fetch_add(1, Ordering::SeqCst);
 }
 
-/// A test that takes longer than this hangs.
+/// A test that takes longer than this time has hung.
 const HANGS: Duration = Duration::from_secs(20);
-/// Maximum time, in real time, that a timekeeper sleeps before it looks at the test's clock.
+/// Maximum real time that a timekeeper sleeps before it checks the test's clock.
 const TICK: Duration = Duration::from_millis(20);
 
-/// Driver with one deadline, on a clock that the test moves.
+/// Driver with one deadline. The test moves its clock.
 #[derive(Clone, Default)]
 struct Moved(Arc<MovedInner>);
 
@@ -89,7 +89,7 @@ impl Driver for Moved {
 
     fn keeps_no_time(&self) {}
 
-    /// Only counts: the tests poll their guests by hand.
+    /// Only counts the alarms: the tests themselves poll their guests.
     fn alarm(&self, _: &Waker, _: Duration) {
         self.0.alarms.fetch_add(1, Ordering::SeqCst);
     }
@@ -121,7 +121,7 @@ fn started(workers: usize) -> Arc<Scheduler<Job>> {
     started_with(options(workers), Moved::default())
 }
 
-/// Runs a test on a thread of its own, so that a test that hangs fails.
+/// Runs a test on a separate thread, so that a test that hangs fails.
 fn within(f: impl FnOnce() + Send + 'static) {
     let here = thread::current();
     let thread = thread::spawn(move || {
@@ -177,7 +177,7 @@ impl Flag {
         self.0.0.load(Ordering::SeqCst)
     }
 
-    /// Blocks this thread until the flag is set; the thread runs no tasks meanwhile.
+    /// Blocks this thread until the flag is set. The thread runs no tasks during this time.
     fn block(&self) {
         futures::executor::block_on(self.wait());
     }
@@ -267,7 +267,7 @@ fn a_pair_of_tasks_alone_wakes_no_second_worker() {
     });
 }
 
-/// Pushes one task at a time to a scheduler that has nothing to do: a lost wake-up hangs.
+/// Pushes one task at a time to a scheduler that has no other work. If a wake-up is lost, the test hangs.
 #[test]
 fn an_idle_scheduler_wakes_for_every_push() {
     within(|| {
@@ -285,8 +285,8 @@ fn an_idle_scheduler_wakes_for_every_push() {
     });
 }
 
-/// Number of tasks that fit into the local queues before the batch for the global queue begins. New tasks also fill the
-/// queue of new tasks, which has the same capacity as the deque.
+/// Number of tasks that fit into the local queues before a further task goes to the batch for the global queue. New
+/// tasks also fill the queue of new tasks, which has the same capacity as the deque.
 const FULL: [(Placement, usize); 2] = [(Placement::Woken, 4_096), (Placement::New, 2 * 4_096)];
 const BATCH: usize = 128;
 
@@ -429,7 +429,7 @@ fn block_on_works_inside_itself_and_inside_another() {
     });
 }
 
-/// The owner of the outer worker's batch is blocked: it waits for the tasks in it.
+/// The owner of the outer worker's batch is blocked, because it waits for the tasks in this batch.
 #[test]
 fn a_task_can_wait_for_all_tasks_that_it_has_spawned() {
     within(|| {
@@ -463,7 +463,7 @@ fn a_task_can_wait_for_all_tasks_that_it_has_spawned() {
     });
 }
 
-/// The woken task is in the next slot of its worker, and no other worker was woken for it.
+/// The woken task is in the next slot of its worker. No other worker was woken for this task.
 #[test]
 fn a_task_can_wait_in_another_scheduler_for_a_task_that_it_woke_in_its_own() {
     within(|| {
@@ -487,8 +487,8 @@ fn a_task_can_wait_in_another_scheduler_for_a_task_that_it_woke_in_its_own() {
     });
 }
 
-/// Driver with a timer whose waker blocks the thread of the worker that fires it, until a task that is queued there has
-/// run.
+/// Driver with one timer. The waker of the timer blocks the thread of the worker that fires the timer, until a task has
+/// run that is queued on this worker.
 struct Waits(Arc<(AtomicBool, Mutex<Option<Arc<Scheduler<Job>>>>)>);
 
 impl Driver for Waits {
@@ -535,7 +535,7 @@ fn a_worker_ends_its_search_before_it_calls_a_waker() {
         let scheduler = Scheduler::new(options(0), Waits(Arc::clone(&timer)), metrics).unwrap();
         *timer.1.lock() = Some(Arc::clone(&scheduler));
         let worker = scheduler.occupy(false).unwrap().sit();
-        // The worker sleeps, and is chosen to search for a task that another thread has taken since.
+        // The worker sleeps. It is chosen to search for a task, but another thread takes the task first.
         assert!(worker.may_sleep());
         scheduler.notify();
         worker.wake_up();
@@ -546,7 +546,7 @@ fn a_worker_ends_its_search_before_it_calls_a_waker() {
     });
 }
 
-/// Every victim is equally likely to be the first.
+/// Each victim is the first victim with equal probability.
 #[test]
 fn victims_come_in_random_order() {
     let scheduler = Scheduler::<Job>::new(options(8), Moved::default(), Arc::new(Metrics::new(SLOTS))).unwrap();

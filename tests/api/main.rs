@@ -1,5 +1,5 @@
-//! Twenty programs as users write them. They protect the forms of the API: a change that breaks one of them breaks user
-//! programs. The programs that end by themselves are also run.
+//! Twenty programs as users would write them. They protect the API: if a change breaks one of these programs, it also
+//! breaks programs of users. The programs that end by themselves are also run.
 #![allow(
     dead_code,
     unused,
@@ -31,7 +31,7 @@ mod p18_stream;
 mod p19_errors;
 mod p20_auto;
 
-/// Runs the program and fails if it returns an error.
+/// Runs the program. Fails if the program returns an error.
 macro_rules! programs {
     ($($module:ident;)*) => {
         $(#[test]
@@ -43,8 +43,8 @@ macro_rules! programs {
     };
 }
 
-/// The other programs are only compiled: p03, p11, p12, p14 and p16 do not end by themselves, and p09 calls a process
-/// that crashes meanwhile, so its result depends on the schedule.
+/// The other programs are only compiled. The programs p03, p11, p12, p14 and p16 do not end by themselves. The program
+/// p09 calls a process that may crash before it answers, so the result depends on the schedule.
 mod runs {
     programs! {
         p01_hello;

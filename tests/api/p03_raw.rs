@@ -39,7 +39,7 @@ impl Process for Counter {
         Ok(Next::Wait)
     }
 }
-// untyped: anything may come
+// A process that accepts messages of any type.
 struct Any(u64);
 impl Process for Any {
     type Message = Payload;
@@ -67,7 +67,7 @@ pub fn main() -> procession::Result {
     let n: u64 = rt.block_on(c.call(Msg::Get))?;
     let any = rt.spawn_process(Any(0)).pid();
     rt.send(any, 7u64)?;
-    // Refused: message handed back
+    // The send is refused, and the error returns the message to the caller.
     if let Err(e) = rt.send(c.pid(), "wrong") {
         assert!(matches!(e.kind(), SendErrorKind::WrongType { .. }));
         let _m: &str = e.into_message();

@@ -12,7 +12,8 @@ enum Msg {
 }
 async fn both(ctx: Context) -> Result<usize, Failure> {
     let (a, b) = join!(ctx.perform(Fetch("a".into())), ctx.perform(Fetch("b".into())));
-    let first = select! { a = ctx.perform(Fetch("x".into())) => a?, b = ctx.perform(Fetch("y".into())) => b? }; // the loser is cancelled
+    // `select!` drops the future that is not ready first, and so cancels its command.
+    let first = select! { a = ctx.perform(Fetch("x".into())) => a?, b = ctx.perform(Fetch("y".into())) => b? };
     let c = ctx.perform(Fetch("c".into())).timeout(Duration::from_secs(1)).await?;
     Ok(a?.len() + b?.len() + first.len() + c.len())
 }
@@ -24,7 +25,7 @@ async fn many(ctx: Context, urls: Vec<String>) -> Result<usize, Failure> {
     }
     Ok(n)
 }
-// mailbox beside performs, no split: `perform` borrows nothing
+// Receives messages while commands are in flight. The context need not be split, because `perform` does not borrow it.
 async fn fetcher(mut ctx: Context<Msg>) -> Result<(), Exit> {
     let (mut seen, mut flying) = (Vec::new(), FuturesUnordered::new());
     loop {
@@ -70,7 +71,7 @@ pub fn main() {
     rt.spawn(fetcher);
     rt.spawn(fetcher_tokio);
     rt.spawn(splitter);
-    // inline closures
+    // Bodies may also be inline closures.
     let h = rt.spawn(async |ctx: Context| ctx.perform(Fetch("a".into())).await);
     let url = String::from("u");
     let h2 = rt.spawn(async move |mut ctx: Context<Msg>| {

@@ -25,7 +25,7 @@ pub fn main() -> procession::Result {
     println!("{n}");
     Ok(())
 }
-// ---- not counted: more forms
+// ---- More ways to declare children, which are only compiled
 struct Config {
     start: u64,
 }

@@ -49,7 +49,7 @@ async fn f(mut ctx: Context<u8>) -> Result<(), Exit> {
 }
 pub fn main() {
     if std::env::args().count() == 1 {
-        // is a cancelled exit recognised whatever it was wrapped in?
+        // A cancelled exit must be recognised even after it was converted to another error type.
         let x = || Exit::Cancelled("bye".into());
         println!(
             "box {:?}",

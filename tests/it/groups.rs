@@ -1,4 +1,4 @@
-//! 2.5 of the specification: monitors of groups. `names.rs` tests the membership of groups, and names.
+//! 2.5 of the specification: monitors of groups. The file `names.rs` tests names and the membership of groups.
 
 use std::collections::BTreeSet;
 
@@ -36,7 +36,8 @@ fn lone() -> Runtime {
     Runtime::builder().workers(0).build().expect("a runtime")
 }
 
-/// Waits for the next change of the group. Returns true for a join and false for a leave, with the pid of the member.
+/// Waits for the next change of the group. For a join, returns true and the pid of the member. For a leave, returns
+/// false and the pid of the member.
 async fn change(ctx: &mut Context<u64>, watch: MonitorRef) -> (bool, Pid) {
     match ctx.event().await {
         Event::Joined { monitor, group, pid } if monitor == watch && &*group == "room" => (true, pid),
@@ -45,8 +46,8 @@ async fn change(ctx: &mut Context<u64>, watch: MonitorRef) -> (bool, Pid) {
     }
 }
 
-/// 2.5: a process that monitors a group gets its present members. It then receives each join and each leave, also a
-/// leave by the exit of a member, for any exit reason.
+/// 2.5: a process begins to monitor a group and gets the present members. After that it receives each join and each
+/// leave. If a member exits for any reason, this counts as a leave.
 #[test]
 fn a_group_monitor_receives_joins_and_leaves() {
     let rt = lone();
@@ -71,7 +72,7 @@ fn a_group_monitor_receives_joins_and_leaves() {
         early.abort();
         assert_eq!(change(&mut ctx, watch).await, (false, early.pid()));
         assert!(host.members(ROOM).is_empty());
-        // A process receives its own changes like the changes of other members. It receives no changes of other groups.
+        // If the process itself joins or leaves, it receives this change too. It receives no changes of other groups.
         let me = ctx.address();
         let own: Group<u64> = Group::new("room");
         ctx.join_group(own);
@@ -86,8 +87,9 @@ fn a_group_monitor_receives_joins_and_leaves() {
     rt.block_on(watcher).unwrap();
 }
 
-/// 2.5: the messages that a process sent arrive before its `Left`. This includes messages sent by destructors when its
-/// body is dropped. `Left` arrives before `Down`, and after the names of the process are free and its pid is invalid.
+/// 2.5: when a member of a group exits, the messages that it sent arrive before its `Left`. This includes messages that
+/// destructors send while its body is dropped. When `Left` arrives, the names of the member are free and its pid is
+/// invalid. `Down` arrives after `Left`.
 #[test]
 fn messages_sent_before_a_leave_arrive_before_it() {
     const NAME: Name<Order> = Name::new("late");
@@ -133,8 +135,8 @@ fn messages_sent_before_a_leave_arrive_before_it() {
     assert_eq!(rt.block_on(watcher).unwrap(), ["joined", "first", "last", "left", "down"]);
 }
 
-/// 2.5: a removed monitor delivers no further event, not even an event that was queued before. Other monitors stay in
-/// place.
+/// 2.5: after a monitor is removed, it delivers no event, not even an event that was already queued. Other monitors are
+/// not affected.
 #[test]
 fn a_monitor_of_a_group_can_be_removed() {
     let rt = lone();
@@ -151,7 +153,7 @@ fn a_monitor_of_a_group_can_be_removed() {
         assert!(ctx.demonitor_flush(other));
         ctx.address().send(1)?;
         assert!(matches!(ctx.event().await, Event::Message(1)));
-        // Another process cannot remove this monitor. A monitor of a process has a different reference.
+        // Another process cannot remove this monitor. The monitor of that process has a different reference.
         let (third, present) = ctx.monitor_group(room);
         assert!(present.is_empty());
         let stranger = ctx.spawn(async move |ctx: Context| assert!(!ctx.demonitor(third)));
@@ -165,7 +167,8 @@ fn a_monitor_of_a_group_can_be_removed() {
     rt.block_on(watcher).unwrap();
 }
 
-/// 2.5: a mailbox outside any process may monitor a group. A mailbox that was dropped or has ended receives no changes.
+/// 2.5: a mailbox outside any process may monitor a group. After the mailbox is dropped or closed, it receives no
+/// changes.
 #[test]
 fn mailboxes_outside_processes_monitor_groups() {
     let rt = lone();
@@ -190,7 +193,7 @@ fn mailboxes_outside_processes_monitor_groups() {
     });
 }
 
-/// 2.5: a hand-written process receives the same events.
+/// 2.5: a hand-written process receives the same events of a group as an async body.
 #[test]
 fn a_hand_written_process_monitors_a_group() {
     #[derive(Default)]
@@ -231,8 +234,9 @@ fn a_hand_written_process_monitors_a_group() {
     });
 }
 
-/// 2.5: many processes join, leave and exit while other processes begin to monitor the group at any moment. The members
-/// that each monitor computes from the initial members and the events are correct: it receives each change once.
+/// 2.5: many processes join, leave and exit, while other processes begin to monitor the group at arbitrary moments.
+/// Each monitor computes the members from the initial members and the events. The computed members are correct, because
+/// each change is delivered exactly once.
 #[test]
 fn no_change_of_a_group_is_missed_or_delivered_twice() {
     const CROWD: usize = 400;
@@ -270,8 +274,8 @@ fn no_change_of_a_group_is_missed_or_delivered_twice() {
                 }
             }
             futures::executor::block_on(async {
-                // Waits until no change is pending: the exited members are gone, and the other members have read all
-                // their orders.
+                // The loop ends when no change is pending: the exited members have left, and the other members have
+                // handled all their orders.
                 for guest in &crowd {
                     if guest.call(Order::Sync).await.is_err() {
                         guest.exited().await;

@@ -1,5 +1,5 @@
-//! 4 of the specification: the hooks that worker threads call when they start, stop, park and unpark, and the cores
-//! that workers are pinned to.
+//! 4 of the specification: hooks that worker threads call when they start, stop, park and unpark. The file also tests
+//! the pinning of workers to cores.
 
 use std::panic::panic_any;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,7 +11,7 @@ use procession::*;
 
 use crate::within;
 
-/// Number of calls of each hook.
+/// Counts the calls of each hook.
 #[derive(Default)]
 struct Calls {
     start: AtomicU64,
@@ -44,7 +44,7 @@ fn some_work(rt: &Runtime) {
 }
 
 /// 4.1, 4.5: each worker thread calls its start hook and its stop hook once, even if the number of workers changes.
-/// Each call of the park hook is followed by a call of the unpark hook.
+/// After each call of the park hook, the thread calls the unpark hook.
 #[test]
 fn every_thread_starts_and_stops_once() {
     within(60, || {
@@ -64,8 +64,8 @@ fn every_thread_starts_and_stops_once() {
     });
 }
 
-/// 4.8: a hook that panics has the same effect as a hook that returns. This holds even if the panic payload panics when
-/// it is dropped.
+/// 4.8: if a hook panics, the runtime continues as if the hook had returned. This holds even if dropping the panic
+/// payload panics again.
 #[test]
 fn hooks_that_panic_have_no_effect() {
     struct Grudge;
@@ -90,7 +90,7 @@ fn hooks_that_panic_have_no_effect() {
     });
 }
 
-/// 4.4: a hook may use the runtime that calls it: the worker holds no lock during the call, and no wake-up is lost.
+/// 4.4: a hook may use the runtime that calls it. The worker holds no lock during the call, and no wake-up is lost.
 #[test]
 fn hooks_may_use_their_runtime() {
     within(60, || {
@@ -111,23 +111,24 @@ fn hooks_may_use_their_runtime() {
         let builder = Runtime::builder().workers(1).on_thread_start(hook(1)).on_thread_stop(hook(1));
         let rt = builder.on_thread_park(hook(100)).on_thread_unpark(hook(100)).build().unwrap();
         *host.lock().unwrap() = Some(rt.host().clone());
-        // This work wakes the worker. From then on each process comes from the park hook or the unpark hook, just as
-        // the worker falls asleep or wakes up.
+        // This work wakes the worker. After that, only the park hook and the unpark hook spawn processes. They do so
+        // just when the worker parks or unparks.
         some_work(&rt);
         while ran.load(Ordering::SeqCst) < 200 {
             thread::yield_now();
         }
-        // The runtime holds its hooks and the hooks hold the host, so the host is taken out to break the cycle.
+        // The runtime owns its hooks, and the hooks own the host. Taking the host out breaks this cycle.
         let own = host.lock().unwrap().take();
         drop(own);
     });
 }
 
-/// 4.10: workers stay on the cores to which they are pinned. A core that does not exist is an error of `build`.
+/// 4.10: if workers are pinned to cores, they run only on these cores. If a core does not exist, `build` returns an
+/// error.
 #[cfg(feature = "affinity")]
 #[test]
 fn workers_are_pinned_to_cores() {
-    /// Returns the cores on which this thread may run, in the format of Linux; empty on other systems.
+    /// Returns the cores on which this thread may run, in the format of Linux. On other systems the text is empty.
     fn cores() -> String {
         let status = std::fs::read_to_string("/proc/thread-self/status").unwrap_or_default();
         let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));

@@ -1,6 +1,6 @@
-//! Random programs in safe code that misuse the public types. Wakers outlive their process, futures are polled in other
-//! processes and threads, results are taken late or never, destructors panic, and values are leaked. Each value checks
-//! in its destructor that it is dropped once. At the end the test checks that every value was dropped. AddressSanitizer
+//! Random programs in safe code that misuse the public types. Wakers outlive their process. Other processes and threads
+//! poll futures. Results are taken late or never, destructors panic, and values are leaked. Each value checks in its
+//! destructor that it is dropped only once. At the end, the test checks that every value was dropped. AddressSanitizer
 //! detects other memory errors.
 
 use std::collections::BTreeMap;
@@ -19,14 +19,14 @@ use crate::within;
 
 const WHOLE: u64 = 0x0123_4567_89ab_cdef;
 
-/// The live values, and the source location where each was created.
+/// The live values, each with the source location that created it.
 #[derive(Default)]
 struct Books {
     made: AtomicU64,
     live: Mutex<BTreeMap<u64, &'static Location<'static>>>,
 }
 
-/// A value that must be dropped once. The destructor of some values panics.
+/// A value that must be dropped exactly once. Some values panic in their destructor.
 struct Value {
     number: u64,
     whole: Box<u64>,
@@ -139,7 +139,7 @@ impl World {
     }
 }
 
-/// Commands of one process, which it starts, polls, moves, gives away and drops in its turns.
+/// Commands of one process. In its turns, the process starts, polls, moves, shares and drops these commands.
 #[derive(Default)]
 struct Performs(Vec<Perform<Ask>>);
 
@@ -154,7 +154,7 @@ impl Performs {
             if count == 0 {
                 return;
             }
-            // The future is moved after it may have been polled.
+            // The command may already have been polled when it is moved here.
             let mut perform = self.0.swap_remove(chance.below(count) as usize);
             let foreign = world.take_waker(chance);
             let polled = match chance.below(3) {
@@ -182,7 +182,7 @@ async fn waits(ctx: Context<Msg>, world: Arc<World>, seed: u64) -> Result<Value,
     let (me, mut mailbox) = ctx.split();
     world.put(&mut chance, Thing::Me(me.clone()));
     if chance.below(8) == 0 {
-        // Without its mailbox, the process performs only random actions.
+        // The process gives its mailbox away. From here on it only performs random actions.
         world.put(&mut chance, Thing::Mailbox(mailbox));
         for _ in 0..20 {
             poll_fn(|cx| act(&world, &mut chance, cx, Some(&me))).await;
@@ -198,7 +198,7 @@ async fn waits(ctx: Context<Msg>, world: Arc<World>, seed: u64) -> Result<Value,
         })
         .await;
         if chance.below(30) == 0 {
-            // From here on other threads may poll the futures, also after this process has exited.
+            // From here on, other threads may poll these futures, even after this process has exited.
             std::mem::take(&mut performs).0.into_iter().for_each(|perform| world.future(&mut chance, perform));
         }
         match mailbox.receive().await? {
@@ -209,7 +209,8 @@ async fn waits(ctx: Context<Msg>, world: Arc<World>, seed: u64) -> Result<Value,
                 _ => reply.send(world.value(&mut chance)),
             },
             Msg::End => {
-                // If a destructor panicked after the result was made, the result would leak: rust-lang/rust#47949.
+                // The futures are dropped before the result is made. If a destructor panicked later, the compiler would
+                // leak the result: rust-lang/rust#47949.
                 drop(std::mem::take(&mut performs));
                 return Ok(world.value(&mut chance));
             }
@@ -256,7 +257,7 @@ impl Process for ByHand {
     }
 }
 
-/// Uses an object that was taken from the shared ones.
+/// Uses an object that was taken from the shared objects.
 fn use_thing(world: &Arc<World>, chance: &mut Chance, cx: &mut Cx<'_>, thing: Thing) {
     let kept = match thing {
         Thing::Future(mut future) => {
@@ -324,7 +325,7 @@ fn use_thing(world: &Arc<World>, chance: &mut Chance, cx: &mut Cx<'_>, thing: Th
     }
 }
 
-/// Starts an operation of a process that may run on another thread or may have exited.
+/// Starts an operation of a process. The process may run on another thread, or may have exited.
 fn begin(world: &Arc<World>, chance: &mut Chance, me: &SelfHandle<Msg>) {
     let time = Duration::from_micros(chance.below(300));
     match chance.below(9) {
@@ -368,7 +369,7 @@ fn spawn(world: &Arc<World>, chance: &mut Chance, host: &Host) {
             world.put(chance, Thing::Handle(handle));
         }
         1 => {
-            // Some handles of the batch are used, and the iterator drops the other ones.
+            // The program uses some handles of the batch. The iterator drops the remaining handles.
             let bodies: Vec<_> = (0..3).map(|_| body(chance)).collect();
             let mut handles = host.spawn_batch(bodies).into_iter();
             for handle in handles.by_ref().take(chance.below(4) as usize).flatten() {
@@ -415,7 +416,7 @@ fn act(world: &Arc<World>, chance: &mut Chance, cx: &mut Cx<'_>, me: Option<&Sel
     Poll::Ready(())
 }
 
-/// Runs a runtime and two outside threads that act on it.
+/// Runs a runtime, and two threads outside it that use it at random.
 fn runs(seed: u64, workers: usize, forgets: bool) {
     let books = Arc::new(Books::default());
     let world =
@@ -449,7 +450,7 @@ fn runs(seed: u64, workers: usize, forgets: bool) {
             });
         }
     });
-    // Some objects are dropped before the runtime, some with it, and some after it.
+    // Some objects are dropped before the runtime, some are dropped with it, and some are dropped after it.
     let mut chance = Chance(seed);
     let all = |world: &World| {
         while let Some(thing) = world.take(&mut Chance(seed)) {
@@ -461,7 +462,7 @@ fn runs(seed: u64, workers: usize, forgets: bool) {
     }
     world.over.store(true, SeqCst);
     if chance.below(2) == 0 {
-        // Some processes ignore the cancellation, so the grace is short.
+        // The grace period is short, because some processes ignore the cancellation.
         let _ = futures::executor::block_on(rt.shutdown(Duration::from_millis(50)));
     } else {
         drop(rt);
@@ -473,7 +474,7 @@ fn runs(seed: u64, workers: usize, forgets: bool) {
         let _ = catch_unwind(turn);
     }
     all(&world);
-    // The blocking pool may still run a closure that owns a value.
+    // The blocking pool may still run a closure that owns a value, so the test waits for it.
     let begun = std::time::Instant::now();
     while !forgets && !books.live.lock().unwrap().is_empty() {
         let late = begun.elapsed() > Duration::from_secs(20) * crate::patience();
@@ -486,8 +487,8 @@ fn seeds() -> u64 {
     std::env::var("HOSTILE_SEEDS").map_or(4, |seeds| seeds.parse().expect("a number"))
 }
 
-/// 1.1, 11: however the public types are used, each value is dropped once. The last value is dropped when the runtime
-/// and all its objects are gone.
+/// 1.1, 11: however a program uses the public types, each value is dropped once. When the runtime and all its objects
+/// are dropped, no value is left.
 #[test]
 fn random_programs_drop_every_value_once() {
     within(60 + 10 * seeds(), || {
@@ -498,7 +499,7 @@ fn random_programs_drop_every_value_once() {
     });
 }
 
-/// 11: leaked values do not stop the other processes from working.
+/// 11: some programs leak values. Other processes nevertheless continue to work.
 #[test]
 fn random_programs_that_leak_values_end() {
     within(60 + 10 * seeds(), || {

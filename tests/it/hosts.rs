@@ -1,4 +1,5 @@
-//! 3.1 and 4.9 of the specification: hosts with their own handlers and limits, and the limits of one process.
+//! 3.1 and 4.9 of the specification: hosts with their own handlers and limits. The file also tests the limits of a
+//! single process.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
@@ -22,8 +23,8 @@ fn lone() -> Runtime {
     Runtime::builder().workers(0).build().unwrap()
 }
 
-/// 3.1: a process can use only the handlers of its own host. A command without a handler in this host fails, and the
-/// failure names the host. A child belongs to the host of its parent.
+/// 3.1: a process can use only the handlers of its own host. If this host has no handler for a command, the command
+/// fails, and the failure names the host. A child belongs to the host of its parent.
 #[test]
 fn a_process_uses_only_the_handlers_of_its_host() {
     let rt = Runtime::builder().workers(2).handle(|_: Erase| "erased").handle(|_: Log| "outer").build().unwrap();
@@ -59,8 +60,7 @@ fn a_process_uses_only_the_handlers_of_its_host() {
     assert!(matches!(child.1, Err(Failure::NoHandler(_))));
 }
 
-/// 3.1: two handlers for one command in a host are an error. A host that could not be added does not affect other
-/// hosts.
+/// 3.1: if a host has two handlers for one command, adding the host is an error. The other hosts are not affected.
 #[test]
 fn two_handlers_in_one_host_are_an_error() {
     let rt = two();
@@ -69,7 +69,7 @@ fn two_handlers_in_one_host_are_an_error() {
     assert!(rt.add_host(HostBuilder::new("once").handle(|_: Log| "one")).is_ok());
 }
 
-/// Processes of different hosts of one runtime exchange messages, and a shutdown of the runtime ends all hosts.
+/// Processes of different hosts of one runtime send messages to each other. A shutdown of the runtime ends all hosts.
 #[test]
 fn hosts_share_their_runtime() {
     let rt = two();
@@ -92,7 +92,8 @@ fn hosts_share_their_runtime() {
     );
 }
 
-/// 4.9: the limit of processes is exact. A refused body is returned, and a process that has exited does not count.
+/// 4.9: the limit of live processes is exact. If a spawn is refused, its body is returned. A process that has exited no
+/// longer counts.
 #[test]
 fn the_limit_of_processes_is_exact() {
     let rt = two();
@@ -104,7 +105,7 @@ fn the_limit_of_processes_is_exact() {
     // `spawn` cannot return an error, so its handle reports the refusal.
     let exit = rt.block_on(few.spawn(wait)).unwrap_err();
     assert!(matches!(exit, Exit::Refused(_)), "{exit}");
-    // The limit does not apply to other hosts.
+    // The limit of this host does not apply to other hosts.
     drop(rt.spawn(wait));
     let first = handles.remove(0);
     first.send(()).unwrap();
@@ -115,7 +116,7 @@ fn the_limit_of_processes_is_exact() {
     assert!(none.process().spawn(wait).is_err());
 }
 
-/// 4.9: the limit of processes is exact while several threads spawn and processes exit.
+/// 4.9: several threads spawn processes while other processes exit. The limit of live processes is still exact.
 #[test]
 fn the_limit_of_processes_holds_against_races() {
     const MOST: usize = 5;
@@ -169,7 +170,7 @@ fn the_limit_of_steps_is_exact() {
     let exit = rt.block_on(ten().spawn_process(Steps(Arc::clone(&steps), usize::MAX)).unwrap()).unwrap_err();
     assert_eq!((steps.swap(0, SeqCst), exit.error()), (10, Some(&LimitExceeded::Steps(10))));
     assert_eq!(rt.block_on(ten().spawn_process(Steps(Arc::clone(&steps), 10)).unwrap()).unwrap(), 10);
-    // Of the limits of the process and of its host, the lower one applies.
+    // If a process and its host both have a limit, the lower limit applies.
     let host = rt.add_host(HostBuilder::new("short").limits(Limits::new().steps(3))).unwrap();
     for limits in [Limits::new(), Limits::new().steps(100)] {
         steps.store(0, SeqCst);
@@ -181,8 +182,8 @@ fn the_limit_of_steps_is_exact() {
     assert_eq!(never.unwrap_err().error(), Some(&LimitExceeded::Steps(0)));
 }
 
-/// 4.9: a process whose steps together took longer than its time limit is ended after the step that exceeded the limit.
-/// If that step ends the process itself, its own result is kept.
+/// 4.9: a time limit applies to the total duration of all steps of a process. If a step exceeds the limit, the process
+/// is ended after that step. If that step returns a result, the process exits with this result instead.
 #[test]
 fn the_limit_of_time_ends_a_process_after_its_step() {
     let rt = lone();
@@ -225,8 +226,8 @@ fn the_limit_of_time_ends_a_process_after_its_step() {
     });
 }
 
-/// 4.9: the limit of queued messages is exact. Each refused message is returned, and each message that is read makes
-/// room for one.
+/// 4.9: the limit of queued messages is exact. Each refused message is returned to the sender. Each message that the
+/// receiver reads frees one place.
 #[test]
 fn the_limit_of_queued_messages_is_exact() {
     let rt = lone();
@@ -234,8 +235,8 @@ fn the_limit_of_queued_messages_is_exact() {
     let reader = rt.process().limits(limits).spawn(async |mut ctx: Context<u32>| -> Result<_, Exit> {
         let mut read = vec![ctx.receive().await?];
         let own = ctx.address();
-        // One message was read, so there is room for one. Unread messages count even if the receiver has already taken
-        // them out of the queue.
+        // The receiver has read one message, so one place is free. Other messages are unread. They still count, even if
+        // the receiver has already taken them out of the queue.
         read.push(own.send(10).is_ok().into());
         let refused = own.send(11).unwrap_err();
         assert_eq!((refused.kind(), refused.into_message()), (SendErrorKind::Full, 11));
@@ -259,8 +260,8 @@ fn the_limit_of_queued_messages_is_exact() {
     assert_eq!(deaf.send(()).unwrap_err().kind(), SendErrorKind::Full);
 }
 
-/// 4.9: the limit of queued messages also works for a process that receives selectively. The accepted messages that it
-/// did not read become dead letters.
+/// 4.9: the limit of queued messages also works if the process receives selectively. When the process exits, the
+/// accepted messages that it did not read become dead letters.
 #[test]
 fn bounded_mail_is_received_selectively_and_becomes_dead_letters() {
     let rt = lone();

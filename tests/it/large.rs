@@ -1,5 +1,6 @@
-//! 1.3, 1.1 of the specification: bodies, futures and processes of 512 KiB on stacks of 2 MiB, also without
-//! optimizations. The spawning thread and the worker move them as few times as possible.
+//! 1.3, 1.1 of the specification: bodies, futures and processes of 512 KiB run on stacks of 2 MiB, even without
+//! compiler optimizations. Each move of such a value may need a copy on the stack, so the spawning thread and the
+//! worker move it as few times as possible.
 
 use std::future::{Ready, ready};
 use std::hint::black_box;
@@ -8,11 +9,11 @@ use futures::executor::block_on;
 use procession::*;
 
 const LARGE: usize = 512 << 10;
-/// The default stack size of the standard library. It must be enough for the spawning thread and for a worker.
+/// The default stack size of the standard library. It must be large enough for the spawning thread and for a worker.
 const STACK: usize = 2 << 20;
 
-/// Runs `f` with a runtime on a thread with a stack of `STACK` bytes. The worker of the runtime has the same stack
-/// size.
+/// Runs `f` on a thread with a stack of `STACK` bytes, and passes a runtime to it. The worker of the runtime has the
+/// same stack size.
 fn on_usual_stacks(f: impl FnOnce(&Runtime) + Send + 'static) {
     let thread = std::thread::Builder::new().stack_size(STACK);
     let run = || {
@@ -47,7 +48,7 @@ impl Process for LargeProcess {
     }
 }
 
-/// 1.3: a large future runs, with every method that spawns it.
+/// 1.3: a large future can be spawned with every method that spawns a future.
 #[test]
 fn a_large_future_runs_on_usual_stacks() {
     on_usual_stacks(|rt| {
@@ -67,7 +68,7 @@ fn a_large_future_runs_on_usual_stacks() {
     });
 }
 
-/// 1.3: a body with a large captured value runs.
+/// 1.3: a body that captures a large value runs.
 #[test]
 fn a_large_body_runs_on_usual_stacks() {
     on_usual_stacks(|rt| assert_eq!(block_on(rt.spawn(large_body())).unwrap(), 1));
@@ -82,7 +83,7 @@ fn a_large_body_runs_on_usual_stacks() {
     });
 }
 
-/// 1.3: a large body whose spawn is refused is returned complete.
+/// 1.3: if the spawn of a large body is refused, the body is returned unchanged.
 #[test]
 fn a_large_body_that_is_refused_is_returned() {
     on_usual_stacks(|rt| {
@@ -103,7 +104,7 @@ fn a_large_process_runs_on_usual_stacks() {
     });
 }
 
-/// 6.4: each instance of a supervised child may be large.
+/// 6.4: a supervised child may be large. This holds for each of its instances.
 #[test]
 fn a_supervised_child_may_be_large() {
     const CHILD: Name<Reply<u8>> = Name::new("child");
@@ -117,7 +118,7 @@ fn a_supervised_child_may_be_large() {
         let supervisor = rt.spawn_process(Supervisor::one_for_one().add(child));
         block_on(supervisor.started()).unwrap();
         for _ in 0..2 {
-            // While the child is being restarted, its name is not registered.
+            // While the supervisor restarts the child, the name of the child is not registered and the call fails.
             while !matches!(block_on(rt.call(CHILD, |reply| reply)), Ok(1)) {
                 std::thread::yield_now();
             }

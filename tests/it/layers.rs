@@ -1,5 +1,5 @@
-//! 3 of the specification: layers, which are handlers that wrap another handler: time limits, retries, and limits of
-//! rate and of concurrency.
+//! 3 of the specification: layers. A layer is a handler that wraps another handler. The tests cover time limits,
+//! retries, rate limits and concurrency limits.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -24,7 +24,7 @@ impl Command for Ask {
     type Reply = u64;
 }
 
-/// Handler that stores its commands and their completions for the test.
+/// Handler that stores its commands and their completions until the test takes them.
 #[derive(Clone, Default)]
 struct Shelf(Arc<Mutex<VecDeque<(u64, Completion<u64>)>>>);
 
@@ -49,7 +49,7 @@ impl Shelf {
     }
 }
 
-/// Handler that gives the next answer of its list, and counts its commands.
+/// Handler that gives the next answer of its list, and counts the commands that it receives.
 #[derive(Clone, Default)]
 struct Script {
     answers: Arc<Mutex<VecDeque<Result<u64, Failure>>>>,
@@ -79,7 +79,7 @@ impl Handler<Ask> for Script {
     }
 }
 
-/// Handler that answers immediately and records each command, with the time since the handler was made.
+/// Handler that answers immediately. It records each command and the time since the handler was created.
 #[derive(Clone)]
 struct Diary {
     clock: Host,
@@ -117,7 +117,7 @@ fn ask(host: &Host, n: u64) -> JoinHandle<u64> {
     host.spawn(async move |ctx: Context| ctx.perform(Ask(n)).await)
 }
 
-/// Performs one command through these layers. Returns its answer and how long it took.
+/// Performs one command through these layers. Returns the answer and the time that the command took.
 async fn timed(host: &Host, handler: impl Handler<Ask>) -> (Result<u64, Failure>, Duration) {
     let begun = host.now();
     let asked = layered(host, handler).spawn(async |ctx: Context| Ok::<_, Exit>(ctx.perform(Ask(1)).await));
@@ -128,15 +128,15 @@ async fn answer(host: &Host, handler: impl Handler<Ask>) -> Result<u64, Failure>
     timed(host, handler).await.0
 }
 
-/// Runs everything that can run without a sleep, in a runtime whose only thread is the caller's.
+/// Runs all tasks that can run without a sleep. The calling thread is the only thread of the runtime.
 fn settle(rt: &Runtime) {
     for _ in 0..20 {
         rt.block_on(step_aside());
     }
 }
 
-/// 3.2: a layer that calls a handler receives its answer: a value, an error, the text of a panic, or the loss of the
-/// completion.
+/// 3.2: a layer calls its handler and receives the answer. The answer is either a value, an error, the text of a panic,
+/// or the loss of the completion.
 #[test]
 fn a_layer_receives_every_answer() {
     struct Tell<H>(H, Arc<Mutex<Vec<String>>>);
@@ -158,7 +158,7 @@ fn a_layer_receives_every_answer() {
     assert_eq!(*heard.lock().unwrap(), expected);
 }
 
-/// 3.2: a panic passes through every layer as a failure with its text.
+/// 3.2: if a handler panics, the failure with the text of the panic passes through every layer.
 #[test]
 fn a_panic_passes_through_layers_with_its_text() {
     everywhere(async |host| {
@@ -183,7 +183,8 @@ fn a_panic_passes_through_layers_with_its_text() {
     });
 }
 
-/// 3.2, 3.3: through any nesting of layers the handler sees immediately that its command was cancelled.
+/// 3.2, 3.3: when a command is cancelled, its handler sees the cancellation immediately, however many layers are around
+/// the handler.
 #[test]
 fn a_handler_sees_the_cancellation_through_all_layers() {
     fn seen(layered: impl FnOnce(Shelf) -> Box<dyn FnOnce() -> Runtime>) {
@@ -194,7 +195,7 @@ fn a_handler_sees_the_cancellation_through_all_layers() {
             assert!(futures::poll!(&mut perform).is_pending());
             ctx.yield_now().await;
             drop(perform);
-            // The process returns in this step: the cancellation must have reached the handler by then.
+            // The process returns in this step. The handler must already have seen the cancellation at this point.
             Ok::<_, Exit>(())
         });
         rt.block_on(given_up).unwrap();
@@ -219,8 +220,8 @@ fn a_handler_sees_the_cancellation_through_all_layers() {
     });
 }
 
-/// 3.5: when a time limit expires, the command fails and the handler's completion is cancelled. A late answer of the
-/// handler is discarded.
+/// 3.5: when a time limit expires, the command fails and the completion of the handler is cancelled. If the handler
+/// answers later, its answer is discarded.
 #[test]
 fn a_time_limit_fails_the_command_and_cancels_the_handler() {
     check(0..10, async |host: Host| {
@@ -240,11 +241,11 @@ fn a_time_limit_fails_the_command_and_cancels_the_handler() {
     });
 }
 
-/// 3.5: a handler that awaits its cancellation is woken when the time limit around it expires, whatever layers are
-/// between. Inside a retry layer this happens in each attempt.
+/// 3.5: a handler awaits the cancellation of its command. When the time limit around the handler expires, the handler
+/// is woken, whatever layers are between. Inside a retry layer, this happens in each attempt.
 #[test]
 fn a_time_limit_wakes_a_handler_that_awaits_its_cancellation() {
-    /// Handler that never answers, and records when each command was cancelled.
+    /// Handler that never answers. It records when each command was cancelled.
     #[derive(Clone)]
     struct Waits(Arc<Mutex<Vec<Instant>>>);
     impl Handler<Ask> for Waits {
@@ -290,15 +291,16 @@ fn a_time_limit_wakes_a_handler_that_awaits_its_cancellation() {
     told(move |waits| Timeout::new(Retry::new(waits, 3, MS), limit), &[10]);
     told(move |waits| Timeout::new(ConcurrencyLimit::new(RateLimit::new(waits, 1, LONG), 1), limit), &[10]);
     told(move |waits| Timeout::new(Holds(waits, Arc::default()), limit), &[10]);
-    // The waits between the attempts are 5 ms and 10 ms.
+    // Before the second attempt the retry layer waits 5 ms, and before the third attempt 10 ms.
     told(move |waits| Retry::new(Timeout::new(waits, limit), 2, 5 * MS), &[10, 25, 45]);
     told(move |waits| Retry::new(Timeout::new(Retry::new(waits, 3, LONG), limit), 1, 5 * MS), &[10, 25]);
-    // The timeout of the first attempt is retried and not reported to the process.
+    // The first attempt times out. The retry layer starts a second attempt and does not report this timeout to the
+    // process.
     told(move |waits| Retry::new(Timeout::new(Holds(waits, Arc::default()), limit), 1, 5 * MS), &[10, 25]);
 }
 
-/// 3.5: a limit of zero expires before the handler is called, and `Duration::MAX` never expires. An immediate answer is
-/// always in time. The shortest limit expires at the next tick of the timer.
+/// 3.5: a limit of zero expires before the handler is called. A limit of `Duration::MAX` never expires. An immediate
+/// answer is always in time, and the shortest limit expires at the next tick of the timer.
 #[test]
 fn zero_short_and_enormous_time_limits_are_accepted() {
     check(0..10, async |host: Host| {
@@ -333,7 +335,8 @@ fn zero_short_and_enormous_time_limits_are_accepted() {
     });
 }
 
-/// 3.4: if the handler answers immediately, the process continues in the same turn, whatever layers are between.
+/// 3.4: if the handler answers immediately, the process continues in the same turn, whatever layers are around the
+/// handler.
 #[test]
 fn an_immediate_answer_stays_in_its_turn_through_layers() {
     let inner = Retry::new(Timeout::new(handler::inline(|ask: Ask| ask.0), LONG), 3, LONG);
@@ -352,8 +355,8 @@ fn an_immediate_answer_stays_in_its_turn_through_layers() {
     assert_eq!(rt.block_on(asks).unwrap(), 45);
 }
 
-/// 3.2: a failed command is retried as often as the limit allows, after waits that double. The last failure is
-/// reported.
+/// 3.2: a failed command is retried as often as the limit allows. The wait doubles before each further attempt. If the
+/// last attempt fails, its failure is reported.
 #[test]
 fn failures_are_retried_with_growing_waits() {
     let drawn = Mutex::new(BTreeSet::new());
@@ -370,11 +373,11 @@ fn failures_are_retried_with_growing_waits() {
         let (answer, took) = timed(&host, Retry::new(script.clone(), 0, LONG)).await;
         assert!(answer.is_err());
         assert_eq!((script.asked(), took), (1, Duration::ZERO));
-        // The default ceiling of a wait is one minute.
+        // By default, a wait is never longer than one minute.
         let script = Script::new((0..5).map(|_| Err("no".into())));
         let (answer, took) = timed(&host, Retry::new(script, 5, 20 * SEC)).await;
         assert_eq!((answer.unwrap(), took), (0, (20 + 40 + 60 + 60 + 60) * SEC));
-        // Jitter and extreme waits change only the times of the attempts.
+        // Jitter and extreme waits change when the attempts happen, and nothing else.
         let script = Script::new((0..20).map(|_| Err("no".into())));
         let (answer, took) = timed(&host, Retry::new(script, 20, Duration::ZERO).jitter()).await;
         assert_eq!((answer.unwrap(), took), (0, Duration::ZERO));
@@ -387,7 +390,8 @@ fn failures_are_retried_with_growing_waits() {
     assert_eq!(drawn.into_inner().unwrap().len(), 10);
 }
 
-/// 3.2: a failure that cannot get better is not retried. A predicate may decide otherwise, and may panic.
+/// 3.2: if a retry cannot help with a failure, the command is not retried. A user predicate may decide otherwise, and
+/// may panic.
 #[test]
 fn a_policy_decides_what_is_retried() {
     check(0..10, async |host: Host| {
@@ -409,11 +413,12 @@ fn a_policy_decides_what_is_retried() {
     });
 }
 
-/// 3.3: a time limit and a kill end the attempts, even with a wait of zero and a handler that fails immediately.
+/// 3.3: a handler fails immediately, and the retry layer does not wait between attempts. A time limit and a kill still
+/// end the attempts.
 #[test]
 fn a_retry_without_a_wait_ends_with_its_command() {
-    // A simulation has fewer turns than this in 5 ms. The number is bounded so that a fault fails the test and does not
-    // hang it.
+    // In 5 ms, a simulation has fewer turns than this. The bound makes a faulty retry layer fail the test, because an
+    // endless loop would hang it.
     const MOST: usize = 100_000;
     let failing = || Script::new((0..MOST).map(|_| Err("no".into())));
     check(0..3, async |host: Host| {
@@ -427,7 +432,7 @@ fn a_retry_without_a_wait_ends_with_its_command() {
         host.sleep(MS).await;
         asks.abort();
         assert!(matches!(asks.await, Err(Exit::Killed)));
-        // The task of the retry needs a turn to see that its command was cancelled.
+        // The task of the retry needs one more turn to see that its command was cancelled.
         host.sleep(MS).await;
         let asked = script.asked();
         assert!((1..MOST).contains(&asked));
@@ -436,7 +441,7 @@ fn a_retry_without_a_wait_ends_with_its_command() {
     });
 }
 
-/// 3.3: a cancelled command is not retried, and the wait for its next attempt ends.
+/// 3.3: if a command is cancelled while it waits for its next attempt, the wait ends and the command is not retried.
 #[test]
 fn a_cancelled_command_is_not_retried() {
     #[derive(Clone)]
@@ -470,8 +475,8 @@ fn a_cancelled_command_is_not_retried() {
     });
 }
 
-/// 3.2: exactly as many commands are with the handler as the limit allows. The other commands wait in order, and each
-/// one is answered.
+/// 3.2: the handler has exactly as many commands at a time as the limit allows. The other commands wait in order. Each
+/// command is answered.
 #[test]
 fn a_limit_of_concurrency_is_exact_and_fair() {
     within(60, || {
@@ -496,7 +501,7 @@ fn a_limit_of_concurrency_is_exact_and_fair() {
     });
 }
 
-/// 3.2: with several workers too, the limit is never exceeded and no command is lost.
+/// 3.2: with several workers, the concurrency limit is never exceeded and no command is lost.
 #[test]
 fn a_limit_of_concurrency_is_exact_among_workers() {
     within(60, || {
@@ -530,8 +535,9 @@ fn a_limit_of_concurrency_is_exact_among_workers() {
     });
 }
 
-/// 3.3: a command that is cancelled in the queue leaves the queue immediately, and its place becomes free. A command
-/// that is with the handler keeps its place until the handler drops or completes it.
+/// 3.3: if a command is cancelled while it waits in the queue, it leaves the queue immediately and its place is free.
+/// If the handler already has the command, the command counts towards the limit until the handler drops or completes
+/// it.
 #[test]
 fn a_cancelled_command_leaves_the_queue_immediately() {
     let shelf = Shelf::default();
@@ -546,10 +552,10 @@ fn a_cancelled_command_leaves_the_queue_immediately() {
         assert!(refused.to_string().contains("the concurrency limit of 1 for the command "), "{refused}");
         assert!(refused.to_string().contains(text), "{refused}");
         drop(waits);
-        // The queue has room again in the same step.
+        // In the same step, the queue has a free place again.
         let next = ctx.perform(Ask(3)).start();
         ctx.yield_now().await;
-        // A cancelled command keeps its place while the handler holds its completion.
+        // A cancelled command counts towards the limit as long as the handler holds its completion.
         drop(at_work);
         let refused = ctx.perform(Ask(4)).await.unwrap_err();
         assert!(matches!(refused, Failure::Overloaded(_)));
@@ -567,7 +573,8 @@ fn a_cancelled_command_leaves_the_queue_immediately() {
     assert_eq!(rt.block_on(asks).unwrap().unwrap(), 33);
 }
 
-/// 3.2: with `DropOldest` the command that has waited longest is displaced. Without a queue no command waits.
+/// 3.2: with `DropOldest`, a full queue drops the command that has waited longest. A layer without a queue lets no
+/// command wait.
 #[test]
 fn a_full_layer_queue_may_drop_its_oldest_command() {
     let shelf = Shelf::default();
@@ -596,7 +603,7 @@ fn a_full_layer_queue_may_drop_its_oldest_command() {
     assert_eq!(rt.block_on(first).unwrap(), 9);
 }
 
-/// 3.2: clones of a layer share its limit, so one limit can apply to several commands.
+/// 3.2: clones of a layer share its limit. So one limit can apply to several types of command.
 #[test]
 fn clones_share_a_limit() {
     struct Other;
@@ -628,7 +635,8 @@ fn clones_share_a_limit() {
     assert_eq!((rt.block_on(first).unwrap(), rt.block_on(second).unwrap()), (1, 2));
 }
 
-/// 3.2: a burst passes immediately. The other commands pass at the rate and in order, never early.
+/// 3.2: the commands of a burst pass immediately. The other commands pass at the configured rate and in order, never
+/// too early.
 #[test]
 fn a_limit_of_rate_is_never_early_and_fair() {
     async fn asks(host: &Host, count: u64, handler: impl Handler<Ask>) {
@@ -641,7 +649,7 @@ fn a_limit_of_rate_is_never_early_and_fair() {
         asks(&host, 23, RateLimit::new(diary.clone(), 10, 50 * SEC).burst(3)).await;
         let due = |n: u64| (n, 5 * SEC * n.saturating_sub(2) as u32);
         assert_eq!(diary.notes(), (0..23).map(due).collect::<Vec<_>>());
-        // Each command passes at the first tick that is not too early, and the rounding does not accumulate.
+        // Each command passes at the first possible tick. The rounding error of the ticks does not accumulate.
         let diary = Diary::new(&host);
         asks(&host, 100, RateLimit::new(diary.clone(), 3, SEC).burst(1)).await;
         let due = |n: u64| (n, Duration::from_millis((n * 1_000).div_ceil(3)));
@@ -649,8 +657,8 @@ fn a_limit_of_rate_is_never_early_and_fair() {
     });
 }
 
-/// 3.3: a command that is cancelled while it waits for the rate uses up nothing of the rate, and its place in the queue
-/// is free immediately.
+/// 3.3: if a command is cancelled while it waits for the rate, it does not count towards the rate. Its place in the
+/// queue is free immediately.
 #[test]
 fn a_cancelled_command_uses_up_nothing_of_the_rate() {
     check(0..10, async |host: Host| {
@@ -673,7 +681,7 @@ fn a_cancelled_command_uses_up_nothing_of_the_rate() {
     });
 }
 
-/// 3.2: layers nest in any order, and each command is answered once.
+/// 3.2: layers can be nested in any order. Each command is answered once.
 #[test]
 fn layers_nest_in_any_order() {
     type Elsewhere = fn(Host, Box<dyn FnOnce() + Send>);
@@ -719,8 +727,8 @@ fn layers_nest_in_any_order() {
     all_answered(|to| Retry::new(Retry::new(Retry::new(flaky(to), 1, MS), 2, MS), 60, MS));
 }
 
-/// 3.2: two runtimes share a limit of rate. One of them runs the task that serves the queue, and is dropped. The
-/// command of the other runtime still gets its turn.
+/// 3.2: two runtimes share a rate limit. One runtime runs the task that serves the queue, and this runtime is dropped.
+/// The waiting command of the other runtime is still answered.
 #[test]
 fn a_shared_limit_of_rate_outlives_one_of_its_runtimes() {
     for seed in 0..10 {
@@ -729,7 +737,7 @@ fn a_shared_limit_of_rate_outlives_one_of_its_runtimes() {
         let (mut one, mut other) = (new(), new());
         let first = ask(one.host(), 1);
         assert_eq!(one.run(first).unwrap(), 1);
-        // Each runtime has one command in the queue. The task that serves the queue belongs to the first runtime.
+        // Each runtime has one command in the queue. The first runtime runs the task that serves the queue.
         let _second = ask(one.host(), 2);
         let third = ask(other.host(), 3);
         for simulation in [&mut one, &mut other] {
@@ -743,7 +751,8 @@ fn a_shared_limit_of_rate_outlives_one_of_its_runtimes() {
     }
 }
 
-/// 3.5: a time limit inside a retry fails one attempt, which is retried. A time limit around a retry ends all attempts.
+/// 3.5: if a time limit is inside a retry, it fails one attempt, and the command is retried. If a time limit is around
+/// a retry, it ends all attempts.
 #[test]
 fn a_time_limit_inside_is_retried_and_one_outside_is_not() {
     check(0..10, async |host: Host| {
@@ -780,7 +789,7 @@ fn a_time_limit_inside_is_retried_and_one_outside_is_not() {
     });
 }
 
-/// 3.3: a runtime that is dropped releases all its resources, whatever commands wait in its layers.
+/// 3.3: commands wait in the layers of a runtime. When the runtime is dropped, it releases all its resources.
 #[test]
 fn a_runtime_ends_with_commands_in_its_layers() {
     within(60, || {
@@ -807,7 +816,7 @@ fn a_runtime_ends_with_commands_in_its_layers() {
             drop(rt);
             shelf.0.lock().unwrap().clear();
             drop(shelf);
-            // A worker may still be about to exit.
+            // A worker may still own a reference until it exits.
             while Arc::strong_count(&held) != 1 {
                 thread::yield_now();
             }

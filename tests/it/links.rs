@@ -1,5 +1,5 @@
-//! 6.3 of the specification: links, monitors, and the events that they deliver. The page `procession::guide::lifecycle`
-//! lists these tests beside its rules.
+//! 6.3 of the specification: links, monitors, and the events that they deliver. The documentation page
+//! `procession::guide::lifecycle` lists these tests next to the rules that they verify.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
@@ -24,7 +24,7 @@ enum Do {
     Trap,
 }
 
-/// Body of a child: does what its messages say, and records each `Event::Exit` in `ears`.
+/// Body of a child: does what its messages say. Records each `Event::Exit` in `ears`.
 async fn child(mut ctx: Context<Do>, ears: Ears) -> Result<(), Exit> {
     loop {
         match ctx.event().await {
@@ -58,7 +58,7 @@ fn spawn_with(host: &Host) -> (JoinHandle<(), Do>, Ears) {
     (handle, ears)
 }
 
-/// Runs everything that can run in a runtime without workers.
+/// Runs all tasks that can run, in a runtime without workers.
 fn settle(rt: &Runtime) {
     let quiet = rt.spawn(async |ctx: Context| {
         for _ in 0..64 {
@@ -68,8 +68,8 @@ fn settle(rt: &Runtime) {
     rt.block_on(quiet).unwrap();
 }
 
-/// 6.3: an abnormal exit of any kind ends each linked process with `Exit::Linked`. It names the first process that
-/// exited and its exit reason.
+/// 6.3: if a process exits abnormally for any reason, each linked process exits with `Exit::Linked`. This exit names
+/// the process that exited first, and its exit reason.
 #[test]
 fn an_abnormal_exit_ends_linked_processes() {
     let rt = lone();
@@ -99,7 +99,8 @@ fn a_link_works_in_both_directions() {
     assert!(matches!(rt.block_on(first), Err(Exit::Linked { origin, .. }) if origin == second.pid()));
 }
 
-/// 6.3: a linked process ignores a normal exit, unless it traps exits.
+/// 6.3: if a process exits normally, its linked processes are not affected. A linked process that traps exits receives
+/// the exit as an event.
 #[test]
 fn a_normal_exit_is_ignored_unless_trapped() {
     let rt = lone();
@@ -119,7 +120,8 @@ fn a_normal_exit_is_ignored_unless_trapped() {
     assert!(told(&heard_deaf).is_empty() && !deaf.is_finished() && !trapping.is_finished());
 }
 
-/// 6.3: a trapped exit is an event with the exit reason, also if the reason is a kill.
+/// 6.3: if a process traps exits, it receives the exit of a linked process as an event with the exit reason. This also
+/// holds if the linked process was killed.
 #[test]
 fn a_trapped_exit_is_an_event() {
     let rt = lone();
@@ -142,8 +144,8 @@ fn a_trapped_exit_is_an_event() {
     assert_eq!(expected[1].1, Exit::Killed.to_string());
 }
 
-/// 6.2, 6.3: a kill ends a process that traps exits. A process that is linked with the killed one receives
-/// `Exit::Killed`, which it can trap.
+/// 6.2, 6.3: a kill ends a process even if the process traps exits. A process that is linked with the killed process
+/// receives `Exit::Killed`, and can trap this exit.
 #[test]
 fn a_kill_cannot_be_trapped_but_its_exit_signal_can() {
     let rt = lone();
@@ -161,7 +163,8 @@ fn a_kill_cannot_be_trapped_but_its_exit_signal_can() {
     assert!(!peer.is_finished());
 }
 
-/// 6.1, 6.3: the reason names the process that exited first, however long the chain of links is. It is never nested.
+/// 6.1, 6.3: processes are linked in a chain of any length. Each exit names the process that exited first and its
+/// reason. The exits are not nested along the chain.
 #[test]
 fn an_exit_names_its_origin_along_any_chain() {
     let rt = lone();
@@ -189,7 +192,8 @@ fn an_exit_names_its_origin_along_any_chain() {
     assert!((*from, *origin) == (last, first) && matches!(**reason, Exit::Failed(_)));
 }
 
-/// 6.3: linking to an exited process is an error, or an exit event for a process that traps exits.
+/// 6.3: if a process links to an exited process, the call returns an error. If the calling process traps exits, it
+/// receives an exit event instead.
 #[test]
 fn linking_to_an_exited_process_is_an_error_or_an_event() {
     let rt = lone();
@@ -221,8 +225,8 @@ fn linking_to_an_exited_process_is_an_error_or_an_event() {
     assert!(!living.is_finished());
 }
 
-/// 6.3: a second link between two processes changes nothing, whichever of them makes it. A process cannot be linked
-/// with itself.
+/// 6.3: if two processes are already linked, a second link from either of them has no effect. A process cannot be
+/// linked with itself.
 #[test]
 fn a_second_link_and_a_link_to_oneself_have_no_effect() {
     let rt = lone();
@@ -243,8 +247,8 @@ fn a_second_link_and_a_link_to_oneself_have_no_effect() {
     assert!(matches!(rt.block_on(trapping), Err(Exit::Failed(_))));
 }
 
-/// 6.3: after an unlink has returned, no new exit arrives through the link. An exit that arrived before can still be
-/// read.
+/// 6.3: after an unlink has returned, the link delivers no exit any more. If an exit arrived before the unlink, the
+/// process can still read it.
 #[test]
 fn no_exit_arrives_after_an_unlink() {
     let rt = lone();
@@ -265,7 +269,7 @@ fn no_exit_arrives_after_an_unlink() {
         Ok(())
     });
     rt.block_on(rounds).unwrap();
-    // The same against exits on another worker: an exit that has not arrived when the unlink returns never arrives.
+    // The same test with exits on another worker. If an exit has not arrived when the unlink returns, it never arrives.
     within(60, || {
         let rt = two();
         let race = rt.spawn(async |mut ctx: Context| -> Result<usize, Exit> {
@@ -301,7 +305,7 @@ mod futures {
     }
 }
 
-/// 6.3: monitoring an exited process delivers exactly one down, with the reason `NoProcess`.
+/// 6.3: if a process monitors an exited process, it receives exactly one `Down` event, with the reason `NoProcess`.
 #[test]
 fn monitoring_an_exited_process_delivers_one_down() {
     let rt = lone();
@@ -319,14 +323,14 @@ fn monitoring_an_exited_process_delivers_one_down() {
         assert!(!ctx.demonitor(watch));
         ctx.yield_now().await;
         assert!(futures::poll_fn_once(&mut ctx).is_none());
-        // A process gets no down of its own exit.
+        // A process receives no `Down` event for its own exit.
         let own = ctx.monitor(ctx.pid());
         assert!(!ctx.demonitor(own));
     });
     rt.block_on(body).unwrap();
 }
 
-/// 6.3: each monitor delivers one down with the reason, also after a normal exit.
+/// 6.3: each monitor delivers one `Down` event with the exit reason, even if the exit is normal.
 #[test]
 fn each_monitor_delivers_one_down() {
     let rt = lone();
@@ -356,27 +360,28 @@ fn each_monitor_delivers_one_down() {
     }
 }
 
-/// 6.3: `demonitor` returns whether it removed the monitor before the down was queued. `demonitor_flush` also removes
-/// an unread down.
+/// 6.3: `demonitor` returns true if it removed the monitor before the `Down` event was queued. `demonitor_flush` also
+/// removes an unread `Down` event.
 #[test]
 fn demonitor_reports_and_flushes_a_queued_down() {
     let rt = lone();
     let body = rt.spawn(async |mut ctx: Context<&'static str>| -> Result<(), Exit> {
         let spawn = |ctx: &Context<&'static str>| ctx.spawn(|ctx| child(ctx, Ears::default()));
         let other = spawn(&ctx);
-        // In time: the first call returns true, and no down arrives.
+        // The other process has not exited yet. The first call returns true, and no `Down` event arrives.
         let early = ctx.monitor(other.pid());
         assert!(ctx.demonitor(early) && !ctx.demonitor(early) && !ctx.demonitor_flush(early));
         let (late, flushed, read) = (ctx.monitor(other.pid()), ctx.monitor(other.pid()), ctx.monitor(other.pid()));
         other.send(Do::End)?;
         other.await?;
-        // Late: the down stays queued, or is flushed.
+        // The other process has exited. `demonitor` leaves the `Down` event in the queue, and `demonitor_flush` removes
+        // it.
         assert!(!ctx.demonitor(late) && !ctx.demonitor_flush(flushed));
         for expected in [late, read] {
             assert!(matches!(ctx.event().await, Event::Down { monitor, .. } if monitor == expected));
         }
         assert!(!ctx.demonitor_flush(read));
-        // A process cannot remove the monitor of another process.
+        // A process cannot remove a monitor that another process has set.
         let other = spawn(&ctx);
         let watch = ctx.monitor(other.pid());
         let thief = ctx.spawn(async move |ctx: Context| assert!(!ctx.demonitor_flush(watch)));
@@ -389,7 +394,7 @@ fn demonitor_reports_and_flushes_a_queued_down() {
     rt.block_on(body).unwrap();
 }
 
-/// 6.3: a link and a monitor on the same process each deliver an event.
+/// 6.3: if a process links to and monitors the same process, it receives both an exit event and a `Down` event.
 #[test]
 fn a_link_and_a_monitor_both_deliver_an_event() {
     let rt = lone();
@@ -413,8 +418,8 @@ fn a_link_and_a_monitor_both_deliver_an_event() {
     rt.block_on(body).unwrap();
 }
 
-/// A hand-written process with a short lifetime: its `init` returns an error (0), panics (1), or succeeds, and then its
-/// first step fails.
+/// A hand-written process that exits soon. With 0 its `init` returns an error, and with 1 its `init` panics. Otherwise
+/// its first step fails.
 struct Brief(u8);
 
 impl Process for Brief {
@@ -434,8 +439,8 @@ impl Process for Brief {
     }
 }
 
-/// 6.3: the link and the monitor of `spawn_link`, `spawn_monitor` and both together are set before any code of the
-/// child runs. No exit is missed, not even one in `init`.
+/// 6.3: `spawn_link` and `spawn_monitor` set the link or the monitor before any code of the child runs. The same holds
+/// for a spawn that sets both. So no exit is missed, not even an exit in `init`.
 #[test]
 fn links_and_monitors_are_set_before_the_child_begins() {
     const ROUNDS: usize = 300;
@@ -466,7 +471,7 @@ fn links_and_monitors_are_set_before_the_child_begins() {
             Ok(())
         });
         parent.await.unwrap();
-        // Without trapped exits, the exit of the child ends its parent.
+        // This parent does not trap exits, so the exit of the child ends the parent.
         let parent = host.spawn(async |ctx: Context| {
             drop(ctx.process().link().spawn_process(Brief(0)).unwrap());
             std::future::pending::<()>().await;
@@ -476,8 +481,8 @@ fn links_and_monitors_are_set_before_the_child_begins() {
     });
 }
 
-/// 6.3: a monitor that was set with the spawn can be removed like any other monitor. It ends with the child or its
-/// parent.
+/// 6.3: if a spawn sets a monitor, the parent can remove this monitor like any other. The monitor ends when the child
+/// or the parent exits.
 #[test]
 fn a_monitor_set_with_the_spawn_can_be_removed() {
     let rt = lone();
@@ -487,7 +492,8 @@ fn a_monitor_set_with_the_spawn_can_be_removed() {
         assert!(ctx.demonitor(watch) && !ctx.demonitor(watch) && !ctx.demonitor_flush(watch));
         child.send(())?;
         child.await?;
-        // After the down is queued: `demonitor` leaves it queued, and `demonitor_flush` removes it.
+        // The `Down` event is already queued. `demonitor` leaves the event in the queue, and `demonitor_flush` removes
+        // it.
         for flush in [false, true] {
             let (child, watch) = ctx.spawn_monitor(async |_: Context| {});
             child.await?;
@@ -503,7 +509,7 @@ fn a_monitor_set_with_the_spawn_can_be_removed() {
         Ok(())
     });
     rt.block_on(body).unwrap();
-    // A process that has exited can no longer monitor, even though its `SelfHandle` can still spawn.
+    // A process that has exited can no longer monitor another process, although its `SelfHandle` can still spawn.
     let parent = rt.spawn(async |ctx: Context| Ok::<_, Exit>(ctx.split().0));
     let ended = rt.block_on(parent).unwrap();
     let (child, watch) = ended.spawn_monitor(async |_: Context| 7_u8.checked_add(1).ok_or("no"));
@@ -511,8 +517,8 @@ fn a_monitor_set_with_the_spawn_can_be_removed() {
     assert_eq!(rt.block_on(child).unwrap(), 8);
 }
 
-/// 6.3: the exits of many runnable children cost their parent few turns. The parent is queued behind the children, so
-/// it receives many downs in one turn.
+/// 6.3: many runnable children exit. Their parent needs few turns for this: it is queued behind the children, so it
+/// receives many `Down` events in one turn.
 #[test]
 fn many_exits_reach_their_parent_in_few_turns() {
     const CROWD: usize = 1_000;
@@ -541,7 +547,7 @@ fn many_exits_reach_their_parent_in_few_turns() {
     assert!(turns <= CROWD / 10, "{turns} turns for {CROWD} downs");
 }
 
-/// 6.3, 2.3: downs and exits wait for `event`. A receive leaves them queued in their order.
+/// 6.3, 2.3: only `event` returns `Down` events and exit events. `receive` leaves them in the queue, in their order.
 #[test]
 fn downs_wait_for_event() {
     let rt = lone();
@@ -560,7 +566,8 @@ fn downs_wait_for_event() {
     rt.block_on(body).unwrap();
 }
 
-/// 2.3, 6.3: the messages that a process sent before its exit arrive before its down and before its exit event.
+/// 2.3, 6.3: a process sends messages and then exits. The messages arrive before its `Down` event and before its exit
+/// event.
 #[test]
 fn messages_sent_before_an_exit_arrive_before_it() {
     everywhere(async |host| {
@@ -590,7 +597,8 @@ fn messages_sent_before_an_exit_arrive_before_it() {
     });
 }
 
-/// 6.3, 2.5: a process that receives an exit or a down finds the name free and no live process under the pid.
+/// 6.3, 2.5: when a process receives an exit event or a `Down` event, the name of the exited process is free, and its
+/// pid refers to no live process.
 #[test]
 fn a_process_is_gone_before_its_exit_is_delivered() {
     const NAME: Name<()> = Name::new("brief");
@@ -616,8 +624,8 @@ fn a_process_is_gone_before_its_exit_is_delivered() {
     });
 }
 
-/// Links processes as `links` says, lets the first one fail, and asserts that each process exits exactly once, because
-/// of that failure.
+/// Links the processes as `links` says, and makes the first process fail. Asserts that each process exits exactly once,
+/// because of that failure.
 fn assert_all_exit_together(count: usize, links: impl Fn(usize) -> Vec<usize> + Send + 'static) {
     enum Msg {
         Link(Vec<Pid>, Reply<()>),
@@ -674,20 +682,20 @@ fn assert_all_exit_together(count: usize, links: impl Fn(usize) -> Vec<usize> + 
     });
 }
 
-/// 6.3: every process of a circle of a thousand linked processes exits, once.
+/// 6.3: a thousand processes are linked in a circle. When one fails, every process exits once.
 #[test]
 fn a_circle_of_links_exits_once() {
     assert_all_exit_together(1_000, |place| vec![(place + 1) % 1_000]);
 }
 
-/// 6.3: every process of a clique of a thousand linked processes exits, once.
+/// 6.3: each of a thousand processes is linked with all the others. When one fails, every process exits once.
 #[test]
 fn a_clique_of_links_exits_once() {
     assert_all_exit_together(1_000, |place| (0..place).collect());
 }
 
-/// 6.3: an exit signal may reach a process that exits for another reason. The process then has one exit with one
-/// reason. Each link and each monitor delivers it exactly once.
+/// 6.3: an exit signal may reach a process that is already exiting for another reason. The process then exits once,
+/// with one of the two reasons. Each link and each monitor delivers this exit exactly once.
 #[test]
 fn an_exit_signal_races_another_exit_reason() {
     everywhere(async |host| {
@@ -736,7 +744,7 @@ fn an_exit_signal_races_another_exit_reason() {
     });
 }
 
-/// 6.3: two linked processes are killed at the same time. Both exit, and neither runs on.
+/// 6.3: two linked processes are killed at the same time. Both processes exit.
 #[test]
 fn two_linked_processes_are_killed_concurrently() {
     within(60, || {
@@ -799,8 +807,8 @@ impl Process for Watcher {
     }
 }
 
-/// 1.4, 6.3: a hand-written process links, monitors and receives the events like an async body. A monitor of an exited
-/// process that it sets in a turn delivers its down in that turn.
+/// 1.4, 6.3: a hand-written process can link and monitor. It receives the same events as an async body. If it monitors
+/// an exited process in a turn, it receives the `Down` event in that turn.
 #[test]
 fn a_hand_written_process_receives_downs_and_exits() {
     let rt = lone();
@@ -810,8 +818,8 @@ fn a_hand_written_process_receives_downs_and_exits() {
     assert_eq!(heard, ["down", "exit"]);
 }
 
-/// 6.3: links and monitors work between the hosts of a runtime. A link to or a monitor of a pid of another runtime
-/// delivers `NodeDown` immediately.
+/// 6.3: links and monitors work between the hosts of a runtime. If a process links to or monitors a pid of another
+/// runtime, the exit reason is `NodeDown`, and the event arrives immediately.
 #[test]
 fn links_and_monitors_reach_other_hosts_but_no_other_runtime() {
     let rt = lone();
@@ -836,8 +844,8 @@ fn links_and_monitors_reach_other_hosts_but_no_other_runtime() {
     rt.block_on(body).unwrap();
 }
 
-/// 2.4, 6.3: a mailbox outside any process can monitor, be monitored, be ended by a link, and trap exits. Exits along a
-/// long chain of mailboxes do not overflow the stack.
+/// 2.4, 6.3: a mailbox outside any process can set a monitor and can be monitored. It can also trap exits, and a link
+/// can close it. If a long chain of mailboxes is linked, an exit along the chain does not overflow the stack.
 #[test]
 fn mailboxes_outside_processes_can_link_and_monitor() {
     let rt = lone();
@@ -853,7 +861,7 @@ fn mailboxes_outside_processes_can_link_and_monitor() {
     drop(outside);
     let mut trapped = trapped;
     assert!(matches!(rt.block_on(trapped.event()), Event::Exit { from, exit: Exit::Normal } if from == address));
-    // A chain of 50,000 linked mailboxes.
+    // This chain has 50,000 linked mailboxes.
     let mut chain: Vec<_> = (0..50_000).map(|_| rt.mailbox::<()>().1).collect();
     for pair in chain.windows(2) {
         pair[0].link(pair[1].pid()).unwrap();
@@ -866,8 +874,9 @@ fn mailboxes_outside_processes_can_link_and_monitor() {
     assert!(matches!(rt.block_on(chain[49_999].receive()), Err(Exit::Linked { origin, .. }) if origin == first));
 }
 
-/// 6.3: a refused spawn delivers the same events as an exit, unless the refusal is returned as an error. The builder of
-/// a host has no parent, so it cannot link or monitor.
+/// 6.3: if a spawn is refused, the parent receives the same events as for an exit. If the spawn returns the refusal as
+/// an error, no event is delivered. A process spawned through a host has no parent, so its builder refuses to link and
+/// monitor.
 #[test]
 fn a_refused_spawn_delivers_its_refusal() {
     let rt = Runtime::builder().workers(0).max_processes(1).build().unwrap();
@@ -897,7 +906,7 @@ fn a_refused_spawn_delivers_its_refusal() {
     assert_eq!(rt.whereis("nobody"), None);
 }
 
-/// 6.3: links and monitors keep no process alive. A runtime that is dropped releases everything that its linked and
+/// 6.3: links and monitors keep no process alive. When a runtime is dropped, it drops everything that its linked and
 /// monitored processes own.
 #[test]
 fn links_and_monitors_keep_nothing_alive() {
@@ -921,9 +930,9 @@ fn links_and_monitors_keep_nothing_alive() {
     assert_eq!(Arc::strong_count(&held), 1);
 }
 
-/// 6.3: no table keeps a process after its link or monitor is gone. An unlink removes the link from the tables of both
-/// processes. A monitor is removed from the monitored process when the monitoring process exits or removes it. A table
-/// that keeps a process also keeps its values, so the test observes when they are dropped.
+/// 6.3: when a link or monitor is removed, it leaves the tables of both processes. An unlink removes a link from both
+/// tables. If the monitoring process exits or removes the monitor, the monitored process forgets the monitor. A table
+/// entry would keep a process and its values alive, so the test observes when the values are dropped.
 #[test]
 fn a_link_or_monitor_is_removed_from_both_processes() {
     #[derive(Debug, Clone, Copy)]
@@ -949,7 +958,8 @@ fn a_link_or_monitor_is_removed_from_both_processes() {
             reply.send(());
         }
     }
-    // The acts of the first process on the second one, and then the acts of the second process on the first one.
+    // `first` lists the acts of the first process on the second one, and `second` the acts of the second process on the
+    // first one.
     for (first, second) in [
         (&[Link, Unlink][..], &[][..]),
         (&[Link], &[Unlink]),
@@ -966,7 +976,8 @@ fn a_link_or_monitor_is_removed_from_both_processes() {
             let both: Vec<_> =
                 values.iter().map(|value| rt.process().value(Arc::clone(value)).spawn(obey).unwrap()).collect();
             let pids = [both[0].pid(), both[1].pid()];
-            // Both tables also have links with other processes, made before and after.
+            // Both processes also have links with other processes. Some of these links are made before the acts, and
+            // some after.
             let others: Vec<_> = (0..4).map(|_| spawn(&rt)).collect();
             for own in &both {
                 for other in &others[..2] {
@@ -997,8 +1008,8 @@ fn a_link_or_monitor_is_removed_from_both_processes() {
     }
 }
 
-/// 6.3: many processes link, unlink, monitor, demonitor and exit at random, on two workers. Every process exits. Each
-/// down arrives unless its monitor was removed.
+/// 6.3: on two workers, many processes link, unlink, monitor, demonitor and exit at random. Every process exits. Each
+/// `Down` event arrives, unless its monitor was removed.
 #[test]
 fn many_processes_link_monitor_and_exit_at_random() {
     static DOWNS: AtomicUsize = AtomicUsize::new(0);
@@ -1033,7 +1044,7 @@ fn many_processes_link_monitor_and_exit_at_random() {
                     all.lock().unwrap().retain(|pid| *pid != ctx.pid());
                     let _ = ctx.spawn(async |_: Context| {});
                     ctx.trap_exit(true);
-                    // The monitored processes exit sooner or later, by themselves or killed from outside.
+                    // Each monitored process exits sooner or later: it returns, or another thread kills it.
                     while !watches.is_empty() {
                         if let Event::Down { monitor, .. } = ctx.event().await {
                             assert!(watches.remove(&monitor), "taken back, or told twice");
@@ -1056,8 +1067,9 @@ fn many_processes_link_monitor_and_exit_at_random() {
     });
 }
 
-/// 6.3: random graphs of links, with kills, failures and normal exits one after another, behave like an executable
-/// model. The model predicts which processes exit, because of which process, and which exits each process receives.
+/// 6.3: processes are linked in random graphs. They are killed, fail and exit normally, one after another. An
+/// executable model predicts which processes exit, which process causes each exit, and which exits each process
+/// receives. The processes behave as predicted.
 #[test]
 fn random_graphs_behave_like_the_model() {
     for seed in 1..=60_u64 {
@@ -1089,7 +1101,7 @@ fn random_graphs_behave_like_the_model() {
             handles[a].0.send(Do::LinkTo(handles[b].0.pid())).unwrap();
         }
         settle(&rt);
-        // For each process: the process that caused its exit, and the exits that it receives.
+        // For each process, `died` has the process that caused its exit, and `heard` has the exits that it receives.
         let mut died: BTreeMap<usize, usize> = BTreeMap::new();
         let mut heard: Vec<BTreeSet<usize>> = vec![BTreeSet::new(); count];
         for _ in 0..1 + chance(3) {
@@ -1134,7 +1146,7 @@ fn random_graphs_behave_like_the_model() {
     }
 }
 
-/// 6.3: a complete program as a user writes it, with linked and monitored children.
+/// 6.3: a complete program as a user would write it, with linked and monitored children.
 #[test]
 fn a_parent_receives_the_exits_of_all_its_children() {
     async fn worker(_: Context, n: u64) -> Result<u64, std::io::Error> {

@@ -1,4 +1,5 @@
-//! 6.1, 6.2, 6.5, 4.8 of the specification: how processes exit, and how a runtime shuts down.
+//! 6.1, 6.2, 6.5, 4.8 of the specification: exits of processes, cancellations, shutdowns of a runtime, and the effect
+//! of panics.
 
 use std::error::Error;
 use std::future::{pending, poll_fn};
@@ -18,28 +19,28 @@ use procession::*;
 use crate::time::{FOR_EVER, Late, timed};
 use crate::{alone, step_aside, two, within};
 
-/// A duration that exceeds the time of every test.
+/// A duration that is longer than every test takes.
 pub(crate) const LONG: Duration = Duration::from_secs(600);
 
-/// Returns a runtime without workers, which only the test's own thread drives.
+/// Returns a runtime without workers. Only the thread of the test drives it.
 pub(crate) fn lone() -> Runtime {
     Runtime::builder().workers(0).build().expect("a runtime")
 }
 
-/// Runs everything that can run, in a runtime without workers.
+/// Runs all tasks that can run, in a runtime without workers.
 pub(crate) fn settle(rt: &Runtime) {
     for _ in 0..50 {
         rt.block_on(step_aside());
     }
 }
 
-/// Command that is answered through its stored completion.
+/// Command whose handler stores the completion and answers later.
 pub(crate) struct Ask(pub(crate) u64);
 impl Command for Ask {
     type Reply = u64;
 }
 
-/// Handler of `Ask` that stores the completions for the test.
+/// Handler of `Ask`. It stores the completions until the test takes them.
 #[derive(Clone, Default)]
 pub(crate) struct Shelf(Arc<Mutex<Vec<Completion<u64>>>>);
 
@@ -60,7 +61,7 @@ impl Shelf {
     }
 }
 
-/// Counts the calls of a process, and the states that are alive.
+/// Counts the calls of a process, and its states that are not dropped yet.
 #[derive(Clone, Default)]
 struct Tally {
     inits: Arc<AtomicUsize>,
@@ -71,7 +72,7 @@ struct Tally {
 }
 
 impl Tally {
-    /// Returns the numbers of inits, steps, closes and cancel events, and the number of states that were not dropped.
+    /// Returns the number of inits, steps, closes and cancel events, and the number of states that are not dropped yet.
     fn counts(&self) -> (usize, usize, usize, usize, usize) {
         let cancels = self.cancels.lock().unwrap().len();
         let alive = Arc::strong_count(&self.alive) - 1;
@@ -79,7 +80,7 @@ impl Tally {
     }
 }
 
-/// A process that counts its calls, and otherwise only obeys its messages.
+/// A process that counts its calls. Its only actions are to obey its messages.
 struct Counting(Tally);
 
 impl Process for Counting {
@@ -89,7 +90,7 @@ impl Process for Counting {
         self.0.inits.fetch_add(1, SeqCst);
         Ok(())
     }
-    /// Message 0 performs a command; each greater number ends the process with that number as its result.
+    /// With message 0 the process performs a command. With any greater number it exits, and the number is its result.
     fn step(&mut self, events: Events<'_, u64>, out: &mut StepOutput<'_, u64>) -> Result<Next<u64>, Exit> {
         self.0.steps.fetch_add(1, SeqCst);
         for event in events {
@@ -127,8 +128,8 @@ impl Error for Wrapped {
 
 // ---- 6.1: exits and handles
 
-/// 6.1: a normal exit gives the result. Any error is `Exit::Failed`, and the error can be found in the exit by its
-/// type.
+/// 6.1: after a normal exit, the handle returns the result. If a body returns an error, the exit is `Exit::Failed`, and
+/// the caller can get the error from the exit by its type.
 #[test]
 fn a_result_is_normal_and_an_error_is_found_in_the_exit() {
     let rt = lone();
@@ -151,7 +152,7 @@ fn a_result_is_normal_and_an_error_is_found_in_the_exit() {
     assert_eq!(rt.block_on(text).unwrap_err().to_string(), "failed: only a text");
 }
 
-/// 6.1: the other exit reasons: a panic with its text, a kill, a failed start, and a refused spawn.
+/// 6.1: every other exit has its own reason: a panic with its text, a kill, a failed start, and a refused spawn.
 #[test]
 fn every_other_exit_has_its_reason() {
     let rt = lone();
@@ -174,7 +175,8 @@ fn every_other_exit_has_its_reason() {
     assert!(matches!(block_on(refused), Err(Exit::Refused(_))));
 }
 
-/// 6.1, 6.2: the `?` operator carries a cancellation out of a body, whatever error type it converts to.
+/// 6.1, 6.2: the `?` operator may convert a cancellation to any error type. If the body returns this error, the process
+/// still exits as cancelled.
 #[test]
 fn a_cancel_is_carried_out_by_the_question_mark() {
     async fn plain(mut ctx: Context<u64>) -> Result<u64, Exit> {
@@ -196,8 +198,8 @@ fn a_cancel_is_carried_out_by_the_question_mark() {
     }
 }
 
-/// 6.1: the result of a process is dropped when no handle can take it any more, even if an address of the process still
-/// exists.
+/// 6.1: when no handle can take the result of a process any more, the result is dropped. This holds even if an address
+/// of the process still exists.
 #[test]
 fn a_result_that_no_handle_can_take_is_dropped() {
     struct Noted(Arc<AtomicUsize>);
@@ -238,7 +240,7 @@ fn a_result_that_no_handle_can_take_is_dropped() {
     drop(handle);
     assert_eq!(dropped.load(SeqCst), 2);
 
-    // The handle was polled, and is dropped before the exit or after it.
+    // The handle was polled. In the first round it is dropped before the exit, in the second round after the exit.
     for goes_first in [true, false] {
         let so_far = dropped.load(SeqCst);
         let (mut handle, address) = spawn();
@@ -254,7 +256,7 @@ fn a_result_that_no_handle_can_take_is_dropped() {
         assert_eq!(dropped.load(SeqCst), so_far + 1);
     }
 
-    // The handle has returned the result: now the caller owns it.
+    // The handle returns the result, so the caller owns the result.
     let so_far = dropped.load(SeqCst);
     let (handle, address) = spawn();
     end(&address);
@@ -264,7 +266,7 @@ fn a_result_that_no_handle_can_take_is_dropped() {
     assert_eq!(dropped.load(SeqCst), so_far + 1);
 }
 
-/// 6.1: dropping the handle detaches the process, which runs on and exits by itself.
+/// 6.1: dropping the handle detaches the process. The process continues to run and exits by itself.
 #[test]
 fn a_dropped_handle_detaches() {
     let rt = lone();
@@ -279,8 +281,8 @@ fn a_dropped_handle_detaches() {
     assert_eq!(rt.processes_alive(), 0);
 }
 
-/// 6.1: a handle that is polled by reference keeps its result if that borrow is dropped. Later it returns the result
-/// once.
+/// 6.1: a handle is polled through a mutable reference, and the reference is dropped. The handle keeps the result and
+/// later returns it once.
 #[test]
 fn a_handle_polled_by_reference_keeps_its_result() {
     let rt = lone();
@@ -298,7 +300,8 @@ fn a_handle_polled_by_reference_keeps_its_result() {
     assert!(again && futures::future::FusedFuture::is_terminated(&handle));
 }
 
-/// 6.1: a process that awaits its own handle gets an error immediately. The handle still returns the result afterwards.
+/// 6.1: if a process awaits its own handle, the handle returns an error immediately. After the process has exited, the
+/// handle still returns the result.
 #[test]
 fn a_process_that_joins_itself_gets_an_error() {
     let rt = lone();
@@ -317,8 +320,8 @@ fn a_process_that_joins_itself_gets_an_error() {
     assert!(rt.block_on(own).unwrap().contains("itself"));
 }
 
-/// 6.1: every waiter receives the exit, inside and outside the runtime. The pid of an exited process gives `NoProcess`
-/// immediately.
+/// 6.1: every waiter receives the exit, inside and outside the runtime. Waiting for the pid of an exited process
+/// returns `NoProcess` immediately.
 #[test]
 fn every_waiter_receives_the_exit() {
     within(20, || {
@@ -349,14 +352,15 @@ fn every_waiter_receives_the_exit() {
 
 // ---- 6.2: cancel
 
-/// 6.2: the cancel event arrives once, with the first reason and deadline. Later cancellations change nothing.
+/// 6.2: the cancel event arrives once, with the reason and the deadline of the first cancellation. Later cancellations
+/// change nothing.
 #[test]
 fn a_cancel_event_arrives_once() {
     check(0..10, async |host: Host| {
         let (handle, tally) = counting(&host);
         handle.started().await.unwrap();
         host.cancel(handle.pid(), "first", LONG).unwrap();
-        // If this grace applied, the process would be killed immediately.
+        // If this grace period applied, the process would be killed immediately.
         host.cancel(handle.pid(), "second", Duration::ZERO).unwrap();
         host.cancel(handle.pid(), "third", Duration::from_millis(1)).unwrap();
         host.sleep(LONG / 2).await;
@@ -370,7 +374,8 @@ fn a_cancel_event_arrives_once() {
         assert_eq!(tally.counts(), (1, 3, 1, 1, 0));
         assert_eq!(host.cancel(pid, "dead", LONG), Err(NoProcess(pid)));
         assert_eq!(host.kill(pid), Err(NoProcess(pid)));
-        // A process that continues is killed at the first deadline, even if a later cancellation grants more time.
+        // This process ignores its cancellation. It is killed at the first deadline, even if a later cancellation has a
+        // later deadline.
         let (handle, tally) = counting(&host);
         let begun = host.now();
         host.cancel(handle.pid(), "first", LONG).unwrap();
@@ -381,7 +386,7 @@ fn a_cancel_event_arrives_once() {
     });
 }
 
-/// 6.2: a cancellation before the first step is delivered in that step.
+/// 6.2: if a process is cancelled before its first step, its first step receives the cancellation.
 #[test]
 fn a_cancel_before_the_first_step_is_delivered() {
     let rt = lone();
@@ -394,7 +399,7 @@ fn a_cancel_before_the_first_step_is_delivered() {
     assert!(matches!(rt.block_on(body), Err(Exit::Cancelled(reason)) if reason == Reason::PARENT));
 }
 
-/// 6.2: after a cancellation every `receive` returns an error. Queued messages can still be drained.
+/// 6.2: after a cancellation, every `receive` returns an error. The process can still drain the messages in its queue.
 #[test]
 fn receive_always_fails_after_a_cancel() {
     let rt = lone();
@@ -416,7 +421,7 @@ fn receive_always_fails_after_a_cancel() {
     assert_eq!(rt.block_on(body).unwrap(), [0, 1, 2]);
 }
 
-/// 6.2: during the grace, commands for the clean-up are answered as usual.
+/// 6.2: during the grace period, a process can still perform commands for its clean-up, and they are answered.
 #[test]
 fn the_grace_lets_clean_up_commands_run() {
     timed(async |host, late| {
@@ -438,8 +443,8 @@ fn the_grace_lets_clean_up_commands_run() {
     });
 }
 
-/// 6.2: a process that ignores its cancellation is killed when the grace has passed, and not before, even if it is
-/// blocked or idle. Its yields are cancelled.
+/// 6.2: if a process ignores its cancellation, it is killed when the grace period has passed, and not earlier. This
+/// holds for blocked and idle processes too. The yields of the process are cancelled.
 #[test]
 fn a_process_is_killed_after_its_grace() {
     async fn killed(host: Host, late: Late) {
@@ -466,7 +471,8 @@ fn a_process_is_killed_after_its_grace() {
     timed(killed);
 }
 
-/// 6.2, 11: a grace of zero kills immediately; a grace of `Duration::MAX` never does.
+/// 6.2, 11: if the grace period is zero, the process is killed immediately. If it is `Duration::MAX`, the process is
+/// never killed.
 #[test]
 fn zero_and_enormous_graces_are_accepted() {
     timed(async |host, late| {
@@ -487,7 +493,7 @@ fn zero_and_enormous_graces_are_accepted() {
     });
 }
 
-/// 6.2: a body that waits for a future of another crate receives its cancellation.
+/// 6.2: a body that waits for a future of another crate still receives its cancellation.
 #[test]
 fn a_body_in_a_foreign_future_receives_its_cancel() {
     within(20, || {
@@ -505,8 +511,8 @@ fn a_body_in_a_foreign_future_receives_its_cancel() {
 
 // ---- 6.2: kill
 
-/// 6.2, 1.1: a process that is killed before its first step never runs: neither `init` nor `close` is called, and its
-/// state is dropped.
+/// 6.2, 1.1: a process that is killed before its first step never runs. Neither `init` nor `close` is called, and the
+/// state of the process is dropped.
 #[test]
 fn a_killed_process_that_never_started_never_runs() {
     let rt = lone();
@@ -531,7 +537,7 @@ fn a_killed_process_that_never_started_never_runs() {
     assert_eq!(rt.counters().dead_letters, 1);
 }
 
-/// 6.2: a kill reaches idle, blocked and runnable processes. Their yields are cancelled, and `close` runs once.
+/// 6.2: a kill ends idle, blocked and runnable processes. Their yields are cancelled, and `close` runs once.
 #[test]
 fn a_kill_reaches_a_process_in_every_state() {
     let shelf = Shelf::default();
@@ -561,8 +567,8 @@ fn a_kill_reaches_a_process_in_every_state() {
     assert_eq!((rt.counters().spawned, rt.counters().exited, rt.counters().discarded), (3, 3, 1));
 }
 
-/// 6.2: a kill of a running process takes effect after its step, whatever the step returns. If the step ends the
-/// process, its own result is kept.
+/// 6.2: if a running process is killed, the kill takes effect after the current step. If that step returns a result,
+/// the process exits with this result. Otherwise it exits as killed.
 #[test]
 fn a_kill_of_a_running_process_takes_effect_after_the_step() {
     struct Kills(Option<Next<u64>>, Arc<AtomicUsize>);
@@ -617,14 +623,15 @@ impl Drop for Spinner {
     }
 }
 
-/// 6.2: a process that another thread kills during a step exits when the step returns.
+/// 6.2: another thread kills a process during a step. The process exits when the step returns.
 #[test]
 fn a_kill_takes_effect_when_the_running_step_returns() {
     within(20, || {
         let rt = two();
         let (spinner, handle) = Spinner::spawn(&rt);
         handle.abort();
-        // The other worker still runs processes, and the killed process has not exited before its step returns.
+        // The other worker still runs processes. The killed process has not exited yet, because its step has not
+        // returned.
         block_on(rt.spawn(async |_: Context| {})).unwrap();
         assert!(!handle.is_finished());
         drop(spinner);
@@ -634,8 +641,8 @@ fn a_kill_takes_effect_when_the_running_step_returns() {
 
 // ---- 6.5: shutdown
 
-/// 6.5: during a shutdown, work from outside is refused and commands for the clean-up are answered. After it everything
-/// is refused, and messages and bodies are returned to the caller.
+/// 6.5: during a shutdown, work from outside is refused, but commands for the clean-up are answered. After the
+/// shutdown, every request is refused, and messages and bodies are returned to the caller.
 #[test]
 fn a_shutdown_refuses_work_and_waits_for_clean_up() {
     within(30, || {
@@ -690,7 +697,7 @@ fn a_shutdown_refuses_work_and_waits_for_clean_up() {
     });
 }
 
-/// 6.5: every process is cancelled, whatever its state, and all processes have exited when the shutdown returns.
+/// 6.5: a shutdown cancels every process, whatever its state. When the shutdown returns, all processes have exited.
 #[test]
 fn a_shutdown_cancels_every_process() {
     for workers in [0, 2] {
@@ -716,8 +723,8 @@ fn a_shutdown_cancels_every_process() {
     }
 }
 
-/// 6.5: of two concurrent shutdowns the earlier deadline applies, whichever begins first. Here a panic begins a
-/// shutdown without a deadline.
+/// 6.5: if two shutdowns run concurrently, the earlier deadline applies, whichever shutdown begins first. In this test
+/// a panic begins one of them, and that shutdown has no deadline.
 #[test]
 fn of_two_shutdowns_the_earlier_deadline_applies() {
     for panic_is_first in [true, false] {
@@ -771,7 +778,7 @@ fn of_two_shutdowns_the_earlier_deadline_applies() {
     }
 }
 
-/// 6.5: a shutdown without running processes returns immediately, whatever time it is given.
+/// 6.5: if no process exists, a shutdown returns immediately, whatever its time limit is.
 #[test]
 fn a_shutdown_without_processes_returns_immediately() {
     for workers in [0, 1, 2] {
@@ -794,8 +801,8 @@ fn a_shutdown_without_processes_returns_immediately() {
     }
 }
 
-/// 6.5: a shutdown returns at its deadline even if a step never returns. It reports the process that was left and what
-/// it was doing.
+/// 6.5: if a step never returns, the shutdown still returns at its deadline. It reports the process of this step and
+/// the state of this process.
 #[test]
 fn a_shutdown_returns_although_a_step_never_ends() {
     within(20, || {
@@ -817,7 +824,7 @@ fn a_shutdown_returns_although_a_step_never_ends() {
     });
 }
 
-/// 6.5: a process that waits for an answer at the deadline is reported and killed.
+/// 6.5: if a process still waits for an answer at the deadline of a shutdown, the shutdown reports and kills it.
 #[test]
 fn a_shutdown_kills_blocked_processes_at_its_deadline() {
     let is_told = |shutdown: ShutdownReport, handle: JoinHandle<u64, ()>, shelf: Shelf| {
@@ -833,7 +840,8 @@ fn a_shutdown_kills_blocked_processes_at_its_deadline() {
             let rt = Runtime::builder().workers(workers).handler(shelf.clone()).build().unwrap();
             let handle = rt.spawn(async |ctx: Context<()>| ctx.perform(Ask(1)).await);
             rt.block_on(handle.started()).unwrap();
-            // Long enough for a worker to run the process once more, because its cancellation has woken it.
+            // The cancellation wakes the process. The time limit is long enough for a worker to run the process once
+            // more.
             is_told(block_on(rt.shutdown(Duration::from_millis(300))), handle, shelf);
         });
     }
@@ -848,7 +856,7 @@ fn a_shutdown_kills_blocked_processes_at_its_deadline() {
     }
 }
 
-/// 6.5: processes that are spawned during a shutdown are cancelled too, and the shutdown waits for them.
+/// 6.5: if a process is spawned during a shutdown, it is cancelled too, and the shutdown waits for it.
 #[test]
 fn processes_spawned_during_a_shutdown_end_with_it() {
     fn family(mut ctx: Context<()>, depth: u32, ends: Arc<AtomicUsize>) -> BoxFuture<'static, Result<(), Exit>> {
@@ -856,7 +864,7 @@ fn processes_spawned_during_a_shutdown_end_with_it() {
             let exit = ctx.receive().await.unwrap_err();
             if depth > 0 {
                 let below = ends.clone();
-                // Only the runtime waits for this child.
+                // The parent does not wait for this child. Only the runtime does.
                 drop(ctx.spawn(move |ctx| family(ctx, depth - 1, below)));
             }
             ends.fetch_add(1, SeqCst);
@@ -878,8 +886,8 @@ fn processes_spawned_during_a_shutdown_end_with_it() {
     }
 }
 
-/// 6.5: spawns, sends and calls from several threads race a shutdown or a drop of the runtime. Each of them gets an
-/// answer and does not hang.
+/// 6.5: several threads spawn, send and call while the runtime shuts down or is dropped. Each of these operations
+/// returns an answer or an error, and none hangs.
 #[test]
 fn work_that_races_a_shutdown_is_done_or_refused() {
     for round in 0..100 {
@@ -957,7 +965,7 @@ impl Observer for Hears {
     }
 }
 
-/// 4.8: by default the observer is notified of a panic before the exit is delivered. No other process is affected.
+/// 4.8: by default, the observer is notified of a panic before the exit is delivered. Other processes are not affected.
 #[test]
 fn the_observer_is_notified_of_a_panic() {
     let hears = Hears::default();
@@ -972,7 +980,8 @@ fn the_observer_is_notified_of_a_panic() {
     assert_eq!(rt.block_on(other).unwrap(), 2);
 }
 
-/// 4.8: the call-back is called on the thread that ran the process. A panic in the call-back is caught.
+/// 4.8: the call-back for panics is called on the thread that ran the process. If the call-back panics too, its panic
+/// is caught.
 #[test]
 fn the_call_back_is_called_at_a_panic() {
     let (tell, heard) = mpsc::channel();
@@ -988,8 +997,8 @@ fn the_call_back_is_called_at_a_panic() {
     assert_eq!(heard.try_iter().collect::<Vec<_>>(), [(pid, "loud".to_owned(), thread::current().id())]);
 }
 
-/// 4.8: with `PanicPolicy::ShutDown` a panic makes the runtime refuse new work and cancels every process. Clean-up
-/// still runs.
+/// 4.8: with `PanicPolicy::ShutDown`, a panic begins a shutdown: the runtime refuses new work and cancels every
+/// process. The processes can still clean up.
 #[test]
 fn a_panic_can_shut_the_runtime_down() {
     within(20, || {
@@ -1019,8 +1028,8 @@ enum Mail {
     Keep(#[expect(dead_code)] Alive),
 }
 
-/// 8.3, 6.5: when a runtime is dropped, everything in progress ends, and each value is dropped once. Objects that
-/// survive return errors from then on.
+/// 8.3, 6.5: when a runtime is dropped, everything in progress ends, and each value is dropped once. Some handles,
+/// addresses and mailboxes outlive the runtime. After the drop, they return errors.
 #[test]
 fn everything_is_dropped_when_a_runtime_is_dropped() {
     struct Give;
@@ -1110,7 +1119,7 @@ fn everything_is_dropped_when_a_runtime_is_dropped() {
                     thread::yield_now();
                 }
             }
-            // A queued process that may never have run.
+            // This process is queued, and may be dropped before it ever runs.
             let queued = rt.spawn({
                 let state = state();
                 async move |_: Context<()>| {
@@ -1140,15 +1149,15 @@ fn everything_is_dropped_when_a_runtime_is_dropped() {
             assert!(block_on(mailbox.receive()).is_err());
             drop((_last, mailbox));
             assert_eq!(host.counters().spawned, host.counters().exited);
-            // The handler of `Ask` owns a copy, which lives as long as the host.
+            // The handler of `Ask` owns a copy. The host owns the handler, so dropping the host drops this copy.
             drop((host, to, addresses, alive, kept));
             assert_eq!(Arc::strong_count(&counter), 1);
         });
     }
 }
 
-/// 8.3: a process that owns its runtime may drop it in a step. Every other process exits, and this process exits with
-/// its own result.
+/// 8.3: a process that owns its runtime may drop the runtime in a step. Every other process exits. The process itself
+/// exits with the result that its step returns.
 #[test]
 fn a_process_may_drop_its_own_runtime() {
     for workers in [1, 2] {
@@ -1171,8 +1180,8 @@ fn a_process_may_drop_its_own_runtime() {
     }
 }
 
-/// 8.3: a runtime that is owned by one of its own processes, in its mailbox or in its state, is dropped with that
-/// process.
+/// 8.3: a process may own its own runtime, in its mailbox or in its state. When the process is dropped, the runtime is
+/// dropped too.
 #[test]
 fn a_runtime_owned_by_its_own_process_is_dropped_with_it() {
     within(30, || {
@@ -1223,7 +1232,7 @@ fn a_handler_may_drop_the_runtime() {
     }
 }
 
-/// 8.3: a runtime may be dropped inside a process of another runtime, which continues.
+/// 8.3: a process may drop another runtime. The process itself continues.
 #[test]
 fn a_runtime_may_be_dropped_inside_another() {
     within(30, || {
@@ -1239,8 +1248,8 @@ fn a_runtime_may_be_dropped_inside_another() {
     });
 }
 
-/// 3.2, 6.5: a closure that waits for a blocking thread when the runtime ends never runs, and its caller receives an
-/// error.
+/// 3.2, 6.5: a closure waits for a blocking thread when the runtime is dropped. The closure never runs, and its caller
+/// receives an error.
 #[test]
 fn a_blocking_closure_that_never_ran_returns_an_error() {
     within(10, || {
@@ -1264,7 +1273,8 @@ fn a_blocking_closure_that_never_ran_returns_an_error() {
     });
 }
 
-/// 7.1, 8.3: a sleep that another executor polls does not hang when its runtime was dropped.
+/// 7.1, 8.3: another executor polls a sleep of a runtime. When the runtime is dropped, the sleep still ends and does
+/// not hang.
 #[test]
 fn a_sleep_outlives_its_runtime() {
     within(10, || {
@@ -1285,8 +1295,8 @@ fn a_sleep_outlives_its_runtime() {
     });
 }
 
-/// 1.3, 8.3: a mailbox that was split off and moved to another thread does not wait for ever after its process has
-/// exited.
+/// 1.3, 8.3: a mailbox is split off from its process and moved to another thread. After the process has exited, a
+/// receive on the mailbox does not wait forever.
 #[test]
 fn a_mailbox_moved_out_of_its_process_ends_with_it() {
     within(10, || {

@@ -1,4 +1,5 @@
-//! 1.5 of the specification: processes that are not `Send` run only on the guest thread that owns their `Local`.
+//! 1.5 of the specification: processes that are not `Send`. They run only on the guest thread that owns their
+//! `LocalSet`.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -14,7 +15,7 @@ impl Command for Ask {
     type Reply = ThreadId;
 }
 
-/// Records the thread on which it was dropped.
+/// A value that records the thread on which it is dropped.
 struct Dropped(Rc<Cell<Option<ThreadId>>>);
 impl Drop for Dropped {
     fn drop(&mut self) {
@@ -22,8 +23,8 @@ impl Drop for Dropped {
     }
 }
 
-/// 1.5: a local process runs only on its own thread, whichever thread wakes it. Other processes of the runtime move
-/// between threads meanwhile.
+/// 1.5: a local process runs only on its own thread, whichever thread wakes it. Other processes of the runtime may move
+/// between threads at the same time.
 #[test]
 fn a_local_process_stays_on_its_thread() {
     for workers in [0, 2] {
@@ -35,7 +36,7 @@ fn a_local_process_stays_on_its_thread() {
             for _ in 0..3 {
                 let message = ctx.receive().await?;
                 own.borrow_mut().push((thread::current().id(), message));
-                // Another thread answers the command and so wakes the process.
+                // Another thread answers the command, so another thread wakes the process.
                 assert_ne!(ctx.perform(Ask).await?, thread::current().id());
                 ctx.sleep(Duration::from_millis(1)).await;
                 let child = ctx.spawn(async |ctx: Context| Ok::<_, Exit>(ctx.pid()));
@@ -54,8 +55,8 @@ fn a_local_process_stays_on_its_thread() {
     }
 }
 
-/// 1.5: when a `Local` is dropped, its waiting processes are killed and dropped on their own thread. Their handles
-/// report `Exit::Killed`.
+/// 1.5: when a `LocalSet` is dropped, its waiting processes are killed. They are dropped on their own thread, and their
+/// handles return `Exit::Killed`.
 #[test]
 fn a_local_process_ends_on_its_thread() {
     let rt = two();
@@ -80,7 +81,7 @@ fn a_local_process_ends_on_its_thread() {
     assert_eq!(rt.processes_alive(), 0);
 }
 
-/// 1.5: many local processes, and one that never waits, do not starve the future that drives them.
+/// 1.5: a future drives many local processes, and one of them is always runnable. The future itself is not starved.
 #[test]
 fn local_processes_do_not_starve_their_driver() {
     let rt = Runtime::builder().workers(0).build().unwrap();
@@ -108,7 +109,7 @@ fn local_processes_do_not_starve_their_driver() {
     assert!(matches!(local.block_on(busy), Err(Exit::Killed)));
 }
 
-/// 4.8: a panic ends only its local process. A hand-written local process runs too.
+/// 4.8: if a local process panics, only this process exits. The test also runs a hand-written local process.
 #[test]
 fn a_local_process_that_panics_ends_alone() {
     struct Count(Rc<Cell<u64>>);
@@ -139,7 +140,7 @@ fn a_local_process_that_panics_ends_alone() {
     assert_eq!(counted.unwrap(), 7);
 }
 
-/// 1.5, 8.1: after the thread's own future was woken, no local process takes a step before that future is polled.
+/// 1.5, 8.1: when the thread's own future is woken, it is polled before any local process takes another step.
 #[test]
 fn a_woken_future_is_polled_before_local_processes() {
     for blocks in [true, false] {
@@ -178,8 +179,8 @@ fn a_woken_future_is_polled_before_local_processes() {
     }
 }
 
-/// 8.1: a future whose polls exceed the time limit of a guest's poll, and that wakes itself, does not starve local
-/// processes.
+/// 8.1: the thread's own future wakes itself in each poll, and each poll exceeds the time limit of a guest's poll.
+/// Local processes are not starved.
 #[test]
 fn a_long_future_that_wakes_itself_does_not_starve_local_processes() {
     let rt = Runtime::builder().workers(0).build().unwrap();

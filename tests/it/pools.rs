@@ -392,8 +392,8 @@ fn a_member_that_was_just_busy_stays() {
             reply.send(());
         }
     }
-    // The first job ends after the check at which the third member exits. The second job ends after the following
-    // check.
+    // How long the second member is busy. With the first value, its job ends after the check at which the third member
+    // exits. With the second value, its job ends after the following check.
     for busy in [LONG * 14 / 5, LONG * 7 / 2] {
         check(0..10, async |host: Host| {
             let pool = host.spawn_pool(Pool::new(1, takes_long).max_size(3).idle_timeout(LONG));

@@ -537,7 +537,8 @@ fn should_yield_is_true_within_a_budget() {
     });
 }
 
-/// 6.6: a process inherits the values of the process that spawns it. A builder may replace a value for its process.
+/// 6.6: a process inherits the values of the process that spawns it. A builder may set another value for its process
+/// instead.
 #[test]
 fn inherited_values_reach_the_grandchildren() {
     #[derive(PartialEq, Debug)]

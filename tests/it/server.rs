@@ -162,8 +162,8 @@ impl Server for Clerk {
     }
 }
 
-/// 1.3: a call is a message with a reply. The server answers the reply immediately, answers it later, or drops it. A
-/// cast is a message without a reply. A server can exit with a result.
+/// 1.3: a call is a message with a reply. The server sends the reply immediately, sends it later, or drops it. A cast
+/// is a message without a reply. A server can exit with a result.
 #[test]
 fn calls_casts_and_deferred_replies() {
     let log = Log::default();

@@ -335,7 +335,7 @@ fn panics_are_reported() {
     assert_eq!(simulation.run(adder.call(Ask::Total)).unwrap(), 0);
 }
 
-/// A scenario with a data race: two processes read a number, and then each of them writes it.
+/// A scenario with a lost update: two processes read a number, and then each of them writes a new value.
 async fn lost_update(host: Host) -> Result<(), Exit> {
     let total = Arc::new(AtomicUsize::new(0));
     let one = |_| {

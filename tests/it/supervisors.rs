@@ -22,7 +22,7 @@ fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
 }
 
-/// Instruction to a child.
+/// Instruction to a child of a test.
 enum Do {
     Add(u64),
     Sum(Reply<u64>),
@@ -46,7 +46,7 @@ impl Log {
     }
 }
 
-/// Logs the end of an instance, whatever ended it.
+/// Logs that an instance has exited, whatever the reason.
 struct Over(Log, &'static str);
 
 impl Drop for Over {
@@ -69,7 +69,7 @@ async fn obey(mut ctx: Context<Do>) -> Result<(), Exit> {
     }
 }
 
-/// Returns a child that logs its start and its end.
+/// Returns a child that logs its start and its exit.
 fn noted(name: Name<Do>, log: &Log) -> Child {
     let log = log.clone();
     Child::new(name, move |ctx| {
@@ -82,7 +82,8 @@ fn noted(name: Name<Do>, log: &Log) -> Child {
     })
 }
 
-/// Calls a child until it answers, and returns its pid. Between two instances no process has the name.
+/// Calls a child until it answers, and returns its pid. A call may fail, because between two instances no process has
+/// the name.
 async fn who(host: &Host, name: Name<Do>) -> Pid {
     loop {
         match host.call(name, Do::Who).await {
@@ -114,7 +115,8 @@ async fn until(what: impl Fn() -> bool) {
     }
 }
 
-/// 6.4: a child that exits is restarted under its name. The supervisor has started when its children have started.
+/// 6.4: a child that exits is restarted under its name. `started()` of a supervisor completes when all its children
+/// have started.
 #[test]
 fn a_child_is_restarted_under_its_name() {
     everywhere(async |host| {
@@ -140,7 +142,7 @@ fn a_child_is_restarted_under_its_name() {
         assert_eq!(exit, Exit::failed(gave_up));
         assert_eq!((host.whereis(A), host.whereis(B)), (None, None));
     });
-    // The five seconds are a sliding window.
+    // The five seconds are a sliding window, so old restarts no longer count.
     check(0..10, async |host: Host| {
         let tree = started(&host, Supervisor::one_for_one().child(A, obey)).await;
         for _ in 0..10 {
@@ -159,7 +161,7 @@ fn a_child_is_restarted_under_its_name() {
     });
 }
 
-/// 6.4: each child starts when the child before it has started. The children stop in reverse order.
+/// 6.4: each child starts after the previous child has started. The children stop in reverse order.
 #[test]
 fn children_start_in_order_and_stop_in_reverse() {
     everywhere(async |host| {
@@ -199,8 +201,8 @@ fn children_start_in_order_and_stop_in_reverse() {
     });
 }
 
-/// 6.4: one-for-all: all other children are stopped from the last to the first. Then all children start from the first
-/// to the last.
+/// 6.4: one-for-all: when one child exits, all other children are stopped, from the last to the first. Then all
+/// children are started, from the first to the last.
 #[test]
 fn one_for_all_restarts_all_children() {
     everywhere(async |host| {
@@ -215,7 +217,8 @@ fn one_for_all_restarts_all_children() {
     });
 }
 
-/// 6.4: rest-for-one: the children after the exited one are restarted with it. The children before it stay.
+/// 6.4: rest-for-one: when one child exits, this child and the children after it are restarted. The children before it
+/// continue to run.
 #[test]
 fn rest_for_one_restarts_the_later_children() {
     everywhere(async |host| {
@@ -231,7 +234,8 @@ fn rest_for_one_restarts_the_later_children() {
     });
 }
 
-/// 6.4: a transient child is restarted when it fails. A temporary child is never restarted, and is forgotten.
+/// 6.4: a transient child is restarted when it fails. A temporary child is never restarted, and its supervisor forgets
+/// it.
 #[test]
 fn restart_policies_are_obeyed() {
     everywhere(async |host| {
@@ -246,8 +250,8 @@ fn restart_policies_are_obeyed() {
             host.exited(pid).await;
         }
         until(|| host.whereis(A).is_none() && host.whereis(B).is_none()).await;
-        // A call may overtake the exit of a child, so the test repeats the call until the supervisor has received the
-        // exit.
+        // A call may arrive before the exit of a child, so the test repeats the call until the supervisor has processed
+        // the exit.
         let family = loop {
             let family = tree.call(SupervisorMessage::WhichChildren).await.unwrap();
             if family.children.len() == 1 && family.children[0].state == ChildState::Stopped {
@@ -258,13 +262,14 @@ fn restart_policies_are_obeyed() {
         assert_eq!(family.children[0].name.as_deref(), Some("a"));
         assert_eq!(family.children[0].restarts, 1);
         assert!(matches!(family.children[0].last, Some(Exit::Normal)));
-        // A stopped child can be restarted by request.
+        // A stopped child can be restarted with a message.
         let pid = tree.call(|reply| SupervisorMessage::RestartChild(A.into(), reply)).await.unwrap().unwrap();
         assert_eq!(host.whereis(A), Some(pid));
     });
 }
 
-/// 6.4: a failed start counts as a restart: a factory panics, or a body exits before it has started.
+/// 6.4: a failed start counts as a restart. In this test either the factory of a child panics, or the body of a child
+/// exits before it has started.
 #[test]
 fn failed_starts_count_as_restarts() {
     everywhere(async |host| {
@@ -277,7 +282,7 @@ fn failed_starts_count_as_restarts() {
         let never_ready =
             Child::new(C, async |_: Context<Do>| Err::<(), _>("not today")).options(ProcessBuilder::manual_start);
         for (child, last) in [(panics, "no process"), (never_ready, "not today")] {
-            // The first child has to be stopped before the supervisor exits. This does not count as a start.
+            // The supervisor stops its first child before it exits. This does not count as a start.
             let tree = Supervisor::one_for_one().intensity(4, SECOND * 60).add(Child::unnamed(obey)).add(child);
             let tree = host.spawn_process(tree);
             let exit = tree.started().await.unwrap_err();
@@ -302,7 +307,7 @@ impl Process for Raw {
     }
 }
 
-/// 6.4: children are added, stopped, restarted, deleted, counted and listed while the supervisor runs.
+/// 6.4: while the supervisor runs, children are added, stopped, restarted, deleted, counted and listed.
 #[test]
 fn children_are_managed_at_run_time() {
     timed(async |host, late| {
@@ -310,12 +315,12 @@ fn children_are_managed_at_run_time() {
         let ask = |child| tree.call(|reply| SupervisorMessage::StartChild(child, reply));
         let a = ask(Child::new(A, obey)).await.unwrap().unwrap();
         assert_eq!(host.whereis(A), Some(a));
-        // A child of the same name is refused, and the first child stays.
+        // A second child with the same name is refused. The first child continues to run.
         assert!(matches!(ask(Child::new(A, obey)).await.unwrap(), Err(Exit::Refused(_))));
-        // A child that fails at its first start is not added.
+        // If the first start of an added child fails, the child is not added.
         let fails = Child::new(B, async |_: Context<Do>| Err::<(), _>("no")).options(ProcessBuilder::manual_start);
         assert!(matches!(ask(fails).await.unwrap(), Err(Exit::Failed(_))));
-        // This child ignores its cancellation.
+        // The added child ignores its cancellation.
         let raw = ask(Child::unnamed_process(|| Raw).shutdown(ms(10))).await.unwrap().unwrap();
         let body = ask(Child::unnamed(obey)).await.unwrap().unwrap();
         assert_eq!(tree.call(SupervisorMessage::CountChildren).await.unwrap(), 3);
@@ -342,8 +347,8 @@ fn children_are_managed_at_run_time() {
     });
 }
 
-/// 6.4, 2.3: a kept mailbox outlives the instances of its child. Messages wait in it between two instances, and are
-/// read in order.
+/// 6.4, 2.3: a kept mailbox outlives the instances of its child. Messages wait in the kept mailbox between two
+/// instances. The next instance reads them in order.
 #[test]
 fn a_kept_mailbox_outlives_its_child() {
     timed(async |host, late| {
@@ -373,7 +378,8 @@ fn a_kept_mailbox_outlives_its_child() {
             }
             host.send(A, Do::Add(n)).unwrap();
         }
-        // A call that waits behind messages that make the child panic is answered by a later instance.
+        // Some messages make the child panic, and the call waits in the mailbox after these messages. A later instance
+        // of the child answers the call.
         assert_eq!(host.call(A, Do::Sum).await.unwrap(), 7);
         late.check(host.now(), begun + ms(2 + 4 + 8 + 16 + 32));
         assert_eq!(read.take(), (0..50).map(|n: u64| n.to_string()).collect::<Vec<_>>());
@@ -381,7 +387,7 @@ fn a_kept_mailbox_outlives_its_child() {
         let family = tree.call(SupervisorMessage::WhichChildren).await.unwrap();
         assert_eq!((family.children[0].restarts, family.children[0].pid), (5, Some(address)));
 
-        // After a kill by its pid, the child starts again with another pid.
+        // When the child is killed by its pid, its next instance has another pid.
         let until = host.now() + ms(64);
         host.kill(address).unwrap();
         loop {
@@ -402,8 +408,8 @@ fn a_kept_mailbox_outlives_its_child() {
     });
 }
 
-/// 6.4, 2.3: several processes send to a child that fails repeatedly. With a kept mailbox each message is read once,
-/// and the messages of one sender arrive in order.
+/// 6.4, 2.3: several processes send to a child that fails repeatedly. The child has a kept mailbox, so each message is
+/// read exactly once. The messages of one sender arrive in order.
 #[test]
 fn a_kept_mailbox_loses_no_unread_message() {
     everywhere(async |host| {
@@ -417,7 +423,7 @@ fn a_kept_mailbox_loses_no_unread_message() {
                 loop {
                     if let Do::Add(n) = ctx.receive().await? {
                         reads.lock().unwrap().push(n);
-                        // The child fails after it has recorded the message, so no received message is lost.
+                        // The child records a message before it fails, so no received message is lost.
                         if n % 97 == 13 {
                             return Err::<(), _>(Exit::failed("again"));
                         }
@@ -467,8 +473,8 @@ impl Process for RawLog {
     }
 }
 
-/// 6.4g, 2.3d: a hand-written child with a bounded mailbox takes all of its messages in one step. The room that it
-/// makes is used for the messages that wait in its kept mailbox.
+/// 6.4g, 2.3d: a hand-written child has a bounded mailbox and takes all messages out of it in one step. The messages
+/// that wait in its kept mailbox then use the free room.
 #[test]
 fn a_hand_written_child_makes_room_for_its_kept_mailbox() {
     everywhere(async |host| {
@@ -485,8 +491,8 @@ fn a_hand_written_child_makes_room_for_its_kept_mailbox() {
     });
 }
 
-/// 6.4: each child has its own shutdown time, and is killed when this time has passed. With a time of zero it is killed
-/// immediately.
+/// 6.4: each child has its own shutdown time. When this time has passed, the child is killed. If the time is zero, the
+/// child is killed immediately.
 #[test]
 fn each_child_has_its_own_shutdown_time() {
     timed(async |host, late| {
@@ -516,7 +522,7 @@ fn each_child_has_its_own_shutdown_time() {
         late.check(host.now(), end);
         assert_eq!(log.take(), ["-c", "b heard enough", "-b", "-a"]);
 
-        // The supervisor's own deadline also limits its children.
+        // The deadline of the supervisor also limits the time of its children.
         let tree = Supervisor::one_for_one().add(stubborn(B, &log, SECOND * 3600));
         let tree = started(&host, tree).await;
         let soon = host.now() + ms(20);
@@ -535,7 +541,7 @@ fn each_child_has_its_own_shutdown_time() {
     });
 }
 
-/// 6.4: with a backoff, each restart of the child waits longer.
+/// 6.4: with a backoff, the delay before the restart grows with each restart.
 #[test]
 fn a_backoff_grows() {
     timed(async |host, late| {
@@ -559,7 +565,7 @@ fn a_backoff_grows() {
     });
 }
 
-/// 6.4: a requested restart resets the backoff of the child, also while the child waits for its next instance.
+/// 6.4: a restart by request resets the backoff of the child, even while the child waits for its next instance.
 #[test]
 fn a_requested_restart_resets_the_back_off() {
     timed(async |host, late| {
@@ -573,7 +579,7 @@ fn a_requested_restart_resets_the_back_off() {
         let tree = started(&host, Supervisor::one_for_one().intensity(1_000, SECOND).add(child)).await;
         let restart =
             async || tree.call(|reply| SupervisorMessage::RestartChild(A.into(), reply)).await.unwrap().unwrap();
-        // Asserts the delay after each of four exits.
+        // Makes the child exit four times. Asserts the delay before each restart.
         let dies = async |waits: [u64; 4]| {
             for wait in waits {
                 let died = host.now();
@@ -584,7 +590,7 @@ fn a_requested_restart_resets_the_back_off() {
         dies([5, 10, 20, 40]).await;
         restart().await;
         dies([5, 10, 20, 40]).await;
-        // The next instance would start after 80 ms. It starts immediately instead.
+        // After this exit, the backoff is 80 ms. The requested restart starts the next instance immediately.
         let (pid, now) = (who(&host, A).await, host.now());
         host.send(A, Do::Fail).unwrap();
         host.exited(pid).await;
@@ -594,7 +600,7 @@ fn a_requested_restart_resets_the_back_off() {
     });
 }
 
-/// 6.4: a supervisor that exceeds its intensity is restarted by the supervisor above it, with all its children.
+/// 6.4: if a supervisor exceeds its restart intensity, its parent supervisor restarts it with all its children.
 #[test]
 fn a_supervisor_that_exceeds_its_intensity_is_restarted_by_the_one_above() {
     everywhere(async |host| {
@@ -628,8 +634,9 @@ fn a_supervisor_that_exceeds_its_intensity_is_restarted_by_the_one_above() {
     });
 }
 
-/// 6.4, 6.1: a killed supervisor takes its children with it. The supervisor above it starts the next instance only when
-/// these children have exited, however long they take. A child never has two instances at the same time.
+/// 6.4, 6.1: if a supervisor is killed, its children are killed too. The parent supervisor starts the next instance
+/// only after all these children have exited, even if this takes long. A child never has two instances at the same
+/// time.
 #[test]
 fn a_child_never_has_two_instances() {
     within(60, || {
@@ -690,7 +697,8 @@ fn a_child_never_has_two_instances() {
     });
 }
 
-/// 6.4, 6.3: a supervisor exits in order after the abnormal exit of a linked process. A normal exit does not end it.
+/// 6.4, 6.3: if a linked process exits abnormally, the supervisor stops its children in order and then exits. If a
+/// linked process exits normally, the supervisor continues to run.
 #[test]
 fn a_supervisor_exits_in_order_after_a_linked_process() {
     everywhere(async |host| {
@@ -708,7 +716,7 @@ fn a_supervisor_exits_in_order_after_a_linked_process() {
         let tree = told.await.unwrap();
         log.take();
         let friend = host.spawn(obey);
-        // The normal exit of another linked process changes nothing.
+        // Another linked process exits normally. This changes nothing.
         let other = host.spawn(async move |ctx: Context<Do>| ctx.link(tree.pid()).map(|()| tree).map_err(Exit::from));
         let tree = other.await.unwrap();
         parent.send(Do::End).unwrap();
@@ -719,7 +727,7 @@ fn a_supervisor_exits_in_order_after_a_linked_process() {
     });
 }
 
-/// 6.4: ten thousand children that are all killed are all restarted.
+/// 6.4: ten thousand children are all killed. The supervisor restarts all of them.
 #[test]
 fn all_children_are_restarted_after_all_were_killed() {
     timed(async |host, late| {
@@ -745,12 +753,12 @@ fn all_children_are_restarted_after_all_were_killed() {
     });
 }
 
-/// 6.5: a shutdown stops the trees first: supervisors stop their children in reverse order. The other processes are
-/// cancelled after that, so a child can still use them when it cleans up.
+/// 6.5: a shutdown stops the supervision trees first, and each supervisor stops its children in reverse order. Only
+/// then are the other processes cancelled. Therefore a child can still use the other processes while it cleans up.
 #[test]
 fn a_shutdown_stops_the_supervision_trees_first() {
     fn spawn_tree(host: &Host, log: &Log) -> JoinHandle<(), SupervisorMessage> {
-        // This process has no supervisor: the children still need it while they exit.
+        // This process has no supervisor. The children still need this process while they exit.
         let store_log = log.clone();
         let store = host.process().name("store").spawn(async move |mut ctx: Context<Do>| {
             let _over = Over(store_log.clone(), "store");
@@ -800,8 +808,8 @@ fn a_shutdown_stops_the_supervision_trees_first() {
     }
 }
 
-/// 6.5: a child that ignores its cancellation is killed when its shutdown time has passed. A child that never returns
-/// is listed.
+/// 6.5: if a child ignores its cancellation, it is killed when its shutdown time has passed. A child that never returns
+/// is listed as left over.
 #[test]
 fn a_shutdown_keeps_to_its_deadline() {
     fn spawn_tree(host: &Host) -> JoinHandle<(), SupervisorMessage> {
@@ -851,13 +859,13 @@ fn a_shutdown_keeps_to_its_deadline() {
     });
 }
 
-/// 6.5: while a tree shuts down, a branch that was not stopped yet still restarts its children.
+/// 6.5: a tree shuts down. A branch of the tree that has not been stopped yet still restarts its children.
 #[test]
 fn a_branch_that_was_not_stopped_yet_restarts_its_children() {
     fn spawn_tree(host: &Host, mended: &Arc<AtomicBool>) -> JoinHandle<(), SupervisorMessage> {
         let below = || Supervisor::one_for_one().child(A, obey);
         let (inside, noted) = (host.clone(), Arc::clone(mended));
-        // The last child is stopped first. It exits only after `A` has been restarted.
+        // The supervisor stops the last child first. This child exits only after `A` has been restarted.
         let last = Child::new(B, move |mut ctx: Context<Do>| {
             let (host, noted) = (inside.clone(), Arc::clone(&noted));
             async move {

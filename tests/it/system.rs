@@ -1,5 +1,5 @@
 //! Effects of the operating system on a program: threads that can't be started, `fork`, and signals. Each test runs in
-//! an operating system process of its own.
+//! its own operating system process.
 
 #![allow(unsafe_code)]
 
@@ -36,8 +36,8 @@ async fn calls(ctx: Context, server: Address<Reply<u64>>, stop: Arc<AtomicBool>)
     Ok(calls)
 }
 
-/// Sets a timer that ends this operating system process if it hangs, also if the test does not know it. A forked child
-/// does not inherit the timer of its parent, so it sets its own.
+/// Sets a timer that terminates this operating system process if it hangs. This works even if the test harness does not
+/// know about the process. A forked child does not inherit the timer of its parent, so each child sets its own timer.
 fn set_alarm(seconds: u32) {
     // SAFETY: `alarm` has no precondition. It only sets a timer, whose signal ends this program by default.
     unsafe { libc::alarm(seconds) };
@@ -51,17 +51,18 @@ fn wait_for(child: libc::pid_t) -> Option<i32> {
     libc::WIFEXITED(status).then(|| libc::WEXITSTATUS(status))
 }
 
-/// Forks. The child calls `f`, and exits with 7, or with 8 if `f` panics. The parent gets the pid of the child.
+/// Forks. The child calls `f`. It exits with code 7 if `f` returns, and with code 8 if `f` panics. The parent gets the
+/// pid of the child.
 fn fork(f: impl FnOnce()) -> libc::pid_t {
-    // SAFETY: the child calls only `f`, and then `_exit`. Each `f` of this file does nothing, or runs while all other
-    // threads of the runtime are parked. Therefore no lock that the child needs is held by a thread that does not exist
-    // in the child.
+    // SAFETY: the child calls only `set_alarm`, `f` and `_exit`. Each `f` of this file either does nothing or runs
+    // while all other threads of the runtime are parked. Therefore no lock that the child needs is held by another
+    // thread of the parent.
     match unsafe { libc::fork() } {
         0 => {
             set_alarm(60);
             let code = if catch_unwind(AssertUnwindSafe(f)).is_ok() { 7 } else { 8 };
-            // SAFETY: `_exit` may be called in a forked child of a program with threads: it runs no destructor and no
-            // exit handler.
+            // SAFETY: a forked child of a multi-threaded program may call `_exit`, because `_exit` runs no destructor
+            // and no exit handler.
             unsafe { libc::_exit(code) }
         }
         child => {
@@ -71,8 +72,8 @@ fn fork(f: impl FnOnce()) -> libc::pid_t {
     }
 }
 
-/// 11: a program that forks while its runtime works continues as before. The child may exit immediately, or run another
-/// program.
+/// 11: a program forks while its runtime works. The parent continues as before. The child may exit immediately or run
+/// another program.
 #[test]
 fn a_running_program_may_fork() {
     if role().is_none() {
@@ -98,7 +99,7 @@ fn a_running_program_may_fork() {
         // The child runs another program.
         let status = Command::new("true").stdin(Stdio::null()).status().unwrap();
         assert!(status.success());
-        // The children changed nothing in this program.
+        // The parent works as before.
         let before = server_count(&rt, &server);
         while server_count(&rt, &server) < before + 50 {}
     }
@@ -114,15 +115,15 @@ fn server_count(rt: &Runtime, server: &JoinHandle<(), Reply<u64>>) -> u64 {
     block_on(rt.call(server.pid(), |reply| reply)).unwrap()
 }
 
-/// 11: a forked child has no workers, so no process runs there by itself. Dropping the runtime there returns after its
-/// timeout of one second.
+/// 11: a forked child has no workers, so its processes do not run by themselves. If the child drops the runtime, the
+/// drop returns after the drop timeout of one second.
 #[test]
 fn a_forked_child_has_no_workers() {
     if role().is_none() {
         again(a_forked_child_has_no_workers, "", 120).passed();
         return;
     }
-    // Without a monitor, parked workers do nothing and hold no lock: the child can use its copy of the runtime.
+    // There is no monitor, and parked workers hold no lock. Therefore the child can use its copy of the runtime.
     let parked = Arc::new(AtomicUsize::new(0));
     let (more, less) = (parked.clone(), parked.clone());
     let rt = Runtime::builder()
@@ -166,18 +167,18 @@ extern "C" fn on_signal(_: libc::c_int) {
     SIGNALS.fetch_add(1, SeqCst);
 }
 
-/// Counts the signals SIGUSR1. Without `SA_RESTART`, the signal interrupts system calls.
+/// Counts the signals SIGUSR1. `SA_RESTART` is not set, so the signal interrupts system calls.
 fn count_signals() {
     // SAFETY: `sigaction` is plain data, and zero is a valid value of each of its fields.
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
     action.sa_sigaction = on_signal as *const () as usize;
-    // SAFETY: `action` is live and initialised, and a null pointer requests no former action. The handler only adds to
-    // an atomic, which is async-signal-safe.
+    // SAFETY: `action` is live and initialised. The null pointer means that the old action is not returned. The handler
+    // only adds to an atomic, which is async-signal-safe.
     assert_eq!(unsafe { libc::sigaction(libc::SIGUSR1, &action, std::ptr::null_mut()) }, 0);
 }
 
-/// 11: signals interrupt the workers and a guest thread, parked and running, without a restart of the system call. No
-/// message is lost, and no timer fires early or never.
+/// 11: signals interrupt the workers and a guest thread, both while they are parked and while they run. The interrupted
+/// system calls are not restarted. No message is lost, no timer fires early, and every timer fires.
 #[test]
 fn signals_to_the_threads_of_a_runtime_change_nothing() {
     if role().is_none() {
@@ -200,10 +201,12 @@ fn signals_to_the_threads_of_a_runtime_change_nothing() {
     let (ended, aims) = (done.clone(), threads.clone());
     let shoots = thread::spawn(move || {
         while !ended.load(SeqCst) {
-            // While this lock is held, no worker exits, so the ids stay valid.
+            // Each worker takes this lock before it exits. While the lock is held, no worker exits, so the ids stay
+            // valid.
             for &thread in aims.lock().unwrap().iter() {
-                // SAFETY: the thread exists: a worker removes its id under the lock before it exits, and the test's
-                // thread joins this one. SIGUSR1 has a handler.
+                // SAFETY: the thread exists. A worker removes its id under the lock before it exits, and the test's own
+                // thread joins this thread before it exits. SIGUSR1 has a handler, so the signal does not terminate the
+                // program.
                 assert_eq!(unsafe { libc::pthread_kill(thread, libc::SIGUSR1) }, 0);
             }
             thread::sleep(Duration::from_micros(100));
@@ -217,7 +220,8 @@ fn signals_to_the_threads_of_a_runtime_change_nothing() {
             rt.spawn(|ctx: Context| calls(ctx, to, stop))
         })
         .collect();
-    // This thread is a guest thread, blocks outside the runtime, or waits for the blocking pool.
+    // In each round this thread either is a guest thread or blocks outside the runtime. Then it waits for the blocking
+    // pool.
     for round in 0..50 {
         let sleeps = rt.spawn(async move |ctx: Context| {
             let (begun, time) = (ctx.now(), Duration::from_millis(round % 7));
@@ -241,8 +245,8 @@ fn signals_to_the_threads_of_a_runtime_change_nothing() {
     shoots.join().unwrap();
 }
 
-/// 11: a program that is stopped and continued works as before. Timers that were due meanwhile fire once. An interval
-/// that skips missed ticks does not fire in a burst.
+/// 11: a program is stopped by a signal and then continued. It works as before. Each timer that was due while the
+/// program was stopped fires once. An interval that skips missed ticks does not fire in a burst.
 #[test]
 fn a_stopped_program_continues() {
     if role().is_none() {
@@ -263,7 +267,8 @@ fn a_stopped_program_continues() {
             interval.tick().await;
             counted.fetch_add(1, SeqCst);
         }
-        // The number of ticks if none is skipped. Ticks that are due while the program is stopped are skipped.
+        // The number of ticks of an interval that skips no tick. This interval skips the ticks that are due while the
+        // program is stopped.
         Ok::<_, Exit>((ctx.now() - begun).as_millis() as u64 / 20 + 1)
     });
     let sleeps: Vec<_> = (0..50)
@@ -296,7 +301,7 @@ fn a_stopped_program_continues() {
 
 const MIB: usize = 1 << 20;
 
-/// Limits the address space of this program to its present size plus `more` bytes. Returns the former limit.
+/// Limits the address space of this program to its present size plus `more` bytes. Returns the previous limit.
 #[cfg(target_os = "linux")]
 fn limit_memory(more: usize) -> libc::rlimit {
     let pages = std::fs::read_to_string("/proc/self/statm").unwrap();
@@ -319,7 +324,8 @@ fn unlimit_memory(former: libc::rlimit) {
     assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_AS, &former) }, 0);
 }
 
-/// Returns a builder of workers with stacks so large that few fit, and a reference to the value that its handler holds.
+/// Returns a builder whose workers have very large stacks, so that only a few threads fit into memory. Also returns a
+/// reference to a value that the builder's handler holds.
 #[cfg(target_os = "linux")]
 fn large_stacks(workers: usize, threads: &Arc<[AtomicUsize; 2]>) -> (Builder, Arc<()>) {
     struct Ask;
@@ -344,13 +350,13 @@ fn large_stacks(workers: usize, threads: &Arc<[AtomicUsize; 2]>) -> (Builder, Ar
     (builder, held)
 }
 
-/// 4.1, 11: if the thread of a worker can't be started, the build fails. By then the started threads have exited, and
-/// every value of the builder is dropped. Afterwards a smaller runtime can be built.
+/// 4.1, 11: if a worker thread can't be started, the build fails. When the build returns, the threads that were already
+/// started have exited, and every value of the builder is dropped. Afterwards a smaller runtime can be built.
 #[cfg(target_os = "linux")]
 #[test]
 fn a_build_without_threads_leaves_nothing_behind() {
     let Some(role) = role() else {
-        // The limit has room for no thread, for one thread, and for three threads.
+        // The memory limit leaves room for no thread, for one thread, or for three threads.
         for fit in ["0", "1", "3"] {
             again(a_build_without_threads_leaves_nothing_behind, fit, 120).passed();
         }
@@ -371,7 +377,8 @@ fn a_build_without_threads_leaves_nothing_behind() {
     assert_eq!(block_on(rt.spawn(async |_: Context| Ok::<_, Exit>(1))).unwrap(), 1);
 }
 
-/// 4.1: a runtime that should grow, but gets no thread, continues with its present threads. It grows when it can.
+/// 4.1: a runtime should get more workers, but no thread can be started. It continues with its present threads. When
+/// threads can be started again, it grows.
 #[cfg(target_os = "linux")]
 #[test]
 fn a_runtime_that_gets_no_more_threads_continues_to_work() {
@@ -386,7 +393,7 @@ fn a_runtime_that_gets_no_more_threads_continues_to_work() {
         let handles: Vec<_> = (0..100).map(|n| rt.spawn(async move |_: Context| Ok::<_, Exit>(n))).collect();
         handles.into_iter().map(|handle| block_on(handle).unwrap()).sum::<u64>()
     };
-    // The thread of the monitor has started before the limit is set.
+    // This work ensures that the thread of the monitor has started before the limit is set.
     assert_eq!(work(&rt), 4950);
     let former = limit_memory(256 * MIB);
     rt.set_workers(8);
@@ -402,7 +409,8 @@ fn a_runtime_that_gets_no_more_threads_continues_to_work() {
     assert_eq!((threads[1].load(SeqCst), Arc::strong_count(&held)), (4, 1));
 }
 
-/// 11: if no thread can be started for a blocking closure, the closure is refused with the reason, and does not run.
+/// 11: if no thread can be started for a blocking closure, the closure does not run. It is refused, and the failure
+/// names the reason.
 #[cfg(target_os = "linux")]
 #[test]
 fn blocking_work_without_a_thread_is_refused() {
@@ -410,15 +418,15 @@ fn blocking_work_without_a_thread_is_refused() {
         again(blocking_work_without_a_thread_is_refused, "", 120).passed();
         return;
     }
-    // A thread allocates its signal stack before its hook runs. When both hooks have run, no worker allocates one under
-    // the limit.
+    // Each thread allocates its signal stack before it calls the hook. After both hooks have run, no worker allocates a
+    // signal stack under the memory limit.
     let started = Arc::new(AtomicUsize::new(0));
     let hook = Arc::clone(&started);
     let rt = Runtime::builder().workers(2).on_thread_start(move || _ = hook.fetch_add(1, SeqCst)).build().unwrap();
     while started.load(SeqCst) < 2 {
         thread::yield_now();
     }
-    // The limit is smaller than the stack of a thread.
+    // The limit leaves less memory than the stack of a thread needs.
     let former = limit_memory(MIB);
     let refused = block_on(rt.spawn_blocking(|| 1));
     unlimit_memory(former);

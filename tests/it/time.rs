@@ -1,5 +1,5 @@
-//! Section 7 of the specification: sleeps, timeouts, intervals and delayed messages. They are tested on the virtual
-//! clock, where all times are exact, and on the real clock.
+//! Section 7 of the specification: sleeps, timeouts, intervals and delayed messages. The tests use the virtual clock,
+//! where all times are exact, and the real clock.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -24,7 +24,7 @@ impl Command for Never {
 }
 
 const HOUR: Duration = Duration::from_secs(3600);
-/// Nearly the whole range of the clock.
+/// A duration that is nearly the whole range of the clock.
 pub(crate) const FOR_EVER: Duration = Duration::from_secs(500 * 365 * 24 * 3600);
 
 fn ms(ms: u64) -> Duration {
@@ -36,12 +36,12 @@ fn ms(ms: u64) -> Duration {
 pub(crate) struct Late(Duration);
 
 impl Late {
-    /// For a runtime: an event may be late by any time, but never early.
+    /// For a runtime: an event may be late by any time, but it is never early.
     pub(crate) const ANY: Self = Self(Duration::MAX);
     /// For a simulation: no event is late.
     const NOT: Self = Self(Duration::ZERO);
 
-    /// Fails if `now` is before `due`, or too late after it.
+    /// Fails if `now` is before `due`, or if `now` is later than `due` by more than the allowed time.
     #[track_caller]
     pub(crate) fn check(self, now: Instant, due: Instant) {
         assert!(now >= due && now - due <= self.0, "due at {due:?}, and it is {now:?}");
@@ -52,8 +52,8 @@ impl Late {
     }
 }
 
-/// Runs a scenario as [`everywhere`] does, first on a runtime and then in simulations. Tells the scenario how late
-/// events may be.
+/// Runs a scenario as [`everywhere`] does: first on a runtime and then in simulations. The second argument of the
+/// scenario tells how late events may be.
 pub(crate) fn timed<F>(scenario: impl Fn(Host, Late) -> F + Send + Sync + 'static)
 where
     F: Future<Output = ()>,
@@ -65,8 +65,9 @@ where
     });
 }
 
-/// 7.1: the tasks that the timers of one tick wake are queued together. A foreign waker of the same tick may block on
-/// one of these tasks, on the thread that fires the timers. It does not wait forever.
+/// 7.1: when several timers are due in the same tick, the tasks that they wake are queued together. A foreign waker of
+/// this tick may block on one of these tasks, although this waker runs on the thread that fires the timers. The wait on
+/// the task ends.
 #[test]
 fn a_waker_may_block_on_a_task_of_the_same_tick() {
     struct Waits(Mutex<Option<(Arc<Runtime>, JoinHandle<()>)>>, mpsc::Sender<()>);
@@ -78,8 +79,8 @@ fn a_waker_may_block_on_a_task_of_the_same_tick() {
         }
     }
     within(60, || {
-        // On a slow machine the time may have passed before the second process polls its sleep. Then a later time is
-        // tried.
+        // On a slow machine, the deadline may have passed before the second process polls its sleep. Then the test
+        // tries again with a later deadline.
         for time in [50, 500, 5_000, 20_000].map(ms) {
             let rt = Arc::new(Runtime::builder().workers(1).build().unwrap());
             let at = rt.host().now() + time;
@@ -87,7 +88,8 @@ fn a_waker_may_block_on_a_task_of_the_same_tick() {
             let (done, told) = mpsc::channel();
             let sees = rt.clone();
             let holder = rt.spawn(async move |ctx: Context| {
-                // This timer is in the same wheel, behind the other one.
+                // This timer is in the same timer wheel as the timer of the other process, and it fires after that
+                // timer.
                 let waker = Waker::from(Arc::new(Waits(Mutex::new(Some((sees, sleeper))), done)));
                 let mut sleep = ctx.host().sleep(ms(1));
                 sleep.reset(at);
@@ -104,7 +106,8 @@ fn a_waker_may_block_on_a_task_of_the_same_tick() {
     });
 }
 
-/// 7.1: no sleep ends early, whatever its length. In virtual time no sleep ends late. The delays are printed.
+/// 7.1: no sleep ends early, whatever its length. In virtual time no sleep ends late either. The test prints how late
+/// the sleeps end.
 #[test]
 fn no_sleep_ends_early() {
     timed(async |host, exact| {
@@ -141,7 +144,7 @@ fn no_sleep_ends_early() {
     });
 }
 
-/// 7.1, 11: a sleep of zero, or until a time that has passed, completes immediately.
+/// 7.1, 11: a sleep completes immediately if its duration is zero or if its deadline has passed.
 #[test]
 fn a_sleep_of_zero_completes_immediately() {
     let rt = Runtime::builder().workers(0).build().unwrap();
@@ -158,7 +161,7 @@ fn a_sleep_of_zero_completes_immediately() {
     assert_eq!(rt.counters().polls, 1);
 }
 
-/// 7.1, 11: a sleep of an enormous duration never ends, and nothing overflows.
+/// 7.1, 11: a sleep with an enormous duration never ends. No calculation overflows.
 #[test]
 fn an_enormous_sleep_never_ends() {
     let rt = Runtime::builder().workers(0).build().unwrap();
@@ -185,7 +188,7 @@ fn an_enormous_sleep_never_ends() {
     });
 }
 
-/// 7.1: concurrent sleeps end in the order of their deadlines, in whatever order they began.
+/// 7.1: concurrent sleeps end in the order of their deadlines. The order in which they began does not matter.
 #[test]
 fn sleeps_end_in_the_order_of_their_deadlines() {
     struct Note {
@@ -234,7 +237,7 @@ fn sleeps_end_in_the_order_of_their_deadlines() {
     check(0..10, |host| scenario(host, Late::NOT));
 }
 
-/// 7.1: a hundred thousand processes sleep at the same time, until deadlines within one millisecond.
+/// 7.1: a hundred thousand processes sleep at the same time. All deadlines are within one millisecond.
 #[test]
 fn a_hundred_thousand_processes_sleep_at_the_same_time() {
     within(120, || {
@@ -257,7 +260,7 @@ fn a_hundred_thousand_processes_sleep_at_the_same_time() {
     });
 }
 
-/// 7.1: a dropped sleep leaves nothing behind: its waker is dropped, and is never woken.
+/// 7.1: a dropped sleep leaves nothing behind. Its waker is dropped and is never woken.
 #[test]
 fn a_dropped_sleep_leaves_nothing_behind() {
     struct Count(AtomicUsize);
@@ -277,7 +280,7 @@ fn a_dropped_sleep_leaves_nothing_behind() {
         host.sleep(3 * HOUR).await;
         assert_eq!(count.0.load(Ordering::SeqCst), 0);
 
-        // A sleep that is polled with another waker wakes this waker, and drops the former one.
+        // If a sleep is polled with another waker, it wakes the new waker and drops the old waker.
         let mut sleep = Box::pin(host.sleep(HOUR));
         let until = sleep.deadline();
         assert!(sleep.as_mut().poll(&mut Cx::from_waker(&waker)).is_pending());
@@ -287,7 +290,7 @@ fn a_dropped_sleep_leaves_nothing_behind() {
     });
 }
 
-/// 7.1: a sleep after a dropped sleep may reuse its timer, but ends at its own deadline. It does not end at the
+/// 7.1: a sleep may reuse the timer of a dropped sleep. The new sleep still ends at its own deadline, not at the
 /// deadline of the dropped sleep.
 #[test]
 fn a_sleep_after_a_dropped_sleep_ends_at_its_own_deadline() {
@@ -301,8 +304,8 @@ fn a_sleep_after_a_dropped_sleep_ends_at_its_own_deadline() {
             host.spawn(async move |ctx: Context| {
                 for (former, time) in [(1, 10), (5, 6), (6, 5), (3_600_000, 2), (2, 2)] {
                     poll_and_drop(ctx.sleep(ms(former))).await;
-                    // On the real clock the old timer fires during this pause, before the next sleep begins, or not at
-                    // all.
+                    // On the real clock, the old timer may fire in three ways: during this pause, after the pause but
+                    // before the next sleep begins, or not at all.
                     if !late.is_exact() {
                         thread::sleep(ms(kept));
                     }
@@ -311,15 +314,15 @@ fn a_sleep_after_a_dropped_sleep_ends_at_its_own_deadline() {
                     sleep.await;
                     late.check(ctx.now(), until);
                 }
-                // Many sleeps are dropped in time, and then one timeout passes.
+                // Many sleeps are dropped before their deadlines. Then one timeout elapses.
                 for _ in 0..100 {
                     poll_and_drop(ctx.sleep(ms(4))).await;
                 }
                 let until = ctx.now() + ms(8);
                 assert!(ctx.timeout(ms(8), std::future::pending::<()>()).await.is_err());
                 late.check(ctx.now(), until);
-                // The second sleep is created before the first one is dropped, and is polled for the first time
-                // afterwards.
+                // The second sleep is created before the first sleep is dropped. The second sleep is polled for the
+                // first time after the first sleep was dropped.
                 let (first, second) = (ctx.sleep(ms(2)), ctx.sleep(ms(6)));
                 let until = second.deadline();
                 let mut first = Box::pin(first);
@@ -328,10 +331,10 @@ fn a_sleep_after_a_dropped_sleep_ends_at_its_own_deadline() {
                 drop(first);
                 second.await;
                 late.check(ctx.now(), until);
-                // The deadline of one sleep is reset many times, within one step and from step to step.
+                // The deadline of one sleep is reset many times, both within one step and across several steps.
                 let mut sleep = ctx.sleep(ms(3));
                 for n in 0..10 {
-                    // On the real clock the sleep may have ended, if the machine is slow.
+                    // On a slow machine with the real clock, the sleep may have ended already.
                     assert!(futures::poll!(&mut sleep).is_pending() || !late.is_exact());
                     sleep.reset(ctx.now() + ms(3 + n % 3));
                     if n % 4 == 3 {
@@ -350,7 +353,8 @@ fn a_sleep_after_a_dropped_sleep_ends_at_its_own_deadline() {
     });
 }
 
-/// 7.1: the timer of a dropped sleep is removed when the step ends, unless the next sleep reuses it.
+/// 7.1: the timer of a dropped sleep is removed at the end of the step, unless another sleep reuses the timer in this
+/// step.
 #[test]
 fn a_dropped_sleep_does_not_wake_its_process_after_the_step() {
     check(0..10, async |host: Host| {
@@ -360,7 +364,7 @@ fn a_dropped_sleep_does_not_wake_its_process_after_the_step() {
         });
         body.await.unwrap();
         assert_eq!(host.counters().polls, 2);
-        // A reused timer wakes the process at most once more.
+        // If a timer is reused, it wakes the process at most once more than necessary.
         let body = async |ctx: Context| {
             assert!(futures::poll!(&mut ctx.sleep(HOUR)).is_pending());
             let sleep = ctx.sleep(5 * HOUR);
@@ -370,12 +374,12 @@ fn a_dropped_sleep_does_not_wake_its_process_after_the_step() {
         };
         host.spawn(body).await.unwrap();
         assert!((2 + 2..=2 + 3).contains(&host.counters().polls));
-        // A process with a step limit does not run one step too many.
+        // The process has a step limit of two. Its reused timer causes no additional step.
         host.process().limits(Limits::new().steps(2)).spawn(body).unwrap().await.unwrap();
     });
 }
 
-/// 7.1: a sleep is cancelled when its process exits, and the values of the process are dropped.
+/// 7.1: when a process exits, its sleep is cancelled and its values are dropped.
 #[test]
 fn a_sleep_is_cancelled_with_its_process() {
     struct Naps;
@@ -411,7 +415,8 @@ fn a_sleep_is_cancelled_with_its_process() {
     });
 }
 
-/// 7.1, 1.2: a hand-written process sleeps by a yield, which is completed like any other yield, and can be cancelled.
+/// 7.1, 1.2: a hand-written process sleeps by a yield. This yield is completed like any other yield, and it can be
+/// cancelled.
 #[test]
 fn a_hand_written_process_sleeps_by_a_yield() {
     struct Naps {
@@ -451,7 +456,8 @@ fn a_hand_written_process_sleeps_by_a_yield() {
     });
 }
 
-/// 7.1: a timeout polls its future first. A result that is there is not lost, even if the timeout has passed.
+/// 7.1: a timeout polls its inner future before it checks the time. If the inner future is ready, its result is not
+/// lost, even if the time limit has passed.
 #[test]
 fn a_timeout_polls_its_future_first() {
     check(0..10, async |host: Host| {
@@ -463,7 +469,8 @@ fn a_timeout_polls_its_future_first() {
             let late = ctx.timeout(2 * HOUR, std::future::pending::<()>()).await;
             assert!(matches!(late, Err(Failure::TimedOut)));
             assert_eq!(ctx.now() - begun, 2 * HOUR);
-            // For one future the first poll comes after both times, and for the other one the second poll.
+            // For both futures the time limit and the sleep have passed. The first future then gets its first poll, and
+            // the second future gets its second poll.
             let both = |value| ctx.timeout(HOUR, ctx.sleep(HOUR).map(move |()| value));
             let (first, mut second) = (both(6), pin!(both(7)));
             assert!(futures::poll!(&mut second).is_pending());
@@ -476,7 +483,8 @@ fn a_timeout_polls_its_future_first() {
     });
 }
 
-/// 3.5, 2.6: a command and a call can have a time limit inside a process. A call can have a time limit outside too.
+/// 3.5, 2.6: inside a process, a command and a call can have a time limit. Outside the processes, a call can have a
+/// time limit.
 #[test]
 fn yields_and_calls_time_out() {
     timed(async |host, late| {
@@ -511,7 +519,8 @@ fn yields_and_calls_time_out() {
     });
 }
 
-/// 4.5, 7.1: all workers are parked until a far deadline. A nearer deadline that is set from outside is met.
+/// 4.5, 7.1: all workers are parked until a deadline in the far future. If another thread sets an earlier deadline,
+/// this deadline fires on time.
 #[test]
 fn a_nearer_deadline_from_outside_is_met() {
     within(120, || {
@@ -520,7 +529,8 @@ fn a_nearer_deadline_from_outside_is_met() {
             let _far = rt.spawn(async |ctx: Context| ctx.sleep(Duration::from_secs(3600)).await);
             let mut late = Duration::ZERO;
             for n in 0..100 {
-                // In every other round the test waits until the counters stay equal, so that the workers are parked.
+                // In every second round the test waits until the counters no longer change. Then the workers are
+                // parked.
                 let mut still = if n % 2 == 0 { 0 } else { 50 };
                 let mut before = rt.counters();
                 while still < 50 {
@@ -531,7 +541,8 @@ fn a_nearer_deadline_from_outside_is_met() {
                 }
                 let (longer, shorter) = (rt.sleep(ms(4)), rt.sleep(Duration::from_micros(n % 3 * 500)));
                 let until = shorter.deadline();
-                // The longer sleep is set first. The shorter one has to wake the thread that waits for the longer one.
+                // The longer sleep is set first, and a thread waits for its deadline. The shorter sleep has to wake
+                // this thread.
                 let first = block_on(futures::future::select(longer, shorter));
                 assert!(matches!(first, futures::future::Either::Right(_)) || rt.now() - until >= ms(3));
                 assert!(rt.now() >= until);
@@ -542,8 +553,9 @@ fn a_nearer_deadline_from_outside_is_met() {
     });
 }
 
-/// 4.5, 7.1: one thread wakes the sleeps of runtimes that were dropped. It waits for a far deadline, and a nearer one
-/// is still met. The same holds for a guest thread of a foreign executor, and just after another runtime was dropped.
+/// 4.5, 7.1: one background thread wakes the sleeps of all runtimes that were dropped. While this thread waits for a
+/// far deadline, an earlier deadline still fires on time. The test does the same with a guest thread of a foreign
+/// executor, and immediately after another runtime was dropped.
 #[test]
 fn a_nearer_deadline_is_met_after_a_runtime_was_dropped() {
     within(60, || {
@@ -553,18 +565,18 @@ fn a_nearer_deadline_is_met_after_a_runtime_was_dropped() {
         drop(gone);
         assert!((&mut far).now_or_never().is_none());
         for round in 0..50 {
-            // Another sleep wakes the thread, which then waits for the far deadline again.
+            // Another sleep wakes the background thread. Then this thread waits for the far deadline again.
             let (dropped, kept) = (empty(), two());
             let (near, other) = (dropped.sleep(ms(1)), dropped.sleep(HOUR));
             drop(dropped);
             assert!(other.now_or_never().is_none());
             block_on(near);
             block_on(kept.sleep(ms(1)));
-            // Here a foreign executor polls the runtime, which has no workers.
+            // A foreign executor polls this runtime, which has no workers of its own.
             let lent = empty();
             let sleeps = lent.spawn(async |ctx: Context| ctx.sleep(ms(1)).await);
             block_on(lent.run(sleeps)).unwrap_or_else(|exit| panic!("round {round}: {exit}"));
-            // A guest thread leaves the runtime while it waits for a far deadline.
+            // While a guest thread waits for a far deadline, it leaves the runtime.
             let mut leaves = Box::pin(lent.run(lent.sleep(HOUR)));
             assert!(leaves.as_mut().now_or_never().is_none());
             drop(leaves);
@@ -577,8 +589,8 @@ fn a_nearer_deadline_is_met_after_a_runtime_was_dropped() {
     });
 }
 
-/// 4.5, 7.1: a worker that was the timekeeper runs a long step. A parked worker takes over the timekeeping. The monitor
-/// starts no replacement thread here.
+/// 4.5, 7.1: the worker that was the timekeeper runs a long step. A parked worker becomes the timekeeper. The monitor
+/// can't help, because it starts no replacement thread in this test.
 #[test]
 fn a_due_timer_does_not_wait_for_a_long_step() {
     within(60, || {
@@ -600,7 +612,7 @@ fn a_due_timer_does_not_wait_for_a_long_step() {
     });
 }
 
-/// 7.2: the clock never goes back. It is the same for bodies and outside.
+/// 7.2: the clock never goes back. Bodies and threads outside the runtime read the same clock.
 #[test]
 fn the_clock_never_goes_back() {
     everywhere(async |host| {
@@ -621,7 +633,7 @@ fn the_clock_never_goes_back() {
     });
 }
 
-/// 7.2: random numbers come from the seed of the runtime: the same seed gives a process the same numbers.
+/// 7.2: random numbers come from the seed of the runtime. With the same seed, a process gets the same random numbers.
 #[test]
 fn random_numbers_come_from_the_seed() {
     let numbers = |seed| {
@@ -635,7 +647,7 @@ fn random_numbers_come_from_the_seed() {
 
 // ---- Intervals and delayed messages
 
-/// 7.1: an interval ticks at equal distances, and never early. A tick is not lost if its future is dropped.
+/// 7.1: an interval ticks at equal distances and never early. If the future of a tick is dropped, the tick is not lost.
 #[test]
 fn an_interval_ticks_at_equal_distances() {
     check(0..10, async |host: Host| {
@@ -644,7 +656,7 @@ fn an_interval_ticks_at_equal_distances() {
             let mut every = ctx.interval_at(begun + ms(200), ms(150));
             let mut ticks = Vec::new();
             for _ in 0..5 {
-                // Polled once and dropped.
+                // The future of this tick is polled once and then dropped.
                 assert!(futures::poll!(pin!(every.tick())).is_pending());
                 let tick = every.tick().await;
                 assert_eq!(ctx.now(), tick);
@@ -656,11 +668,12 @@ fn an_interval_ticks_at_equal_distances() {
     });
 }
 
-/// 7.1: missed ticks arrive in a burst, delay the later ticks, or are skipped, as the policy says.
+/// 7.1: the policy of an interval decides about missed ticks. They arrive in a burst, or delay the later ticks, or are
+/// skipped.
 #[test]
 fn missed_ticks_follow_the_policy() {
     check(0..10, async |host: Host| {
-        // The due time and the actual time of each tick, in ms.
+        // Each pair contains the time at which a tick is due and the time at which it arrives, in ms.
         let policies = [
             (MissedTickBehavior::Burst, [(10, 45), (20, 45), (30, 45), (40, 45), (50, 50), (60, 60)]),
             (MissedTickBehavior::Delay, [(10, 45), (55, 55), (65, 65), (75, 75), (85, 85), (95, 95)]),
@@ -682,7 +695,7 @@ fn missed_ticks_follow_the_policy() {
     });
 }
 
-/// 7.1: a period of zero is refused by the call that sets it.
+/// 7.1: if the period is zero, the call that sets the period is refused.
 #[test]
 fn a_period_of_zero_is_refused() {
     let rt = two();
@@ -696,7 +709,8 @@ fn a_period_of_zero_is_refused() {
     }
 }
 
-/// 7.1: a delayed message is not sent early. It can be cancelled, which returns the remaining time.
+/// 7.1: a delayed message is never sent early. A delayed message can be cancelled. The cancellation returns the
+/// remaining time.
 #[test]
 fn delayed_messages_are_sent_or_cancelled() {
     check(0..10, async |host: Host| {
@@ -714,7 +728,7 @@ fn delayed_messages_are_sent_or_cancelled() {
             }
             assert_eq!(ctx.cancel_timer(late), Some(ms(60_000 - 20)));
             assert_eq!((ctx.cancel_timer(late), ctx.cancel_timer(second)), (None, None));
-            // The cancelled message is not sent, and the message with the maximal delay is not sent either.
+            // Neither the cancelled message nor the message with the maximum delay is sent.
             ctx.sleep(FOR_EVER).await;
             assert_eq!(ctx.try_receive(), None);
             Ok(read)
@@ -723,7 +737,7 @@ fn delayed_messages_are_sent_or_cancelled() {
     });
 }
 
-/// 7.1: timers are cancelled when their process exits. Their messages are dropped, and are never sent.
+/// 7.1: when a process exits, its timers are cancelled. The messages of these timers are dropped without being sent.
 #[test]
 fn timers_are_cancelled_with_their_process() {
     everywhere(async |host| {
@@ -745,7 +759,7 @@ fn timers_are_cancelled_with_their_process() {
     });
 }
 
-/// 7.1: a periodic message is sent until it is cancelled, or until its receiver has exited.
+/// 7.1: a periodic message is sent again and again, until it is cancelled or its receiver exits.
 #[test]
 fn periodic_messages_are_sent_until_they_are_cancelled() {
     check(0..10, async |host: Host| {
@@ -771,7 +785,8 @@ fn periodic_messages_are_sent_until_they_are_cancelled() {
     });
 }
 
-/// 7.1: many timers of one tick race their cancellations. Each message is either sent or cancelled.
+/// 7.1: many timers of one tick fire while they are being cancelled. Each message is either sent or cancelled, never
+/// both.
 #[test]
 fn timers_of_one_tick_race_their_cancellations() {
     within(120, || {
@@ -788,7 +803,7 @@ fn timers_of_one_tick_race_their_cancellations() {
             Ok::<_, Exit>(cancelled)
         });
         let mut all = rt.block_on(storm).unwrap();
-        // The turn that fires the timers may still run on the other worker.
+        // The turn that fires the timers may still be running on the other worker.
         while (all.len() as u64) < count {
             all.push(rt.block_on(mailbox.receive()).unwrap());
         }
@@ -798,8 +813,9 @@ fn timers_of_one_tick_race_their_cancellations() {
     });
 }
 
-/// 6.2: a deadline ends a process that listens, a process that ignores it, and a process that is spawned after it. A
-/// process that exits in time is not affected.
+/// 6.2: at its deadline, a process is cancelled. A process that ignores the cancellation is killed after its grace
+/// period. A process that is spawned after its deadline is cancelled immediately. A process that exits before its
+/// deadline is not affected.
 #[test]
 fn a_process_exits_at_its_deadline() {
     check(0..10, async |host: Host| {
@@ -825,8 +841,8 @@ fn a_process_exits_at_its_deadline() {
     });
 }
 
-/// 7.1: a timer of a process that has exited is dropped immediately, also if the process had no timer before. Its
-/// message is dropped, and is never sent.
+/// 7.1: if a process has exited, it can't set a timer: the new timer and its message are dropped immediately. This
+/// holds even if the process never had a timer. The message is never sent.
 #[test]
 fn a_process_that_has_exited_sets_no_timer() {
     for ends_first in [true, false] {

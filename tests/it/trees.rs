@@ -1,7 +1,7 @@
-//! Sections 6.3 and 6.4 of the specification: random trees of supervisors, with links among their leaves, are compared
-//! with an executable model. The test kills, stops and restarts processes, and makes them fail. The model predicts
-//! which processes exit and why, the notifications, the order and number of starts, and which supervisors exceed their
-//! intensity.
+//! Sections 6.3 and 6.4 of the specification: random trees of supervisors, with links between their leaves, are
+//! compared with an executable model. The test kills, stops and restarts processes, and makes processes fail. The model
+//! predicts which processes exit and for which reason, the notifications, the order and number of starts, and which
+//! supervisors exceed their intensity.
 
 mod model;
 
@@ -87,10 +87,10 @@ enum Do {
 #[derive(Default)]
 struct Seen {
     starts: BTreeMap<Place, u32>,
-    /// By supervisor, the log of its leaves.
+    /// For each supervisor, the log of its leaves.
     logs: BTreeMap<Place, Vec<String>>,
-    /// By leaf, how its instances ended, as a monitor and as a link reported it. `None` if the instance had ended
-    /// before.
+    /// For each leaf, how its instances exited. `downs` contains the reports of monitors, and `exits` contains the
+    /// reports of links. `None` means that the instance had exited before the monitor or link was set.
     downs: BTreeMap<Place, Vec<Option<End>>>,
     exits: BTreeMap<Place, Vec<Option<End>>>,
 }
@@ -98,7 +98,7 @@ struct Seen {
 /// The running tree.
 #[derive(Clone)]
 struct Stage {
-    /// The tree as it was drawn.
+    /// The random tree before the first action.
     drawn: Arc<Model>,
     seen: Arc<Mutex<Seen>>,
     watcher: Pid,
@@ -188,7 +188,7 @@ async fn watch(mut ctx: Context<Do>, seen: Arc<Mutex<Seen>>) {
             Event::Message(Do::Watch(pid, place)) => {
                 places.insert(pid, place);
                 ctx.monitor(pid);
-                // If the leaf has already exited, the watcher receives an exit event.
+                // If the leaf has already exited, `link` sends the watcher an exit event.
                 let _ = ctx.link(pid);
             }
             Event::Down { pid, exit: reason, .. } => {
@@ -221,7 +221,7 @@ fn how(exit: &Exit) -> Option<End> {
 enum Act {
     Begin,
     Link(Place, Place),
-    /// Kills the nodes one after the other, without a turn in between.
+    /// Kills the nodes one after the other. No process gets a turn between these kills.
     Kill(Vec<Place>),
     Tell(Place, End),
     Stop(Place),
@@ -319,7 +319,7 @@ fn siblings(model: &Model, a: Place, b: Place) -> bool {
     model.nodes[a].parent == model.nodes[b].parent
 }
 
-/// Returns a child of a supervisor that is up. The child is up or down.
+/// Returns a child that its supervisor knows. The supervisor is up. The child may be up or down.
 fn known(chance: &mut Chance, model: &Model) -> Place {
     let all: Vec<Place> = (1..model.nodes.len())
         .filter(|&place| {
@@ -342,10 +342,11 @@ fn settle(rt: &Runtime) {
     rt.block_on(quiet).unwrap();
 }
 
-/// The state of a tree that can be observed from outside, for the model and for the running tree.
+/// The observable state of a tree. It can be made from the model and from the running tree.
 #[derive(Debug, PartialEq)]
 struct View {
-    /// By running supervisor: its children, whether each one is up, and how often each one was restarted.
+    /// For each running supervisor, its children. For each child: its name, whether it is up, and how often it was
+    /// restarted.
     families: BTreeMap<Place, Vec<(String, bool, u64)>>,
     logs: BTreeMap<Place, Vec<String>>,
     ends: BTreeMap<Place, Vec<Option<End>>>,
@@ -394,13 +395,13 @@ impl View {
         }
         let mut seen = stage.seen();
         let (logs, ends) = (std::mem::take(&mut seen.logs), std::mem::take(&mut seen.downs));
-        // A link and a monitor of one process report the same exits.
+        // A link and a monitor of the same process must report the same exits.
         assert_eq!(ends, std::mem::take(&mut seen.exits));
         Self { families, logs, ends, root: life }
     }
 
-    /// Whether this view of a model matches the observed view. An observed `None` was reported too late, and matches
-    /// any exit.
+    /// Returns whether this view of the model matches the observed view. If the observed reason of an exit is `None`,
+    /// the watcher learned of the exit too late. `None` matches any reason.
     fn is_seen_as(&self, seen: &Self) -> bool {
         let same = |ends: &[Option<End>], seen: &[Option<End>]| {
             ends.len() == seen.len() && ends.iter().zip(seen).all(|(end, seen)| seen.is_none() || end == seen)
@@ -424,8 +425,8 @@ fn fill(families: &mut BTreeMap<Place, Vec<(String, bool, u64)>>, place: Place, 
     families.insert(place, family);
 }
 
-/// Plays a tree. Returns the number of actions with exactly one possible outcome, and the number of actions with
-/// several.
+/// Runs random actions on a random tree. Returns two numbers: the number of actions with exactly one possible outcome,
+/// and the number of actions with several possible outcomes.
 fn play(seed: u64) -> (usize, usize) {
     let mut chance = Chance(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
     let rt = Runtime::builder().workers(0).build().unwrap();
@@ -486,8 +487,8 @@ fn clear_history(mut model: Model) -> Model {
     model
 }
 
-/// 6.3, 6.4: a random tree does what the model allows, and for most actions the model allows exactly one outcome. The
-/// environment variable `PROCESSION_TREES` is the number of trees. Default: 300.
+/// 6.3, 6.4: a random tree does only what the model allows. For most actions the model allows exactly one outcome. The
+/// environment variable `PROCESSION_TREES` sets the number of trees. Default: 300.
 #[test]
 fn random_trees_behave_as_the_model_allows() {
     let seeds = std::env::var("PROCESSION_TREES").map_or(300, |seeds| seeds.parse().unwrap());

@@ -1,5 +1,5 @@
-//! Section 6.7 of the specification: new code for a running process. The tests check what an upgrade keeps, what it
-//! drops, and that a failed start changes nothing.
+//! Section 6.7 of the specification: a running process gets new code by an upgrade. The tests check what an upgrade
+//! keeps and what it drops. They also check that an upgrade whose new code fails to start changes nothing.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -33,7 +33,7 @@ async fn serve(mut ctx: Context<Ask>, name: &'static str) -> Result<(), Exit> {
     }
 }
 
-/// Counts the live values of its type.
+/// Counts how many values of this type are alive.
 struct Counted(Arc<AtomicUsize>);
 
 impl Counted {
@@ -49,8 +49,8 @@ impl Drop for Counted {
     }
 }
 
-/// 6.7: the pid, the messages, the names, links and monitors stay, also messages that were read ahead or stashed. The
-/// values of the old code are dropped.
+/// 6.7: an upgrade keeps the pid, the names, the links, the monitors and the messages of the process. This includes
+/// messages that were read ahead or stashed. The values of the old code are dropped.
 #[test]
 fn an_upgrade_keeps_pid_messages_names_links_and_monitors() {
     within(60, || {
@@ -115,7 +115,7 @@ fn an_upgrade_keeps_pid_messages_names_links_and_monitors() {
     });
 }
 
-/// 6.7: new code that fails before it has started leaves the old code running, with its messages in order.
+/// 6.7: if the new code fails before it has started, the old code continues to run. Its messages stay in order.
 #[test]
 fn an_upgrade_that_does_not_start_changes_nothing() {
     within(60, || {
@@ -125,7 +125,8 @@ fn an_upgrade_that_does_not_start_changes_nothing() {
             let mut exits = vec![];
             let (ctx, exit) = ctx
                 .upgrade(async |mut ctx: Context<u32>| {
-                    // Messages that the new code read ahead go back to the old code. A received message does not.
+                    // The new code has read messages ahead. They return to the old code. The message that the new code
+                    // received does not return.
                     assert_eq!(ctx.receive().await?, 1);
                     Err::<Vec<String>, _>(Exit::failed("no disk"))
                 })
@@ -166,8 +167,8 @@ fn an_upgrade_that_does_not_start_changes_nothing() {
     });
 }
 
-/// 6.7: new code with a manual start takes over when it calls `mark_started`. If it fails before, the old code
-/// continues.
+/// 6.7: new code with a manual start takes over when it calls `mark_started`. If the new code fails before this call,
+/// the old code continues.
 #[test]
 fn new_code_with_a_manual_start_takes_over_at_mark_started() {
     within(60, || {
@@ -209,13 +210,14 @@ fn new_code_with_a_manual_start_takes_over_at_mark_started() {
     });
 }
 
-/// 6.7: a cancellation, a kill and an exit apply to the code in control. New code that returns in its first poll has
-/// started.
+/// 6.7: a cancellation, a kill and an exit apply to the code that is in control. If the new code returns in its first
+/// poll, it counts as started.
 #[test]
 fn exits_apply_to_the_code_in_control() {
     within(60, || {
         let rt = rt();
-        // A cancellation while the new code starts ends the new code. The old code receives the cancellation too.
+        // The process is cancelled while the new code starts. The new code exits because of this cancellation. Then the
+        // old code receives the cancellation too.
         let process = rt.process().manual_start().spawn(async |ctx: Context| {
             ctx.mark_started();
             let (mut ctx, exit) = ctx.upgrade(async |mut ctx: Context| ctx.receive().await.map(|_| 1)).await;
@@ -228,7 +230,8 @@ fn exits_apply_to_the_code_in_control() {
         rt.cancel(process.pid(), "enough", SECOND).expect("it lives");
         assert_eq!(rt.block_on(process).expect("it cleans up"), 2);
 
-        // A kill drops the old and the new code, while the new code starts and after it has started.
+        // A kill drops the old code and the new code. The test kills the process while the new code starts, and after
+        // it has started.
         for by_hand in [true, false] {
             let count = Arc::new(AtomicUsize::new(0));
             let (old, new) = (count.clone(), count.clone());
@@ -253,7 +256,7 @@ fn exits_apply_to_the_code_in_control() {
         let at_once =
             rt.spawn(async |ctx: Context| Err::<u32, _>(ctx.upgrade(async |_: Context| Ok::<_, Exit>(7_u32)).await.1));
         assert_eq!(rt.block_on(at_once).expect("the new one ended well"), 7);
-        // New code that fails after it has started ends the process.
+        // If the new code fails after it has started, the process exits.
         let late = rt.spawn(async |ctx: Context| {
             let body = async |ctx: Context| {
                 ctx.yield_now().await;
@@ -267,8 +270,8 @@ fn exits_apply_to_the_code_in_control() {
     });
 }
 
-/// 6.7: in a combinator, whose wakers are dropped with it, the new code is still woken. The other futures of the
-/// combinator are dropped.
+/// 6.7: a body upgrades inside a combinator. The upgrade drops the combinator with its wakers and its other futures.
+/// The new code is still woken.
 #[test]
 fn an_upgrade_works_inside_combinators() {
     within(60, || {
@@ -302,7 +305,7 @@ fn an_upgrade_works_inside_combinators() {
     });
 }
 
-/// 6.7: an upgrade also completes in a combinator that polls only the futures that were woken.
+/// 6.7: an upgrade also completes in a combinator that polls a future only after this future was woken.
 #[test]
 fn an_upgrade_works_where_only_woken_futures_are_polled() {
     within(60, || {
@@ -319,7 +322,7 @@ fn an_upgrade_works_where_only_woken_futures_are_polled() {
     });
 }
 
-/// 6.7, 4.6: a process that upgrades itself endlessly lets other processes run, and can be killed.
+/// 6.7, 4.6: a process that upgrades itself endlessly does not starve other processes, and it can be killed.
 #[test]
 fn endless_upgrades_do_not_starve_other_processes() {
     fn turns(ctx: Context<()>) -> BoxFuture<'static, Result<(), Exit>> {
@@ -338,7 +341,7 @@ fn endless_upgrades_do_not_starve_other_processes() {
     });
 }
 
-/// 6.7: if the upgrade is dropped before the new code has started, the new code is dropped.
+/// 6.7: if the upgrade future is dropped before the new code has started, the new code is dropped.
 #[test]
 fn an_upgrade_can_be_dropped_until_it_has_started() {
     within(60, || {
@@ -365,7 +368,7 @@ fn an_upgrade_can_be_dropped_until_it_has_started() {
     });
 }
 
-/// 6.7: an upgrade that is polled outside its process fails.
+/// 6.7: an upgrade future that is polled outside its process fails.
 #[test]
 fn an_upgrade_fails_outside_the_turns_of_its_process() {
     within(60, || {
@@ -383,7 +386,7 @@ fn an_upgrade_fails_outside_the_turns_of_its_process() {
     });
 }
 
-/// 6.7: a hundred thousand upgrades one after the other leave nothing of the old code behind.
+/// 6.7: a process performs a hundred thousand upgrades one after the other. Nothing of the old code remains.
 #[test]
 fn many_upgrades_leave_nothing_behind() {
     fn chain(ctx: Context, n: u32, count: Arc<AtomicUsize>) -> BoxFuture<'static, Result<usize, Exit>> {
@@ -410,7 +413,7 @@ fn many_upgrades_leave_nothing_behind() {
     });
 }
 
-/// 6.7: an entry point, and a body in a local set, can be upgraded like any other body.
+/// 6.7: an entry point can be upgraded like any other body. A body in a local set can be upgraded too.
 #[test]
 fn entry_points_and_local_bodies_can_be_upgraded() {
     within(60, || {
@@ -443,7 +446,7 @@ fn entry_points_and_local_bodies_can_be_upgraded() {
     });
 }
 
-/// A hand-written process that replies with its name, and upgrades to another one on request.
+/// A hand-written process that replies with its name. On request it upgrades to another process.
 struct Raw {
     name: &'static str,
     log: Arc<std::sync::Mutex<Vec<String>>>,
@@ -506,8 +509,8 @@ impl Drop for Raw {
     }
 }
 
-/// 6.7: in an upgrade of a hand-written process `init` runs immediately, and the new process gets the unread events.
-/// Only the last process is closed.
+/// 6.7: a hand-written process upgrades to another one. The `init` of the new process runs immediately, and the new
+/// process gets the unread events. `close` runs only for the last process.
 #[test]
 fn a_hand_written_process_upgrades_to_another() {
     within(60, || {

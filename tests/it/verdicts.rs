@@ -1,5 +1,5 @@
-//! Sections 9.5 and 10.1 of the specification: a check of a simulation fails because of unobserved exits, code that is
-//! not deterministic, and deadlocks.
+//! Sections 9.5 and 10.1 of the specification: a check of a simulation fails in three cases. A failed exit is not
+//! observed, the code is not deterministic, or there is a deadlock.
 
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -21,12 +21,12 @@ fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
 }
 
-/// Returns the message of the panic of `f`, or `None` if it does not panic.
+/// Returns the panic message of `f`, or `None` if `f` does not panic.
 fn panic_of(f: impl FnOnce()) -> Option<String> {
     catch_unwind(AssertUnwindSafe(f)).err().map(|panic| *panic.downcast::<String>().expect("a text"))
 }
 
-/// Returns the report of a check of one seed, or `None` if the seed passes.
+/// Checks one seed. Returns the report of the check, or `None` if the scenario passes.
 fn verdict<T: ProcessOutput>(scenario: impl AsyncFn(Host) -> T) -> Option<String> {
     panic_of(|| check(0..1, scenario))
 }
@@ -48,8 +48,8 @@ async fn settle(host: &Host) {
     host.sleep(ms(1)).await;
 }
 
-/// 10.1, 9.5: a process that panics, and whose exit nothing receives, fails the seed. The report contains its pid, its
-/// message and the location. `allow_unobserved_exits` permits it.
+/// 10.1, 9.5: a process panics, and nothing receives its exit. Then the run of this seed fails. The report contains the
+/// pid of the process, the panic message and the location. With `allow_unobserved_exits` the run passes.
 #[test]
 fn an_unobserved_panic_fails_the_seed() {
     const LINE: u32 = line!() + 3;
@@ -65,7 +65,7 @@ fn an_unobserved_panic_fails_the_seed() {
     assert!(text.contains(&place), "{place} is not in {text}");
     assert!(text.contains("<0.0.1> complete"), "{text}");
     Check::new(0..20).allow_unobserved_exits().run(scenario);
-    // The exit is also reported beside a failure of the scenario.
+    // If the scenario itself fails too, the report contains both the failure of the scenario and the unobserved exit.
     let both = verdict(async |host: Host| {
         scenario(host).await;
         Err::<(), _>(Exit::failed("of its own"))
@@ -74,7 +74,7 @@ fn an_unobserved_panic_fails_the_seed() {
     assert!(both.contains("of its own; ") && both.contains("<0.0.1> panicked at "), "{both}");
 }
 
-/// 9.5: an exit is observed if a join handle, a link, a monitor or an owner receives it.
+/// 9.5: an exit is observed if a join handle, a link, a monitor or an owner receives the exit.
 #[test]
 fn an_exit_is_observed_if_something_receives_it() {
     let unobserved = |scenario: fn(Host) -> futures::future::BoxFuture<'static, Result<(), Exit>>, pids: &[&str]| {
@@ -98,7 +98,8 @@ fn an_exit_is_observed_if_something_receives_it() {
             )
         };
     }
-    // Join handles: dropped before and after the exit, alone and beside an address; awaited in time, and awaited late.
+    // Join handles. Some are dropped before the exit and some after the exit, with and without an address. Other join
+    // handles are awaited before the exit or after the exit.
     case!(["<0.0.1>"], async |host| { drop(host.spawn(fails)) });
     case!(["<0.0.1>"], async |host| { drop(host.spawn(fails_with_text)) });
     case!(["<0.0.1>"], async |host| {
@@ -124,7 +125,7 @@ fn an_exit_is_observed_if_something_receives_it() {
         settle(&host).await;
         assert!(late.await.is_err());
     });
-    // Links: the linked process receives the exit. It traps the exit, or exits because of it.
+    // Links: the linked process receives the exit. It either traps the exit or exits because of it.
     case!([], async |host| {
         let linked = host.spawn(async |mut ctx: Context| {
             ctx.trap_exit(true);
@@ -146,7 +147,8 @@ fn an_exit_is_observed_if_something_receives_it() {
         });
         assert!(matches!(linked.await, Err(Exit::Linked { .. })));
     });
-    // Monitors, set with the spawn or later. A monitor that was removed receives nothing.
+    // Monitors. Some are set when the process is spawned, and some are set later. A monitor that was removed receives
+    // nothing.
     case!([], async |host| {
         let watches = host.spawn(async |mut ctx: Context| {
             drop(ctx.spawn_monitor(fails));
@@ -166,7 +168,7 @@ fn an_exit_is_observed_if_something_receives_it() {
         });
         forgets.await?;
     });
-    // A pending future of the exit is a monitor.
+    // A future of `exited()` counts as a monitor while it waits. It does not count if it is dropped.
     case!([], async |host| {
         let handle = host.spawn(fails);
         let ended = handle.exited();
@@ -178,7 +180,7 @@ fn an_exit_is_observed_if_something_receives_it() {
         let ended = handle.exited();
         drop((handle, ended));
     });
-    // Owners: a supervisor and a scope.
+    // Owners: a supervisor and a scope own their children.
     case!([], async |host| {
         let child = Child::unnamed(fails).restart(RestartPolicy::Temporary);
         let tree = host.spawn_process(Supervisor::one_for_one().add(child));
@@ -197,7 +199,7 @@ fn an_exit_is_observed_if_something_receives_it() {
         });
         assert!(matches!(owner.await, Err(Exit::Failed(_))));
     });
-    // An `init` that fails, and a destructor that panics when the simulation is dropped.
+    // Two more unobserved failures: an `init` that fails, and a destructor that panics while the simulation is dropped.
     case!(["<0.0.1>"], async |host| {
         struct Refuses;
         impl Process for Refuses {
@@ -226,8 +228,8 @@ fn an_exit_is_observed_if_something_receives_it() {
     });
 }
 
-/// 9.5: an exit on request is no failure. This holds for a process that is cancelled or killed, and for a process that
-/// is linked with it.
+/// 9.5: if a process exits because it was cancelled or killed, the exit is not a failure. The exit of a process that is
+/// linked with it is not a failure either.
 #[test]
 fn an_exit_on_request_is_not_reported() {
     let verdict = verdict(async |host: Host| {
@@ -244,7 +246,7 @@ fn an_exit_on_request_is_not_reported() {
         drop((cancelled, killed, aborted, linked));
         drop(host.execute(Waits, "", ()).now_or_never());
         settle(&host).await;
-        // The remaining process is killed with the simulation.
+        // This process is killed when the simulation is dropped.
         drop(host.spawn(waits));
     });
     assert_eq!(verdict, None);
@@ -259,7 +261,8 @@ impl Process for Waits {
     }
 }
 
-/// 9.5: of a chain of links only the process that exits last is reported, with the first cause and its location.
+/// 9.5: processes form a chain of links, and one of them fails. The report names only the process that exits last. It
+/// contains the cause of the first failure and its location.
 #[test]
 fn the_last_of_a_chain_of_links_is_reported_with_the_first_cause() {
     fn links(ctx: Context, depth: u64) -> futures::future::BoxFuture<'static, Result<(), Exit>> {
@@ -280,7 +283,8 @@ fn the_last_of_a_chain_of_links_is_reported_with_the_first_cause() {
     assert!(text.contains(&cause) && text.contains(": assertion `left != right` failed: a bomb"), "{text}");
 }
 
-/// 9.5: a runtime counts each unobserved failure once, although handles are dropped and awaited at any time.
+/// 9.5: a runtime counts each unobserved failure exactly once. This holds although the test drops and awaits the
+/// handles at any time.
 #[test]
 fn on_threads_each_unobserved_exit_is_counted_once() {
     within(60, || {
@@ -293,7 +297,7 @@ fn on_threads_each_unobserved_exit_is_counted_once() {
                 match (n as u64 + round) % 4 {
                     0 => assert!(rt.block_on(handle).is_err()),
                     1 => {
-                        // The process may have exited, or may be about to exit.
+                        // The process may already have exited, or it may exit soon.
                         drop(handle);
                         expected += 1;
                     }
@@ -313,7 +317,8 @@ fn on_threads_each_unobserved_exit_is_counted_once() {
             drop(addresses);
         }
         let host = rt.host().clone();
-        // A process that has not exited would be killed with the runtime, which is no failure.
+        // If a process has not exited yet, dropping the runtime kills it. This would not count as a failure, so the
+        // test waits for all exits.
         while host.counters().exited < 50 * 40 {
             thread::yield_now();
         }
@@ -322,7 +327,7 @@ fn on_threads_each_unobserved_exit_is_counted_once() {
     });
 }
 
-/// Checks a scenario that passes but is not deterministic. Returns the report.
+/// Checks a scenario that passes but is not deterministic. Returns the report of the check.
 fn difference<T: ProcessOutput>(scenario: impl AsyncFn(Host) -> T) -> String {
     let text = verdict(scenario).expect("a difference");
     assert!(text.starts_with("the scenario is not deterministic: two runs under seed 0 differ in step "), "{text}");
@@ -331,7 +336,8 @@ fn difference<T: ProcessOutput>(scenario: impl AsyncFn(Host) -> T) -> String {
     text
 }
 
-/// 10.1: a scenario whose behaviour depends on a randomly seeded map is reported, with the first step that differs.
+/// 10.1: the behaviour of the scenario depends on the order of a randomly seeded hash map. The report names the first
+/// step that differs between two runs.
 #[test]
 fn dependence_on_the_order_of_a_random_map_is_detected() {
     let text = difference(async |host: Host| {
@@ -344,7 +350,7 @@ fn dependence_on_the_order_of_a_random_map_is_detected() {
     assert!(text.contains("ms <0."), "the process is named: {text}");
 }
 
-/// 10.1: a scenario that uses the system's time is reported.
+/// 10.1: a scenario that reads the time of the system is reported.
 #[test]
 fn use_of_real_time_is_detected() {
     let begun = std::time::Instant::now();
@@ -354,7 +360,7 @@ fn use_of_real_time_is_detected() {
     });
 }
 
-/// 10.1: a scenario in which another thread takes part is reported.
+/// 10.1: a scenario that uses another thread is reported.
 #[test]
 fn use_of_another_thread_is_detected() {
     static RUNS: AtomicU64 = AtomicU64::new(0);
@@ -369,7 +375,7 @@ fn use_of_another_thread_is_detected() {
     });
 }
 
-/// 10.1: a scenario that is woken from outside is reported.
+/// 10.1: a scenario that is woken from outside the simulation is reported.
 #[test]
 fn a_foreign_wake_up_is_detected() {
     static RUNS: AtomicUsize = AtomicUsize::new(0);
@@ -395,7 +401,8 @@ fn a_foreign_wake_up_is_detected() {
     });
 }
 
-/// 10.1: a failing seed is run twice too. The difference and the failure are both reported.
+/// 10.1: a failing seed is run a second time too. If the two runs differ, the report contains both the difference and
+/// the failure.
 #[test]
 fn a_failure_that_does_not_recur_is_reported_with_the_difference() {
     let runs = AtomicUsize::new(0);
@@ -409,8 +416,8 @@ fn a_failure_that_does_not_recur_is_reported_with_the_difference() {
     assert_eq!(runs.load(SeqCst), 2);
 }
 
-/// 10.1: of the seeds that pass, the first one and about one in a hundred are run twice. The selection is the same each
-/// time.
+/// 10.1: among the passing seeds, `check` runs the first one and about one in a hundred a second time. It selects the
+/// same seeds each time.
 #[test]
 fn some_passing_seeds_are_run_twice() {
     let twice = |seeds: std::ops::Range<u64>| {
@@ -430,8 +437,8 @@ fn some_passing_seeds_are_run_twice() {
     assert_eq!(twice(7..8).len(), 1);
 }
 
-/// 2.1, 10.1: pids of two simulations may print the same text. A pid is valid only in its own simulation. The text
-/// resolves to the process of the simulation that runs.
+/// 2.1, 10.1: the pids of two simulations may have the same text. A pid is valid only in its own simulation. If a pid
+/// is parsed from text during a run, it belongs to the simulation that is running.
 #[test]
 fn a_pid_belongs_to_one_simulation() {
     async fn counts(mut ctx: Context<u64>) -> Result<u64, Exit> {
@@ -467,7 +474,8 @@ fn a_pid_belongs_to_one_simulation() {
     assert_eq!(one.run(first).unwrap(), 3);
 }
 
-/// Waits for a message of the other process, which waits for a message of this process.
+/// Waits for a message of the other process. The other process waits for a message of this process, so both wait
+/// forever.
 async fn waits_for_the_other(mut ctx: Context<Pid>) -> Result<(), Exit> {
     let other = ctx.receive().await?;
     let answer = ctx.receive().await?;
@@ -483,8 +491,8 @@ async fn deadlock(host: &Host) -> Result<(), Exit> {
     other.await
 }
 
-/// 10.1: a periodic timer does not hide a deadlock. The report names the processes that wait, but not the processes
-/// that tick.
+/// 10.1: a deadlock is detected even if a periodic timer runs. The report names the processes that wait in the
+/// deadlock, but not the processes that use the timer.
 #[test]
 fn a_periodic_timer_does_not_hide_a_deadlock() {
     within(120, || {
@@ -512,8 +520,8 @@ fn a_periodic_timer_does_not_hide_a_deadlock() {
     });
 }
 
-/// 10.1: a long sleep beside a periodic timer is no deadlock. A process that counts many ticks is no deadlock if the
-/// limit allows it.
+/// 10.1: a process sleeps for a long time while a periodic timer runs. This is not a deadlock. A process may also wait
+/// for many ticks of a timer, if `deadlock_after` allows this number of ticks.
 #[test]
 fn a_long_wait_beside_a_periodic_timer_is_no_deadlock() {
     const TICKS: u64 = 70_000;
@@ -543,7 +551,8 @@ fn a_long_wait_beside_a_periodic_timer_is_no_deadlock() {
     });
 }
 
-/// 9.5: a process that is killed exits as `Killed`. From the kill on it does not receive the panic of a linked process.
+/// 9.5: a process that is killed exits as `Killed`. After the kill, it no longer receives the panic of a linked
+/// process.
 #[test]
 fn a_killed_process_does_not_receive_the_panic_of_a_linked_one() {
     let text = verdict(async |host: Host| {
@@ -563,8 +572,8 @@ fn a_killed_process_does_not_receive_the_panic_of_a_linked_one() {
     assert!(text.contains("receives an exit: <0.1.1> panicked at "), "{text}");
 }
 
-/// 9.5: a process that has to exit because of one failed process also receives the failure of another one. Its own exit
-/// reports a failure.
+/// 9.5: one process fails, and a linked process must therefore exit. Before it exits, it also receives the failure of
+/// another linked process. Its own exit reports one of these failures.
 #[test]
 fn a_process_that_two_failures_end_receives_both() {
     let mut both_failed = 0;
@@ -589,8 +598,8 @@ fn a_process_that_two_failures_end_receives_both() {
                 first_run.get_or_init(|| failed.load(SeqCst));
             });
         });
-        // If the session exits before the second process runs, the link ends the second process, and nothing receives
-        // its exit.
+        // If the session exits before the second process runs, the link makes the second process exit too. Then nothing
+        // receives the exit of the second process.
         let both = *first_run.get().expect("the scenario ends") == 2;
         assert_eq!(text.is_none(), both, "{text:?}");
         both_failed += u64::from(both);
@@ -598,7 +607,8 @@ fn a_process_that_two_failures_end_receives_both() {
     assert!((1..20).contains(&both_failed), "{both_failed}");
 }
 
-/// 10.1: a time limit of a day that is set and cancelled for each message does not hide a deadlock.
+/// 10.1: a process sets a time limit of one day for each message and then cancels it. These cancelled time limits do
+/// not hide a deadlock.
 #[test]
 fn a_cancelled_time_limit_does_not_hide_a_deadlock() {
     let text = within(60, || {
@@ -631,8 +641,8 @@ async fn panics_when_called(mut ctx: Context<Reply<()>>) -> Result<(), Exit> {
     panic!("boom");
 }
 
-/// 9.5: an exit is observed under each seed, although the scenario ends before the receiver has run. The receiver is a
-/// supervisor, a pool, a process, or a future that awaits the join handle.
+/// 9.5: the scenario ends before the receiver of an exit has run. The exit is still observed, under each seed. The
+/// receiver is either a supervisor, a pool, a process, or a future that awaits the join handle.
 #[test]
 fn an_exit_is_received_although_the_scenario_ends_first() {
     const WORK: Name<Reply<()>> = Name::new("work");
@@ -662,8 +672,9 @@ fn an_exit_is_received_although_the_scenario_ends_first() {
     });
 }
 
-/// 9.5: a failure after the scenario has ended fails no seed, also if the end of the scenario causes it. A failure
-/// before the end still fails the seed if a linked process receives it and exits afterwards.
+/// 9.5: a failure after the end of the scenario does not fail the run, even if the end of the scenario causes this
+/// failure. A failure before the end still fails the run. This also holds if a linked process receives the failure and
+/// exits only after the end.
 #[test]
 fn a_failure_after_the_end_of_the_scenario_is_not_reported() {
     check(0..50, async |host: Host| {
@@ -674,7 +685,7 @@ fn a_failure_after_the_end_of_the_scenario_is_not_reported() {
         });
         caller.started().await
     });
-    // This process is always runnable, and does not delay the end of the scenario.
+    // This process is always runnable. It does not delay the end of the scenario.
     check(0..5, async |host: Host| {
         drop(host.spawn(async |ctx: Context| {
             while !ctx.is_cancelled() {

@@ -8,7 +8,7 @@ use procession::*;
 
 use crate::{step_aside, two, within};
 
-/// Command that is answered through its stored completion.
+/// Command whose completion the handler stores. The test answers it later.
 struct Ask(u64);
 impl Command for Ask {
     type Reply = u64;
@@ -30,7 +30,7 @@ impl Shelf {
     }
 }
 
-/// Performs one command. Records the number of its steps, and the answers.
+/// Performs one command. Counts its own steps and records the answers that it receives.
 struct Once {
     tag: Option<Tag<Ask>>,
     steps: Arc<AtomicUsize>,
@@ -81,7 +81,7 @@ fn settle(rt: &Runtime) {
     }
 }
 
-/// 4.4, 3.3: a completion after the step, from the same thread, queues the process exactly once.
+/// 4.4, 3.3: the same thread completes a command after the step that yielded it. This queues the process exactly once.
 #[test]
 fn a_completion_after_the_step_queues_the_process_once() {
     let shelf = Shelf::default();
@@ -96,7 +96,7 @@ fn a_completion_after_the_step_queues_the_process_once() {
     drop(handle);
 }
 
-/// 4.4: a completion after the step, from another thread, queues the process exactly once.
+/// 4.4: another thread completes a command after the step that yielded it. This queues the process exactly once.
 #[test]
 fn a_completion_from_another_thread_queues_the_process_once() {
     let shelf = Shelf::default();
@@ -110,7 +110,7 @@ fn a_completion_from_another_thread_queues_the_process_once() {
     assert!(matches!(counted.answers.lock().unwrap()[..], [Ok(6)]));
 }
 
-/// 3.4: an inline answer steps the process again in the same turn: two steps, one poll.
+/// 3.4: an inline answer causes another step of the process in the same turn. The counters show two steps and one poll.
 #[test]
 fn an_inline_answer_bypasses_the_queues() {
     let rt = Runtime::builder().workers(0).handle(|c: Ask| c.0 + 1).build().unwrap();
@@ -123,7 +123,8 @@ fn an_inline_answer_bypasses_the_queues() {
     assert_eq!(rt.counters().polls, 2);
 }
 
-/// 4.4: a completion during a step causes exactly one more step. It comes from the same thread or from another one.
+/// 4.4: a command is completed during a step of its process, either by the same thread or by another thread. This
+/// causes exactly one more step.
 #[test]
 fn a_completion_during_the_step_queues_the_process_once() {
     struct During {
@@ -173,7 +174,8 @@ fn a_completion_during_the_step_queues_the_process_once() {
     }
 }
 
-/// 3.3: an answer after the exit is discarded and counted, and its value is dropped once.
+/// 3.3: an answer that arrives after the exit of its process is discarded and counted. The value of this answer is
+/// dropped exactly once.
 #[test]
 fn a_completion_after_the_exit_is_discarded() {
     struct Value(#[expect(dead_code)] Arc<()>);
@@ -199,8 +201,8 @@ fn a_completion_after_the_exit_is_discarded() {
     assert_eq!((Arc::strong_count(&value), rt.counters().discarded), (1, 1));
 }
 
-/// 3.3: `complete_yield` refuses the pid of an exited process, an unknown tag, an answered tag and a wrong type. The
-/// error returns the answer.
+/// 3.3: `complete_yield` refuses the pid of an exited process, an unknown tag, the tag of an answered command, and an
+/// answer of the wrong type. The error returns the answer.
 #[test]
 fn completing_by_tag_refuses_what_is_not_in_flight() {
     let shelf = Shelf::default();
@@ -227,7 +229,7 @@ fn completing_by_tag_refuses_what_is_not_in_flight() {
     assert_eq!(refused.kind(), SendErrorKind::NoProcess);
 }
 
-/// 3.3: several threads answer one yield by its tag. Exactly one answer is accepted.
+/// 3.3: several threads answer one command by its tag. Exactly one of these answers is accepted.
 #[test]
 fn exactly_one_of_many_answers_is_accepted() {
     let shelf = Shelf::default();
@@ -254,7 +256,7 @@ fn exactly_one_of_many_answers_is_accepted() {
     }
 }
 
-/// 3.1: a command without a handler completes with a failure that names the command. The process continues.
+/// 3.1: a command without a handler completes with a failure, and the failure names the command. The process continues.
 #[test]
 fn a_command_without_handler_fails_by_name() {
     let rt = Runtime::builder().workers(0).build().unwrap();
@@ -268,7 +270,7 @@ fn a_command_without_handler_fails_by_name() {
     assert!(named.contains("fs.read"), "{named}");
 }
 
-/// 3.1: two handlers for one command or for one name are an error when building. The error names the command.
+/// 3.1: if a command or a name has two handlers, the build fails. The error names the command.
 #[test]
 fn a_duplicate_handler_is_an_error_when_building() {
     let twice = Runtime::builder().handle(|c: Ask| c.0).handle(|c: Ask| c.0).build().unwrap_err();
@@ -278,7 +280,7 @@ fn a_duplicate_handler_is_an_error_when_building() {
     assert!(matches!(&twice, BuildError::DuplicateHandler(name) if name == "x"), "{twice}");
 }
 
-/// 3.1: a named command reaches the handler of its name, with its payloads.
+/// 3.1: a command with a name reaches the handler for this name, together with its payloads.
 #[test]
 fn commands_by_name_reach_their_handler() {
     let rt = Runtime::builder()
@@ -301,7 +303,8 @@ impl Command for Fail {
     type Reply = u64;
 }
 
-/// 3.2: a handler answers inline, later, by a future, or by a blocking closure. An error or a panic becomes a failure.
+/// 3.2: a handler can answer in four ways: inline, later, by a future, or by a blocking closure. An error or a panic of
+/// the handler becomes a failure of the command.
 #[test]
 fn every_kind_of_handler_answers_fails_and_panics() {
     fn behave(c: &Fail) -> Result<u64, std::io::Error> {
@@ -345,7 +348,7 @@ fn every_kind_of_handler_answers_fails_and_panics() {
     }
 }
 
-/// 3.3: a completion that is dropped without an answer completes the command with `Abandoned`.
+/// 3.3: if a completion is dropped without an answer, the command completes with `Abandoned`.
 #[test]
 fn a_dropped_completion_is_abandoned() {
     let rt = Runtime::builder().workers(0).handler(|_: Ask, _: Completion<u64>| {}).build().unwrap();
@@ -356,7 +359,7 @@ fn a_dropped_completion_is_abandoned() {
     }
 }
 
-/// 3.3, 3.5: a handler can query and await the cancellation of its command.
+/// 3.3, 3.5: a handler can ask whether its command is cancelled, and it can wait for the cancellation.
 #[test]
 fn a_handler_sees_the_cancellation() {
     let shelf = Shelf::default();
@@ -379,7 +382,7 @@ fn a_handler_sees_the_cancellation() {
     within(10, move || futures::executor::block_on(cancelled));
 }
 
-/// 3.2: the future of an async handler is dropped when its command is cancelled.
+/// 3.2: when a command is cancelled, the future of its async handler is dropped.
 #[test]
 fn an_async_handler_ends_with_its_command() {
     struct Told(std::sync::mpsc::Sender<()>);
@@ -406,7 +409,7 @@ fn an_async_handler_ends_with_its_command() {
     hears.recv_timeout(Duration::from_secs(10)).expect("its future is dropped");
 }
 
-/// 3.4: inline answers use up a budget, so other processes run in between.
+/// 3.4: inline answers use up the budget of a process. Then other processes run.
 #[test]
 fn inline_answers_spend_a_budget() {
     let rt = Runtime::builder().workers(0).handle(|c: Ask| c.0).build().unwrap();
@@ -421,7 +424,8 @@ fn inline_answers_spend_a_budget() {
     assert!(rt.counters().budget_yields <= 2);
 }
 
-/// 3.2: a layer is a handler around another handler. It sees the answer, and may change it.
+/// 3.2: a layer is a handler that contains another handler. The layer receives the answer of the inner handler and may
+/// change it.
 #[test]
 fn a_layer_intercepts_the_answer() {
     struct PlusOne<H>(H);
@@ -444,8 +448,8 @@ fn a_layer_intercepts_the_answer() {
     assert_eq!(rt.block_on(body).unwrap(), 42);
 }
 
-/// 3.2, 4.7: closures run on the blocking pool, whose size is bounded. The caller gets the result, the panic or the
-/// refusal.
+/// 3.2, 4.7: closures run on the blocking pool, and the size of this pool is bounded. The caller gets either the
+/// result, the panic, or a refusal.
 #[test]
 fn the_blocking_pool_runs_closures() {
     let rt = two();
@@ -478,7 +482,7 @@ impl StreamCommand for Count {
     type Item = u64;
 }
 
-/// The next command of a step.
+/// Instruction of a script: the next command to yield.
 #[derive(Debug, Clone, Copy)]
 enum Now {
     Ask,
@@ -486,11 +490,11 @@ enum Now {
     Chosen,
     Stream,
     Sleep,
-    /// An `Ask` that is cancelled immediately.
+    /// Yields an `Ask` and cancels it immediately.
     GiveUp,
 }
 
-/// Yields all of `moves` in its first step. Then counts the answers, of which each tag gets one.
+/// Yields a command for each of `moves` in its first step. Then counts the answers. Each tag gets exactly one answer.
 struct Script {
     moves: Vec<Now>,
     flying: std::collections::HashSet<Tag>,
@@ -531,9 +535,9 @@ impl Process for Script {
     }
 }
 
-/// 1.2: commands are dispatched in the order in which a step yields them, with any number of types, and any number of
-/// commands of one type in a row. A command that is cancelled in the same step is not dispatched. Each command has its
-/// own tag and gets one answer.
+/// 1.2: commands are dispatched in the order in which a step yields them. The step may yield commands of several types,
+/// and several commands of one type in a row. If a command is cancelled in the same step, it is not dispatched. Each
+/// command has its own tag and gets exactly one answer.
 #[test]
 fn many_commands_of_a_step_are_dispatched_in_order() {
     for seed in 0..200_u64 {
@@ -553,7 +557,7 @@ fn many_commands_of_a_step_are_dispatched_in_order() {
                 replies.complete(());
             });
         let mut simulation = Simulation::with_host(seed, host).unwrap();
-        // Random runs of the same command, of random lengths.
+        // The script contains runs of equal instructions. The length of each run is random.
         let mut chance = seed;
         let mut draw = |below: u64| {
             chance = chance.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -573,7 +577,7 @@ fn many_commands_of_a_step_are_dispatched_in_order() {
     }
 }
 
-/// 1.2, 9.2: the number of outstanding commands is the number of yielded commands that were not cancelled.
+/// 1.2, 9.2: all commands that a step yields count as outstanding, except the commands that the step cancels.
 #[test]
 fn commands_that_a_step_yields_are_outstanding() {
     for count in 0..40 {
@@ -590,7 +594,7 @@ fn commands_that_a_step_yields_are_outstanding() {
     }
 }
 
-/// 1.2, 4.8: the commands that a step has yielded before it panics are dispatched, each one once.
+/// 1.2, 4.8: a step yields commands and then panics. Each of these commands is still dispatched exactly once.
 #[test]
 fn commands_of_a_step_that_panics_are_dispatched() {
     struct Falls(u64);
@@ -616,7 +620,7 @@ fn commands_of_a_step_that_panics_are_dispatched() {
     }
 }
 
-/// 3.5: any of many commands of a step may have a time limit.
+/// 3.5: a step yields many commands. Each of them may have its own time limit.
 #[test]
 fn any_of_many_commands_may_have_a_time_limit() {
     struct Limits(std::collections::HashMap<Tag<Ask>, u64>);
@@ -652,6 +656,6 @@ fn any_of_many_commands_may_have_a_time_limit() {
     left.sort_unstable();
     assert_eq!(left, (0..30).filter(|n| n % 3 != 0).collect::<Vec<_>>());
     assert_eq!(simulation.now() - begun, Duration::from_secs(27));
-    // The command with a limit of zero timed out before it was dispatched.
+    // The time limit of the first command is zero, so this command times out before it is dispatched.
     assert_eq!(shelf.0.lock().unwrap().drain(..).count(), 29);
 }

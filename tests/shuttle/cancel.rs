@@ -1,4 +1,5 @@
-//! Cancel tokens that are cancelled while their tree grows, loses its holders, and has waiting tasks.
+//! Tests of cancel tokens. A token is cancelled while its tree grows, while its handles are dropped, or while tasks
+//! wait for it.
 
 use std::sync::Arc;
 
@@ -13,8 +14,8 @@ fn is_cancelled(result: Result<(), Exit>, why: &str) -> bool {
 }
 
 scenarios! {
-    /// SPEC 6.6: a tree of tokens grows while its root is cancelled, and no handle of an inner token remains. Each
-    /// process of the tree is cancelled.
+    /// SPEC 6.6: a tree of tokens grows while its root is cancelled. No handle of an inner token remains. Nevertheless,
+    /// each process of the tree is cancelled.
     fn a_tree_grows_while_it_is_cancelled() {
         let rt = runtime(2);
         let root = CancelToken::new();
@@ -36,8 +37,8 @@ scenarios! {
         }
     }
 
-    /// A process spawns children while its token is cancelled. Only the canceller holds the token. The children are
-    /// cancelled like their parent.
+    /// A process spawns children while its token is cancelled. Only the cancelling thread holds a handle of the token.
+    /// The children are cancelled like their parent.
     fn children_are_spawned_while_their_token_is_cancelled() {
         let rt = runtime(2);
         let token = CancelToken::new();
@@ -82,9 +83,9 @@ scenarios! {
         assert_eq!(rt.block_on(below).unwrap(), [branch.reason().unwrap()]);
     }
 
-    /// Tasks wait for a token inside and outside a process. They are woken after all processes of the token and its
-    /// child tokens were notified. It does not matter that another future stopped waiting, or that the last handle of
-    /// the token is dropped.
+    /// Some tasks wait for a token, inside and outside a process. They are woken after all processes of the token and
+    /// of its child tokens were notified. They are woken even if another future stopped waiting, or if the last handle
+    /// of the token is dropped.
     fn a_token_is_awaited_on_several_threads() {
         let rt = runtime(2);
         let root = CancelToken::new();

@@ -1,5 +1,5 @@
-//! Commands that are answered immediately, later, or from another thread, and commands that are cancelled, on another
-//! thread or with their process.
+//! Tests of commands. Commands are answered immediately, later, or on another thread. Commands are cancelled on another
+//! thread or together with their process.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use shuttle::thread;
 
 use crate::builder;
 
-/// A drop guard: the receiver resolves to `Canceled` when the guard is dropped.
+/// A drop guard. When the guard is dropped, the receiver resolves to `Canceled`.
 struct Probe(#[expect(dead_code, reason = "it is only dropped")] oneshot::Sender<()>);
 
 impl Probe {
@@ -62,8 +62,8 @@ fn runtime(workers: usize) -> Runtime {
     rt.build().expect("a runtime")
 }
 
-/// Polls a command once, then drops its future on another thread. Returns when the probe is dropped, with the command
-/// or with its answer. The process keeps running meanwhile.
+/// Polls a command once, then drops its future on another thread. Returns when the probe was dropped, either with the
+/// command or with its answer. The process keeps running during this time.
 async fn poll_once_and_drop_elsewhere<C: Command>(ctx: &Context<()>, command: impl FnOnce(Probe) -> C) {
     let (probe, dropped) = Probe::new();
     let mut perform = ctx.perform(command(probe));
@@ -86,7 +86,7 @@ scenarios! {
         let asks = rt.spawn(async |ctx: Context| {
             let one = ctx.perform(Ask);
             let mut other = ctx.perform(Ask);
-            // A polled future is dropped, which cancels its command.
+            // A future that was polled is dropped. This cancels its command.
             let _ = futures::poll!(&mut other);
             drop(other);
             one.await
@@ -97,8 +97,8 @@ scenarios! {
         assert!(matches!(rt.block_on(killed), Ok(7) | Err(Exit::Killed)));
     }
 
-    /// A step yields several commands. Each command has at most one answer, even if its handler answers twice, and a
-    /// cancelled command has none.
+    /// A step yields several commands. Each command has at most one answer, even if its handler answers twice. A
+    /// cancelled command has no answer.
     fn a_step_yields_several_commands() {
         struct Ask(u64);
         impl Command for Ask { type Reply = u64; }
@@ -118,7 +118,7 @@ scenarios! {
                     let at = self.wanted.iter().position(|wanted| *wanted == n);
                     self.wanted.remove(at.expect("it is wanted, and answered once"));
                     if self.tags.len() == 4 {
-                        // The answer may have arrived, be on its way, or not exist yet.
+                        // The answer may have arrived, may be on its way, or may not exist yet.
                         out.cancel_yield(self.tags[3]);
                         self.wanted.retain(|wanted| *wanted != 3);
                         self.tags.push(out.perform(Ask(4)));
@@ -149,8 +149,8 @@ scenarios! {
         assert!(matches!(rt.block_on(killed), Ok(()) | Err(Exit::Killed)));
     }
 
-    /// Each command is answered once, whether it is answered inline, by a future or by another thread, and whether or
-    /// not other commands are in flight.
+    /// Each command is answered exactly once. The answer comes inline, from a future or from another thread. Other
+    /// commands may be in flight.
     fn commands_are_answered_inline_and_later() {
         let rt = runtime(2);
         let asks = rt.spawn(async |ctx: Context<()>| {
@@ -176,8 +176,8 @@ scenarios! {
         rt.block_on(asks).unwrap();
     }
 
-    /// SPEC 1.3: an inline command is cancelled on another thread, before its dispatch, while it is answered, or after
-    /// that.
+    /// SPEC 1.3: an inline command is cancelled on another thread. The cancellation comes before the dispatch, during
+    /// the answer, or after the answer.
     fn an_inline_command_is_cancelled_on_another_thread() {
         let rt = runtime(2);
         let poll_once_and_drop_elsewhere = rt.spawn(async |ctx: Context<()>| {
@@ -188,7 +188,7 @@ scenarios! {
         rt.block_on(poll_once_and_drop_elsewhere).unwrap();
     }
 
-    /// A killed process leaves no command, no answer and no reference to itself behind.
+    /// After a process was killed, its commands and answers are dropped, and no reference to the process remains.
     fn a_kill_races_with_commands() {
         let rt = runtime(2);
         let held = Arc::new(());
@@ -233,8 +233,8 @@ scenarios! {
         }
     }
 
-    /// A process runs another process inside its own step, while its own inline command is pending. Both processes get
-    /// their own answers. A command that is dropped inside the inner turn is cancelled.
+    /// A process runs another process inside its own step, while an inline command of the outer process is pending.
+    /// Each process gets its own answer. If a command is dropped inside the inner turn, it is cancelled.
     fn a_turn_inside_a_turn_has_its_own_inline_command() {
         let rt = Arc::new(runtime(1));
         let lent = Arc::clone(&rt);
@@ -256,8 +256,8 @@ scenarios! {
         rt.block_on(outer).unwrap();
     }
 
-    /// SPEC 7.1: a process uses several timeouts in a row, which elapse, are dropped, or are replaced. No timer keeps a
-    /// reference when the process has returned or was killed.
+    /// SPEC 7.1: a process uses several timeouts in a row. The timeouts elapse, are dropped, or are replaced. When the
+    /// process has returned or was killed, no timer keeps a reference to it.
     fn a_kill_races_with_timeouts() {
         let rt = runtime(2);
         let held = Arc::new(());

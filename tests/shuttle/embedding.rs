@@ -1,5 +1,5 @@
-//! Guest threads that leave, processes that are bound to one thread, and runtimes that are dropped or shut down while
-//! in use.
+//! Tests of embedding: guest threads leave, processes are bound to one thread, and runtimes are dropped or shut down
+//! while they are in use.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -34,8 +34,8 @@ scenarios! {
         sends.join().unwrap();
     }
 
-    /// SPEC 8.1: a guest thread drops its `run` future between two polls. The tasks that it had queued, and its
-    /// wake-up, go to the other guest thread.
+    /// SPEC 8.1: a guest thread drops its `run` future between two polls. The other guest thread receives the tasks
+    /// that were queued in the dropped guest, and its wake-up.
     fn a_guest_is_dropped_between_polls() {
         let rt = Arc::new(runtime(0));
         let sums = rt.spawn(adds);
@@ -78,8 +78,8 @@ scenarios! {
         sends.join().unwrap();
     }
 
-    /// SPEC 6.5: blocking work that is submitted during a shutdown is either run or refused, and its waiters always
-    /// return.
+    /// SPEC 6.5: blocking work that is submitted during a shutdown is either run or refused. Threads that wait for the
+    /// work always return.
     fn blocking_work_races_with_a_shutdown() {
         let rt = runtime(1);
         let host = rt.host().clone();

@@ -1,4 +1,4 @@
-//! Groups that are monitored while their members join, leave and exit.
+//! Tests of monitored groups: their members join, leave and exit at the same time.
 
 use std::sync::Arc;
 
@@ -18,7 +18,8 @@ enum Change {
     Sent(Pid),
 }
 
-/// The members when a process began to monitor the group, and the changes that it received afterwards.
+/// The members at the time when a process began to monitor the group, and the changes that the process received
+/// afterwards.
 type Observation = (Vec<Pid>, Vec<Change>);
 
 /// Monitors the group until it receives the message `None`.
@@ -36,7 +37,7 @@ async fn monitor_until_none(mut ctx: Context<Option<Pid>>) -> Result<Observation
     }
 }
 
-/// Returns the members after these changes. Panics if a change contradicts the members before it.
+/// Returns the members after these changes. Panics if a change contradicts the members at that point.
 fn after(mut present: Vec<Pid>, changes: &[Change]) -> Vec<Pid> {
     for change in changes {
         match *change {
@@ -54,8 +55,8 @@ fn after(mut present: Vec<Pid>, changes: &[Change]) -> Vec<Pid> {
     present
 }
 
-/// Checks that both monitors saw the same changes in the same order from the start of the later monitor on, and that the
-/// group is empty at the end.
+/// Checks two observations of the same group. From the start of the later monitor on, both monitors must have seen the
+/// same changes in the same order. At the end, the group must be empty.
 fn check_agreement(mut stories: [Observation; 2]) {
     for (_, heard) in &mut stories {
         heard.retain(|news| !matches!(news, Change::Sent(_)));
@@ -97,8 +98,8 @@ scenarios! {
         }));
     }
 
-    /// A process monitors a group twice and removes one monitor. The removed monitor reports no further changes, and
-    /// the other one reports all.
+    /// A process monitors a group twice and then removes one monitor. The removed monitor reports no further changes.
+    /// The other monitor reports all changes.
     fn a_removed_group_monitor_reports_nothing() {
         let rt = runtime(2);
         let watcher = rt.spawn(async |mut ctx: Context<()>| {
@@ -122,8 +123,8 @@ scenarios! {
         assert_eq!(rt.block_on(watcher).unwrap(), []);
     }
 
-    /// Two processes are members of a group and monitor it. Both are killed concurrently. A third process receives all
-    /// changes, and neither process leaks.
+    /// Two processes are members of a group and also monitor it. Both processes are killed concurrently. A third
+    /// process receives all changes. Neither killed process leaks.
     fn observers_exit_with_their_members() {
         let rt = runtime(2);
         let probe = Arc::new(());
@@ -154,7 +155,7 @@ scenarios! {
     }
 
     /// Another thread makes a process join and monitor a group while the process is killed. Afterwards the process is
-    /// in no group. An observer that did not receive its leave did not receive its join.
+    /// in no group. If an observer did not receive the leave of the process, it did not receive the join either.
     fn a_process_joins_while_it_is_killed() {
         let rt = runtime(2);
         let watcher = rt.spawn(monitor_until_none);

@@ -1,4 +1,4 @@
-//! Handler layers: commands that are queued or retried while their process is killed or cancels them.
+//! Tests of handler layers: commands are queued or retried. Meanwhile their process cancels them or is killed.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
@@ -25,8 +25,8 @@ async fn wait_for_another_thread() {
 }
 
 scenarios! {
-    /// With a concurrency limit of one, at most one command runs at a time. Each remaining command runs, even if
-    /// another one is cancelled or its process is killed.
+    /// With a concurrency limit of one, at most one command runs at a time. If a command is cancelled or its process is
+    /// killed, each of the other commands still runs.
     fn a_concurrency_limit_runs_all_commands() {
         let running = Arc::new(AtomicUsize::new(0));
         let counts = Arc::clone(&running);
@@ -59,7 +59,7 @@ scenarios! {
         rt.block_on(leaves).unwrap();
     }
 
-    /// Another thread fails a command, which is retried until it succeeds or its process is killed.
+    /// Another thread lets a command fail. The command is retried until it succeeds or its process is killed.
     fn a_kill_races_with_a_retry() {
         let tries = Arc::new(AtomicUsize::new(0));
         let counts = Arc::clone(&tries);

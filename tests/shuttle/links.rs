@@ -1,12 +1,12 @@
-//! Links and monitors whose target exits concurrently.
+//! Tests of links and monitors. The linked or monitored process exits concurrently.
 
 use procession::*;
 
 use crate::runtime;
 
 scenarios! {
-    /// SPEC 6.3: a process links to a process that is exiting. Either the link kills it, or `link` reports that the
-    /// process does not exist.
+    /// SPEC 6.3: a process links to a process that is exiting. Either the link kills the first process, or `link`
+    /// reports that the exiting process does not exist.
     fn a_link_races_with_an_exit() {
         let rt = runtime(2);
         let ends = rt.spawn(async |_: Context| Err::<(), _>("ends"));
@@ -50,7 +50,8 @@ scenarios! {
         assert_eq!(rt.block_on(parent).unwrap(), [1, 2, 9]);
     }
 
-    /// SPEC 6.3: a monitor that `demonitor` removed in time reports nothing. Otherwise it reports once.
+    /// SPEC 6.3: if `demonitor` removed a monitor in time, the monitor reports nothing. Otherwise the monitor reports
+    /// once.
     fn a_removed_monitor_reports_nothing() {
         let rt = runtime(2);
         let ends = rt.spawn(async |_: Context| {});
@@ -71,7 +72,7 @@ scenarios! {
         assert!(rt.block_on(ends).is_ok());
     }
 
-    /// SPEC 6.3: three processes that are linked in a ring exit concurrently. Each has exactly one exit.
+    /// SPEC 6.3: three processes are linked in a ring and exit concurrently. Each process has exactly one exit.
     fn linked_processes_exit_concurrently() {
         let rt = runtime(2);
         let ring: Vec<JoinHandle<(), Pid>> = (0..3)

@@ -1,4 +1,5 @@
-//! Messages to processes that exit, bounded mailboxes, and mailboxes that are read outside their process.
+//! Tests of mail: messages to processes that exit, bounded mailboxes, and mailboxes that are read outside their
+//! process.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
@@ -10,7 +11,8 @@ use shuttle::thread;
 use crate::{LONG, Msg, adds, futures_block_on, runtime};
 
 scenarios! {
-    /// A message that is sent to a process during its kill is read, refused, or counted as a dead letter.
+    /// A message is sent to a process while the process is killed. The message is read, refused, or counted as a dead
+    /// letter.
     fn a_send_races_with_a_kill() {
         let rt = runtime(1);
         let read = Arc::new(AtomicUsize::new(0));
@@ -47,8 +49,8 @@ scenarios! {
         }
     }
 
-    /// A process is killed while it makes several calls, one of which is dropped on another thread. No reference to the
-    /// process remains, and the callee keeps running.
+    /// A process is killed while it makes several calls. One of the calls is dropped on another thread. No reference to
+    /// the process remains, and the callee keeps running.
     fn a_caller_is_killed() {
         let rt = runtime(2);
         let held = Arc::new(());
@@ -75,8 +77,8 @@ scenarios! {
         assert_eq!(rt.block_on(sums.call(Msg::Sum)).unwrap(), 0);
     }
 
-    /// A process polls a call, then another thread waits for it or drops it. The answer goes to the present owner of
-    /// the call, or is refused if the call was dropped.
+    /// A process polls a call. Then another thread waits for the call or drops it. The answer goes to the thread that
+    /// waits. If the call was dropped, the answer is refused.
     fn a_call_moves_to_another_thread() {
         let rt = runtime(2);
         let server = rt.spawn(adds);
@@ -102,8 +104,8 @@ scenarios! {
         assert_eq!(rt.block_on(server.call(Msg::Sum)).unwrap(), 0);
     }
 
-    /// A bounded mailbox is full. Each waiting sender either gets room, in order of arrival, or learns that the
-    /// receiver has exited.
+    /// A bounded mailbox is full, and several senders wait. Either a sender gets room, in order of arrival, or it
+    /// learns that the receiver has exited.
     fn room_goes_to_waiting_senders() {
         let rt = runtime(2);
         let slow = rt.process().mailbox_capacity(MailboxCapacity::Reject(1)).spawn(async |mut ctx: Context<u8>| {
@@ -121,7 +123,7 @@ scenarios! {
         assert!(sent >= 2, "{sent}");
     }
 
-    /// A waiting sender cancels its send while the receiver makes room. The room goes to a sender behind it.
+    /// A waiting sender cancels its send while the receiver makes room. A later sender gets the room instead.
     fn a_waiting_sender_cancels_its_send() {
         let rt = runtime(2);
         let slow = rt.process().mailbox_capacity(MailboxCapacity::Reject(1)).spawn(async |mut ctx: Context<u8>| {
@@ -181,8 +183,7 @@ scenarios! {
         assert_eq!(sent, read + rt.counters().dead_letters as usize);
     }
 
-    /// A thread that waits on the mailbox of a process is woken when the process exits, no matter when it began to
-    /// wait.
+    /// A thread waits on the mailbox of a process. It is woken when the process exits, no matter when it began to wait.
     fn a_mailbox_is_awaited_on_another_thread() {
         let rt = runtime(1);
         let (give, mailbox) = oneshot::channel();
@@ -197,8 +198,9 @@ scenarios! {
         assert!(waits.join().unwrap());
     }
 
-    /// A mailbox outside a process is dropped while other threads send to it, link to it and monitor it. Each sent
-    /// message is read or counted as a dead letter. Links and monitors report the exit as for any process.
+    /// A mailbox outside a process is dropped. Meanwhile other threads send to it, link to it and monitor it. Each sent
+    /// message is read or counted as a dead letter. Links and monitors report the exit of the mailbox in the same way
+    /// as the exit of a process.
     fn a_mailbox_outside_a_process_is_dropped() {
         let rt = runtime(2);
         let (to, mut mailbox) = rt.mailbox::<u8>();
@@ -233,8 +235,7 @@ scenarios! {
         for n in 0..3 {
             pool.send((n == 1, sums.address())).unwrap();
         }
-        // The member that fails has already read and forwarded its message. The other messages are also forwarded, by
-        // any member.
+        // A member reads and forwards a message, and then fails. The other messages are also forwarded, by any member.
         while rt.block_on(sums.call(Msg::Sum)).unwrap() < 3 {
             thread::yield_now();
         }

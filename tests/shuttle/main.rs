@@ -1,5 +1,5 @@
-//! Runs whole runtimes under randomized schedules of shuttle. Every lock, atomic operation, park and thread spawn of
-//! the crate is a point where shuttle may switch to another thread.
+//! Runs whole runtimes under the randomized schedules of shuttle. At every lock, atomic operation, park and thread
+//! spawn of the crate, shuttle may switch to another thread.
 //!
 //! ```sh
 //! RUSTFLAGS="--cfg procession_shuttle" cargo test --release -p checks --test shuttle
@@ -7,11 +7,11 @@
 //!
 //! Each scenario runs `SHUTTLE_ITERATIONS` times (2,000 by default). Half of the runs use random schedules. The other
 //! half uses PCT (Burckhardt et al., *A Randomized Scheduler with Probabilistic Guarantees of Finding Bugs*, ASPLOS
-//! 2010). A lost wake-up is a deadlock, which shuttle reports; the scenarios assert everything else. The clock does not
-//! advance: a deadline of now or earlier has passed, and no other deadline ever passes. shuttle does not explore weak
-//! memory orderings; `tests/loom.rs` does.
+//! 2010). A lost wake-up leads to a deadlock, and shuttle reports deadlocks. The scenarios assert all other properties.
+//! The clock does not advance. A deadline at or before the current time has already passed, and no other deadline ever
+//! passes. shuttle does not explore weak memory orderings. `tests/loom.rs` explores them.
 //!
-//! Each line below names a planted bug and a test. With `PROCESSION_BUG` set to the name of the bug, that test must
+//! Each line below names a planted bug and a test. If `PROCESSION_BUG` is set to the name of the bug, this test must
 //! fail:
 //!
 //! - receiver_unlocks: ping_pong
@@ -62,9 +62,10 @@ mod upgrades;
 
 /// Maximum bug depth of the PCT scheduler: the number of ordered events that a bug needs.
 const DEPTH: usize = 3;
-/// Maximum number of steps of a schedule. No scenario needs that many, so a longer schedule never ends, and fails.
+/// Maximum number of steps of a schedule. No scenario needs this many steps. So a longer schedule would never end, and
+/// the test fails.
 const STEPS: usize = 1_000_000;
-/// Number of schedules that one scheduler draws before the other one takes its turn.
+/// Number of schedules that one of the two schedulers produces before the other scheduler continues.
 const ROUND: usize = 1_000;
 
 /// A timeout that never elapses, because the clock does not advance.
@@ -112,7 +113,7 @@ async fn adds(mut ctx: Context<Msg>) -> Result<u64, Exit> {
     }
 }
 
-/// Waits for one message, then returns. Fails with the reason if it is cancelled.
+/// Waits for one message, then returns. If the process is cancelled, fails with the reason of the cancellation.
 async fn waits(mut ctx: Context<()>) -> Result<(), Exit> {
     ctx.receive().await
 }

@@ -1,12 +1,12 @@
-//! Names: registration by one of several processes, and release at exit.
+//! Tests of names: several processes register a name, and an exit makes the name free.
 
 use procession::*;
 
 use crate::{Msg, adds, runtime};
 
 scenarios! {
-    /// SPEC 2.5, 6.1: the name of a process is free when its exit is observed. If two processes register a name, at
-    /// least one succeeds, and at no time do both hold it.
+    /// SPEC 2.5, 6.1: if the exit of a process was observed, its name is free. If two processes register a name, at
+    /// least one of them succeeds, but they never hold the name at the same time.
     fn a_name_is_free_when_its_holder_has_exited() {
         let rt = runtime(2);
         let holder = rt.spawn(async |ctx: Context<()>| ctx.register("name"));
@@ -26,7 +26,8 @@ scenarios! {
         assert_eq!(rt.whereis("name"), None);
     }
 
-    /// SPEC 2.5: of several concurrent calls of `spawn_or_send`, one spawns the process, and no message is lost.
+    /// SPEC 2.5: `spawn_or_send` is called several times concurrently. One call spawns the process, and no message is
+    /// lost.
     fn concurrent_spawn_or_send_spawns_once() {
         let rt = runtime(2);
         let all: Vec<_> = (0..3_u64)

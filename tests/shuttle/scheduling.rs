@@ -1,4 +1,4 @@
-//! Scheduling: work stealing, guest threads, a changing number of workers, replacement threads, priorities and
+//! Tests of scheduling: work stealing, guest threads, a changing number of workers, replacement threads, priorities and
 //! preemption.
 
 use std::sync::Arc;
@@ -28,7 +28,7 @@ scenarios! {
         assert_eq!(rt.block_on(rt.spawn(|ctx| tree(ctx, 2))).unwrap(), 4);
     }
 
-    /// Two processes wake each other, on one worker or on two.
+    /// Two processes wake each other, either on one worker or on two workers.
     fn ping_pong() {
         let rt = runtime(2);
         let pong = rt.spawn(async |mut ctx: Context<(u64, Reply<u64>)>| {
@@ -47,8 +47,7 @@ scenarios! {
         assert_eq!(rt.block_on(ping).unwrap(), 3);
     }
 
-    /// Guest threads drive a runtime without workers, and leave. No task and no wake-up is lost when one of them
-    /// leaves.
+    /// Guest threads drive a runtime that has no workers. When a guest thread leaves, no task and no wake-up is lost.
     fn guest_threads_drive_the_runtime() {
         let rt = Arc::new(runtime(0));
         let sums = rt.spawn(adds);
@@ -67,7 +66,7 @@ scenarios! {
         assert!(matches!(rt.block_on(sums), Err(Exit::Killed)));
     }
 
-    /// SPEC 4.7: a replacement thread takes over the queue of a blocked worker immediately, and runs the tasks behind
+    /// SPEC 4.7: a replacement thread immediately takes over the queue of a blocked worker, and runs the tasks behind
     /// the blocked step.
     fn a_blocked_worker_is_replaced() {
         let rt = runtime(1);
@@ -93,7 +92,8 @@ scenarios! {
         assert!(rt.block_on(blocks).is_ok());
     }
 
-    /// SPEC 6.5: spawns and sends that race with a shutdown are executed or refused, and no process remains.
+    /// SPEC 6.5: spawns and sends happen during a shutdown. Each of them is either executed or refused, and no process
+    /// remains.
     fn a_shutdown_races_with_spawns() {
         let rt = runtime(2);
         let host = rt.host().clone();
@@ -149,8 +149,8 @@ scenarios! {
         sets.join().unwrap();
     }
 
-    /// SPEC 7.1: a timer that is due fires, whether or not a timekeeper already waits for a later deadline, and
-    /// whichever thread sets the timer.
+    /// SPEC 7.1: a due timer fires, no matter which thread sets the timer. It also fires if a timekeeper already waits
+    /// for a later deadline.
     fn due_timers_fire() {
         let rt = runtime(2);
         let sleeps = rt.spawn(async |ctx: Context<()>| ctx.sleep(Duration::from_secs(3_600)).await);
@@ -167,7 +167,8 @@ scenarios! {
         assert!(matches!(futures_block_on(sleeps), Err(Exit::Killed)));
     }
 
-    /// SPEC 4.10: processes of each priority run, whether they are spawned on a worker or on another thread.
+    /// SPEC 4.10: processes of each priority run, both if they are spawned on a worker and if they are spawned on
+    /// another thread.
     fn all_priorities_are_run() {
         const RANKS: [Priority; 3] = [Priority::High, Priority::Normal, Priority::Low];
         async fn turns(ctx: Context<()>) {
@@ -189,8 +190,8 @@ scenarios! {
         outside.join().unwrap().into_iter().for_each(|one| futures_block_on(one).unwrap());
     }
 
-    /// A thread outside the runtime calls a process of high or low priority. A worker that is about to park finds the
-    /// process.
+    /// A thread outside the runtime calls a process of high or low priority. A worker that wants to park still finds
+    /// the process.
     fn a_call_wakes_a_process_of_another_priority() {
         let rt = runtime(1);
         for rank in [Priority::High, Priority::Low] {

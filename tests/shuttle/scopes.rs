@@ -1,4 +1,4 @@
-//! Scopes, and the tokens and deadlines that children inherit.
+//! Tests of scopes, and of the tokens and deadlines that children inherit.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
@@ -45,8 +45,8 @@ scenarios! {
         assert!(rt.block_on(scoped).is_err());
     }
 
-    /// The process of a scope is killed while the children spawn siblings. No child survives,
-    /// neither a present one nor a later one.
+    /// The process of a scope is killed while its children spawn siblings. Neither a child that exists now nor a later
+    /// child survives.
     fn a_scope_is_killed_while_it_grows() {
         let rt = runtime(2);
         let probe = Arc::new(());
@@ -66,14 +66,14 @@ scenarios! {
         rt.block_on(owner.started()).unwrap();
         rt.kill(owner.pid()).unwrap();
         assert!(matches!(rt.block_on(owner), Err(Exit::Killed)));
-        // Each child inherits the probe, so the count shows how many of them remain.
+        // Each child inherits the probe, so the reference count shows how many children remain.
         while Arc::strong_count(&probe) != 1 {
             thread::yield_now();
         }
     }
 
-    /// SPEC 6.6: the token of a scope's process is cancelled while the scope grows. The children exit by the
-    /// cancellation, which does not count as a failure, and the process itself also receives it.
+    /// SPEC 6.6: the token of a scope's process is cancelled while the scope grows. The cancellation terminates the
+    /// children, and this does not count as a failure. The process itself also receives the cancellation.
     fn a_scope_is_cancelled_while_it_grows() {
         let rt = runtime(2);
         let token = CancelToken::new();

@@ -1,4 +1,4 @@
-//! Streams: one thread sends items, and a process on another thread pulls them, stops pulling, or is killed.
+//! Tests of streams: one thread sends items. A process on another thread pulls the items, stops pulling, or is killed.
 
 use std::sync::Arc;
 
@@ -18,8 +18,8 @@ impl StreamCommand for Count {
 }
 
 scenarios! {
-    /// Items arrive once and in order, followed by the answer. The sender is notified when the process has dropped the
-    /// stream.
+    /// The items arrive once and in order, and then the answer arrives. If the process has dropped the stream, the
+    /// sender is notified.
     fn a_stream_is_pulled_and_dropped() {
         let sending = Arc::new(());
         let held = Arc::clone(&sending);

@@ -1,4 +1,4 @@
-//! Supervisors whose children, or which themselves, are killed.
+//! Tests of supervisors: either the children or the supervisors themselves are killed.
 
 use std::sync::atomic::{AtomicI64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
@@ -54,8 +54,8 @@ scenarios! {
         assert_eq!(lives.load(SeqCst), 0);
     }
 
-    /// SPEC 6.4: a child with `keep_mailbox` crashes while messages are sent to it. Each message is read, in order, and
-    /// none is refused.
+    /// SPEC 6.4: a child with `keep_mailbox` crashes while messages are sent to it. Each message is read, and the
+    /// messages are read in order. No message is refused.
     fn a_kept_mailbox_loses_no_message() {
         const CHILD: Name<u8> = Name::new("child");
         let rt = runtime(2);

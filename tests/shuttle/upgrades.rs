@@ -1,4 +1,4 @@
-//! Upgrades of running processes while messages, signals, kills and answers arrive.
+//! Tests of upgrades: running processes are upgraded while messages, signals, kills and answers arrive.
 
 use std::sync::{Arc, Mutex};
 
@@ -91,7 +91,8 @@ impl Process for ReadsOne {
 }
 
 scenarios! {
-    /// SPEC 6.7: messages that arrive during an upgrade are read once and in order, by the old body or the new one.
+    /// SPEC 6.7: messages that arrive during an upgrade are read once and in order, either by the old body or by the
+    /// new body.
     fn a_body_is_replaced_while_messages_arrive() {
         let rt = runtime(2);
         let read = Read::default();
@@ -103,7 +104,7 @@ scenarios! {
         assert_eq!(*read.lock().unwrap(), [0, 1, 2, 3]);
     }
 
-    /// The same as `a_body_is_replaced_while_messages_arrive`, for a hand-written process.
+    /// Tests the same for a hand-written process: messages that arrive during an upgrade are read once and in order.
     fn a_hand_written_process_is_replaced_while_messages_arrive() {
         let rt = runtime(2);
         let read = Read::default();
@@ -114,7 +115,7 @@ scenarios! {
         assert_eq!(*read.lock().unwrap(), [0, 1, 2, 3]);
     }
 
-    /// A process is killed during an upgrade. Each message is read, in order, or counted as a dead letter, and no body
+    /// A process is killed during an upgrade. Each message is either read in order or counted as a dead letter. No body
     /// leaks.
     fn a_body_is_killed_while_it_is_replaced() {
         let rt = runtime(2);
@@ -137,8 +138,8 @@ scenarios! {
         assert_eq!(sent, all + rt.counters().dead_letters as usize);
     }
 
-    /// Signals that arrive during an upgrade are received once, by the old body or the new one: a cancellation, the
-    /// exit of a linked process, the report of a monitor.
+    /// Three signals arrive during an upgrade: a cancellation, the exit of a linked process, and the report of a
+    /// monitor. Either the old body or the new body receives each signal, exactly once.
     fn a_body_is_replaced_while_signals_arrive() {
         let rt = runtime(2);
         let hears = rt.spawn(async |ctx: Context<()>| {
@@ -181,7 +182,8 @@ scenarios! {
         kills.join().unwrap();
     }
 
-    /// A new body reads messages and then fails before it is ready. The old body goes on with the messages, in order.
+    /// A new body reads messages and then fails before it is ready. The old body continues with these messages, in
+    /// order.
     fn a_failed_upgrade_loses_no_message() {
         let rt = runtime(2);
         let read = Read::default();
@@ -213,8 +215,8 @@ scenarios! {
         assert_eq!(*read.lock().unwrap(), [0, 1, 2, 3]);
     }
 
-    /// Commands are answered while their process is upgraded: an inline command, and a command that waits for another
-    /// thread.
+    /// Two commands are answered while their process is upgraded: an inline command, and a command that another thread
+    /// answers.
     fn a_command_is_answered_during_an_upgrade() {
         struct Now;
         impl Command for Now { type Reply = u64; }

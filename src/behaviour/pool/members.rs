@@ -1,9 +1,9 @@
 //! The members of a pool, and how a member is chosen for a message.
 //!
-//! Senders run this code on their own threads. They read a list of members that is replaced as a whole when it changes,
-//! and push the message into the mailbox of one member. A message that no member takes goes into the mailbox of the
-//! pool, from which the keeper forwards it. A member that has exited has a closed mailbox and takes no message, until
-//! the keeper has replaced it.
+//! Senders run this code on their own threads. They read the list of members and push the message into the mailbox of
+//! one member. When the list changes, it is replaced as a whole. If no member takes a message, the message goes into
+//! the mailbox of the pool, and the keeper forwards it from there. A member that has exited has a closed mailbox. It
+//! takes no message until the keeper has replaced it.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -37,7 +37,7 @@ pub(crate) struct Members<M: Send + 'static> {
     turn: AtomicUsize,
     /// Maximum number of members.
     most: usize,
-    /// Set when the only possible member for a message was full: the pool should grow.
+    /// Set when the only possible member for a message was full. It asks the pool to grow.
     should_grow: AtomicBool,
     /// The process that runs the pool.
     pool: Weak<Control<M>>,
@@ -88,7 +88,7 @@ impl<M: Send + 'static> Members<M> {
         matches!(self.routing, Routing::LeastLoaded)
     }
 
-    /// Returns whether the pool should grow, and clears that request.
+    /// Returns whether the pool was asked to grow, and clears this request.
     pub(crate) fn take_growth_request(&self) -> bool {
         self.should_grow.load(Ordering::Relaxed) && self.should_grow.swap(false, Ordering::AcqRel)
     }
@@ -101,7 +101,7 @@ impl<M: Send + 'static> Members<M> {
         }
     }
 
-    /// Returns whether the message determines its member.
+    /// Returns whether the key of a message determines the member.
     fn by_key(&self) -> bool {
         matches!(self.routing, Routing::Key(_))
     }
@@ -136,16 +136,17 @@ impl<M: Send + 'static> Members<M> {
         self.change(std::mem::take)
     }
 
-    /// Registers the keeper's waker with every member, which wakes it when the member makes room. One member is not
-    /// enough: a concurrent sender may fill its room before the keeper gets there.
+    /// Registers the keeper's waker with every member. A member wakes the keeper when it makes room. Registering with
+    /// one member would not be enough: a concurrent sender may use the room of this member before the keeper gets
+    /// there.
     pub(crate) fn watch(&self, waker: &Waker) {
         for member in &*self.list() {
             member.inbox.watch(waker.clone());
         }
     }
 
-    /// Forwards the messages in the queue. Returns whether messages are left for which no member has room, or `None` if
-    /// this turn has forwarded its maximum.
+    /// Forwards the messages in the queue. Returns true if messages are left for which no member has room, and `None`
+    /// if this turn has forwarded its maximum.
     pub(crate) fn hand_on(&self, queue: &mut Mailbox<M>, cx: &mut Context<'_>) -> Result<Option<bool>, Exit> {
         let mut left = AT_ONCE;
         let mut blocked = BTreeSet::new();
@@ -162,11 +163,11 @@ impl<M: Send + 'static> Members<M> {
         Ok(Some(some_left))
     }
 
-    /// Forwards a message from the queue; messages come oldest first. `blocked` contains the places of members that did
-    /// not take an older message. No later message may overtake that one on its way to the same member.
+    /// Forwards a message from the queue. Messages come oldest first. `blocked` contains the place of each member that
+    /// did not take an older message. No later message may overtake this older message on its way to the same member.
     fn route_in_order(&self, message: M, blocked: &mut BTreeSet<usize>) -> Result<(), M> {
         let Routing::Key(key) = &self.routing else {
-            // A queued message was already counted when it was sent.
+            // A queued message was already counted in its send.
             return self.route(message, &|| {}).map_err(|unrouted| match unrouted {
                 Unrouted::Later(message) | Unrouted::Full(message) => message,
             });
@@ -185,7 +186,7 @@ impl<M: Send + 'static> Members<M> {
         })
     }
 
-    /// Pushes a message to the only possible member, during its send.
+    /// Pushes a message to the only possible member. Called during the send of the message.
     fn route_to(
         &self,
         member: &Control<M>,
@@ -194,9 +195,9 @@ impl<M: Send + 'static> Members<M> {
         members: usize,
     ) -> Result<(), Unrouted<M>> {
         let Some(pool) = self.pool.upgrade() else { return Err(Unrouted::Later(message)) };
-        // The push runs under the lock of the pool's queue, and only if that queue is empty. Otherwise it could
-        // overtake earlier messages of this sender: the member may have exited and left its unread messages to the
-        // queue.
+        // The push runs under the lock of the pool's queue, and only if this queue is empty. Otherwise the message
+        // could overtake earlier messages of this sender: if the member has exited, its unread messages may have gone
+        // to the queue.
         let mut message = Some(message);
         let push = || member.inbox.push(member, message.take().expect("just put there"), accepted);
         let pushed = pool.inbox.if_none_waits(push);
@@ -205,8 +206,8 @@ impl<M: Send + 'static> Members<M> {
                 wakes.wake();
                 Ok(())
             }
-            // No other member may take this message. In the queue of the pool it would use up the room for other
-            // members' messages. Therefore the send is refused, or the sender waits.
+            // No other member may take this message. If the message went to the queue of the pool, it would use the
+            // room for messages of other members. Therefore the send is refused, or the sender waits.
             Some(Err(NotAccepted::Full(message))) => {
                 if members < self.most {
                     self.request_growth();
@@ -255,8 +256,8 @@ impl<M: Send + 'static> Router<M> for Members<M> {
     }
 
     fn inherit(&self, unread: Vec<M>) -> Result<(), Vec<M>> {
-        // The unread messages go before all messages that were sent after the member's exit. This keeps the messages of
-        // one key in order.
+        // The unread messages of the exited member come before all messages that were sent after its exit. This keeps
+        // the messages of each key in order.
         match self.pool.upgrade() {
             Some(pool) => pool.inbox.put_first(&*pool, unread).map(Wakes::wake),
             None => Err(unread),
@@ -264,8 +265,8 @@ impl<M: Send + 'static> Router<M> for Members<M> {
     }
 }
 
-/// Maps a key to a number below `buckets`. If the number of buckets grows by one, the minimum number of keys moves:
-/// jump consistent hash (Lamping and Veach, 2014).
+/// Maps a key to a number below `buckets`. If the number of buckets grows by one, the smallest possible number of keys
+/// moves. The algorithm is the jump consistent hash (Lamping and Veach, 2014).
 fn jump(mut key: u64, buckets: usize) -> usize {
     let (mut bucket, mut next) = (0, 0.0);
     while next < buckets as f64 {

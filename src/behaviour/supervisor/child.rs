@@ -1,5 +1,5 @@
-//! A child of a supervisor: its specification, and how each of its instances is spawned and watched. When to start or
-//! stop an instance is decided in `plan.rs`.
+//! A child of a supervisor: its specification, and how each instance is spawned and monitored. `plan.rs` decides when
+//! to start or stop an instance.
 
 use std::any::Any;
 use std::borrow::Cow;
@@ -36,8 +36,8 @@ use crate::task::spawn::ProcessBuilder;
 
 /// Specification of a child of a [`Supervisor`]: what to start, and how to supervise it.
 ///
-/// Each instance of the child is created anew: its body is a function that is called for each start. The body must
-/// clone what it captured, or it receives a clone of a seed ([`with_args`](Self::with_args)).
+/// The body of the child is a function that is called for each start. So each instance is created anew. The function
+/// must clone the values that it captured, or it receives a clone of a seed ([`with_args`](Self::with_args)).
 ///
 /// ```
 /// use procession::{Backoff, MailboxCapacity, Child, Context, Exit, Name, RestartPolicy};
@@ -66,7 +66,7 @@ pub struct Child {
 pub(super) struct Spec {
     pub(super) name: Option<Cow<'static, str>>,
     pub(super) policy: Policy,
-    /// How long the child may take to exit before it is killed; `None` means without limit.
+    /// How long the child may take to exit before it is killed. `None` means that there is no limit.
     pub(super) shutdown: Option<Duration>,
     pub(super) is_supervisor: bool,
     kept: bool,
@@ -90,7 +90,7 @@ impl Child {
         Self::of_body(Some(name.as_str().into()), body)
     }
 
-    /// Creates a child with an async body that receives a clone of `seed` at each start.
+    /// Creates a child with an async body. The body receives a clone of `seed` at each start.
     pub fn with_args<N, S, F, Fut>(name: Name<N>, seed: S, body: F) -> Self
     where
         N: Send + 'static,
@@ -101,13 +101,13 @@ impl Child {
         Self::new(name, move |ctx| body(ctx, seed.clone()))
     }
 
-    /// Creates a child that is a hand-written process, or another [`Supervisor`]. `make` is called on the worker that
-    /// runs the supervisor.
+    /// Creates a child that is a hand-written process or another [`Supervisor`]. `make` is called on the worker that
+    /// runs the supervisor of this child.
     pub fn process<Q: Process + Send>(name: Name<Q::Message>, make: impl Fn() -> Q + Send + Sync + 'static) -> Self {
         Self::of_process(Some(name.as_str().into()), make)
     }
 
-    /// Creates a child with an async body and without a name. The supervisor identifies it by its pid.
+    /// Creates a child with an async body and without a name. The supervisor identifies the child by its pid.
     pub fn unnamed<N, F, Fut>(body: F) -> Self
     where
         N: Send + 'static,
@@ -141,7 +141,7 @@ impl Child {
     ) -> Self {
         let is_supervisor = std::any::TypeId::of::<Q>() == std::any::TypeId::of::<Supervisor>();
         Self::of(name, is_supervisor, move |process: ProcessBuilder| {
-            // The process is boxed, because it may be too large for the stack, and it is moved further from here.
+            // The process is boxed, because it is moved further from here and may be too large for the stack.
             let made = catch(|| Box::new(make())).map_err(NotMade::panicked)?;
             let brood = (&*made as &dyn Any).downcast_ref::<Supervisor>().map(|below| Arc::clone(&below.live_children));
             let spawned = if const { is_large::<Q, ()>() } {
@@ -170,7 +170,7 @@ impl Child {
         Self { spec, make: Box::new(Maker { spawn, kept: None }) }
     }
 
-    /// Sets which exits are followed by a restart. Default: [`RestartPolicy::Permanent`], all exits.
+    /// Sets after which exits the child is restarted. Default: [`RestartPolicy::Permanent`], after all exits.
     pub fn restart(mut self, when: RestartPolicy) -> Self {
         self.spec.policy.restart = when;
         self
@@ -183,30 +183,32 @@ impl Child {
         self
     }
 
-    /// Sets how long the child may take to exit after its supervisor has cancelled it, before it is killed. Default: 5
-    /// s; for a supervisor, no limit. With zero the child is killed immediately.
+    /// Sets how long the child may take to exit after its supervisor has cancelled it. After this time the child is
+    /// killed. Default: 5 s, but no limit for a supervisor. With zero the child is killed immediately.
     pub fn shutdown(mut self, within: Duration) -> Self {
         self.spec.shutdown = Some(within);
         self
     }
 
-    /// Keeps the mailbox of the child across restarts. Default: each instance has its own mailbox. The next instance
-    /// receives, in order, the messages that the previous instance had not read, and those that were sent in between. A
-    /// send to the name is not refused meanwhile. A message that an instance had taken but not finished is lost. This
-    /// includes the message that made it crash.
+    /// Keeps the mailbox of the child across restarts. Default: each instance has its own mailbox. With this option,
+    /// the next instance receives, in order, the messages that the previous instance had not read and the messages that
+    /// were sent between the two instances. A send to the name during this time is not refused. If an instance had
+    /// taken a message but not finished it, the message is lost. An example is the message that made the instance
+    /// crash.
     ///
     /// Without this option, unread messages go to [dead letters](crate::Host::dead_letters), and a send between two
     /// instances is refused.
     ///
-    /// With this option, the name belongs to the kept mailbox, whose pid stays the same across restarts. Killing that
-    /// pid kills the running instance. A [`MailboxCapacity`] that drops messages refuses them instead.
+    /// With this option, the name belongs to the kept mailbox. The pid of the kept mailbox stays the same across
+    /// restarts. Killing this pid kills the running instance. With a [`MailboxCapacity`] that drops messages when the
+    /// mailbox is full, these messages are refused instead.
     pub fn keep_mailbox(mut self) -> Self {
         self.spec.kept = true;
         self
     }
 
     /// Sets options of each instance, for example limits, values, the bound of the mailbox, or [`manual_start`]. The
-    /// function is called for each start. A name that it sets is ignored.
+    /// function is called for each start. If the function sets a name, the name is ignored.
     ///
     /// [`manual_start`]: ProcessBuilder::manual_start
     pub fn options(mut self, options: impl Fn(ProcessBuilder) -> ProcessBuilder + Send + 'static) -> Self {
@@ -310,14 +312,14 @@ where
 #[derive(Debug, Clone)]
 pub(super) struct Member {
     pub(super) control: Ref<dyn AnyControl>,
-    /// The children of this child, if it is a supervisor.
+    /// The children of this child, if this child is a supervisor.
     brood: Option<Arc<LiveChildren>>,
-    /// Pid under which the child is reached: its own, or that of its kept mailbox.
+    /// Pid under which the child is reached: either its own pid, or the pid of its kept mailbox.
     pub(super) pid: Pid,
 }
 
-/// The running children of a supervisor. A supervisor above it uses this list to wait for them, if the supervisor was
-/// killed and so could not wait itself.
+/// The running children of a supervisor. If this supervisor is killed, it cannot wait for its children. Its parent
+/// supervisor then uses this list to wait for them.
 #[derive(Debug, Default)]
 pub(super) struct LiveChildren(Mutex<BTreeMap<Id, Member>>);
 
@@ -338,8 +340,8 @@ impl LiveChildren {
         self.0.lock().get(&id).cloned()
     }
 
-    /// Resolves when all these children, and the children of supervisors among them, have exited. To be called after
-    /// the exit of the supervisor.
+    /// Resolves when all these children have exited. Also waits for the children of each child that is a supervisor.
+    /// Must be called after the exit of the supervisor.
     fn gone(&self) -> BoxFuture<'_, ()> {
         async {
             loop {
@@ -354,7 +356,8 @@ impl LiveChildren {
     }
 }
 
-/// A running instance that is watched: it reports its start and its exit. Dropping it kills the process.
+/// A running instance that the supervisor monitors. It reports its start and its exit. Dropping this value kills the
+/// process.
 pub(super) struct Instance {
     id: Id,
     started: Option<Started>,
@@ -373,7 +376,7 @@ impl fmt::Debug for Instance {
     }
 }
 
-/// Future of the next report of an instance. It returns the instance too, if a further report follows.
+/// Future of the next report of an instance. If a further report follows, the output contains the instance again.
 #[derive(Debug)]
 pub(super) struct NextNews(pub(super) Option<Instance>);
 
@@ -398,7 +401,7 @@ impl Future for NextNews {
     }
 }
 
-/// Future of the exit of an instance. Meanwhile it forwards the messages that wait in the kept mailbox.
+/// Future of the exit of an instance. Until the exit, the future forwards the messages that wait in the kept mailbox.
 struct Watched<T, N: Send + 'static> {
     handle: KillOnDrop<T, N>,
     kept: Option<Arc<PersistentMailbox<N>>>,
@@ -411,7 +414,7 @@ impl<T, N: Send + 'static> Future for Watched<T, N> {
         if let Some(kept) = &self.kept
             && kept.hand_on(cx).is_err()
         {
-            // The kept mailbox was killed, which counts as killing the child.
+            // The kept mailbox was killed. This counts as killing the child.
             self.handle.0.abort();
             self.kept = None;
         }
@@ -419,18 +422,18 @@ impl<T, N: Send + 'static> Future for Watched<T, N> {
     }
 }
 
-/// A mailbox that survives its instances. It forwards each message to the running instance, in the same way as a pool
+/// A mailbox that outlives the instances of its child. It forwards each message to the running instance, like a pool
 /// with one member.
 struct PersistentMailbox<N: Send + 'static> {
     address: Ref<Control<N>>,
     members: Arc<Members<N>>,
-    /// Taken out of the mutex while it is read, so that no code runs under the lock.
+    /// While the mailbox is read, it is taken out of the mutex, so that no user code runs under the lock.
     queue: Mutex<Option<Mailbox<N>>>,
 }
 
 impl<N: Send + 'static> PersistentMailbox<N> {
     fn open(supervisor: &SelfHandle<SupervisorMessage>, name: Option<Cow<'static, str>>) -> Result<Arc<Self>, Exit> {
-        // The bound is never reached. It is set because only a bounded queue takes back messages that were forwarded.
+        // This bound is never reached. It is set because only a bounded queue accepts the return of forwarded messages.
         let address = supervisor.host().outside_control(MailboxCapacity::Reject(usize::MAX));
         let queue = Mailbox::new(address.clone());
         if let Some(name) = name {
@@ -449,13 +452,14 @@ impl<N: Send + 'static> PersistentMailbox<N> {
         self.address.head.has_ended()
     }
 
-    /// Forwards messages to this instance from now on. Messages that it leaves unread return to the kept mailbox.
+    /// Forwards messages to this instance from now on. If the instance leaves messages unread, they return to the kept
+    /// mailbox.
     fn forward_to(&self, life: &Ref<Control<N>>) {
         life.inbox.leave_to(self.members.clone());
         self.members.set(0, life.clone());
     }
 
-    /// Forwards the waiting messages in order, as far as the instance has room.
+    /// Forwards the waiting messages in order, until the instance has no more room.
     fn hand_on(&self, cx: &mut Cx<'_>) -> Result<(), Exit> {
         let Some(mut queue) = self.queue.lock().take() else { return Ok(()) };
         let handed = self.hand_on_from(&mut queue, cx);
@@ -466,8 +470,8 @@ impl<N: Send + 'static> PersistentMailbox<N> {
     fn hand_on_from(&self, queue: &mut Mailbox<N>, cx: &mut Cx<'_>) -> Result<(), Exit> {
         let mut left = self.members.hand_on(queue, cx)?;
         if left == Some(true) {
-            // An instance that makes room after this call wakes the supervisor. Room that was made before is found by
-            // the second attempt.
+            // If the instance makes room after this call, it wakes the supervisor. If it made room before, the second
+            // attempt finds the room.
             self.members.watch(cx.waker());
             left = self.members.hand_on(queue, cx)?;
         }

@@ -1,11 +1,12 @@
-//! The decisions of a supervisor, as pure data: exits and times are the input, starts and stops are the output.
+//! The decisions of a supervisor, without side effects: exits and times are the input, starts and stops are the output.
 //! `supervisor.rs` executes the starts and stops.
 //!
-//! The children are ordered as they were added. Stops run from the last child to the first, one after another. Starts
-//! of a group run from the first child to the last, each when the previous child has started. No child is started while
-//! a child is to be stopped, and none before its previous instance has exited.
+//! The children are ordered as they were added. Children are stopped one after another, from the last to the first.
+//! Children of a group are started from the first to the last. Each of them is started when the previous child has
+//! started. No child is started while any child must still be stopped. A child is never started before its previous
+//! instance has exited.
 //!
-//! Each exit and each action costs O(log n) for n children, except where it concerns all children.
+//! Each exit and each action costs O(log n) for n children, except an exit or action that affects all children.
 
 #[cfg(all(test, not(procession_loom)))]
 pub(crate) mod tests;
@@ -18,7 +19,7 @@ use crate::host::timer::backoff::Backoff;
 use crate::platform::clock::Instant;
 use crate::process::exit::Exit;
 
-/// Identifier of a child, never reused. A child with a higher identifier is later in the order.
+/// Identifier of a child. It is never reused. A child with a higher identifier is later in the order.
 pub(crate) type Id = u64;
 
 /// Which children are restarted when one child exits.
@@ -29,16 +30,16 @@ pub(crate) enum Strategy {
     RestForOne,
 }
 
-/// Which exits of a child are followed by a restart. Default: [`Permanent`](Self::Permanent).
+/// After which exits a child is restarted. Default: [`Permanent`](Self::Permanent).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum RestartPolicy {
-    /// All exits.
+    /// The child is restarted after every exit.
     #[default]
     Permanent,
-    /// Exits that are neither normal nor a cancellation.
+    /// The child is restarted after each exit that is neither normal nor a cancellation.
     Transient,
-    /// No exit. The child is removed after its exit.
+    /// The child is never restarted. It is removed when it has exited.
     Temporary,
 }
 
@@ -52,7 +53,7 @@ impl RestartPolicy {
     }
 }
 
-/// The facts about a child that the plan needs.
+/// The data about a child that the plan needs.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Policy {
     pub(crate) restart: RestartPolicy,
@@ -74,7 +75,7 @@ pub(crate) struct Policy {
 pub(crate) enum ChildPhase {
     /// The child has no instance, and no start is planned.
     Down,
-    /// The child will be started at this time, or later, when its turn comes.
+    /// The child will be started at this time, or later if its turn comes later.
     Due(Instant),
     Starting,
     Up(Instant),
@@ -88,40 +89,40 @@ impl ChildPhase {
     }
 }
 
-/// State of a child after it was stopped.
+/// What happens to a child after it was stopped and has exited.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Then {
-    /// It stays down.
+    /// The child stays down.
     Stay,
-    /// It is started again, not before this time.
+    /// The child is started again, not before this time.
     Start(Instant),
-    /// It is removed.
+    /// The child is removed.
     Forget,
 }
 
-/// Why a child is to be started. The cause decides what a failed start means.
+/// Why a child will be started. The cause decides the consequence of a failed start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Cause {
-    /// First start of a child that was added before the supervisor began. If the start is refused, the supervisor's own
-    /// start fails.
+    /// First start of a child that was added before the supervisor began. If the start is refused, the start of the
+    /// supervisor fails.
     Initial,
     /// The child was added while the supervisor runs. If the start fails, the plan removes the child.
     Added,
     /// The child was down, and a caller requested a start. If the start is refused, the child stays down.
     Requested,
-    /// Any other start. If it fails, that counts as a restart.
+    /// Any other start. If the start fails, the failure counts as a restart.
     Restart,
 }
 
-/// How an instance, or the attempt to start one, ended.
+/// How an instance, or the attempt to start an instance, ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Over {
     /// The instance exited.
     Ended,
-    /// The function that makes the child failed: there was no instance.
+    /// The function that makes the child failed, so no instance was created.
     Unmade,
-    /// The runtime refused the start: there was no instance. A supervisor whose own first start was refused counts as
-    /// refused, too.
+    /// The runtime refused the start, so no instance was created. If the child is a supervisor and its own first start
+    /// was refused, this also counts as refused.
     Refused,
 }
 
@@ -129,10 +130,10 @@ pub(crate) enum Over {
 struct PlannedChild {
     policy: Policy,
     phase: ChildPhase,
-    /// Set if the child must be stopped: what happens to it after its exit.
+    /// `Some` if the child must be stopped. The value says what happens to the child after its exit.
     stop: Option<Then>,
     cause: Cause,
-    /// Number of restarts in a row after instances that were not stable. It selects the delay of the back-off.
+    /// Number of consecutive restarts after unstable instances. This number selects the delay of the back-off.
     attempt: u32,
 }
 
@@ -157,11 +158,11 @@ pub(crate) enum ExitAction {
 /// Why the supervisor exits.
 #[derive(Debug, Clone)]
 pub(crate) enum End {
-    /// It was cancelled, or a linked process exited abnormally.
+    /// The supervisor was cancelled, or a linked process exited abnormally.
     Asked,
-    /// This child exited more often than the intensity allows; the last exit.
+    /// This child exited more often than the intensity allows. Contains its last exit.
     GaveUp(Id, Exit),
-    /// The first start of this child was refused, for this reason.
+    /// The first start of this child was refused. Contains the reason.
     StartFailed(Id, Exit),
 }
 
@@ -173,13 +174,13 @@ pub(crate) struct Plan {
     next_id: Id,
     /// Number of children that are starting, up or stopping.
     living: usize,
-    /// Children that must be stopped, and whose stop has not been returned by `next` yet.
+    /// Children that must be stopped, and for which `next` has not returned the stop yet.
     stops: BTreeSet<Id>,
-    /// A child was stopped, and has not exited yet.
+    /// Whether a child was stopped and has not exited yet.
     stopping: bool,
-    /// Children that start in turn. The first is due or starting; the rest are due.
+    /// Children that start one after another. The first of them is due or starting, and the others are due.
     turns: BTreeSet<Id>,
-    /// Children that start at their time, independently of the others.
+    /// Children that start at a fixed time, independently of the other children.
     due: BTreeSet<(Instant, Id)>,
     end: Option<End>,
 }
@@ -208,8 +209,8 @@ impl Plan {
         &self.intensity
     }
 
-    /// Appends a child. It starts after the children that wait for their turn. If `on_trial` is set and the first start
-    /// fails, the child is removed. If it is not set and the first start is refused, the supervisor fails.
+    /// Appends a child. It starts after the children that wait for their turn. If `on_trial` is true and the first
+    /// start fails, the child is removed. If `on_trial` is false and the first start is refused, the supervisor fails.
     pub(crate) fn add(&mut self, policy: Policy, on_trial: bool, now: Instant) -> Id {
         let id = self.next_id;
         self.next_id += 1;
@@ -223,13 +224,13 @@ impl Plan {
         self.children.get(&id).map(|child| child.phase)
     }
 
-    /// Returns whether each child has been started or is not to be started. Always false once the supervisor is
-    /// stopping to exit.
+    /// Returns whether each child either has been started or will not be started. While the supervisor is stopping in
+    /// order to exit, this is always false.
     pub(crate) fn is_settled(&self) -> bool {
         self.turns.is_empty() && self.end.is_none()
     }
 
-    /// Returns why the supervisor exits, once all children are down.
+    /// Returns why the supervisor exits, if all children are down.
     pub(crate) fn ended(&self) -> Option<&End> {
         self.end.as_ref().filter(|_| self.living == 0)
     }
@@ -242,13 +243,14 @@ impl Plan {
         self.children.get_mut(&id).expect("whoever is in a list is a child")
     }
 
-    /// Plans a start in turn, not before `at`.
+    /// Plans a start at the child's turn, but not before `at`.
     fn wait_for_turn(&mut self, id: Id, at: Instant) {
         self.child(id).phase = ChildPhase::Due(at);
         self.turns.insert(id);
     }
 
-    /// Plans a start at `at`. A child that still waits for its turn, because its earlier start failed, keeps its turn.
+    /// Plans a start at `at`. If the child still waits for its turn because its earlier start failed, it keeps its
+    /// turn.
     fn wait_for_time(&mut self, id: Id, at: Instant) {
         self.child(id).phase = ChildPhase::Due(at);
         if !self.turns.contains(&id) {
@@ -265,7 +267,7 @@ impl Plan {
         }
     }
 
-    /// Marks a running child to be stopped. The latest `then` applies.
+    /// Marks a running child as to be stopped. If the child is marked several times, the latest `then` applies.
     fn mark_for_stop(&mut self, id: Id, then: Then) {
         let child = self.child(id);
         child.stop = Some(then);
@@ -276,7 +278,7 @@ impl Plan {
 
     // ---- What happened
 
-    /// A child reports that it has started.
+    /// Handles the report of a child that it has started.
     pub(crate) fn started(&mut self, id: Id, now: Instant) {
         if let Some(child) = self.children.get_mut(&id)
             && child.phase == ChildPhase::Starting
@@ -287,8 +289,8 @@ impl Plan {
         }
     }
 
-    /// An instance has exited, or a start has failed. `random` draws the jitter of the back-off. Returns the decision
-    /// for this child.
+    /// Handles the exit of an instance or the failure of a start. `random` returns a random number for the jitter of
+    /// the back-off. Returns the decision for this child.
     pub(crate) fn exited(
         &mut self,
         id: Id,
@@ -303,7 +305,7 @@ impl Plan {
         self.living -= 1;
         self.stopping &= phase != ChildPhase::Stopping;
         if let Some(then) = child.stop.take() {
-            // The child was to be stopped, so its exit reason does not matter.
+            // The child had to be stopped, so its exit reason does not matter.
             self.stops.remove(&id);
             self.turns.remove(&id);
             return match then {
@@ -341,13 +343,13 @@ impl Plan {
             return ExitAction::Down;
         }
         let wait = self.back_off(id, phase, now, random);
-        // An instance that ran has already taken time. A failed start may take none, so the delay has a minimum.
+        // An instance that ran has already used some time. A failed start may use no time, so its delay has a minimum.
         let wait = if over == Over::Ended { wait } else { wait.max(RETRY_PAUSE) };
         self.start_again(id, now + wait);
         ExitAction::Again
     }
 
-    /// Returns how long the next start of a child that exited in this phase is delayed.
+    /// Returns the delay before the next start of a child that exited in this phase.
     fn back_off(&mut self, id: Id, phase: ChildPhase, now: Instant, random: impl FnOnce() -> u64) -> Duration {
         let child = self.child(id);
         let Some(backoff) = child.policy.backoff else { return Duration::ZERO };
@@ -359,11 +361,12 @@ impl Plan {
         wait
     }
 
-    /// Plans the start of a child that is down, not before `at`, and the restart of the other children that the
+    /// Plans the start of a child that is down, not before `at`. Also plans the restart of the other children that the
     /// strategy includes.
     fn start_again(&mut self, id: Id, at: Instant) {
         let first = match self.strategy {
-            // A child that had its turn does not wait for the others. A child that still waits for its turn keeps it.
+            // If the child has already had its turn, it does not wait for the other children. If it still waits for its
+            // turn, it keeps its turn.
             Strategy::OneForOne => return self.wait_for_time(id, at),
             Strategy::OneForAll => 0,
             Strategy::RestForOne => id,
@@ -379,7 +382,7 @@ impl Plan {
                     self.due.remove(&(own, other));
                     self.wait_for_turn(other, own.max(at));
                 }
-                // A temporary child that is stopped with the others is not started again.
+                // If a temporary child is stopped together with its group, it is not started again.
                 _ if child.policy.restart == RestartPolicy::Temporary => self.mark_for_stop(other, Then::Forget),
                 _ => {
                     let then = child.stop.unwrap_or(Then::Start(at));
@@ -391,7 +394,7 @@ impl Plan {
 
     // ---- What is wanted
 
-    /// Stops all children, from the last to the first, after which the supervisor exits.
+    /// Stops all children, from the last to the first. After that, the supervisor exits.
     pub(crate) fn shut_down(&mut self) {
         self.give_up(End::Asked);
     }
@@ -412,8 +415,8 @@ impl Plan {
         }
     }
 
-    /// Stops a child, or cancels its planned start. The child stays down; a temporary child is removed. Returns the
-    /// decision, or `None` while the child still runs.
+    /// Stops a child, or cancels its planned start. Afterwards the child stays down, but a temporary child is removed.
+    /// Returns the decision, or `None` while the child still runs.
     pub(crate) fn stop(&mut self, id: Id) -> Option<ExitAction> {
         self.put_down(id, Then::Stay)
     }
@@ -435,8 +438,8 @@ impl Plan {
         Some(if then == Then::Forget { self.forget(id) } else { ExitAction::Down })
     }
 
-    /// Stops a child if it runs, and starts it again. This does not count as a restart, and the back-off is reset.
-    /// Returns false if there is no such child, or if the supervisor is stopping to exit.
+    /// Stops a child if it runs, and then starts it again. This does not count as a restart, and it resets the
+    /// back-off. Returns false if there is no such child, or if the supervisor is stopping in order to exit.
     pub(crate) fn restart(&mut self, id: Id, now: Instant) -> bool {
         if self.end.is_some() || !self.children.contains_key(&id) {
             return false;
@@ -463,8 +466,8 @@ impl Plan {
 
     // ---- What is to be done
 
-    /// Returns an action that can be done now. The plan assumes that the caller does it; the action is not returned
-    /// again.
+    /// Returns an action that is possible now. The plan assumes that the caller executes the action, and does not
+    /// return it again.
     pub(crate) fn next(&mut self, now: Instant) -> Option<Action> {
         // Stops run from the last child to the first, one at a time.
         if self.stopping {
@@ -491,7 +494,8 @@ impl Plan {
         matches!(self.children[&id].phase, ChildPhase::Due(at) if at <= now)
     }
 
-    /// Returns when [`next`](Self::next) has an action if nothing else happens; `None` means never.
+    /// Returns the time at which [`next`](Self::next) will return an action if no event happens before. `None` means
+    /// never.
     pub(crate) fn next_time(&self) -> Option<Instant> {
         if self.stopping || !self.stops.is_empty() {
             return None;

@@ -1,4 +1,4 @@
-//! Snapshot of a tree of supervisors: queried from the top down, and printed.
+//! Snapshot of a tree of supervisors. The supervisors are queried from the top down.
 
 use std::fmt;
 use std::time::Duration;
@@ -28,7 +28,7 @@ use crate::process::pid::Pid;
 pub struct SupervisionTree {
     /// Pid of the supervisor.
     pub pid: Pid,
-    /// `one for one`, `one for all` or `rest for one`.
+    /// One of `one for one`, `one for all` and `rest for one`.
     pub strategy: &'static str,
     /// Maximum number of restarts within the window.
     pub restarts: u32,
@@ -44,17 +44,17 @@ pub struct SupervisionTree {
 pub struct ChildInfo {
     /// Name of the child, if it has one.
     pub name: Option<String>,
-    /// Pid under which the child is reached, while it runs.
+    /// Pid under which the child is reached, if it runs.
     pub pid: Option<Pid>,
     /// State in the life cycle of the child.
     pub state: ChildState,
     /// Number of restarts.
     pub restarts: u64,
-    /// Last exit, if the child has exited before.
+    /// Last exit of the child, if it has exited before.
     pub last: Option<Exit>,
-    /// Whether it is a supervisor.
+    /// Whether the child is a supervisor.
     pub is_supervisor: bool,
-    /// The children of this child, if it is a supervisor that answered.
+    /// The children of this child, if it is a supervisor that has answered the query.
     pub below: Option<SupervisionTree>,
 }
 
@@ -64,9 +64,9 @@ pub struct ChildInfo {
 pub enum ChildState {
     /// The child does not run, and no start is planned.
     Stopped,
-    /// The child does not run, and waits for its turn or for its back-off.
+    /// The child does not run. It waits for its turn or for its back-off.
     Restarting,
-    /// The child runs, and has not started yet.
+    /// The child runs, but has not started yet.
     Starting,
     /// The child runs and has started.
     Running,
@@ -118,12 +118,13 @@ impl Supervisor {
 }
 
 impl Host {
-    /// Queries a supervisor for its children, and in turn each supervisor among them. The supervisors answer one after
-    /// another, so a change meanwhile may be visible in one part of the tree and not in another.
+    /// Queries a supervisor for its children, and then each child that is a supervisor. The supervisors answer one
+    /// after another. So if a child changes during the query, the change may be visible in one part of the tree and not
+    /// in another part.
     ///
     /// # Errors
-    /// Returns an error if the supervisor has exited, or if the process is no supervisor. A supervisor further down
-    /// that has exited meanwhile has no children in the tree.
+    /// Returns an error if the supervisor has exited, or if the process is not a supervisor. If a supervisor lower in
+    /// the tree exits during the query, it has no children in the tree.
     pub fn supervision_tree<T: Target<SupervisorMessage>>(
         &self,
         supervisor: T,

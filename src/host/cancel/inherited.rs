@@ -13,7 +13,7 @@ use crate::process::catch::Held;
 /// Values that a process passes on to the processes that it spawns: typed values (trace ids, identities), a deadline, a
 /// cancel token.
 ///
-/// Parent and child share one copy until one of them changes it. A parent does not see what its child adds.
+/// Parent and child share one copy until one of them changes it. A parent does not see values that its child adds.
 #[derive(Clone, Default)]
 pub struct InheritedContext(Option<Arc<InheritedValues>>);
 
@@ -67,7 +67,7 @@ impl InheritedContext {
         self.deadline().is_some_and(|at| at <= now) || self.cancel_token().is_some_and(CancelToken::has_begun)
     }
 
-    /// Adds a value. It replaces an earlier value of its type.
+    /// Adds a value. If there is a value of the same type, the new value replaces it.
     pub(crate) fn give<T: Send + Sync + 'static>(&mut self, value: T) {
         let value = Held::new(Arc::new(value) as Arc<dyn Any + Send + Sync>);
         let values = &mut self.estate().values;
@@ -77,14 +77,14 @@ impl InheritedContext {
         }
     }
 
-    /// Adds a deadline. If there is one already, the earlier one counts.
+    /// Adds a deadline. If a deadline is already set, the earlier of the two applies.
     pub(crate) fn limit(&mut self, at: Instant, grace: Duration) {
         if self.deadline().is_none_or(|before| at < before) {
             self.estate().deadline = Some((at, grace));
         }
     }
 
-    /// Sets the cancel token. It replaces an earlier one.
+    /// Sets the cancel token. If a token is already set, the new token replaces it.
     pub(crate) fn set_token(&mut self, token: &CancelToken) {
         self.estate().token = Some(token.clone());
     }

@@ -1,11 +1,11 @@
 //! The tree of cancel tokens: the children and subjects of each node, and the order in which a cancellation notifies
 //! them.
 //!
-//! A cancellation first closes its node, then the descendants of that node, parents before children. A subject or child
-//! that is added to a closed node is notified by the thread that adds it. Adding and closing both happen under the lock
-//! of the node. Therefore each subject is notified once by its node, and none is missed. After all nodes are closed,
-//! the subjects are notified from the leaves to the root, the newest first. Each node is closed by exactly one
-//! canceller, which notifies the subjects directly below that node.
+//! A cancellation first closes its node, then the descendants of that node, parents before children. If a subject or
+//! child is added to a closed node, the thread that adds it notifies it. Adding and closing both happen under the lock
+//! of the node. Therefore a node notifies each of its subjects exactly once. After all nodes are closed, the subjects
+//! are notified from the leaves to the root, and within a node the newest first. Each node is closed by exactly one
+//! canceller, and this canceller notifies the subjects directly below the node.
 //!
 //! No subject is notified, no waker is called and no value is dropped under the lock of a node. No thread holds the
 //! locks of two nodes.
@@ -20,7 +20,8 @@ use crate::process::state::Ref;
 
 /// A process that a node can notify.
 pub(crate) trait Subject: Send + Sync + 'static {
-    /// Notifies the subject. Of several causes the first counts. It notifies no further subject, and does not panic.
+    /// Notifies the subject. If a subject is notified with several causes, the first cause counts. The function
+    /// notifies no other subject, and does not panic.
     fn tell(this: &Ref<Self>, cause: &Cause);
 }
 
@@ -31,14 +32,14 @@ pub(crate) struct Cause {
     pub(crate) grace: Duration,
 }
 
-/// One token. A child holds a strong reference to its parent, and the parent holds a weak one to the child. Therefore a
-/// child keeps its ancestors, and a parent does not keep its children.
+/// One token. A child holds a strong reference to its parent, and the parent holds a weak reference to the child.
+/// Therefore a child keeps its ancestors alive, and a parent does not keep its children alive.
 #[derive(Debug)]
 pub(crate) struct Node<E: ?Sized> {
-    /// The parent, and the number of this node in it.
+    /// The parent, and the number of this node among the children and subjects of the parent.
     parent: Option<(Arc<Self>, u64)>,
     state: Mutex<State<E>>,
-    /// Notified when `over` of the state is set.
+    /// Event that is notified when [`State::over`] is set.
     news: Event,
 }
 
@@ -50,8 +51,9 @@ struct State<E: ?Sized> {
     subjects: BTreeMap<u64, counted::Weak<E>>,
     /// Set when the node is closed.
     cause: Option<Cause>,
-    /// Set when the canceller that closed this node has notified the subjects of the node, and of the descendants that
-    /// it closed itself. Set from the beginning in a node that is created closed.
+    /// Whether the notifications of this node are done: the canceller that closed the node has notified the subjects of
+    /// the node. Before that it has notified the subjects of all descendants that it closed itself. True from the
+    /// beginning in a node that is created closed.
     over: bool,
 }
 
@@ -83,8 +85,8 @@ impl<E: Subject + ?Sized> Node<E> {
         entered.unwrap_or_else(|cause| Self::new(None, Some(cause)))
     }
 
-    /// Registers a subject. Returns the number with which [`release`](Self::release) removes it. A closed node notifies
-    /// the subject immediately and returns `None`: there is nothing to remove.
+    /// Registers a subject. Returns the number with which [`release`](Self::release) removes the subject. A closed node
+    /// notifies the subject immediately; this function then returns `None`, because there is nothing to remove.
     pub(crate) fn adopt(&self, subject: &Ref<E>) -> Option<u64> {
         let entered = self.enter(|state, number| {
             state.subjects.insert(number, Ref::downgrade(subject));
@@ -137,7 +139,7 @@ impl<E: Subject + ?Sized> Node<E> {
         first
     }
 
-    /// Closes the node and returns the children and subjects. `None` if it was closed before.
+    /// Closes the node, and returns its children and subjects. Returns `None` if the node was closed before.
     fn close(&self, cause: &Cause) -> Option<Registered<E>> {
         let mut state = self.state.lock();
         if state.cause.is_some() {
@@ -160,7 +162,7 @@ impl<E: Subject + ?Sized> Node<E> {
         state.cause.as_ref().filter(|_| state.over).map(|cause| cause.reason.clone())
     }
 
-    /// Event that is notified when there is a [`reason`](Self::reason).
+    /// Event that is notified when the [`reason`](Self::reason) becomes available.
     pub(crate) fn news(&self) -> &Event {
         &self.news
     }

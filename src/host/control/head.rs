@@ -1,6 +1,6 @@
 //! The part of a control block that does not depend on the message type: identity, flags, state, pending waits, and
-//! exit of a process. It notifies tasks that wait for its start, its cancellation or its exit. It does not contain the
-//! mailbox.
+//! exit of a process. It notifies tasks that wait for the start, the cancellation or the exit of the process. It does
+//! not contain the mailbox.
 
 use std::borrow::Cow;
 use std::pin::Pin;
@@ -37,9 +37,9 @@ pub(crate) mod flag {
     pub(crate) const CANCELLED: u16 = 1 << 1;
     /// The process has started. Usually the end of its first step sets this flag.
     pub(crate) const STARTED: u16 = 1 << 2;
-    /// The process reports its start explicitly.
+    /// The process reports its own start explicitly.
     pub(crate) const BY_HAND: u16 = 1 << 3;
-    /// A mailbox outside any process: no task runs it, and its owner reads it.
+    /// A mailbox outside any process: no task runs the mailbox, and its owner reads it.
     pub(crate) const OUTSIDE: u16 = 1 << 4;
     /// The process has exited, and its exit is published.
     pub(crate) const ENDED: u16 = 1 << 5;
@@ -51,21 +51,21 @@ pub(crate) mod flag {
     pub(crate) const OBSERVED: u16 = 1 << 8;
     /// The process has a table of links and monitors.
     pub(crate) const TIED: u16 = 1 << 9;
-    /// The process has high priority. Without this flag and `LOW` it has normal priority.
+    /// The process has high priority. A process without this flag and without `LOW` has normal priority.
     pub(crate) const HIGH: u16 = 1 << 10;
     pub(crate) const LOW: u16 = 1 << 11;
     /// The process may have names, be a member of groups, or monitor groups.
     pub(crate) const KNOWN: u16 = 1 << 12;
     /// The process has a supervisor, which terminates it in an orderly shutdown.
     pub(crate) const SUPERVISED: u16 = 1 << 13;
-    /// A supervisor that has no supervisor itself. An orderly shutdown cancels it before the processes that have no
-    /// supervisor.
+    /// The process is a supervisor that has no supervisor itself. An orderly shutdown cancels it before the other
+    /// processes without a supervisor.
     pub(crate) const ROOT: u16 = 1 << 14;
     /// The process was upgraded, and its new code has not reported its start yet.
     pub(crate) const UPGRADING: u16 = 1 << 15;
 }
 
-/// Change of a count by one. The value is the summand of a wrapping addition.
+/// Change of a count by one. The value of a variant is added with a wrapping addition.
 #[derive(Debug, Clone, Copy)]
 #[repr(u32)]
 pub(crate) enum Change {
@@ -73,27 +73,28 @@ pub(crate) enum Change {
     Less = u32::MAX,
 }
 
-/// State of a process that was not scheduled yet. The other values are those of [`ProcessState`].
+/// State of a process that was not scheduled yet. The other values of the field are the values of [`ProcessState`].
 const NEW: u8 = u8::MAX;
 
 /// The part of a control block that does not depend on the message type.
 ///
-/// A million idle processes need a million of these. Therefore fields that most processes never need are in [`Rare`].
+/// A million idle processes need a million values of this type. Therefore the fields that most processes never need are
+/// in [`Rare`].
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct Head {
-    /// Run state of the task. In a control block without a task it is over.
+    /// Run state of the task. In a control block without a task, the run state is *Over*.
     pub(crate) run: RunState,
     state: AtomicU8,
     flags: AtomicU16,
     /// Number of calls and sleeps that the process waits for, in addition to its yields. Only the thread that steps the
-    /// process writes it.
+    /// process writes this field.
     waiting: AtomicU32,
     /// Index and generation of the pid. The other parts of the pid are the same for all processes of the runtime.
     index: u32,
     generation: u32,
     host: Host,
-    /// Time at which the process became runnable, in ns of the runtime's clock, if this turn is sampled. Otherwise 0.
+    /// Time at which the process became runnable, in ns of the runtime's clock. 0 if this turn is not sampled.
     ready_at: AtomicU64,
     rare: OnceBox<Rare>,
     /// Word of the pid of the process whose step spawned this one. 0: a thread outside the processes did.
@@ -103,11 +104,12 @@ pub(crate) struct Head {
 /// Rarely used parts, boxed at first use.
 #[derive(Debug)]
 struct Rare {
-    /// Processes that are linked with this one, or that monitor it, or that it monitors.
+    /// The links of this process, the monitors of other processes on it, and its own monitors.
     links: Links<dyn AnyControl>,
     inherited: InheritedContext,
     yields: Yields,
-    /// Notified when the process has started, is cancelled, or has exited. Each waiter checks which event occurred.
+    /// Notified when the process has started, is cancelled, or has exited. Each waiter then checks which of these
+    /// events occurred.
     news: Event,
     cancel: OnceBox<(Reason, Instant)>,
     /// The exit, if it is not normal.
@@ -135,7 +137,8 @@ struct CrashDetails {
 /// Even more rarely used parts, boxed at first use.
 #[derive(Debug, Default)]
 struct RarestParts {
-    /// The waits that were counted outside the steps of the process. The total is the sum with `Head::waiting`.
+    /// Number of waits that were counted outside the steps of the process. The total number of waits is the sum of this
+    /// field and `Head::waiting`.
     waiting: AtomicU32,
     /// Number of pending [`Exited`](crate::Exited) futures of the process.
     awaited: AtomicU32,
@@ -148,11 +151,11 @@ struct RarestParts {
     groups: groups::Own,
 }
 
-/// Under a model checker, atomics and locks are larger.
+/// Not checked under a model checker, because atomics and locks are larger there.
 #[cfg(not(any(procession_loom, procession_shuttle)))]
 const _: () = assert!(size_of::<Rare>() <= 120);
 
-/// Initial contents of a control block: inherited values and limits, if there are any.
+/// Initial contents of a control block: inherited values and limits, if the process has them.
 #[derive(Debug, Default)]
 pub(crate) struct SpawnSettings {
     rare: OnceBox<Rare>,
@@ -220,7 +223,7 @@ impl Head {
         }
     }
 
-    /// The meter of the process's steps, if they are limited.
+    /// The meter of the process's steps, if the steps are limited.
     #[inline]
     pub(crate) fn meter(&self) -> Option<&Meter> {
         if self.has(flag::LIMITED) { self.rarest_if_any().map(|rarer| &rarer.meter) } else { None }
@@ -267,7 +270,8 @@ impl Head {
         self.rare.get()?.rarest.get()
     }
 
-    /// The table of yields. It is allocated if necessary; [`yields_if_any`](Self::yields_if_any) does not allocate it.
+    /// The table of yields. If the table does not exist, this allocates it; [`yields_if_any`](Self::yields_if_any) does
+    /// not.
     #[inline]
     pub(crate) fn yields(&self) -> &Yields {
         &self.rare().yields
@@ -278,8 +282,8 @@ impl Head {
         self.rare.get().map(|rare| &rare.yields)
     }
 
-    /// The names of the process. Code that adds a name calls this first: it sets `KNOWN`, so that the exit releases the
-    /// names.
+    /// The names of the process. Code that adds a name calls this first: the call sets `KNOWN`, so that the exit
+    /// releases the names.
     pub(crate) fn names(&self) -> &names::Own {
         self.set(flag::KNOWN);
         &self.rare().rarer().names
@@ -296,9 +300,9 @@ impl Head {
         &self.rare().rarer().groups
     }
 
-    /// The links and monitors of the process. Code that adds one calls this first: it sets `TIED`, so that the exit
-    /// closes the table. Setting `TIED` and setting `ENDED` are read-modify-write operations on the same word.
-    /// Therefore the exit sees `TIED`, or a caller that reads the flags after this call sees `ENDED`.
+    /// The links and monitors of the process. Code that adds a link or monitor calls this first: the call sets `TIED`,
+    /// so that the exit closes the table. Setting `TIED` and setting `ENDED` are read-modify-write operations on the
+    /// same word. Therefore either the exit sees `TIED`, or a caller that reads the flags after this call sees `ENDED`.
     pub(crate) fn links(&self) -> &Links<dyn AnyControl> {
         if !self.has(flag::TIED) {
             self.set(flag::TIED);
@@ -310,8 +314,8 @@ impl Head {
         self.rare.get().map(|rare| &rare.links)
     }
 
-    /// Whether a signal that is read from the mailbox is still wanted. The signal of a monitor is wanted only while the
-    /// monitor is set.
+    /// Whether a signal is still wanted when it is read from the mailbox. The signal of a monitor is wanted only while
+    /// the monitor is set.
     pub(crate) fn heeds(&self, signal: &Signal) -> bool {
         match *signal {
             Signal::Down { number, .. } => self.links_if_any().is_some_and(|links| links.collect(number)),
@@ -320,7 +324,7 @@ impl Head {
         }
     }
 
-    /// Exit reason of a process that was killed: the exit that a link propagated, or else `Killed`.
+    /// Exit reason of a process that was killed: the exit that a link propagated or, if there is none, `Killed`.
     pub(crate) fn fate(&self) -> Exit {
         self.links_if_any().and_then(Links::fate).unwrap_or(Exit::Killed)
     }
@@ -329,13 +333,13 @@ impl Head {
         self.rare.get().map_or(InheritedContext::NOTHING, |rare| &rare.inherited)
     }
 
-    /// Stores the registration with the cancel token, which cancels the process from now on.
+    /// Stores the registration with the cancel token. From now on the token cancels the process.
     pub(crate) fn heed(&self, heed: CancelRegistration) {
         let _ = self.rare().rarer().heed.set(heed);
     }
 
-    /// The timers of the process. The table is allocated if necessary; [`pending_if_any`](Self::pending_if_any) does
-    /// not allocate it.
+    /// The timers of the process. If the table of timers does not exist, this allocates it;
+    /// [`pending_if_any`](Self::pending_if_any) does not.
     pub(crate) fn pending(&self) -> &Pending {
         &self.rare().rarer().pending
     }
@@ -345,9 +349,9 @@ impl Head {
         self.rarest_if_any().map(|rarer| &rarer.pending)
     }
 
-    /// Changes the number of calls and sleeps that the process waits for, in addition to its yields. `here` says that
-    /// this thread steps the process. Then it is the only writer of its count, and needs no read-modify-write
-    /// operation. Other threads share a second count.
+    /// Changes the number of calls and sleeps that the process waits for, in addition to its yields. `here` tells
+    /// whether this thread steps the process. If it does, this thread is the only writer of its count, and needs no
+    /// read-modify-write operation. Other threads share a second count.
     #[inline]
     pub(crate) fn wait_for(&self, change: Change, here: bool) {
         let change = change as u32;
@@ -363,7 +367,7 @@ impl Head {
         self.waiting() as usize + self.yields_if_any().map_or(0, Yields::outstanding)
     }
 
-    /// Whether the process waits for an answer. A lock-free yield counts even if its answer is in the mailbox already.
+    /// Whether the process waits for an answer. A lock-free yield counts even if its answer is already in the mailbox.
     #[inline]
     pub(crate) fn is_waiting(&self) -> bool {
         self.waiting() != 0 || self.yields_if_any().is_some_and(Yields::is_waiting)
@@ -392,14 +396,14 @@ impl Head {
         self.flags.fetch_and(!flag, Ordering::SeqCst);
     }
 
-    /// All flags. A turn loads them once.
+    /// All flags. A turn loads the flags once.
     #[inline]
     pub(crate) fn flags(&self) -> u16 {
         self.flags.load(Ordering::SeqCst)
     }
 
-    /// Records the state that the process enters. `flags` are its flags. Without an observer this costs a store and a
-    /// branch.
+    /// Records the state that the process enters. `flags` are the flags of the process. Without an observer this costs
+    /// a store and a branch.
     #[inline]
     pub(crate) fn enter(&self, flags: u16, to: ProcessState) {
         if flags & flag::OBSERVED == 0 {
@@ -411,7 +415,7 @@ impl Head {
         }
     }
 
-    /// Does the same for a caller that knows that there is no observer.
+    /// Does the same as [`enter`](Self::enter), for a caller that knows that there is no observer.
     #[inline]
     pub(crate) fn enter_unseen(&self, to: ProcessState) {
         self.state.store(to as u8, Ordering::Relaxed);
@@ -448,8 +452,8 @@ impl Head {
         }
     }
 
-    /// Records that a worker runs the process. If this turn is sampled, it records the scheduling delay. It then
-    /// returns the host and the time from which the caller measures the step.
+    /// Records that a worker runs the process. If this turn is sampled, also records the scheduling delay, and returns
+    /// the host and the present time. The caller measures the step from this time.
     #[inline]
     pub(crate) fn running(&self) -> Option<(Host, Instant)> {
         if self.ready_at.load(Ordering::Relaxed) == 0 {
@@ -522,7 +526,7 @@ impl Head {
         if former & flag::TIED != 0
             && let Some(links) = self.links_if_any()
         {
-            // If two exits raced, the first one counts.
+            // If two threads tried to set an exit, the first exit counts.
             let exit = self.abnormal().map_or(&Exit::Normal, |abnormal| &abnormal.exit);
             if links.dissolve(self.pid(), exit) {
                 self.received_exit();
@@ -542,8 +546,8 @@ impl Head {
     /// Sets a flag that tasks wait for, and notifies them. Returns the flags that were set before.
     ///
     /// A waiter makes sure that `LISTENED` is set before it reads the flags. The operation that sets `LISTENED` and the
-    /// one here are read-modify-write operations on the same word. If the operation here comes first, the waiter sees
-    /// the flag. Otherwise this call sees `LISTENED`, and notifies the waiter.
+    /// operation here are read-modify-write operations on the same word. If the operation here comes first, the waiter
+    /// sees the flag. Otherwise this call sees `LISTENED`, and notifies the waiter.
     #[inline]
     fn announce(&self, flag: u16) -> u16 {
         let former = self.flags.fetch_or(flag, Ordering::SeqCst);
@@ -553,7 +557,7 @@ impl Head {
         former
     }
 
-    /// Polls until `check` returns a value. After each failed check it waits for the next announcement.
+    /// Polls until `check` returns a value. After each failed check, waits for the next announcement.
     pub(crate) fn poll_news<T>(
         &self,
         listener: &mut Listening,
@@ -566,8 +570,8 @@ impl Head {
         poll_news(&self.rare().news, listener, cx, check)
     }
 
-    /// Stores the first cancel request, and notifies the tasks that wait for it. Returns false if there was a request
-    /// before.
+    /// Stores the first cancel request, and notifies the tasks that wait for a request. Returns false if there was a
+    /// request before.
     pub(super) fn set_cancel(&self, reason: Reason, deadline: Instant) -> bool {
         let is_first = self.rare().cancel.set(Box::new((reason, deadline))).is_ok();
         if is_first {
@@ -608,7 +612,7 @@ pub(crate) struct Listening {
     guard: Guard,
 }
 
-/// Polls until `check` returns a value. After each failed check it waits for the next notification of `event`.
+/// Polls until `check` returns a value. After each failed check, waits for the next notification of `event`.
 pub(crate) fn poll_news<T>(
     event: &Event,
     listening: &mut Listening,
@@ -621,8 +625,8 @@ pub(crate) fn poll_news<T>(
             return Poll::Ready(found);
         }
         match &mut listening.listener {
-            // The loop checks once more after it has begun to listen. Therefore it sees a change that happened between
-            // the first check and the registration.
+            // After the function has begun to listen, the loop checks once more. Therefore it sees a change that
+            // happened between the first check and the registration.
             None => listening.listener = Some(event.listen()),
             Some(waiting) => {
                 if listening.guard.over(cx, |cx| Pin::new(waiting).poll(cx)).is_pending() {

@@ -1,19 +1,19 @@
-//! The processes that one process monitors, by monitor number. They are in a vector of slots, so that a parent of a
-//! hundred thousand children finds each in constant time.
+//! The processes that one process monitors, by monitor number. They are stored in a vector of slots. So a parent of a
+//! hundred thousand children finds each child in constant time.
 //!
 //! A number consists of a slot index and a generation, and is never issued twice. A slot whose generations are
 //! exhausted is not used again.
 
 use crate::process::state::Ref;
 
-/// A vector with more slots than this is freed when no monitor is left.
+/// If a vector has more slots than this, it is freed when no monitor is left.
 const KEPT: usize = 64;
 
 /// Index of no slot.
 const NONE: u32 = u32::MAX;
 /// Value of `next` in a slot whose process is monitored.
 const WATCHING: u32 = u32::MAX - 1;
-/// Value of `next` in a slot whose down signal was delivered and not read.
+/// Value of `next` in a slot whose `Down` event was delivered and not read.
 const NOTIFIED: u32 = u32::MAX - 2;
 
 /// The highest generation. The highest bit of a monitor number marks the monitors of groups.
@@ -31,7 +31,7 @@ pub(crate) struct Watched<E: ?Sized> {
     highest: u32,
 }
 
-/// A slot. A parent of a million children has a million of them, so each byte counts.
+/// A slot. A parent of a million children has a million slots, so each byte counts.
 ///
 /// ```text
 ///            watch              tell              remove
@@ -42,9 +42,10 @@ pub(crate) struct Watched<E: ?Sized> {
 #[derive(Debug)]
 struct MonitorSlot<E: ?Sized> {
     generation: u32,
-    /// In a free slot, the slot that became free before it. Otherwise [`WATCHING`] or [`NOTIFIED`].
+    /// In a free slot: the index of the slot that became free before it. In another slot: [`WATCHING`] or [`NOTIFIED`].
     next: u32,
-    /// The monitored process, whose table has the monitor too. `None` if the monitored process carries the monitor.
+    /// The monitored process, if its table contains the monitor too. `None` if the monitored process carries the
+    /// monitor.
     watched: Option<Ref<E>>,
 }
 
@@ -66,7 +67,7 @@ impl<E: ?Sized> Watched<E> {
         Vacant { index: self.free, watched: self }
     }
 
-    /// Index of the slot with this number. `None` if there is no such monitor.
+    /// Index of the slot with this number. Returns `None` if there is no such monitor.
     #[inline]
     fn find(&self, number: u64) -> Option<usize> {
         let (index, generation) = ((number & u64::from(u32::MAX)) as usize, number >> 32);
@@ -74,7 +75,7 @@ impl<E: ?Sized> Watched<E> {
         (u64::from(slot.generation) == generation && matches!(slot.next, WATCHING | NOTIFIED)).then_some(index)
     }
 
-    /// Marks the down signal as delivered. Returns false if it was delivered before, or if there is no such monitor.
+    /// Marks the `Down` event as delivered. Returns false if it was delivered before, or if there is no such monitor.
     #[inline]
     pub(crate) fn tell(&mut self, number: u64) -> bool {
         let Some(index) = self.find(number) else { return false };
@@ -83,7 +84,7 @@ impl<E: ?Sized> Watched<E> {
         std::mem::replace(&mut slot.next, NOTIFIED) == WATCHING
     }
 
-    /// Removes a monitor, whether its down signal was delivered or not. Returns false if there is no such monitor.
+    /// Removes a monitor, whether its `Down` event was delivered or not. Returns false if there is no such monitor.
     #[inline]
     pub(crate) fn collect(&mut self, number: u64) -> bool {
         let Some(index) = self.find(number) else { return false };
@@ -92,8 +93,8 @@ impl<E: ?Sized> Watched<E> {
         true
     }
 
-    /// Removes a monitor whose down signal was not delivered. Returns the monitored process whose table has the monitor
-    /// too, if there is one.
+    /// Removes a monitor whose `Down` event was not delivered. Returns the monitored process, if the table of that
+    /// process contains the monitor too.
     #[inline]
     pub(crate) fn remove(&mut self, number: u64) -> Option<Option<Ref<E>>> {
         let index = self.find(number).filter(|&index| self.slots[index].next == WATCHING)?;
@@ -126,20 +127,20 @@ impl<E: ?Sized> Watched<E> {
 
     #[cold]
     fn give_back(&mut self) {
-        // New slots begin with a generation that no slot had. If that is too high, the slots are kept: few generations
-        // would be left.
+        // New slots begin with a generation that no slot had. If this generation would be too high, the slots are kept,
+        // because new slots would have few generations left.
         if self.highest < LAST / 2 {
             *self = Self { first: self.highest, ..Self::default() };
         }
     }
 
-    /// The monitored processes whose tables have the monitor too.
+    /// The monitored processes whose tables contain the monitor too.
     pub(crate) fn into_watched(self) -> impl Iterator<Item = (u64, Ref<E>)> {
         (0..).zip(self.slots).filter_map(|(index, slot)| Some((number(index, slot.generation), slot.watched?)))
     }
 }
 
-/// A free slot for a new monitor. Its number is issued when the slot is taken.
+/// A free slot for a new monitor. The number of the monitor is issued when the slot is taken.
 pub(crate) struct Vacant<'a, E: ?Sized> {
     watched: &'a mut Watched<E>,
     index: u32,
@@ -151,14 +152,15 @@ impl<E: ?Sized> Vacant<'_, E> {
         number(self.index, self.watched.slots[self.index as usize].generation)
     }
 
-    /// Takes the slot for a process whose table has the monitor too, or with `None` for a process that carries the
-    /// monitor.
+    /// Takes the slot. `watched` is the monitored process if its table contains the monitor too, and `None` if the
+    /// monitored process carries the monitor.
     #[inline]
     pub(crate) fn watch(self, watched: Option<Ref<E>>) -> u64 {
         self.take(WATCHING, watched)
     }
 
-    /// Takes the slot for a process that does not exist. Its down signal is delivered immediately.
+    /// Takes the slot for the monitor of a process that does not exist. The `Down` event of this monitor is delivered
+    /// immediately.
     pub(crate) fn tell(self) -> u64 {
         self.take(NOTIFIED, None)
     }

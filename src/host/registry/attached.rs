@@ -37,7 +37,7 @@ impl Deliver for Host {
     }
 }
 
-/// A receiver that is attached under a pid. Messages to the pid go to it.
+/// A receiver that is attached under a pid. Messages to the pid are delivered to this receiver.
 struct Attached {
     head: Head,
     receiver: Box<dyn Deliver>,
@@ -111,7 +111,8 @@ impl Host {
         })
     }
 
-    /// Attaches the receiver for the pids of another node. It replaces an earlier receiver for that node.
+    /// Attaches the receiver for the pids of another node. If that node already has a receiver, the new one replaces
+    /// it.
     pub fn attach_node(&self, node: u32, receiver: impl Deliver) {
         let former = self.shared().nodes.lock().insert(node, Arc::new(receiver));
         drop(former);

@@ -1,15 +1,15 @@
 //! The process groups of a host: each group has members, in the order in which they joined, and monitors that are
 //! notified of changes.
 //!
-//! Each process has a list of its own memberships and monitors. The table and the list change under the lock of that
-//! list, and the exit releases the list if the process has the flag `KNOWN`. The argument in `names.rs` holds here too.
-//! A group exists while it has members or monitors.
+//! Each process has a list of its own memberships and monitors. The table and the list change together, under the lock
+//! of the list. The exit releases the list if the process has the flag `KNOWN`. `names.rs` explains why no entry
+//! outlives the exit; the same argument holds here. A group exists while it has members or monitors.
 //!
 //! A change of a group is put into the mailboxes of the monitoring processes before the lock of the shard is released.
-//! A new monitor reads the members under the same lock. Therefore a monitor misses no change, gets none twice, and all
-//! monitors see the changes in one order. The processes are woken after the lock is released. An exit leaves the groups
-//! after the state of the process was dropped. Therefore all messages that the process sent, also from its destructors,
-//! precede the leave notice.
+//! A new monitor reads the members under the same lock. Therefore a monitor misses no change and gets no change twice,
+//! and all monitors see the changes in the same order. The processes are woken after the lock is released. When a
+//! process exits, it leaves its groups after its state was dropped. Therefore all messages of the process, including
+//! messages from its destructors, precede the leave notice.
 
 use std::collections::BTreeMap;
 
@@ -38,7 +38,8 @@ pub(crate) struct Memberships {
 }
 
 impl Memberships {
-    /// Whether the monitor is still set. A change notice that is read from the mailbox is dropped otherwise.
+    /// Whether the monitor is still set. If it is not set, its change notices are dropped when they are read from the
+    /// mailbox.
     pub(crate) fn watches(&self, number: u64) -> bool {
         self.watches.contains_key(&number)
     }
@@ -46,7 +47,7 @@ impl Memberships {
 
 #[derive(Debug)]
 struct Members<E: ?Sized> {
-    /// Members by number, which is the order in which they joined.
+    /// Members, keyed by number. The numbers have the order in which the members joined.
     members: BTreeMap<u64, Ref<E>>,
     next: u64,
     watchers: BTreeMap<MonitorRef, Ref<E>>,
@@ -67,8 +68,8 @@ enum Change {
 }
 
 impl<E: Linkable + ?Sized> Members<E> {
-    /// Puts a change into the mailboxes of all monitoring processes. A closed mailbox refuses it; the exit of that
-    /// process removes the monitor later.
+    /// Puts a change into the mailboxes of all monitoring processes. A closed mailbox refuses the signal; the exit of
+    /// its process removes the monitor later.
     fn tell(&self, change: Change, pid: Pid) -> Vec<Wakes> {
         let Some(name) = &self.name else { return Vec::new() };
         let signal = |number, group| match change {
@@ -102,8 +103,9 @@ impl<E: Linkable + ?Sized> Groups<E> {
         &self.shards[hash(group) as usize % SHARDS].0
     }
 
-    /// Adds a process that has the flag `KNOWN`. `lives` is called under the locks and tells whether its mailbox is
-    /// open. A process that is a member already keeps its position, and a process that has exited is not added.
+    /// Adds a process that has the flag `KNOWN`. `lives` is called under the locks and tells whether the mailbox of the
+    /// process is open. If the process is a member already, it keeps its position. If the process has exited, it is not
+    /// added.
     pub(crate) fn join(&self, group: Text, tenant: &Ref<E>, own: &Own, lives: impl Fn() -> bool) {
         let mut own = own.lock();
         if own.member_of.contains_key(&group) {
@@ -134,7 +136,7 @@ impl<E: Linkable + ?Sized> Groups<E> {
     }
 
     /// Sets a monitor on a group, for a process that has the flag `KNOWN`. Returns the monitor and the current members.
-    /// A process that has exited gets no notices.
+    /// If the process has exited, it gets no notices.
     pub(crate) fn watch(
         &self,
         group: Text,
@@ -190,15 +192,15 @@ impl<E: Linkable + ?Sized> Groups<E> {
         let Some(members) = shard.get_mut(group) else { return Vec::new() };
         let member = members.members.remove(&number);
         let wakes = members.tell(Change::Left, pid);
-        // A group without members and monitors is removed. A later group with this name may number its members from 0
-        // again.
+        // A group without members and monitors is removed. If a group with the same name is created later, its members
+        // may be numbered from 0 again.
         let emptied = if members.is_unused() { shard.remove_entry(group) } else { None };
         drop(shard);
         drop((member, emptied));
         wakes
     }
 
-    /// Removes a monitor. The caller holds the lock of the list that contains it.
+    /// Removes a monitor. The caller holds the lock of the list that contains the monitor.
     fn remove_watcher(&self, group: &str, monitor: MonitorRef) {
         let mut shard = self.shard(group).lock();
         let Some(members) = shard.get_mut(group) else { return };

@@ -1,13 +1,13 @@
 //! The names of a host: each name belongs to at most one entry of the pid table.
 //!
-//! Each entry has a list of its own names, which its exit releases. The table and the list change together, under the
-//! lock of the list. No user code runs under a lock.
+//! Each entry has a list of its own names, and the exit of its process releases these names. The table and the list
+//! change together, under the lock of the list. No user code runs under a lock.
 //!
 //! Registration races with the exit of the process. The exit first closes the mailbox. Then it releases the names, if
 //! the process has the flag `KNOWN`. A registration sets `KNOWN`, locks the list, and then checks whether the mailbox
-//! is open. If the mailbox is open, the exit closes it later, sees `KNOWN`, and waits for the list. If it is closed, no
-//! name is registered. Therefore no name outlives the exit of its process, and the exit of a process without names
-//! costs one load.
+//! is open. If the mailbox is open, the exit closes it later, sees `KNOWN`, and waits for the lock of the list. If the
+//! mailbox is closed, the registration fails. Therefore no name outlives the exit of its process, and the exit of a
+//! process without names costs only one load.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -56,8 +56,8 @@ impl<E: ?Sized> Names<E> {
         self.shard(name).lock().get(name).cloned()
     }
 
-    /// Registers a free name for the process that `make` builds. `make` runs under the lock: of several callers that
-    /// claim the name, one builds. The caller adds the name to the list of the process.
+    /// Registers a free name for the process that `make` builds. `make` runs under the lock: if several callers claim
+    /// the name, only one of them builds a process. The caller adds the name to the list of the process.
     ///
     /// # Errors
     /// Returns `Taken` if the name is taken, and `Refused` if `make` fails.
@@ -105,7 +105,7 @@ impl<E: ?Sized> Names<E> {
         Ok(())
     }
 
-    /// Removes a name of a process. Returns false if the process does not have it.
+    /// Removes a name of a process. Returns false if the process does not have this name.
     pub(crate) fn unregister(&self, name: &str, own: &Own) -> bool {
         let mut own = own.lock();
         let Some(place) = own.iter().position(|owned| owned == name) else { return false };

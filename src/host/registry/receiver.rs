@@ -30,7 +30,7 @@ impl Envelope {
 /// ([`Host::attach_node`](crate::Host::attach_node)) or under a pid of this node
 /// ([`Host::attach`](crate::Host::attach)).
 pub trait Deliver: Send + Sync + 'static {
-    /// Accepts the envelope, or returns it. It runs on the sender's thread, so it must not block.
+    /// Accepts the envelope, or returns it. The function runs on the sender's thread, so it must not block.
     ///
     /// # Errors
     /// Returns the unchanged envelope and the reason for the refusal. The sender panics if the envelope contains a message

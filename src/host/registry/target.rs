@@ -1,4 +1,4 @@
-//! Destinations of a message: an address, a pid or a name; and the send to a destination.
+//! Destinations of a message (an address, a pid or a name), and the send to a destination.
 
 use std::any::type_name;
 
@@ -11,11 +11,11 @@ use crate::process::payload::Payload;
 use crate::process::pid::Pid;
 use crate::process::state::Ref;
 
-/// Destination of a message. The compiler checks the message type of a typed address or [`Name`](crate::Name); for a
-/// `Pid` or `&str` it is checked at the send.
+/// Destination of a message. If the destination is a typed address or a [`Name`](crate::Name), the compiler checks the
+/// message type. If it is a `Pid` or `&str`, the type is checked when the message is sent.
 ///
-/// A name is looked up at each send, in the host that sends. Therefore the message goes to the process that has the
-/// name at that time.
+/// A name is looked up at each send, in the host that sends the message. Therefore the message goes to the process that
+/// has the name at that time.
 pub trait Target<M>: Route<M> {}
 
 #[allow(private_interfaces)]
@@ -116,7 +116,7 @@ impl Host {
         })
     }
 
-    /// Does the same as [`send_by`](Self::send_by), but does not count a refusal: the caller does.
+    /// Does the same as [`send_by`](Self::send_by), but does not count a refusal: the caller counts it.
     pub(crate) fn try_send_by<N: Send + 'static>(
         &self,
         way: &Way<'_, N>,

@@ -3,11 +3,11 @@
 
 use std::time::Duration;
 
-/// Delays that grow up to a maximum, and start again after a stable period.
+/// Delays that grow up to a maximum, and start again at the first delay after a stable period.
 ///
-/// Each delay is drawn uniformly between zero and its full length, so that processes that failed together do not
-/// restart together. This is the *full jitter* of Brooker, *Exponential Backoff And Jitter*, AWS Architecture Blog,
-/// 2015.
+/// Each delay is random, with a uniform distribution between zero and its full length. So processes that failed
+/// together do not restart together. This is the *full jitter* of Brooker, *Exponential Backoff And Jitter*, AWS
+/// Architecture Blog, 2015.
 ///
 /// ```
 /// # use std::time::Duration;
@@ -26,19 +26,21 @@ pub struct Backoff {
 
 impl Backoff {
     /// Creates a backoff that starts at `first` and doubles each time, up to `most`. If `most` is shorter than `first`,
-    /// all delays are `most`. It has jitter, and starts again after a stable period of ten times `most`.
+    /// all delays are `most`. The backoff has jitter. After a stable period of ten times `most` it starts again at
+    /// `first`.
     pub const fn new(first: Duration, most: Duration) -> Self {
         Self { first, most, factor: 2, jitter: true, reset_after: most.saturating_mul(10) }
     }
 
-    /// Sets the ratio of each delay to the one before. Default: 2. With 1 or 0 all delays are as long as the first.
+    /// Sets the ratio of each delay to the previous delay. Default: 2. With 1 or 0 all delays are as long as the first
+    /// one.
     #[must_use]
     pub const fn factor(mut self, factor: u32) -> Self {
         self.factor = factor;
         self
     }
 
-    /// Sets whether each delay is drawn at random or has its full length. Default: random.
+    /// Sets whether each delay is random or has its full length. Default: random.
     #[must_use]
     pub const fn jitter(mut self, on: bool) -> Self {
         self.jitter = on;
@@ -52,8 +54,8 @@ impl Backoff {
         self
     }
 
-    /// Sets how long the process must have run for the next delay to be the first one again. Default: ten times the
-    /// maximum delay.
+    /// Sets the length of a stable period. If the process has run for at least this time, the next delay is the first
+    /// delay again. Default: ten times the maximum delay.
     #[must_use]
     pub const fn reset_after(mut self, stable: Duration) -> Self {
         self.reset_after = stable;
@@ -65,7 +67,7 @@ impl Backoff {
         lived >= self.reset_after
     }
 
-    /// The delay after `before` delays in a row. `random` returns the random number for the jitter.
+    /// Returns the delay after `before` earlier delays in a row. `random` returns the random number for the jitter.
     pub(crate) fn wait(&self, before: u32, random: impl FnOnce() -> u64) -> Duration {
         let factor = if self.factor > 1 { self.factor.saturating_pow(before) } else { 1 };
         let full = self.first.saturating_mul(factor).min(self.most);

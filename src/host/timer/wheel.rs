@@ -1,14 +1,16 @@
 //! A hierarchical timer wheel: insertion and removal take constant time. It is a pure data structure without clock,
-//! lock or waker: the caller passes in the current tick.
+//! lock or waker: the caller passes the current tick.
 //!
-//! It follows G. Varghese and T. Lauck, *Hashed and Hierarchical Timing Wheels* (1987), in the form whose slots are the
-//! digits of the tick in base 64. An entry is on the level of the highest digit in which its tick differs from now, in
-//! the slot of that digit. It descends to lower levels as the time approaches. Therefore every entry of a level is due
-//! before all entries of higher levels, and no slot is in the past.
+//! The wheel follows G. Varghese and T. Lauck, *Hashed and Hierarchical Timing Wheels* (1987). Its levels and slots
+//! correspond to the digits of the tick in base 64. The level of an entry is the highest digit in which its tick
+//! differs from the current tick. The slot of the entry is the value of this digit. An entry descends to lower levels
+//! as its time approaches. Therefore every entry of a level is due before all entries of higher levels, and no slot is
+//! in the past.
 //!
-//! A slot is a queue of small positions, not a linked list through the entries. Therefore an entry is not accessed
-//! while it descends, which would cost a cache miss for each. A removed entry leaves its position in the queue. The
-//! position is dropped when the queue reaches it, or when half of the queue's positions belong to removed entries.
+//! A slot is a queue of small positions, not a linked list through the entries. Therefore an entry need not be accessed
+//! while it descends; each access would cost a cache miss. A removed entry leaves its position in the queue. The
+//! position is dropped when it reaches the head of the queue, or when half of the queue's positions belong to removed
+//! entries.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::hint::black_box;
@@ -22,7 +24,8 @@ use crate::platform::sync::planted;
 const BITS: u32 = 6;
 const SLOTS: usize = 1 << BITS;
 const LEVELS: usize = 6;
-/// Number of ticks that the levels cover. An entry whose tick differs from now in a higher digit waits in a map.
+/// Number of ticks that the levels cover. If the tick of an entry differs from the current tick in a higher digit, the
+/// entry waits in a map.
 const SPAN: u64 = 1 << (BITS * LEVELS as u32);
 /// Index of the list of entries that are due. It follows the lists of the slots.
 const DUE: usize = LEVELS * SLOTS;
@@ -38,7 +41,7 @@ const fn width(slot: usize) -> u32 {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Handle {
     index: u32,
-    /// The number as two halves. Therefore the handle takes 12 bytes, and `Key` can add another `u32` without padding.
+    /// The number, stored as two halves. So the handle takes 12 bytes, and `Key` can add another `u32` without padding.
     number: [u32; 2],
 }
 
@@ -65,7 +68,7 @@ impl Handle {
 
 #[derive(Debug)]
 struct Entry<T> {
-    /// `None` after the removal, as long as the position of the entry is still in a list.
+    /// `None` if the entry was removed and its position is still in a list.
     item: Option<T>,
     tick: u64,
     number: u64,
@@ -82,13 +85,13 @@ struct EntryPosition {
 #[derive(Debug)]
 struct List {
     places: VecDeque<EntryPosition>,
-    /// Number of positions of removed entries. It may be too high.
+    /// Number of positions of removed entries. This number may be too high.
     dead: usize,
     /// No entry of the list is due before this tick.
     nearest: u64,
 }
 
-/// Capacity that an empty list keeps.
+/// Capacity that an empty list keeps allocated.
 const KEPT: usize = 16;
 
 impl List {
@@ -99,7 +102,7 @@ impl List {
         self.nearest = self.nearest.min(place.tick);
     }
 
-    /// Takes the oldest position. If it was the last one, the list is reset.
+    /// Takes the oldest position. If the list is then empty, resets the list.
     fn pop(&mut self) -> Option<EntryPosition> {
         let place = self.places.pop_front();
         if self.places.is_empty() {
@@ -117,7 +120,7 @@ impl List {
     }
 }
 
-/// The timer wheel. The unit of a tick is up to the caller.
+/// The timer wheel. The caller chooses the unit of a tick.
 #[derive(Debug)]
 pub(crate) struct Wheel<T> {
     entries: Slab<Entry<T>>,
@@ -128,9 +131,10 @@ pub(crate) struct Wheel<T> {
     occupied: [u64; LEVELS],
     /// Entries that are due in a later span, by tick and number.
     far: BTreeMap<(u64, u64), u32>,
-    /// The slot whose entries are descending. The budget of the last `advance` did not suffice to finish it.
+    /// The slot whose entries are descending. `Some` if the budget of the last `advance` did not suffice to finish the
+    /// slot.
     descending: Option<usize>,
-    /// All entries that are due up to this tick were found.
+    /// The current tick. All entries that are due up to this tick have been found.
     now: u64,
     next_number: u64,
 }
@@ -201,7 +205,7 @@ impl<T> Wheel<T> {
         if entry.number == handle.number() { entry.item.as_mut() } else { None }
     }
 
-    /// Removes an item, and returns it with its tick. `None` if it is not in the wheel any more.
+    /// Removes an item, and returns it with its tick. Returns `None` if the item is not in the wheel any more.
     pub(crate) fn remove(&mut self, handle: Handle) -> Option<(T, u64)> {
         let entry = self.entries.get_mut(handle.index as usize)?;
         if entry.number != handle.number() && !planted!("timers_cancel_ignores_number") {
@@ -213,8 +217,8 @@ impl<T> Wheel<T> {
             self.free(handle.index);
             return Some((item, tick));
         }
-        // While a slot descends, an entry may already have left it. Then it is counted as dead in the descending slot
-        // instead of its present list, until that slot is empty or swept.
+        // While the entries of a slot descend, the removed entry may already have left the slot. In this case the entry
+        // is counted as dead in the descending slot instead of its present list, until that slot is empty or swept.
         let list = self.list_of(tick);
         let List { places, dead, .. } = &mut self.lists[list];
         let is_newest = places.back().is_some_and(|newest| newest.index == handle.index);
@@ -235,8 +239,8 @@ impl<T> Wheel<T> {
         Some((item, tick))
     }
 
-    /// Returns a tick before which no entry is due. When it comes, [`advance`](Self::advance) finds an entry, unless
-    /// that was removed. `None` if no entry will ever be due.
+    /// Returns a tick before which no entry is due. At this tick [`advance`](Self::advance) finds an entry, unless the
+    /// entry was removed. Returns `None` if no entry will ever be due.
     pub(crate) fn nearest(&self) -> Option<u64> {
         let lists = [Some(DUE), self.descending, self.first_slot().map(|(_, slot)| slot)];
         let near = lists.into_iter().flatten().map(|list| self.lists[list].nearest).min();
@@ -246,8 +250,8 @@ impl<T> Wheel<T> {
         }
     }
 
-    /// Finds the entries that are due at `now`, for [`pop`](Self::pop). It processes about `budget` entries. Returns
-    /// false if that did not suffice: then it must be called again.
+    /// Finds the entries that are due at `now`, so that [`pop`](Self::pop) returns them. Processes about `budget`
+    /// entries. Returns false if the budget did not suffice: the caller must then call the function again.
     pub(crate) fn advance(&mut self, now: u64, mut budget: usize) -> bool {
         loop {
             if let Some(slot) = self.descending {
@@ -311,15 +315,15 @@ impl<T> Wheel<T> {
         true
     }
 
-    /// Reads the first `count` due entries, so that their cache misses overlap.
+    /// Reads the first `count` due entries in advance, so that their cache misses overlap.
     pub(crate) fn touch(&self, count: usize) {
         let next = self.lists[DUE].places.iter().take(count);
         let numbers = next.filter_map(|place| self.entries.get(place.index as usize)).map(|entry| entry.number);
         black_box(numbers.fold(0, |all, number| all ^ number));
     }
 
-    /// Takes the next due item whose number is lower than `newer`. Items come in the order of their ticks, and within
-    /// one tick in the order of their insertion.
+    /// Takes the next due item whose number is lower than `newer`. Items are returned in the order of their ticks.
+    /// Items with the same tick are returned in the order of their insertion.
     pub(crate) fn pop(&mut self, newer: u64) -> Option<T> {
         loop {
             let &EntryPosition { index, .. } = self.lists[DUE].places.front()?;
@@ -349,7 +353,7 @@ impl<T> Wheel<T> {
 
     // ---- Levels and slots
 
-    /// The first slot that is due, with its first tick.
+    /// The next slot that becomes due, with its first tick.
     fn first_slot(&self) -> Option<(u64, usize)> {
         let level = self.occupied.iter().position(|&occupied| occupied != 0)?;
         let digit = u64::from(self.occupied[level].trailing_zeros());
@@ -358,7 +362,7 @@ impl<T> Wheel<T> {
         Some((above | digit << width, level * SLOTS + digit as usize))
     }
 
-    /// The list for an entry that is due at `tick`, at the present time.
+    /// The list into which an entry with this `tick` belongs at the present time.
     fn place(&self, tick: u64) -> usize {
         let differs = self.now ^ tick;
         if tick == u64::MAX || (differs >= SPAN && tick > self.now) {
@@ -371,8 +375,8 @@ impl<T> Wheel<T> {
         }
     }
 
-    /// The list that contains an entry of this tick, or to which it is added. If the entry would have been in the
-    /// descending slot, it is added there, behind the older entries.
+    /// The list that contains an entry with this tick, or to which a new entry is added. If the descending slot covers
+    /// the tick, this is the descending slot: a new entry is added behind the older entries.
     fn list_of(&self, tick: u64) -> usize {
         match self.descending {
             Some(slot) if tick >> width(slot) <= self.now >> width(slot) => slot,
@@ -388,7 +392,7 @@ impl<T> Wheel<T> {
         }
     }
 
-    /// Drops the positions and the entries that were removed from a list.
+    /// Removes the positions of removed entries from a list, and frees these entries.
     fn sweep(&mut self, list: usize) {
         let mut places = mem::take(&mut self.lists[list].places);
         let mut nearest = u64::MAX;
@@ -423,7 +427,7 @@ impl<T> Wheel<T> {
         self.shrink();
     }
 
-    /// Frees the memory of a burst.
+    /// Frees the memory that a burst needed, if no entry is left.
     fn shrink(&mut self) {
         if self.entries.is_empty() && self.entries.capacity() > 1_024 {
             self.entries = Slab::new();
@@ -524,7 +528,7 @@ mod tests {
         for item in 0..4 {
             wheel.insert(70, item);
         }
-        // Three entries descend to the finest level; later, one of them descends to the due list.
+        // Three entries descend to the finest level; after that, one of them descends to the due list.
         for (now, budget, item) in [(69, 3, 4), (70, 2, 5)] {
             assert!(!wheel.advance(now, budget));
             wheel.insert(70, item);
@@ -553,7 +557,7 @@ mod tests {
     fn removed_entries_are_soon_freed() {
         let mut wheel = Wheel::new();
         let mut handles: Vec<_> = (0..4_000).map(|n| wheel.insert(50 + n % 3_000, n)).collect();
-        // Removes the first, the last or a random one.
+        // Removes the first, the last or a random entry.
         let mut rng = Rng::seeded(3);
         while !handles.is_empty() {
             let at = [0, handles.len() - 1, rng.below(handles.len())][rng.below(3)];
@@ -601,7 +605,7 @@ mod tests {
         }
     }
 
-    /// Compared with a sorted map, for ticks and steps of all magnitudes.
+    /// Compares the wheel with a sorted map, for ticks and steps of all magnitudes.
     #[test]
     fn the_wheel_agrees_with_a_sorted_map() {
         for seed in 0..300 {
@@ -614,7 +618,7 @@ mod tests {
                     0..3 => {
                         let ahead = rng.next() >> (63 - rng.below(40));
                         let tick = now.saturating_add(ahead).saturating_sub(rng.below(3) as u64);
-                        // Past entries come in the order of their insertion.
+                        // Entries in the past become due in the order of their insertion.
                         model.insert((tick.max(now), item), tick);
                         handles.push((wheel.insert(tick, item), tick.max(now), item));
                     }
@@ -653,7 +657,7 @@ mod tests {
         assert_eq!(wheel.next_number(), 5 << 32 | 8);
         assert_eq!((first.number(), wheel.get_mut(first)), (5 << 32 | 7, Some(&mut 1)));
         assert_eq!(wheel.remove(first), Some((1, 9)));
-        // The same low half of the number, and the same index.
+        // This number has the same low half, and the entry has the same index.
         wheel.next_number = 7;
         let second = wheel.insert(9, 2);
         assert_eq!((first.index, wheel.remove(first), wheel.remove(second)), (second.index, None, Some((2, 9))));

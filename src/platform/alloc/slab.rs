@@ -1,13 +1,15 @@
-//! Slabs: larger pieces of memory from the global allocator, cut into blocks of one size, each of which begins a cache
-//! line.
+//! Slabs: large pieces of memory from the global allocator. Each slab is cut into blocks of one size, and each block
+//! begins at the start of a cache line.
 //!
-//! This file has unsafe code. If two processes shared a cache line, each core would wait for the other at every step
-//! (bench `call-1000`). An allocator that is asked for each aligned block adds padding to each.
+//! This file has unsafe code, because it aligns blocks to cache lines at a low cost. If two processes shared a cache
+//! line, each core would wait for the other core at every step (bench `call-1000`). If an allocator were asked for each
+//! aligned block, it would add padding to each block.
 //!
-//! An index finds the slab of a block, as for large objects in Bonwick's "The Slab Allocator" (USENIX 1994). Slabs at
-//! multiples of their length would need no index, but many allocators use twice the memory for such an alignment (bench
-//! `sleep` with mimalloc: half of the time was page faults). The index is needed only for blocks that fit into no
-//! magazine. A slab whose blocks are all free goes back to the allocator, except for a bounded number of spare slabs.
+//! An index finds the slab of a block, as for large objects in Bonwick's "The Slab Allocator" (USENIX 1994). If each
+//! slab began at a multiple of its length, no index would be needed. However, many allocators use twice the memory for
+//! such an alignment (bench `sleep` with mimalloc: half of the time was page faults). The index is needed only for
+//! blocks that fit into no magazine. A slab whose blocks are all free goes back to the allocator, except for a bounded
+//! number of spare slabs.
 
 #![allow(unsafe_code)]
 
@@ -17,13 +19,14 @@ use std::ptr::NonNull;
 
 use crate::platform::alloc::slab_index::Places;
 
-/// Size of a cache line in bytes. Block sizes and block addresses are multiples of it.
+/// Size of a cache line in bytes. Block sizes and block addresses are multiples of this size.
 pub(super) const LINE: usize = 64;
 
-/// Number of bytes that most allocators use for a slab, including their header or alignment padding.
+/// Number of bytes that most allocators use for one slab, including the header or the alignment padding of the
+/// allocator.
 const SPAN: usize = 16 << 10;
 
-/// Layout of a slab. It begins at a pair of cache lines.
+/// Layout of a slab. A slab begins at the start of a pair of cache lines.
 const SLAB: Layout = match Layout::from_size_align(SPAN - 2 * LINE, 2 * LINE) {
     Ok(layout) => layout,
     Err(_) => unreachable!(),
@@ -77,14 +80,14 @@ impl Blocks {
 
 /// Header of a slab.
 struct Slab {
-    /// The neighbours in the ring of slabs of this size.
+    /// The next and the previous slab in the ring of slabs of this size.
     next: Cell<NonNull<Slab>>,
     previous: Cell<NonNull<Slab>>,
-    /// Blocks that were given out and came back.
+    /// Blocks that were given out and have come back.
     back: Cell<Blocks>,
-    /// Number of blocks that were never given out: the last ones of the slab.
+    /// Number of blocks that were never given out. They are the last blocks of the slab.
     fresh: Cell<usize>,
-    /// Number of blocks that are in use.
+    /// Number of blocks in use.
     out: Cell<usize>,
 }
 
@@ -96,15 +99,15 @@ impl Slab {
     }
 }
 
-/// All slabs of one size. Each slab that is in the ring or has a block in use is allocated and has an initialized
-/// header.
+/// All slabs of one size. If a slab is in the ring or has a block in use, it is allocated and its header is
+/// initialized.
 pub(super) struct Slabs {
     all: Places<{ SLAB.size() }, { SLAB.align() }>,
-    /// First slab of the ring. Slabs with free blocks come before slabs without.
+    /// First slab of the ring. Slabs with free blocks come before slabs without free blocks.
     first: Option<NonNull<Slab>>,
-    /// Number of slabs in the ring; each has a block in use.
+    /// Number of slabs in the ring. Each of them has a block in use.
     used: usize,
-    /// Spare slabs without a block in use; their number is bounded by [`spare`](Self::spare).
+    /// Spare slabs. They have no block in use. [`spare`](Self::spare) bounds their number.
     unused: Blocks,
     /// Block size in bytes.
     size: usize,
@@ -115,14 +118,14 @@ pub(super) struct Slabs {
 unsafe impl Send for Slabs {}
 
 impl Slabs {
-    /// Creates slabs of blocks of `size` bytes: a multiple of [`LINE`], and at most an eighth of `SPAN`.
+    /// Creates slabs of blocks of `size` bytes. `size` must be a multiple of [`LINE`], and at most an eighth of `SPAN`.
     pub(super) const fn new(size: usize) -> Self {
         assert!(size > 0 && size.is_multiple_of(LINE) && size <= SPAN / 8);
         Self { all: Places::new(), first: None, used: 0, unused: Blocks::NONE, size }
     }
 
-    /// Offset of the first block in a slab. Processors fetch cache lines in pairs, so a block of whole pairs begins at
-    /// a pair.
+    /// Offset of the first block in a slab. Processors fetch cache lines in pairs. So if the block size is a whole
+    /// number of pairs, the first block begins at the start of a pair.
     const fn begin(&self) -> usize {
         if self.size.is_multiple_of(2 * LINE) { 2 * LINE } else { LINE }
     }
@@ -132,8 +135,8 @@ impl Slabs {
         (SLAB.size() - self.begin()) / self.size
     }
 
-    /// Takes at least one and up to `most` blocks. Uses a new slab only if no slab has a free block and no block was
-    /// taken yet.
+    /// Takes at least one and up to `most` blocks. Uses a new slab only if no slab has a free block and this call has
+    /// not taken a block yet.
     pub(super) fn draw(&mut self, most: usize) -> Blocks {
         let mut drawn = Blocks::NONE;
         while drawn.count < most {
@@ -169,7 +172,7 @@ impl Slabs {
         drawn
     }
 
-    /// Takes blocks back.
+    /// Takes back blocks.
     ///
     /// # Safety
     /// The blocks were [drawn](Self::draw) from these slabs, and belong to the caller.
@@ -208,13 +211,13 @@ impl Slabs {
         unsafe { at.as_ref() }
     }
 
-    /// Maximum number of spare slabs: a megabyte, and half as many as are in use. Spare slabs help if the number of
-    /// blocks goes up and down.
+    /// Maximum number of spare slabs: one megabyte plus half the number of slabs in use. Spare slabs save allocations
+    /// if the number of blocks goes up and down.
     const fn spare(&self) -> usize {
         (1 << 20) / SPAN + self.used / 2
     }
 
-    /// Frees surplus spare slabs.
+    /// Frees the spare slabs above the maximum number.
     fn trim(&mut self) {
         while self.unused.count > self.spare()
             && let Some(at) = self.unused.pop()
@@ -250,10 +253,10 @@ impl Slabs {
         at
     }
 
-    /// Puts a slab that is in no ring before all others.
+    /// Puts a slab that is in no ring at the front of the ring.
     fn link(&mut self, slab: &Slab, at: NonNull<Slab>) {
         let next = self.first.replace(at).unwrap_or(at);
-        // If the slab is alone in the ring, `next` is the slab itself.
+        // If the slab is alone in the ring, its `next` is the slab itself.
         slab.previous.set(at);
         let previous = self.slab(next).previous.replace(at);
         slab.next.set(next);
@@ -277,7 +280,7 @@ mod tests {
     use crate::platform::random::Rng;
 
     impl Slabs {
-        /// Returns the numbers of slabs with free blocks, and without.
+        /// Returns the number of slabs with free blocks and the number of slabs without free blocks.
         fn counted(&self) -> (usize, usize) {
             let mut all = Vec::new();
             let mut at = self.first;
@@ -306,7 +309,7 @@ mod tests {
         }
     }
 
-    /// Number of bytes of a block that the tests fill: only the first ones under Miri, which is slow.
+    /// Number of bytes of a block that the tests fill. Under Miri, which is slow, only the first bytes are filled.
     fn tested_bytes(slabs: &Slabs) -> usize {
         if cfg!(miri) { 8 } else { slabs.size }
     }
@@ -383,7 +386,7 @@ mod tests {
         let (mut out, mut most) = (Vec::new(), 0);
         let mut chance = Rng::seeded(1);
         for round in 0..if cfg!(miri) { 200 } else { 20_000 } {
-            // Draws more than it gives back for 1,000 rounds, then less, and so on.
+            // For 1,000 rounds, more blocks are drawn than given back, and for the next 1,000 rounds fewer, and so on.
             let grows = round % 2_000 < 1_000;
             if chance.below(10) < if grows { 6 } else { 4 } {
                 let (had, (some, nothing)) = (out.len(), slabs.counted());

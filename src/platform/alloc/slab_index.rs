@@ -1,29 +1,30 @@
-//! Index of the slabs by address: it finds the slab that a block belongs to, wherever the allocator has put the slab.
+//! Index of the slabs by address. It finds the slab that contains a block, for all addresses that the allocator gives
+//! to slabs.
 //!
-//! The address space is divided into windows that are as long as a slab. At most one slab begins in each window, so one
-//! byte per window stores where. An address before that beginning belongs to the slab that begins in the window before.
-//! A million processes cover twenty thousand windows, whose bytes stay in the cache. A table with an entry per slab did
-//! not (bench `sleep`: 1.1).
+//! The address space is divided into windows. Each window is as long as a slab, so at most one slab begins in a window.
+//! One byte per window stores the position of this beginning. An address before the beginning belongs to the slab that
+//! begins in the previous window. A million processes cover twenty thousand windows, and the bytes of these windows
+//! stay in the cache. A table with one entry per slab did not stay in the cache (bench `sleep`: 1.1).
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
-/// Number of windows per page.
+/// Number of windows in a page.
 const WINDOWS: usize = 256;
 
-/// No slab begins in the window.
+/// Means that no slab begins in the window.
 const NONE: u8 = u8::MAX;
 
 /// Set of slabs of `LENGTH` bytes that begin at multiples of `UNIT` bytes.
 #[derive(Debug)]
 pub(super) struct Places<const LENGTH: usize, const UNIT: usize> {
-    /// The pages on which a slab begins, by page number.
+    /// The pages in which a slab begins, indexed by page number.
     pages: HashMap<usize, Box<Page>, BuildHasherDefault<Hash>>,
 }
 
 #[derive(Debug)]
 struct Page {
-    /// Where in each window a slab begins, in units.
+    /// Position in each window at which a slab begins, in units.
     begins: [u8; WINDOWS],
     /// Number of windows in which a slab begins.
     count: usize,
@@ -58,7 +59,7 @@ impl<const LENGTH: usize, const UNIT: usize> Places<LENGTH, UNIT> {
         }
     }
 
-    /// Returns the address of the slab that contains `address`, which must be part of a slab.
+    /// Returns the address of the slab that contains `address`. `address` must be part of a slab.
     #[inline]
     pub(super) fn of(&self, address: usize) -> usize {
         let window = address / LENGTH;
@@ -77,8 +78,8 @@ impl<const LENGTH: usize, const UNIT: usize> Places<LENGTH, UNIT> {
     }
 }
 
-/// Hash of a page number: multiplicative (Knuth, "The Art of Computer Programming", volume 3, section 6.4). The
-/// rotation moves the well-mixed half to the bits that the table uses.
+/// Multiplicative hash of a page number (Knuth, "The Art of Computer Programming", volume 3, section 6.4). The rotation
+/// moves the well-mixed half to the bits that the hash table uses.
 #[derive(Debug, Default)]
 struct Hash(u64);
 
@@ -107,7 +108,7 @@ mod tests {
         const LENGTH: usize = 16_256;
         const UNIT: usize = 128;
         let (mut places, mut chance) = (Places::<LENGTH, UNIT>::new(), Rng::seeded(1));
-        // Slabs side by side, with gaps, and far apart.
+        // Slabs next to each other, slabs with gaps, and slabs that are far apart.
         let (mut all, mut next) = (Vec::new(), 7 * UNIT);
         for _ in 0..if cfg!(miri) { 200 } else { 5_000 } {
             all.push(next);

@@ -1,4 +1,4 @@
-//! `Lock` for the model checkers: their own mutex, with the mark beside it.
+//! `Lock` for the model checkers: the checker's own mutex, with the mark next to the value.
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
@@ -66,8 +66,9 @@ impl<T> DerefMut for LockGuard<'_, T> {
     }
 }
 
-/// Atomics of the reference counts. Most models do not explore these: their counts are standard atomics, which add no
-/// executions. The model of the counts creates its values within [`explored`](counts::explored).
+/// Atomics of the reference counts. Most models do not explore the reference counts: their counts are standard atomics,
+/// so the number of executions does not grow. The model of the counts creates its values within
+/// [`explored`](counts::explored).
 #[cfg(procession_loom)]
 pub(crate) mod counts {
     use std::cell::Cell;
@@ -77,7 +78,7 @@ pub(crate) mod counts {
     use crate::platform::sync::tally as plain;
     pub(crate) use crate::platform::sync::tally::Ordering;
 
-    /// Runs `f`. Loom explores each count that `f` creates.
+    /// Runs `f`. Loom explores each count that is created in `f`.
     pub(crate) fn explored<R>(f: impl FnOnce() -> R) -> R {
         super::super::EXPLORED.set(true);
         let result = f();
@@ -85,7 +86,7 @@ pub(crate) mod counts {
         result
     }
 
-    /// Acquire fence, like the one of the standard library.
+    /// Acquire fence, like the fence of the standard library.
     pub(crate) fn fence(order: Ordering) {
         checked::fence(order);
     }
@@ -99,8 +100,8 @@ pub(crate) mod counts {
     #[derive(Debug)]
     pub(crate) struct Explored {
         count: checked::AtomicU32,
-        /// Each operation reads this, and [`AtomicU32::freed`] writes it. Loom reports a read and a write without a
-        /// happens-before edge.
+        /// Each operation reads this cell, and [`AtomicU32::freed`] writes it. If a read and a write have no
+        /// happens-before edge, loom reports them.
         memory: UnsafeCell<()>,
         freed: Cell<bool>,
     }
@@ -159,8 +160,8 @@ pub(crate) mod counts {
             }
         }
 
-        /// Marks that the memory around this count is about to be freed. Returns true if loom explores the count. Then
-        /// the caller must not free the memory, so that a later access is reported.
+        /// Records that the memory around this count will be freed. Returns true if loom explores the count. In this
+        /// case the caller must not free the memory, so that loom can report a later access.
         pub(crate) fn freed(&self) -> bool {
             let Self::Explored(explored) = self else { return false };
             explored.count();

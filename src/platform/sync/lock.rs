@@ -1,9 +1,10 @@
-//! `Lock`: a spin lock for critical sections of a few instructions. Sleeping would take longer than such a section. No
-//! user code runs while a lock is held. A waiting thread spins, and later yields its core, because the holder may have
-//! been preempted.
+//! `Lock`: a spin lock for critical sections of a few instructions. Putting a thread to sleep would take longer than
+//! such a section. No user code runs while a lock is held. A waiting thread spins. Later it yields its core, because
+//! the holder may have been preempted.
 //!
-//! This file has unsafe code: unlocking is a plain store, where the standard library's lock needs a read-modify-write
-//! operation. A message takes three such locks and becomes a sixth cheaper (bench `ring`).
+//! This file has unsafe code, because it makes unlocking cheaper: here it is a plain store, but the standard library's
+//! lock needs a read-modify-write operation. A message takes three of these locks, and becomes a sixth cheaper (bench
+//! `ring`).
 
 #![allow(unsafe_code)]
 
@@ -14,12 +15,12 @@ use std::ops::{Deref, DerefMut};
 use crate::platform::sync::atomic::{AtomicU8, Ordering};
 use crate::platform::sync::{hint, thread};
 
-/// Number of spins before a waiting thread yields its core.
+/// Number of spins of a waiting thread before it yields its core.
 const SPINS: u32 = 64;
 
 const FREE: u8 = 0;
 const HELD: u8 = 1;
-/// Free, and not locked since a holder [marked](LockGuard::mark) it.
+/// The lock is free, and no thread has locked it since a holder [marked](LockGuard::mark) it.
 const MARKED: u8 = 2;
 
 /// A lock around plain data. A panic does not poison it.
@@ -40,19 +41,19 @@ impl<T> Lock<T> {
 
     #[inline]
     pub(crate) fn lock(&self) -> LockGuard<'_, T> {
-        // Acquire pairs with the release stores in the guard's `drop` and `mark`: this thread sees what the last holder
-        // wrote.
+        // Acquire pairs with the release stores in the guard's `drop` and `mark`. So this thread sees the writes of the
+        // last holder.
         if self.state.swap(HELD, Ordering::Acquire) == HELD {
             self.wait();
         }
         LockGuard { lock: self }
     }
 
-    /// Like `lock`, against one other thread that may lock up to a hundred million times per second. It looks again
-    /// after pauses that grow. If it watched the lock, it would take the cache line from the other thread at each look,
-    /// and would often find the lock held. A stream of messages between two threads would then cost twice as much
-    /// (Anderson, "The Performance of Spin Lock Alternatives", IEEE TPDS 1990). If many threads want the lock briefly,
-    /// `lock` is a tenth cheaper.
+    /// Like `lock`, for competition with one other thread that may lock up to a hundred million times per second. This
+    /// method checks the lock again only after pauses, and the pauses grow. If it checked the lock continuously, each
+    /// check would take the cache line from the other thread, and would often find the lock held. A stream of messages
+    /// between two threads would then cost twice as much (Anderson, "The Performance of Spin Lock Alternatives", IEEE
+    /// TPDS 1990). If many threads need the lock briefly, `lock` is a tenth cheaper.
     #[inline]
     pub(crate) fn lock_patiently(&self) -> LockGuard<'_, T> {
         if self.state.swap(HELD, Ordering::Acquire) == HELD {
@@ -61,7 +62,7 @@ impl<T> Lock<T> {
         LockGuard { lock: self }
     }
 
-    /// Gives access to the value without locking.
+    /// Accesses the value without locking.
     ///
     /// # Safety
     /// No thread holds the lock, and no thread locks it before this function returns. The last release of the lock
@@ -73,8 +74,8 @@ impl<T> Lock<T> {
         f(unsafe { &mut *self.value.get() })
     }
 
-    /// Returns whether no thread has locked the lock since a holder [marked](LockGuard::mark) it. A hint: another
-    /// thread may lock it at any time.
+    /// Returns whether no thread has locked the lock since a holder [marked](LockGuard::mark) it. The result is only a
+    /// hint: another thread may lock it at any time.
     #[inline]
     pub(crate) fn is_marked(&self) -> bool {
         self.state.load(Ordering::Relaxed) == MARKED
@@ -153,7 +154,7 @@ impl<T> DerefMut for LockGuard<'_, T> {
 }
 
 impl<T> LockGuard<'_, T> {
-    /// Releases the lock, and marks it until the next thread locks it.
+    /// Releases the lock and marks it. The mark stays until a thread locks the lock.
     #[inline]
     pub(crate) fn mark(self) {
         let lock = self.lock;

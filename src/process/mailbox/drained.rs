@@ -1,5 +1,5 @@
-//! Unread mail of a hand-written process: messages and signals that it took out of the inbox under one lock, and reads
-//! without a lock.
+//! Unread mail of a hand-written process. The process took these messages and signals out of the inbox under one lock,
+//! and reads them without a lock.
 
 use std::collections::VecDeque;
 
@@ -14,9 +14,9 @@ pub(crate) struct Taken<M> {
     pub(super) signals: Drained,
     /// Number of messages that the process was given so far.
     given: u64,
-    /// Tags of answers that the process was given, and whose yields are still in the table of yields.
+    /// Tags of answers that the process has received. The yields of these answers are still in the table of yields.
     pub(crate) read: Vec<Tag>,
-    /// The claim of the process to the mailbox, since the mailbox had another receiver.
+    /// The claim of the process to the mailbox. `None` until the mailbox gets another receiver.
     pub(super) claim: Option<Claim>,
 }
 
@@ -36,7 +36,7 @@ impl<M> Taken<M> {
         self.signals.pop(self.given)
     }
 
-    /// Number of messages that the process will have been given when it has read all that it took.
+    /// Number of messages that the process will have been given when it has read all messages that it took.
     pub(super) fn ahead(&self) -> u64 {
         self.given + self.messages.len() as u64
     }
@@ -47,7 +47,7 @@ impl<M> Taken<M> {
         Some(message)
     }
 
-    /// Frees the memory of a burst when its last message was read.
+    /// Frees the memory that a burst needed, if its last message was read.
     #[inline]
     pub(super) fn shrink(&mut self) {
         if self.messages.capacity() > KEEP && self.messages.is_empty() {

@@ -1,5 +1,5 @@
-//! Content of an inbox, for the holder of its lock: messages in the slot, in the buffer or in a queue with a bound,
-//! signals, and the receiver that waits.
+//! Content of an inbox, for the holder of its lock: the messages in the slot, in the buffer or in a queue with a bound;
+//! the signals; and the receiver that waits.
 
 use std::mem;
 use std::ops::{Deref, DerefMut};
@@ -26,7 +26,8 @@ use crate::process::state::current::InTurn;
 /// ```
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) enum Waiting {
-    /// The receiver has not looked since the last wake-up, and will find a message that is pushed now.
+    /// The receiver was woken and has not checked the mailbox since. It will find a message that is pushed now, so the
+    /// message causes no wake-up.
     #[default]
     Nobody,
     /// The process's own task waits.
@@ -42,7 +43,7 @@ pub(super) struct State<M> {
     pub(super) aside: Option<Box<RareParts<M>>>,
     pub(super) waiting: Waiting,
     pub(super) closed: bool,
-    /// Largest number of messages that was taken out under one lock, if there is no bound.
+    /// Largest number of messages that were taken out under one lock. Used only if there is no bound.
     pub(super) longest: u32,
 }
 
@@ -113,7 +114,8 @@ pub(crate) enum Unsent<M> {
     Full(M),
     /// The message must be forwarded, or kept here.
     Routed(M, Arc<dyn Router<M>>),
-    /// There was no room, and the policy dropped this message: the pushed message, or the oldest message in its place.
+    /// There was no room, and the policy dropped this message. It is either the pushed message, or the oldest message
+    /// of the mailbox.
     Dropped(M, Wakes),
 }
 
@@ -128,8 +130,8 @@ impl<M> Locked<'_, M> {
     /// Takes the whole content of a closed inbox.
     #[cold]
     pub(super) fn take_remains(&mut self) -> ClosedContents<M> {
-        // The wakers of the receiver and of waiting senders stay: they are woken when the exit is known
-        // (`Inbox::disperse`).
+        // The wakers of the receiver and of waiting senders stay in the inbox. `Inbox::disperse` takes them when the
+        // exit is known.
         let signals = self.aside.as_deref_mut().map(|aside| mem::take(&mut aside.signals));
         let way = self.aside.as_deref_mut().map(|aside| mem::replace(&mut aside.way, Forwarding::Here));
         let watcher = self.bounded().and_then(Bounded::take_watcher);
@@ -145,7 +147,7 @@ impl<M> Locked<'_, M> {
         }
     }
 
-    /// Appends a signal behind all messages that are here.
+    /// Appends a signal behind all messages that are queued now.
     #[inline]
     pub(super) fn append(&mut self, signal: Signal) {
         let others = self.queued_len_without_slot();
@@ -196,7 +198,7 @@ impl<M> Locked<'_, M> {
         }
     }
 
-    /// Moves all messages and signals to `taken`. Returns the tasks that must be told of the room.
+    /// Moves all messages and signals to `taken`. Returns the tasks to notify of the room.
     pub(super) fn drain_into(&mut self, by: Receiving, taken: &mut Taken<M>) -> Vec<RoomWaiter> {
         if let Some(aside) = self.state.aside.as_deref_mut() {
             let ahead = taken.ahead();
@@ -268,9 +270,9 @@ impl<M> Locked<'_, M> {
         self.queued_len() == 0 && self.has_no_signals()
     }
 
-    /// Registers the task as the waiting receiver: it has found nothing, or has taken everything. If `lends` is set and
-    /// the mailbox [is plain](State::is_plain), this opens the slot and marks the lock; the mark stays until the lock
-    /// is taken again. Returns whether the slot is open.
+    /// Registers the task as the waiting receiver. The caller has found nothing, or has taken everything. If `lends` is
+    /// set and the mailbox [is plain](State::is_plain), this opens the slot and marks the lock; the mark stays until
+    /// the lock is taken again. Returns whether the slot is open.
     #[inline]
     pub(super) fn wait(mut self, lends: bool, turn: InTurn) -> bool {
         self.waiting = Waiting::Own;
@@ -301,7 +303,7 @@ impl<M> State<M> {
         Wakes { own: self.lent.wake(own), other }
     }
 
-    /// Takes the waker of a receiver that waits in place of the task, if there is one.
+    /// Takes the waker of the receiver, if the receiver waits outside the task.
     pub(super) fn take_other(&mut self) -> Option<Waker> {
         let Waiting::Other = self.waiting else { return None };
         self.waiting = Waiting::Nobody;
@@ -321,8 +323,8 @@ impl<M> State<M> {
         self.lent.lend(false, turn);
     }
 
-    /// Returns whether there are no signals, no bound and no forwarding. Then a new message is stored in the slot or
-    /// the buffer, and a receiver has to look at messages only.
+    /// Returns whether there are no signals, no bound and no forwarding. In this case a new message is stored in the
+    /// slot or the buffer, and a receiver has to check only the messages.
     #[inline]
     pub(super) fn is_plain(&self) -> bool {
         self.aside.as_deref().is_none_or(|aside| {
@@ -349,8 +351,8 @@ impl<M> State<M> {
         }
     }
 
-    /// As [`Inbox::push`](crate::process::mailbox::Inbox::push), for a mailbox with a bound. It is a cold function, so
-    /// that other pushes stay short.
+    /// As [`Inbox::push`](crate::process::mailbox::Inbox::push), for a mailbox with a bound. This code is a cold
+    /// function, to keep other pushes short.
     #[cold]
     pub(super) fn push_bounded(&mut self, own: &impl Own, message: M) -> Result<Wakes, Unsent<M>> {
         if let Some(router) = self.router() {
@@ -376,7 +378,7 @@ impl<M> State<M> {
         self.buffer.len() + bounded.map_or(0, Bounded::len)
     }
 
-    /// Takes the task that must be told of new room.
+    /// Takes the task to notify of new room.
     #[inline]
     pub(super) fn take_relieved(&mut self) -> Option<RoomWaiter> {
         self.bounded()?.take_room_waiter()

@@ -9,8 +9,8 @@ use crate::platform::sync::atomic::{AtomicU64, Ordering};
 use crate::platform::sync::{Arc, Mutex, planted};
 use crate::process::state::current::InTurn;
 
-/// Capacity, in messages, that an empty mailbox keeps allocated. The memory that a burst needed beyond that is freed
-/// when the last message is read and the receiver waits.
+/// Capacity, in messages, that an empty mailbox keeps allocated. If a burst needed more memory, the whole buffer is
+/// freed when the last message is read and the receiver waits.
 pub(super) const KEEP: usize = 256;
 
 /// Proves that its holder is the only thread that may take messages from the mailbox: see `mailbox::slot`.
@@ -29,7 +29,7 @@ impl Receiving {
 }
 
 /// Proves that the receiver of the mailbox is polled in the turn of its process, and that no other receiver can replace
-/// it before the turn ends. So the receiver may take a message without the lock, and open the slot.
+/// this receiver before the turn ends. So the receiver may take a message without the lock, and may open the slot.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ReceiverTurn {
     turn: InTurn,
@@ -53,17 +53,18 @@ impl ReceiverTurn {
     }
 }
 
-/// Mark in the number of a receiver on trial: its predecessor may replace it at any time, under the lock.
+/// Mark in the number of a receiver on trial. The predecessor of this receiver may replace it at any time, under the
+/// lock.
 const TRIAL: u64 = 1 << 63;
 
-/// Number of a receiver that is never again the current one.
+/// Number of a receiver that never becomes the current one again.
 const NEVER: u64 = TRIAL - 1;
 
 /// Tells which receiver of a mailbox is the current one. Created when a mailbox gets its second receiver.
 #[derive(Debug, Default)]
 struct Receivers {
-    /// Number of the current receiver. The first receiver has the number 0. It changes under the lock of the mailbox;
-    /// only the trial mark is removed without it, in the turn of the process.
+    /// Number of the current receiver. The first receiver has the number 0. This field changes under the lock of the
+    /// mailbox; only the trial mark is removed without the lock, in the turn of the process.
     current: AtomicU64,
     /// The last number that was assigned.
     last: AtomicU64,
@@ -71,8 +72,9 @@ struct Receivers {
 
 /// The claim of one receiver to its mailbox.
 ///
-/// A mailbox has one current receiver. A receiver without a claim is the only one that its mailbox has had so far. Or
-/// it is the first one, which the user cannot reach while another one is current.
+/// A mailbox has one current receiver. A receiver has no claim in two cases. Either its mailbox has had no other
+/// receiver so far. Or it is the first receiver of its mailbox and the user cannot reach it, because another receiver
+/// is current.
 #[derive(Debug)]
 pub(super) struct Claim {
     number: u64,
@@ -89,8 +91,8 @@ impl Claim {
     #[cold]
     #[inline(never)]
     fn is_current(&self) -> bool {
-        // Relaxed: the lock orders this load after the change. Changes in the turn of the process are ordered by the
-        // turn.
+        // Relaxed: the lock orders this load after a change under the lock, and the turn of the process orders it after
+        // a change in the turn.
         self.receivers.current.load(Ordering::Relaxed) & !TRIAL == self.number || planted!("replaced_receiver_takes")
     }
 
@@ -116,8 +118,9 @@ impl Claim {
     }
 }
 
-/// Trial of a receiver that is the current one meanwhile. It ends when the receiver is [confirmed](Self::confirm), or
-/// when its predecessor replaces it ([`Inbox::end_trial`](crate::process::mailbox::Inbox::end_trial)).
+/// Trial of a receiver. The receiver is the current one during its trial. The trial ends when the receiver is
+/// [confirmed](Self::confirm), or when its predecessor replaces it
+/// ([`Inbox::end_trial`](crate::process::mailbox::Inbox::end_trial)).
 #[derive(Debug)]
 #[must_use = "the trial does not end by itself"]
 pub(crate) struct Trial {
@@ -133,8 +136,8 @@ impl Trial {
         self.pass_to(self.number);
     }
 
-    /// Ends the trial: the predecessor is the current receiver again. The caller holds the lock of the mailbox. Returns
-    /// false if the receiver is not on trial any more.
+    /// Ends the trial: the predecessor becomes the current receiver again. The caller holds the lock of the mailbox.
+    /// Returns false if the receiver is not on trial any more.
     pub(super) fn end(&self) -> bool {
         self.pass_to(self.former)
     }
@@ -147,20 +150,21 @@ impl Trial {
 
 /// Read-ahead buffer of a receiver: messages that it took out of its inbox and has not read yet.
 ///
-/// It is allocated at the first burst, or with a claim, so an idle process pays one pointer for it. A receiver reads it
-/// without locking the mutex. The mutex makes the mailbox `Sync` for messages that are only `Send`.
+/// The buffer is allocated at the first burst, or together with a claim, so an idle process pays one pointer for it. A
+/// receiver reads the buffer without locking the mutex. The mutex makes the mailbox `Sync` for messages that are only
+/// `Send`.
 #[derive(Debug)]
 pub(crate) struct ReadAhead<M>(Option<Box<Mutex<Ahead<M>>>>);
 
 #[derive(Debug)]
 pub(super) struct Ahead<M> {
     pub(super) queue: VecDeque<M>,
-    /// Messages that were read and put aside, to be read again.
+    /// Messages that were read and put aside, to be read again later.
     stash: VecDeque<M>,
-    /// Number of messages at the head of `queue` that come before any signal. A receiver that reads both need not look
-    /// for a signal before them.
+    /// Number of messages at the head of `queue` that come before any signal. Before each of these messages, a receiver
+    /// of messages and signals need not check for a signal.
     clear: usize,
-    /// `None` for the first receiver of a mailbox, unless it has renounced its place.
+    /// `None` for the first receiver of a mailbox, unless the receiver has renounced ([`ReadAhead::renounce`]).
     claim: Option<Claim>,
 }
 
@@ -196,8 +200,8 @@ impl<M> ReadAhead<M> {
         Self(Some(Ahead::new(Some(claim.succeed(0)))))
     }
 
-    /// Makes a new receiver the current one, on trial. The messages that this receiver has read ahead or put aside move
-    /// to the new one.
+    /// Makes a new receiver the current one, on trial. If this receiver has read messages ahead or put messages aside,
+    /// these messages move to the new receiver.
     pub(super) fn replace_on_trial(&mut self) -> (Self, Trial) {
         let mut ahead = self.0.take().unwrap_or_else(|| Ahead::new(None));
         let claim = ahead.get_mut().claim.take();
@@ -211,29 +215,29 @@ impl<M> ReadAhead<M> {
         (Self(Some(ahead)), trial)
     }
 
-    /// Ensures that this receiver is never again the current one.
+    /// Ensures that this receiver never becomes the current one again.
     pub(super) fn renounce(&mut self) {
         let claim = &mut self.make().claim;
         claim.get_or_insert_with(Claim::first).number = NEVER;
     }
 
-    /// Returns the right of this receiver to take messages, for a caller that holds the lock of the mailbox. `None` if
-    /// the receiver was replaced.
+    /// Returns the right of this receiver to take messages, for a caller that holds the lock of the mailbox. Returns
+    /// `None` if the receiver was replaced.
     #[inline]
     pub(super) fn receiving(&mut self) -> Option<Receiving> {
         (!self.is_replaced()).then_some(Receiving(PhantomData))
     }
 
-    /// As [`receiving`](Self::receiving), for the turn of the process and without the lock. Also `None` for a receiver
-    /// on trial.
+    /// As [`receiving`](Self::receiving), for a caller in the turn of the process that does not hold the lock. Also
+    /// returns `None` for a receiver on trial.
     #[inline]
     pub(crate) fn seat(&mut self, turn: InTurn) -> Option<ReceiverTurn> {
         let claim = self.0.as_deref_mut().and_then(|ahead| ahead.get_mut().claim.as_ref());
         claim.is_none_or(Claim::is_settled).then_some(ReceiverTurn { turn })
     }
 
-    /// As [`seat`](Self::seat), but also `None` if unread messages are in the buffer. Messages that are put aside do
-    /// not count.
+    /// As [`seat`](Self::seat), but also returns `None` if the buffer contains unread messages. Messages that are put
+    /// aside do not count as unread.
     #[inline]
     pub(crate) fn seat_if_read(&mut self, turn: InTurn) -> Option<ReceiverTurn> {
         match self.0.as_deref_mut().map(Mutex::get_mut) {
@@ -254,9 +258,9 @@ impl<M> ReadAhead<M> {
         self.0.as_deref().is_some_and(|ahead| ahead.lock().is_replaced())
     }
 
-    /// Returns the next message, for the first receiver of a mailbox while it has no claim. A receiver with a claim
-    /// gets `None`, and calls [`pop`](Self::pop) instead. This function makes a message of a burst cost 233
-    /// instructions instead of 237: no register has to be saved for the call that checks a claim.
+    /// Returns the next message, if the receiver is the first one of its mailbox and has no claim. A receiver with a
+    /// claim gets `None`, and calls [`pop`](Self::pop) instead. With this function a message of a burst costs 233
+    /// instructions instead of 237, because no register has to be saved for the call that checks a claim.
     #[inline]
     pub(crate) fn pop_of_first(&mut self) -> Option<M> {
         let ahead = self.0.as_deref_mut()?.get_mut();
@@ -333,8 +337,7 @@ impl<M> ReadAhead<M> {
     }
 
     /// Offers the messages from position `looked_at` on to `pick`, and removes the first message that `pick` accepts.
-    /// The other messages keep their places, also if `pick` panics on a later message. The message that `pick` panics
-    /// on is lost.
+    /// The other messages keep their places. If `pick` panics, the message that `pick` was called with is lost.
     pub(crate) fn pick<T>(&mut self, looked_at: &mut usize, pick: &mut impl FnMut(M) -> Result<T, M>) -> Option<T> {
         let Ahead { queue: front, clear, .. } = self.0.as_deref_mut()?.get_mut();
         *clear = 0;
@@ -349,7 +352,7 @@ impl<M> ReadAhead<M> {
         None
     }
 
-    /// Frees the memory of a burst when its last message was read.
+    /// Frees the memory that a burst needed, if its last message was read.
     pub(super) fn shrink(&mut self) {
         if self.queue().is_some_and(|queue| queue.is_empty() && queue.capacity() > KEEP) && self.is_empty() {
             let claim = self.0.take().and_then(|mut ahead| ahead.get_mut().claim.take());

@@ -1,4 +1,4 @@
-//! The receiving side of a mailbox: the receiver takes one message or everything, or registers as waiting.
+//! The receiving side of a mailbox: the receiver takes one message or all messages, or registers as waiting.
 
 use std::collections::VecDeque;
 use std::task::Waker;
@@ -10,14 +10,14 @@ use crate::process::mailbox::read_ahead::{Claim, Receiving};
 use crate::process::mailbox::{Inbox, Own, ReadAhead, ReceiverTurn, RoomWaiter, Taken, Trial, Wakes};
 use crate::process::state::current::InTurn;
 
-/// The receiver that looks for a message, and waits if there is none.
+/// The receiver that asks for a message, and waits if there is none.
 #[derive(Debug)]
 pub(crate) enum Reader {
     /// The process's own task, in its turn.
     Task {
         seat: ReceiverTurn,
-        /// Whether the task may open the slot. A process whose steps are counted does not, because an open slot may
-        /// cause one wake-up too many.
+        /// Whether the task may open the slot. If the steps of the process are counted, the task does not open it,
+        /// because an open slot may cause an unnecessary wake-up.
         lends: bool,
     },
     /// A combinator, another thread or another process, with this waker.
@@ -31,7 +31,7 @@ pub(crate) enum Glance {
     Empty,
     /// The receiver still waits, and a message was [delivered](Inbox::take_delivered) into the slot.
     Delivered,
-    /// Only a look under the lock can tell.
+    /// The state is unknown without the lock: the caller must check under the lock.
     Unknown,
 }
 
@@ -44,7 +44,7 @@ pub(crate) struct Spare {
     pub(crate) relieved: Option<RoomWaiter>,
     /// The task is registered as the waiting receiver, and the slot is open.
     pub(crate) lent: bool,
-    /// Another receiver has replaced this one, which takes nothing and does not wait.
+    /// Another receiver has replaced this receiver. A replaced receiver takes nothing and does not wait.
     pub(crate) replaced: bool,
 }
 
@@ -60,8 +60,7 @@ impl Spare {
     }
 }
 
-/// The tasks that must be told of the room that was made when all messages were taken out, and the wake-ups that the
-/// admitted messages cause.
+/// The tasks to notify of room, and the wake-ups that the admitted messages cause, after all messages were taken out.
 pub(crate) type Admitted = Option<Box<(Vec<RoomWaiter>, Wakes)>>;
 
 /// Result of [`Inbox::gather_or_wait`].
@@ -69,7 +68,7 @@ pub(crate) type Admitted = Option<Box<(Vec<RoomWaiter>, Wakes)>>;
 pub(crate) enum Gathered<M> {
     /// Messages were moved to the read-ahead buffer.
     Ahead,
-    /// A message to look at. The receiver must [put it back](Inbox::fill), or [free its place](Inbox::settle).
+    /// A message to look at. The receiver must either [put it back](Inbox::fill) or [free its place](Inbox::settle).
     One(M),
 }
 
@@ -98,8 +97,8 @@ impl<M> Inbox<M> {
         (message, None, lent)
     }
 
-    /// Moves all messages and signals to the receiver, whose task is then registered as waiting. Also returns whether
-    /// the slot is open.
+    /// Moves all messages and signals to the receiver, and registers the task of the receiver as waiting. Also returns
+    /// whether the slot is open.
     pub(crate) fn drain(
         &self,
         own: &impl Own,
@@ -128,14 +127,14 @@ impl<M> Inbox<M> {
             let told = (!relieved.is_empty()).then(|| Box::new((relieved, Wakes::default())));
             return (told, lent);
         }
-        // The admitted messages are new for the receiver, which waits again: they wake it.
+        // The admitted messages are new for the receiver. The receiver waits again, so these messages must wake it.
         state.waiting = Waiting::Own;
         let wakes = state.receiver(own);
         (Some(Box::new((relieved, wakes))), false)
     }
 
-    /// Takes the next message, if there is one, and the task that must be told of the room. If several messages are
-    /// queued, the others move to `front` under the same lock. So a burst costs one lock.
+    /// Takes the next message, if there is one, and the task to notify of the room. If several messages are queued, the
+    /// other messages move to `front` under the same lock. So a burst costs one lock operation.
     pub(crate) fn pop(&self, front: &mut ReadAhead<M>) -> (Option<M>, Option<RoomWaiter>) {
         let mut state = self.lock_to_receive();
         let Some(by) = front.receiving() else { return (None, None) };
@@ -149,12 +148,12 @@ impl<M> Inbox<M> {
         self.take_or_wait(own, self.lock_to_receive(), front, reader, |state, by, front| state.pop(by, front))
     }
 
-    /// Returns what the task of the process can know of the inbox without the lock.
+    /// Returns the state of the inbox as far as the task of the process can see it without the lock.
     #[inline]
     pub(crate) fn glance(&self) -> Glance {
         // The slot is read first. Its acquire load pairs with the release store of the sender. If that sender held the
-        // lock, its lock operation is visible here, and the mark is gone. In the opposite order such a message might
-        // seem delivered without the lock.
+        // lock, its lock operation is visible here, and the mark is gone. With the opposite order, a message that was
+        // put into the slot under the lock might seem to be delivered without the lock.
         let is_full = self.slot.is_full();
         match self.state.is_marked() {
             true if is_full => Glance::Delivered,
@@ -181,8 +180,9 @@ impl<M> Inbox<M> {
         self.lock().stop_waiting(turn);
     }
 
-    /// Closes the slot, at the beginning of a turn of a process that was active when its receiver was polled elsewhere.
-    /// If a message was delivered to the slot, returns the waker of that receiver, which must read the message.
+    /// Closes the slot. Called at the beginning of a turn, if the process was active when its receiver was polled
+    /// outside the turn. If a message was delivered into the slot, returns the waker of that receiver: the receiver
+    /// must read the message.
     #[cold]
     pub(crate) fn recalled(&self, turn: InTurn) -> Option<Waker> {
         let mut state = self.lock();
@@ -190,8 +190,9 @@ impl<M> Inbox<M> {
         if self.slot.is_full() { state.take_other() } else { None }
     }
 
-    /// Takes the next event: a message, or `Some(None)` and the signal in `signal`, because a signal is larger and
-    /// rare. Without an event it waits as [`pop_or_wait`](Self::pop_or_wait).
+    /// Takes the next event. For a message, returns `Some(Some(message))`. For a signal, returns `Some(None)` and
+    /// stores the signal in `signal`, because signals are larger than most messages, and rare. If there is no event,
+    /// the receiver waits as in [`pop_or_wait`](Self::pop_or_wait).
     #[inline]
     pub(crate) fn next_or_wait(
         &self,
@@ -225,9 +226,9 @@ impl<M> Inbox<M> {
         next.map(|message| message.ok_or_else(|| signal.expect("it is one or the other")))
     }
 
-    /// Moves all messages to the back of `front`. With a bound, it takes out one message for the receiver to look at:
-    /// the message with this `number`, or the oldest message if that one is gone. If there is none it waits as
-    /// [`pop_or_wait`](Self::pop_or_wait).
+    /// Moves all messages to the back of `front`. If there is a bound, takes out only one message for the receiver to
+    /// look at: the message with this `number` or, if that message is gone, the oldest message. If there is no message,
+    /// the receiver waits as in [`pop_or_wait`](Self::pop_or_wait).
     pub(crate) fn gather_or_wait(
         &self,
         own: &impl Own,
@@ -244,7 +245,8 @@ impl<M> Inbox<M> {
     /// Puts back a message that the receiver looked at.
     ///
     /// # Errors
-    /// The message, if it was dropped meanwhile: with `true` by the policy, with `false` because the inbox was closed.
+    /// Returns the message if its place is gone. The flag is true if the policy dropped the place, and false if the
+    /// inbox was closed.
     pub(crate) fn fill(&self, number: u64, message: M) -> Result<(), (M, bool)> {
         let mut state = self.state.lock();
         let closed = state.closed;
@@ -254,8 +256,7 @@ impl<M> Inbox<M> {
         bounded.fill(number, message).map_err(|message| (message, !closed))
     }
 
-    /// Frees the place of a message that the receiver looked at and took. Returns the task that must be told of the
-    /// room.
+    /// Frees the place of a message that the receiver looked at and took. Returns the task to notify of the room.
     pub(crate) fn settle(&self, number: u64) -> Option<RoomWaiter> {
         let mut state = self.lock();
         state.place_signals();
@@ -265,8 +266,8 @@ impl<M> Inbox<M> {
         state.take_relieved()
     }
 
-    /// Records that a receiver took a message of its read-ahead buffer from behind `passed` others. The buffer holds
-    /// `left` messages now.
+    /// Records that a receiver took a message of its read-ahead buffer from behind `passed` other messages. The buffer
+    /// still holds `left` messages.
     pub(crate) fn passed_over(&self, passed: usize, left: usize) {
         let mut state = self.lock();
         state.place_signals();
@@ -292,8 +293,9 @@ impl<M> Inbox<M> {
                     return (None, Spare { former: Some(waker), relieved: None, lent: false, replaced: true });
                 };
                 if !planted!("other_does_not_recall") {
-                    // Before the receiver looks. A message that was delivered before is found by the look. After this a
-                    // sender takes the lock, or the process wakes this receiver in its next turn (`recalled`).
+                    // Called before the receiver checks for messages. A message that was delivered earlier is found by
+                    // this check. For a later message there are two cases: either its sender takes the lock, or the
+                    // process wakes this receiver in its next turn (`recalled`).
                     state.lent.recall(own);
                 }
                 (by, Reader::Other(waker))
@@ -329,10 +331,11 @@ impl<M> Inbox<M> {
         }
     }
 
-    /// Puts back the messages that a receiver took out and has not read. Returns the wake-ups that they cause.
+    /// Puts back the messages that a receiver took out and has not read. Returns the wake-ups that these messages
+    /// cause.
     ///
     /// # Errors
-    /// The messages, if the inbox is closed or has a bound.
+    /// Returns the messages if the inbox is closed or has a bound.
     pub(crate) fn put_back(&self, own: &impl Own, front: &mut ReadAhead<M>) -> Result<Wakes, VecDeque<M>> {
         let unread = front.take();
         if unread.is_empty() {
@@ -343,8 +346,8 @@ impl<M> Inbox<M> {
             return Err(unread);
         }
         if state.bounded().is_some() {
-            // With a bound, these messages were read once and put aside. They have no place in the queue, where they
-            // would count again.
+            // In a mailbox with a bound, these messages were read once and put aside. They cannot return to the queue,
+            // because they would count against the bound again.
             return Err(unread);
         }
         state.place_signals();
@@ -368,9 +371,10 @@ impl<M> Inbox<M> {
 
 /// Replacement of one receiver by another.
 impl<M> Inbox<M> {
-    /// Makes a new receiver the current one, on trial, in place of the receiver that has `present`. The new receiver
-    /// gets the messages that `present` has read ahead or put aside. Returns `None` if `present` was replaced before.
-    /// The waker is that of the former receiver, if it waits.
+    /// Makes a new receiver the current one, on trial, instead of the receiver that has `present`. If that receiver has
+    /// read messages ahead or put messages aside, these messages move to the new receiver. Returns `None` if the
+    /// receiver that has `present` was replaced before. The returned waker belongs to the former receiver, if that
+    /// receiver waits.
     pub(crate) fn begin_trial(
         &self,
         turn: InTurn,
@@ -381,14 +385,15 @@ impl<M> Inbox<M> {
             return None;
         }
         // A receiver on trial is not settled (`Claim::is_settled`), so no receiver takes a message without the lock
-        // meanwhile.
+        // during the trial.
         state.stop_waiting(turn);
         let (next, trial) = present.replace_on_trial();
         Some((next, trial, state.take_other()))
     }
 
-    /// Makes the receiver that has `former` the current one again, as before the trial. If a third receiver has
-    /// replaced it meanwhile, `former` is never again current. The waker is that of the receiver on trial, if it waits.
+    /// Ends a trial: the receiver that has `former` becomes the current one again. If the other receiver is not on
+    /// trial any more, the receiver that has `former` never becomes current again. The returned waker belongs to the
+    /// receiver on trial, if that receiver waits.
     pub(crate) fn end_trial(&self, trial: &Trial, former: &mut ReadAhead<M>) -> Option<Waker> {
         let mut state = self.lock();
         if trial.end() {
@@ -398,8 +403,8 @@ impl<M> Inbox<M> {
         None
     }
 
-    /// Makes a new receiver the current one, in place of the process that has `taken`, or of the last receiver that
-    /// replaced the process. The waker is that of the last receiver, if it waits.
+    /// Makes a new receiver the current one, instead of the process that has `taken`, or instead of the last receiver
+    /// that replaced the process. The returned waker belongs to that last receiver, if it waits.
     pub(crate) fn hand_over(&self, turn: InTurn, taken: &mut Taken<M>) -> (ReadAhead<M>, Option<Waker>) {
         let mut state = self.lock();
         state.stop_waiting(turn);
@@ -407,8 +412,8 @@ impl<M> Inbox<M> {
         (next, state.take_other())
     }
 
-    /// Makes the process that has `taken` the current receiver again. The waker is that of the former receiver, if it
-    /// waits.
+    /// Makes the process that has `taken` the current receiver again. The returned waker belongs to the former
+    /// receiver, if that receiver waits.
     pub(crate) fn reclaim(&self, turn: InTurn, taken: &Taken<M>) -> Option<Waker> {
         let mut state = self.lock();
         state.stop_waiting(turn);

@@ -1,5 +1,5 @@
-//! The signals of a mailbox, and the position of each among the messages. The messages are stored elsewhere; this file
-//! only counts them.
+//! The signals of a mailbox, and the position of each signal among the messages. The messages are stored elsewhere;
+//! this file only counts messages.
 
 use std::collections::VecDeque;
 use std::mem;
@@ -13,7 +13,7 @@ use crate::process::mailbox::slot::Slot;
 /// Queue of signals, oldest first.
 #[derive(Debug, Default)]
 pub(super) struct Signals {
-    /// Number of messages that were taken out since this was created, without the messages from the slot.
+    /// Number of messages that were taken out since this value was created, not counting messages from the slot.
     taken: i64,
     waiting: VecDeque<(SignalPosition, Signal)>,
 }
@@ -21,19 +21,20 @@ pub(super) struct Signals {
 /// Position of a signal among the messages.
 #[derive(Debug, Clone, Copy)]
 enum SignalPosition {
-    /// Preliminary position. When the signal was appended, the slot had received `slot` messages, as far as is known.
-    /// `others` is the number of all other messages that were taken before or were queued then.
+    /// Preliminary position. `slot` is the number of messages that had been written into the slot when the signal was
+    /// appended, as far as the sender of the signal knew. `others` is the number of all other messages that had been
+    /// taken before, or were queued at that time.
     ///
-    /// The sender of the signal cannot know the final position. A message may be on its way into or out of the slot
-    /// meanwhile, and the receiver reads the slot before all other messages. So the receiver computes the [final
+    /// The sender of the signal cannot know the final position. Another thread may write or read the slot at the same
+    /// time, and the receiver reads the slot before all other messages. So the receiver computes the [final
     /// position](Signals::place).
     Behind { slot: u64, others: i64 },
-    /// Final position: the number of messages that will have been taken when all messages before the signal are taken.
+    /// Final position: when this number of messages has been taken, no message comes before the signal.
     Number(i64),
 }
 
 impl SignalPosition {
-    /// Returns the position of a signal that the receiver has placed.
+    /// Returns the final position of a signal. The receiver has computed the position before.
     fn number(self) -> i64 {
         match self {
             Self::Number(number) => number,
@@ -61,7 +62,7 @@ impl Signals {
         self.waiting.is_empty()
     }
 
-    /// Appends a signal behind all messages: the slot, and `others` more messages.
+    /// Appends a signal behind all messages: the message in the slot, and `others` more messages.
     #[inline]
     pub(super) fn append<M>(&mut self, signal: Signal, slot: &Slot<M>, others: usize) {
         let taken = if planted!("signal_forgets_taken") { 0 } else { self.taken };
@@ -69,8 +70,8 @@ impl Signals {
         self.waiting.push_back((place, signal));
     }
 
-    /// Computes the final positions of the signals that arrived since the receiver was here last. The receiver calls
-    /// this before it takes messages or puts them back.
+    /// Computes the final positions of the signals that arrived since the last call. The receiver calls this before it
+    /// takes messages or puts messages back.
     #[inline]
     pub(super) fn place<M>(&mut self, slot: &Slot<M>) {
         if !self.is_empty() {
@@ -85,7 +86,7 @@ impl Signals {
             let SignalPosition::Behind { slot, others } = *place else { break };
             let unread = match others - self.taken {
                 // The receiver reads the slot before the unread messages of the queue. So the message in the slot comes
-                // before the signal, whenever it arrived.
+                // before the signal, even if the message arrived after the signal.
                 unread @ 1.. if !planted!("slot_is_behind") => unread + i64::from(is_full),
                 unread => unread + i64::from(slot > from_slot),
             };
@@ -93,7 +94,7 @@ impl Signals {
         }
     }
 
-    /// Number of messages that were taken out so far, including the messages from the slot.
+    /// Number of messages that were taken out, including the messages from the slot.
     #[inline]
     fn taken_with<M>(&self, slot: &Slot<M>) -> i64 {
         self.taken + slot.taken() as i64
@@ -105,30 +106,30 @@ impl Signals {
         self.taken += messages as i64;
     }
 
-    /// Reverts the count for messages that a receiver puts back.
+    /// Reduces the count by the messages that a receiver puts back.
     pub(super) fn took_back(&mut self, messages: usize) {
         self.taken -= messages as i64;
     }
 
-    /// Shifts all signals behind messages that are put before all others.
+    /// Shifts all signals by `messages`, because this number of messages is put before all others.
     pub(super) fn came_before(&mut self, messages: usize) {
         self.waiting.iter_mut().for_each(|(place, _)| place.shift(messages as i64));
     }
 
-    /// Counts a message that was taken from behind `passed` others, of a queue with a bound.
+    /// Counts a message that was taken from a queue with a bound, from behind `passed` other messages.
     pub(super) fn took_at(&mut self, passed: usize) {
         self.taken += 1;
         self.shift_signals_before(self.taken - 1 + passed as i64);
     }
 
-    /// Handles a message that was read from behind `passed` others in the read-ahead buffer, which holds `left`
-    /// messages now.
+    /// Accounts for a message that was read from behind `passed` other messages of the read-ahead buffer. The buffer
+    /// still holds `left` messages.
     pub(super) fn passed_over<M>(&mut self, slot: &Slot<M>, passed: usize, left: usize) {
         self.shift_signals_before(self.taken_with(slot) - 1 - left as i64 + passed as i64);
     }
 
-    /// Compensates for a message that was read out of order. Each signal before it moves back by one: the count of
-    /// taken messages has grown, but the messages before the signal are still unread.
+    /// Compensates for a message that was read out of order. The position of each earlier signal grows by one, because
+    /// the count of taken messages has grown, but all messages before the signal are still unread.
     fn shift_signals_before(&mut self, number: i64) {
         let earlier = self.waiting.iter_mut().take_while(|(place, _)| place.number() <= number);
         earlier.for_each(|(place, _)| place.shift(1));
@@ -144,12 +145,12 @@ impl Signals {
     }
 
     /// Moves all signals to `to`. `ahead` is the number of messages that the receiver will have read when it has read
-    /// all that it took before.
+    /// all messages that it took before.
     pub(super) fn drain<M>(&mut self, slot: &Slot<M>, to: &mut Drained, ahead: u64) {
         let taken = self.taken_with(slot);
         if to.waiting.is_empty() {
-            // There may be many signals, and the next sender waits for the lock meanwhile: so the two queues are
-            // swapped.
+            // The two queues are swapped instead of copied, because there may be many signals, and senders wait for the
+            // lock during this operation.
             to.shrink_to(self.waiting.len());
             mem::swap(&mut self.waiting, &mut to.waiting);
             (to.taken, to.ahead) = (taken, ahead);
@@ -166,8 +167,9 @@ impl Signals {
 #[derive(Debug, Default)]
 pub(super) struct Drained {
     waiting: VecDeque<(SignalPosition, Signal)>,
-    /// Number of messages that had been taken out of the mailbox when the signals were, and (`ahead`) the number of
-    /// messages that this receiver will have read by then. The two counts correspond.
+    /// `taken` is the number of messages that had been taken out of the mailbox when the signals were taken out.
+    /// `ahead` is the number of messages that the receiver will have read when it reaches that point. The two counts
+    /// denote the same position in the sequence of messages.
     taken: i64,
     ahead: u64,
 }
@@ -184,8 +186,8 @@ impl Drop for Drained {
     }
 }
 
-/// Drops signals one by one. The destructor of an answer is user code and may panic. If two of them panicked in the
-/// drop of the whole queue, the program would abort.
+/// Drops signals one by one. The destructor of an answer is user code and may panic. If the whole queue were dropped at
+/// once and two of these destructors panicked, the program would abort.
 fn drop_each(signals: &mut VecDeque<(SignalPosition, Signal)>) {
     while let Some((_, signal)) = signals.pop_front() {
         let _ = drop_caught(signal);
@@ -215,7 +217,8 @@ impl Drained {
     /// read.
     #[inline]
     pub(super) fn pop(&mut self, read: u64) -> Option<Signal> {
-        // At least 0: messages before the signal that left the mailbox by another way do not count for this receiver.
+        // The difference is negative if messages before the signal left the mailbox by another way. For this receiver
+        // these messages do not count, so the result is at least 0.
         let others = (self.waiting.front()?.0.number() - self.taken).max(0);
         if self.ahead + others as u64 > read {
             return None;
@@ -223,7 +226,7 @@ impl Drained {
         self.waiting.pop_front().map(|(_, signal)| signal)
     }
 
-    /// Frees the memory of a burst when its last signal was read.
+    /// Frees the memory that a burst of signals needed, if its last signal was read.
     #[inline]
     pub(super) fn shrink(&mut self) {
         if self.waiting.is_empty() {
@@ -231,7 +234,8 @@ impl Drained {
         }
     }
 
-    /// Frees the memory of a burst, unless about a quarter of it is needed for `next` signals.
+    /// Frees the memory that a burst needed, if the capacity of the queue is more than four times `next` and more than
+    /// [`KEEP`].
     fn shrink_to(&mut self, next: usize) {
         if self.waiting.capacity() > KEEP.max(4 * next) {
             self.waiting = VecDeque::new();

@@ -171,9 +171,9 @@ impl<M> Slot<M> {
         debug_assert!(Self::FITS && moves.is_multiple_of(2), "the slot is empty");
         self.room.with_mut(|room| {
             // SAFETY: the caller guarantees that the message fits, in size and alignment, and that no other thread
-            // writes meanwhile. No thread reads meanwhile, because `moves` is even. The last read happened before the
-            // load above, which acquires the store that the reader released. The slot is empty, so no message is
-            // overwritten.
+            // writes during this write. No thread reads during this write, because `moves` is even. The last read
+            // happened before the load above: the load acquires the store that the reader released. The slot is empty,
+            // so no message is overwritten.
             unsafe { room.cast::<M>().write(message) };
         });
         self.moves.store(moves + 1, Ordering::Release);

@@ -1,5 +1,5 @@
-//! The wake-ups that a message or signal causes: of the task of the mailbox's process, and of a receiver that waits in
-//! its place.
+//! The wake-ups that a message or signal causes: of the task of the mailbox's process, and of a receiver that waits
+//! elsewhere.
 //!
 //! The run state of the process is changed under the inbox's lock, or by a sender that finds it *Open*. The process is
 //! queued, and wakers are called, when no lock is held.
@@ -18,7 +18,7 @@ pub(crate) struct Wakes {
 }
 
 impl Wakes {
-    /// As [`wake`](Self::wake), for events that arrive in batches. The task is queued behind the runnable tasks, and
+    /// As [`wake`](Self::wake), for events that arrive in batches. The task is queued behind the runnable tasks, so it
     /// finds the whole batch when it runs.
     #[inline]
     pub(crate) fn wake_behind(self) {
@@ -41,8 +41,8 @@ impl Wakes {
         }
     }
 
-    /// As [`wake`](Self::wake), for a task of this scheduler. The caller owns the handle of the scheduler, so the push
-    /// need not clone one.
+    /// As [`wake`](Self::wake), for a task of the scheduler with the handle `place`. The caller owns this handle, so
+    /// the push need not clone a handle.
     #[inline]
     pub(crate) fn wake_in(self, place: &SchedulerHandle) {
         if let Some(own) = self.own {
@@ -54,8 +54,8 @@ impl Wakes {
     }
 }
 
-/// The process that an inbox belongs to. Each function of an inbox that takes an `Own` must get the process of that
-/// same inbox: the run state of the process guards the slot of the inbox.
+/// The process that an inbox belongs to. The caller of an inbox function must pass the process of that same inbox as
+/// `Own`, because the run state of the process guards the slot of the inbox.
 pub(crate) trait Own {
     /// Wakes the process. If the process waited, the caller gets the right to run it, and has to queue it.
     fn wake(&self) -> Option<PendingSchedule>;
@@ -64,8 +64,7 @@ pub(crate) trait Own {
     /// the message into the slot before it queues the process.
     fn deliver(&self) -> Option<PendingSchedule>;
 
-    /// Ends the *Open* run state. Returns false if the process is not known to wait: then its next turn learns of the
-    /// recall.
+    /// Ends the *Open* run state. Returns false if the process is active: its next turn then handles the recall.
     fn recall(&self) -> bool;
 }
 
@@ -73,7 +72,7 @@ pub(crate) trait Own {
 #[cfg(not(procession_loom))]
 pub(crate) type PendingSchedule = counted::PendingSchedule;
 
-/// As above. In a model it may be a waker, because a model has no tasks.
+/// As above. In a model the value may be a waker, because a model has no tasks.
 #[cfg(procession_loom)]
 #[derive(Debug)]
 pub(crate) enum PendingSchedule {
@@ -81,7 +80,7 @@ pub(crate) enum PendingSchedule {
     Waker(Waker),
 }
 
-/// Converts the pending wake-up of a task.
+/// Converts the pending wake-up of a task into the type that `Wakes` stores.
 #[cfg(not(procession_loom))]
 #[inline]
 fn of_task(owed: counted::PendingSchedule) -> PendingSchedule {
@@ -109,7 +108,7 @@ impl<T: counted::Stepped> Own for T {
     }
 }
 
-/// For models: a receiver that does not wait by a run state.
+/// For models: a receiver that is woken through a waker, without a run state.
 #[cfg(procession_loom)]
 impl Own for Waker {
     fn wake(&self) -> Option<PendingSchedule> {

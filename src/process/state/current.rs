@@ -1,10 +1,10 @@
 //! The state of this thread ([`Current`]): which process the thread steps, and with which budget.
 //!
-//! There is one `Current` for each thread. The runtime's own functions get it as a parameter. Code that is entered
-//! through a future, a waker or a destructor of the user obtains it once, by [`Current::with`]. All fields are cells,
-//! and no borrow of their contents lives while user code runs: turns nest, because a step may call `block_on`, which
-//! runs other processes on the same thread. [`Current::enter`] saves the state of the outer turn, and its guard
-//! restores it.
+//! There is one `Current` for each thread. The runtime's own functions get it as a parameter. If the runtime is entered
+//! through a future, a waker or a destructor of the user, the code obtains `Current` once, by [`Current::with`]. All
+//! fields are cells, and no borrow of their contents lives while user code runs. The reason is that turns nest: a step
+//! may call `block_on`, and `block_on` runs other processes on the same thread. [`Current::enter`] saves the state of
+//! the outer turn, and its guard restores this state.
 
 use std::cell::{Cell, RefCell};
 use std::marker::PhantomData;
@@ -21,8 +21,8 @@ use crate::process::state::inline_command::{InlineCommand, Inlined};
 use crate::process::state::kept_timer::KeptTimer;
 use crate::process::state::upgrade_request::{self, UpgradeRequest};
 
-/// Number of messages that a body may receive in one turn, and of calls of [`should_yield`] that return `false` in one
-/// turn.
+/// Budget of a turn. Each message that a body receives, and each call of [`should_yield`] that returns `false`, takes
+/// one unit.
 pub(crate) const BUDGET: u32 = 128;
 
 /// A time later than any that a clock returns.
@@ -30,14 +30,14 @@ const UNSEEN: u64 = Instant::FAR.ns();
 
 /// The state of this thread.
 ///
-/// It starts at a cache line. Each message and each step read several fields. If the linker places a field across two
-/// cache lines, a turn costs a tenth more.
+/// The type is aligned to a cache line. Each message and each step read several fields. If the linker placed a field
+/// across two cache lines, a turn would cost a tenth more.
 #[repr(align(64))]
 pub(crate) struct Current {
-    /// Address of the control block of the process whose code runs now. It identifies a process of this program while
-    /// the process lives. 0: no process.
+    /// Address of the control block of the process whose code runs now. The address identifies a process of this
+    /// program while the process lives. 0: no process.
     process: Cell<usize>,
-    /// As `process`. It also holds while the turn polls the future of a handler.
+    /// As `process`, but also set while the turn polls the future of a handler.
     turn: Cell<usize>,
     pid: Cell<Option<Pid>>,
     /// Returns the name of the type that runs the process.
@@ -45,8 +45,8 @@ pub(crate) struct Current {
     /// Data and vtable of the waker of the process's task.
     waker: Cell<(usize, usize)>,
     budget: Cell<u32>,
-    /// Events of this turn: bits of [`note`]. It is a byte: reading a wider word after the write of one of its bytes
-    /// would miss store forwarding.
+    /// Events of this turn: bits of [`note`]. The field is one byte. If it were wider, a read of the whole field after
+    /// the write of one of its bytes would miss store forwarding.
     notes: Cell<u8>,
     mailbox: Cell<MailboxNote>,
     /// Address of the head of the process that ends on this thread. Values that are dropped belonged to it. 0: none.
@@ -57,17 +57,17 @@ pub(crate) struct Current {
     seen: Cell<u64>,
     /// The command that the turn answers without the table of yields.
     pub(crate) inline: InlineCommand,
-    /// The timer that the last sleep of this step left to the next sleep.
+    /// The timer that the last sleep of this step left for the next sleep.
     pub(crate) timer: KeptTimer,
     /// The call of a handler that this thread runs.
     pub(crate) handler: HandlerCall,
     /// The request of a body to be replaced by other code.
     pub(crate) upgrade: UpgradeRequest,
-    /// Calls of user code that wait until an outer call is over.
+    /// Calls of user code that are deferred until an outer call returns.
     pub(crate) deferred: Deferred,
-    /// The shard of the registries that this thread uses. `usize::MAX`: the thread has not chosen yet.
+    /// The shard of the registries that this thread uses. `usize::MAX`: the thread has not chosen a shard yet.
     pub(crate) shard: Cell<usize>,
-    /// The incarnation of the simulation that this thread runs. 0: none.
+    /// The incarnation of the simulation that this thread runs. 0: no simulation.
     pub(crate) simulation: Cell<u32>,
     /// The process that this thread drops outside any turn, and the name of its code.
     pub(crate) dropped: Cell<Option<(Pid, &'static str)>>,
@@ -78,9 +78,9 @@ pub(crate) struct Current {
 
 /// Bits of [`Current::notes`]. Most steps set none of them.
 mod note {
-    /// A future of the process may leave its timer to a later sleep, until the step ends.
+    /// Until the step ends, a future of the process may leave its timer for a later sleep.
     pub(super) const KEEPS_TIMER: u8 = 1;
-    /// The process was answered inside its own turn.
+    /// The process received an answer in its own turn.
     pub(super) const ANSWERED: u8 = 1 << 1;
     /// The process asked to be stepped again, after the tasks that are runnable.
     pub(super) const AGAIN: u8 = 1 << 2;
@@ -88,17 +88,18 @@ mod note {
     pub(super) const REPLIES: u8 = 1 << 3;
     /// The process woke its own task.
     pub(super) const WOKEN: u8 = 1 << 4;
-    /// No sleep may leave its timer to the next one: the steps of the process are counted, or its clock is virtual.
+    /// No sleep may leave its timer for the next sleep: either the steps of the process are counted, or its clock is
+    /// virtual.
     pub(super) const NO_TIMER: u8 = 1 << 5;
 }
 
-/// State of the mailbox at the last look of its receiver in this turn.
+/// State of the mailbox when its receiver last checked it in this turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum MailboxNote {
-    /// The receiver does not wait, or not by the mailbox's slot.
+    /// The receiver does not wait, or it waits without an open slot.
     Nothing,
-    /// The receiver took the message that was delivered into the slot. It still waits for the next one, but has not
-    /// asked for it.
+    /// The receiver took the message that was delivered into the slot. It is still registered for the next message, but
+    /// has not asked for it.
     Delivered,
     /// The receiver asked for a message, and waits with the slot open to senders.
     Waits,
@@ -141,7 +142,7 @@ fn identity(waker: &Waker) -> (usize, usize) {
     (waker.data() as usize, std::ptr::from_ref(waker.vtable()) as usize)
 }
 
-/// A turn that another turn is nested in.
+/// Saved state of a turn while another turn is nested in it.
 struct Outer {
     process: usize,
     turn: usize,
@@ -155,7 +156,7 @@ struct Outer {
     upgrade: Option<Box<upgrade_request::Saved>>,
 }
 
-/// Ends a turn when it is dropped: restores the outer turn, if there is one.
+/// Ends a turn when it is dropped. If there is an outer turn, restores its state.
 #[must_use]
 pub(crate) struct Guard<'a> {
     current: &'a Current,
@@ -163,7 +164,7 @@ pub(crate) struct Guard<'a> {
 }
 
 impl Guard<'_> {
-    /// The process whose turn this guard holds.
+    /// Returns the proof that this thread is in the turn of this guard.
     #[inline]
     pub(crate) fn in_turn(&self) -> InTurn {
         InTurn(PhantomData)
@@ -185,12 +186,12 @@ impl Drop for Guard<'_> {
 
 /// Proves that this thread has the right to run a process: it is in a turn of that process, or is about to begin one.
 ///
-/// It stays on its thread, and is not kept beyond the turn.
+/// The proof stays on its thread, and is not kept after the turn.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct InTurn(PhantomData<*const ()>);
 
 impl InTurn {
-    /// Only for the type that represents the right to run (`state::RunnableProcess`), and for models of it.
+    /// Only for the type that represents the right to run (`state::RunnableProcess`), and for models of this type.
     #[inline]
     pub(crate) fn of_right() -> Self {
         Self(PhantomData)
@@ -204,8 +205,8 @@ impl Current {
         CURRENT.with(f)
     }
 
-    /// As [`with`](Self::with), for code that may run while the thread ends. `None` if the state is gone, which happens
-    /// only under the model checkers.
+    /// As [`with`](Self::with), for code that may run while the thread ends. Returns `None` if the state is gone; this
+    /// happens only under the model checkers.
     pub(crate) fn try_with<R>(f: impl FnOnce(&Self) -> R) -> Option<R> {
         CURRENT.try_with(f).ok()
     }
@@ -216,7 +217,7 @@ impl Current {
     /// the name of the type that runs the process.
     #[inline]
     pub(crate) fn enter(&self, process: usize, pid: Pid, code: fn() -> &'static str, waker: &Waker) -> Guard<'_> {
-        // A turn that polls the future of a handler is a turn too.
+        // A turn that polls the future of a handler counts as a turn too.
         let nested = self.turn.get() != 0;
         if nested {
             self.save();
@@ -268,7 +269,7 @@ impl Current {
         self.code.set(outer.code);
         self.waker.set(outer.waker);
         self.budget.set(outer.budget);
-        // The time that the inner turn saw may be of another runtime's clock.
+        // The inner turn may have read the clock of another runtime.
         self.seen.set(UNSEEN);
         self.notes.set(outer.notes);
         self.mailbox.set(outer.mailbox);
@@ -282,14 +283,14 @@ impl Current {
         self.process.get() == process
     }
 
-    /// As [`steps`](Self::steps), as a proof.
+    /// As [`steps`](Self::steps), but returns a proof.
     #[inline]
     pub(crate) fn in_step(&self, process: usize) -> Option<InTurn> {
         self.steps(process).then_some(InTurn(PhantomData))
     }
 
     /// Whether this thread is in a turn of the process with this control block. This includes the poll of a handler's
-    /// future inside the turn. An answer to the process needs no wake-up then.
+    /// future inside the turn. If this is true, an answer to the process needs no wake-up.
     #[inline]
     pub(crate) fn is_in_turn_of(&self, process: usize) -> bool {
         self.turn.get() == process
@@ -328,7 +329,8 @@ impl Current {
         self.pid.get().map(|pid| (pid, (self.code.get())()))
     }
 
-    /// Whether this is the waker of the task that is being stepped. Otherwise it is the waker of a combinator.
+    /// Whether `waker` is the waker of the task that is being stepped. If it is another waker, it belongs to a
+    /// combinator.
     #[inline]
     pub(crate) fn is_own_waker(&self, waker: &Waker) -> bool {
         self.waker.get() == identity(waker)
@@ -353,19 +355,20 @@ impl Current {
         notes & note != 0
     }
 
-    /// Notes that the process was answered in its own turn. It is stepped again in this turn, and needs no wake-up.
+    /// Notes that the process received an answer in its own turn. The process is stepped again in this turn, and needs
+    /// no wake-up.
     #[inline]
     pub(crate) fn note_answered(&self) {
         self.note(note::ANSWERED);
     }
 
-    /// Whether the process was answered since the last call.
+    /// Whether the process received an answer since the last call.
     #[inline]
     pub(crate) fn take_answered(&self) -> bool {
         self.take(note::ANSWERED)
     }
 
-    /// Notes that the process woke its own task: it gets another turn.
+    /// Notes that the process woke its own task. The process then gets another turn.
     #[inline]
     pub(crate) fn note_woken(&self) {
         self.note(note::WOKEN);
@@ -391,19 +394,19 @@ impl Current {
 
     // ---- The mailbox of the process
 
-    /// Notes that the receiver took a delivered message. It still waits for the next one.
+    /// Notes that the receiver took a delivered message. The receiver is still registered for the next message.
     #[inline]
     pub(crate) fn note_delivered(&self) {
         self.mailbox.set(MailboxNote::Delivered);
     }
 
-    /// Whether the receiver took a delivered message, and has not looked into the mailbox since.
+    /// Whether the receiver took a delivered message, and has not checked the mailbox since.
     #[inline]
     pub(crate) fn has_taken_delivered(&self) -> bool {
         self.mailbox.get() == MailboxNote::Delivered
     }
 
-    /// Notes whether the receiver asked for a message, and waits with the slot open.
+    /// Notes whether the receiver asked for a message and waits for it with the slot open.
     #[inline]
     pub(crate) fn note_waits_for_message(&self, waits: bool) {
         self.mailbox.set(if waits { MailboxNote::Waits } else { MailboxNote::Nothing });
@@ -415,7 +418,7 @@ impl Current {
         self.mailbox.get() == MailboxNote::Waits
     }
 
-    /// Removes the note. Each look into the mailbox of the process calls this first.
+    /// Removes the note. Each receive operation on the mailbox of the process calls this first.
     #[inline]
     pub(crate) fn looks_into_mailbox(&self) {
         self.mailbox.set(MailboxNote::Nothing);
@@ -423,7 +426,7 @@ impl Current {
 
     // ---- Time
 
-    /// Notes the time. Only the first time of a turn is kept.
+    /// Notes a clock reading. Only the first reading of a turn is kept.
     #[inline]
     pub(crate) fn saw(&self, now: Instant) {
         if self.seen.get() == UNSEEN {
@@ -431,14 +434,14 @@ impl Current {
         }
     }
 
-    /// Whether this turn [saw](Self::saw) a time before `at`.
+    /// Whether this turn has noted a clock reading ([`saw`](Self::saw)) before `at`.
     #[inline]
     pub(crate) fn has_seen_before(&self, at: Instant) -> bool {
         self.seen.get() < at.ns()
     }
 
-    /// Forbids the sleeps of the process to leave their timers to each other in this turn. A timer that is left wakes
-    /// the process once more than needed, and stays set longer than a sleep needs it.
+    /// Forbids the sleeps of the process to leave their timers for each other in this turn. A timer that a sleep leaves
+    /// behind may wake the process once more than needed, and stays set longer than the sleep needs it.
     pub(crate) fn forbid_kept_timers(&self) {
         self.note(note::NO_TIMER);
     }
@@ -451,15 +454,15 @@ impl Current {
         self.steps(process) && self.is_own_waker(waker) && !self.has(note::NO_TIMER)
     }
 
-    /// From here to [`end_kept_timer`](Self::end_kept_timer), a sleep of the process may leave its timer on this
+    /// Until [`end_kept_timer`](Self::end_kept_timer) is called, a sleep of the process may leave its timer on this
     /// thread.
     #[inline]
     pub(crate) fn begin_kept_timer(&self) {
         self.note(note::KEEPS_TIMER);
     }
 
-    /// Ends the period in which a sleep may leave its timer. Returns whether there may be such a timer, which the
-    /// caller cancels.
+    /// Ends the period in which a sleep may leave its timer. Returns whether a timer may have been left. If so, the
+    /// caller cancels this timer.
     #[inline]
     pub(crate) fn end_kept_timer(&self) -> bool {
         self.notes.set(self.notes.get() & !note::KEEPS_TIMER);
@@ -474,7 +477,7 @@ impl Current {
 
     // ---- The budget
 
-    /// Takes one from the budget. False if the budget was spent.
+    /// Takes one unit from the budget. Returns false if the budget is spent.
     #[inline]
     pub(crate) fn spend(&self) -> bool {
         match self.budget.get().checked_sub(1) {
@@ -486,7 +489,7 @@ impl Current {
         }
     }
 
-    /// Gives back one that [`should_yield`](Self::should_yield) took.
+    /// Gives back the unit that [`should_yield`](Self::should_yield) took.
     pub(crate) fn refund(&self) {
         self.budget.set((self.budget.get() + 1).min(BUDGET));
     }
@@ -502,8 +505,8 @@ impl Current {
 
     // ---- Replies that are dropped with a process
 
-    /// From here until the guard is dropped, values that are dropped on this thread belonged to the process with the
-    /// head at this address, which ends. The caller then calls [`take_dropped_replies`](Self::take_dropped_replies).
+    /// Marks the values that are dropped on this thread as values of a process that ends, until the guard is dropped.
+    /// The caller then calls [`take_dropped_replies`](Self::take_dropped_replies).
     #[inline]
     pub(crate) fn ending(&self, head: usize) -> Ending<'_> {
         Ending { current: self, outer: (self.ends.replace(head), self.unread.replace(0)) }
@@ -516,7 +519,7 @@ impl Current {
         }
     }
 
-    /// Removes the replies that were dropped while the last step unwound, or while the process ended.
+    /// Takes the replies that were dropped while the last step unwound, or while the process ended.
     #[inline]
     pub(crate) fn take_dropped_replies(&self) -> Option<Vec<DroppedReply>> {
         (self.has(note::REPLIES) && self.take(note::REPLIES)).then(|| self.replies.take())
@@ -525,7 +528,7 @@ impl Current {
     /// Keeps a dropped reply for [`take_dropped_replies`](Self::take_dropped_replies).
     ///
     /// # Errors
-    /// The reply, if this thread neither unwinds from a step nor drops a process that ends.
+    /// Returns the reply if this thread neither unwinds from a step nor drops a process that ends.
     pub(crate) fn keep_dropped_reply<T: 'static>(
         &self,
         reply: T,
@@ -540,7 +543,7 @@ impl Current {
     }
 }
 
-/// Ends the state that [`Current::ending`] began.
+/// Ends the period that [`Current::ending`] began.
 #[must_use]
 pub(crate) struct Ending<'a> {
     current: &'a Current,
@@ -563,19 +566,22 @@ impl Drop for Ending<'_> {
     }
 }
 
-/// A reply that was dropped while its process unwound or ended. The caller of the process gets the exit as soon as it
-/// is known. If the process caught the panic, the caller gets `None`: the reply was only dropped.
+/// A reply that was dropped while its process unwound or ended. When the exit of the process is known, it is passed to
+/// the caller that waits for the reply. If the process caught the panic, the caller gets `None`: the reply was only
+/// dropped.
 pub(crate) type DroppedReply = Box<dyn FnOnce(Option<&Exit>)>;
 
-/// Whether the running process should let other processes run now.
+/// Returns whether the running process should let other processes run now.
 ///
-/// The reason is a spent budget, a request of the runtime for a step that takes longer than half of
-/// [`Builder::long_step_threshold`](crate::Builder::long_step_threshold), or a call of
-/// [`Host::preempt`](crate::Host::preempt). After that it returns `true` until the turn ends.
+/// The function returns `true` for one of three reasons. Either the budget of the turn is spent. Or the step takes
+/// longer than half of [`Builder::long_step_threshold`](crate::Builder::long_step_threshold), and the runtime has
+/// requested a yield. Or [`Host::preempt`](crate::Host::preempt) was called. From then on the function returns `true`
+/// until the turn ends.
 ///
-/// Each call takes one from the turn's budget of 128. A loop that calls it once for each small piece of work gets
-/// `true` after at most 128 pieces. An async body then awaits [`yield_now`](crate::SelfHandle::yield_now). A
-/// hand-written process returns [`Next::Again`](crate::Next::Again). Outside a process it always returns `false`.
+/// Each call takes one unit from the turn's budget of 128. So a loop that calls the function once for each small piece
+/// of work gets `true` after at most 128 pieces. An async body then awaits [`yield_now`](crate::SelfHandle::yield_now).
+/// A hand-written process returns [`Next::Again`](crate::Next::Again). Outside a process the function always returns
+/// `false`.
 ///
 /// ```
 /// # use procession::{Context, Exit};

@@ -1,7 +1,7 @@
-//! Calls of user code that must not nest deeply. A call may cause another one: a message may own a mailbox with
-//! messages that own mailboxes, and a link may end a mailbox whose links end mailboxes. The stack must not grow with
-//! the length of the chain, so beyond a small depth the outermost call runs the inner one, after it has returned from
-//! user code.
+//! Calls of user code that must not nest deeply. One call may cause another call. For example, a message may own a
+//! mailbox whose messages own mailboxes, and a link may end a mailbox whose links end other mailboxes. The stack must
+//! not grow with the length of the chain. So beyond a small depth an inner call is deferred: the outermost call runs it
+//! after its own user code has returned.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -9,10 +9,10 @@ use std::collections::VecDeque;
 use crate::platform::sync::NeverDropped;
 use crate::process::catch::catch;
 
-/// Maximum number of calls that are nested in each other on one thread. Deeper ones are deferred.
+/// Maximum number of calls that are nested in each other on one thread. Deeper calls are deferred.
 const NESTED: u32 = 4;
 
-/// The calls in progress on this thread. The destructors of other thread-locals may cause such calls too, so this
+/// The calls in progress on this thread. The destructors of other thread-locals may cause calls too, so this value
 /// remains usable while the thread ends.
 pub(crate) struct Deferred {
     /// Number of calls in progress.

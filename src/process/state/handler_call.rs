@@ -1,14 +1,14 @@
 //! The call of a handler that this thread runs, and the completions that the handler drops during the call.
 //!
-//! A handler that panics drops its completions while it unwinds. They are kept here until the call is over, because
-//! their yields fail with the text of the panic, which is not known before.
+//! If a handler panics, its completions are dropped while it unwinds. The completions are kept here until the call is
+//! over: the yields of these completions fail with the text of the panic, and this text is not known earlier.
 
 use std::any::Any;
 use std::cell::{Cell, RefCell};
 
 use crate::platform::sync::{NeverDropped, thread};
 
-/// Identifies a yield while its process lives: the process's identity, and the number of the tag.
+/// Identifies a yield while its process lives. It consists of the process's identity and the number of the tag.
 pub(crate) type YieldId = (usize, u64);
 
 /// A completion that was dropped. `host::dispatch::completion` knows its type.
@@ -17,15 +17,15 @@ pub(crate) type Kept = Box<dyn Any>;
 /// The call of a handler that this thread runs.
 pub(crate) struct HandlerCall {
     runs: Cell<bool>,
-    /// The yield whose completion is kept even if it is dropped without a panic: the call itself drops the future of
-    /// its handler.
+    /// The yield whose completion is kept even if it is dropped without a panic. This happens when the call itself
+    /// drops the future of its handler.
     own: Cell<Option<YieldId>>,
     has_kept: Cell<bool>,
     /// Empty and without memory between calls.
     kept: NeverDropped<RefCell<Vec<Kept>>>,
 }
 
-/// The call of a handler that another call is nested in.
+/// Saved state of a handler call while another call is nested in it.
 #[must_use]
 pub(crate) struct OuterCall {
     runs: bool,
@@ -43,8 +43,8 @@ impl HandlerCall {
         }
     }
 
-    /// Begins a call. Every completion is kept that the call drops while it unwinds, and the completion of the `own`
-    /// yield however it is dropped.
+    /// Begins a call. Every completion that is dropped while the call unwinds is kept. The completion of the `own`
+    /// yield is kept even if it is dropped without a panic.
     #[inline]
     pub(crate) fn begin(&self, own: Option<YieldId>) -> OuterCall {
         OuterCall { runs: self.runs.replace(true), own: self.own.replace(own), kept: self.take() }

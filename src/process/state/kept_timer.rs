@@ -1,11 +1,11 @@
-//! The timer that a sleep leaves to the next sleep of its process. See `context/time/reuse.rs`.
+//! The timer that a sleep leaves for the next sleep of its process. See `context/time/reuse.rs`.
 
 use std::cell::Cell;
 
 use crate::platform::clock::Instant;
 
-/// A timer that the process of this turn set, and that no sleep uses now. Each part is a cell of its own and is moved
-/// by itself.
+/// A timer that was set by the process of this turn, and that no sleep uses now. Each field is a separate cell and is
+/// moved separately.
 pub(crate) struct KeptTimer {
     /// Address of the process's control block. 0: no timer is kept.
     process: Cell<usize>,
@@ -25,7 +25,7 @@ impl KeptTimer {
         self.process.get() != 0
     }
 
-    /// Keeps a timer of this process. No other timer may be kept.
+    /// Keeps a timer of this process. The caller ensures that no other timer is kept.
     #[inline]
     pub(crate) fn put(&self, process: usize, due: Instant, key: [u64; 2]) {
         debug_assert!(!self.is_kept(), "there is room for one timer");
@@ -34,7 +34,7 @@ impl KeptTimer {
         self.key.set(key);
     }
 
-    /// When the timer of this process is due, if one is kept.
+    /// Returns the due time of the timer of this process, if one is kept.
     #[inline]
     pub(crate) fn due(&self, process: usize) -> Option<Instant> {
         (self.process.get() == process).then(|| self.due.get())

@@ -1,8 +1,8 @@
 //! One-shot channel: one value from one sender to one receiver, under a small lock. The sender can observe that the
 //! receiver has left.
 //!
-//! `futures::channel::oneshot` does not fit. There a sender that is only borrowed, like the sender of a layer's
-//! attempt, cannot wait for its receiver to leave. The answer to a call has its own channel: see `answer.rs`.
+//! `futures::channel::oneshot` is not used: there a borrowed sender cannot wait for its receiver to leave, and the
+//! sender of a layer's attempt is borrowed. The answer to a call has its own channel: see `answer.rs`.
 
 use std::mem;
 use std::task::{Poll, Waker};
@@ -37,7 +37,7 @@ impl<T> Oneshot<T> {
     /// Stores the value, and wakes the receiver.
     ///
     /// # Errors
-    /// The value, if the receiver has left or a value was sent before.
+    /// Returns the value if the receiver has left or a value was sent before.
     pub(crate) fn send(&self, value: T) -> Result<(), T> {
         let mut state = self.state.lock();
         let State::Empty { receiver, watchers } = &mut *state else { return Err(value) };
@@ -50,11 +50,11 @@ impl<T> Oneshot<T> {
         Ok(())
     }
 
-    /// Takes the value, or registers the waker. Returns `Ready(None)` if the value was taken before, or the receiver
-    /// has left.
+    /// Takes the value, or registers the waker. Returns `Ready(None)` if the value was taken before or the receiver has
+    /// left.
     pub(crate) fn poll(&self, waker: &Waker) -> Poll<Option<T>> {
-        // Cloned outside the lock, because the clone of a waker runs user code. It is not cloned if the value seems to
-        // be there.
+        // The waker is cloned outside the lock, because the clone runs user code. If the value seems to be there, the
+        // waker is not cloned.
         let fresh = if self.sent.load(Ordering::Relaxed) { None } else { Some(waker.clone()) };
         let former = {
             let mut state = self.state.lock();
@@ -95,7 +95,7 @@ impl<T> Oneshot<T> {
         !matches!(*self.state.lock(), State::Empty { .. })
     }
 
-    /// As [`is_closed`](Self::is_closed). If it returns false, `watcher` is woken when the receiver leaves.
+    /// As [`is_closed`](Self::is_closed). If this returns false, `watcher` is woken when the receiver leaves.
     pub(crate) fn watch(&self, watcher: &Waker) -> bool {
         let fresh = watcher.clone();
         let mut state = self.state.lock();

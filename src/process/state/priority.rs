@@ -3,18 +3,19 @@
 /// Priority of a process among the runnable processes: see
 /// [`ProcessBuilder::priority`](crate::ProcessBuilder::priority).
 ///
-/// High priority comes first and low priority last, without starvation. Of 16 looks for work, a worker gives 12 to high
-/// priority, 3 to normal priority and 1 to low priority, as long as processes of each class are runnable. A look that
-/// finds no process of its class takes a normal one, or else a high one, or else a low one. So beside normal processes
-/// alone, low ones get one turn in 16. Beside processes that are not high, a runnable high one waits for at most two
-/// turns. Every 61st look is for tasks that were queued from outside the worker and for timers, whatever is runnable.
-/// High and low processes run in the order in which they were queued, normal ones in the [local
-/// order](crate::QueueOrder) of their worker.
+/// High priority comes first and low priority last, without starvation. Of 16 searches for work, a worker makes 12 for
+/// high priority, 3 for normal priority and 1 for low priority, as long as processes of each class are runnable. If a
+/// search finds no process of its class, the worker takes a normal process, or else a high one, or else a low one. So
+/// if only normal and low processes are runnable, low processes get one turn in 16. If no other runnable process has
+/// high priority, a runnable process of high priority waits for at most two turns. Every 61st search is for timers and
+/// for tasks that were queued from outside the worker, whatever else is runnable. Processes of high or low priority run
+/// in the order in which they were queued. Processes of normal priority run in the [local order](crate::QueueOrder) of
+/// their worker.
 ///
-/// A turn is not cut short for a process of higher priority. There is no priority inheritance: a process gains nothing
-/// if processes of higher priority wait for it. High and low processes wait in queues that all workers share, under a
-/// lock. This costs more than normal priority, and is meant for few processes. The priority of a process does not
-/// extend to the processes that it wakes or spawns.
+/// A process of higher priority does not interrupt a turn. There is no priority inheritance: if processes of higher
+/// priority wait for a process, its priority does not change. Processes of high or low priority wait in queues that all
+/// workers share, under a lock. This costs more than normal priority, and is meant for few processes. The priority of a
+/// process does not extend to the processes that it wakes or spawns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 #[non_exhaustive]
 pub enum Priority {

@@ -1,5 +1,5 @@
-//! Run state of a process: one atomic byte, through which the threads that wake the process and the thread that runs it
-//! agree.
+//! Run state of a process: one atomic byte that coordinates the threads that wake the process and the thread that runs
+//! it.
 //!
 //! ```text
 //!            wake                 wake
@@ -12,35 +12,35 @@
 //! ```
 //!
 //! *Active*: the process is queued or running; no thread needs to know which. The thread that changes *Idle* to
-//! *Active* queues the process, so one thread at a time queues or runs it. A wake-up that finds *Active* may announce
-//! an event that the process has not seen in its last look. So it sets *Notified*. The `wait` at the end of the turn
-//! then fails, and the thread that runs the process queues it again.
+//! *Active* queues the process, so only one thread at a time queues or runs the process. If a wake-up finds *Active*,
+//! the process may have checked for events before the new event was written. So the wake-up sets *Notified*. The `wait`
+//! at the end of the turn then fails, and the thread that runs the process queues it again.
 //!
 //! *Open*: as *Idle*, for a process that waits for a message and has an open mailbox slot. The thread that changes
-//! *Open* to *Active* gets the right to run the process and, with it, the slot (`mailbox::slot`): it may write the
-//! message there that the next turn begins with. A receiver that is polled outside the turn ends this state by a
-//! *recall*. If the process does not wait then, the recall sets *Recalled*: as *Notified*, and the next turn first
-//! closes the slot.
+//! *Open* to *Active* gets two rights: it may run the process, and it may write the slot (`mailbox::slot`). A message
+//! in the slot is the first message of the next turn. If a receiver is polled outside the turn, it ends this state by a
+//! *recall*. If the process does not wait at that time, the recall sets *Recalled*. This state is like *Notified*, but
+//! the next turn first closes the slot.
 //!
-//! The usual turn costs one read-modify-write, in `wait`. A load is enough in `begin`: if it reads *Active*, a
-//! concurrent wake-up leaves *Notified* for the end of the turn, at the cost of one unnecessary turn. If it reads
-//! *Notified*, `begin` sets *Active* before the process looks, because the process then sees everything that those
-//! wake-ups announced. A process that asks for another turn, or was notified, is queued again without a change of its
+//! A usual turn costs one read-modify-write, in `wait`. In `begin` a load is enough. If the load reads *Active*, a
+//! concurrent wake-up leaves *Notified* until the end of the turn, at the cost of one unnecessary turn. If the load
+//! reads *Notified*, `begin` sets *Active* before the process checks for events, and this check finds the events of all
+//! earlier wake-ups. If a process asks for another turn, or was notified, it is queued again without a change of its
 //! state.
 //!
-//! No wake-up is lost. An event is written before the read-modify-write of its wake-up. Or it is written under a lock
-//! that the sender holds during both and that the process takes to look. This orders the event with the turns of the
-//! process:
+//! No wake-up is lost. An event is written in one of two ways. Either the sender writes the event before the
+//! read-modify-write of its wake-up. Or the sender does both under a lock, and the process takes the same lock to check
+//! for events. This orders the event with the turns of the process:
 //!
 //! - If the wake-up comes before `begin` resets *Notified*, or before the process was queued, the turn that begins sees
 //!   the event.
-//! - If it comes after that and before `wait`, `wait` fails.
-//! - If it comes after `wait`, it finds *Idle* or *Open*, and queues the process.
+//! - If the wake-up comes after that and before `wait`, `wait` fails.
+//! - If the wake-up comes after `wait`, it finds *Idle* or *Open*, and queues the process.
 //!
 //! A delivered message is written before the process is queued.
 //!
-//! This file contains unsafe code: `wait` and `end` release the right to run a process. A caller that does not have
-//! this right would create a second one.
+//! This file contains unsafe code: `wait` and `end` release the right to run a process. A caller without this right
+//! would create a second right to run the same process.
 
 #![allow(unsafe_code)]
 
@@ -76,8 +76,8 @@ impl RunState {
         loop {
             let next = match seen {
                 IDLE | OPEN => ACTIVE,
-                // Also for *Notified*: this write orders the wake-up before the `begin` that resets the state, so that
-                // the turn sees its event.
+                // *Notified* is written again, too: this write orders the wake-up before the `begin` that resets the
+                // state, so that the turn sees the event of the wake-up.
                 ACTIVE | NOTIFIED => NOTIFIED,
                 RECALLED => RECALLED,
                 _ => return false,
@@ -92,7 +92,8 @@ impl RunState {
         }
     }
 
-    /// As [`wake`](Self::wake), but only for a process that is *Open*. Otherwise it does nothing and returns false.
+    /// As [`wake`](Self::wake), but only for a process that is *Open*. In another state this does nothing and returns
+    /// false.
     #[inline]
     #[must_use = "if nobody queues it, it never runs again"]
     pub(crate) fn deliver(&self) -> bool {
@@ -102,8 +103,8 @@ impl RunState {
             && self.0.compare_exchange(OPEN, ACTIVE, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
-    /// Ends the *Open* state. Returns false if the process does not wait, or has just been woken: then its next
-    /// [`begin`](Self::begin) returns true.
+    /// Ends the *Open* state. Returns false if the process is queued or running: its next [`begin`](Self::begin) then
+    /// returns true.
     pub(crate) fn recall(&self) -> bool {
         let next = |seen| match seen {
             OPEN => Some(IDLE),
@@ -116,8 +117,8 @@ impl RunState {
         }
     }
 
-    /// Begins a turn: the process was taken from a queue, and is about to look for events. Returns true if it was
-    /// recalled.
+    /// Begins a turn: the process was taken from a queue, and is about to check for events. Returns true if the process
+    /// was recalled.
     #[inline]
     pub(crate) fn begin(&self) -> bool {
         match self.0.load(Ordering::Relaxed) {
@@ -126,13 +127,15 @@ impl RunState {
         }
     }
 
-    /// Ends a turn: the process waits, as *Open* if `open`, or else as *Idle*. Returns false if the process was woken
-    /// meanwhile: then the caller keeps the right to run it, and must queue it again.
+    /// Ends a turn: the process waits, in the state *Open* if `open` is true, and *Idle* otherwise. Returns false if
+    /// the process was woken during the turn. In this case the caller keeps the right to run the process, and must
+    /// queue it again.
     ///
     /// # Safety
     /// The caller has the right to run the process. If this returns true, the caller has released that right, and no
-    /// longer accesses what only its owner may access: another thread may run the process immediately. If `open`, the
-    /// slot of the process's mailbox is open, and stays so until the process is woken: a sender that finds the state
+    /// longer accesses data that only the owner of the right may access: another thread may run the process
+    /// immediately. If `open` is true, the slot of the process's mailbox is open, and stays open until the process is
+    /// woken: a sender that finds the state *Open* writes the slot.
     /// *Open* writes the slot.
     #[inline]
     #[must_use = "a process that is not queued again never runs again"]
@@ -155,8 +158,9 @@ impl RunState {
     /// Records that the process has exited, and is never queued again.
     ///
     /// # Safety
-    /// The caller has the right to run the process, and releases it. It does not access the process's outcome any more:
-    /// once the handle sees that the process [has exited](Self::is_over), it takes the outcome without a lock.
+    /// The caller has the right to run the process, and releases it. After this call the caller does not access the
+    /// outcome of the process: as soon as the handle sees that the process [has exited](Self::is_over), it takes the
+    /// outcome without a lock.
     #[inline]
     pub(crate) unsafe fn end(&self) {
         self.0.store(OVER, Ordering::Release);
@@ -169,7 +173,7 @@ mod tests {
 
     const STATES: [u8; 6] = [IDLE, ACTIVE, NOTIFIED, OVER, OPEN, RECALLED];
 
-    /// A method, and for each of [`STATES`] what the method returns there and the state that it leaves.
+    /// A method and, for each of [`STATES`], its return value and the state after the call.
     type Row = (&'static str, fn(&RunState) -> bool, [(bool, u8); 6]);
 
     #[test]

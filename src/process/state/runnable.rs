@@ -1,9 +1,9 @@
 //! The right to run a process ([`RunnableProcess`]), and the waker of a process. This file contains unsafe code.
 //!
 //! There is one [`RunnableProcess`] for each process that is queued or runs, and none for a process that waits. The
-//! thread that wakes a waiting process gets this right by the [run state](crate::process::state::run_state), and queues
-//! the process. The right comes with one strong count, which belongs to the process until it exits. So a wake-up or a
-//! turn changes no count. Dropping the right cancels the process.
+//! thread that wakes a waiting process gets this right through the [run state](crate::process::state::run_state), and
+//! queues the process. The right comes with one strong count, which belongs to the process until it exits. So neither a
+//! wake-up nor a turn changes a count. Dropping the right cancels the process.
 
 #![allow(unsafe_code)]
 
@@ -18,7 +18,7 @@ use crate::process::state::wake_order::SchedulerHandle;
 use crate::process::state::wake_order::WakeSource;
 use crate::process::state::{Borrowed, Header, HeaderFirst, RunState};
 
-/// Operations of a cell, for the owner of the right to run it, which does not know the type of the cell.
+/// Operations of a cell. The owner of the right to run the cell calls them without knowing the type of the cell.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Task {
     pub(crate) run: unsafe fn(NonNull<Header>),
@@ -27,7 +27,7 @@ pub(crate) struct Task {
 }
 
 impl Task {
-    /// Operations of a value that is no task. Its state never allows it to be run.
+    /// Operations of a value that is no task. The run state of such a value never allows a run.
     pub(super) const NONE: Self = {
         unsafe fn never(_: NonNull<Header>) {
             unreachable!("it is no task")
@@ -103,9 +103,9 @@ impl RunnableProcess {
     /// Returns the waker of the process. It is borrowed, and owns no count.
     #[inline]
     pub(crate) fn waker(&self) -> Borrowed<'_, Waker> {
-        // SAFETY: the functions of `WAKER` take the header of a task, which this is. The waker owns no count:
-        // `Borrowed` never drops it, and it is borrowed from this right, which keeps the value alive. A clone of it
-        // takes a count of its own.
+        // SAFETY: the functions of `WAKER` take the header of a task, and `self.0` points to the header of a task. The
+        // waker owns no count: `Borrowed` never drops the waker, and borrows it from this right, which keeps the value
+        // alive. A clone of the waker takes a count of its own.
         Borrowed::new(unsafe { Waker::from_raw(RawWaker::new(self.0.as_ptr().cast(), &WAKER)) })
     }
 
@@ -125,7 +125,7 @@ impl RunnableProcess {
     #[inline]
     pub(crate) fn run(self) {
         let run = self.task().run;
-        // SAFETY: the function is that of the value's own type, and the pointer has the provenance of the whole cell.
+        // SAFETY: `run` is the function for the value's own type, and the pointer has the provenance of the whole cell.
         // This is the right to run the process, with its count; `into_at` consumes both. The right exists, so the
         // machine was started and has not finished.
         unsafe { run(self.into_at()) };
@@ -135,13 +135,13 @@ impl RunnableProcess {
     #[inline]
     pub(crate) fn schedule(self, source: WakeSource<'_>) {
         let schedule = self.task().schedule;
-        // SAFETY: the function is that of the value's own type, and the pointer has the provenance of the whole cell.
-        // This is the right to run the process, with its count; `into_at` consumes both. The right exists, so the
+        // SAFETY: `schedule` is the function for the value's own type, and the pointer has the provenance of the whole
+        // cell. This is the right to run the process, with its count; `into_at` consumes both. The right exists, so the
         // machine was started and has not finished.
         unsafe { schedule(self.into_at(), source) };
     }
 
-    /// Ends a turn: the process waits. If it was woken meanwhile, it is queued instead.
+    /// Ends a turn: the process waits. If the process was woken during the turn, it is queued instead.
     #[inline]
     pub(crate) fn wait(self) {
         // SAFETY: `wait_as` requires an open slot only if the run state becomes *Open*. With `false` it does not.
@@ -159,17 +159,17 @@ impl RunnableProcess {
     }
 
     /// # Safety
-    /// If `open`, as for [`wait_open`](Self::wait_open).
+    /// If `open` is true, the slot of the process's mailbox is open.
     #[inline]
     unsafe fn wait_as(self, open: bool) {
-        // Another thread may run the process as soon as it waits, so the right is released before.
+        // Another thread may run the process as soon as the process waits, so the right is released before that.
         let at = ManuallyDrop::new(self).0;
         // SAFETY: the count of this right keeps the value alive until the process waits; nothing accesses the reference
-        // after that. A task begins with its header, which its run state follows.
+        // after that. A task begins with its header, and the run state follows the header.
         let state = unsafe { behind::<RunState>(at) };
-        // SAFETY: this was the right to run the process. It is used again only if the process does not wait. If `open`,
-        // the slot is open, by contract. It stays so: only a turn of the process closes it, or a thread that has ended
-        // the *Open* run state before.
+        // SAFETY: this was the right to run the process. The right is used again only if the process does not wait. If
+        // `open` is true, the slot is open, by contract. The slot stays open: only a turn of the process closes it, or
+        // a thread that has ended the *Open* run state before.
         if !unsafe { state.wait(open) } {
             Self(at).schedule(WakeSource::Turn);
         }
@@ -178,9 +178,9 @@ impl RunnableProcess {
 
 impl Drop for RunnableProcess {
     fn drop(&mut self) {
-        // SAFETY: the function is that of the value's own type, and the pointer has the provenance of the whole cell.
-        // This is the right to run the process, with its count; neither is used again. The right exists, so the machine
-        // was started and has not finished.
+        // SAFETY: `cancel` is the function for the value's own type, and the pointer has the provenance of the whole
+        // cell. This is the right to run the process, with its count; neither is used again. The right exists, so the
+        // machine was started and has not finished.
         unsafe { (self.task().cancel)(self.0) };
     }
 }
@@ -238,30 +238,31 @@ impl PendingSchedule {
     }
 }
 
-/// A value with a run state: a task, or a value that looks like a task and is *Over* from the beginning.
+/// A value with a run state. It is either a task, or a value with the layout of a task whose run state is *Over* from
+/// the beginning.
 ///
 /// # Safety
-/// Its [`RunState`] follows its header. Each value of this type is made by
-/// [`Ref::with`](crate::process::state::Ref::with), which exposes the provenance of its memory. A run state that is not
-/// *Over* from the beginning belongs to a cell. It is *Idle* or *Open* only while no [`RunnableProcess`] for that cell
-/// exists.
+/// The [`RunState`] of the value follows its header. Each value of this type is made by
+/// [`Ref::with`](crate::process::state::Ref::with), which exposes the provenance of its memory. If the run state of a
+/// value is not *Over* from the beginning, the value is a cell. Its run state is *Idle* or *Open* only while no
+/// [`RunnableProcess`] for that cell exists.
 pub(crate) unsafe trait Stepped: HeaderFirst {
     /// Wakes the process. If the process waited, the result must queue it.
     #[inline]
     fn wake(&self) -> Option<PendingSchedule> {
-        // A pointer to the whole cell. A reference to its beginning has no provenance for the rest, but `Ref::with` has
-        // exposed it.
+        // Makes a pointer to the whole cell. A reference to the beginning of the cell has no provenance for the rest,
+        // but `Ref::with` has exposed this provenance.
         let at = NonNull::new(ptr::with_exposed_provenance_mut(ptr::from_ref(self).addr()));
         // SAFETY: the value is alive, because `self` is a reference to it. `Self` is `Stepped`. The pointer has the
         // exposed provenance of the whole value.
         unsafe { wake_at(at.expect("a reference is not null"), RunState::wake) }
     }
 
-    /// Wakes the process if its run state is *Open*, because the caller has a message for it. Then the result must
-    /// queue it.
+    /// If the run state of the process is *Open*, wakes the process, because the caller has a message for it. The
+    /// result must then queue the process.
     #[inline]
     fn deliver(&self) -> Option<PendingSchedule> {
-        // A pointer to the whole cell, as in `wake`.
+        // Makes a pointer to the whole cell, as in `wake`.
         let at = NonNull::new(ptr::with_exposed_provenance_mut(ptr::from_ref(self).addr()));
         // SAFETY: the value is alive, because `self` is a reference to it. `Self` is `Stepped`. The pointer has the
         // exposed provenance of the whole value.
@@ -286,8 +287,8 @@ unsafe fn behind<'a, T>(at: NonNull<Header>) -> &'a T {
     const { assert!(align_of::<T>() <= align_of::<Header>()) };
     // SAFETY: the `T` that follows the header belongs to the same allocation, by contract, so the address is in bounds.
     let behind = unsafe { at.add(1) };
-    // SAFETY: a `T` is there, and lives long enough, by contract. It is aligned: its alignment is at most that of a
-    // header.
+    // SAFETY: a `T` is there, and lives long enough, by contract. The `T` is aligned: its alignment is at most the
+    // alignment of a header.
     unsafe { behind.cast().as_ref() }
 }
 
@@ -325,7 +326,7 @@ static WAKER: RawWakerVTable = {
         unsafe { drop(at) };
     }
     unsafe fn wake_by_ref(at: *const ()) {
-        // A wake-up of a process in its own turn is noted, and performed when the turn ends.
+        // If a process wakes itself in its own turn, the wake-up is noted, and performed when the turn ends.
         let is_noted = Current::with(|current| {
             let is_own = current.is_in_turn_of(at as usize);
             if is_own {

@@ -14,16 +14,16 @@ use crate::process::exit::Exit;
 pub(crate) type Future<T> = BoxFuture<'static, Result<T, Exit>>;
 
 enum Request {
-    /// Does the task end with a result of this type?
+    /// Asks whether the result of the task has this type.
     Fits(TypeId),
-    /// Replace the body by this [`Future`], whose result has the task's type.
+    /// Asks the task to replace the body by this [`Future`], whose result has the task's type.
     Replace(Box<dyn Any + Send>),
 }
 
-/// The reply to [`UpgradeRequest::ask`]. The error is the name of the type that the task ends with.
+/// The reply to [`UpgradeRequest::ask`]. The error is the name of the task's result type.
 pub(crate) type Fit = Result<(), &'static str>;
 
-/// The request, and the reply to the last one.
+/// The request, and the reply to the last request.
 type Exchange = (Option<Request>, Option<Fit>);
 
 /// The request of the body that this thread polls.
@@ -45,8 +45,8 @@ impl UpgradeRequest {
         drop(former);
     }
 
-    /// Asks whether the task ends with a `T`. The first call returns `None`, and the call after the task's reply
-    /// returns the reply.
+    /// Asks whether the result of the task is a `T`. The first call returns `None`. After the task has replied, the
+    /// next call returns the reply.
     pub(crate) fn ask<T: 'static>(&self) -> Option<Fit> {
         let reply = self.exchange.borrow_mut().1.take();
         if reply.is_none() {
@@ -66,8 +66,9 @@ impl UpgradeRequest {
         self.is_pending.get()
     }
 
-    /// Replies to the request of a body whose task ends with a `T`, after a poll of the body. Returns the future that
-    /// replaces the body. With `None`, the task must poll the body again: the body then reads the reply.
+    /// Replies to the request of a body after a poll of the body. `T` is the result type of the task. Returns the
+    /// future that replaces the body. If this returns `None`, the task must poll the body again, and the body then
+    /// reads the reply.
     #[cold]
     pub(crate) fn settle<T: 'static>(&self) -> Option<Future<T>> {
         self.is_pending.set(false);
@@ -88,7 +89,7 @@ impl UpgradeRequest {
         drop(self.save());
     }
 
-    /// Takes out the exchange of the turn that another turn is about to be nested in.
+    /// Takes the exchange of a turn out before another turn is nested in this turn.
     pub(super) fn save(&self) -> Option<Box<Saved>> {
         self.is_pending.set(false);
         let exchange = self.exchange.take();
@@ -104,5 +105,5 @@ impl UpgradeRequest {
     }
 }
 
-/// The exchange of a turn that another turn is nested in.
+/// Saved exchange of a turn while another turn is nested in it.
 pub(crate) struct Saved(Exchange);

@@ -1,4 +1,4 @@
-//! Why a woken task is queued, for the scheduler that chooses its place in the queues.
+//! How a woken task is queued: its place in the queues, and whether the task waited or had a turn before.
 
 use std::any::Any;
 

@@ -1,5 +1,5 @@
-//! Tests of the local queues in both orders: no task is lost or taken twice, and each comes in its turn, for the owner
-//! and for thieves.
+//! Tests of the local queues in both orders. No task is lost or taken twice, and the owner and the thieves take the
+//! tasks in the right order.
 
 use crate::platform::sync::atomic::AtomicUsize;
 use crate::scheduler::queue::*;
@@ -21,7 +21,8 @@ fn all<T>(queues: &Queues<T>) -> Vec<T> {
     std::iter::from_fn(|| queues.next()).collect()
 }
 
-/// 4.2: tasks from the next slot run 16 times in a row, and then the other tasks come. A task alone goes on.
+/// 4.2: tasks from the next slot run 16 times in a row, and then the other tasks run. If a task in the next slot is the
+/// only task, it goes on.
 #[test]
 fn tasks_in_the_next_slot_share_one_budget() {
     let (queues, _remote) = Queues::new(QueueOrder::Fifo);
@@ -34,7 +35,7 @@ fn tasks_in_the_next_slot_share_one_budget() {
         }
         assert_eq!(queues.next(), Some("other"));
         assert_eq!(queues.next(), Some("woken"));
-        // The woken task, displaced from the slot, is in the deque again.
+        // The woken task was displaced from the next slot and is in the deque again.
         let _ = queues.push_back("other");
         let _ = queues.push_next("woken");
         queues.budget.set(BUDGET);
@@ -46,7 +47,7 @@ fn tasks_in_the_next_slot_share_one_budget() {
     }
 }
 
-/// 4.2: new tasks come newest first, before the others, as long as the budget lasts.
+/// 4.2: new tasks run before the others, the newest first, until the budget is spent.
 #[test]
 fn new_tasks_are_first_within_the_budget() {
     let (queues, _remote) = Queues::new(QueueOrder::Fifo);
@@ -56,12 +57,12 @@ fn new_tasks_are_first_within_the_budget() {
     for n in 100..175 {
         let _ = queues.push_new(n);
     }
-    // When the budget is spent, the first of the other tasks comes; every fourth time, a new task comes.
+    // When the budget is spent, the first of the other tasks runs. Every fourth time, a new task runs instead.
     let new: Vec<_> = (100..175).rev().collect();
     let expected = [&new[..16], &[0], &new[16..32], &[1], &new[32..48], &[2], &new[48..], &[3]].concat();
     assert_eq!(all(&queues), expected);
-    // A woken task that is displaced from the slot does not go to the queue of new tasks. With LIFO order, no task goes
-    // there.
+    // If a woken task is displaced from the next slot, it does not go to the queue of new tasks. With LIFO order, no
+    // task goes to that queue.
     for n in 0..3 {
         let _ = queues.push_next(n);
     }
@@ -73,8 +74,8 @@ fn new_tasks_are_first_within_the_budget() {
     assert!(queues.new_tasks.is_empty());
 }
 
-/// A chain of tasks that each spawn the next is interrupted after 16 tasks and goes to the back: of two such chains,
-/// both make progress.
+/// In a chain, each task spawns the next task. The chain is interrupted after 16 tasks and goes to the back. So two
+/// such chains both make progress.
 #[test]
 fn a_chain_of_spawns_is_cut() {
     let (queues, _remote) = Queues::new(QueueOrder::Fifo);
@@ -116,7 +117,7 @@ fn a_yielded_task_stays_in_the_deque_however_long_it_is() {
     assert!(matches!(queues.push_again(LOCAL_FULL), Pushed::ToDeque(_)));
     assert!(queues.batch.is_empty());
     assert_eq!(queues.deque.len(), LOCAL_FULL + 1);
-    // While a batch waits, the task goes to the batch like every other push.
+    // While a batch waits, the task goes to the batch, like every other pushed task.
     let _ = queues.push_back(LOCAL_FULL + 1);
     let _ = queues.push_again(LOCAL_FULL + 2);
     assert_eq!(queues.batch.len(), 2);
@@ -166,7 +167,7 @@ fn a_thief_takes_half_rounded_up_and_the_slot_by_itself() {
     assert!(matches!(remote.steal_slot(), Steal::Success(1000)));
     assert!(matches!(remote.steal_slot(), Steal::Empty));
     assert_eq!(queues.slot.pop(), None);
-    // One steal takes at most `STEAL_MOST` tasks, because the thief copies them before the owner takes the next.
+    // One steal takes at most `STEAL_MOST` tasks: the thief must have copied them before the owner takes the next task.
     for n in 35..135 {
         let _ = queues.push_back(n);
     }
@@ -174,7 +175,7 @@ fn a_thief_takes_half_rounded_up_and_the_slot_by_itself() {
     assert_eq!((thief.deque.len(), queues.deque.len()), (17 + STEAL_MOST - 1, 117 - STEAL_MOST));
 }
 
-/// The oldest new task is the root of the most work.
+/// Most of the remaining work is below the oldest new task.
 #[test]
 fn a_thief_takes_the_oldest_new_task() {
     let (queues, remote) = Queues::new(QueueOrder::Fifo);
@@ -210,7 +211,7 @@ fn a_thief_finds_the_batch_too() {
 
 const ORDERS: [QueueOrder; 2] = [QueueOrder::Fifo, QueueOrder::Lifo];
 
-/// 4.3: the owner takes the newest task, and every other worker the oldest.
+/// 4.3: the owner takes the newest task, and every other worker takes the oldest.
 #[test]
 fn lifo_order_holds_for_the_owner_only() {
     let (queues, remote) = Queues::new(QueueOrder::Lifo);
@@ -220,7 +221,7 @@ fn lifo_order_holds_for_the_owner_only() {
     }
     assert_eq!((queues.pop(), queues.pop()), (Some(7), Some(6)));
     assert_eq!(queues.pop_oldest(), Some(0));
-    // The thief takes from the older half, and runs the newest of these tasks first.
+    // The thief takes tasks from the older half, and runs the newest of them first.
     assert!(matches!(remote.steal_half(&thief), Steal::Success(3)));
     assert_eq!(std::iter::from_fn(|| thief.pop()).collect::<Vec<_>>(), [2, 1]);
     assert_eq!(queues.push_next(8), Pushed::ToSlot);
@@ -240,7 +241,7 @@ fn tasks_from_other_queues_run_in_their_order() {
         }
         assert_eq!(take(&global, 1, &queues), Some(0));
         assert_eq!(std::iter::from_fn(|| queues.pop()).collect::<Vec<_>>(), (1..17).collect::<Vec<_>>());
-        // Once a thief takes the batch, with LIFO order; with FIFO order, the owner takes it.
+        // With LIFO order, a thief takes the batch. With FIFO order, the owner takes it.
         for _ in 0..2 {
             for n in 0..LOCAL_FULL + 20 {
                 let _ = queues.push_back(n);
@@ -274,7 +275,7 @@ fn a_lone_item_can_be_stolen_wherever_it_is() {
     }
 }
 
-/// Steals from thieves keep the number and the set of all tasks.
+/// Thieves steal from other thieves. The number and the set of all tasks stay the same.
 #[test]
 fn chained_steals_keep_the_count_and_the_set() {
     for order in ORDERS {
@@ -323,8 +324,9 @@ fn destructors_run_once_wherever_an_item_ends() {
     }
 }
 
-/// 4.3: an owner that pushes, pops and overflows, against thieves that steal halves and next slots and take from the
-/// global queue. Every item comes out exactly once. With `PROCESSION_LONG` set, 10 million items.
+/// 4.3: the owner pushes and pops tasks and overflows its queue. At the same time, thieves steal halves and next slots,
+/// and take tasks from the global queue. Every item comes out exactly once. If `PROCESSION_LONG` is set, the test uses
+/// 10 million items.
 #[test]
 fn thieves_lose_no_item_and_take_none_twice() {
     let long = std::env::var_os("PROCESSION_LONG").is_some();
@@ -341,7 +343,8 @@ fn thieves_lose_no_item_and_take_none_twice() {
                 scope.spawn(|| {
                     let (own, _) = Queues::new(order);
                     loop {
-                        // Read first: if it is over, no task is added after the look below.
+                        // The flag is read first. If it says that the test is over, no task is added after the check
+                        // below.
                         let is_over = over.load(Ordering::SeqCst) == 1;
                         let found = match remote.steal_half(&own) {
                             Steal::Empty => match remote.steal_slot() {
@@ -385,7 +388,8 @@ fn thieves_lose_no_item_and_take_none_twice() {
     }
 }
 
-/// Queues with one item each, in each place where an item can wait: next slot, queue of new tasks, deque, batch.
+/// Queues that hold one item each, one for each place where an item can wait: next slot, queue of new tasks, deque,
+/// batch.
 fn with_one_in_each_place() -> [(&'static str, (Queues<u32>, Remote<u32>)); 4] {
     let slot = Queues::new(QueueOrder::Fifo);
     let _ = slot.0.push_next(7);
@@ -438,7 +442,7 @@ fn a_push_says_how_many_wait() {
     assert_eq!([queues.push_back(1), queues.push_back(2)], [Pushed::ToDeque(1), Pushed::ToDeque(2)]);
     assert_eq!([queues.push_again(3), queues.push_again(4)], [Pushed::ToDeque(3), Pushed::ToDeque(4)]);
     assert_eq!(queues.push_new(5), Pushed::ToSlot);
-    // Each push displaces the item before it, which goes to the queue of new tasks.
+    // Each push displaces the item before it. The displaced item goes to the queue of new tasks.
     assert_eq!([queues.push_new(6), queues.push_new(7)], [Pushed::ToDeque(5), Pushed::ToDeque(6)]);
     assert_eq!(remote.len(), 7);
     let (queues, remote) = Queues::new(QueueOrder::Fifo);
@@ -458,7 +462,7 @@ fn a_kept_item_waits_behind_the_others() {
     assert_eq!(all(&queues), [1, 2]);
 }
 
-/// Thieves may take many tasks at once, so the owner may never see the deque exactly half full.
+/// Thieves may take many tasks in one steal, so the owner may never see the deque exactly half full.
 #[test]
 fn a_batch_comes_back_to_a_deque_that_thieves_have_emptied() {
     let (queues, remote) = Queues::new(QueueOrder::Fifo);

@@ -2,7 +2,8 @@
 
 use crate::scheduler::spawned::*;
 
-/// Pushes and pops in turn, so that there is always a newer task. Returns after how many other pops `item` comes.
+/// Pushes and pops in turn, so that there is always a newer task. Returns the number of other pops before the pop that
+/// returns `item`.
 fn comes_after(new_tasks: &NewTasks<u32>, item: u32) -> u32 {
     (0..)
         .find(|_| {
@@ -12,7 +13,7 @@ fn comes_after(new_tasks: &NewTasks<u32>, item: u32) -> u32 {
         .expect("it comes")
 }
 
-/// 4.2: the newest new task is first; the oldest is not starved.
+/// 4.2: the newest new task is first, but the oldest task does not starve.
 #[test]
 fn the_newest_task_is_first_and_every_1024th_is_the_oldest() {
     let (new_tasks, _remote) = NewTasks::new();
@@ -20,7 +21,7 @@ fn the_newest_task_is_first_and_every_1024th_is_the_oldest() {
         assert_eq!(new_tasks.push(n), Ok(n as usize + 1));
     }
     assert_eq!(new_tasks.pop(), Some(2));
-    // First `0` is the oldest, then `1`: each takes one of the turns of the oldest.
+    // First `0` is the oldest task, then `1` is. Each of them is taken in one of the turns of the oldest task.
     assert_eq!(comes_after(&new_tasks, 0), OLDEST_EVERY - 2);
     assert_eq!(comes_after(&new_tasks, 1), OLDEST_EVERY - 1);
 }

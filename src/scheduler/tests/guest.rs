@@ -1,8 +1,8 @@
-//! Tests of guest threads, in `block_on` or in a polled `run` future.
+//! Tests of guest threads, either in `block_on` or in a polled `run` future.
 
 use crate::scheduler::tests::*;
 
-/// Polls once, with a waker that counts its wake-ups.
+/// Polls the future once, with a waker that counts its wake-ups.
 fn poll_once<F: Future>(run: Pin<&mut F>, count: &Arc<Counting>) -> Poll<F::Output> {
     run.poll(&mut Context::from_waker(&Waker::from(Arc::clone(count))))
 }
@@ -35,7 +35,8 @@ fn a_dropped_guest_passes_its_tasks_on() {
         let inner = Arc::clone(&scheduler);
         let ran = Arc::new(AtomicUsize::new(0));
         let counter = Arc::clone(&ran);
-        // More tasks than one poll runs, so that some are left when it returns: in the deque and in the next slot.
+        // There are more tasks than one poll runs. So some tasks are left in the deque and in the next slot when the
+        // poll returns.
         let mut lender = Box::pin(scheduler.run(async move {
             for _ in 0..600 {
                 let counter = Arc::clone(&counter);
@@ -56,8 +57,8 @@ fn a_dropped_guest_passes_its_tasks_on() {
     });
 }
 
-/// The guest's slot is vacant, and the task that its future woke last runs elsewhere, however long the `run` future is
-/// kept.
+/// The slot of the completed guest is vacant, even while the `run` future still exists. The task that its future woke
+/// last runs on another thread.
 #[test]
 fn a_completed_guest_keeps_no_tasks_and_no_slot() {
     within(|| {
@@ -75,7 +76,7 @@ fn a_completed_guest_keeps_no_tasks_and_no_slot() {
     });
 }
 
-/// Both guests may never be polled again, so each sets an alarm of its own.
+/// Both guests may never be polled again, so each guest sets its own alarm.
 #[test]
 fn each_polled_guest_sets_its_own_alarm() {
     for polled_again in [false, true] {
@@ -104,7 +105,7 @@ fn each_polled_guest_sets_its_own_alarm() {
     }
 }
 
-/// A guest that waits for its own future sleeps, also when the workers have left.
+/// A guest that waits for its own future sleeps, even if the workers have left.
 #[test]
 fn a_guest_sleeps_after_the_workers_were_stopped() {
     within(|| {
@@ -127,7 +128,7 @@ impl Wake for PanickingWaker {
     }
 }
 
-/// The waker of the poller is user code, which is called in the middle of a push.
+/// The waker of the executor is user code. A push calls it.
 #[test]
 fn a_pollers_waker_that_panics_stops_no_worker() {
     within(|| {
@@ -153,7 +154,7 @@ fn a_pollers_waker_that_panics_stops_no_worker() {
         let polled = lender.as_mut().poll(&mut Context::from_waker(&Waker::from(Arc::new(PanickingWaker))));
         assert!(polled.is_pending());
         release.set();
-        // The guest was chosen and is not polled: it is dropped, and its wake-up is passed on.
+        // The guest was chosen but is not polled. It is dropped, and its wake-up is passed on.
         eventually("it was chosen", || !asleep(&scheduler, 1));
         drop(lender);
         eventually("all run", || ran.load(Ordering::SeqCst) == 4);
@@ -178,7 +179,7 @@ fn guests_beyond_the_number_of_slots_wait_for_a_slot() {
     });
 }
 
-/// Driver with a clock that the tasks of a test move. Its one deadline sets a flag.
+/// Driver with one deadline, which sets a flag. The tasks of a test move its clock.
 #[derive(Clone, Default)]
 struct Clocked(Arc<(AtomicU64, Mutex<Option<(Duration, Flag)>>)>);
 
@@ -220,7 +221,7 @@ impl Driver for Clocked {
     fn alarm(&self, _: &Waker, _: Duration) {}
 }
 
-/// Queues `count` tasks that take `time` each. Returns the counter of tasks that have begun.
+/// Queues `count` tasks. Each of them takes `time`. Returns the counter of tasks that have begun.
 fn tasks_that_take(clock: &Clocked, scheduler: &Scheduler<Job>, time: Duration, count: usize) -> Arc<AtomicUsize> {
     let begun = Arc::new(AtomicUsize::new(0));
     for _ in 0..count {
@@ -261,7 +262,8 @@ fn a_poll_of_a_guest_ends_after_its_time() {
 }
 
 /// Each poll of the future takes longer than a poll of the guest may take, and the future is woken before it returns.
-/// If another thread wakes it, 16 polls in a row come first. The seventeenth is the first one of the guest's next poll.
+/// If another thread wakes the future, it is first polled 16 times in a row. The seventeenth poll is the first poll in
+/// the next poll of the guest.
 #[test]
 fn a_long_future_that_is_always_woken_does_not_starve_tasks() {
     within(|| {
@@ -293,7 +295,7 @@ fn a_long_future_that_is_always_woken_does_not_starve_tasks() {
     });
 }
 
-/// A worker looks at the timers only once in 61 tasks, a guest more often.
+/// A worker thread checks the timers only once in 61 tasks, but a guest checks them more often.
 #[test]
 fn a_blocked_thread_runs_no_task_after_its_deadline() {
     within(|| {
@@ -313,7 +315,7 @@ fn a_blocked_thread_runs_no_task_after_its_deadline() {
     });
 }
 
-/// Another thread wakes the future while it is polled.
+/// Another thread wakes the future while the future is polled.
 #[test]
 fn no_task_comes_before_a_future_that_another_thread_has_woken() {
     within(|| {
@@ -337,7 +339,7 @@ fn no_task_comes_before_a_future_that_another_thread_has_woken() {
     });
 }
 
-/// A future that wakes itself yields. A future that another thread wakes again and again does not occupy the thread
+/// A future that wakes itself yields. A future that another thread wakes again and again must not occupy the thread
 /// either.
 #[test]
 fn a_future_that_is_always_woken_does_not_keep_tasks_from_running() {
@@ -361,8 +363,8 @@ fn a_future_that_is_always_woken_does_not_keep_tasks_from_running() {
     });
 }
 
-/// The forgotten guest sleeps, or has asked to be polled again. In both cases another guest takes over its tasks and
-/// its wake-ups.
+/// The forgotten guest either sleeps or has asked for a poll. In both cases another guest takes over its tasks and its
+/// wake-ups.
 #[test]
 fn a_forgotten_guest_delays_no_task() {
     within(|| {
@@ -387,7 +389,7 @@ fn a_forgotten_guest_delays_no_task() {
             let lent = thread::spawn(move || inner.block_on(is_done));
             eventually("the other lender sleeps", || asleep(&scheduler, 1));
             assert_eq!(ran.load(Ordering::SeqCst), queued, "it has found what the first one had");
-            // The other guest is the timekeeper, and wakes for each push.
+            // The other guest is the timekeeper, and wakes up for each push.
             driver.0.due.store(true, Ordering::SeqCst);
             eventually("the deadline is seen", || driver.0.fired.load(Ordering::SeqCst));
             for pushed in 1..=3 {

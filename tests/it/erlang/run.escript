@@ -1,5 +1,6 @@
 #!/usr/bin/env escript
-%% Runs scenarios.txt on Erlang/OTP and prints what came of it: tests/it/erlang.rs compares. tree.erl must be on the path.
+%% Runs scenarios.txt on Erlang/OTP and prints the outcomes. The test tests/it/erlang.rs compares them with the recorded
+%% outcomes. The compiled tree.erl must be on the code path.
 -mode(compile).
 
 main([File]) ->
@@ -10,7 +11,7 @@ main([File]) ->
     Lines = [string:trim(L) || L <- string:split(binary_to_list(Text), "\n", all)],
     run([L || L <- Lines, L =/= "", hd(L) =/= $#], none).
 
-%% ---- The acts, one after the other
+%% ---- The acts, which run one after the other
 
 run([], S) -> finish(S);
 run(["scenario " ++ Name | Rest], S) ->
@@ -24,8 +25,8 @@ run([Line | Rest], S) ->
     settle(S2, 3),
     run(Rest, names(S2)).
 
-%% Signals travel by themselves: all is done when everybody has been found waiting several times in a row, and the
-%% supervisors answer.
+%% Signals are delivered asynchronously. An act is finished when every process was found waiting several times in a row and
+%% the supervisors answer.
 settle(_, 0) -> ok;
 settle(S, N) ->
     timer:sleep(1),
@@ -117,7 +118,7 @@ track(P, Pid, S = #{order := Order, refs := Refs}) ->
 know(P, Pid, S = #{pids := Pids, known := Known}) ->
     S#{pids := maps:put(P, Pid, Pids), known := maps:put(Pid, P, Known)}.
 
-%% Children of a tree say who they are whenever they begin.
+%% Each child of a tree sends its name and its pid whenever it begins.
 names(S) ->
     receive {is, P, Pid} -> names(know(P, Pid, S))
     after 0 -> S end.

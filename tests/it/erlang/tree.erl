@@ -1,5 +1,5 @@
-%% The callbacks of the supervisors in run.escript: their children say that they begin (+) or fail to (?), and that they
-%% are stopped (-).
+%% The callbacks of the supervisors in run.escript. Each child reports that it begins (+), that it fails to start (?), and
+%% that it is stopped (-).
 -module(tree).
 -export([init/1, begin_child/4, begin_branch/3]).
 

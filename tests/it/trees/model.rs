@@ -1,9 +1,9 @@
-//! An executable model of a tree of supervisors: a plain state, and the small steps that it can take. If processes
-//! race, several steps are possible, and [`Model::outcomes`] follows all of them.
+//! An executable model of a tree of supervisors. The model consists of a state and of the small steps that change this
+//! state. When processes race, several steps are possible, and [`Model::outcomes`] follows all of them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Index of a node. Of two children of one supervisor, the child with the higher index is later in the order.
+/// Index of a node. A child with a higher index is later in the start order of its supervisor.
 pub(super) type Place = usize;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -27,9 +27,9 @@ pub(super) enum End {
     Failed,
     Panicked,
     Killed,
-    /// Its supervisor or the shutdown stopped it.
+    /// The supervisor of the process or the shutdown stopped the process.
     Stopped,
-    /// A supervisor that exceeded its restart intensity.
+    /// The process is a supervisor that exceeded its restart intensity.
     GaveUp,
 }
 
@@ -43,16 +43,16 @@ pub(super) enum End {
 pub(super) enum Life {
     /// The node has no instance.
     Down,
-    /// A supervisor whose children have not all started yet.
+    /// The node is a supervisor. Not all of its children have started yet.
     Starting,
     Up,
-    /// A leaf that was asked to stop, and exits in its next turn.
+    /// The node is a leaf that was asked to stop. It exits in its next turn.
     Told,
-    /// The process exits for this reason in its next turn, and does nothing else before.
+    /// The process exits for this reason in its next turn. It does nothing else before it exits.
     MustExit(End),
-    /// The instance has exited, and its supervisor has not processed the exit yet.
+    /// The instance has exited, but its supervisor has not processed the exit yet.
     Over(End),
-    /// The node is no child any more.
+    /// The node is no longer a child of its supervisor.
     Gone,
 }
 
@@ -61,7 +61,7 @@ impl Life {
         matches!(self, Self::Starting | Self::Up)
     }
 
-    /// Whether its supervisor still counts it as alive.
+    /// Whether the supervisor of the node still counts the node as alive.
     fn lives(self) -> bool {
         !matches!(self, Self::Down | Self::Gone)
     }
@@ -75,19 +75,19 @@ impl Life {
 pub(super) struct Node {
     pub(super) parent: Option<Place>,
     pub(super) policy: Policy,
-    /// State of a supervisor. `None` for a leaf.
+    /// State of the node as a supervisor. `None` for a leaf.
     pub(super) keeps: Option<Keeps>,
-    /// The numbers of its starts that fail.
+    /// Numbers of the starts of this node that fail.
     pub(super) fails: BTreeSet<u32>,
-    /// Set if the node was added while its supervisor ran. A restarted supervisor forgets it.
+    /// Set if the node was added while its supervisor ran. When its supervisor is restarted, the node is forgotten.
     pub(super) added: bool,
     pub(super) life: Life,
     starts: u32,
-    /// How often its supervisor has restarted it.
+    /// How often the supervisor of the node has restarted the node.
     pub(super) restarts: u64,
-    /// Linked siblings.
+    /// Siblings that are linked with this node.
     links: BTreeSet<Place>,
-    /// How its instances ended, in order.
+    /// How the instances of this node exited, in order.
     pub(super) ends: Vec<End>,
 }
 
@@ -108,7 +108,7 @@ impl Node {
     }
 }
 
-/// Next state of a stopped child after its exit.
+/// What happens to a stopped child after its exit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Then {
     Stay,
@@ -116,22 +116,25 @@ enum Then {
     Forget,
 }
 
-/// The state of a node that is a supervisor.
+/// State of a node as a supervisor.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Keeps {
     pub(super) strategy: Strategy,
     /// Maximum number of restarts. `used` is the number of restarts so far.
     pub(super) most: u32,
     used: u32,
-    /// Children that start in order, each when the one before has started. The children in `due` start independently.
+    /// Children that wait for their start and start in order: each child starts after the previous child has started.
+    /// The children in `due` start independently of this order.
     turns: BTreeSet<Place>,
     due: BTreeSet<Place>,
-    /// Children to stop, from the last to the first. `told` is the child that was asked to stop and has not exited yet.
+    /// Children that must be stopped, from the last to the first. `told` is the child that was asked to stop and whose
+    /// exit was not processed yet.
     stops: BTreeMap<Place, Then>,
     told: Option<Place>,
-    /// The supervisor exits in this way when all its children have exited.
+    /// If set, the supervisor exits in this way as soon as all its children have exited.
     ending: Option<End>,
-    /// Log of its leaves: `+a` has started, `?a` failed to start, `-a` was asked to stop.
+    /// Log of the leaves of this supervisor: `+a` means that `a` has started, `?a` that it failed to start, and `-a`
+    /// that it was asked to stop.
     pub(super) log: Vec<String>,
 }
 
@@ -158,7 +161,7 @@ pub(super) fn name(place: Place) -> &'static str {
 
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub(super) struct Model {
-    /// The first node is the root. A child stands after its supervisor.
+    /// The first node is the root. A child has a higher index than its supervisor.
     pub(super) nodes: Vec<Node>,
 }
 
@@ -198,7 +201,7 @@ impl Model {
         self.nodes[b].links.insert(a);
     }
 
-    /// Makes a process exit for this reason in its next turn, unless it already has to exit for another reason.
+    /// Makes a process exit for this reason in its next turn, unless the process already must exit for another reason.
     pub(super) fn make_exit(&mut self, place: Place, end: End) {
         let life = &mut self.nodes[place].life;
         if life.is_there() || *life == Life::Told {
@@ -215,7 +218,7 @@ impl Model {
         self.keeps(supervisor).turns.insert(place);
     }
 
-    /// Stops a child by request, and also removes it if `remove` is set.
+    /// Stops a child by request. If `remove` is set, also removes the child.
     pub(super) fn stop_by_request(&mut self, child: Place, remove: bool) {
         let then = if remove || self.nodes[child].policy == Policy::Temporary { Then::Forget } else { Then::Stay };
         let above = self.above(child);
@@ -243,15 +246,15 @@ impl Model {
         self.keeps(above).log.push(format!("{what}{}", name(leaf)));
     }
 
-    /// Starts an instance.
+    /// Starts a new instance of a node.
     fn start(&mut self, place: Place) {
         let node = &mut self.nodes[place];
         node.starts += 1;
         if let Some(keeps) = &mut node.keeps {
             node.life = Life::Starting;
             *keeps = Keeps { log: std::mem::take(&mut keeps.log), ..Keeps::new(keeps.strategy, keeps.most) };
-            // A child that the previous instance forgot comes back. A child that was added to the previous instance
-            // does not.
+            // A new instance of a supervisor starts all its original children again, even a child that the previous
+            // instance forgot. It does not start a child that was added to the previous instance.
             for child in place + 1..self.nodes.len() {
                 let node = &mut self.nodes[child];
                 if node.parent == Some(place) {
@@ -272,7 +275,8 @@ impl Model {
         }
     }
 
-    /// A supervisor has started when no child waits for its turn to start. Then the supervisor's own turn is over.
+    /// Checks whether a supervisor has started: no child may be waiting in `turns`. If the supervisor has started, it
+    /// no longer delays the next child of its own supervisor.
     fn has_started(&mut self, supervisor: Place) {
         let node = &mut self.nodes[supervisor];
         if node.life == Life::Starting && node.keeps.as_ref().is_some_and(|keeps| keeps.turns.is_empty()) {
@@ -284,7 +288,7 @@ impl Model {
         }
     }
 
-    /// Makes a supervisor stop all its children, and then exit in this way.
+    /// Makes a supervisor stop all its children and then exit with `end`.
     fn end(&mut self, supervisor: Place, end: End) {
         let living = self.children(supervisor).into_iter().filter(|&child| self.nodes[child].life.lives());
         let stops = living.map(|child| (child, Then::Stay)).collect();
@@ -295,7 +299,7 @@ impl Model {
         keeps.due.clear();
     }
 
-    /// Takes the last turn of a process that was asked to stop or has to exit.
+    /// Takes the last turn of a process that was asked to stop or must exit.
     fn take_last_turn(&mut self, place: Place) {
         let end = match self.nodes[place].life {
             Life::MustExit(end) => end,
@@ -306,7 +310,7 @@ impl Model {
         };
         self.nodes[place].life = Life::Over(end);
         if self.nodes[place].keeps.is_some() {
-            // The children of a supervisor do not outlive it.
+            // When a supervisor exits, its children are killed.
             self.children(place).into_iter().for_each(|child| self.make_exit(child, End::Killed));
             return;
         }
@@ -319,7 +323,7 @@ impl Model {
         }
     }
 
-    /// Whether nothing of an instance remains. For a supervisor this includes all instances below it.
+    /// Whether nothing remains of an instance. If the instance is a supervisor, this includes all instances below it.
     fn is_over(&self, place: Place) -> bool {
         self.nodes[place].life.has_ended()
             && (self.nodes[place].keeps.is_none() || self.children(place).into_iter().all(|child| self.is_over(child)))
@@ -376,8 +380,8 @@ impl Model {
         let Some(first) = group else { return };
         self.keeps(above).turns.insert(child);
         for other in self.children(above) {
-            // A child that is down, by its policy or by request, stays down. A child that waits for its turn continues
-            // to wait.
+            // A child that is down stays down, whether its policy or a request stopped it. A child that waits for its
+            // turn to start continues to wait.
             if other != child && other >= first && self.nodes[other].life.lives() {
                 if self.nodes[other].policy == Policy::Temporary {
                     self.keeps(above).stops.insert(other, Then::Forget);
@@ -388,7 +392,7 @@ impl Model {
         }
     }
 
-    /// The supervisor asks the last child of `stops` to stop.
+    /// The supervisor asks the last child in `stops` to stop.
     fn ask_to_stop(&mut self, supervisor: Place) {
         let keeps = self.keeps(supervisor);
         let (&child, _) = keeps.stops.last_key_value().expect("somebody is to be stopped");
@@ -396,20 +400,20 @@ impl Model {
         match self.nodes[child].life {
             Life::Up if self.nodes[child].keeps.is_none() => self.nodes[child].life = Life::Told,
             Life::Up | Life::Starting => self.end(child, End::Stopped),
-            // The child is about to exit anyway.
+            // The child is already about to exit.
             _ => {}
         }
     }
 
     // ---- Possible paths
 
-    /// Returns the state after a step that has the same effect before or after all other steps. `None` if there is no
-    /// step of this kind.
+    /// Searches for a step that commutes with all other steps, so that its order does not matter. Returns the state
+    /// after this step, or `None` if there is no step of this kind.
     fn quiet_step(&self) -> Option<Self> {
         let mut next = self.clone();
         for (place, node) in self.nodes.iter().enumerate() {
             let is_last_turn = matches!(node.life, Life::Told | Life::MustExit(_));
-            // Before this turn, a supervisor below continues as before.
+            // A supervisor below this node continues to work until this node has taken its last turn.
             let goes_on = |&child: &Place| self.nodes[child].keeps.is_some() && self.nodes[child].life.is_there();
             if is_last_turn && node.links.is_empty() && !self.children(place).iter().any(goes_on) {
                 next.take_last_turn(place);
@@ -433,14 +437,14 @@ impl Model {
         None
     }
 
-    /// Whether the supervisor of a node may process its exit.
+    /// Whether the supervisor of a node may process the exit of this node.
     fn may_be_processed(&self, place: Place) -> bool {
         let node = &self.nodes[place];
         let is_over = matches!(node.life, Life::Over(_)) && self.is_over(place);
         is_over && node.parent.is_some_and(|above| self.nodes[above].life.is_there())
     }
 
-    /// Returns all states that are one step away.
+    /// Returns all states that can be reached in one step.
     fn steps(&self) -> Vec<Self> {
         if let Some(next) = self.quiet_step() {
             return vec![next];
@@ -479,7 +483,7 @@ impl Model {
         next
     }
 
-    /// Returns every state without a next step that some path from here reaches.
+    /// Follows all paths from this state. Returns every final state: a state without a next step.
     pub(super) fn outcomes(self) -> BTreeSet<Self> {
         let (mut seen, mut ends, mut open) = (BTreeSet::new(), BTreeSet::new(), vec![self]);
         while let Some(state) = open.pop() {

@@ -158,8 +158,8 @@ pub fn answer_against_cancel() {
     cancel(&World::new(AnswerTarget::Event));
 }
 
-/// Tests the same for a lock-free yield. Another yield then reuses the atomic word of this yield, and the old tag must
-/// not affect the new yield.
+/// A lock-free yield is answered and cancelled at the same time. Another yield then reuses its atomic word. The old tag
+/// must not affect the new yield.
 pub fn plain_answer_against_cancel() {
     let world = World::plain();
     let next = cancel(&world);
@@ -231,7 +231,8 @@ pub fn watch_against_cancel() {
     watch(&World::new(AnswerTarget::Event), |world| world.yields.cancel(world.tag));
 }
 
-/// Tests the same for the cancellation of a lock-free yield.
+/// A handler that watches a lock-free yield is notified of its cancellation, or learns immediately that the yield is
+/// cancelled.
 pub fn watch_against_plain_cancel() {
     watch(&World::plain(), |world| world.yields.cancel(world.tag));
 }

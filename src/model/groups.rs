@@ -1,4 +1,4 @@
-//! Monitored groups. Meanwhile processes join and leave, or the observer exits.
+//! Monitored groups. While a group is monitored, processes join and leave it, or the observer exits.
 
 use std::task::Waker;
 
@@ -83,7 +83,7 @@ impl World {
         self.groups.watch("g".into(), &self.watcher, &self.watcher.own, || !self.watcher.inbox.is_closed()).1
     }
 
-    /// Exits as `Control::run_exit` does.
+    /// Makes a process exit in the same way as `Control::run_exit`.
     fn end(&self, guest: &Guest) {
         drop(guest.inbox.close());
         self.groups.release(guest.pid, &guest.own);

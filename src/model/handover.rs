@@ -12,7 +12,8 @@ pub fn behind_a_long_step() {
     behind(Placement::Woken);
 }
 
-/// Tests the same with a task that the step spawns. A spawned task stays in the worker's own queues.
+/// A step spawns a task, which stays in the worker's own queues, and then waits for the task. Meanwhile the step is
+/// handed over to another thread.
 pub fn spawned_by_a_long_step() {
     behind(Placement::New);
 }

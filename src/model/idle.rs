@@ -242,7 +242,7 @@ pub fn chosen_guest_leaves() {
     // The guest occupies the lowest slot, so the push chooses it.
     let lender = scheduler.sleeping_guest();
     scheduler.start().expect("a model has threads");
-    // See `one_pusher`.
+    // The yield lets the worker check the queues first, see `one_pusher`.
     thread::yield_now();
     let job = jobs.one();
     let pusher = spawn(&scheduler, |scheduler| scheduler.schedule(job, Placement::Woken));
@@ -261,7 +261,7 @@ pub fn timekeeper_leaves() {
     let lender = scheduler.sleeping_guest();
     let by_the_lender = kept.done.load(Ordering::SeqCst);
     scheduler.start().expect("a model has threads");
-    // See `one_pusher`.
+    // The yield lets the worker check the queues first, see `one_pusher`.
     thread::yield_now();
     drop(lender);
     while kept.done.load(Ordering::SeqCst) == by_the_lender {
@@ -310,7 +310,7 @@ pub fn timekeeper_finds_work() {
     let timer = Arc::new(Timer { due: AtomicUsize::new(FAR), fired: None, kept: Some(Arc::clone(&kept)) });
     let (scheduler, begun, done, gate) = (scheduler(2, &timer), Jobs::new(), Jobs::new(), Gate::new());
     scheduler.start().expect("a model has threads");
-    // See `one_pusher`.
+    // The yield lets the workers check the queues first, see `one_pusher`.
     thread::yield_now();
     scheduler.schedule(gate.job(&begun, &done), Placement::Woken);
     begun.wait(1);
@@ -322,8 +322,8 @@ pub fn timekeeper_finds_work() {
     stop(&scheduler);
 }
 
-/// Tests the same while an earlier deadline is inserted during the change of the timekeeper. The timer must fire before
-/// the job returns.
+/// An earlier deadline is inserted while one worker becomes the timekeeper instead of another. The timer must fire
+/// before the running job returns.
 pub fn nearer_deadline_against_hand_over() {
     let fired = Jobs::new();
     let timer = Arc::new(Timer { due: AtomicUsize::new(FAR), fired: Some(Arc::clone(&fired)), kept: None });
@@ -436,7 +436,7 @@ pub fn nearer_deadline() {
     let timer = Arc::new(Timer { due: AtomicUsize::new(FAR), fired: Some(Arc::clone(&jobs)), kept: None });
     let scheduler = scheduler(1, &timer);
     scheduler.start().expect("a model has threads");
-    // See `one_pusher`.
+    // The yield lets the worker check the queues first, see `one_pusher`.
     thread::yield_now();
     timer.due.swap(DUE, Ordering::SeqCst);
     scheduler.rearm();

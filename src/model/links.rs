@@ -193,7 +193,8 @@ fn end_and_tell(child: &Peer, watch: Watch<RefCounted<Peer>>) {
     watch.tell(child.pid, &Exit::Killed);
 }
 
-/// Tests the same for a monitor that was set by a spawn.
+/// A monitor that was set by a spawn is removed while the child exits. The `Down` event arrives if and only if the
+/// removal was too late.
 pub fn carried_monitor_against_demonitor() {
     let peers = Peer::pair();
     let watch = Watch::set(peers.0.clone());

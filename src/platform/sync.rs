@@ -332,8 +332,8 @@ pub(crate) fn wait_while<T>(
     !waited.unwrap_or_else(PoisonError::into_inner).1.timed_out()
 }
 
-/// Does the same under the model checkers. Time does not pass there, so the wait ends only when `condition` does not
-/// hold.
+/// Waits on `condvar` while `condition` holds, under the model checkers. Time does not pass there, so the wait ends
+/// only when `condition` does not hold.
 #[cfg(any(procession_loom, procession_shuttle))]
 pub(crate) fn wait_while<T>(
     condvar: &Condvar,

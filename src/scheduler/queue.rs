@@ -37,8 +37,8 @@ const STEAL_MOST: usize = 32;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum QueueOrder {
-    /// First in, first out, with one exception: the process that was woken last waits in the next slot and runs first.
-    /// This is the default.
+    /// First in, first out. However, the process that was woken last waits in the next slot and runs first. This is the
+    /// default.
     ///
     /// Spawned processes that have not run yet come before the others, the newest first. So the scheduler walks a tree
     /// of processes depth first. The next slot and these new processes share a budget of 16 runs in a row while other

@@ -314,7 +314,7 @@ mod tests {
         if cfg!(miri) { 8 } else { slabs.size }
     }
 
-    /// Draws up to `most` blocks, and fills each with a byte that depends on its address.
+    /// Takes up to `most` blocks, and fills each block with a byte that depends on its address.
     fn draw(slabs: &mut Slabs, most: usize, out: &mut Vec<NonNull<u8>>) {
         let mut drawn = slabs.draw(most);
         assert!((1..=most).contains(&drawn.count()));

@@ -64,7 +64,7 @@ async fn idle(mut ctx: Context<u64>) {
 /// Issue 4: many waiting processes share one allocation. Each process uses at most 300 bytes, including its entry in
 /// the pid table and its places in queues.
 #[test]
-fn a_process_is_part_of_an_allocation() {
+fn many_processes_share_one_allocation() {
     let _alone = SERIAL.lock();
     let rt = runtime();
     let spawn = || {
@@ -108,7 +108,7 @@ fn the_memory_of_exited_processes_is_reused() {
 /// If the mailbox is empty, a message of up to 24 bytes is stored in the slot of the mailbox. Such a message needs no
 /// allocation.
 #[test]
-fn the_first_message_needs_no_memory() {
+fn the_first_message_needs_no_allocation() {
     async fn reads<M: Send + 'static>(mut ctx: Context<M>) {
         ctx.receive().await.expect("one is sent");
     }
@@ -177,7 +177,7 @@ fn messages_and_calls_need_no_allocation() {
 
 /// After a process has exited, its addresses do not keep the memory of its large body alive.
 #[test]
-fn an_address_keeps_no_large_body() {
+fn an_address_does_not_keep_the_memory_of_a_large_body() {
     let _alone = SERIAL.lock();
     let rt = runtime();
     let run = || {
@@ -199,7 +199,7 @@ fn an_address_keeps_no_large_body() {
 /// When a hand-written process cancels commands, their entries in the table of yields become free. So the number of
 /// cancelled commands does not increase the memory of the process.
 #[test]
-fn cancelled_commands_take_no_memory() {
+fn cancelled_commands_do_not_increase_the_memory() {
     struct Ask;
     impl Command for Ask {
         type Reply = u64;

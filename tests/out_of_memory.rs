@@ -101,7 +101,7 @@ impl Command for Later {
 /// 11: the program runs once for each of its allocations, and that allocation fails. The program then aborts with a
 /// message, or ends with an error or a result. It never hangs.
 #[test]
-fn no_allocation_that_fails_hangs_the_program() {
+fn a_failing_allocation_never_hangs_the_program() {
     if let Some(role) = role() {
         let fails_after: usize = role.parse().unwrap();
         LEFT.store(fails_after, SeqCst);
@@ -118,7 +118,7 @@ fn no_allocation_that_fails_hangs_the_program() {
         // allocation failed.
         while not_reached.load(SeqCst) < 3 {
             let n = next.fetch_add(1, SeqCst);
-            let ran = again(no_allocation_that_fails_hangs_the_program, &n.to_string(), 60);
+            let ran = again(a_failing_allocation_never_hangs_the_program, &n.to_string(), 60);
             let Some(status) = ran.status else { panic!("allocation {n} fails, and the program hangs: {ran:#?}") };
             if !status.success() {
                 assert_eq!(ran.signal(), Some(libc::SIGABRT), "allocation {n}: {ran:#?}");

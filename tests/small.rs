@@ -42,7 +42,7 @@ fn processes_are_spawned_and_joined() {
 }
 
 #[test]
-fn two_senders_fill_one_mailbox() {
+fn two_senders_send_to_one_mailbox() {
     run_on_two_workers(async |rt| {
         let sum = rt.spawn(async |mut ctx: Context<String>| {
             let mut sum = 0;
@@ -60,7 +60,7 @@ fn two_senders_fill_one_mailbox() {
 }
 
 #[test]
-fn calls_are_answered_dropped_and_failed() {
+fn calls_can_be_answered_dropped_and_failed() {
     run_on_two_workers(async |rt| {
         let server = rt.spawn(echo);
         let to = server.address().clone();
@@ -98,7 +98,7 @@ fn yields_are_completed_by_other_threads_or_abandoned() {
 }
 
 #[test]
-fn a_body_is_replaced_and_its_messages_stay() {
+fn a_body_is_replaced_and_keeps_its_messages() {
     run_on_two_workers(async |rt| {
         let process = rt.spawn(async |mut ctx: Context<String>| -> Result<String, Exit> {
             let first = ctx.receive().await?;
@@ -112,7 +112,7 @@ fn a_body_is_replaced_and_its_messages_stay() {
 }
 
 #[test]
-fn a_kill_meets_a_wake_and_a_message() {
+fn a_kill_races_a_wake_up_and_a_message() {
     run_on_two_workers(async |rt| {
         for _ in 0..2 {
             let held = Arc::new(());

@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn a_virtual_clock_and_its_clones_move_by_advance() {
+    fn advance_moves_a_virtual_clock_and_its_clones() {
         let clock = Clock::virtual_();
         let same = clock.clone();
         assert_eq!(same.now().ns(), 0);
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn the_real_clock_starts_near_zero_and_never_runs_back() {
+    fn the_real_clock_starts_near_zero_and_never_goes_back() {
         let clock = Clock::real();
         let mut last = clock.now();
         assert!(last.ns() < 60_000_000_000);

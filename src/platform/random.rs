@@ -47,14 +47,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_sequence_is_the_published_one() {
+    fn the_generator_returns_the_published_sequence() {
         let mut rng = Rng::seeded(1_234_567);
         let drawn = [(); 3].map(|()| rng.next());
         assert_eq!(drawn, [6_457_827_717_110_365_317, 3_203_168_211_198_807_973, 9_817_491_932_198_370_423]);
     }
 
     #[test]
-    fn below_reaches_every_number_and_no_other() {
+    fn below_returns_every_number_below_n_and_no_other_number() {
         let mut rng = Rng::seeded(1);
         let mut hits = [0; 7];
         for _ in 0..7_000 {

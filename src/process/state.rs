@@ -643,7 +643,7 @@ mod tests {
     }
 
     #[test]
-    fn a_drop_that_panics_happens_once() {
+    fn a_value_whose_drop_panics_is_dropped_once() {
         struct Panics(#[expect(dead_code, reason = "dropped")] Arc<()>);
         impl Drop for Panics {
             fn drop(&mut self) {
@@ -658,7 +658,7 @@ mod tests {
     }
 
     #[test]
-    fn counts_add_up_on_many_threads() {
+    fn reference_counts_stay_correct_on_many_threads() {
         let told = Arc::new(());
         let (rounds, clones) = if cfg!(miri) { (4, 4) } else { (200, 50) };
         for _ in 0..rounds {

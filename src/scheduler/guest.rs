@@ -530,7 +530,7 @@ mod tests {
     }
 
     #[test]
-    fn a_budget_ends_with_its_tasks_or_its_time() {
+    fn a_budget_is_over_when_its_tasks_or_its_time_are_used_up() {
         let mut now = STEP;
         let mut tasks = |takes: Duration| {
             let mut budget = Budget::of_a_poll(now);

@@ -356,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn a_push_chooses_one_sleeper_and_only_if_no_worker_searches() {
+    fn a_push_chooses_one_sleeping_worker_and_only_if_no_worker_searches() {
         let idle = Idle::new(4);
         let wake_one = || idle.wake_many(1).next();
         assert_eq!(wake_one(), None);
@@ -371,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn a_push_of_many_chooses_one_sleeper_for_each_task_without_a_searcher() {
+    fn a_push_of_many_tasks_chooses_one_sleeping_worker_for_each_task_that_has_no_searching_worker() {
         let idle = Idle::new(8);
         assert_eq!(idle.wake_many(3).count(), 0);
         [1, 2, 4, 7].into_iter().for_each(|slot| idle.announce(slot, false));
@@ -384,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn a_push_takes_all_polled_places_when_parked_threads_are_too_few() {
+    fn a_push_wakes_all_polled_slots_if_there_are_too_few_parked_threads() {
         let idle = Idle::new(8);
         [0, 5].into_iter().for_each(|slot| idle.announce_polled(slot, false));
         idle.announce(3, false);
@@ -420,7 +420,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sleeper_that_announces_ends_its_search() {
+    fn a_worker_that_announces_its_sleep_ends_its_search() {
         let idle = Idle::new(4);
         assert!(idle.start_searching(8) && idle.start_searching(8));
         idle.announce(3, true);
@@ -475,7 +475,7 @@ mod tests {
     }
 
     #[test]
-    fn a_waker_is_woken_once_for_each_time_that_it_is_set() {
+    fn a_waker_is_woken_once_each_time_that_it_is_set() {
         let (idle, bell) = (Idle::new(2), Arc::new(Bell::default()));
         let rung = || bell.0.load(Ordering::SeqCst);
         let waker = Waker::from(Arc::clone(&bell));
@@ -503,7 +503,7 @@ mod tests {
     }
 
     #[test]
-    fn one_slot_keeps_the_time() {
+    fn only_one_slot_is_the_timekeeper() {
         let idle = Idle::new(3);
         assert_eq!(idle.timekeeper(), None);
         assert!(idle.keep_time(0) && !idle.keep_time(0) && !idle.keep_time(2));

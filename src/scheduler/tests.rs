@@ -201,7 +201,7 @@ impl Wake for Counting {
 }
 
 #[test]
-fn every_task_from_outside_runs() {
+fn every_task_from_another_thread_runs() {
     within(|| {
         for workers in [1, 2] {
             let scheduler = started(workers);
@@ -217,7 +217,7 @@ fn every_task_from_outside_runs() {
 }
 
 #[test]
-fn the_last_woken_task_runs_first_and_the_others_in_order() {
+fn the_task_that_was_woken_last_runs_first_and_the_others_run_in_order() {
     within(|| {
         let scheduler = started(1);
         let order = Arc::new(Mutex::new(Vec::new()));
@@ -247,7 +247,7 @@ fn the_last_woken_task_runs_first_and_the_others_in_order() {
 }
 
 #[test]
-fn a_pair_of_tasks_alone_wakes_no_second_worker() {
+fn two_tasks_that_wake_each_other_wake_no_second_worker() {
     within(|| {
         let scheduler = started(2);
         eventually("both sleep", || asleep(&scheduler, 0) && asleep(&scheduler, 1));
@@ -368,7 +368,7 @@ fn a_worker_can_stop_its_own_scheduler() {
 }
 
 #[test]
-fn a_panic_leaves_the_worker_alive() {
+fn a_worker_survives_a_panic() {
     within(|| {
         let scheduler = started(1);
         let done = Flag::default();
@@ -387,7 +387,7 @@ fn more_workers_than_slots_are_refused() {
 }
 
 #[test]
-fn guest_threads_suffice_without_workers() {
+fn guest_threads_can_run_all_tasks_without_workers() {
     within(|| {
         let scheduler = started(0);
         for blocking in [true, false] {

@@ -48,7 +48,7 @@ async fn waits_with_two_bombs(_: Context) {
 /// code. The roles run the process on a guest thread, on a worker and in a simulation. Two more roles kill the process,
 /// or drop it together with its runtime.
 #[test]
-fn the_abort_by_a_double_panic_names_its_process() {
+fn the_message_of_a_double_panic_names_the_process() {
     if let Some(role) = role() {
         // The runtime must call this user-installed hook for every panic.
         let former = std::panic::take_hook();
@@ -92,7 +92,7 @@ fn the_abort_by_a_double_panic_names_its_process() {
         ("killed", "waits_with_two_bombs"),
         ("dropped", "waits_with_two_bombs"),
     ] {
-        let ran = again(the_abort_by_a_double_panic_names_its_process, role, 60);
+        let ran = again(the_message_of_a_double_panic_names_the_process, role, 60);
         let line = ran.died().stderr.lines().find(|line| line.contains("aborts the program by this panic"));
         let line = line.unwrap_or_else(|| panic!("{role}: the process is not named: {ran:#?}"));
         let rest = line.strip_prefix("process <").unwrap_or_else(|| panic!("{role}: {line}"));
@@ -263,7 +263,7 @@ impl Clone for Bomb {
 /// This holds if one place has many of these values, and if their process panics as well. It also holds if the runtime
 /// is dropped while it stores these values.
 #[test]
-fn many_values_that_panic_when_dropped_abort_nothing() {
+fn values_that_panic_when_dropped_do_not_abort_the_program() {
     if let Some(role) = role() {
         let (_, place) = PLACES[role.parse::<usize>().unwrap()];
         for emptied in [true, false] {
@@ -279,7 +279,7 @@ fn many_values_that_panic_when_dropped_abort_nothing() {
         return;
     }
     let failed = |(n, (name, _)): (usize, &(&str, Place))| {
-        let ran = again(many_values_that_panic_when_dropped_abort_nothing, &n.to_string(), 60);
+        let ran = again(values_that_panic_when_dropped_do_not_abort_the_program, &n.to_string(), 60);
         (!ran.status.is_some_and(|status| status.success())).then(|| format!("{name}: {ran:#?}"))
     };
     let failed: Vec<_> = PLACES.iter().enumerate().filter_map(failed).collect();

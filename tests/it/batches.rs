@@ -22,7 +22,7 @@ fn in_order(seen: &[u64]) {
 /// 4.5: all processes of a batch run, in the order of the batch. The test spawns one batch from another thread, one
 /// from a process, and an empty one.
 #[test]
-fn a_batch_runs_in_its_order() {
+fn the_processes_of_a_batch_run_in_order() {
     within(60, || {
         let rt = alone().build().unwrap();
         let order = Arc::new(Mutex::new(Vec::new()));

@@ -117,7 +117,7 @@ fn long_steps_do_not_delay_other_processes() {
 /// for it. A replacement thread runs the task nevertheless. The step then spawns more tasks, after the monitor has
 /// detected it as long. A replacement thread runs these tasks too.
 #[test]
-fn the_next_slot_behind_a_long_step_is_run() {
+fn a_task_in_the_next_slot_behind_a_long_step_still_runs() {
     within(60, || {
         let rt = Runtime::builder().workers(1).build().unwrap();
         let waits = rt.spawn(async |ctx: Context| {
@@ -138,7 +138,7 @@ fn the_next_slot_behind_a_long_step_is_run() {
 /// 4.7: no spawn and no message of a blocking step is lost. In each round the step spawns ten, 400 and 3000 processes.
 /// It spawns them both before and after another thread takes over the queues of its worker.
 #[test]
-fn a_long_step_that_spawns_and_sends_loses_nothing() {
+fn a_long_step_loses_no_spawn_and_no_message() {
     for by_hand in [false, true] {
         within(60, move || {
             let rt = Runtime::builder().workers(2).build().unwrap();
@@ -235,7 +235,7 @@ fn a_long_step_is_reported_once_with_its_process() {
 /// 4.7: `block_in_place` hands over the queues of its worker immediately, even in a runtime without a monitor. The
 /// closure of `block_in_place` may panic.
 #[test]
-fn block_in_place_hands_over_immediately() {
+fn block_in_place_hands_over_its_queues_immediately() {
     within(60, || {
         let threads = Threads::default();
         let rt = threads.builder(1).long_step_threshold(Duration::MAX).build().unwrap();
@@ -302,7 +302,7 @@ fn block_in_place_works_on_any_thread() {
 /// 4.7: the runtime has at most `max_replacement_threads` replacement threads. If every thread is blocked, a runnable
 /// process waits until one of the blocked steps returns.
 #[test]
-fn replacement_threads_are_bounded() {
+fn the_number_of_replacement_threads_is_bounded() {
     within(60, || {
         for most in [0, 1, 3] {
             let threads = Threads::default();
@@ -353,7 +353,7 @@ fn a_shutdown_does_not_wait_for_a_step_whose_worker_was_replaced() {
 /// monitor does not report the guest's future, although it blocks for longer than a process step that the monitor
 /// reports as long.
 #[test]
-fn the_own_future_of_a_guest_thread_is_no_long_step() {
+fn the_own_future_of_a_guest_thread_is_not_reported_as_a_long_step() {
     within(60, || {
         let watch = Arc::new(Watch::default());
         let rt = Runtime::builder().workers(1).observer(Watcher(watch.clone())).build().unwrap();
@@ -378,7 +378,7 @@ fn the_own_future_of_a_guest_thread_is_no_long_step() {
 /// 4.1: the number of workers changes while processes run. Another thread and a step change it, also to zero and back.
 /// No process is lost.
 #[test]
-fn the_number_of_workers_changes_at_run_time() {
+fn the_number_of_workers_can_change_at_run_time() {
     within(120, || {
         let threads = Threads::default();
         // The infinite threshold prevents replacement threads, which would change the number of threads.

@@ -129,7 +129,7 @@ fn a_token_notifies_children_before_parents() {
 /// 6.6: if a process is spawned under a cancelled token, the process is cancelled from its first step. A child token of
 /// a cancelled token is cancelled too.
 #[test]
-fn a_cancelled_token_cancels_later_processes() {
+fn a_cancelled_token_also_cancels_processes_spawned_later() {
     let rt = lone();
     let token = CancelToken::new();
     let before = token.child();
@@ -246,7 +246,7 @@ fn chains_of_tokens_may_be_long() {
 /// 6.2, 6.6: a process inherits the deadline of its parent. If several deadlines apply, the earliest one counts,
 /// whichever process set it.
 #[test]
-fn the_nearest_deadline_applies() {
+fn the_earliest_of_several_deadlines_applies() {
     timed(async |host, exact| {
         let now = host.now();
         let (soon, late) = (now + Duration::from_millis(30), now + LONG);
@@ -334,7 +334,7 @@ fn processes_spawned_during_a_cancellation_are_cancelled() {
 
 /// 6.6: a process may cancel its own token, in a hand-written step and in an async body.
 #[test]
-fn a_process_cancels_its_own_token() {
+fn a_process_can_cancel_its_own_token() {
     struct Raw(bool);
     impl Process for Raw {
         type Message = ();
@@ -414,7 +414,7 @@ fn a_token_can_be_awaited_on_any_thread() {
 /// notified once, with one of the two reasons. For each token, `cancel` returns true only to the first thread that
 /// cancels it, and the token keeps the reason of that thread.
 #[test]
-fn a_parent_and_a_child_token_are_cancelled_concurrently() {
+fn a_parent_and_a_child_token_can_be_cancelled_concurrently() {
     within(60, || {
         let rt = two();
         for _ in 0..300 {
@@ -464,7 +464,7 @@ fn a_parent_and_a_child_token_are_cancelled_concurrently() {
 /// 6.2: the grace period of a token applies to each of its processes. If a process has not exited when the period ends,
 /// it is killed. A grace period of `Duration::MAX` does not overflow.
 #[test]
-fn a_process_is_killed_after_the_grace_of_its_token() {
+fn a_process_is_killed_after_the_grace_period_of_its_token() {
     timed(async |host, exact| {
         let token = CancelToken::new();
         let deaf = host.process().cancel_token(&token).spawn(async |_: Context<()>| std::future::pending::<()>().await);
@@ -499,7 +499,7 @@ fn a_process_is_killed_after_the_grace_of_its_token() {
 /// 6.4, 6.6: if a token or a deadline cancels a supervisor, the supervisor stops its children itself, in its own order.
 /// The token does not cancel the children directly, and the supervisor restarts no child.
 #[test]
-fn a_supervisor_under_a_token_ends_in_order() {
+fn a_supervisor_under_a_token_stops_its_children_in_order() {
     const BELOW: Name<procession::SupervisorMessage> = Name::new("cancel: below");
     async fn ends_in_order(host: Host, by_deadline: bool) {
         let token = CancelToken::new();

@@ -210,7 +210,7 @@ fn zero_enormous_and_repeated_deadlines_are_accepted() {
 
 /// 3.5: a hand-written process can set deadlines too. It receives each timeout once.
 #[test]
-fn a_hand_written_process_sets_deadlines() {
+fn a_hand_written_process_can_set_deadlines() {
     check(0..10, async |host: Host| {
         let (shelf, begun) = (Shelf::default(), host.now());
         let host = shelf.host(&host);
@@ -237,7 +237,7 @@ fn a_hand_written_process_sets_deadlines() {
 /// 3.5, 3.3: if the deadline and the answer of a yield arrive at the same time, exactly one of them completes the
 /// yield. The process and the handler then agree on the result.
 #[test]
-fn a_deadline_races_the_answer() {
+fn a_deadline_that_races_the_answer_gives_exactly_one_result() {
     within(60, || {
         let shelf = Shelf::default();
         let rt = shelf.runtime(2);
@@ -414,7 +414,7 @@ fn a_chosen_tag_is_free_in_the_step_that_reads_its_answer() {
 
 /// 1.3, 3.3: 100,000 answers have arrived and are unread. Cancelling their yields takes linear time.
 #[test]
-fn very_many_unread_answers_are_cancelled() {
+fn cancelling_very_many_unread_answers_takes_linear_time() {
     struct Asking(Vec<Tag<Ask>>);
     impl Process for Asking {
         type Message = ();
@@ -534,7 +534,7 @@ fn a_handler_may_poll_a_command_of_its_process() {
 /// answer is unread, it does not receive this answer. If the answer was already read, cancelling has no effect. If the
 /// process performs another command in the same step, this command gets its own answer.
 #[test]
-fn some_of_many_simultaneous_answers_are_cancelled() {
+fn some_of_many_simultaneous_answers_can_be_cancelled() {
     struct Asking {
         tags: Vec<Tag<Ask>>,
         log: Arc<Mutex<Vec<u64>>>,
@@ -580,7 +580,7 @@ fn some_of_many_simultaneous_answers_are_cancelled() {
 /// 1.3, 11: 100,000 command futures are polled and dropped in the same step. No command reaches the handler, and
 /// dropping the futures takes linear time.
 #[test]
-fn very_many_commands_are_cancelled_in_their_step() {
+fn very_many_commands_can_be_cancelled_in_their_step() {
     within(60, || {
         let shelf = Shelf::default();
         let rt = shelf.runtime(1);
@@ -645,7 +645,7 @@ fn each_of_many_commands_of_a_step_is_a_separate_yield() {
 /// 3.2, 3.4: if a handler's future is ready at its first poll, the runtime creates no task for it. The process
 /// continues in the same turn.
 #[test]
-fn a_handlers_future_that_does_not_wait_is_no_task() {
+fn a_handlers_future_that_does_not_wait_does_not_become_a_task() {
     let rt = Runtime::builder().workers(0).handle_async(async |c: Ask| c.0 + 1).build().unwrap();
     let body = rt.spawn(async |ctx: Context| {
         let mut n = 0;
@@ -661,7 +661,7 @@ fn a_handlers_future_that_does_not_wait_is_no_task() {
 /// 3.2: if a handler's future has to wait, it becomes a task of the runtime. The event for which it waits wakes this
 /// task.
 #[test]
-fn a_handlers_future_that_waits_is_a_task() {
+fn a_handlers_future_that_waits_becomes_a_task() {
     let rt = Runtime::builder()
         .workers(0)
         .handle_async(async |c: Ask| {
@@ -804,7 +804,7 @@ fn tag_of(rt: &Runtime, body: &Address<Payload>) -> Tag {
 /// 3.2: a command is cancelled while a worker polls the future of its handler. The worker finishes this poll, drops the
 /// future, and does not poll it again.
 #[test]
-fn a_running_future_is_dropped_after_its_poll() {
+fn the_future_of_a_cancelled_command_is_dropped_after_its_current_poll() {
     struct Slow {
         polls: Arc<AtomicUsize>,
         began: mpsc::Sender<()>,
@@ -914,7 +914,7 @@ fn a_handlers_future_that_panics_fails_the_command() {
 /// 1.3, 3.2: a handler's future cannot perform commands as the process that performed its command. This holds even if
 /// the future is polled in a turn of that process.
 #[test]
-fn a_handlers_future_is_not_its_process() {
+fn a_handlers_future_cannot_act_as_the_calling_process() {
     struct Lend(SelfHandle, u64);
     impl Command for Lend {
         type Reply = ();
@@ -991,7 +991,7 @@ fn an_answer_from_another_thread_cancels_the_completion() {
 
 /// 3.3, 11: two threads give a quarter of a million answers at the same time.
 #[test]
-fn very_many_answers_arrive_together() {
+fn very_many_answers_can_arrive_together() {
     within(100, || {
         const ALL: u64 = 250_000;
         let shelf = Shelf::default();
@@ -1075,7 +1075,7 @@ fn is_overloaded(failure: &Failure, why: &str) -> bool {
 /// 3.2, 4.9: the pool accepts exactly as many jobs as its bounds allow. Every further job fails immediately, with the
 /// reason.
 #[test]
-fn the_bounds_of_the_blocking_pool_are_exact() {
+fn the_blocking_pool_accepts_exactly_as_many_jobs_as_its_bounds_allow() {
     within(20, || {
         let gate = Arc::<Gate>::default();
         let builder = Runtime::builder().workers(2).max_blocking_threads(2).blocking_queue_capacity(3);
@@ -1104,7 +1104,7 @@ fn the_bounds_of_the_blocking_pool_are_exact() {
 /// 3.2, 4.9: a blocking job waits in the queue, and its requester drops the handle or exits. The job never runs, and
 /// its place in the queue becomes free.
 #[test]
-fn abandoned_blocking_work_frees_its_queue_place() {
+fn an_abandoned_blocking_job_frees_its_place_in_the_queue() {
     within(20, || {
         let gate = Arc::<Gate>::default();
         let builder = Runtime::builder().workers(0).max_blocking_threads(1).blocking_queue_capacity(2);
@@ -1141,7 +1141,7 @@ fn abandoned_blocking_work_frees_its_queue_place() {
 /// 3.2, 4.9: with `Overflow::DropOldest`, a full queue drops its oldest job. This job fails with the reason. Jobs that
 /// already run are not affected.
 #[test]
-fn a_full_blocking_queue_may_drop_its_oldest_work() {
+fn a_full_blocking_queue_may_drop_its_oldest_job() {
     within(20, || {
         let gate = Arc::<Gate>::default();
         let rt = Runtime::builder()
@@ -1166,7 +1166,7 @@ fn a_full_blocking_queue_may_drop_its_oldest_work() {
 /// 3.2: if a blocking command is cancelled before it begins, it never runs. If it has already begun, it runs to its
 /// end.
 #[test]
-fn a_cancelled_blocking_command_never_begins() {
+fn a_blocking_command_cancelled_before_it_begins_never_runs() {
     within(20, || {
         let gate = Arc::<Gate>::default();
         let ran = Arc::<AtomicUsize>::default();
@@ -1199,7 +1199,7 @@ fn a_cancelled_blocking_command_never_begins() {
 /// 3.2, 6.5: a runtime that shuts down refuses the blocking jobs in its queue. It does not wait for a running closure
 /// that never returns.
 #[test]
-fn a_runtime_ends_without_waiting_for_its_blocking_pool() {
+fn a_shutdown_does_not_wait_for_the_blocking_pool() {
     within(20, || {
         let gate = Arc::<Gate>::default();
         let rt = Runtime::builder().workers(1).max_blocking_threads(1).build().unwrap();
@@ -1254,7 +1254,7 @@ fn idle_blocking_threads_exit() {
 /// 3.2: with an idle time of zero, the threads of the pool exit as soon as they are idle. The pool still runs every job
 /// of a burst. It also runs every job that arrives just when a thread exits.
 #[test]
-fn threads_without_idle_time_answer_every_job() {
+fn threads_with_an_idle_time_of_zero_run_every_job() {
     for threads in [1, 2, 5] {
         within(60, move || {
             let builder = Runtime::builder().workers(0).max_blocking_threads(threads);
@@ -1289,7 +1289,7 @@ fn threads_without_idle_time_answer_every_job() {
 
 /// 3.2, 11: a pool with zero threads refuses commands and closures with the reason `NoThread`.
 #[test]
-fn a_pool_without_threads_refuses_its_work() {
+fn a_pool_without_threads_refuses_every_job() {
     let rt = Runtime::builder().workers(0).max_blocking_threads(0).handle_blocking(|c: Ask| c.0).build().unwrap();
     let failure = block_on(rt.spawn_blocking(|| ())).unwrap_err();
     assert!(is_overloaded(&failure, "0 threads"), "{failure}");
@@ -1339,7 +1339,7 @@ fn an_inline_answer_is_kept_until_its_future_is_polled() {
 /// is cancelled later, or is detached, it reaches the handler. The handlers run in the order of the yields, whether
 /// they are inline or not.
 #[test]
-fn an_inline_handler_runs_in_the_order_of_the_yields() {
+fn inline_handlers_run_in_the_order_of_the_yields() {
     struct Short(u64);
     impl Command for Short {
         type Reply = ();

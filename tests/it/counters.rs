@@ -17,7 +17,7 @@ impl Command for Double {
 
 /// 9.1: if a single guest thread runs the runtime, the value of every counter is predictable.
 #[test]
-fn counts_are_exact() {
+fn counters_are_exact_on_a_single_thread() {
     let rt = Runtime::builder().workers(0).handle(|c: Double| c.0 * 2).build().unwrap();
     let none = rt.counters();
     assert_eq!((none.spawned, none.polls, none.to_string().as_str()), (0, 0, "nothing counted"));
@@ -114,7 +114,7 @@ fn parks_and_wakes_are_counted() {
 
 /// 9.1: every attempt to steal is counted as exactly one of won, empty and retried.
 #[test]
-fn attempts_to_steal_add_up() {
+fn every_attempt_to_steal_is_counted_as_won_empty_or_retried() {
     within(60, || {
         let rt = two();
         for _ in 0..100 {
@@ -276,7 +276,7 @@ fn late_replies_are_counted() {
 /// 9.1: with `sample_every_step`, the runtime measures the scheduling delay of every turn and the duration of every
 /// step.
 #[test]
-fn exact_times_measure_every_turn() {
+fn sample_every_step_measures_every_turn() {
     within(60, || {
         for workers in [0, 2] {
             let rt = Runtime::builder().workers(workers).sample_every_step(true).build().unwrap();
@@ -353,7 +353,7 @@ fn no_snapshot_shows_more_exited_than_spawned_processes() {
 /// 9.1: a snapshot is printed as one line. No counter decreases from one snapshot to the next, even while the runtime
 /// is busy.
 #[test]
-fn snapshots_print_as_one_line_and_never_decrease() {
+fn a_snapshot_prints_as_one_line_and_counters_never_decrease() {
     within(60, || {
         let rt = two();
         let busy: Vec<_> = (0..4)
@@ -380,7 +380,7 @@ fn snapshots_print_as_one_line_and_never_decrease() {
 
 /// 9.1: two runtimes have separate counters, even if a thread of one runtime is a guest thread of the other.
 #[test]
-fn runtimes_count_separately() {
+fn each_runtime_has_its_own_counters() {
     let one = Runtime::builder().workers(0).build().unwrap();
     let other = Arc::new(Runtime::builder().workers(0).build().unwrap());
     let inner = other.clone();

@@ -183,7 +183,7 @@ async fn reach(host: &Host, steps: u64) {
 /// 6.5: a shutdown may begin at any step. It stops the processes in order and in time, and leaves no process behind.
 /// Dropping the simulation then shuts it down a second time, without any effect.
 #[test]
-fn a_shutdown_at_each_step_ends_in_order() {
+fn a_shutdown_that_begins_at_any_step_stops_processes_in_order() {
     let mut told = BTreeSet::new();
     for step in 0..120 {
         // `reach` is polled after some steps only; the seed selects these steps. The search below finds a seed with

@@ -374,7 +374,7 @@ fn a_guest_is_send_if_its_future_is() {
 
 /// 8.1: a guest may be polled on one thread first and then on another.
 #[test]
-fn a_guest_moves_between_threads() {
+fn a_guest_may_move_between_threads() {
     within(30, || {
         let rt = none();
         let handle = rt.spawn(job);
@@ -397,7 +397,7 @@ fn a_guest_moves_between_threads() {
 /// 8.1: if there are more guests than worker slots, all guests complete. The guests that have a slot run the processes
 /// for which the other guests wait.
 #[test]
-fn more_guests_than_worker_slots_all_complete() {
+fn all_guests_complete_even_if_there_are_fewer_worker_slots() {
     within(60, || {
         let rt = none();
         let gate = Arc::new(std::sync::Barrier::new(60));
@@ -423,7 +423,7 @@ fn more_guests_than_worker_slots_all_complete() {
 
 /// 8.1: guests take and release worker slots many times. No process is lost.
 #[test]
-fn guests_take_and_release_worker_slots() {
+fn no_process_is_lost_while_guests_take_and_release_worker_slots() {
     within(120, || {
         let rt = none();
         let rounds = if cfg!(debug_assertions) { 300 } else { 3000 };
@@ -476,7 +476,7 @@ fn a_guest_runs_a_bounded_number_of_turns_per_poll() {
 /// 8.1: two guests are woken for a new task, and the first guest is dropped before its next poll. The task is not lost,
 /// because the second guest runs it.
 #[test]
-fn a_guest_dropped_after_its_wake_loses_no_task() {
+fn a_guest_dropped_after_its_wake_up_loses_no_task() {
     let rt = none();
     let (mut first, mut second) = (ManualGuest::new(&rt, pending()), ManualGuest::new(&rt, pending()));
     first.settle();
@@ -494,7 +494,7 @@ fn a_guest_dropped_after_its_wake_loses_no_task() {
 /// 8.1: a guest is woken for a new task and dropped before its next poll. The task is not lost, because a worker runs
 /// it.
 #[test]
-fn a_guest_dropped_after_its_wake_leaves_the_task_to_a_worker() {
+fn if_a_guest_is_dropped_after_its_wake_up_a_worker_runs_the_task() {
     within(60, || {
         for _ in 0..if cfg!(debug_assertions) { 200 } else { 2000 } {
             let rt = Arc::new(alone().build().unwrap());
@@ -584,7 +584,7 @@ fn a_completed_guest_passes_the_timekeeper_role_on() {
 /// 8.1: a guest thread in `block_on` may be the timekeeper of a runtime with workers. After this thread has returned
 /// from `block_on`, a sleep still ends on time.
 #[test]
-fn a_sleep_outlives_the_guest_thread_that_was_timekeeper() {
+fn a_sleep_ends_on_time_after_the_timekeeper_has_left_block_on() {
     within(60, || {
         let rt = two();
         for n in 0..if cfg!(debug_assertions) { 200 } else { 1000_u64 } {
@@ -613,7 +613,7 @@ fn takes(time: Duration) {
 /// single-threaded executor can then run. The test does not depend on the speed of the machine, because each step spins
 /// for 1 ms.
 #[test]
-fn a_guest_with_long_steps_returns_after_each_step() {
+fn a_poll_of_a_guest_ends_after_one_long_step() {
     const STEPS: usize = 60;
     within(60, || {
         let tokio = tokio::runtime::Builder::new_current_thread().build().unwrap();
@@ -660,7 +660,7 @@ fn a_guest_with_long_steps_returns_after_each_step() {
 /// 8.1: the future of a guest thread has a deadline, and many processes are runnable. The thread notices the deadline
 /// after the step in progress.
 #[test]
-fn a_blocked_thread_runs_no_step_after_its_deadline() {
+fn a_thread_in_block_on_runs_no_step_after_its_deadline() {
     within(60, || {
         for blocks in [true, false] {
             let rt = none();
@@ -895,7 +895,7 @@ fn a_pid_of_another_runtime_is_refused() {
 /// 8.3: two runtimes have one worker each. A process of the first runtime calls `block_on` of the second runtime and of
 /// its own runtime.
 #[test]
-fn block_on_nests() {
+fn calls_of_block_on_can_be_nested() {
     within(60, || {
         let one = Arc::new(Runtime::builder().workers(1).build().unwrap());
         let other = Arc::new(Runtime::builder().workers(1).build().unwrap());
@@ -931,7 +931,7 @@ fn block_on_nests() {
 
 /// 8.3: nested calls of `block_on` may be deep. The two runtimes alternate from level to level.
 #[test]
-fn block_on_nests_deeply() {
+fn calls_of_block_on_can_be_nested_deeply() {
     fn level(runtimes: [std::sync::Weak<Runtime>; 2], depth: usize) -> BoxFuture<'static, Result<usize, BoxError>> {
         Box::pin(async move {
             if depth == 0 {
@@ -951,7 +951,7 @@ fn block_on_nests_deeply() {
 
 /// 8.1: more steps call `block_on` than there are worker slots for guests. The sleep in each call ends.
 #[test]
-fn nested_block_ons_beyond_the_worker_slots_see_their_timers() {
+fn timers_fire_in_more_nested_block_ons_than_worker_slots() {
     within(60, || {
         let rt = Arc::new(two());
         let handles: Vec<_> = (0..60)

@@ -82,7 +82,7 @@ fn outcomes(text: &str) -> BTreeMap<String, Vec<String>> {
 /// 6.3, 6.4: each scenario has the same outcome in this crate as on Erlang/OTP. If a scenario declares an intended
 /// difference, its outcome equals the declared outcome and differs from the outcome of Erlang/OTP.
 #[test]
-fn scenarios_have_the_same_outcomes_as_on_erlang() {
+fn every_scenario_has_the_same_outcome_as_on_erlang() {
     let there = outcomes(&read("outcomes.txt"));
     let mut wrong = String::new();
     let mut names = BTreeSet::new();
@@ -107,7 +107,7 @@ fn scenarios_have_the_same_outcomes_as_on_erlang() {
 
 /// 6.3, 6.4: if Erlang/OTP is installed, its outcomes equal the recorded outcomes.
 #[test]
-fn the_recorded_outcomes_are_those_of_erlang() {
+fn the_recorded_outcomes_equal_the_outcomes_of_erlang() {
     let wish = env::var("PROCESSION_ERLANG").unwrap_or_default();
     let is_there = |program: &str, argument: &str| {
         let mut program = Program::new(program);
@@ -121,7 +121,7 @@ fn the_recorded_outcomes_are_those_of_erlang() {
         let mut stderr = std::io::stderr();
         let _ = writeln!(
             stderr,
-            "SKIPPED the_recorded_outcomes_are_those_of_erlang: no Erlang/OTP here (Debian's erlang-base)"
+            "SKIPPED the_recorded_outcomes_equal_the_outcomes_of_erlang: no Erlang/OTP here (Debian's erlang-base)"
         );
         return;
     }

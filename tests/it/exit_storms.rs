@@ -111,26 +111,26 @@ const MANY: usize = 10_000;
 
 /// 6.3: ten thousand processes are linked in a ring. When one fails, every process exits once.
 #[test]
-fn a_ring_of_ten_thousand_exits_once() {
+fn every_process_of_a_ring_of_ten_thousand_exits_once() {
     storm(MANY, |place| vec![(place + 1) % MANY]);
 }
 
 /// 6.3: ten thousand processes are linked in a chain. When the process at one end fails, every process exits once.
 #[test]
-fn a_chain_of_ten_thousand_exits_once() {
+fn every_process_of_a_chain_of_ten_thousand_exits_once() {
     storm(MANY, |place| if place == 0 { vec![] } else { vec![place - 1] });
 }
 
 /// 6.3: ten thousand processes are linked in a star. When a process at the edge fails, every process exits once.
 #[test]
-fn a_star_of_ten_thousand_exits_once() {
+fn every_process_of_a_star_of_ten_thousand_exits_once() {
     storm(MANY, |place| if place == 1 { vec![] } else { vec![1] });
 }
 
 /// 6.3: cliques of fifty processes are linked in a ring: ten thousand processes with 245,000 links within the cliques.
 /// When one process fails, every process exits once.
 #[test]
-fn a_ring_of_cliques_exits_once() {
+fn every_process_of_a_ring_of_cliques_exits_once() {
     const CLIQUE: usize = 50;
     storm(MANY, |place| {
         let first = place - place % CLIQUE;
@@ -245,7 +245,7 @@ fn assert_no_child_is_leaked(seed: u64, lives: &Lives, top: Supervisor, disturb:
 /// 6.4: a supervisor restarts its children many times, and is killed at an arbitrary moment. It leaves no child behind,
 /// and no child has two instances at a time.
 #[test]
-fn a_supervisor_killed_at_any_moment_leaks_no_child() {
+fn a_supervisor_killed_at_any_moment_leaves_no_child_behind() {
     for strategy in STRATEGIES {
         for moment in 0..100 {
             let lives = Lives::default();
@@ -266,7 +266,7 @@ fn a_supervisor_killed_at_any_moment_leaks_no_child() {
 /// 6.4: a supervisor is killed while it starts a child. It leaves no child behind, and no child has two instances at a
 /// time.
 #[test]
-fn a_supervisor_killed_while_it_starts_a_child_leaks_no_child() {
+fn a_supervisor_killed_while_it_starts_a_child_leaves_no_child_behind() {
     for strategy in STRATEGIES {
         for victim in 1..20 {
             let lives = Lives::default();
@@ -296,7 +296,7 @@ fn a_supervisor_killed_while_it_starts_a_child_leaks_no_child() {
 /// 6.4: the time window of the restart intensity is half open. When exactly the length of the window has passed after a
 /// restart, this restart no longer counts.
 #[test]
-fn the_window_of_the_intensity_is_half_open() {
+fn the_time_window_of_the_restart_intensity_is_half_open() {
     // The supervisor allows two restarts within 100 ms. Each case lists the lifetimes of the instances in milliseconds,
     // and the number of instances that begin.
     let cases: &[(&[u64], usize)] = &[

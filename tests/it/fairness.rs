@@ -316,7 +316,7 @@ where
 /// 4.2, 4.6: a process that another thread spawns waits for at most 61 task searches of the worker that runs it. The
 /// length of the local queues does not matter.
 #[test]
-fn a_spawn_from_outside_waits_61_looks_at_most() {
+fn a_process_spawned_by_another_thread_waits_for_at_most_61_searches() {
     for workers in WORKERS {
         within(60, move || {
             let rt = with(workers);
@@ -350,7 +350,7 @@ fn a_spawn_from_outside_waits_61_looks_at_most() {
 /// 4.2, 4.6: a due timer waits for at most 61 task searches of the worker that fires it. The length of the local queues
 /// does not matter.
 #[test]
-fn a_due_timer_waits_61_looks_at_most() {
+fn a_due_timer_waits_for_at_most_61_searches() {
     for workers in WORKERS {
         within(60, move || {
             let rt = with(workers);
@@ -389,7 +389,7 @@ fn a_due_timer_waits_61_looks_at_most() {
 /// keep running. Endless chains of spawns use up the budget again and again. At every fourth time, a process from the
 /// queue of new tasks runs next.
 #[test]
-fn first_turns_come_soon_without_starving_other_processes() {
+fn new_processes_run_soon_without_starving_other_processes() {
     const NEW: u64 = 100;
     for chains in [0, 1, 3] {
         within(60, move || {

@@ -91,7 +91,7 @@ fn a_group_monitor_receives_joins_and_leaves() {
 /// destructors send while its body is dropped. When `Left` arrives, the names of the member are free and its pid is
 /// invalid. `Down` arrives after `Left`.
 #[test]
-fn messages_sent_before_a_leave_arrive_before_it() {
+fn messages_sent_before_a_leave_arrive_before_the_left_event() {
     const NAME: Name<Order> = Name::new("late");
     struct Last(Address<u64>);
     impl Drop for Last {
@@ -170,7 +170,7 @@ fn a_monitor_of_a_group_can_be_removed() {
 /// 2.5: a mailbox outside any process may monitor a group. After the mailbox is dropped or closed, it receives no
 /// changes.
 #[test]
-fn mailboxes_outside_processes_monitor_groups() {
+fn mailboxes_outside_processes_can_monitor_groups() {
     let rt = lone();
     let (address, mut mailbox) = rt.mailbox::<u64>();
     let (_, another) = rt.mailbox::<u64>();
@@ -195,7 +195,7 @@ fn mailboxes_outside_processes_monitor_groups() {
 
 /// 2.5: a hand-written process receives the same events of a group as an async body.
 #[test]
-fn a_hand_written_process_monitors_a_group() {
+fn a_hand_written_process_can_monitor_a_group() {
     #[derive(Default)]
     struct Watcher(Option<MonitorRef>, Vec<(bool, Pid)>);
     impl Process for Watcher {
@@ -238,7 +238,7 @@ fn a_hand_written_process_monitors_a_group() {
 /// Each monitor computes the members from the initial members and the events. The computed members are correct, because
 /// each change is delivered exactly once.
 #[test]
-fn no_change_of_a_group_is_missed_or_delivered_twice() {
+fn every_change_of_a_group_is_delivered_exactly_once() {
     const CROWD: usize = 400;
     const WATCHERS: usize = 20;
     let rounds = if cfg!(debug_assertions) { 3 } else { 10 };

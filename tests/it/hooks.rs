@@ -46,7 +46,7 @@ fn some_work(rt: &Runtime) {
 /// 4.1, 4.5: each worker thread calls its start hook and its stop hook once, even if the number of workers changes.
 /// After each call of the park hook, the thread calls the unpark hook.
 #[test]
-fn every_thread_starts_and_stops_once() {
+fn every_thread_calls_its_start_and_stop_hooks_once() {
     within(60, || {
         let calls = Arc::new(Calls::default());
         let rt = counted(Runtime::builder().workers(3), &calls).build().unwrap();

@@ -501,7 +501,7 @@ fn random_programs_drop_every_value_once() {
 
 /// 11: some programs leak values. Other processes nevertheless continue to work.
 #[test]
-fn random_programs_that_leak_values_end() {
+fn random_programs_that_leak_values_still_end() {
     within(60 + 10 * seeds(), || {
         for seed in 0..seeds() {
             println!("seed {seed}");

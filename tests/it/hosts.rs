@@ -62,7 +62,7 @@ fn a_process_uses_only_the_handlers_of_its_host() {
 
 /// 3.1: if a host has two handlers for one command, adding the host is an error. The other hosts are not affected.
 #[test]
-fn two_handlers_in_one_host_are_an_error() {
+fn two_handlers_for_one_command_in_a_host_are_an_error() {
     let rt = two();
     let twice = HostBuilder::new("twice").handle(|_: Log| "one").handle(|_: Log| "other");
     assert!(matches!(rt.add_host(twice), Err(BuildError::DuplicateHandler(_))));
@@ -118,7 +118,7 @@ fn the_limit_of_processes_is_exact() {
 
 /// 4.9: several threads spawn processes while other processes exit. The limit of live processes is still exact.
 #[test]
-fn the_limit_of_processes_holds_against_races() {
+fn the_limit_of_processes_is_exact_under_concurrency() {
     const MOST: usize = 5;
     let rt = two();
     let few = rt.add_host(HostBuilder::new("few").max_processes(MOST)).unwrap();
@@ -185,7 +185,7 @@ fn the_limit_of_steps_is_exact() {
 /// 4.9: a time limit applies to the total duration of all steps of a process. If a step exceeds the limit, the process
 /// is ended after that step. If that step returns a result, the process exits with this result instead.
 #[test]
-fn the_limit_of_time_ends_a_process_after_its_step() {
+fn a_process_that_exceeds_its_time_limit_is_ended_after_its_step() {
     let rt = lone();
     let limits = Limits::new().time(Duration::from_millis(5));
     let spin = |ctx: &Context, time: Duration| {
@@ -263,7 +263,7 @@ fn the_limit_of_queued_messages_is_exact() {
 /// 4.9: the limit of queued messages also works if the process receives selectively. When the process exits, the
 /// accepted messages that it did not read become dead letters.
 #[test]
-fn bounded_mail_is_received_selectively_and_becomes_dead_letters() {
+fn the_limit_of_messages_works_with_selective_receives_and_dead_letters() {
     let rt = lone();
     let mut letters = rt.dead_letters();
     let picks = rt.process().limits(Limits::new().mailbox_capacity(4)).spawn(

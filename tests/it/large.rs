@@ -50,7 +50,7 @@ impl Process for LargeProcess {
 
 /// 1.3: a large future can be spawned with every method that spawns a future.
 #[test]
-fn a_large_future_runs_on_usual_stacks() {
+fn a_large_future_runs_on_default_stacks() {
     on_usual_stacks(|rt| {
         assert_eq!(block_on(rt.spawn(large_future)).unwrap(), 1);
         assert_eq!(block_on(rt.process().spawn(large_future).unwrap()).unwrap(), 1);
@@ -70,7 +70,7 @@ fn a_large_future_runs_on_usual_stacks() {
 
 /// 1.3: a body that captures a large value runs.
 #[test]
-fn a_large_body_runs_on_usual_stacks() {
+fn a_large_body_runs_on_default_stacks() {
     on_usual_stacks(|rt| assert_eq!(block_on(rt.spawn(large_body())).unwrap(), 1));
     on_usual_stacks(|rt| assert_eq!(block_on(rt.process().spawn(large_body()).unwrap()).unwrap(), 1));
     on_usual_stacks(|rt| {
@@ -96,7 +96,7 @@ fn a_large_body_that_is_refused_is_returned() {
 
 /// 1.1: a large hand-written process runs.
 #[test]
-fn a_large_process_runs_on_usual_stacks() {
+fn a_large_process_runs_on_default_stacks() {
     on_usual_stacks(|rt| assert_eq!(block_on(rt.spawn_process(LargeProcess([1; LARGE]))).unwrap(), 1));
     on_usual_stacks(|rt| {
         let process = rt.process().spawn_process(LargeProcess([1; LARGE])).unwrap();

@@ -138,7 +138,7 @@ fn settle(rt: &Runtime) {
 /// 3.2: a layer calls its handler and receives the answer. The answer is either a value, an error, the text of a panic,
 /// or the loss of the completion.
 #[test]
-fn a_layer_receives_every_answer() {
+fn a_layer_receives_every_kind_of_answer() {
     struct Tell<H>(H, Arc<Mutex<Vec<String>>>);
     impl<H: Handler<Ask>> Handler<Ask> for Tell<H> {
         fn handle(&self, command: Ask, completion: Completion<u64>) {
@@ -338,7 +338,7 @@ fn zero_short_and_enormous_time_limits_are_accepted() {
 /// 3.4: if the handler answers immediately, the process continues in the same turn, whatever layers are around the
 /// handler.
 #[test]
-fn an_immediate_answer_stays_in_its_turn_through_layers() {
+fn an_immediate_answer_through_layers_arrives_in_the_same_turn() {
     let inner = Retry::new(Timeout::new(handler::inline(|ask: Ask| ask.0), LONG), 3, LONG);
     let rt = runtime(0, RateLimit::new(ConcurrencyLimit::new(inner, 1), 100, MS));
     let other = Arc::new(AtomicBool::new(false));
@@ -416,7 +416,7 @@ fn a_policy_decides_what_is_retried() {
 /// 3.3: a handler fails immediately, and the retry layer does not wait between attempts. A time limit and a kill still
 /// end the attempts.
 #[test]
-fn a_retry_without_a_wait_ends_with_its_command() {
+fn a_retry_without_waits_ends_when_its_command_ends() {
     // In 5 ms, a simulation has fewer turns than this. The bound makes a faulty retry layer fail the test, because an
     // endless loop would hang it.
     const MOST: usize = 100_000;
@@ -478,7 +478,7 @@ fn a_cancelled_command_is_not_retried() {
 /// 3.2: the handler has exactly as many commands at a time as the limit allows. The other commands wait in order. Each
 /// command is answered.
 #[test]
-fn a_limit_of_concurrency_is_exact_and_fair() {
+fn a_concurrency_limit_is_exact_and_fair() {
     within(60, || {
         let shelf = Shelf::default();
         let limit = ConcurrencyLimit::new(shelf.clone(), 3);
@@ -503,7 +503,7 @@ fn a_limit_of_concurrency_is_exact_and_fair() {
 
 /// 3.2: with several workers, the concurrency limit is never exceeded and no command is lost.
 #[test]
-fn a_limit_of_concurrency_is_exact_among_workers() {
+fn a_concurrency_limit_is_exact_with_several_workers() {
     within(60, || {
         let (now, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
         let (n, m) = (Arc::clone(&now), Arc::clone(&most));
@@ -605,7 +605,7 @@ fn a_full_layer_queue_may_drop_its_oldest_command() {
 
 /// 3.2: clones of a layer share its limit. So one limit can apply to several types of command.
 #[test]
-fn clones_share_a_limit() {
+fn clones_of_a_layer_share_its_limit() {
     struct Other;
     impl Command for Other {
         type Reply = u64;
@@ -638,7 +638,7 @@ fn clones_share_a_limit() {
 /// 3.2: the commands of a burst pass immediately. The other commands pass at the configured rate and in order, never
 /// too early.
 #[test]
-fn a_limit_of_rate_is_never_early_and_fair() {
+fn a_rate_limit_is_fair_and_never_lets_a_command_pass_too_early() {
     async fn asks(host: &Host, count: u64, handler: impl Handler<Ask>) {
         let all = async move |ctx: Context| Ok::<_, Exit>(join_all((0..count).map(|n| ctx.perform(Ask(n)))).await);
         let answers = layered(host, handler).spawn(all).await.unwrap();
@@ -660,7 +660,7 @@ fn a_limit_of_rate_is_never_early_and_fair() {
 /// 3.3: if a command is cancelled while it waits for the rate, it does not count towards the rate. Its place in the
 /// queue is free immediately.
 #[test]
-fn a_cancelled_command_uses_up_nothing_of_the_rate() {
+fn a_cancelled_command_does_not_count_towards_the_rate() {
     check(0..10, async |host: Host| {
         let diary = Diary::new(&host);
         let asks = async |ctx: Context| {
@@ -683,7 +683,7 @@ fn a_cancelled_command_uses_up_nothing_of_the_rate() {
 
 /// 3.2: layers can be nested in any order. Each command is answered once.
 #[test]
-fn layers_nest_in_any_order() {
+fn layers_can_be_nested_in_any_order() {
     type Elsewhere = fn(Host, Box<dyn FnOnce() + Send>);
     fn flaky(elsewhere: Elsewhere) -> impl Handler<Ask> {
         let count = AtomicUsize::new(0);
@@ -730,7 +730,7 @@ fn layers_nest_in_any_order() {
 /// 3.2: two runtimes share a rate limit. One runtime runs the task that serves the queue, and this runtime is dropped.
 /// The waiting command of the other runtime is still answered.
 #[test]
-fn a_shared_limit_of_rate_outlives_one_of_its_runtimes() {
+fn a_shared_rate_limit_outlives_one_of_its_runtimes() {
     for seed in 0..10 {
         let limit = RateLimit::new(handler::inline(|ask: Ask| ask.0), 1, SEC);
         let new = || Simulation::with_host(seed, HostBuilder::new("").handler(limit.clone())).unwrap();
@@ -754,7 +754,7 @@ fn a_shared_limit_of_rate_outlives_one_of_its_runtimes() {
 /// 3.5: if a time limit is inside a retry, it fails one attempt, and the command is retried. If a time limit is around
 /// a retry, it ends all attempts.
 #[test]
-fn a_time_limit_inside_is_retried_and_one_outside_is_not() {
+fn a_time_limit_inside_a_retry_is_retried_and_a_time_limit_around_it_is_not() {
     check(0..10, async |host: Host| {
         for is_in_time in [true, false] {
             let (shelf, begun) = (Shelf::default(), host.now());
@@ -791,7 +791,7 @@ fn a_time_limit_inside_is_retried_and_one_outside_is_not() {
 
 /// 3.3: commands wait in the layers of a runtime. When the runtime is dropped, it releases all its resources.
 #[test]
-fn a_runtime_ends_with_commands_in_its_layers() {
+fn a_runtime_can_be_dropped_while_commands_wait_in_its_layers() {
     within(60, || {
         for round in 0..20 {
             let held = Arc::new(());

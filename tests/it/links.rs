@@ -307,7 +307,7 @@ mod futures {
 
 /// 6.3: if a process monitors an exited process, it receives exactly one `Down` event, with the reason `NoProcess`.
 #[test]
-fn monitoring_an_exited_process_delivers_one_down() {
+fn monitoring_an_exited_process_delivers_one_down_event() {
     let rt = lone();
     let dead = spawn(&rt);
     let pid = dead.pid();
@@ -332,7 +332,7 @@ fn monitoring_an_exited_process_delivers_one_down() {
 
 /// 6.3: each monitor delivers one `Down` event with the exit reason, even if the exit is normal.
 #[test]
-fn each_monitor_delivers_one_down() {
+fn each_monitor_delivers_one_down_event() {
     let rt = lone();
     for how in [Do::End, Do::Fail, Do::Panic] {
         let body = rt.spawn(async move |mut ctx: Context| -> Result<Exit, Exit> {
@@ -363,7 +363,7 @@ fn each_monitor_delivers_one_down() {
 /// 6.3: `demonitor` returns true if it removed the monitor before the `Down` event was queued. `demonitor_flush` also
 /// removes an unread `Down` event.
 #[test]
-fn demonitor_reports_and_flushes_a_queued_down() {
+fn demonitor_reports_a_queued_down_event_and_demonitor_flush_removes_it() {
     let rt = lone();
     let body = rt.spawn(async |mut ctx: Context<&'static str>| -> Result<(), Exit> {
         let spawn = |ctx: &Context<&'static str>| ctx.spawn(|ctx| child(ctx, Ears::default()));
@@ -549,7 +549,7 @@ fn many_exits_reach_their_parent_in_few_turns() {
 
 /// 6.3, 2.3: only `event` returns `Down` events and exit events. `receive` leaves them in the queue, in their order.
 #[test]
-fn downs_wait_for_event() {
+fn only_event_returns_down_and_exit_events() {
     let rt = lone();
     let body = rt.spawn(async |mut ctx: Context<u8>| -> Result<(), Exit> {
         ctx.send(&ctx.address(), 1)?;
@@ -684,20 +684,20 @@ fn assert_all_exit_together(count: usize, links: impl Fn(usize) -> Vec<usize> + 
 
 /// 6.3: a thousand processes are linked in a circle. When one fails, every process exits once.
 #[test]
-fn a_circle_of_links_exits_once() {
+fn every_process_of_a_circle_of_links_exits_once() {
     assert_all_exit_together(1_000, |place| vec![(place + 1) % 1_000]);
 }
 
 /// 6.3: each of a thousand processes is linked with all the others. When one fails, every process exits once.
 #[test]
-fn a_clique_of_links_exits_once() {
+fn every_process_of_a_clique_of_links_exits_once() {
     assert_all_exit_together(1_000, |place| (0..place).collect());
 }
 
 /// 6.3: an exit signal may reach a process that is already exiting for another reason. The process then exits once,
 /// with one of the two reasons. Each link and each monitor delivers this exit exactly once.
 #[test]
-fn an_exit_signal_races_another_exit_reason() {
+fn a_process_exits_once_if_an_exit_signal_races_another_reason() {
     everywhere(async |host| {
         let judge = host.spawn(async |mut ctx: Context| -> Result<[usize; 3], Exit> {
             ctx.trap_exit(true);
@@ -746,7 +746,7 @@ fn an_exit_signal_races_another_exit_reason() {
 
 /// 6.3: two linked processes are killed at the same time. Both processes exit.
 #[test]
-fn two_linked_processes_are_killed_concurrently() {
+fn two_linked_processes_can_be_killed_concurrently() {
     within(60, || {
         let rt = two();
         for _ in 0..500 {
@@ -810,7 +810,7 @@ impl Process for Watcher {
 /// 1.4, 6.3: a hand-written process can link and monitor. It receives the same events as an async body. If it monitors
 /// an exited process in a turn, it receives the `Down` event in that turn.
 #[test]
-fn a_hand_written_process_receives_downs_and_exits() {
+fn a_hand_written_process_receives_down_and_exit_events() {
     let rt = lone();
     let mut heard = rt.block_on(rt.spawn_process(Watcher { child: None, heard: Vec::new() })).unwrap();
     assert_eq!(heard.pop(), Some("down of nobody"));
@@ -821,7 +821,7 @@ fn a_hand_written_process_receives_downs_and_exits() {
 /// 6.3: links and monitors work between the hosts of a runtime. If a process links to or monitors a pid of another
 /// runtime, the exit reason is `NodeDown`, and the event arrives immediately.
 #[test]
-fn links_and_monitors_reach_other_hosts_but_no_other_runtime() {
+fn links_and_monitors_reach_other_hosts_but_not_other_runtimes() {
     let rt = lone();
     let near = rt.add_host(HostBuilder::new("near")).unwrap();
     let (here, there) = (spawn(&rt), spawn(&near));
@@ -878,7 +878,7 @@ fn mailboxes_outside_processes_can_link_and_monitor() {
 /// an error, no event is delivered. A process spawned through a host has no parent, so its builder refuses to link and
 /// monitor.
 #[test]
-fn a_refused_spawn_delivers_its_refusal() {
+fn a_refused_spawn_delivers_its_refusal_as_an_exit() {
     let rt = Runtime::builder().workers(0).max_processes(1).build().unwrap();
     let body = rt.spawn(async |mut ctx: Context| -> Result<(), Exit> {
         ctx.trap_exit(true);

@@ -131,7 +131,7 @@ impl Error for Wrapped {
 /// 6.1: after a normal exit, the handle returns the result. If a body returns an error, the exit is `Exit::Failed`, and
 /// the caller can get the error from the exit by its type.
 #[test]
-fn a_result_is_normal_and_an_error_is_found_in_the_exit() {
+fn a_result_is_a_normal_exit_and_an_error_can_be_found_in_the_exit() {
     let rt = lone();
     let normal = rt.spawn(async |_: Context| Ok::<_, Exit>(5));
     let ended = normal.exited();
@@ -178,7 +178,7 @@ fn every_other_exit_has_its_reason() {
 /// 6.1, 6.2: the `?` operator may convert a cancellation to any error type. If the body returns this error, the process
 /// still exits as cancelled.
 #[test]
-fn a_cancel_is_carried_out_by_the_question_mark() {
+fn the_question_mark_operator_passes_a_cancellation_on() {
     async fn plain(mut ctx: Context<u64>) -> Result<u64, Exit> {
         ctx.receive().await
     }
@@ -268,7 +268,7 @@ fn a_result_that_no_handle_can_take_is_dropped() {
 
 /// 6.1: dropping the handle detaches the process. The process continues to run and exits by itself.
 #[test]
-fn a_dropped_handle_detaches() {
+fn a_dropped_handle_detaches_its_process() {
     let rt = lone();
     let (handle, tally) = counting(&rt);
     let address = handle.address();
@@ -355,7 +355,7 @@ fn every_waiter_receives_the_exit() {
 /// 6.2: the cancel event arrives once, with the reason and the deadline of the first cancellation. Later cancellations
 /// change nothing.
 #[test]
-fn a_cancel_event_arrives_once() {
+fn a_cancel_event_arrives_exactly_once() {
     check(0..10, async |host: Host| {
         let (handle, tally) = counting(&host);
         handle.started().await.unwrap();
@@ -388,7 +388,7 @@ fn a_cancel_event_arrives_once() {
 
 /// 6.2: if a process is cancelled before its first step, its first step receives the cancellation.
 #[test]
-fn a_cancel_before_the_first_step_is_delivered() {
+fn a_cancellation_before_the_first_step_is_delivered() {
     let rt = lone();
     let (handle, tally) = counting(&rt);
     rt.cancel(handle.pid(), Reason::PARENT, LONG).unwrap();
@@ -401,7 +401,7 @@ fn a_cancel_before_the_first_step_is_delivered() {
 
 /// 6.2: after a cancellation, every `receive` returns an error. The process can still drain the messages in its queue.
 #[test]
-fn receive_always_fails_after_a_cancel() {
+fn receive_always_fails_after_a_cancellation() {
     let rt = lone();
     let body = rt.spawn(async |mut ctx: Context<u64>| {
         assert!(!ctx.is_cancelled());
@@ -423,7 +423,7 @@ fn receive_always_fails_after_a_cancel() {
 
 /// 6.2: during the grace period, a process can still perform commands for its clean-up, and they are answered.
 #[test]
-fn the_grace_lets_clean_up_commands_run() {
+fn clean_up_commands_are_answered_during_the_grace_period() {
     timed(async |host, late| {
         let host = host.add_host(HostBuilder::new("adds").handle_async(async |c: Ask| c.0 + 1)).unwrap();
         let body = host.spawn(async |mut ctx: Context| {
@@ -446,7 +446,7 @@ fn the_grace_lets_clean_up_commands_run() {
 /// 6.2: if a process ignores its cancellation, it is killed when the grace period has passed, and not earlier. This
 /// holds for blocked and idle processes too. The yields of the process are cancelled.
 #[test]
-fn a_process_is_killed_after_its_grace() {
+fn a_process_is_killed_after_its_grace_period() {
     async fn killed(host: Host, late: Late) {
         let shelf = Shelf::default();
         let host = host.add_host(HostBuilder::new("shelf").handler(shelf.clone())).unwrap();
@@ -474,7 +474,7 @@ fn a_process_is_killed_after_its_grace() {
 /// 6.2, 11: if the grace period is zero, the process is killed immediately. If it is `Duration::MAX`, the process is
 /// never killed.
 #[test]
-fn zero_and_enormous_graces_are_accepted() {
+fn zero_and_enormous_grace_periods_are_accepted() {
     timed(async |host, late| {
         let now = host.now();
         let (none, tally) = counting(&host);
@@ -495,7 +495,7 @@ fn zero_and_enormous_graces_are_accepted() {
 
 /// 6.2: a body that waits for a future of another crate still receives its cancellation.
 #[test]
-fn a_body_in_a_foreign_future_receives_its_cancel() {
+fn a_body_in_a_foreign_future_receives_its_cancellation() {
     within(20, || {
         let rt = two();
         let (_keep, foreign) = futures::channel::oneshot::channel::<()>();
@@ -625,7 +625,7 @@ impl Drop for Spinner {
 
 /// 6.2: another thread kills a process during a step. The process exits when the step returns.
 #[test]
-fn a_kill_takes_effect_when_the_running_step_returns() {
+fn a_kill_by_another_thread_takes_effect_when_the_step_returns() {
     within(20, || {
         let rt = two();
         let (spinner, handle) = Spinner::spawn(&rt);
@@ -726,7 +726,7 @@ fn a_shutdown_cancels_every_process() {
 /// 6.5: if two shutdowns run concurrently, the earlier deadline applies, whichever shutdown begins first. In this test
 /// a panic begins one of them, and that shutdown has no deadline.
 #[test]
-fn of_two_shutdowns_the_earlier_deadline_applies() {
+fn the_earlier_deadline_of_two_shutdowns_applies() {
     for panic_is_first in [true, false] {
         within(60, move || {
             let rt = alone().on_panic(PanicPolicy::ShutDown).build().unwrap();
@@ -804,7 +804,7 @@ fn a_shutdown_without_processes_returns_immediately() {
 /// 6.5: if a step never returns, the shutdown still returns at its deadline. It reports the process of this step and
 /// the state of this process.
 #[test]
-fn a_shutdown_returns_although_a_step_never_ends() {
+fn a_shutdown_returns_even_if_a_step_never_returns() {
     within(20, || {
         let rt = two();
         let (spinner, handle) = Spinner::spawn(&rt);
@@ -983,7 +983,7 @@ fn the_observer_is_notified_of_a_panic() {
 /// 4.8: the call-back for panics is called on the thread that ran the process. If the call-back panics too, its panic
 /// is caught.
 #[test]
-fn the_call_back_is_called_at_a_panic() {
+fn the_call_back_is_called_when_a_process_panics() {
     let (tell, heard) = mpsc::channel();
     let tell = Mutex::new(tell);
     let call = PanicPolicy::Call(Arc::new(move |pid, text: &str| {
@@ -1000,7 +1000,7 @@ fn the_call_back_is_called_at_a_panic() {
 /// 4.8: with `PanicPolicy::ShutDown`, a panic begins a shutdown: the runtime refuses new work and cancels every
 /// process. The processes can still clean up.
 #[test]
-fn a_panic_can_shut_the_runtime_down() {
+fn a_panic_can_shut_down_the_runtime() {
     within(20, || {
         let rt = Runtime::builder().workers(2).on_panic(PanicPolicy::ShutDown).build().unwrap();
         let (told, rest) = (rt.spawn(async |mut ctx: Context<u64>| ctx.receive().await), counting(&rt));
@@ -1234,7 +1234,7 @@ fn a_handler_may_drop_the_runtime() {
 
 /// 8.3: a process may drop another runtime. The process itself continues.
 #[test]
-fn a_runtime_may_be_dropped_inside_another() {
+fn a_runtime_may_be_dropped_inside_another_runtime() {
     within(30, || {
         let (outer, inner) = (two(), two());
         let (other, tally) = counting(&inner);
@@ -1276,7 +1276,7 @@ fn a_blocking_closure_that_never_ran_returns_an_error() {
 /// 7.1, 8.3: another executor polls a sleep of a runtime. When the runtime is dropped, the sleep still ends and does
 /// not hang.
 #[test]
-fn a_sleep_outlives_its_runtime() {
+fn a_sleep_does_not_hang_when_its_runtime_is_dropped() {
     within(10, || {
         let rt = two();
         let host = rt.host().clone();

@@ -58,7 +58,7 @@ fn a_local_process_stays_on_its_thread() {
 /// 1.5: when a `LocalSet` is dropped, its waiting processes are killed. They are dropped on their own thread, and their
 /// handles return `Exit::Killed`.
 #[test]
-fn a_local_process_ends_on_its_thread() {
+fn a_local_process_is_dropped_on_its_own_thread() {
     let rt = two();
     let gone = Rc::new(Cell::new(None));
     let local = rt.local_set();
@@ -83,7 +83,7 @@ fn a_local_process_ends_on_its_thread() {
 
 /// 1.5: a future drives many local processes, and one of them is always runnable. The future itself is not starved.
 #[test]
-fn local_processes_do_not_starve_their_driver() {
+fn local_processes_do_not_starve_the_future_that_drives_them() {
     let rt = Runtime::builder().workers(0).build().unwrap();
     let local = rt.local_set();
     let turns = Rc::new(Cell::new(0_u64));
@@ -111,7 +111,7 @@ fn local_processes_do_not_starve_their_driver() {
 
 /// 4.8: if a local process panics, only this process exits. The test also runs a hand-written local process.
 #[test]
-fn a_local_process_that_panics_ends_alone() {
+fn a_panic_ends_only_its_local_process() {
     struct Count(Rc<Cell<u64>>);
     impl Process for Count {
         type Message = u64;

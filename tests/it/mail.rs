@@ -22,7 +22,7 @@ async fn echo(mut ctx: Context<u64>) -> Result<u64, Exit> {
 /// 2.1: a pid can be printed and parsed, is ordered, and is small. A restarted runtime has a new incarnation number. It
 /// refuses the pids of the previous incarnation.
 #[test]
-fn a_pid_prints_and_parses_back() {
+fn a_pid_can_be_printed_and_parsed() {
     let rt = two();
     let a = rt.spawn(echo).pid();
     let b = rt.spawn(echo).pid();
@@ -73,7 +73,7 @@ fn a_million_nested_messages_are_dropped_on_a_small_stack() {
 /// 2.2, 11: a thread-local of a thread owns nested messages. When the thread exits, the destructor of the thread-local
 /// drops these messages one after the other.
 #[test]
-fn nested_messages_are_dropped_on_a_small_stack_while_a_thread_ends() {
+fn nested_messages_are_dropped_on_a_small_stack_while_a_thread_exits() {
     const DEPTH: u64 = 100_000;
     thread_local!(static LAST: std::cell::RefCell<Option<Mailbox<Nested>>> = const { std::cell::RefCell::new(None) });
     fn nest(host: &Host, depth: u64, dropped: &Arc<AtomicU64>) -> Option<Mailbox<Nested>> {
@@ -148,7 +148,7 @@ fn a_stale_pid_never_reaches_the_new_process() {
 
 /// 2.1, 11: a send to a pid of another runtime fails at the sender. The error returns the message.
 #[test]
-fn a_foreign_pid_is_refused() {
+fn a_send_to_a_pid_of_another_runtime_is_refused() {
     let (here, there) = (two(), two());
     let pid = there.spawn(echo).pid();
     let refused = here.send(pid, 5_u64).unwrap_err();
@@ -262,7 +262,7 @@ fn a_message_sent_before_an_exit_arrives_before_the_exit_is_reported() {
 /// 2.3: a cancellation arrives after the messages that were sent before it, and before the messages that were sent
 /// after it. This holds for a hand-written process and for `event()`.
 #[test]
-fn a_cancel_keeps_its_place_among_the_messages() {
+fn a_cancellation_arrives_in_order_with_the_messages() {
     #[derive(Default)]
     struct Order(Vec<String>);
     fn note<M: std::fmt::Debug>(seen: &mut Vec<String>, event: Event<M>) -> bool {
@@ -305,7 +305,7 @@ fn a_cancel_keeps_its_place_among_the_messages() {
 /// 2.4: a mailbox that belongs to no process has a pid. Threads and tasks of any executor can receive from this
 /// mailbox.
 #[test]
-fn an_outside_mailbox_has_a_pid() {
+fn a_mailbox_outside_the_processes_has_a_pid() {
     let rt = two();
     let (address, mut mailbox) = rt.mailbox::<u64>();
     let pid = mailbox.pid();
@@ -340,7 +340,7 @@ impl Deliver for Wire {
 /// 2.4: a receiver can be attached under a new pid, or for all pids of another node. If the attached receiver refuses a
 /// message, the message returns to the sender.
 #[test]
-fn receivers_are_attached_for_pids_and_for_nodes() {
+fn a_receiver_can_be_attached_for_a_pid_and_for_a_node() {
     let rt = Runtime::builder().workers(0).build().unwrap();
     let wire = Wire::default();
     let pid = rt.attach(wire.clone()).unwrap();
@@ -679,7 +679,7 @@ fn senders_that_wait_for_room_proceed_in_order() {
 /// 2.3: a hand-written process takes all messages out of a full mailbox in one step. Then waiting senders proceed, the
 /// oldest first, until the mailbox is full again.
 #[test]
-fn a_drain_admits_as_many_senders_as_there_is_room() {
+fn waiting_senders_proceed_when_a_step_empties_the_mailbox() {
     use futures::FutureExt;
     const BOUND: usize = 3;
     type Waiting = Arc<Mutex<Vec<SendWait<u32>>>>;
@@ -852,7 +852,7 @@ fn mailbox_room_is_neither_lost_nor_taken_twice() {
 /// 2.3: the receiver exits while senders wait, and some senders drop their send future. Each message is read, becomes a
 /// dead letter, or returns to its sender. No sender waits forever.
 #[test]
-fn waiting_sends_race_the_exit_of_the_receiver_and_their_own_drop() {
+fn no_message_is_lost_when_the_receiver_exits_while_senders_wait() {
     const ROUNDS: u64 = 1_500;
     everywhere(async |host| {
         let mut letters = host.dead_letters();

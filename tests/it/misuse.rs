@@ -111,7 +111,7 @@ fn a_pid_without_a_process_is_an_error() {
 /// 11: a send of a message of the wrong type fails at the sender. The error names the expected type and returns the
 /// message. This also holds for a message in a payload, and for a mailbox that belongs to no process.
 #[test]
-fn a_wrong_type_is_refused_at_the_sender() {
+fn a_message_of_the_wrong_type_is_refused_at_the_sender() {
     let rt = lone();
     let typed = rt.spawn(echo);
     let (outside, _mailbox) = rt.mailbox::<u64>();
@@ -541,7 +541,7 @@ fn a_process_that_never_yields_does_not_stop_other_processes() {
 /// 1.3, 11: a future belongs to one process. It fails if another process polls it, or if it is polled outside the
 /// processes.
 #[test]
-fn futures_of_one_process_fail_in_another() {
+fn futures_of_one_process_fail_in_another_process() {
     let rt = Runtime::builder().workers(0).handle(|c: Ask| c.0).build().unwrap();
     let (tell, told) = mpsc::channel();
     let gives = rt.spawn(async move |ctx: Context<()>| {

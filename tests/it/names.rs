@@ -98,7 +98,7 @@ fn a_taken_name_is_an_error_that_names_the_holder() {
 /// 2.5: a process may have several names, and may register the same name twice. A process can unregister only its own
 /// names. A process that has exited can't register a name.
 #[test]
-fn a_process_registers_and_unregisters() {
+fn a_process_registers_and_unregisters_names() {
     let rt = lone();
     let kept = Arc::new(Mutex::new(None));
     let keep = Arc::clone(&kept);
@@ -158,7 +158,7 @@ fn a_name_is_free_before_the_exit_is_reported() {
 /// 2.5: if several processes register one name concurrently, exactly one succeeds. The other processes get an error
 /// that names the holder. If a process registers while it exits, neither the name nor a group member remains.
 #[test]
-fn registering_races_the_exit() {
+fn concurrent_registrations_and_exits_leave_no_name_behind() {
     const ROUNDS: usize = 400;
     within(60, || {
         let rt = two();
@@ -346,7 +346,7 @@ fn a_group_contains_its_members_in_order() {
 /// 2.5: many processes join a group and exit concurrently with a broadcast. The broadcast still reaches each process
 /// that is a member during the whole test.
 #[test]
-fn a_broadcast_reaches_every_lasting_member_of_a_changing_group() {
+fn a_broadcast_reaches_every_process_that_stays_in_a_changing_group() {
     everywhere(async |host| {
         const CROWD: usize = 2_000;
         let stays: Vec<_> = (0..10).map(|_| host.spawn(guest)).collect();

@@ -488,7 +488,7 @@ fn a_pool_is_spawned_like_any_process() {
 /// A pool begins without members, and the start of its first member is refused. The pool retries the start after a
 /// pause.
 #[test]
-fn a_refused_first_member_is_retried() {
+fn the_refused_start_of_the_first_member_is_retried() {
     for seed in 0..10 {
         let mut simulation = Simulation::with_host(seed, HostBuilder::new("").max_processes(2)).unwrap();
         let host = simulation.host().clone();

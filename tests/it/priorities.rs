@@ -142,7 +142,7 @@ fn no_wake_up_is_lost_for_any_priority() {
 /// 4.10, 4.7: a long step spawns processes of all priorities, and these processes run on another thread. When a runtime
 /// is dropped, the queued processes of all priorities are dropped too.
 #[test]
-fn processes_of_every_priority_run_beside_a_long_step_and_end_with_the_runtime() {
+fn processes_of_every_priority_run_during_a_long_step_and_are_dropped_with_the_runtime() {
     within(60, || {
         let rt = alone().build().unwrap();
         let parent = rt.spawn(async |ctx: Context| {

@@ -23,7 +23,7 @@ impl Command for Keep {
 /// 1.1: `init` runs on a worker, not on the thread that spawns the process. A message that is sent before `init` has
 /// run waits. `close` runs exactly once.
 #[test]
-fn init_runs_on_a_worker_and_close_exactly_once() {
+fn init_runs_on_a_worker_and_close_runs_exactly_once() {
     struct Watched {
         calls: Arc<Mutex<Vec<String>>>,
         spawner: std::thread::ThreadId,
@@ -287,7 +287,7 @@ fn a_tag_in_flight_is_refused_with_the_command() {
 /// 1.3: a body has several commands in flight, with `join`, with `select` and with an unordered set. `select` cancels
 /// the command that does not complete first.
 #[test]
-fn several_yields_are_in_flight_and_losers_are_cancelled() {
+fn several_commands_can_be_in_flight_and_select_cancels_the_slower_one() {
     let kept = Arc::new(Mutex::new(Vec::new()));
     let keeper = kept.clone();
     let rt = Runtime::builder()
@@ -517,7 +517,7 @@ fn a_message_of_the_wrong_type_is_refused_and_returned() {
 /// 1.7: inside a process, `should_yield` returns true after a bounded number of calls. Outside a process it never
 /// returns true.
 #[test]
-fn should_yield_is_true_within_a_budget() {
+fn should_yield_returns_true_after_a_bounded_number_of_calls() {
     assert!((0..10_000).all(|_| !should_yield()));
     everywhere(async |host| {
         let pieces = host.spawn(async |ctx: Context| {

@@ -182,7 +182,7 @@ fn a_refused_restart_waits_for_the_back_off() {
 
 /// 6.4: the supervisor exits when refused restarts exceed the intensity.
 #[test]
-fn refused_restarts_reach_the_intensity() {
+fn a_supervisor_exits_when_refused_restarts_exceed_the_intensity() {
     for obstacle in OBSTACLES {
         everywhere(async move |host| {
             let few = obstacle.host(&host);
@@ -278,7 +278,7 @@ fn a_refused_first_start_fails_the_supervisor() {
 
 /// 6.4: the first start of a supervisor fails, so the start of its parent supervisor fails too.
 #[test]
-fn a_refused_first_start_fails_the_supervisors_above() {
+fn a_refused_first_start_also_fails_the_parent_supervisor() {
     everywhere(async |host| {
         let taken = host.process().name(A).spawn(obey).unwrap();
         let made = Arc::new(AtomicUsize::new(0));
@@ -458,7 +458,7 @@ fn a_pool_retries_a_refused_replacement_in_later_turns() {
 
 /// A pool counts refused replacements as restarts. When they exceed the restart limit of the pool, the pool fails.
 #[test]
-fn refused_replacements_reach_the_limit_of_a_pool() {
+fn a_pool_fails_when_refused_replacements_exceed_its_limit() {
     everywhere(async |host| {
         let few = Obstacle::Limit.host(&host);
         let starts = Starts::new(&few, Obstacle::Limit);

@@ -64,7 +64,7 @@ fn the_number_of_workers_has_an_exact_maximum() {
 /// 4.4, 4.5: a thread outside the runtime spawns a process on an idle runtime. It waits for this process before it
 /// spawns the next one. If a single wake-up is lost, the test hangs.
 #[test]
-fn a_million_submissions_from_outside_are_all_run() {
+fn a_million_processes_spawned_from_outside_all_run() {
     within(300, || {
         let rt = with(2);
         let (done, is_done) = mpsc::channel();
@@ -106,7 +106,7 @@ fn messages_from_outside_to_an_idle_runtime_are_all_answered() {
 
 /// 4.4, 4.5: several threads spawn processes concurrently. Half of these threads are guest threads.
 #[test]
-fn submissions_from_many_threads_are_all_run() {
+fn all_processes_that_many_threads_spawn_run() {
     within(300, || {
         let rt = Arc::new(with(2));
         let threads: Vec<_> = (1..=4_u64)
@@ -135,7 +135,7 @@ fn resident() -> Option<u64> {
 
 /// 4.9, 1.3: a million processes are alive at the same time, and each receives one message.
 #[test]
-fn a_million_processes_are_alive_at_once() {
+fn a_million_processes_can_be_alive_at_the_same_time() {
     within(300, || {
         let count = many(1_000_000, 200_000);
         let rt = with(2);
@@ -192,7 +192,7 @@ fn tree(depth: u32) -> impl FnOnce(Context) -> BoxFuture<'static, Result<u64, Ex
 
 /// 4.2: processes spawn a whole tree of processes. The test counts them, on one worker and on several workers.
 #[test]
-fn a_tree_of_processes_adds_up() {
+fn a_tree_of_processes_gives_the_correct_sum() {
     for workers in [1, 2, 4] {
         within(120, move || {
             let rt = with(workers);
@@ -231,7 +231,7 @@ async fn fan_out_and_in(ctx: Context, width: u64, rounds: u64) -> Result<u64, Ex
 
 /// 4.2, 4.4: one process calls many processes and sums their answers. The test uses one to eight workers.
 #[test]
-fn fan_out_and_in_adds_up() {
+fn fan_out_and_fan_in_give_the_correct_sum() {
     for workers in [1, 2, 4, 8] {
         within(120, move || {
             let rt = with(workers);
@@ -455,7 +455,7 @@ fn tasks_that_overflow_a_local_queue_are_run() {
 /// 4.2: a tree of processes runs depth first. The number of live processes for each worker grows with the height of the
 /// tree, not with its width.
 #[test]
-fn a_tree_of_processes_is_walked_in_little_memory() {
+fn a_tree_of_processes_runs_in_little_memory() {
     for workers in [1, 2] {
         within(120, move || {
             // With a finite long-step threshold, a replacement thread could take over from a worker that the operating

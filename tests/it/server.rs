@@ -165,7 +165,7 @@ impl Server for Clerk {
 /// 1.3: a call is a message with a reply. The server sends the reply immediately, sends it later, or drops it. A cast
 /// is a message without a reply. A server can exit with a result.
 #[test]
-fn calls_casts_and_deferred_replies() {
+fn a_server_handles_calls_casts_and_deferred_replies() {
     let log = Log::default();
     let clerk = Clerk::new(&log);
     on_workers(async move |host| {
@@ -308,7 +308,7 @@ fn other_events_arrive_in_order_with_messages() {
 /// 6.2: a cancellation overtakes unread messages. `terminate` receives the exit. It can read the unread messages and
 /// may use the grace period. After an error or a result, `terminate` receives the exit too.
 #[test]
-fn terminate_gets_the_exit() {
+fn terminate_receives_the_exit() {
     let rt = lone();
     let end = |last: fn(&Runtime, &JoinHandle<u64, Msg>)| {
         let log = Log::default();

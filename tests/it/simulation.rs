@@ -221,7 +221,7 @@ fn time_advances_when_no_process_is_runnable() {
 /// 7.2: virtual time also advances while a process is always runnable. One process polls the clock until a deadline,
 /// and another process sleeps. Both of them reach their deadlines.
 #[test]
-fn time_advances_beside_a_process_that_never_sleeps() {
+fn time_advances_while_a_process_never_sleeps() {
     within(60, || {
         let (_, trace) = under(3, async |host: Host| {
             let until = host.now() + ms(5);

@@ -332,7 +332,7 @@ fn every_exit_passes_through_running() {
 
 /// 5.2: a mailbox that belongs to no process has no state. An observer receives nothing about this mailbox.
 #[test]
-fn a_mailbox_outside_has_no_states() {
+fn a_mailbox_outside_the_processes_has_no_states() {
     let (rt, log, _) = watched();
     let (address, mailbox) = rt.mailbox::<()>();
     address.send(()).unwrap();

@@ -221,7 +221,7 @@ fn a_stream_handler_waits_for_its_consumer() {
 /// 3.2, 1.2: a hand-written process receives as many items as it pulls. It receives the end of the stream after the
 /// last item. When the process cancels a stream, it receives nothing more of this stream.
 #[test]
-fn a_hand_written_process_pulls_at_its_pace() {
+fn a_hand_written_process_pulls_items_at_its_own_pace() {
     let rt = Runtime::builder().workers(0).handle_stream(count).build().unwrap();
     let log = Arc::new(Mutex::new(Vec::new()));
     let puller = rt.spawn_process(Puller { seen: log.clone(), ..Puller::default() });
@@ -432,7 +432,7 @@ fn a_stream_handler_is_notified_when_its_consumer_is_gone() {
 
 /// 3.3: when a stream is dropped, the future of its handler is dropped too.
 #[test]
-fn a_stream_handlers_future_ends_with_its_stream() {
+fn the_future_of_a_stream_handler_is_dropped_with_its_stream() {
     struct Told(mpsc::Sender<()>);
     impl Drop for Told {
         fn drop(&mut self) {
@@ -461,7 +461,7 @@ fn a_stream_handlers_future_ends_with_its_stream() {
 /// 3.1: a stream without a handler ends with a failure that names the command. A handler for `perform` does not handle
 /// streams. A stream handler does not handle `perform`.
 #[test]
-fn a_stream_without_handler_fails_by_name() {
+fn a_stream_without_a_handler_fails_with_the_name_of_the_command() {
     let rt = Runtime::builder().workers(0).handle(|c: Count| c.0).build().unwrap();
     let body = rt.spawn(async |ctx: Context| {
         assert_eq!(ctx.perform(Count(3)).await?, 3);
@@ -483,7 +483,7 @@ fn a_stream_without_handler_fails_by_name() {
 
 /// 3.1: a command with a name can be a stream command. Hosts of scripts need this.
 #[test]
-fn streams_by_name_reach_their_handler() {
+fn named_stream_commands_reach_their_handler() {
     let handle = |command: NamedCommand, replies: StreamCompletion<NamedCommand>| {
         thread::spawn(move || {
             let mut replies = replies;
@@ -511,7 +511,7 @@ fn streams_by_name_reach_their_handler() {
 /// 3.3: when a stream is cancelled, every item is dropped exactly once, wherever the item is at this time. If the drop
 /// of an item panics, the panic is caught.
 #[test]
-fn items_are_dropped_once() {
+fn each_item_is_dropped_exactly_once() {
     struct Value(Arc<AtomicUsize>);
     impl Drop for Value {
         fn drop(&mut self) {

@@ -121,7 +121,7 @@ fn gather(mut from: impl Read + Send + 'static) -> mpsc::Receiver<Vec<u8>> {
 
 /// The helper reports four kinds of children correctly: a child that passes, fails, aborts, or hangs.
 #[test]
-fn children_end_in_every_way() {
+fn the_helper_reports_every_way_in_which_a_child_exits() {
     match role().as_deref() {
         None => {}
         Some("passes") => return println!("here"),
@@ -131,7 +131,7 @@ fn children_end_in_every_way() {
             thread::park();
         },
     }
-    let ran = |role, seconds| again(children_end_in_every_way, role, seconds);
+    let ran = |role, seconds| again(the_helper_reports_every_way_in_which_a_child_exits, role, seconds);
     assert!(ran("passes", 60).passed().stdout.contains("here"));
     assert!(ran("fails", 60).died().stderr.contains("on purpose"));
     #[cfg(unix)]

@@ -163,7 +163,7 @@ fn a_child_is_restarted_under_its_name() {
 
 /// 6.4: each child starts after the previous child has started. The children stop in reverse order.
 #[test]
-fn children_start_in_order_and_stop_in_reverse() {
+fn children_start_in_order_and_stop_in_reverse_order() {
     everywhere(async |host| {
         let log = Log::default();
         let (open, opened) = oneshot::channel::<()>();
@@ -602,7 +602,7 @@ fn a_requested_restart_resets_the_back_off() {
 
 /// 6.4: if a supervisor exceeds its restart intensity, its parent supervisor restarts it with all its children.
 #[test]
-fn a_supervisor_that_exceeds_its_intensity_is_restarted_by_the_one_above() {
+fn a_supervisor_that_exceeds_its_intensity_is_restarted_by_its_parent_supervisor() {
     everywhere(async |host| {
         let log = Log::default();
         let inner = log.clone();
@@ -700,7 +700,7 @@ fn a_child_never_has_two_instances() {
 /// 6.4, 6.3: if a linked process exits abnormally, the supervisor stops its children in order and then exits. If a
 /// linked process exits normally, the supervisor continues to run.
 #[test]
-fn a_supervisor_exits_in_order_after_a_linked_process() {
+fn a_supervisor_exits_in_order_when_a_linked_process_fails() {
     everywhere(async |host| {
         let log = Log::default();
         let (tell, told) = oneshot::channel();

@@ -381,7 +381,7 @@ fn a_dropped_sleep_does_not_wake_its_process_after_the_step() {
 
 /// 7.1: when a process exits, its sleep is cancelled and its values are dropped.
 #[test]
-fn a_sleep_is_cancelled_with_its_process() {
+fn a_sleep_is_cancelled_when_its_process_exits() {
     struct Naps;
     impl Process for Naps {
         type Message = ();
@@ -486,7 +486,7 @@ fn a_timeout_polls_its_future_first() {
 /// 3.5, 2.6: inside a process, a command and a call can have a time limit. Outside the processes, a call can have a
 /// time limit.
 #[test]
-fn yields_and_calls_time_out() {
+fn commands_and_calls_time_out() {
     timed(async |host, late| {
         let kept = Arc::new(Mutex::new(Vec::new()));
         let keep = kept.clone();
@@ -522,7 +522,7 @@ fn yields_and_calls_time_out() {
 /// 4.5, 7.1: all workers are parked until a deadline in the far future. If another thread sets an earlier deadline,
 /// this deadline fires on time.
 #[test]
-fn a_nearer_deadline_from_outside_is_met() {
+fn an_earlier_deadline_from_another_thread_fires_on_time() {
     within(120, || {
         for workers in [1, 2] {
             let rt = Runtime::builder().workers(workers).build().unwrap();
@@ -557,7 +557,7 @@ fn a_nearer_deadline_from_outside_is_met() {
 /// far deadline, an earlier deadline still fires on time. The test does the same with a guest thread of a foreign
 /// executor, and immediately after another runtime was dropped.
 #[test]
-fn a_nearer_deadline_is_met_after_a_runtime_was_dropped() {
+fn an_earlier_deadline_fires_on_time_after_a_runtime_was_dropped() {
     within(60, || {
         let empty = || Runtime::builder().workers(0).build().unwrap();
         let gone = empty();
@@ -739,7 +739,7 @@ fn delayed_messages_are_sent_or_cancelled() {
 
 /// 7.1: when a process exits, its timers are cancelled. The messages of these timers are dropped without being sent.
 #[test]
-fn timers_are_cancelled_with_their_process() {
+fn timers_are_cancelled_when_their_process_exits() {
     everywhere(async |host| {
         let (to, mut mailbox) = host.mailbox::<Arc<()>>();
         let message = Arc::new(());
@@ -788,7 +788,7 @@ fn periodic_messages_are_sent_until_they_are_cancelled() {
 /// 7.1: many timers of one tick fire while they are being cancelled. Each message is either sent or cancelled, never
 /// both.
 #[test]
-fn timers_of_one_tick_race_their_cancellations() {
+fn each_message_of_a_timer_is_either_sent_or_cancelled() {
     within(120, || {
         let count = if cfg!(debug_assertions) { 20_000 } else { 1_000_000_u64 };
         let rt = two();
@@ -844,7 +844,7 @@ fn a_process_exits_at_its_deadline() {
 /// 7.1: if a process has exited, it can't set a timer: the new timer and its message are dropped immediately. This
 /// holds even if the process never had a timer. The message is never sent.
 #[test]
-fn a_process_that_has_exited_sets_no_timer() {
+fn a_process_that_has_exited_cannot_set_a_timer() {
     for ends_first in [true, false] {
         let rt = Runtime::builder().workers(0).build().unwrap();
         let (to, mut mailbox) = rt.mailbox::<Arc<()>>();

@@ -307,7 +307,7 @@ fn an_upgrade_works_inside_combinators() {
 
 /// 6.7: an upgrade also completes in a combinator that polls a future only after this future was woken.
 #[test]
-fn an_upgrade_works_where_only_woken_futures_are_polled() {
+fn an_upgrade_works_in_a_combinator_that_polls_only_woken_futures() {
     within(60, || {
         let rt = rt();
         let process = rt.spawn(async |ctx: Context<Ask>| {
@@ -370,7 +370,7 @@ fn an_upgrade_can_be_dropped_until_it_has_started() {
 
 /// 6.7: an upgrade future that is polled outside its process fails.
 #[test]
-fn an_upgrade_fails_outside_the_turns_of_its_process() {
+fn an_upgrade_that_is_polled_outside_its_process_fails() {
     within(60, || {
         let rt = rt();
         let process = rt.spawn(async |ctx: Context| {
@@ -512,7 +512,7 @@ impl Drop for Raw {
 /// 6.7: a hand-written process upgrades to another one. The `init` of the new process runs immediately, and the new
 /// process gets the unread events. `close` runs only for the last process.
 #[test]
-fn a_hand_written_process_upgrades_to_another() {
+fn a_hand_written_process_upgrades_to_another_process() {
     within(60, || {
         let rt = Runtime::builder().workers(1).build().expect("a runtime");
         let log = Arc::new(std::sync::Mutex::new(vec![]));

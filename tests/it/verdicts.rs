@@ -51,7 +51,7 @@ async fn settle(host: &Host) {
 /// 10.1, 9.5: a process panics, and nothing receives its exit. Then the run of this seed fails. The report contains the
 /// pid of the process, the panic message and the location. With `allow_unobserved_exits` the run passes.
 #[test]
-fn an_unobserved_panic_fails_the_seed() {
+fn an_unobserved_panic_fails_the_run_of_its_seed() {
     const LINE: u32 = line!() + 3;
     let scenario = async |host: Host| {
         drop(host.spawn(async |_: Context| -> Result<(), Exit> {
@@ -264,7 +264,7 @@ impl Process for Waits {
 /// 9.5: processes form a chain of links, and one of them fails. The report names only the process that exits last. It
 /// contains the cause of the first failure and its location.
 #[test]
-fn the_last_of_a_chain_of_links_is_reported_with_the_first_cause() {
+fn only_the_last_process_of_a_chain_of_links_is_reported_with_the_first_cause() {
     fn links(ctx: Context, depth: u64) -> futures::future::BoxFuture<'static, Result<(), Exit>> {
         async move {
             assert_ne!(depth, 0, "a bomb");
@@ -286,7 +286,7 @@ fn the_last_of_a_chain_of_links_is_reported_with_the_first_cause() {
 /// 9.5: a runtime counts each unobserved failure exactly once. This holds although the test drops and awaits the
 /// handles at any time.
 #[test]
-fn on_threads_each_unobserved_exit_is_counted_once() {
+fn a_runtime_counts_each_unobserved_exit_once() {
     within(60, || {
         let rt = crate::two();
         let mut expected = 0;
@@ -523,7 +523,7 @@ fn a_periodic_timer_does_not_hide_a_deadlock() {
 /// 10.1: a process sleeps for a long time while a periodic timer runs. This is not a deadlock. A process may also wait
 /// for many ticks of a timer, if `deadlock_after` allows this number of ticks.
 #[test]
-fn a_long_wait_beside_a_periodic_timer_is_no_deadlock() {
+fn a_long_wait_while_a_periodic_timer_runs_is_not_a_deadlock() {
     const TICKS: u64 = 70_000;
     async fn counts(ctx: Context) {
         let mut ticks = ctx.interval(ms(10));
@@ -554,7 +554,7 @@ fn a_long_wait_beside_a_periodic_timer_is_no_deadlock() {
 /// 9.5: a process that is killed exits as `Killed`. After the kill, it no longer receives the panic of a linked
 /// process.
 #[test]
-fn a_killed_process_does_not_receive_the_panic_of_a_linked_one() {
+fn a_killed_process_does_not_receive_the_panic_of_a_linked_process() {
     let text = verdict(async |host: Host| {
         let session = host.spawn(async |mut ctx: Context| -> Result<(), Exit> {
             let me = ctx.pid();
@@ -575,7 +575,7 @@ fn a_killed_process_does_not_receive_the_panic_of_a_linked_one() {
 /// 9.5: one process fails, and a linked process must therefore exit. Before it exits, it also receives the failure of
 /// another linked process. Its own exit reports one of these failures.
 #[test]
-fn a_process_that_two_failures_end_receives_both() {
+fn a_process_that_must_exit_also_receives_a_second_failure() {
     let mut both_failed = 0;
     for seed in 0..20 {
         let first_run = OnceLock::new();
@@ -644,7 +644,7 @@ async fn panics_when_called(mut ctx: Context<Reply<()>>) -> Result<(), Exit> {
 /// 9.5: the scenario ends before the receiver of an exit has run. The exit is still observed, under each seed. The
 /// receiver is either a supervisor, a pool, a process, or a future that awaits the join handle.
 #[test]
-fn an_exit_is_received_although_the_scenario_ends_first() {
+fn an_exit_is_observed_even_if_the_scenario_ends_first() {
     const WORK: Name<Reply<()>> = Name::new("work");
     check(0..50, async |host: Host| {
         let tree = host.spawn_process(Supervisor::one_for_one().child(WORK, panics_when_called));

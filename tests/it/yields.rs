@@ -204,7 +204,7 @@ fn a_completion_after_the_exit_is_discarded() {
 /// 3.3: `complete_yield` refuses the pid of an exited process, an unknown tag, the tag of an answered command, and an
 /// answer of the wrong type. The error returns the answer.
 #[test]
-fn completing_by_tag_refuses_what_is_not_in_flight() {
+fn completing_a_command_by_its_tag_refuses_invalid_answers() {
     let shelf = Shelf::default();
     let rt = Runtime::builder().workers(0).handler(shelf.clone()).build().unwrap();
     let (handle, counted) = once(&rt, false);
@@ -258,7 +258,7 @@ fn exactly_one_of_many_answers_is_accepted() {
 
 /// 3.1: a command without a handler completes with a failure, and the failure names the command. The process continues.
 #[test]
-fn a_command_without_handler_fails_by_name() {
+fn a_command_without_a_handler_fails_with_its_name() {
     let rt = Runtime::builder().workers(0).build().unwrap();
     let body = rt.spawn(async |ctx: Context| {
         let typed = ctx.perform(Ask(1)).await.unwrap_err();
@@ -282,7 +282,7 @@ fn a_duplicate_handler_is_an_error_when_building() {
 
 /// 3.1: a command with a name reaches the handler for this name, together with its payloads.
 #[test]
-fn commands_by_name_reach_their_handler() {
+fn named_commands_reach_their_handler() {
     let rt = Runtime::builder()
         .workers(0)
         .handler_named("add", |c: NamedCommand, completion: Completion<Payload>| {
@@ -306,7 +306,7 @@ impl Command for Fail {
 /// 3.2: a handler can answer in four ways: inline, later, by a future, or by a blocking closure. An error or a panic of
 /// the handler becomes a failure of the command.
 #[test]
-fn every_kind_of_handler_answers_fails_and_panics() {
+fn every_kind_of_handler_can_answer_fail_and_panic() {
     fn behave(c: &Fail) -> Result<u64, std::io::Error> {
         match c.0 {
             "panic" => panic!("as told"),
@@ -350,7 +350,7 @@ fn every_kind_of_handler_answers_fails_and_panics() {
 
 /// 3.3: if a completion is dropped without an answer, the command completes with `Abandoned`.
 #[test]
-fn a_dropped_completion_is_abandoned() {
+fn a_command_whose_completion_is_dropped_is_abandoned() {
     let rt = Runtime::builder().workers(0).handler(|_: Ask, _: Completion<u64>| {}).build().unwrap();
     let body = rt.spawn(async |ctx: Context| ctx.perform(Ask(1)).await);
     match rt.block_on(body) {
@@ -361,7 +361,7 @@ fn a_dropped_completion_is_abandoned() {
 
 /// 3.3, 3.5: a handler can ask whether its command is cancelled, and it can wait for the cancellation.
 #[test]
-fn a_handler_sees_the_cancellation() {
+fn a_handler_can_query_and_await_the_cancellation() {
     let shelf = Shelf::default();
     let limit = Duration::from_secs(1);
     let mut simulation = Simulation::with_host(1, HostBuilder::new("").handler(shelf.clone())).unwrap();
@@ -384,7 +384,7 @@ fn a_handler_sees_the_cancellation() {
 
 /// 3.2: when a command is cancelled, the future of its async handler is dropped.
 #[test]
-fn an_async_handler_ends_with_its_command() {
+fn the_future_of_an_async_handler_is_dropped_with_its_command() {
     struct Told(std::sync::mpsc::Sender<()>);
     impl Drop for Told {
         fn drop(&mut self) {
@@ -411,7 +411,7 @@ fn an_async_handler_ends_with_its_command() {
 
 /// 3.4: inline answers use up the budget of a process. Then other processes run.
 #[test]
-fn inline_answers_spend_a_budget() {
+fn inline_answers_use_up_the_budget() {
     let rt = Runtime::builder().workers(0).handle(|c: Ask| c.0).build().unwrap();
     let greedy = rt.spawn(async |ctx: Context| -> Result<(), Failure> {
         loop {

@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn jitter_draws_from_zero_to_the_full_delay() {
+    fn jittered_delays_range_from_zero_to_the_full_delay() {
         let backoff = Backoff::new(MS(10), MS(60));
         let draws = [0, 1 << 63, u64::MAX].map(|random| backoff.wait(1, || random).as_millis());
         assert_eq!(draws, [0, 10, 20]);

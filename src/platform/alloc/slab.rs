@@ -340,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn blocks_begin_cache_lines_and_do_not_overlap() {
+    fn blocks_begin_at_cache_lines_and_do_not_overlap() {
         for size in (LINE..=1024).step_by(LINE) {
             let mut slabs = Slabs::new(size);
             let (count, mut all) = (2 * slabs.blocks() + 1, Vec::new());
@@ -381,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_slab_is_used_only_if_the_others_have_no_free_block() {
+    fn a_new_slab_is_used_only_if_the_other_slabs_have_no_free_block() {
         let mut slabs = Slabs::new(512);
         let (mut out, mut most) = (Vec::new(), 0);
         let mut chance = Rng::seeded(1);

@@ -104,7 +104,7 @@ mod tests {
     use crate::platform::random::Rng;
 
     #[test]
-    fn a_slab_is_found_from_its_first_byte_to_its_last() {
+    fn the_index_finds_a_slab_from_each_of_its_addresses() {
         const LENGTH: usize = 16_256;
         const UNIT: usize = 128;
         let (mut places, mut chance) = (Places::<LENGTH, UNIT>::new(), Rng::seeded(1));

@@ -176,7 +176,7 @@ mod tests {
     use crate::process::catch::catch;
 
     #[test]
-    fn one_thread_at_a_time_holds_the_lock() {
+    fn only_one_thread_at_a_time_holds_the_lock() {
         let lock = Lock::new((0_u64, 0_u64));
         let times = if cfg!(miri) { 50 } else { 20_000 };
         let add = || {
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mark_stays_until_the_lock_is_taken() {
+    fn a_mark_stays_until_a_thread_locks_the_lock() {
         let lock = Lock::new(1_u32);
         assert!(!lock.is_marked());
         lock.lock().mark();

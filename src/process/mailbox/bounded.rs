@@ -367,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hole_counts_and_may_be_dropped() {
+    fn a_hole_counts_as_a_message_and_can_be_dropped_as_the_oldest() {
         let mut queue = Bounded::new(OverflowPolicy::DropOldest, 2);
         for message in 0..2 {
             assert!(matches!(queue.push(message), Pushed::Stored));

@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn signals_keep_their_places_however_often_the_inbox_is_drained() {
+    fn draining_the_inbox_does_not_change_the_places_of_signals() {
         // Eight items arrive, with growing numbers. Bit n of `which` says whether item n is a signal. The inbox is
         // drained after every `at_once` items, and then `reads` items are read.
         for (which, (at_once, reads)) in (0..256_u64).flat_map(|which| (1..4).map(move |n| (which, (n, n - 1)))) {

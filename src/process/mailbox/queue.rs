@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_stay_in_order_whatever_their_size() {
+    fn messages_of_every_size_stay_in_order() {
         behaves_like_a_list(|number| number as u8);
         behaves_like_a_list(|number| number);
         behaves_like_a_list(|number| number.to_string());

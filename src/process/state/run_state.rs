@@ -177,7 +177,7 @@ mod tests {
     type Row = (&'static str, fn(&RunState) -> bool, [(bool, u8); 6]);
 
     #[test]
-    fn every_method_in_every_state() {
+    fn every_method_behaves_as_tabulated_in_every_state() {
         let rows: [Row; 5] = [
             (
                 "wake",

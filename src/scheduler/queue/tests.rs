@@ -77,7 +77,7 @@ fn new_tasks_are_first_within_the_budget() {
 /// In a chain, each task spawns the next task. The chain is interrupted after 16 tasks and goes to the back. So two
 /// such chains both make progress.
 #[test]
-fn a_chain_of_spawns_is_cut() {
+fn a_chain_of_spawns_is_interrupted_when_the_budget_is_spent() {
     let (queues, _remote) = Queues::new(QueueOrder::Fifo);
     let _ = queues.push_new('a');
     let _ = queues.push_new('b');
@@ -91,7 +91,7 @@ fn a_chain_of_spawns_is_cut() {
 }
 
 #[test]
-fn an_overflow_keeps_everything_in_order() {
+fn an_overflow_keeps_all_tasks_in_order() {
     let (queues, _remote) = Queues::new(QueueOrder::Fifo);
     let global = Injector::new();
     let count = LOCAL_FULL + 744;
@@ -109,7 +109,7 @@ fn an_overflow_keeps_everything_in_order() {
 }
 
 #[test]
-fn a_yielded_task_stays_in_the_deque_however_long_it_is() {
+fn a_yielded_task_stays_in_the_deque_even_if_the_deque_is_full() {
     let (queues, _remote) = Queues::new(QueueOrder::Fifo);
     for n in 0..LOCAL_FULL {
         assert!(matches!(queues.push_back(n), Pushed::ToDeque(_)));
@@ -124,7 +124,7 @@ fn a_yielded_task_stays_in_the_deque_however_long_it_is() {
 }
 
 #[test]
-fn nothing_overtakes_a_batch_that_waits() {
+fn no_task_overtakes_a_waiting_batch() {
     let (queues, _remote) = Queues::new(QueueOrder::Fifo);
     let count = LOCAL_FULL + 44;
     for n in 0..count {
@@ -154,7 +154,7 @@ fn a_worker_takes_its_share_of_the_global_queue() {
 }
 
 #[test]
-fn a_thief_takes_half_rounded_up_and_the_slot_by_itself() {
+fn a_thief_takes_half_of_the_deque_rounded_up_and_the_next_slot_separately() {
     let (queues, remote) = Queues::new(QueueOrder::Fifo);
     let (thief, _) = Queues::new(QueueOrder::Fifo);
     for n in 0..35 {
@@ -260,7 +260,7 @@ fn tasks_from_other_queues_run_in_their_order() {
 }
 
 #[test]
-fn a_lone_item_can_be_stolen_wherever_it_is() {
+fn a_single_item_can_be_stolen_from_every_queue() {
     for order in ORDERS {
         let (queues, remote) = Queues::new(order);
         let (thief, _) = Queues::new(order);
@@ -277,7 +277,7 @@ fn a_lone_item_can_be_stolen_wherever_it_is() {
 
 /// Thieves steal from other thieves. The number and the set of all tasks stay the same.
 #[test]
-fn chained_steals_keep_the_count_and_the_set() {
+fn chained_steals_neither_lose_nor_duplicate_an_item() {
     for order in ORDERS {
         let all: Vec<_> = (0..5).map(|_| Queues::new(order)).collect();
         let (queues, remotes): (Vec<_>, Vec<_>) = all.into_iter().unzip();
@@ -301,7 +301,7 @@ fn chained_steals_keep_the_count_and_the_set() {
 }
 
 #[test]
-fn destructors_run_once_wherever_an_item_ends() {
+fn the_destructor_of_each_item_runs_exactly_once() {
     let count = Arc::new(());
     for order in ORDERS {
         let (queues, remote) = Queues::new(order);
@@ -409,7 +409,7 @@ fn with_one_in_each_place() -> [(&'static str, (Queues<u32>, Remote<u32>)); 4] {
 }
 
 #[test]
-fn an_item_is_seen_wherever_it_waits() {
+fn an_item_is_seen_in_every_queue() {
     for (place, (queues, remote)) in with_one_in_each_place() {
         assert!(!queues.is_empty() && !remote.is_empty(), "{place}");
         assert_eq!((queues.slot_is_empty(), remote.len()), (place != "slot", 1), "{place}");
@@ -425,7 +425,7 @@ fn an_item_is_seen_wherever_it_waits() {
 }
 
 #[test]
-fn a_drain_takes_the_item_wherever_it_waits() {
+fn a_drain_takes_the_item_from_every_queue() {
     for (place, (queues, remote)) in with_one_in_each_place() {
         let mut all = vec![1];
         remote.drain(&mut all);
@@ -437,7 +437,7 @@ fn a_drain_takes_the_item_wherever_it_waits() {
 }
 
 #[test]
-fn a_push_says_how_many_wait() {
+fn a_push_returns_the_number_of_waiting_tasks() {
     let (queues, remote) = Queues::new(QueueOrder::Fifo);
     assert_eq!([queues.push_back(1), queues.push_back(2)], [Pushed::ToDeque(1), Pushed::ToDeque(2)]);
     assert_eq!([queues.push_again(3), queues.push_again(4)], [Pushed::ToDeque(3), Pushed::ToDeque(4)]);
@@ -464,7 +464,7 @@ fn a_kept_item_waits_behind_the_others() {
 
 /// Thieves may take many tasks in one steal, so the owner may never see the deque exactly half full.
 #[test]
-fn a_batch_comes_back_to_a_deque_that_thieves_have_emptied() {
+fn the_owner_takes_the_batch_after_thieves_have_emptied_the_deque() {
     let (queues, remote) = Queues::new(QueueOrder::Fifo);
     for n in 0..LOCAL_FULL + 3 {
         let _ = queues.push_back(n);

@@ -28,7 +28,7 @@ fn the_newest_task_is_first_and_every_1024th_is_the_oldest() {
 
 /// If spawning is faster than running, the oldest task is first until half of the tasks are gone.
 #[test]
-fn a_full_queue_takes_the_oldest_first_until_it_is_half_empty() {
+fn a_full_queue_returns_the_oldest_tasks_first_until_it_is_half_empty() {
     let (new_tasks, _remote) = NewTasks::new();
     for n in 0..ROOM {
         assert_eq!(new_tasks.push(n), Ok(n + 1));
@@ -42,7 +42,7 @@ fn a_full_queue_takes_the_oldest_first_until_it_is_half_empty() {
 }
 
 #[test]
-fn it_is_idle_after_a_failed_pop_without_a_later_push() {
+fn the_queue_is_idle_after_a_failed_pop_until_the_next_push() {
     let (new_tasks, remote) = NewTasks::new();
     assert!(new_tasks.is_idle());
     assert_eq!((new_tasks.push(1), new_tasks.push(2)), (Ok(1), Ok(2)));

@@ -8,7 +8,7 @@ fn poll_once<F: Future>(run: Pin<&mut F>, count: &Arc<Counting>) -> Poll<F::Outp
 }
 
 #[test]
-fn a_wake_reaches_another_guest_if_the_first_is_dropped() {
+fn a_wake_up_reaches_another_guest_if_the_first_is_dropped() {
     within(|| {
         let scheduler = started(0);
         let (first, second) = (Arc::new(Counting::default()), Arc::new(Counting::default()));
@@ -130,7 +130,7 @@ impl Wake for PanickingWaker {
 
 /// The waker of the executor is user code. A push calls it.
 #[test]
-fn a_pollers_waker_that_panics_stops_no_worker() {
+fn an_executor_waker_that_panics_stops_no_worker() {
     within(|| {
         let scheduler = started(1);
         let mut lender = Box::pin(scheduler.run(std::future::pending::<()>()));

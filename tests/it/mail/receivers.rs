@@ -314,7 +314,7 @@ fn messages_read_ahead_by_a_replaced_mailbox_return_to_the_old_body() {
 /// 6.7: a new body sends its mailbox to another thread before the upgrade has completed. If the upgrade then succeeds,
 /// this mailbox is the receiver.
 #[test]
-fn a_mailbox_that_a_new_body_gave_away_receives() {
+fn a_mailbox_that_a_new_body_gave_away_receives_messages() {
     within(60, || {
         let rt = two();
         let (give, given) = mpsc::channel();

@@ -68,7 +68,7 @@ fn one_for_one_restarts_only_the_child_that_exited() {
 }
 
 #[test]
-fn one_for_all_stops_the_other_children_in_reverse_and_starts_all_in_order() {
+fn one_for_all_stops_the_other_children_in_reverse_order_and_starts_all_children_in_order() {
     let mut plan = plan(Strategy::OneForAll, &[Permanent; 3]);
     bring_up(&mut plan, at(0));
     plan.exited(1, Over::Ended, &boom(), at(5), || 0);
@@ -94,7 +94,7 @@ fn rest_for_one_keeps_earlier_children_running() {
 }
 
 #[test]
-fn exits_during_a_group_restart_are_no_further_restarts() {
+fn exits_during_a_group_restart_do_not_count_as_restarts() {
     let mut plan = plan(Strategy::OneForAll, &[Permanent; 3]);
     bring_up(&mut plan, at(0));
     plan.exited(0, Over::Ended, &boom(), at(5), || 0);
@@ -106,7 +106,7 @@ fn exits_during_a_group_restart_are_no_further_restarts() {
 }
 
 #[test]
-fn transient_children_restart_only_after_failures_and_temporary_children_never() {
+fn transient_children_restart_only_after_failures_and_temporary_children_never_restart() {
     let mut plan = plan(Strategy::OneForOne, &[Transient, Temporary, Permanent]);
     bring_up(&mut plan, at(0));
     plan.exited(0, Over::Ended, &boom(), at(1), || 0);
@@ -143,7 +143,7 @@ fn a_temporary_child_that_is_stopped_with_its_group_is_not_restarted() {
 }
 
 #[test]
-fn a_supervisor_past_its_intensity_stops_all_children_and_fails() {
+fn a_supervisor_that_exceeds_its_intensity_stops_all_children_and_fails() {
     let mut plan = plan(Strategy::OneForOne, &[Permanent; 2]);
     bring_up(&mut plan, at(0));
     for ms in 1..=3 {
@@ -199,7 +199,7 @@ fn a_refused_first_start_stops_the_earlier_children() {
 }
 
 #[test]
-fn a_refused_restart_counts_and_is_delayed() {
+fn a_refused_restart_counts_as_a_restart_and_the_next_attempt_is_delayed() {
     let backoff = Backoff::new(MS(10), MS(40)).jitter(false);
     for (over, backoff, waits) in [
         (Over::Refused, None, [1, 1, 1]),
@@ -242,7 +242,7 @@ fn an_added_child_is_removed_if_its_start_fails() {
 }
 
 #[test]
-fn a_refused_start_on_request_leaves_the_child_down() {
+fn a_child_stays_down_if_its_requested_start_is_refused() {
     let mut plan = plan(Strategy::OneForAll, &[Permanent; 2]);
     bring_up(&mut plan, at(0));
     assert_eq!(plan.stop(0), None);
@@ -362,7 +362,7 @@ fn children_can_be_added_stopped_restarted_and_removed() {
 }
 
 #[test]
-fn a_shutdown_during_the_start_stops_children_in_reverse() {
+fn a_shutdown_during_the_start_stops_children_in_reverse_order() {
     let mut plan = plan(Strategy::OneForAll, &[Permanent; 3]);
     assert_eq!(next(&mut plan, at(0)), [Start(0)]);
     plan.started(0, at(0));

@@ -136,7 +136,7 @@ fn the_first_message_needs_no_allocation() {
     );
 }
 
-/// Issue 4: a message of up to 16 bytes needs no allocation. A call needs one shared block, and it reuses the block of
+/// 1.6d: a message of up to 16 bytes needs no allocation. A call needs one shared block, and it reuses the block of
 /// an earlier call.
 #[test]
 fn messages_and_calls_need_no_allocation() {

@@ -344,28 +344,20 @@ fn contributing_names_files_that_exist_and_all_checks() {
 }
 
 #[test]
-fn every_promise_names_tests_that_cite_it() {
-    let list = read("tests/promises.md");
-    let (mut wrong, mut seen) = (String::new(), BTreeSet::new());
-    // Indented lines continue an item.
-    let list = list.replace("\n  ", " ");
-    for (number, tests) in list.lines().filter_map(promise) {
-        if !seen.insert(number) {
-            let _ = writeln!(wrong, "{number} stands there twice");
-        }
-        if tests.is_empty() {
-            let _ = writeln!(wrong, "{number} has no test");
-        }
-        for test in tests {
-            match doc_of(test) {
-                None => drop(writeln!(wrong, "{number}: there is no test {test}")),
-                Some(doc) if !cites(&doc, number) => drop(writeln!(wrong, "{number} is not cited above {test}")),
-                Some(_) => {}
-            }
-        }
-    }
-    assert!(seen.len() > 10, "the list is not read: {seen:?}");
-    assert!(wrong.is_empty(), "\n{wrong}");
+fn tests_and_promises_agree() {
+    let (promises, headings, mut wrong) = promises(&read("tests/promises.md"));
+    let cited = citations();
+    assert!(promises.len() > 100 && cited.len() > 100, "{} promises, {} cited", promises.len(), cited.len());
+    let unlettered = |number: &String| headings.contains(number) && !has_letters(number, &promises);
+    let missing = promises.iter().filter(|number| !cited.contains_key(*number));
+    wrong.extend(missing.map(|number| format!("no test cites {number}")));
+    wrong.extend(
+        cited
+            .iter()
+            .filter(|(number, _)| !promises.contains(*number) && !unlettered(number))
+            .map(|(number, test)| format!("{test} cites {number}, which is not in tests/promises.md")),
+    );
+    assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
 }
 
 #[test]
@@ -391,30 +383,95 @@ fn main_declares_every_test_file() {
     }
 }
 
-/// Returns the number and the tests of an item `- **1.1** text — `file::test`, `file::test``.
-fn promise(line: &str) -> Option<(&str, Vec<&str>)> {
-    let (number, rest) = line.strip_prefix("- **")?.split_once("** ")?;
-    let quoted = rest.rsplit_once(" — ").map_or("", |(_, tests)| tests).split('`').skip(1).step_by(2);
-    Some((number, quoted.collect()))
+/// Reads the list of promises. Returns the numbers of the promises, the numbers of the sections, and a message for each
+/// number that stands twice or that does not belong to the section above it.
+fn promises(list: &str) -> (BTreeSet<String>, BTreeSet<String>, Vec<String>) {
+    let (mut promises, mut headings, mut wrong) = (BTreeSet::new(), BTreeSet::new(), Vec::new());
+    let mut section = String::new();
+    for line in list.lines() {
+        if let Some(heading) = line.strip_prefix("## ") {
+            section = heading.split(' ').next().unwrap_or_default().to_owned();
+            if is_number(&section) && !headings.insert(section.clone()) {
+                wrong.push(format!("section {section} stands twice in the list"));
+            }
+        } else if let Some((number, _)) = line.strip_prefix("- **").and_then(|line| line.split_once("** ")) {
+            if number.trim_end_matches(|c: char| c.is_ascii_lowercase()) != section {
+                wrong.push(format!("{number} stands in section {section}"));
+            }
+            if !promises.insert(number.to_owned()) {
+                wrong.push(format!("{number} stands twice in the list"));
+            }
+        }
+    }
+    (promises, headings, wrong)
 }
 
-/// Returns the doc comment and the attributes of a test, or `None` if the test does not exist.
-fn doc_of(test: &str) -> Option<String> {
-    let (file, name) = test.split_once("::")?;
-    let text = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(file)).ok()?;
+/// Returns whether a promise of this section has a letter.
+fn has_letters(section: &str, promises: &BTreeSet<String>) -> bool {
+    promises.iter().any(|number| number.trim_end_matches(|c: char| c.is_ascii_lowercase()) == section)
+}
+
+/// Returns each number that a test of `src` or `tests` cites, with one of the tests.
+fn citations() -> BTreeMap<String, String> {
+    fn gather(path: &Path, found: &mut BTreeMap<String, String>) {
+        if path.is_dir() {
+            let entries = fs::read_dir(path).expect("folders can be listed");
+            entries.for_each(|entry| gather(&entry.expect("folders can be listed").path(), found));
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            let text = fs::read_to_string(path).expect("sources can be read");
+            let file = path.strip_prefix(env!("CARGO_MANIFEST_DIR")).unwrap_or(path);
+            for (test, numbers) in citations_of(&text) {
+                let test = format!("{}::{test}", file.display());
+                found.extend(numbers.into_iter().map(|number| (number.to_owned(), test.clone())));
+            }
+        }
+    }
+    let mut found = BTreeMap::new();
+    for folder in ["src", "tests"] {
+        gather(&Path::new(env!("CARGO_MANIFEST_DIR")).join(folder), &mut found);
+    }
+    found
+}
+
+/// Returns the tests of a file whose doc comments begin with numbers, each with its numbers. A function without
+/// `#[test]` counts if it is in a file that calls `scenarios!`: that macro adds the attribute.
+fn citations_of(text: &str) -> Vec<(&str, Vec<&str>)> {
     let lines: Vec<&str> = text.lines().map(str::trim).collect();
-    let at = lines.iter().position(|line| {
+    let scenarios = lines.contains(&"scenarios! {");
+    let mut found = Vec::new();
+    for (at, line) in lines.iter().enumerate() {
         let line = line.strip_prefix("async ").unwrap_or(line);
-        line.strip_prefix("fn ").and_then(|line| line.strip_prefix(name)).is_some_and(|rest| rest.starts_with('('))
-    })?;
-    let above = lines[..at].iter().rev().take_while(|line| line.starts_with("#[") || line.starts_with("///"));
-    let above: Vec<&str> = above.copied().collect();
-    above.contains(&"#[test]").then(|| above.join("\n"))
+        let Some(name) = line.strip_prefix("fn ").and_then(|line| line.split(['(', '<']).next()) else { continue };
+        let above = lines[..at].iter().rev().take_while(|line| line.starts_with("#[") || line.starts_with("///"));
+        let above: Vec<&str> = above.copied().collect();
+        let first = above.iter().rev().find_map(|line| line.strip_prefix("///"));
+        if let Some(first) = first.filter(|_| scenarios || above.contains(&"#[test]")) {
+            found.extend(numbers(first.trim_start()).map(|numbers| (name, numbers)));
+        }
+    }
+    found
 }
 
-/// Returns whether `doc` contains the number as a whole word: 1.1 is neither 11.1 nor 1.10.
-fn cites(doc: &str, number: &str) -> bool {
-    doc.split(|c: char| !c.is_ascii_digit() && c != '.').any(|word| word.trim_matches('.') == number)
+/// Returns the numbers at the head of a doc comment, as in `1.1d, 2.3a: …`, or `None` if it begins with other text. If
+/// the head begins with such a number but is malformed, returns the whole line, which the list does not contain.
+fn numbers(doc: &str) -> Option<Vec<&str>> {
+    let head: Vec<&str> = doc.split_once(':').map_or(Vec::new(), |(head, _)| head.split(", ").collect());
+    if !head.is_empty() && head.iter().all(|number| is_number(number)) {
+        return Some(head);
+    }
+    let first = doc.split([' ', ',', ':']).next().unwrap_or_default();
+    (first.contains('.') && is_number(first)).then(|| vec![doc])
+}
+
+/// Returns whether `text` is the number of a section or of a promise: `11`, `2.3` or `2.3a`.
+fn is_number(text: &str) -> bool {
+    let digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    match text.split_once('.') {
+        Some((chapter, section)) => {
+            digits(chapter) && digits(section.strip_suffix(|c: char| c.is_ascii_lowercase()).unwrap_or(section))
+        }
+        None => digits(text),
+    }
 }
 
 /// Returns the code of each file of `src` by its module path, without comment lines.
@@ -636,5 +693,35 @@ fn import_groups_are_expanded() {
         ["crate::a::self", "crate::a::b::C", "crate::a::b::d", "crate::a::F", "crate::g::h"]
     );
     assert_eq!(paths(code, "std::"), ["std::fmt", "std::sync::Arc"]);
-    assert!(cites("/// 1.10, 11: x", "1.10") && cites("/// 1.10, 11.", "11") && !cites("/// 1.10, 11: x", "1.1"));
+}
+
+#[test]
+fn citations_are_read() {
+    // Each line begins with a quotation mark here, so that this file does not cite the numbers itself.
+    let text = [
+        "/// 1.10a, 11: x.",
+        "/// 2.2: not at the head.",
+        "#[test]",
+        "fn cites_two() {",
+        "/// 3.1a: not a test.",
+        "fn helper() {",
+        "/// No number: x.",
+        "#[test]",
+        "fn cites_none() {",
+        "/// 3: x.",
+        "#[test]",
+        "async fn cites_a_section() {",
+        "/// 3.1a 3.1b: x.",
+        "#[test]",
+        "fn is_malformed() {",
+    ]
+    .join("\n");
+    let expected =
+        [("cites_two", vec!["1.10a", "11"]), ("cites_a_section", vec!["3"]), ("is_malformed", vec!["3.1a 3.1b: x."])];
+    assert_eq!(citations_of(&text), expected);
+    assert_eq!(citations_of("scenarios! {\n    /// 2.5a: x\n    fn macro_test() {"), [("macro_test", vec!["2.5a"])]);
+    let (found, sections, wrong) = promises("## 1.1 A\n- **1.1a** x.\n- **1.1a** y.\n- **1.2a** z.\n## 11 B\n- x\n");
+    assert_eq!((found.len(), sections.len(), wrong.len()), (2, 2, 2), "{wrong:?}");
+    assert!(has_letters("1.1", &found) && !has_letters("11", &found));
+    assert!(["1.", ".1", "a", "", "1.1ab", "1.a"].iter().all(|text| !is_number(text)));
 }

@@ -449,6 +449,7 @@ mod tests {
         assert_eq!(f.timers.keep_time(), Some(Duration::from_millis(20)));
     }
 
+    /// 7.1c: a million timers take 64 bytes each.
     #[test]
     fn a_million_timers_take_64_bytes_each() {
         const COUNT: usize = 1_000_000;

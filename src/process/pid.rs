@@ -142,6 +142,7 @@ impl fmt::Debug for Pid {
 mod tests {
     use super::*;
 
+    /// 2.1b: a pid is 16 bytes and an option of it too.
     #[test]
     fn a_pid_is_16_bytes_and_an_option_of_it_too() {
         assert_eq!(size_of::<Pid>(), 16);

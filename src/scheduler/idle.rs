@@ -346,6 +346,7 @@ mod tests {
         assert_eq!(format!("{word:?}"), "3 search, sleeping 0b101");
     }
 
+    /// 4.5b: at most half of the workers search and at least one may.
     #[test]
     fn at_most_half_of_the_workers_search_and_at_least_one_may() {
         let idle = Idle::new(4);
@@ -355,6 +356,7 @@ mod tests {
         assert!(idle.stop_searching());
     }
 
+    /// 4.5c: a push chooses one sleeping worker and only if no worker searches.
     #[test]
     fn a_push_chooses_one_sleeping_worker_and_only_if_no_worker_searches() {
         let idle = Idle::new(4);

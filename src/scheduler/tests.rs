@@ -546,7 +546,7 @@ fn a_worker_ends_its_search_before_it_calls_a_waker() {
     });
 }
 
-/// Each victim is the first victim with equal probability.
+/// 4.2a: each victim is the first victim with equal probability.
 #[test]
 fn victims_come_in_random_order() {
     let scheduler = Scheduler::<Job>::new(options(8), Moved::default(), Arc::new(Metrics::new(SLOTS))).unwrap();

@@ -44,7 +44,7 @@ async fn waits_with_two_bombs(_: Context) {
     pending::<()>().await;
 }
 
-/// 4.8: if a destructor panics while another panic unwinds, the program aborts. The message names the process and its
+/// 4.8a: if a destructor panics while another panic unwinds, the program aborts. The message names the process and its
 /// code. The roles run the process on a guest thread, on a worker and in a simulation. Two more roles kill the process,
 /// or drop it together with its runtime.
 #[test]
@@ -104,7 +104,7 @@ fn the_message_of_a_double_panic_names_the_process() {
     }
 }
 
-/// 4.8: if a panic ends only its process, the program prints the panic message and nothing about an abort.
+/// 4.8a: if a panic ends only its process, the program prints the panic message and nothing about an abort.
 #[test]
 fn a_panic_of_one_process_prints_only_the_panic_message() {
     if role().is_some() {
@@ -259,7 +259,7 @@ impl Clone for Bomb {
     }
 }
 
-/// 4.8, 11: values that panic when dropped never abort the program, because the runtime drops each value separately.
+/// 4.8a, 11: values that panic when dropped never abort the program, because the runtime drops each value separately.
 /// This holds if one place has many of these values, and if their process panics as well. It also holds if the runtime
 /// is dropped while it stores these values.
 #[test]

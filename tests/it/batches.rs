@@ -19,7 +19,7 @@ fn in_order(seen: &[u64]) {
     }
 }
 
-/// 4.5: all processes of a batch run, in the order of the batch. The test spawns one batch from another thread, one
+/// 4.5g: all processes of a batch run, in the order of the batch. The test spawns one batch from another thread, one
 /// from a process, and an empty one.
 #[test]
 fn the_processes_of_a_batch_run_in_order() {
@@ -54,7 +54,7 @@ fn the_processes_of_a_batch_run_in_order() {
     });
 }
 
-/// 4.5: a batch of k processes wakes up to k sleeping workers. The processes of the batch share a barrier, so they
+/// 4.5g: a batch of k processes wakes up to k sleeping workers. The processes of the batch share a barrier, so they
 /// finish only if every worker runs one of them. If a woken worker finds a task, it may wake another worker, so the
 /// test accepts up to 2 k wake-ups.
 #[test]
@@ -91,8 +91,8 @@ fn a_batch_of_k_wakes_up_to_k_workers() {
     }
 }
 
-/// 4.9: if a batch exceeds the process limit, its first bodies are spawned and the remaining bodies are returned to the
-/// caller. After the shutdown, all bodies of a batch are returned.
+/// 4.9b: if a batch exceeds the process limit, its first bodies are spawned and the remaining bodies are returned to
+/// the caller. After the shutdown, all bodies of a batch are returned.
 #[test]
 fn bodies_above_the_process_limit_are_returned() {
     within(60, || {
@@ -126,7 +126,7 @@ fn bodies_above_the_process_limit_are_returned() {
     });
 }
 
-/// 4.4: if the iterator of bodies panics, the processes that were spawned before the panic still run.
+/// 4.4a: if the iterator of bodies panics, the processes that were spawned before the panic still run.
 #[test]
 fn processes_spawned_before_the_iterator_panics_still_run() {
     within(60, || {

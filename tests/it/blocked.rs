@@ -77,8 +77,8 @@ fn blocked(rt: &Runtime, wait: &Wait) -> JoinHandle<()> {
     process
 }
 
-/// 4.7: while both workers are blocked in steps, a thousand other processes run, sleep and exit. After the blocked
-/// steps return, the runtime has as many threads as before.
+/// 4.7a, 4.7d, 4.7f: while both workers are blocked in steps, a thousand other processes run, sleep and exit. After the
+/// blocked steps return, the runtime has as many threads as before.
 #[test]
 fn long_steps_do_not_delay_other_processes() {
     within(60, || {
@@ -113,9 +113,9 @@ fn long_steps_do_not_delay_other_processes() {
     });
 }
 
-/// 4.7: a blocked step has spawned a task. The task waits in the next slot of the worker, and no other worker was woken
-/// for it. A replacement thread runs the task nevertheless. The step then spawns more tasks, after the monitor has
-/// detected it as long. A replacement thread runs these tasks too.
+/// 4.7d, 4.7e: a blocked step has spawned a task. The task waits in the next slot of the worker, and no other worker
+/// was woken for it. A replacement thread runs the task nevertheless. The step then spawns more tasks, after the
+/// monitor has detected it as long. A replacement thread runs these tasks too.
 #[test]
 fn a_task_in_the_next_slot_behind_a_long_step_still_runs() {
     within(60, || {
@@ -135,8 +135,8 @@ fn a_task_in_the_next_slot_behind_a_long_step_still_runs() {
     });
 }
 
-/// 4.7: no spawn and no message of a blocking step is lost. In each round the step spawns ten, 400 and 3000 processes.
-/// It spawns them both before and after another thread takes over the queues of its worker.
+/// 4.7d, 4.7e: no spawn and no message of a blocking step is lost. In each round the step spawns ten, 400 and 3000
+/// processes. It spawns them both before and after another thread takes over the queues of its worker.
 #[test]
 fn a_long_step_loses_no_spawn_and_no_message() {
     for by_hand in [false, true] {
@@ -198,7 +198,7 @@ impl Observer for Watcher {
     }
 }
 
-/// 4.7, 5.2: a long step is counted once, its process is named, and its worker reports `Blocked`. Short steps are not
+/// 4.7c, 5.2c: a long step is counted once, its process is named, and its worker reports `Blocked`. Short steps are not
 /// reported.
 #[test]
 fn a_long_step_is_reported_once_with_its_process() {
@@ -232,7 +232,7 @@ fn a_long_step_is_reported_once_with_its_process() {
     });
 }
 
-/// 4.7: `block_in_place` hands over the queues of its worker immediately, even in a runtime without a monitor. The
+/// 4.7h: `block_in_place` hands over the queues of its worker immediately, even in a runtime without a monitor. The
 /// closure of `block_in_place` may panic.
 #[test]
 fn block_in_place_hands_over_its_queues_immediately() {
@@ -255,9 +255,9 @@ fn block_in_place_hands_over_its_queues_immediately() {
     });
 }
 
-/// 4.7: if a replacement thread blocks, another thread replaces it. A thread may be a replacement many times. Many
-/// steps block, one after the other, and at most one replacement thread exists at a time. The queues behind each
-/// blocked step are taken over.
+/// 4.7d, 4.7f, 4.7g: if a replacement thread blocks, another thread replaces it. A thread may be a replacement many
+/// times. Many steps block, one after the other, and at most one replacement thread exists at a time. The queues behind
+/// each blocked step are taken over.
 #[test]
 fn a_replacement_thread_that_blocks_is_replaced() {
     for by_hand in [true, false] {
@@ -285,7 +285,7 @@ fn a_replacement_thread_that_blocks_is_replaced() {
     }
 }
 
-/// 4.7: on a thread that is not a worker, `block_in_place` only calls its closure. A guest thread is not a worker.
+/// 4.7h: on a thread that is not a worker, `block_in_place` only calls its closure. A guest thread is not a worker.
 #[test]
 fn block_in_place_works_on_any_thread() {
     within(60, || {
@@ -299,8 +299,8 @@ fn block_in_place_works_on_any_thread() {
     });
 }
 
-/// 4.7: the runtime has at most `max_replacement_threads` replacement threads. If every thread is blocked, a runnable
-/// process waits until one of the blocked steps returns.
+/// 4.7f, 4.7g: the runtime has at most `max_replacement_threads` replacement threads. If every thread is blocked, a
+/// runnable process waits until one of the blocked steps returns.
 #[test]
 fn the_number_of_replacement_threads_is_bounded() {
     within(60, || {
@@ -326,8 +326,8 @@ fn the_number_of_replacement_threads_is_bounded() {
     });
 }
 
-/// 4.7, 6.5, 8.3: if a step never returns, a replacement thread takes over the queues of its worker. A shutdown then
-/// still completes, and names the process of the step. Dropping the runtime completes too.
+/// 4.7d, 6.5c, 6.5d, 8.3b, 8.3c: if a step never returns, a replacement thread takes over the queues of its worker. A
+/// shutdown then still completes, and names the process of the step. Dropping the runtime completes too.
 #[test]
 fn a_shutdown_does_not_wait_for_a_step_whose_worker_was_replaced() {
     within(60, || {
@@ -349,8 +349,8 @@ fn a_shutdown_does_not_wait_for_a_step_whose_worker_was_replaced() {
     });
 }
 
-/// 4.7: while the own future of a guest thread blocks, the workers run the tasks in the queues of this thread. The
-/// monitor does not report the guest's future, although it blocks for longer than a process step that the monitor
+/// 4.7a, 4.7d: while the own future of a guest thread blocks, the workers run the tasks in the queues of this thread.
+/// The monitor does not report the guest's future, although it blocks for longer than a process step that the monitor
 /// reports as long.
 #[test]
 fn the_own_future_of_a_guest_thread_is_not_reported_as_a_long_step() {
@@ -375,7 +375,7 @@ fn the_own_future_of_a_guest_thread_is_not_reported_as_a_long_step() {
     });
 }
 
-/// 4.1: the number of workers changes while processes run. Another thread and a step change it, also to zero and back.
+/// 4.1a: the number of workers changes while processes run. Another thread and a step change it, also to zero and back.
 /// No process is lost.
 #[test]
 fn the_number_of_workers_can_change_at_run_time() {

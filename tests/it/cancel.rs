@@ -42,7 +42,7 @@ impl Wake for RecordingWaker {
     }
 }
 
-/// 6.6: a cancelled token notifies children before their parents. It first notifies the processes of its child tokens,
+/// 6.6c: a cancelled token notifies children before their parents. It first notifies the processes of its child tokens,
 /// the newest child token first. Then it notifies its own processes. The token's `cancelled` future resolves last.
 #[test]
 fn a_token_notifies_children_before_parents() {
@@ -126,8 +126,8 @@ fn a_token_notifies_children_before_parents() {
     assert!(all.reason().is_some_and(|reason| reason == "over") && below_b.is_cancelled());
 }
 
-/// 6.6: if a process is spawned under a cancelled token, the process is cancelled from its first step. A child token of
-/// a cancelled token is cancelled too.
+/// 6.6a, 6.6c: if a process is spawned under a cancelled token, the process is cancelled from its first step. A child
+/// token of a cancelled token is cancelled too.
 #[test]
 fn a_cancelled_token_also_cancels_processes_spawned_later() {
     let rt = lone();
@@ -150,7 +150,7 @@ fn a_cancelled_token_also_cancels_processes_spawned_later() {
     }
 }
 
-/// 6.6: dropping every handle of a token cancels no process. If the parent token is cancelled later, the processes of
+/// 6.6c: dropping every handle of a token cancels no process. If the parent token is cancelled later, the processes of
 /// the dropped token are still cancelled.
 #[test]
 fn dropping_a_token_cancels_no_process() {
@@ -171,7 +171,7 @@ fn dropping_a_token_cancels_no_process() {
     });
 }
 
-/// 6.6: a token keeps no entry for an exited process. It also keeps no entry for a child token whose handles are all
+/// 6.6c: a token keeps no entry for an exited process. It also keeps no entry for a child token whose handles are all
 /// dropped.
 #[test]
 fn a_token_keeps_no_entry_for_exited_processes() {
@@ -188,7 +188,7 @@ fn a_token_keeps_no_entry_for_exited_processes() {
     assert_eq!(format!("{token:?}"), "CancelToken { reason: None, children: 0, processes: 0 }");
 }
 
-/// 6.6: a long chain of tokens can be cancelled and dropped on a small stack. A long chain of processes can be
+/// 6.6a, 6.6c: a long chain of tokens can be cancelled and dropped on a small stack. A long chain of processes can be
 /// cancelled too, if each process passes a token and a value to the next process. A process inherits one value of each
 /// type, however long the chain is.
 #[test]
@@ -243,8 +243,8 @@ fn chains_of_tokens_may_be_long() {
     });
 }
 
-/// 6.2, 6.6: a process inherits the deadline of its parent. If several deadlines apply, the earliest one counts,
-/// whichever process set it.
+/// 6.2e, 6.6a, 6.6b: a process inherits the deadline of its parent. If several deadlines apply, the earliest one
+/// counts, whichever process set it.
 #[test]
 fn the_earliest_of_several_deadlines_applies() {
     timed(async |host, exact| {
@@ -278,8 +278,8 @@ fn the_earliest_of_several_deadlines_applies() {
     });
 }
 
-/// 6.6: while a token is being cancelled, a tree of processes under this token grows quickly. Every process that is
-/// spawned in this time is cancelled too.
+/// 6.6a, 6.6c: while a token is being cancelled, a tree of processes under this token grows quickly. Every process that
+/// is spawned in this time is cancelled too.
 #[test]
 fn processes_spawned_during_a_cancellation_are_cancelled() {
     #[derive(Default)]
@@ -332,7 +332,7 @@ fn processes_spawned_during_a_cancellation_are_cancelled() {
     });
 }
 
-/// 6.6: a process may cancel its own token, in a hand-written step and in an async body.
+/// 6.6c: a process may cancel its own token, in a hand-written step and in an async body.
 #[test]
 fn a_process_can_cancel_its_own_token() {
     struct Raw(bool);
@@ -366,7 +366,7 @@ fn a_process_can_cancel_its_own_token() {
     });
 }
 
-/// 6.6: any thread may wait for a token, in any executor. If one waker panics, the other waiters are still notified.
+/// 6.6c: any thread may wait for a token, in any executor. If one waker panics, the other waiters are still notified.
 #[test]
 fn a_token_can_be_awaited_on_any_thread() {
     struct Fatal;
@@ -410,7 +410,7 @@ fn a_token_can_be_awaited_on_any_thread() {
     });
 }
 
-/// 6.6: two threads cancel a parent token and its child token concurrently, with different reasons. Every process is
+/// 6.6c: two threads cancel a parent token and its child token concurrently, with different reasons. Every process is
 /// notified once, with one of the two reasons. For each token, `cancel` returns true only to the first thread that
 /// cancels it, and the token keeps the reason of that thread.
 #[test]
@@ -461,8 +461,8 @@ fn a_parent_and_a_child_token_can_be_cancelled_concurrently() {
     });
 }
 
-/// 6.2: the grace period of a token applies to each of its processes. If a process has not exited when the period ends,
-/// it is killed. A grace period of `Duration::MAX` does not overflow.
+/// 6.2a: the grace period of a token applies to each of its processes. If a process has not exited when the period
+/// ends, it is killed. A grace period of `Duration::MAX` does not overflow.
 #[test]
 fn a_process_is_killed_after_the_grace_period_of_its_token() {
     timed(async |host, exact| {
@@ -496,8 +496,8 @@ fn a_process_is_killed_after_the_grace_period_of_its_token() {
     });
 }
 
-/// 6.4, 6.6: if a token or a deadline cancels a supervisor, the supervisor stops its children itself, in its own order.
-/// The token does not cancel the children directly, and the supervisor restarts no child.
+/// 6.4f, 6.6a, 6.6c: if a token or a deadline cancels a supervisor, the supervisor stops its children itself, in its
+/// own order. The token does not cancel the children directly, and the supervisor restarts no child.
 #[test]
 fn a_supervisor_under_a_token_stops_its_children_in_order() {
     const BELOW: Name<procession::SupervisorMessage> = Name::new("cancel: below");
@@ -542,7 +542,7 @@ fn a_supervisor_under_a_token_stops_its_children_in_order() {
     check(0..10, |host| ends_in_order(host, true));
 }
 
-/// 6.4: a child of a supervisor may have its own token. If the token is cancelled, the child exits and the supervisor
+/// 6.4c: a child of a supervisor may have its own token. If the token is cancelled, the child exits and the supervisor
 /// restarts it, as after any other cancellation of a child.
 #[test]
 fn a_supervised_child_may_have_its_own_token() {
@@ -568,8 +568,8 @@ fn a_supervised_child_may_have_its_own_token() {
     });
 }
 
-/// 6.6: if a token cancels a scope, it cancels the children of the scope before the body of the scope. The exits of the
-/// children do not make the scope fail, because the body receives the cancellation itself.
+/// 6.6a, 6.6c: if a token cancels a scope, it cancels the children of the scope before the body of the scope. The exits
+/// of the children do not make the scope fail, because the body receives the cancellation itself.
 #[test]
 fn a_scope_body_receives_the_cancellation_of_its_token() {
     timed(async |host, exact| {

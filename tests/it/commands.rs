@@ -123,8 +123,8 @@ impl Noted {
 
 // ---- Deadlines
 
-/// 3.5: a yielded command times out at its deadline, even if its future is not polled. The completion of the command is
-/// then cancelled.
+/// 3.5a: a yielded command times out at its deadline, even if its future is not polled. The completion of the command
+/// is then cancelled.
 #[test]
 fn a_command_times_out_without_being_polled() {
     for detached in [false, true] {
@@ -160,7 +160,7 @@ fn a_command_times_out_without_being_polled() {
     }
 }
 
-/// 3.5, 11: a command with a limit of zero fails and does not reach its handler. An enormous limit never expires. If
+/// 3.5a, 11: a command with a limit of zero fails and does not reach its handler. An enormous limit never expires. If
 /// several limits are set, the shortest one applies. A limit also applies if it is set while the command is in flight.
 #[test]
 fn zero_enormous_and_repeated_deadlines_are_accepted() {
@@ -208,7 +208,7 @@ fn zero_enormous_and_repeated_deadlines_are_accepted() {
     });
 }
 
-/// 3.5: a hand-written process can set deadlines too. It receives each timeout once.
+/// 3.5a: a hand-written process can set deadlines too. It receives each timeout once.
 #[test]
 fn a_hand_written_process_can_set_deadlines() {
     check(0..10, async |host: Host| {
@@ -234,7 +234,7 @@ fn a_hand_written_process_can_set_deadlines() {
     });
 }
 
-/// 3.5, 3.3: if the deadline and the answer of a yield arrive at the same time, exactly one of them completes the
+/// 3.3a, 3.5a: if the deadline and the answer of a yield arrive at the same time, exactly one of them completes the
 /// yield. The process and the handler then agree on the result.
 #[test]
 fn a_deadline_that_races_the_answer_gives_exactly_one_result() {
@@ -301,7 +301,8 @@ fn a_deadline_that_races_the_answer_gives_exactly_one_result() {
 
 // ---- Cancelled yields
 
-/// 1.2, 3.3: a yield can be cancelled in every state. `cancel_yield` returns true only if the yield has no answer yet.
+/// 1.2h, 3.3a, 3.3d: a yield can be cancelled in every state. `cancel_yield` returns true only if the yield has no
+/// answer yet.
 #[test]
 fn a_yield_can_be_cancelled_in_every_state() {
     let shelf = Shelf::default();
@@ -365,7 +366,7 @@ fn a_yield_can_be_cancelled_in_every_state() {
     assert_eq!(noted.log(), "asked, false, 5");
 }
 
-/// 1.2: when a step reads the answer of a chosen tag, the tag is free again. If the same step reuses the tag, the tag
+/// 1.2h: when a step reads the answer of a chosen tag, the tag is free again. If the same step reuses the tag, the tag
 /// also receives the second answer.
 #[test]
 fn a_chosen_tag_is_free_in_the_step_that_reads_its_answer() {
@@ -412,7 +413,7 @@ fn a_chosen_tag_is_free_in_the_step_that_reads_its_answer() {
     assert_eq!((shelf.len(), rt.counters().discarded), (0, 0));
 }
 
-/// 1.3, 3.3: 100,000 answers have arrived and are unread. Cancelling their yields takes linear time.
+/// 1.3d, 3.3a: 100,000 answers have arrived and are unread. Cancelling their yields takes linear time.
 #[test]
 fn cancelling_very_many_unread_answers_takes_linear_time() {
     struct Asking(Vec<Tag<Ask>>);
@@ -444,9 +445,9 @@ fn cancelling_very_many_unread_answers_takes_linear_time() {
     });
 }
 
-/// 1.2, 3.3: a command may be answered before its dispatch, while the handler of an earlier command runs. The answered
-/// command then does not reach its own handler, whether its tag is chosen or not. The other commands of the step reach
-/// their handlers.
+/// 1.2b, 3.3a: a command may be answered before its dispatch, while the handler of an earlier command runs. The
+/// answered command then does not reach its own handler, whether its tag is chosen or not. The other commands of the
+/// step reach their handlers.
 #[test]
 fn a_command_answered_before_its_dispatch_reaches_no_handler() {
     struct First;
@@ -487,7 +488,7 @@ fn a_command_answered_before_its_dispatch_reaches_no_handler() {
     }
 }
 
-/// 1.3, 3.2: a handler may poll a command future of its process during the turn of that process. The process then
+/// 1.3b, 3.2a: a handler may poll a command future of its process during the turn of that process. The process then
 /// yields the command. This command reaches its handler after all commands that the process yielded earlier.
 #[test]
 fn a_handler_may_poll_a_command_of_its_process() {
@@ -530,9 +531,9 @@ fn a_handler_may_poll_a_command_of_its_process() {
     }
 }
 
-/// 1.2, 3.3: many answers arrive together, and the process reads them in one step. If the process cancels a yield whose
-/// answer is unread, it does not receive this answer. If the answer was already read, cancelling has no effect. If the
-/// process performs another command in the same step, this command gets its own answer.
+/// 1.2a, 3.3a: many answers arrive together, and the process reads them in one step. If the process cancels a yield
+/// whose answer is unread, it does not receive this answer. If the answer was already read, cancelling has no effect.
+/// If the process performs another command in the same step, this command gets its own answer.
 #[test]
 fn some_of_many_simultaneous_answers_can_be_cancelled() {
     struct Asking {
@@ -577,7 +578,7 @@ fn some_of_many_simultaneous_answers_can_be_cancelled() {
     assert_eq!((asking.is_finished(), rt.counters().discarded), (false, 0));
 }
 
-/// 1.3, 11: 100,000 command futures are polled and dropped in the same step. No command reaches the handler, and
+/// 1.3d, 11: 100,000 command futures are polled and dropped in the same step. No command reaches the handler, and
 /// dropping the futures takes linear time.
 #[test]
 fn very_many_commands_can_be_cancelled_in_their_step() {
@@ -595,9 +596,10 @@ fn very_many_commands_can_be_cancelled_in_their_step() {
     });
 }
 
-/// 3.2, 3.3, 3.5: if a step performs many commands, each one is a separate yield. If a yield is cancelled before its
-/// dispatch, it does not reach its handler. A yield with a limit of zero fails. If a yield is cancelled, or answered
-/// through its tag, its completion is notified. A tag accepts only one answer, and only of its reply type.
+/// 3.1a, 3.2a, 3.3a, 3.3c, 3.3e, 3.5a: if a step performs many commands, each one is a separate yield. If a yield is
+/// cancelled before its dispatch, it does not reach its handler. A yield with a limit of zero fails. If a yield is
+/// cancelled, or answered through its tag, its completion is notified. A tag accepts only one answer, and only of its
+/// reply type.
 #[test]
 fn each_of_many_commands_of_a_step_is_a_separate_yield() {
     let shelf = Shelf::default();
@@ -642,7 +644,7 @@ fn each_of_many_commands_of_a_step_is_a_separate_yield() {
 
 // ---- Handlers that are futures
 
-/// 3.2, 3.4: if a handler's future is ready at its first poll, the runtime creates no task for it. The process
+/// 3.2a, 3.4a: if a handler's future is ready at its first poll, the runtime creates no task for it. The process
 /// continues in the same turn.
 #[test]
 fn a_handlers_future_that_does_not_wait_does_not_become_a_task() {
@@ -658,7 +660,7 @@ fn a_handlers_future_that_does_not_wait_does_not_become_a_task() {
     assert_eq!(rt.counters().polls, 1);
 }
 
-/// 3.2: if a handler's future has to wait, it becomes a task of the runtime. The event for which it waits wakes this
+/// 3.2a: if a handler's future has to wait, it becomes a task of the runtime. The event for which it waits wakes this
 /// task.
 #[test]
 fn a_handlers_future_that_waits_becomes_a_task() {
@@ -718,7 +720,7 @@ fn watched(panics: bool, waits: bool) -> (Watch, Arc<AtomicUsize>, mpsc::Receive
     (Box::new(watch), polls, hears)
 }
 
-/// 3.2, 3.3: in whatever way a command ends, the future of its handler is dropped immediately and once. If that drop
+/// 3.2a, 3.3c: in whatever way a command ends, the future of its handler is dropped immediately and once. If that drop
 /// panics, no process fails.
 #[test]
 fn a_handlers_future_is_dropped_with_its_command() {
@@ -801,8 +803,8 @@ fn tag_of(rt: &Runtime, body: &Address<Payload>) -> Tag {
     tag
 }
 
-/// 3.2: a command is cancelled while a worker polls the future of its handler. The worker finishes this poll, drops the
-/// future, and does not poll it again.
+/// 3.2a: a command is cancelled while a worker polls the future of its handler. The worker finishes this poll, drops
+/// the future, and does not poll it again.
 #[test]
 fn the_future_of_a_cancelled_command_is_dropped_after_its_current_poll() {
     struct Slow {
@@ -868,7 +870,7 @@ fn the_future_of_a_cancelled_command_is_dropped_after_its_current_poll() {
     }
 }
 
-/// 3.2: a handler's future is dropped before the process receives its answer. If that drop panics, the process still
+/// 3.2a: a handler's future is dropped before the process receives its answer. If that drop panics, the process still
 /// receives the answer.
 #[test]
 fn a_handlers_future_is_dropped_before_its_answer_arrives() {
@@ -885,7 +887,7 @@ fn a_handlers_future_is_dropped_before_its_answer_arrives() {
     }
 }
 
-/// 3.2: if a handler's future panics in its first poll or in a later one, the command fails.
+/// 3.2c: if a handler's future panics in its first poll or in a later one, the command fails.
 #[test]
 fn a_handlers_future_that_panics_fails_the_command() {
     let rt = Runtime::builder()
@@ -911,7 +913,7 @@ fn a_handlers_future_that_panics_fails_the_command() {
     assert_eq!(rt.block_on(body).unwrap(), 3);
 }
 
-/// 1.3, 3.2: a handler's future cannot perform commands as the process that performed its command. This holds even if
+/// 1.3e, 3.2a: a handler's future cannot perform commands as the process that performed its command. This holds even if
 /// the future is polled in a turn of that process.
 #[test]
 fn a_handlers_future_cannot_act_as_the_calling_process() {
@@ -940,7 +942,7 @@ fn a_handlers_future_cannot_act_as_the_calling_process() {
     assert_eq!(rt.block_on(body).unwrap(), 4);
 }
 
-/// 3.4, 11: a handler's future may drive the runtime in its first poll. The process that it drives may perform a
+/// 3.4a, 11: a handler's future may drive the runtime in its first poll. The process that it drives may perform a
 /// command whose handler drives the runtime again. Each process receives its answer.
 #[test]
 fn a_handlers_future_may_drive_the_runtime() {
@@ -972,7 +974,8 @@ fn a_handlers_future_may_drive_the_runtime() {
     });
 }
 
-/// 3.3: the `cancelled` future of a completion also resolves if another thread has answered the yield through its tag.
+/// 3.3a, 3.3c: the `cancelled` future of a completion also resolves if another thread has answered the yield through
+/// its tag.
 #[test]
 fn an_answer_from_another_thread_cancels_the_completion() {
     let shelf = Shelf::default();
@@ -989,7 +992,7 @@ fn an_answer_from_another_thread_cancels_the_completion() {
     assert_eq!(rt.block_on(body).unwrap(), 4);
 }
 
-/// 3.3, 11: two threads give a quarter of a million answers at the same time.
+/// 3.3a, 11: two threads give a quarter of a million answers at the same time.
 #[test]
 fn very_many_answers_can_arrive_together() {
     within(100, || {
@@ -1072,8 +1075,8 @@ fn is_overloaded(failure: &Failure, why: &str) -> bool {
     matches!(failure, Failure::Overloaded(reason) if reason.as_str().contains(why))
 }
 
-/// 3.2, 4.9: the pool accepts exactly as many jobs as its bounds allow. Every further job fails immediately, with the
-/// reason.
+/// 3.2a, 4.9a, 4.9c: the pool accepts exactly as many jobs as its bounds allow. Every further job fails immediately,
+/// with the reason.
 #[test]
 fn the_blocking_pool_accepts_exactly_as_many_jobs_as_its_bounds_allow() {
     within(20, || {
@@ -1101,7 +1104,7 @@ fn the_blocking_pool_accepts_exactly_as_many_jobs_as_its_bounds_allow() {
     });
 }
 
-/// 3.2, 4.9: a blocking job waits in the queue, and its requester drops the handle or exits. The job never runs, and
+/// 3.2a, 4.9c: a blocking job waits in the queue, and its requester drops the handle or exits. The job never runs, and
 /// its place in the queue becomes free.
 #[test]
 fn an_abandoned_blocking_job_frees_its_place_in_the_queue() {
@@ -1138,8 +1141,8 @@ fn an_abandoned_blocking_job_frees_its_place_in_the_queue() {
     });
 }
 
-/// 3.2, 4.9: with `Overflow::DropOldest`, a full queue drops its oldest job. This job fails with the reason. Jobs that
-/// already run are not affected.
+/// 3.2a, 4.9c: with `Overflow::DropOldest`, a full queue drops its oldest job. This job fails with the reason. Jobs
+/// that already run are not affected.
 #[test]
 fn a_full_blocking_queue_may_drop_its_oldest_job() {
     within(20, || {
@@ -1163,7 +1166,7 @@ fn a_full_blocking_queue_may_drop_its_oldest_job() {
     });
 }
 
-/// 3.2: if a blocking command is cancelled before it begins, it never runs. If it has already begun, it runs to its
+/// 3.2a: if a blocking command is cancelled before it begins, it never runs. If it has already begun, it runs to its
 /// end.
 #[test]
 fn a_blocking_command_cancelled_before_it_begins_never_runs() {
@@ -1196,8 +1199,8 @@ fn a_blocking_command_cancelled_before_it_begins_never_runs() {
     });
 }
 
-/// 3.2, 6.5: a runtime that shuts down refuses the blocking jobs in its queue. It does not wait for a running closure
-/// that never returns.
+/// 3.2a, 6.5a, 6.5c: a runtime that shuts down refuses the blocking jobs in its queue. It does not wait for a running
+/// closure that never returns.
 #[test]
 fn a_shutdown_does_not_wait_for_the_blocking_pool() {
     within(20, || {
@@ -1216,7 +1219,7 @@ fn a_shutdown_does_not_wait_for_the_blocking_pool() {
     });
 }
 
-/// 3.2: an idle thread of the blocking pool exits after the idle time. With an idle time of zero it exits immediately.
+/// 3.2a: an idle thread of the blocking pool exits after the idle time. With an idle time of zero it exits immediately.
 /// A new job starts a new thread.
 #[test]
 fn idle_blocking_threads_exit() {
@@ -1251,8 +1254,8 @@ fn idle_blocking_threads_exit() {
     }
 }
 
-/// 3.2: with an idle time of zero, the threads of the pool exit as soon as they are idle. The pool still runs every job
-/// of a burst. It also runs every job that arrives just when a thread exits.
+/// 3.2a: with an idle time of zero, the threads of the pool exit as soon as they are idle. The pool still runs every
+/// job of a burst. It also runs every job that arrives just when a thread exits.
 #[test]
 fn threads_with_an_idle_time_of_zero_run_every_job() {
     for threads in [1, 2, 5] {
@@ -1287,7 +1290,7 @@ fn threads_with_an_idle_time_of_zero_run_every_job() {
     }
 }
 
-/// 3.2, 11: a pool with zero threads refuses commands and closures with the reason `NoThread`.
+/// 3.2a, 11: a pool with zero threads refuses commands and closures with the reason `NoThread`.
 #[test]
 fn a_pool_without_threads_refuses_every_job() {
     let rt = Runtime::builder().workers(0).max_blocking_threads(0).handle_blocking(|c: Ask| c.0).build().unwrap();
@@ -1308,7 +1311,7 @@ fn twice() -> Runtime {
     Runtime::builder().workers(0).handle(|c: Twice| c.0 * 2).build().unwrap()
 }
 
-/// 1.3, 3.3: an inline handler answers a command whose future is not polled for some time. The future returns the
+/// 1.3b, 3.3a: an inline handler answers a command whose future is not polled for some time. The future returns the
 /// answer when it is polled again, even in a later turn.
 #[test]
 fn an_inline_answer_is_kept_until_its_future_is_polled() {
@@ -1335,9 +1338,9 @@ fn an_inline_answer_is_kept_until_its_future_is_polled() {
     assert_eq!(rt.block_on(handle).unwrap(), (2, 6));
 }
 
-/// 1.2, 3.3: if a command is cancelled in the step that yielded it, it never reaches its inline handler. If a command
-/// is cancelled later, or is detached, it reaches the handler. The handlers run in the order of the yields, whether
-/// they are inline or not.
+/// 1.2b, 1.3d, 3.3a: if a command is cancelled in the step that yielded it, it never reaches its inline handler. If a
+/// command is cancelled later, or is detached, it reaches the handler. The handlers run in the order of the yields,
+/// whether they are inline or not.
 #[test]
 fn inline_handlers_run_in_the_order_of_the_yields() {
     struct Short(u64);
@@ -1380,7 +1383,7 @@ fn inline_handlers_run_in_the_order_of_the_yields() {
     assert_eq!((counters.yields, counters.completions, counters.discarded), (9, 8, 0));
 }
 
-/// 3.2, 3.3: if an inline handler panics, the command fails and the process continues. If a process is killed or
+/// 3.2c, 3.3c: if an inline handler panics, the command fails and the process continues. If a process is killed or
 /// returns while its inline command is in flight, the answer is dropped.
 #[test]
 fn an_inline_handler_may_panic_or_outlive_its_process() {
@@ -1459,8 +1462,8 @@ fn a_runtime_dropped_in_a_step_keeps_the_inline_command_of_the_step() {
     });
 }
 
-/// 1.3: while a command is in flight, its future may move to a combinator, and the answer then wakes the combinator.
-/// The future may also move to another thread, which drops the future.
+/// 1.3c, 1.3d: while a command is in flight, its future may move to a combinator, and the answer then wakes the
+/// combinator. The future may also move to another thread, which drops the future.
 #[test]
 fn an_inline_command_may_move_to_another_waker_or_thread() {
     /// If the command has a value, the handler keeps the value and never answers. If the command has `None`, the
@@ -1516,8 +1519,8 @@ fn an_inline_command_may_move_to_another_waker_or_thread() {
     });
 }
 
-/// 3.2, 3.5: while the handler of a command waits, the command is in flight like every other command. The process can
-/// set a limit after the dispatch. It can also cancel or detach the command.
+/// 1.3d, 3.2a, 3.5a: while the handler of a command waits, the command is in flight like every other command. The
+/// process can set a limit after the dispatch. It can also cancel or detach the command.
 #[test]
 fn a_command_whose_handler_waits_is_in_flight() {
     struct CountsDrop(Arc<AtomicUsize>);

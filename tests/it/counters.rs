@@ -15,7 +15,7 @@ impl Command for Double {
     type Reply = u64;
 }
 
-/// 9.1: if a single guest thread runs the runtime, the value of every counter is predictable.
+/// 9.1a, 9.1b, 9.1c: if a single guest thread runs the runtime, the value of every counter is predictable.
 #[test]
 fn counters_are_exact_on_a_single_thread() {
     let rt = Runtime::builder().workers(0).handle(|c: Double| c.0 * 2).build().unwrap();
@@ -60,7 +60,7 @@ fn counters_are_exact_on_a_single_thread() {
     assert_eq!((third.messages, third.dead_letters, third.refused), (5, 2, 2), "{third}");
 }
 
-/// 9.1, 4.6: the runtime counts each time that a process uses up its budget.
+/// 4.6b, 9.1b: the runtime counts each time that a process uses up its budget.
 #[test]
 fn used_up_budgets_are_counted() {
     let rt = Runtime::builder().workers(0).handle(|c: Double| c.0 * 2).build().unwrap();
@@ -84,7 +84,7 @@ fn used_up_budgets_are_counted() {
     assert_eq!((rt.counters() - messages).budget_yields, 1000 / 32);
 }
 
-/// 9.1: a new task wakes a parked worker at most once. The worker runs the task and then parks again. Sometimes the
+/// 9.1b: a new task wakes a parked worker at most once. The worker runs the task and then parks again. Sometimes the
 /// worker returns from its park without being woken for the task, because an earlier unpark was late and left its token
 /// behind.
 #[test]
@@ -112,7 +112,7 @@ fn parks_and_wakes_are_counted() {
     });
 }
 
-/// 9.1: every attempt to steal is counted as exactly one of won, empty and retried.
+/// 9.1b: every attempt to steal is counted as exactly one of won, empty and retried.
 #[test]
 fn every_attempt_to_steal_is_counted_as_won_empty_or_retried() {
     within(60, || {
@@ -151,7 +151,7 @@ fn every_attempt_to_steal_is_counted_as_won_empty_or_retried() {
     });
 }
 
-/// 9.1, 4.3: if the local queue already holds 4,096 tasks, new tasks go to the injector in batches of 128.
+/// 4.3c, 9.1b: if the local queue already holds 4,096 tasks, new tasks go to the injector in batches of 128.
 #[test]
 fn overflows_are_counted() {
     let rt = Runtime::builder().workers(0).long_step_threshold(Duration::MAX).build().unwrap();
@@ -169,7 +169,7 @@ fn overflows_are_counted() {
     assert_eq!(rt.block_on(parent).unwrap(), 6);
 }
 
-/// 9.1: in the end, every spawned process is counted as exited, however it terminated. Panics are counted too.
+/// 9.1a: in the end, every spawned process is counted as exited, however it terminated. Panics are counted too.
 #[test]
 fn every_spawned_process_is_counted_as_exited_in_the_end() {
     everywhere(async |host| {
@@ -198,7 +198,7 @@ fn every_spawned_process_is_counted_as_exited_in_the_end() {
     });
 }
 
-/// 9.1: when a process has received an answer, any counter snapshot taken after that includes the answer. The same
+/// 9.1a: when a process has received an answer, any counter snapshot taken after that includes the answer. The same
 /// holds for a received message and for an observed exit.
 #[test]
 fn an_observed_event_is_already_counted() {
@@ -241,7 +241,7 @@ fn an_observed_event_is_already_counted() {
     });
 }
 
-/// 9.1, 3.4: an answer given through a tag is counted like every other answer.
+/// 3.3e, 9.1c: an answer given through a tag is counted like every other answer.
 #[test]
 fn answers_by_tag_are_counted() {
     let (to_test, asked) = mpsc::channel();
@@ -260,7 +260,7 @@ fn answers_by_tag_are_counted() {
     assert_eq!((counters.yields, counters.completions, counters.discarded), (1, 1, 0));
 }
 
-/// 9.1: if a caller drops its call and the reply arrives later, the reply is counted as late.
+/// 2.6d, 9.1a: if a caller drops its call and the reply arrives later, the reply is counted as late.
 #[test]
 fn late_replies_are_counted() {
     let rt = Runtime::builder().workers(0).build().unwrap();
@@ -273,8 +273,8 @@ fn late_replies_are_counted() {
     assert_eq!(rt.counters().late_replies, 1);
 }
 
-/// 9.1: with `sample_every_step`, the runtime measures the scheduling delay of every turn and the duration of every
-/// step.
+/// 9.1d, 9.1e: with `sample_every_step`, the runtime measures the scheduling delay of every turn and the duration of
+/// every step.
 #[test]
 fn sample_every_step_measures_every_turn() {
     within(60, || {
@@ -306,7 +306,7 @@ fn sample_every_step_measures_every_turn() {
     });
 }
 
-/// 9.1: by default one turn in 64 is measured.
+/// 9.1e: by default one turn in 64 is measured.
 #[test]
 fn one_turn_in_64_is_measured() {
     // The test needs a new thread, because each thread counts its own turns.
@@ -324,7 +324,7 @@ fn one_turn_in_64_is_measured() {
     });
 }
 
-/// 9.1: in no snapshot is the number of exited processes greater than the number of spawned processes, even if
+/// 9.1f: in no snapshot is the number of exited processes greater than the number of spawned processes, even if
 /// processes start and exit at the same time. More threads take snapshots than there are cores, so the system sometimes
 /// preempts a thread in the middle of a snapshot.
 #[test]
@@ -350,7 +350,7 @@ fn no_snapshot_shows_more_exited_than_spawned_processes() {
     });
 }
 
-/// 9.1: a snapshot is printed as one line. No counter decreases from one snapshot to the next, even while the runtime
+/// 9.1f: a snapshot is printed as one line. No counter decreases from one snapshot to the next, even while the runtime
 /// is busy.
 #[test]
 fn a_snapshot_prints_as_one_line_and_counters_never_decrease() {
@@ -378,7 +378,7 @@ fn a_snapshot_prints_as_one_line_and_counters_never_decrease() {
     });
 }
 
-/// 9.1: two runtimes have separate counters, even if a thread of one runtime is a guest thread of the other.
+/// 9.1a: two runtimes have separate counters, even if a thread of one runtime is a guest thread of the other.
 #[test]
 fn each_runtime_has_its_own_counters() {
     let one = Runtime::builder().workers(0).build().unwrap();

@@ -87,7 +87,7 @@ fn reports(stderr: &str) -> String {
     text
 }
 
-/// 9.5, 9.5a, 9.5b: the report of a panic states pid, name, type, exit, location, parent, mailbox length and links; the
+/// 9.5a, 9.5b: the report of a panic states pid, name, type, exit, location, parent, mailbox length and links; the
 /// report of an error exit states the error. Each is printed once, and nothing is printed for a killed process.
 #[test]
 fn an_unobserved_failure_is_printed_on_stderr() {

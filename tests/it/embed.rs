@@ -130,7 +130,7 @@ impl ManualGuest {
     }
 }
 
-/// 8.1: `block_on` drives a runtime that has no worker threads.
+/// 8.1a, 8.1d: `block_on` drives a runtime that has no worker threads.
 #[test]
 fn block_on_drives_a_runtime_without_workers() {
     within(30, || {
@@ -139,7 +139,7 @@ fn block_on_drives_a_runtime_without_workers() {
     });
 }
 
-/// 8.1, 8.2: `Runtime::run` drives the same runtime inside the `block_on` of the `futures` crate.
+/// 8.1b, 8.2b: `Runtime::run` drives the same runtime inside the `block_on` of the `futures` crate.
 #[test]
 fn the_runtime_runs_inside_futures_block_on() {
     within(30, || {
@@ -148,7 +148,8 @@ fn the_runtime_runs_inside_futures_block_on() {
     });
 }
 
-/// 8.1: the only guest thread is parked in the `block_on` of another executor. A sleep nevertheless ends on time.
+/// 8.1b, 8.1d: the only guest thread is parked in the `block_on` of another executor. A sleep nevertheless ends on
+/// time.
 #[test]
 fn a_sleep_ends_on_time_without_a_thread_of_the_runtime() {
     within(30, || {
@@ -164,7 +165,7 @@ fn a_sleep_ends_on_time_without_a_thread_of_the_runtime() {
     });
 }
 
-/// 8.2: the runtime runs inside smol, on one thread and on several threads.
+/// 8.2b: the runtime runs inside smol, on one thread and on several threads.
 #[test]
 fn the_runtime_runs_inside_smol() {
     within(60, || {
@@ -193,7 +194,7 @@ fn the_runtime_runs_inside_smol() {
     });
 }
 
-/// 8.2: processes use smol's timers and sockets, both with and without worker threads of the runtime. Without them, a
+/// 8.2b: processes use smol's timers and sockets, both with and without worker threads of the runtime. Without them, a
 /// task of smol's global executor is the guest.
 #[test]
 fn processes_use_smol() {
@@ -216,8 +217,8 @@ fn processes_use_smol() {
     });
 }
 
-/// 8.2: the runtime runs inside a tokio application. Processes use tokio's sockets and timers on workers that have
-/// entered tokio's context.
+/// 8.2a, 8.2d: the runtime runs inside a tokio application. Processes use tokio's sockets and timers on workers that
+/// have entered tokio's context.
 #[test]
 fn processes_use_tokio() {
     within(60, || {
@@ -270,7 +271,7 @@ fn processes_use_tokio() {
     });
 }
 
-/// 8.2: tokio tasks spawn processes, send messages to them, call them and join them. The test runs once with worker
+/// 8.2a: tokio tasks spawn processes, send messages to them, call them and join them. The test runs once with worker
 /// threads and once with a guest.
 #[test]
 fn tokio_tasks_spawn_send_call_and_join() {
@@ -316,7 +317,7 @@ fn tokio_tasks_spawn_send_call_and_join() {
     });
 }
 
-/// 8.1, 8.2: on guest threads of tokio, processes use tokio without entering its context. The guests are tokio tasks,
+/// 8.1b, 8.2a: on guest threads of tokio, processes use tokio without entering its context. The guests are tokio tasks,
 /// so their threads are already inside the context.
 #[test]
 fn guest_threads_of_tokio_are_inside_its_context() {
@@ -343,7 +344,7 @@ fn guest_threads_of_tokio_are_inside_its_context() {
     });
 }
 
-/// 8.2: a host implements `futures::task::Spawn`.
+/// 8.2c: a host implements `futures::task::Spawn`.
 #[test]
 fn a_host_spawns_futures_for_other_crates() {
     within(30, || {
@@ -358,7 +359,7 @@ fn a_host_spawns_futures_for_other_crates() {
     });
 }
 
-/// 8.1: the future of `Runtime::run` is `Send` if the future passed to it is `Send`.
+/// 8.1b: the future of `Runtime::run` is `Send` if the future passed to it is `Send`.
 #[test]
 fn a_guest_is_send_if_its_future_is() {
     fn is_send<T: Send>(future: T) -> T {
@@ -372,7 +373,7 @@ fn a_guest_is_send_if_its_future_is() {
     });
 }
 
-/// 8.1: a guest may be polled on one thread first and then on another.
+/// 8.1b: a guest may be polled on one thread first and then on another.
 #[test]
 fn a_guest_may_move_between_threads() {
     within(30, || {
@@ -394,7 +395,7 @@ fn a_guest_may_move_between_threads() {
     });
 }
 
-/// 8.1: if there are more guests than worker slots, all guests complete. The guests that have a slot run the processes
+/// 8.1a: if there are more guests than worker slots, all guests complete. The guests that have a slot run the processes
 /// for which the other guests wait.
 #[test]
 fn all_guests_complete_even_if_there_are_fewer_worker_slots() {
@@ -421,7 +422,7 @@ fn all_guests_complete_even_if_there_are_fewer_worker_slots() {
     });
 }
 
-/// 8.1: guests take and release worker slots many times. No process is lost.
+/// 8.1a, 8.1e: guests take and release worker slots many times. No process is lost.
 #[test]
 fn no_process_is_lost_while_guests_take_and_release_worker_slots() {
     within(120, || {
@@ -453,7 +454,7 @@ fn no_process_is_lost_while_guests_take_and_release_worker_slots() {
     });
 }
 
-/// 8.1: a guest runs a bounded number of turns in one poll. Then it returns to its executor and asks to be polled
+/// 8.1c: a guest runs a bounded number of turns in one poll. Then it returns to its executor and asks to be polled
 /// again.
 #[test]
 fn a_guest_runs_a_bounded_number_of_turns_per_poll() {
@@ -473,8 +474,8 @@ fn a_guest_runs_a_bounded_number_of_turns_per_poll() {
     }
 }
 
-/// 8.1: two guests are woken for a new task, and the first guest is dropped before its next poll. The task is not lost,
-/// because the second guest runs it.
+/// 8.1d, 8.1e: two guests are woken for a new task, and the first guest is dropped before its next poll. The task is
+/// not lost, because the second guest runs it.
 #[test]
 fn a_guest_dropped_after_its_wake_up_loses_no_task() {
     let rt = none();
@@ -491,7 +492,7 @@ fn a_guest_dropped_after_its_wake_up_loses_no_task() {
     assert!(done.is_finished());
 }
 
-/// 8.1: a guest is woken for a new task and dropped before its next poll. The task is not lost, because a worker runs
+/// 8.1e: a guest is woken for a new task and dropped before its next poll. The task is not lost, because a worker runs
 /// it.
 #[test]
 fn if_a_guest_is_dropped_after_its_wake_up_a_worker_runs_the_task() {
@@ -523,7 +524,7 @@ fn if_a_guest_is_dropped_after_its_wake_up_a_worker_runs_the_task() {
     });
 }
 
-/// 8.1: if a guest is dropped while tasks are in its local queue, another guest runs these tasks.
+/// 8.1e: if a guest is dropped while tasks are in its local queue, another guest runs these tasks.
 #[test]
 fn a_dropped_guest_passes_its_queued_tasks_on() {
     let rt = none();
@@ -553,7 +554,7 @@ fn a_dropped_guest_passes_its_queued_tasks_on() {
     assert!(parent.is_finished());
 }
 
-/// 8.1: if a dropped guest was the timekeeper, another guest becomes the timekeeper. Otherwise the other guests would
+/// 8.1e: if a dropped guest was the timekeeper, another guest becomes the timekeeper. Otherwise the other guests would
 /// sleep forever.
 #[test]
 fn a_dropped_guest_passes_the_timekeeper_role_on() {
@@ -566,7 +567,7 @@ fn a_dropped_guest_passes_the_timekeeper_role_on() {
     within(60, move || second.drive(|| nap.is_finished()));
 }
 
-/// 8.1: if the future of a guest completes and the guest was the timekeeper, another guest becomes the timekeeper.
+/// 8.1e: if the future of a guest completes and the guest was the timekeeper, another guest becomes the timekeeper.
 #[test]
 fn a_completed_guest_passes_the_timekeeper_role_on() {
     let rt = none();
@@ -581,7 +582,7 @@ fn a_completed_guest_passes_the_timekeeper_role_on() {
     within(60, move || second.drive(|| nap.is_finished()));
 }
 
-/// 8.1: a guest thread in `block_on` may be the timekeeper of a runtime with workers. After this thread has returned
+/// 8.1e: a guest thread in `block_on` may be the timekeeper of a runtime with workers. After this thread has returned
 /// from `block_on`, a sleep still ends on time.
 #[test]
 fn a_sleep_ends_on_time_after_the_timekeeper_has_left_block_on() {
@@ -609,7 +610,7 @@ fn takes(time: Duration) {
     }
 }
 
-/// 8.1: if one step takes longer than the time limit of a poll, the poll ends after that step. Other tasks of a
+/// 8.1c: if one step takes longer than the time limit of a poll, the poll ends after that step. Other tasks of a
 /// single-threaded executor can then run. The test does not depend on the speed of the machine, because each step spins
 /// for 1 ms.
 #[test]
@@ -657,7 +658,7 @@ fn a_poll_of_a_guest_ends_after_one_long_step() {
     });
 }
 
-/// 8.1: the future of a guest thread has a deadline, and many processes are runnable. The thread notices the deadline
+/// 8.1c: the future of a guest thread has a deadline, and many processes are runnable. The thread notices the deadline
 /// after the step in progress.
 #[test]
 fn a_thread_in_block_on_runs_no_step_after_its_deadline() {
@@ -698,8 +699,8 @@ fn a_thread_in_block_on_runs_no_step_after_its_deadline() {
     });
 }
 
-/// 8.1: a guest is polled once and then leaked with `mem::forget`. Later guests run its tasks, its timers fire, and new
-/// tasks wake the later guests. The shutdown completes.
+/// 8.1e: a guest is polled once and then leaked with `mem::forget`. Later guests run its tasks, its timers fire, and
+/// new tasks wake the later guests. The shutdown completes.
 #[test]
 fn a_leaked_guest_blocks_nothing() {
     for busy in [false, true] {
@@ -745,7 +746,7 @@ fn a_leaked_guest_blocks_nothing() {
     }
 }
 
-/// 8.1: the destructor of a thread-local may call `block_on`. This works whether the thread initialized that
+/// 8.1d: the destructor of a thread-local may call `block_on`. This works whether the thread initialized that
 /// thread-local before or after the thread-locals of the crate.
 #[test]
 fn block_on_works_in_the_destructor_of_a_thread_local() {
@@ -783,7 +784,7 @@ fn block_on_works_in_the_destructor_of_a_thread_local() {
     }
 }
 
-/// 8.1: without a guest or a worker, no process runs. The next guest runs all queued tasks.
+/// 8.1f: without a guest or a worker, no process runs. The next guest runs all queued tasks.
 #[test]
 fn nothing_runs_without_a_guest_or_worker() {
     let rt = none();
@@ -794,7 +795,7 @@ fn nothing_runs_without_a_guest_or_worker() {
     assert!(handles.iter().all(JoinHandle::is_finished));
 }
 
-/// 8.3: processes of two runtimes in one program send messages to each other. Each process runs only on threads of its
+/// 8.3a: processes of two runtimes in one program send messages to each other. Each process runs only on threads of its
 /// own runtime.
 #[test]
 fn two_runtimes_do_not_disturb_each_other() {
@@ -844,7 +845,7 @@ fn two_runtimes_do_not_disturb_each_other() {
     });
 }
 
-/// 8.3: workers and guest threads keep some memory for their next spawn. This memory holds no reference to a host, so
+/// 8.3b: workers and guest threads keep some memory for their next spawn. This memory holds no reference to a host, so
 /// the host is dropped with its runtime.
 #[test]
 fn a_host_is_dropped_with_its_runtime() {
@@ -881,7 +882,7 @@ fn a_host_is_dropped_with_its_runtime() {
     }
 }
 
-/// 8.3, 2.1: if a pid belongs to another runtime, the host refuses it.
+/// 2.1d, 2.1e, 8.3a: if a pid belongs to another runtime, the host refuses it.
 #[test]
 fn a_pid_of_another_runtime_is_refused() {
     let (one, other) = (none(), none());
@@ -892,8 +893,8 @@ fn a_pid_of_another_runtime_is_refused() {
     assert!(matches!(refused.into_message(), Count::Up(1)));
 }
 
-/// 8.3: two runtimes have one worker each. A process of the first runtime calls `block_on` of the second runtime and of
-/// its own runtime.
+/// 8.3a: two runtimes have one worker each. A process of the first runtime calls `block_on` of the second runtime and
+/// of its own runtime.
 #[test]
 fn calls_of_block_on_can_be_nested() {
     within(60, || {
@@ -929,7 +930,7 @@ fn calls_of_block_on_can_be_nested() {
     });
 }
 
-/// 8.3: nested calls of `block_on` may be deep. The two runtimes alternate from level to level.
+/// 8.3a: nested calls of `block_on` may be deep. The two runtimes alternate from level to level.
 #[test]
 fn calls_of_block_on_can_be_nested_deeply() {
     fn level(runtimes: [std::sync::Weak<Runtime>; 2], depth: usize) -> BoxFuture<'static, Result<usize, BoxError>> {
@@ -949,7 +950,7 @@ fn calls_of_block_on_can_be_nested_deeply() {
     });
 }
 
-/// 8.1: more steps call `block_on` than there are worker slots for guests. The sleep in each call ends.
+/// 8.1d: more steps call `block_on` than there are worker slots for guests. The sleep in each call ends.
 #[test]
 fn timers_fire_in_more_nested_block_ons_than_worker_slots() {
     within(60, || {

@@ -79,8 +79,8 @@ fn outcomes(text: &str) -> BTreeMap<String, Vec<String>> {
     all
 }
 
-/// 6.3, 6.4: each scenario has the same outcome in this crate as on Erlang/OTP. If a scenario declares an intended
-/// difference, its outcome equals the declared outcome and differs from the outcome of Erlang/OTP.
+/// 6.3e, 6.4b, 6.4c, 6.4d: each scenario has the same outcome in this crate as on Erlang/OTP. If a scenario declares an
+/// intended difference, its outcome equals the declared outcome and differs from the outcome of Erlang/OTP.
 #[test]
 fn every_scenario_has_the_same_outcome_as_on_erlang() {
     let there = outcomes(&read("outcomes.txt"));
@@ -105,7 +105,7 @@ fn every_scenario_has_the_same_outcome_as_on_erlang() {
     assert!(there.keys().all(|name| names.contains(name)), "outcomes of scenarios that are gone");
 }
 
-/// 6.3, 6.4: if Erlang/OTP is installed, its outcomes equal the recorded outcomes.
+/// 6.3e, 6.4b: if Erlang/OTP is installed, its outcomes equal the recorded outcomes.
 #[test]
 fn the_recorded_outcomes_equal_the_outcomes_of_erlang() {
     let wish = env::var("PROCESSION_ERLANG").unwrap_or_default();

@@ -109,25 +109,25 @@ fn storm(count: usize, links: impl Fn(usize) -> Vec<usize> + Send + 'static) {
 
 const MANY: usize = 10_000;
 
-/// 6.3: ten thousand processes are linked in a ring. When one fails, every process exits once.
+/// 6.3f: ten thousand processes are linked in a ring. When one fails, every process exits once.
 #[test]
 fn every_process_of_a_ring_of_ten_thousand_exits_once() {
     storm(MANY, |place| vec![(place + 1) % MANY]);
 }
 
-/// 6.3: ten thousand processes are linked in a chain. When the process at one end fails, every process exits once.
+/// 6.3f: ten thousand processes are linked in a chain. When the process at one end fails, every process exits once.
 #[test]
 fn every_process_of_a_chain_of_ten_thousand_exits_once() {
     storm(MANY, |place| if place == 0 { vec![] } else { vec![place - 1] });
 }
 
-/// 6.3: ten thousand processes are linked in a star. When a process at the edge fails, every process exits once.
+/// 6.3f: ten thousand processes are linked in a star. When a process at the edge fails, every process exits once.
 #[test]
 fn every_process_of_a_star_of_ten_thousand_exits_once() {
     storm(MANY, |place| if place == 1 { vec![] } else { vec![1] });
 }
 
-/// 6.3: cliques of fifty processes are linked in a ring: ten thousand processes with 245,000 links within the cliques.
+/// 6.3f: cliques of fifty processes are linked in a ring: ten thousand processes with 245,000 links within the cliques.
 /// When one process fails, every process exits once.
 #[test]
 fn every_process_of_a_ring_of_cliques_exits_once() {
@@ -242,8 +242,8 @@ fn assert_no_child_is_leaked(seed: u64, lives: &Lives, top: Supervisor, disturb:
     assert_eq!(counters.spawned, counters.exited, "seed {seed}");
 }
 
-/// 6.4: a supervisor restarts its children many times, and is killed at an arbitrary moment. It leaves no child behind,
-/// and no child has two instances at a time.
+/// 6.4g: a supervisor restarts its children many times, and is killed at an arbitrary moment. It leaves no child
+/// behind, and no child has two instances at a time.
 #[test]
 fn a_supervisor_killed_at_any_moment_leaves_no_child_behind() {
     for strategy in STRATEGIES {
@@ -263,7 +263,7 @@ fn a_supervisor_killed_at_any_moment_leaves_no_child_behind() {
     }
 }
 
-/// 6.4: a supervisor is killed while it starts a child. It leaves no child behind, and no child has two instances at a
+/// 6.4g: a supervisor is killed while it starts a child. It leaves no child behind, and no child has two instances at a
 /// time.
 #[test]
 fn a_supervisor_killed_while_it_starts_a_child_leaves_no_child_behind() {
@@ -293,8 +293,8 @@ fn a_supervisor_killed_while_it_starts_a_child_leaves_no_child_behind() {
     }
 }
 
-/// 6.4: the time window of the restart intensity is half open. When exactly the length of the window has passed after a
-/// restart, this restart no longer counts.
+/// 6.4d: the time window of the restart intensity is half open. When exactly the length of the window has passed after
+/// a restart, this restart no longer counts.
 #[test]
 fn the_time_window_of_the_restart_intensity_is_half_open() {
     // The supervisor allows two restarts within 100 ms. Each case lists the lifetimes of the instances in milliseconds,

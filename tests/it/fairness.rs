@@ -146,8 +146,8 @@ impl Process for Greedy {
     }
 }
 
-/// 4.6: if a process always continues, it uses up its budget and then waits behind the other processes. The budget is 1
-/// step with `Again`, 1 step with a message to itself, and 32 steps with inline answers.
+/// 4.2e, 4.6b: if a process always continues, it uses up its budget and then waits behind the other processes. The
+/// budget is 1 step with `Again`, 1 step with a message to itself, and 32 steps with inline answers.
 #[test]
 fn a_greedy_process_waits_behind_the_others() {
     for (how, bound) in [(How::Again, 1), (How::Message, 1), (How::Inline, 32)] {
@@ -155,9 +155,9 @@ fn a_greedy_process_waits_behind_the_others() {
     }
 }
 
-/// 4.6: if an async body always continues, it uses up its budget and then waits behind the other processes. The budget
-/// is one step with `yield_now`, and 32 inline answers. If the mailbox is never empty, the budget is 128 messages or
-/// events.
+/// 4.2e, 4.6b: if an async body always continues, it uses up its budget and then waits behind the other processes. The
+/// budget is one step with `yield_now`, and 32 inline answers. If the mailbox is never empty, the budget is 128
+/// messages or events.
 #[test]
 fn a_greedy_body_waits_behind_the_others() {
     check("yields", 1, |host, steps| {
@@ -198,7 +198,7 @@ fn a_greedy_body_waits_behind_the_others() {
     });
 }
 
-/// 4.2, 4.6: processes that wake each other through the next slot share one budget of 16 turns while other processes
+/// 4.2d, 4.6a: processes that wake each other through the next slot share one budget of 16 turns while other processes
 /// wait. A few more turns may follow before the worker takes a task from its local queue.
 #[test]
 fn a_greedy_pair_waits_behind_the_others() {
@@ -227,7 +227,7 @@ fn a_greedy_pair_waits_behind_the_others() {
     check("a chain of spawns", 20, |host, steps| drop(host.spawn(next(steps))));
 }
 
-/// 4.6: if n processes are runnable, each one has a turn within n steps of its worker. If n exceeds the capacity of a
+/// 4.6a: if n processes are runnable, each one has a turn within n steps of its worker. If n exceeds the capacity of a
 /// local queue, the bound is 4 n + 61. The reason is that in 61 searches for a task, the worker takes at least 17
 /// processes from the injector.
 #[test]
@@ -313,7 +313,7 @@ where
     done
 }
 
-/// 4.2, 4.6: a process that another thread spawns waits for at most 61 task searches of the worker that runs it. The
+/// 4.2a, 4.6a: a process that another thread spawns waits for at most 61 task searches of the worker that runs it. The
 /// length of the local queues does not matter.
 #[test]
 fn a_process_spawned_by_another_thread_waits_for_at_most_61_searches() {
@@ -347,8 +347,8 @@ fn a_process_spawned_by_another_thread_waits_for_at_most_61_searches() {
     }
 }
 
-/// 4.2, 4.6: a due timer waits for at most 61 task searches of the worker that fires it. The length of the local queues
-/// does not matter.
+/// 4.2a, 4.6a: a due timer waits for at most 61 task searches of the worker that fires it. The length of the local
+/// queues does not matter.
 #[test]
 fn a_due_timer_waits_for_at_most_61_searches() {
     for workers in WORKERS {
@@ -384,7 +384,7 @@ fn a_due_timer_waits_for_at_most_61_searches() {
     }
 }
 
-/// 4.2, 4.6: the next slot and the queue of new tasks share a budget of 16 turns. Until this budget is used up, new
+/// 4.2d, 4.6a: the next slot and the queue of new tasks share a budget of 16 turns. Until this budget is used up, new
 /// processes run before processes that yield. So new processes soon have their first turn, and the processes that yield
 /// keep running. Endless chains of spawns use up the budget again and again. At every fourth time, a process from the
 /// queue of new tasks runs next.

@@ -46,7 +46,7 @@ async fn change(ctx: &mut Context<u64>, watch: MonitorRef) -> (bool, Pid) {
     }
 }
 
-/// 2.5: a process begins to monitor a group and gets the present members. After that it receives each join and each
+/// 2.5e: a process begins to monitor a group and gets the present members. After that it receives each join and each
 /// leave. If a member exits for any reason, this counts as a leave.
 #[test]
 fn a_group_monitor_receives_joins_and_leaves() {
@@ -87,9 +87,9 @@ fn a_group_monitor_receives_joins_and_leaves() {
     rt.block_on(watcher).unwrap();
 }
 
-/// 2.5: when a member of a group exits, the messages that it sent arrive before its `Left`. This includes messages that
-/// destructors send while its body is dropped. When `Left` arrives, the names of the member are free and its pid is
-/// invalid. `Down` arrives after `Left`.
+/// 2.5b, 2.5e: when a member of a group exits, the messages that it sent arrive before its `Left`. This includes
+/// messages that destructors send while its body is dropped. When `Left` arrives, the names of the member are free and
+/// its pid is invalid. `Down` arrives after `Left`.
 #[test]
 fn messages_sent_before_a_leave_arrive_before_the_left_event() {
     const NAME: Name<Order> = Name::new("late");
@@ -135,8 +135,8 @@ fn messages_sent_before_a_leave_arrive_before_the_left_event() {
     assert_eq!(rt.block_on(watcher).unwrap(), ["joined", "first", "last", "left", "down"]);
 }
 
-/// 2.5: after a monitor is removed, it delivers no event, not even an event that was already queued. Other monitors are
-/// not affected.
+/// 2.5e: after a monitor is removed, it delivers no event, not even an event that was already queued. Other monitors
+/// are not affected.
 #[test]
 fn a_monitor_of_a_group_can_be_removed() {
     let rt = lone();
@@ -167,7 +167,7 @@ fn a_monitor_of_a_group_can_be_removed() {
     rt.block_on(watcher).unwrap();
 }
 
-/// 2.5: a mailbox outside any process may monitor a group. After the mailbox is dropped or closed, it receives no
+/// 2.5e: a mailbox outside any process may monitor a group. After the mailbox is dropped or closed, it receives no
 /// changes.
 #[test]
 fn mailboxes_outside_processes_can_monitor_groups() {
@@ -193,7 +193,7 @@ fn mailboxes_outside_processes_can_monitor_groups() {
     });
 }
 
-/// 2.5: a hand-written process receives the same events of a group as an async body.
+/// 2.5e: a hand-written process receives the same events of a group as an async body.
 #[test]
 fn a_hand_written_process_can_monitor_a_group() {
     #[derive(Default)]
@@ -234,7 +234,7 @@ fn a_hand_written_process_can_monitor_a_group() {
     });
 }
 
-/// 2.5: many processes join, leave and exit, while other processes begin to monitor the group at arbitrary moments.
+/// 2.5e: many processes join, leave and exit, while other processes begin to monitor the group at arbitrary moments.
 /// Each monitor computes the members from the initial members and the events. The computed members are correct, because
 /// each change is delivered exactly once.
 #[test]

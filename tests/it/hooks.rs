@@ -43,7 +43,7 @@ fn some_work(rt: &Runtime) {
     assert_eq!(sum, 19_900);
 }
 
-/// 4.1, 4.5: each worker thread calls its start hook and its stop hook once, even if the number of workers changes.
+/// 4.1a, 4.5a: each worker thread calls its start hook and its stop hook once, even if the number of workers changes.
 /// After each call of the park hook, the thread calls the unpark hook.
 #[test]
 fn every_thread_calls_its_start_and_stop_hooks_once() {
@@ -64,7 +64,7 @@ fn every_thread_calls_its_start_and_stop_hooks_once() {
     });
 }
 
-/// 4.8: if a hook panics, the runtime continues as if the hook had returned. This holds even if dropping the panic
+/// 4.8a: if a hook panics, the runtime continues as if the hook had returned. This holds even if dropping the panic
 /// payload panics again.
 #[test]
 fn hooks_that_panic_have_no_effect() {
@@ -90,7 +90,7 @@ fn hooks_that_panic_have_no_effect() {
     });
 }
 
-/// 4.4: a hook may use the runtime that calls it. The worker holds no lock during the call, and no wake-up is lost.
+/// 4.4a: a hook may use the runtime that calls it. The worker holds no lock during the call, and no wake-up is lost.
 #[test]
 fn hooks_may_use_their_runtime() {
     within(60, || {
@@ -123,7 +123,7 @@ fn hooks_may_use_their_runtime() {
     });
 }
 
-/// 4.10: if workers are pinned to cores, they run only on these cores. If a core does not exist, `build` returns an
+/// 4.10b: if workers are pinned to cores, they run only on these cores. If a core does not exist, `build` returns an
 /// error.
 #[cfg(feature = "affinity")]
 #[test]

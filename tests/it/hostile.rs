@@ -487,7 +487,7 @@ fn seeds() -> u64 {
     std::env::var("HOSTILE_SEEDS").map_or(4, |seeds| seeds.parse().expect("a number"))
 }
 
-/// 1.1, 11: however a program uses the public types, each value is dropped once. When the runtime and all its objects
+/// 11: however a program uses the public types, each value is dropped once. When the runtime and all its objects
 /// are dropped, no value is left.
 #[test]
 fn random_programs_drop_every_value_once() {

@@ -23,8 +23,8 @@ fn lone() -> Runtime {
     Runtime::builder().workers(0).build().unwrap()
 }
 
-/// 3.1: a process can use only the handlers of its own host. If this host has no handler for a command, the command
-/// fails, and the failure names the host. A child belongs to the host of its parent.
+/// 3.1b, 3.1d: a process can use only the handlers of its own host. If this host has no handler for a command, the
+/// command fails, and the failure names the host. A child belongs to the host of its parent.
 #[test]
 fn a_process_uses_only_the_handlers_of_its_host() {
     let rt = Runtime::builder().workers(2).handle(|_: Erase| "erased").handle(|_: Log| "outer").build().unwrap();
@@ -60,7 +60,7 @@ fn a_process_uses_only_the_handlers_of_its_host() {
     assert!(matches!(child.1, Err(Failure::NoHandler(_))));
 }
 
-/// 3.1: if a host has two handlers for one command, adding the host is an error. The other hosts are not affected.
+/// 3.1b: if a host has two handlers for one command, adding the host is an error. The other hosts are not affected.
 #[test]
 fn two_handlers_for_one_command_in_a_host_are_an_error() {
     let rt = two();
@@ -92,8 +92,8 @@ fn hosts_share_their_runtime() {
     );
 }
 
-/// 4.9: the limit of live processes is exact. If a spawn is refused, its body is returned. A process that has exited no
-/// longer counts.
+/// 4.9a, 4.9b: the limit of live processes is exact. If a spawn is refused, its body is returned. A process that has
+/// exited no longer counts.
 #[test]
 fn the_limit_of_processes_is_exact() {
     let rt = two();
@@ -116,7 +116,7 @@ fn the_limit_of_processes_is_exact() {
     assert!(none.process().spawn(wait).is_err());
 }
 
-/// 4.9: several threads spawn processes while other processes exit. The limit of live processes is still exact.
+/// 4.9a, 4.9b: several threads spawn processes while other processes exit. The limit of live processes is still exact.
 #[test]
 fn the_limit_of_processes_is_exact_under_concurrency() {
     const MOST: usize = 5;
@@ -152,7 +152,7 @@ fn the_limit_of_processes_is_exact_under_concurrency() {
     assert!(spawned >= MOST);
 }
 
-/// 4.9: a process takes exactly as many steps as its limit allows.
+/// 4.9a, 4.9d: a process takes exactly as many steps as its limit allows.
 #[test]
 fn the_limit_of_steps_is_exact() {
     struct Steps(Arc<AtomicUsize>, usize);
@@ -182,7 +182,7 @@ fn the_limit_of_steps_is_exact() {
     assert_eq!(never.unwrap_err().error(), Some(&LimitExceeded::Steps(0)));
 }
 
-/// 4.9: a time limit applies to the total duration of all steps of a process. If a step exceeds the limit, the process
+/// 4.9d: a time limit applies to the total duration of all steps of a process. If a step exceeds the limit, the process
 /// is ended after that step. If that step returns a result, the process exits with this result instead.
 #[test]
 fn a_process_that_exceeds_its_time_limit_is_ended_after_its_step() {
@@ -226,8 +226,8 @@ fn a_process_that_exceeds_its_time_limit_is_ended_after_its_step() {
     });
 }
 
-/// 4.9: the limit of queued messages is exact. Each refused message is returned to the sender. Each message that the
-/// receiver reads frees one place.
+/// 4.9a, 4.9d: the limit of queued messages is exact. Each refused message is returned to the sender. Each message that
+/// the receiver reads frees one place.
 #[test]
 fn the_limit_of_queued_messages_is_exact() {
     let rt = lone();
@@ -260,7 +260,7 @@ fn the_limit_of_queued_messages_is_exact() {
     assert_eq!(deaf.send(()).unwrap_err().kind(), SendErrorKind::Full);
 }
 
-/// 4.9: the limit of queued messages also works if the process receives selectively. When the process exits, the
+/// 4.9d: the limit of queued messages also works if the process receives selectively. When the process exits, the
 /// accepted messages that it did not read become dead letters.
 #[test]
 fn the_limit_of_messages_works_with_selective_receives_and_dead_letters() {

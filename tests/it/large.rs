@@ -48,7 +48,7 @@ impl Process for LargeProcess {
     }
 }
 
-/// 1.3: a large future can be spawned with every method that spawns a future.
+/// 1.3a: a large future can be spawned with every method that spawns a future.
 #[test]
 fn a_large_future_runs_on_default_stacks() {
     on_usual_stacks(|rt| {
@@ -68,7 +68,7 @@ fn a_large_future_runs_on_default_stacks() {
     });
 }
 
-/// 1.3: a body that captures a large value runs.
+/// 1.3a: a body that captures a large value runs.
 #[test]
 fn a_large_body_runs_on_default_stacks() {
     on_usual_stacks(|rt| assert_eq!(block_on(rt.spawn(large_body())).unwrap(), 1));
@@ -83,7 +83,7 @@ fn a_large_body_runs_on_default_stacks() {
     });
 }
 
-/// 1.3: if the spawn of a large body is refused, the body is returned unchanged.
+/// 1.3a, 4.9b: if the spawn of a large body is refused, the body is returned unchanged.
 #[test]
 fn a_large_body_that_is_refused_is_returned() {
     on_usual_stacks(|rt| {
@@ -94,7 +94,7 @@ fn a_large_body_that_is_refused_is_returned() {
     });
 }
 
-/// 1.1: a large hand-written process runs.
+/// 1.1a: a large hand-written process runs.
 #[test]
 fn a_large_process_runs_on_default_stacks() {
     on_usual_stacks(|rt| assert_eq!(block_on(rt.spawn_process(LargeProcess([1; LARGE]))).unwrap(), 1));
@@ -104,7 +104,7 @@ fn a_large_process_runs_on_default_stacks() {
     });
 }
 
-/// 6.4: a supervised child may be large. This holds for each of its instances.
+/// 6.4a: a supervised child may be large. This holds for each of its instances.
 #[test]
 fn a_supervised_child_may_be_large() {
     const CHILD: Name<Reply<u8>> = Name::new("child");

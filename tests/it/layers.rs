@@ -135,8 +135,8 @@ fn settle(rt: &Runtime) {
     }
 }
 
-/// 3.2: a layer calls its handler and receives the answer. The answer is either a value, an error, the text of a panic,
-/// or the loss of the completion.
+/// 3.2e: a layer calls its handler and receives the answer. The answer is either a value, an error, the text of a
+/// panic, or the loss of the completion.
 #[test]
 fn a_layer_receives_every_kind_of_answer() {
     struct Tell<H>(H, Arc<Mutex<Vec<String>>>);
@@ -158,7 +158,7 @@ fn a_layer_receives_every_kind_of_answer() {
     assert_eq!(*heard.lock().unwrap(), expected);
 }
 
-/// 3.2: if a handler panics, the failure with the text of the panic passes through every layer.
+/// 3.2c, 3.2e: if a handler panics, the failure with the text of the panic passes through every layer.
 #[test]
 fn a_panic_passes_through_layers_with_its_text() {
     everywhere(async |host| {
@@ -183,8 +183,8 @@ fn a_panic_passes_through_layers_with_its_text() {
     });
 }
 
-/// 3.2, 3.3: when a command is cancelled, its handler sees the cancellation immediately, however many layers are around
-/// the handler.
+/// 3.2e, 3.3c: when a command is cancelled, its handler sees the cancellation immediately, however many layers are
+/// around the handler.
 #[test]
 fn a_handler_sees_the_cancellation_through_all_layers() {
     fn seen(layered: impl FnOnce(Shelf) -> Box<dyn FnOnce() -> Runtime>) {
@@ -220,8 +220,8 @@ fn a_handler_sees_the_cancellation_through_all_layers() {
     });
 }
 
-/// 3.5: when a time limit expires, the command fails and the completion of the handler is cancelled. If the handler
-/// answers later, its answer is discarded.
+/// 3.2e, 3.5a: when a time limit expires, the command fails and the completion of the handler is cancelled. If the
+/// handler answers later, its answer is discarded.
 #[test]
 fn a_time_limit_fails_the_command_and_cancels_the_handler() {
     check(0..10, async |host: Host| {
@@ -241,7 +241,7 @@ fn a_time_limit_fails_the_command_and_cancels_the_handler() {
     });
 }
 
-/// 3.5: a handler awaits the cancellation of its command. When the time limit around the handler expires, the handler
+/// 3.5a: a handler awaits the cancellation of its command. When the time limit around the handler expires, the handler
 /// is woken, whatever layers are between. Inside a retry layer, this happens in each attempt.
 #[test]
 fn a_time_limit_wakes_a_handler_that_awaits_its_cancellation() {
@@ -299,8 +299,8 @@ fn a_time_limit_wakes_a_handler_that_awaits_its_cancellation() {
     told(move |waits| Retry::new(Timeout::new(Holds(waits, Arc::default()), limit), 1, 5 * MS), &[10, 25]);
 }
 
-/// 3.5: a limit of zero expires before the handler is called. A limit of `Duration::MAX` never expires. An immediate
-/// answer is always in time, and the shortest limit expires at the next tick of the timer.
+/// 3.2e, 3.5a: a limit of zero expires before the handler is called. A limit of `Duration::MAX` never expires. An
+/// immediate answer is always in time, and the shortest limit expires at the next tick of the timer.
 #[test]
 fn zero_short_and_enormous_time_limits_are_accepted() {
     check(0..10, async |host: Host| {
@@ -335,8 +335,8 @@ fn zero_short_and_enormous_time_limits_are_accepted() {
     });
 }
 
-/// 3.4: if the handler answers immediately, the process continues in the same turn, whatever layers are around the
-/// handler.
+/// 3.2e, 3.4a: if the handler answers immediately, the process continues in the same turn, whatever layers are around
+/// the handler.
 #[test]
 fn an_immediate_answer_through_layers_arrives_in_the_same_turn() {
     let inner = Retry::new(Timeout::new(handler::inline(|ask: Ask| ask.0), LONG), 3, LONG);
@@ -355,7 +355,7 @@ fn an_immediate_answer_through_layers_arrives_in_the_same_turn() {
     assert_eq!(rt.block_on(asks).unwrap(), 45);
 }
 
-/// 3.2: a failed command is retried as often as the limit allows. The wait doubles before each further attempt. If the
+/// 3.2e: a failed command is retried as often as the limit allows. The wait doubles before each further attempt. If the
 /// last attempt fails, its failure is reported.
 #[test]
 fn failures_are_retried_with_growing_waits() {
@@ -390,7 +390,7 @@ fn failures_are_retried_with_growing_waits() {
     assert_eq!(drawn.into_inner().unwrap().len(), 10);
 }
 
-/// 3.2: if a retry cannot help with a failure, the command is not retried. A user predicate may decide otherwise, and
+/// 3.2e: if a retry cannot help with a failure, the command is not retried. A user predicate may decide otherwise, and
 /// may panic.
 #[test]
 fn a_policy_decides_what_is_retried() {
@@ -413,8 +413,8 @@ fn a_policy_decides_what_is_retried() {
     });
 }
 
-/// 3.3: a handler fails immediately, and the retry layer does not wait between attempts. A time limit and a kill still
-/// end the attempts.
+/// 3.2e, 3.3c: a handler fails immediately, and the retry layer does not wait between attempts. A time limit and a kill
+/// still end the attempts.
 #[test]
 fn a_retry_without_waits_ends_when_its_command_ends() {
     // In 5 ms, a simulation has fewer turns than this. The bound makes a faulty retry layer fail the test, because an
@@ -441,7 +441,8 @@ fn a_retry_without_waits_ends_when_its_command_ends() {
     });
 }
 
-/// 3.3: if a command is cancelled while it waits for its next attempt, the wait ends and the command is not retried.
+/// 3.2e, 3.3c: if a command is cancelled while it waits for its next attempt, the wait ends and the command is not
+/// retried.
 #[test]
 fn a_cancelled_command_is_not_retried() {
     #[derive(Clone)]
@@ -475,7 +476,7 @@ fn a_cancelled_command_is_not_retried() {
     });
 }
 
-/// 3.2: the handler has exactly as many commands at a time as the limit allows. The other commands wait in order. Each
+/// 3.2e: the handler has exactly as many commands at a time as the limit allows. The other commands wait in order. Each
 /// command is answered.
 #[test]
 fn a_concurrency_limit_is_exact_and_fair() {
@@ -501,7 +502,7 @@ fn a_concurrency_limit_is_exact_and_fair() {
     });
 }
 
-/// 3.2: with several workers, the concurrency limit is never exceeded and no command is lost.
+/// 3.2e: with several workers, the concurrency limit is never exceeded and no command is lost.
 #[test]
 fn a_concurrency_limit_is_exact_with_several_workers() {
     within(60, || {
@@ -535,9 +536,9 @@ fn a_concurrency_limit_is_exact_with_several_workers() {
     });
 }
 
-/// 3.3: if a command is cancelled while it waits in the queue, it leaves the queue immediately and its place is free.
-/// If the handler already has the command, the command counts towards the limit until the handler drops or completes
-/// it.
+/// 3.2e, 3.3c: if a command is cancelled while it waits in the queue, it leaves the queue immediately and its place is
+/// free. If the handler already has the command, the command counts towards the limit until the handler drops or
+/// completes it.
 #[test]
 fn a_cancelled_command_leaves_the_queue_immediately() {
     let shelf = Shelf::default();
@@ -573,7 +574,7 @@ fn a_cancelled_command_leaves_the_queue_immediately() {
     assert_eq!(rt.block_on(asks).unwrap().unwrap(), 33);
 }
 
-/// 3.2: with `DropOldest`, a full queue drops the command that has waited longest. A layer without a queue lets no
+/// 3.2e: with `DropOldest`, a full queue drops the command that has waited longest. A layer without a queue lets no
 /// command wait.
 #[test]
 fn a_full_layer_queue_may_drop_its_oldest_command() {
@@ -603,7 +604,7 @@ fn a_full_layer_queue_may_drop_its_oldest_command() {
     assert_eq!(rt.block_on(first).unwrap(), 9);
 }
 
-/// 3.2: clones of a layer share its limit. So one limit can apply to several types of command.
+/// 3.2e: clones of a layer share its limit. So one limit can apply to several types of command.
 #[test]
 fn clones_of_a_layer_share_its_limit() {
     struct Other;
@@ -635,7 +636,7 @@ fn clones_of_a_layer_share_its_limit() {
     assert_eq!((rt.block_on(first).unwrap(), rt.block_on(second).unwrap()), (1, 2));
 }
 
-/// 3.2: the commands of a burst pass immediately. The other commands pass at the configured rate and in order, never
+/// 3.2e: the commands of a burst pass immediately. The other commands pass at the configured rate and in order, never
 /// too early.
 #[test]
 fn a_rate_limit_is_fair_and_never_lets_a_command_pass_too_early() {
@@ -657,8 +658,8 @@ fn a_rate_limit_is_fair_and_never_lets_a_command_pass_too_early() {
     });
 }
 
-/// 3.3: if a command is cancelled while it waits for the rate, it does not count towards the rate. Its place in the
-/// queue is free immediately.
+/// 3.2e, 3.3c: if a command is cancelled while it waits for the rate, it does not count towards the rate. Its place in
+/// the queue is free immediately.
 #[test]
 fn a_cancelled_command_does_not_count_towards_the_rate() {
     check(0..10, async |host: Host| {
@@ -681,7 +682,7 @@ fn a_cancelled_command_does_not_count_towards_the_rate() {
     });
 }
 
-/// 3.2: layers can be nested in any order. Each command is answered once.
+/// 3.2e: layers can be nested in any order. Each command is answered once.
 #[test]
 fn layers_can_be_nested_in_any_order() {
     type Elsewhere = fn(Host, Box<dyn FnOnce() + Send>);
@@ -727,7 +728,7 @@ fn layers_can_be_nested_in_any_order() {
     all_answered(|to| Retry::new(Retry::new(Retry::new(flaky(to), 1, MS), 2, MS), 60, MS));
 }
 
-/// 3.2: two runtimes share a rate limit. One runtime runs the task that serves the queue, and this runtime is dropped.
+/// 3.2e: two runtimes share a rate limit. One runtime runs the task that serves the queue, and this runtime is dropped.
 /// The waiting command of the other runtime is still answered.
 #[test]
 fn a_shared_rate_limit_outlives_one_of_its_runtimes() {
@@ -751,8 +752,8 @@ fn a_shared_rate_limit_outlives_one_of_its_runtimes() {
     }
 }
 
-/// 3.5: if a time limit is inside a retry, it fails one attempt, and the command is retried. If a time limit is around
-/// a retry, it ends all attempts.
+/// 3.2e, 3.5a: if a time limit is inside a retry, it fails one attempt, and the command is retried. If a time limit is
+/// around a retry, it ends all attempts.
 #[test]
 fn a_time_limit_inside_a_retry_is_retried_and_a_time_limit_around_it_is_not() {
     check(0..10, async |host: Host| {
@@ -789,7 +790,7 @@ fn a_time_limit_inside_a_retry_is_retried_and_a_time_limit_around_it_is_not() {
     });
 }
 
-/// 3.3: commands wait in the layers of a runtime. When the runtime is dropped, it releases all its resources.
+/// 3.3c: commands wait in the layers of a runtime. When the runtime is dropped, it releases all its resources.
 #[test]
 fn a_runtime_can_be_dropped_while_commands_wait_in_its_layers() {
     within(60, || {

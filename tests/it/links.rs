@@ -68,8 +68,8 @@ fn settle(rt: &Runtime) {
     rt.block_on(quiet).unwrap();
 }
 
-/// 6.3: if a process exits abnormally for any reason, each linked process exits with `Exit::Linked`. This exit names
-/// the process that exited first, and its exit reason.
+/// 6.1c, 6.3a: if a process exits abnormally for any reason, each linked process exits with `Exit::Linked`. This exit
+/// names the process that exited first, and its exit reason.
 #[test]
 fn an_abnormal_exit_ends_linked_processes() {
     let rt = lone();
@@ -88,7 +88,7 @@ fn an_abnormal_exit_ends_linked_processes() {
     }
 }
 
-/// 6.3: a link works in both directions.
+/// 6.3a: a link works in both directions.
 #[test]
 fn a_link_works_in_both_directions() {
     let rt = lone();
@@ -99,7 +99,7 @@ fn a_link_works_in_both_directions() {
     assert!(matches!(rt.block_on(first), Err(Exit::Linked { origin, .. }) if origin == second.pid()));
 }
 
-/// 6.3: if a process exits normally, its linked processes are not affected. A linked process that traps exits receives
+/// 6.3a: if a process exits normally, its linked processes are not affected. A linked process that traps exits receives
 /// the exit as an event.
 #[test]
 fn a_normal_exit_is_ignored_unless_trapped() {
@@ -120,7 +120,7 @@ fn a_normal_exit_is_ignored_unless_trapped() {
     assert!(told(&heard_deaf).is_empty() && !deaf.is_finished() && !trapping.is_finished());
 }
 
-/// 6.3: if a process traps exits, it receives the exit of a linked process as an event with the exit reason. This also
+/// 6.3a: if a process traps exits, it receives the exit of a linked process as an event with the exit reason. This also
 /// holds if the linked process was killed.
 #[test]
 fn a_trapped_exit_is_an_event() {
@@ -144,7 +144,7 @@ fn a_trapped_exit_is_an_event() {
     assert_eq!(expected[1].1, Exit::Killed.to_string());
 }
 
-/// 6.2, 6.3: a kill ends a process even if the process traps exits. A process that is linked with the killed process
+/// 6.2d, 6.3a: a kill ends a process even if the process traps exits. A process that is linked with the killed process
 /// receives `Exit::Killed`, and can trap this exit.
 #[test]
 fn a_kill_cannot_be_trapped_but_its_exit_signal_can() {
@@ -163,7 +163,7 @@ fn a_kill_cannot_be_trapped_but_its_exit_signal_can() {
     assert!(!peer.is_finished());
 }
 
-/// 6.1, 6.3: processes are linked in a chain of any length. Each exit names the process that exited first and its
+/// 6.1c, 6.3a: processes are linked in a chain of any length. Each exit names the process that exited first and its
 /// reason. The exits are not nested along the chain.
 #[test]
 fn an_exit_names_its_origin_along_any_chain() {
@@ -192,7 +192,7 @@ fn an_exit_names_its_origin_along_any_chain() {
     assert!((*from, *origin) == (last, first) && matches!(**reason, Exit::Failed(_)));
 }
 
-/// 6.3: if a process links to an exited process, the call returns an error. If the calling process traps exits, it
+/// 6.3a: if a process links to an exited process, the call returns an error. If the calling process traps exits, it
 /// receives an exit event instead.
 #[test]
 fn linking_to_an_exited_process_is_an_error_or_an_event() {
@@ -225,7 +225,7 @@ fn linking_to_an_exited_process_is_an_error_or_an_event() {
     assert!(!living.is_finished());
 }
 
-/// 6.3: if two processes are already linked, a second link from either of them has no effect. A process cannot be
+/// 6.3a: if two processes are already linked, a second link from either of them has no effect. A process cannot be
 /// linked with itself.
 #[test]
 fn a_second_link_and_a_link_to_oneself_have_no_effect() {
@@ -247,7 +247,7 @@ fn a_second_link_and_a_link_to_oneself_have_no_effect() {
     assert!(matches!(rt.block_on(trapping), Err(Exit::Failed(_))));
 }
 
-/// 6.3: after an unlink has returned, the link delivers no exit any more. If an exit arrived before the unlink, the
+/// 6.3a: after an unlink has returned, the link delivers no exit any more. If an exit arrived before the unlink, the
 /// process can still read it.
 #[test]
 fn no_exit_arrives_after_an_unlink() {
@@ -305,7 +305,7 @@ mod futures {
     }
 }
 
-/// 6.3: if a process monitors an exited process, it receives exactly one `Down` event, with the reason `NoProcess`.
+/// 6.3b: if a process monitors an exited process, it receives exactly one `Down` event, with the reason `NoProcess`.
 #[test]
 fn monitoring_an_exited_process_delivers_one_down_event() {
     let rt = lone();
@@ -330,7 +330,7 @@ fn monitoring_an_exited_process_delivers_one_down_event() {
     rt.block_on(body).unwrap();
 }
 
-/// 6.3: each monitor delivers one `Down` event with the exit reason, even if the exit is normal.
+/// 6.3b: each monitor delivers one `Down` event with the exit reason, even if the exit is normal.
 #[test]
 fn each_monitor_delivers_one_down_event() {
     let rt = lone();
@@ -360,7 +360,7 @@ fn each_monitor_delivers_one_down_event() {
     }
 }
 
-/// 6.3: `demonitor` returns true if it removed the monitor before the `Down` event was queued. `demonitor_flush` also
+/// 6.3b: `demonitor` returns true if it removed the monitor before the `Down` event was queued. `demonitor_flush` also
 /// removes an unread `Down` event.
 #[test]
 fn demonitor_reports_a_queued_down_event_and_demonitor_flush_removes_it() {
@@ -394,7 +394,7 @@ fn demonitor_reports_a_queued_down_event_and_demonitor_flush_removes_it() {
     rt.block_on(body).unwrap();
 }
 
-/// 6.3: if a process links to and monitors the same process, it receives both an exit event and a `Down` event.
+/// 6.3a, 6.3b: if a process links to and monitors the same process, it receives both an exit event and a `Down` event.
 #[test]
 fn a_link_and_a_monitor_both_deliver_an_event() {
     let rt = lone();
@@ -439,8 +439,8 @@ impl Process for Brief {
     }
 }
 
-/// 6.3: `spawn_link` and `spawn_monitor` set the link or the monitor before any code of the child runs. The same holds
-/// for a spawn that sets both. So no exit is missed, not even an exit in `init`.
+/// 1.1g, 6.3d: `spawn_link` and `spawn_monitor` set the link or the monitor before any code of the child runs. The same
+/// holds for a spawn that sets both. So no exit is missed, not even an exit in `init`.
 #[test]
 fn links_and_monitors_are_set_before_the_child_begins() {
     const ROUNDS: usize = 300;
@@ -481,8 +481,8 @@ fn links_and_monitors_are_set_before_the_child_begins() {
     });
 }
 
-/// 6.3: if a spawn sets a monitor, the parent can remove this monitor like any other. The monitor ends when the child
-/// or the parent exits.
+/// 6.3b, 6.3d: if a spawn sets a monitor, the parent can remove this monitor like any other. The monitor ends when the
+/// child or the parent exits.
 #[test]
 fn a_monitor_set_with_the_spawn_can_be_removed() {
     let rt = lone();
@@ -517,7 +517,7 @@ fn a_monitor_set_with_the_spawn_can_be_removed() {
     assert_eq!(rt.block_on(child).unwrap(), 8);
 }
 
-/// 6.3: many runnable children exit. Their parent needs few turns for this: it is queued behind the children, so it
+/// 6.3b: many runnable children exit. Their parent needs few turns for this: it is queued behind the children, so it
 /// receives many `Down` events in one turn.
 #[test]
 fn many_exits_reach_their_parent_in_few_turns() {
@@ -547,7 +547,7 @@ fn many_exits_reach_their_parent_in_few_turns() {
     assert!(turns <= CROWD / 10, "{turns} turns for {CROWD} downs");
 }
 
-/// 6.3, 2.3: only `event` returns `Down` events and exit events. `receive` leaves them in the queue, in their order.
+/// 2.3e, 6.3c: only `event` returns `Down` events and exit events. `receive` leaves them in the queue, in their order.
 #[test]
 fn only_event_returns_down_and_exit_events() {
     let rt = lone();
@@ -566,8 +566,8 @@ fn only_event_returns_down_and_exit_events() {
     rt.block_on(body).unwrap();
 }
 
-/// 2.3, 6.3: a process sends messages and then exits. The messages arrive before its `Down` event and before its exit
-/// event.
+/// 2.3e, 6.3a, 6.3b: a process sends messages and then exits. The messages arrive before its `Down` event and before
+/// its exit event.
 #[test]
 fn messages_sent_before_an_exit_arrive_before_it() {
     everywhere(async |host| {
@@ -597,8 +597,8 @@ fn messages_sent_before_an_exit_arrive_before_it() {
     });
 }
 
-/// 6.3, 2.5: when a process receives an exit event or a `Down` event, the name of the exited process is free, and its
-/// pid refers to no live process.
+/// 2.5b, 6.3a, 6.3b: when a process receives an exit event or a `Down` event, the name of the exited process is free,
+/// and its pid refers to no live process.
 #[test]
 fn a_process_is_gone_before_its_exit_is_delivered() {
     const NAME: Name<()> = Name::new("brief");
@@ -682,20 +682,20 @@ fn assert_all_exit_together(count: usize, links: impl Fn(usize) -> Vec<usize> + 
     });
 }
 
-/// 6.3: a thousand processes are linked in a circle. When one fails, every process exits once.
+/// 6.3f: a thousand processes are linked in a circle. When one fails, every process exits once.
 #[test]
 fn every_process_of_a_circle_of_links_exits_once() {
     assert_all_exit_together(1_000, |place| vec![(place + 1) % 1_000]);
 }
 
-/// 6.3: each of a thousand processes is linked with all the others. When one fails, every process exits once.
+/// 6.3f: each of a thousand processes is linked with all the others. When one fails, every process exits once.
 #[test]
 fn every_process_of_a_clique_of_links_exits_once() {
     assert_all_exit_together(1_000, |place| (0..place).collect());
 }
 
-/// 6.3: an exit signal may reach a process that is already exiting for another reason. The process then exits once,
-/// with one of the two reasons. Each link and each monitor delivers this exit exactly once.
+/// 6.3a, 6.3b: an exit signal may reach a process that is already exiting for another reason. The process then exits
+/// once, with one of the two reasons. Each link and each monitor delivers this exit exactly once.
 #[test]
 fn a_process_exits_once_if_an_exit_signal_races_another_reason() {
     everywhere(async |host| {
@@ -744,7 +744,7 @@ fn a_process_exits_once_if_an_exit_signal_races_another_reason() {
     });
 }
 
-/// 6.3: two linked processes are killed at the same time. Both processes exit.
+/// 6.3a: two linked processes are killed at the same time. Both processes exit.
 #[test]
 fn two_linked_processes_can_be_killed_concurrently() {
     within(60, || {
@@ -807,8 +807,8 @@ impl Process for Watcher {
     }
 }
 
-/// 1.4, 6.3: a hand-written process can link and monitor. It receives the same events as an async body. If it monitors
-/// an exited process in a turn, it receives the `Down` event in that turn.
+/// 1.2c, 1.4a, 6.3a, 6.3b: a hand-written process can link and monitor. It receives the same events as an async body.
+/// If it monitors an exited process in a turn, it receives the `Down` event in that turn.
 #[test]
 fn a_hand_written_process_receives_down_and_exit_events() {
     let rt = lone();
@@ -818,8 +818,8 @@ fn a_hand_written_process_receives_down_and_exit_events() {
     assert_eq!(heard, ["down", "exit"]);
 }
 
-/// 6.3: links and monitors work between the hosts of a runtime. If a process links to or monitors a pid of another
-/// runtime, the exit reason is `NodeDown`, and the event arrives immediately.
+/// 6.1a, 6.3a, 6.3b: links and monitors work between the hosts of a runtime. If a process links to or monitors a pid of
+/// another runtime, the exit reason is `NodeDown`, and the event arrives immediately.
 #[test]
 fn links_and_monitors_reach_other_hosts_but_not_other_runtimes() {
     let rt = lone();
@@ -844,8 +844,8 @@ fn links_and_monitors_reach_other_hosts_but_not_other_runtimes() {
     rt.block_on(body).unwrap();
 }
 
-/// 2.4, 6.3: a mailbox outside any process can set a monitor and can be monitored. It can also trap exits, and a link
-/// can close it. If a long chain of mailboxes is linked, an exit along the chain does not overflow the stack.
+/// 2.4b, 6.3a, 6.3b: a mailbox outside any process can set a monitor and can be monitored. It can also trap exits, and
+/// a link can close it. If a long chain of mailboxes is linked, an exit along the chain does not overflow the stack.
 #[test]
 fn mailboxes_outside_processes_can_link_and_monitor() {
     let rt = lone();
@@ -874,7 +874,7 @@ fn mailboxes_outside_processes_can_link_and_monitor() {
     assert!(matches!(rt.block_on(chain[49_999].receive()), Err(Exit::Linked { origin, .. }) if origin == first));
 }
 
-/// 6.3: if a spawn is refused, the parent receives the same events as for an exit. If the spawn returns the refusal as
+/// 6.3d: if a spawn is refused, the parent receives the same events as for an exit. If the spawn returns the refusal as
 /// an error, no event is delivered. A process spawned through a host has no parent, so its builder refuses to link and
 /// monitor.
 #[test]
@@ -906,8 +906,8 @@ fn a_refused_spawn_delivers_its_refusal_as_an_exit() {
     assert_eq!(rt.whereis("nobody"), None);
 }
 
-/// 6.3: links and monitors keep no process alive. When a runtime is dropped, it drops everything that its linked and
-/// monitored processes own.
+/// 6.3a, 6.3b: links and monitors keep no process alive. When a runtime is dropped, it drops everything that its linked
+/// and monitored processes own.
 #[test]
 fn links_and_monitors_keep_nothing_alive() {
     let rt = two();
@@ -930,9 +930,9 @@ fn links_and_monitors_keep_nothing_alive() {
     assert_eq!(Arc::strong_count(&held), 1);
 }
 
-/// 6.3: when a link or monitor is removed, it leaves the tables of both processes. An unlink removes a link from both
-/// tables. If the monitoring process exits or removes the monitor, the monitored process forgets the monitor. A table
-/// entry would keep a process and its values alive, so the test observes when the values are dropped.
+/// 6.3a, 6.3b: when a link or monitor is removed, it leaves the tables of both processes. An unlink removes a link from
+/// both tables. If the monitoring process exits or removes the monitor, the monitored process forgets the monitor. A
+/// table entry would keep a process and its values alive, so the test observes when the values are dropped.
 #[test]
 fn a_link_or_monitor_is_removed_from_both_processes() {
     #[derive(Debug, Clone, Copy)]
@@ -1008,8 +1008,8 @@ fn a_link_or_monitor_is_removed_from_both_processes() {
     }
 }
 
-/// 6.3: on two workers, many processes link, unlink, monitor, demonitor and exit at random. Every process exits. Each
-/// `Down` event arrives, unless its monitor was removed.
+/// 6.3a, 6.3b: on two workers, many processes link, unlink, monitor, demonitor and exit at random. Every process exits.
+/// Each `Down` event arrives, unless its monitor was removed.
 #[test]
 fn many_processes_link_monitor_and_exit_at_random() {
     static DOWNS: AtomicUsize = AtomicUsize::new(0);
@@ -1067,7 +1067,7 @@ fn many_processes_link_monitor_and_exit_at_random() {
     });
 }
 
-/// 6.3: processes are linked in random graphs. They are killed, fail and exit normally, one after another. An
+/// 6.1c, 6.3a: processes are linked in random graphs. They are killed, fail and exit normally, one after another. An
 /// executable model predicts which processes exit, which process causes each exit, and which exits each process
 /// receives. The processes behave as predicted.
 #[test]
@@ -1146,7 +1146,7 @@ fn random_graphs_behave_like_the_model() {
     }
 }
 
-/// 6.3: a complete program as a user would write it, with linked and monitored children.
+/// 6.3a, 6.3b: a complete program as a user would write it, with linked and monitored children.
 #[test]
 fn a_parent_receives_the_exits_of_all_its_children() {
     async fn worker(_: Context, n: u64) -> Result<u64, std::io::Error> {

@@ -128,8 +128,8 @@ impl Error for Wrapped {
 
 // ---- 6.1: exits and handles
 
-/// 6.1: after a normal exit, the handle returns the result. If a body returns an error, the exit is `Exit::Failed`, and
-/// the caller can get the error from the exit by its type.
+/// 6.1a, 6.1d: after a normal exit, the handle returns the result. If a body returns an error, the exit is
+/// `Exit::Failed`, and the caller can get the error from the exit by its type.
 #[test]
 fn a_result_is_a_normal_exit_and_an_error_can_be_found_in_the_exit() {
     let rt = lone();
@@ -152,7 +152,7 @@ fn a_result_is_a_normal_exit_and_an_error_can_be_found_in_the_exit() {
     assert_eq!(rt.block_on(text).unwrap_err().to_string(), "failed: only a text");
 }
 
-/// 6.1: every other exit has its own reason: a panic with its text, a kill, a failed start, and a refused spawn.
+/// 6.1a, 6.1d: every other exit has its own reason: a panic with its text, a kill, a failed start, and a refused spawn.
 #[test]
 fn every_other_exit_has_its_reason() {
     let rt = lone();
@@ -175,8 +175,8 @@ fn every_other_exit_has_its_reason() {
     assert!(matches!(block_on(refused), Err(Exit::Refused(_))));
 }
 
-/// 6.1, 6.2: the `?` operator may convert a cancellation to any error type. If the body returns this error, the process
-/// still exits as cancelled.
+/// 6.1a, 6.1b, 6.2b: the `?` operator may convert a cancellation to any error type. If the body returns this error, the
+/// process still exits as cancelled.
 #[test]
 fn the_question_mark_operator_passes_a_cancellation_on() {
     async fn plain(mut ctx: Context<u64>) -> Result<u64, Exit> {
@@ -198,7 +198,7 @@ fn the_question_mark_operator_passes_a_cancellation_on() {
     }
 }
 
-/// 6.1: when no handle can take the result of a process any more, the result is dropped. This holds even if an address
+/// 6.1d: when no handle can take the result of a process any more, the result is dropped. This holds even if an address
 /// of the process still exists.
 #[test]
 fn a_result_that_no_handle_can_take_is_dropped() {
@@ -266,7 +266,7 @@ fn a_result_that_no_handle_can_take_is_dropped() {
     assert_eq!(dropped.load(SeqCst), so_far + 1);
 }
 
-/// 6.1: dropping the handle detaches the process. The process continues to run and exits by itself.
+/// 6.1d: dropping the handle detaches the process. The process continues to run and exits by itself.
 #[test]
 fn a_dropped_handle_detaches_its_process() {
     let rt = lone();
@@ -281,7 +281,7 @@ fn a_dropped_handle_detaches_its_process() {
     assert_eq!(rt.processes_alive(), 0);
 }
 
-/// 6.1: a handle is polled through a mutable reference, and the reference is dropped. The handle keeps the result and
+/// 6.1d: a handle is polled through a mutable reference, and the reference is dropped. The handle keeps the result and
 /// later returns it once.
 #[test]
 fn a_handle_polled_by_reference_keeps_its_result() {
@@ -300,7 +300,7 @@ fn a_handle_polled_by_reference_keeps_its_result() {
     assert!(again && futures::future::FusedFuture::is_terminated(&handle));
 }
 
-/// 6.1: if a process awaits its own handle, the handle returns an error immediately. After the process has exited, the
+/// 6.1d: if a process awaits its own handle, the handle returns an error immediately. After the process has exited, the
 /// handle still returns the result.
 #[test]
 fn a_process_that_joins_itself_gets_an_error() {
@@ -320,7 +320,7 @@ fn a_process_that_joins_itself_gets_an_error() {
     assert!(rt.block_on(own).unwrap().contains("itself"));
 }
 
-/// 6.1: every waiter receives the exit, inside and outside the runtime. Waiting for the pid of an exited process
+/// 6.1a, 6.1d: every waiter receives the exit, inside and outside the runtime. Waiting for the pid of an exited process
 /// returns `NoProcess` immediately.
 #[test]
 fn every_waiter_receives_the_exit() {
@@ -352,8 +352,8 @@ fn every_waiter_receives_the_exit() {
 
 // ---- 6.2: cancel
 
-/// 6.2: the cancel event arrives once, with the reason and the deadline of the first cancellation. Later cancellations
-/// change nothing.
+/// 6.1b, 6.2a: the cancel event arrives once, with the reason and the deadline of the first cancellation. Later
+/// cancellations change nothing.
 #[test]
 fn a_cancel_event_arrives_exactly_once() {
     check(0..10, async |host: Host| {
@@ -386,7 +386,7 @@ fn a_cancel_event_arrives_exactly_once() {
     });
 }
 
-/// 6.2: if a process is cancelled before its first step, its first step receives the cancellation.
+/// 6.1b, 6.2a: if a process is cancelled before its first step, its first step receives the cancellation.
 #[test]
 fn a_cancellation_before_the_first_step_is_delivered() {
     let rt = lone();
@@ -399,7 +399,8 @@ fn a_cancellation_before_the_first_step_is_delivered() {
     assert!(matches!(rt.block_on(body), Err(Exit::Cancelled(reason)) if reason == Reason::PARENT));
 }
 
-/// 6.2: after a cancellation, every `receive` returns an error. The process can still drain the messages in its queue.
+/// 1.3g, 2.3h, 6.2b: after a cancellation, every `receive` returns an error. The process can still drain the messages
+/// in its queue.
 #[test]
 fn receive_always_fails_after_a_cancellation() {
     let rt = lone();
@@ -421,7 +422,7 @@ fn receive_always_fails_after_a_cancellation() {
     assert_eq!(rt.block_on(body).unwrap(), [0, 1, 2]);
 }
 
-/// 6.2: during the grace period, a process can still perform commands for its clean-up, and they are answered.
+/// 6.2a, 6.2b: during the grace period, a process can still perform commands for its clean-up, and they are answered.
 #[test]
 fn clean_up_commands_are_answered_during_the_grace_period() {
     timed(async |host, late| {
@@ -443,7 +444,7 @@ fn clean_up_commands_are_answered_during_the_grace_period() {
     });
 }
 
-/// 6.2: if a process ignores its cancellation, it is killed when the grace period has passed, and not earlier. This
+/// 6.2a: if a process ignores its cancellation, it is killed when the grace period has passed, and not earlier. This
 /// holds for blocked and idle processes too. The yields of the process are cancelled.
 #[test]
 fn a_process_is_killed_after_its_grace_period() {
@@ -471,7 +472,7 @@ fn a_process_is_killed_after_its_grace_period() {
     timed(killed);
 }
 
-/// 6.2, 11: if the grace period is zero, the process is killed immediately. If it is `Duration::MAX`, the process is
+/// 6.2a, 11: if the grace period is zero, the process is killed immediately. If it is `Duration::MAX`, the process is
 /// never killed.
 #[test]
 fn zero_and_enormous_grace_periods_are_accepted() {
@@ -493,7 +494,7 @@ fn zero_and_enormous_grace_periods_are_accepted() {
     });
 }
 
-/// 6.2: a body that waits for a future of another crate still receives its cancellation.
+/// 6.2c: a body that waits for a future of another crate still receives its cancellation.
 #[test]
 fn a_body_in_a_foreign_future_receives_its_cancellation() {
     within(20, || {
@@ -511,8 +512,8 @@ fn a_body_in_a_foreign_future_receives_its_cancellation() {
 
 // ---- 6.2: kill
 
-/// 6.2, 1.1: a process that is killed before its first step never runs. Neither `init` nor `close` is called, and the
-/// state of the process is dropped.
+/// 1.1d, 1.1h, 6.2d: a process that is killed before its first step never runs. Neither `init` nor `close` is called,
+/// and the state of the process is dropped.
 #[test]
 fn a_killed_process_that_never_started_never_runs() {
     let rt = lone();
@@ -537,7 +538,8 @@ fn a_killed_process_that_never_started_never_runs() {
     assert_eq!(rt.counters().dead_letters, 1);
 }
 
-/// 6.2: a kill ends idle, blocked and runnable processes. Their yields are cancelled, and `close` runs once.
+/// 1.1h, 2.3h, 6.2d: a kill ends idle, blocked and runnable processes. Their yields are cancelled, and `close` runs
+/// once.
 #[test]
 fn a_kill_reaches_a_process_in_every_state() {
     let shelf = Shelf::default();
@@ -567,7 +569,7 @@ fn a_kill_reaches_a_process_in_every_state() {
     assert_eq!((rt.counters().spawned, rt.counters().exited, rt.counters().discarded), (3, 3, 1));
 }
 
-/// 6.2: if a running process is killed, the kill takes effect after the current step. If that step returns a result,
+/// 6.2d: if a running process is killed, the kill takes effect after the current step. If that step returns a result,
 /// the process exits with this result. Otherwise it exits as killed.
 #[test]
 fn a_kill_of_a_running_process_takes_effect_after_the_step() {
@@ -623,7 +625,7 @@ impl Drop for Spinner {
     }
 }
 
-/// 6.2: another thread kills a process during a step. The process exits when the step returns.
+/// 6.2d: another thread kills a process during a step. The process exits when the step returns.
 #[test]
 fn a_kill_by_another_thread_takes_effect_when_the_step_returns() {
     within(20, || {
@@ -641,7 +643,7 @@ fn a_kill_by_another_thread_takes_effect_when_the_step_returns() {
 
 // ---- 6.5: shutdown
 
-/// 6.5: during a shutdown, work from outside is refused, but commands for the clean-up are answered. After the
+/// 6.5a, 6.5b: during a shutdown, work from outside is refused, but commands for the clean-up are answered. After the
 /// shutdown, every request is refused, and messages and bodies are returned to the caller.
 #[test]
 fn a_shutdown_refuses_work_and_waits_for_clean_up() {
@@ -697,7 +699,8 @@ fn a_shutdown_refuses_work_and_waits_for_clean_up() {
     });
 }
 
-/// 6.5: a shutdown cancels every process, whatever its state. When the shutdown returns, all processes have exited.
+/// 6.1b, 6.5a: a shutdown cancels every process, whatever its state. When the shutdown returns, all processes have
+/// exited.
 #[test]
 fn a_shutdown_cancels_every_process() {
     for workers in [0, 2] {
@@ -723,8 +726,8 @@ fn a_shutdown_cancels_every_process() {
     }
 }
 
-/// 6.5: if two shutdowns run concurrently, the earlier deadline applies, whichever shutdown begins first. In this test
-/// a panic begins one of them, and that shutdown has no deadline.
+/// 6.5b, 6.5c: if two shutdowns run concurrently, the earlier deadline applies, whichever shutdown begins first. In
+/// this test a panic begins one of them, and that shutdown has no deadline.
 #[test]
 fn the_earlier_deadline_of_two_shutdowns_applies() {
     for panic_is_first in [true, false] {
@@ -778,7 +781,7 @@ fn the_earlier_deadline_of_two_shutdowns_applies() {
     }
 }
 
-/// 6.5: if no process exists, a shutdown returns immediately, whatever its time limit is.
+/// 6.5b: if no process exists, a shutdown returns immediately, whatever its time limit is.
 #[test]
 fn a_shutdown_without_processes_returns_immediately() {
     for workers in [0, 1, 2] {
@@ -801,8 +804,8 @@ fn a_shutdown_without_processes_returns_immediately() {
     }
 }
 
-/// 6.5: if a step never returns, the shutdown still returns at its deadline. It reports the process of this step and
-/// the state of this process.
+/// 6.5c, 6.5d: if a step never returns, the shutdown still returns at its deadline. It reports the process of this step
+/// and the state of this process.
 #[test]
 fn a_shutdown_returns_even_if_a_step_never_returns() {
     within(20, || {
@@ -824,7 +827,7 @@ fn a_shutdown_returns_even_if_a_step_never_returns() {
     });
 }
 
-/// 6.5: if a process still waits for an answer at the deadline of a shutdown, the shutdown reports and kills it.
+/// 6.5b, 6.5d: if a process still waits for an answer at the deadline of a shutdown, the shutdown reports and kills it.
 #[test]
 fn a_shutdown_kills_blocked_processes_at_its_deadline() {
     let is_told = |shutdown: ShutdownReport, handle: JoinHandle<u64, ()>, shelf: Shelf| {
@@ -856,7 +859,7 @@ fn a_shutdown_kills_blocked_processes_at_its_deadline() {
     }
 }
 
-/// 6.5: if a process is spawned during a shutdown, it is cancelled too, and the shutdown waits for it.
+/// 6.5a, 6.5b: if a process is spawned during a shutdown, it is cancelled too, and the shutdown waits for it.
 #[test]
 fn processes_spawned_during_a_shutdown_end_with_it() {
     fn family(mut ctx: Context<()>, depth: u32, ends: Arc<AtomicUsize>) -> BoxFuture<'static, Result<(), Exit>> {
@@ -886,7 +889,7 @@ fn processes_spawned_during_a_shutdown_end_with_it() {
     }
 }
 
-/// 6.5: several threads spawn, send and call while the runtime shuts down or is dropped. Each of these operations
+/// 6.5a: several threads spawn, send and call while the runtime shuts down or is dropped. Each of these operations
 /// returns an answer or an error, and none hangs.
 #[test]
 fn work_that_races_a_shutdown_is_done_or_refused() {
@@ -965,7 +968,8 @@ impl Observer for Hears {
     }
 }
 
-/// 4.8: by default, the observer is notified of a panic before the exit is delivered. Other processes are not affected.
+/// 4.8a, 4.8b: by default, the observer is notified of a panic before the exit is delivered. Other processes are not
+/// affected.
 #[test]
 fn the_observer_is_notified_of_a_panic() {
     let hears = Hears::default();
@@ -980,7 +984,7 @@ fn the_observer_is_notified_of_a_panic() {
     assert_eq!(rt.block_on(other).unwrap(), 2);
 }
 
-/// 4.8: the call-back for panics is called on the thread that ran the process. If the call-back panics too, its panic
+/// 4.8b: the call-back for panics is called on the thread that ran the process. If the call-back panics too, its panic
 /// is caught.
 #[test]
 fn the_call_back_is_called_when_a_process_panics() {
@@ -997,7 +1001,7 @@ fn the_call_back_is_called_when_a_process_panics() {
     assert_eq!(heard.try_iter().collect::<Vec<_>>(), [(pid, "loud".to_owned(), thread::current().id())]);
 }
 
-/// 4.8: with `PanicPolicy::ShutDown`, a panic begins a shutdown: the runtime refuses new work and cancels every
+/// 4.8b: with `PanicPolicy::ShutDown`, a panic begins a shutdown: the runtime refuses new work and cancels every
 /// process. The processes can still clean up.
 #[test]
 fn a_panic_can_shut_down_the_runtime() {
@@ -1028,7 +1032,7 @@ enum Mail {
     Keep(#[expect(dead_code)] Alive),
 }
 
-/// 8.3, 6.5: when a runtime is dropped, everything in progress ends, and each value is dropped once. Some handles,
+/// 6.5a, 8.3b: when a runtime is dropped, everything in progress ends, and each value is dropped once. Some handles,
 /// addresses and mailboxes outlive the runtime. After the drop, they return errors.
 #[test]
 fn everything_is_dropped_when_a_runtime_is_dropped() {
@@ -1156,7 +1160,7 @@ fn everything_is_dropped_when_a_runtime_is_dropped() {
     }
 }
 
-/// 8.3: a process that owns its runtime may drop the runtime in a step. Every other process exits. The process itself
+/// 8.3b: a process that owns its runtime may drop the runtime in a step. Every other process exits. The process itself
 /// exits with the result that its step returns.
 #[test]
 fn a_process_may_drop_its_own_runtime() {
@@ -1180,7 +1184,7 @@ fn a_process_may_drop_its_own_runtime() {
     }
 }
 
-/// 8.3: a process may own its own runtime, in its mailbox or in its state. When the process is dropped, the runtime is
+/// 8.3b: a process may own its own runtime, in its mailbox or in its state. When the process is dropped, the runtime is
 /// dropped too.
 #[test]
 fn a_runtime_owned_by_its_own_process_is_dropped_with_it() {
@@ -1199,7 +1203,7 @@ fn a_runtime_owned_by_its_own_process_is_dropped_with_it() {
     });
 }
 
-/// 8.3: inline and blocking handlers may drop the runtime too.
+/// 8.3b: inline and blocking handlers may drop the runtime too.
 #[test]
 fn a_handler_may_drop_the_runtime() {
     for blocking in [false, true] {
@@ -1232,7 +1236,7 @@ fn a_handler_may_drop_the_runtime() {
     }
 }
 
-/// 8.3: a process may drop another runtime. The process itself continues.
+/// 8.3a, 8.3b: a process may drop another runtime. The process itself continues.
 #[test]
 fn a_runtime_may_be_dropped_inside_another_runtime() {
     within(30, || {
@@ -1248,8 +1252,8 @@ fn a_runtime_may_be_dropped_inside_another_runtime() {
     });
 }
 
-/// 3.2, 6.5: a closure waits for a blocking thread when the runtime is dropped. The closure never runs, and its caller
-/// receives an error.
+/// 3.2a, 6.5a: a closure waits for a blocking thread when the runtime is dropped. The closure never runs, and its
+/// caller receives an error.
 #[test]
 fn a_blocking_closure_that_never_ran_returns_an_error() {
     within(10, || {
@@ -1273,7 +1277,7 @@ fn a_blocking_closure_that_never_ran_returns_an_error() {
     });
 }
 
-/// 7.1, 8.3: another executor polls a sleep of a runtime. When the runtime is dropped, the sleep still ends and does
+/// 7.1a, 8.3b: another executor polls a sleep of a runtime. When the runtime is dropped, the sleep still ends and does
 /// not hang.
 #[test]
 fn a_sleep_does_not_hang_when_its_runtime_is_dropped() {
@@ -1295,7 +1299,7 @@ fn a_sleep_does_not_hang_when_its_runtime_is_dropped() {
     });
 }
 
-/// 1.3, 8.3: a mailbox is split off from its process and moved to another thread. After the process has exited, a
+/// 1.3g, 8.3b: a mailbox is split off from its process and moved to another thread. After the process has exited, a
 /// receive on the mailbox does not wait forever.
 #[test]
 fn a_mailbox_moved_out_of_its_process_ends_with_it() {

@@ -23,8 +23,8 @@ impl Drop for Dropped {
     }
 }
 
-/// 1.5: a local process runs only on its own thread, whichever thread wakes it. Other processes of the runtime may move
-/// between threads at the same time.
+/// 1.5a, 1.5b, 8.1g: a local process runs only on its own thread, whichever thread wakes it. Other processes of the
+/// runtime may move between threads at the same time.
 #[test]
 fn a_local_process_stays_on_its_thread() {
     for workers in [0, 2] {
@@ -55,8 +55,8 @@ fn a_local_process_stays_on_its_thread() {
     }
 }
 
-/// 1.5: when a `LocalSet` is dropped, its waiting processes are killed. They are dropped on their own thread, and their
-/// handles return `Exit::Killed`.
+/// 1.5b, 1.5c: when a `LocalSet` is dropped, its waiting processes are killed. They are dropped on their own thread,
+/// and their handles return `Exit::Killed`.
 #[test]
 fn a_local_process_is_dropped_on_its_own_thread() {
     let rt = two();
@@ -81,7 +81,8 @@ fn a_local_process_is_dropped_on_its_own_thread() {
     assert_eq!(rt.processes_alive(), 0);
 }
 
-/// 1.5: a future drives many local processes, and one of them is always runnable. The future itself is not starved.
+/// 1.5b, 8.1c: a future drives many local processes, and one of them is always runnable. The future itself is not
+/// starved.
 #[test]
 fn local_processes_do_not_starve_the_future_that_drives_them() {
     let rt = Runtime::builder().workers(0).build().unwrap();
@@ -109,7 +110,8 @@ fn local_processes_do_not_starve_the_future_that_drives_them() {
     assert!(matches!(local.block_on(busy), Err(Exit::Killed)));
 }
 
-/// 4.8: if a local process panics, only this process exits. The test also runs a hand-written local process.
+/// 1.1a, 1.5b, 4.8a, 8.1g: if a local process panics, only this process exits. The test also runs a hand-written local
+/// process.
 #[test]
 fn a_panic_ends_only_its_local_process() {
     struct Count(Rc<Cell<u64>>);
@@ -140,7 +142,7 @@ fn a_panic_ends_only_its_local_process() {
     assert_eq!(counted.unwrap(), 7);
 }
 
-/// 1.5, 8.1: when the thread's own future is woken, it is polled before any local process takes another step.
+/// 1.5b, 8.1c: when the thread's own future is woken, it is polled before any local process takes another step.
 #[test]
 fn a_woken_future_is_polled_before_local_processes() {
     for blocks in [true, false] {
@@ -179,8 +181,8 @@ fn a_woken_future_is_polled_before_local_processes() {
     }
 }
 
-/// 8.1: the thread's own future wakes itself in each poll, and each poll exceeds the time limit of a guest's poll.
-/// Local processes are not starved.
+/// 8.1c, 8.1g: the thread's own future wakes itself in each poll, and each poll exceeds the time limit of a guest's
+/// poll. Local processes are not starved.
 #[test]
 fn a_long_future_that_wakes_itself_does_not_starve_local_processes() {
     let rt = Runtime::builder().workers(0).build().unwrap();

@@ -19,8 +19,8 @@ async fn echo(mut ctx: Context<u64>) -> Result<u64, Exit> {
     ctx.receive().await
 }
 
-/// 2.1: a pid can be printed and parsed, is ordered, and is small. A restarted runtime has a new incarnation number. It
-/// refuses the pids of the previous incarnation.
+/// 2.1a, 2.1d: a pid can be printed and parsed, is ordered, and is small. A restarted runtime has a new incarnation
+/// number. It refuses the pids of the previous incarnation.
 #[test]
 fn a_pid_can_be_printed_and_parsed() {
     let rt = two();
@@ -51,7 +51,7 @@ impl Drop for Nested {
     }
 }
 
-/// 2.2, 11: a message may own the mailbox of the next message, to any depth. The nested messages are dropped one after
+/// 2.2d, 11: a message may own the mailbox of the next message, to any depth. The nested messages are dropped one after
 /// the other, on a stack of 64 KiB.
 #[test]
 fn a_million_nested_messages_are_dropped_on_a_small_stack() {
@@ -70,7 +70,7 @@ fn a_million_nested_messages_are_dropped_on_a_small_stack() {
     assert_eq!(rt.counters().dead_letters, DEPTH);
 }
 
-/// 2.2, 11: a thread-local of a thread owns nested messages. When the thread exits, the destructor of the thread-local
+/// 2.2d, 11: a thread-local of a thread owns nested messages. When the thread exits, the destructor of the thread-local
 /// drops these messages one after the other.
 #[test]
 fn nested_messages_are_dropped_on_a_small_stack_while_a_thread_exits() {
@@ -98,7 +98,7 @@ fn nested_messages_are_dropped_on_a_small_stack_while_a_thread_exits() {
     assert_eq!(dropped.load(SeqCst), DEPTH + 10);
 }
 
-/// 2.2, 11: each message owns the only address of the next process. When the runtime is dropped, all processes exit on
+/// 2.2d, 11: each message owns the only address of the next process. When the runtime is dropped, all processes exit on
 /// a stack of 64 KiB.
 #[test]
 fn processes_referenced_only_by_messages_exit_on_a_small_stack() {
@@ -123,7 +123,7 @@ fn processes_referenced_only_by_messages_exit_on_a_small_stack() {
     assert_eq!((counters.exited, counters.dead_letters), (DEPTH as u64, DEPTH as u64));
 }
 
-/// 2.1: a pid slot is reused with another generation. A stale pid never reaches the new process in the slot.
+/// 2.1e: a pid slot is reused with another generation. A stale pid never reaches the new process in the slot.
 #[test]
 fn a_stale_pid_never_reaches_the_new_process() {
     let rt = Runtime::builder().workers(0).build().unwrap();
@@ -146,7 +146,7 @@ fn a_stale_pid_never_reaches_the_new_process() {
     assert!(former.iter().any(|pid| pid.generation() > 10), "slots are used again: {former:?}");
 }
 
-/// 2.1, 11: a send to a pid of another runtime fails at the sender. The error returns the message.
+/// 2.1e, 11: a send to a pid of another runtime fails at the sender. The error returns the message.
 #[test]
 fn a_send_to_a_pid_of_another_runtime_is_refused() {
     let (here, there) = (two(), two());
@@ -157,7 +157,7 @@ fn a_send_to_a_pid_of_another_runtime_is_refused() {
     assert_eq!(here.send(never, 5_u64).unwrap_err().kind(), SendErrorKind::NoProcess);
 }
 
-/// 2.2: messages from one sender to one receiver arrive in order, even if several senders send at the same time.
+/// 2.2b: messages from one sender to one receiver arrive in order, even if several senders send at the same time.
 #[test]
 fn messages_from_one_sender_arrive_in_order() {
     everywhere(async |host| {
@@ -186,7 +186,7 @@ fn messages_from_one_sender_arrive_in_order() {
     });
 }
 
-/// 2.2: the runtime and its mailbox of dead letters are dropped, in either order. Afterwards nothing of the runtime
+/// 2.2d: the runtime and its mailbox of dead letters are dropped, in either order. Afterwards nothing of the runtime
 /// remains.
 #[test]
 fn a_mailbox_for_dead_letters_does_not_keep_the_runtime_alive() {
@@ -215,7 +215,7 @@ fn a_mailbox_for_dead_letters_does_not_keep_the_runtime_alive() {
     }
 }
 
-/// 2.2: if an accepted message can't be delivered, it becomes a dead letter. Dead letters arrive in order and are
+/// 2.2d: if an accepted message can't be delivered, it becomes a dead letter. Dead letters arrive in order and are
 /// counted.
 #[test]
 fn unread_messages_become_dead_letters() {
@@ -241,7 +241,7 @@ fn unread_messages_become_dead_letters() {
     assert!(letters.try_receive().is_none());
 }
 
-/// 2.3: a message that a process sends just before it exits is delivered before its exit is reported.
+/// 2.3e: a message that a process sends just before it exits is delivered before its exit is reported.
 #[test]
 fn a_message_sent_before_an_exit_arrives_before_the_exit_is_reported() {
     everywhere(async |host| {
@@ -259,8 +259,8 @@ fn a_message_sent_before_an_exit_arrives_before_the_exit_is_reported() {
     });
 }
 
-/// 2.3: a cancellation arrives after the messages that were sent before it, and before the messages that were sent
-/// after it. This holds for a hand-written process and for `event()`.
+/// 2.3e, 2.3h: a cancellation arrives after the messages that were sent before it, and before the messages that were
+/// sent after it. This holds for a hand-written process and for `event()`.
 #[test]
 fn a_cancellation_arrives_in_order_with_the_messages() {
     #[derive(Default)]
@@ -302,7 +302,7 @@ fn a_cancellation_arrives_in_order_with_the_messages() {
     assert_eq!(rt.block_on(by_body).unwrap(), ["1", "2", "enough", "3"]);
 }
 
-/// 2.4: a mailbox that belongs to no process has a pid. Threads and tasks of any executor can receive from this
+/// 2.2c, 2.4b: a mailbox that belongs to no process has a pid. Threads and tasks of any executor can receive from this
 /// mailbox.
 #[test]
 fn a_mailbox_outside_the_processes_has_a_pid() {
@@ -337,8 +337,8 @@ impl Deliver for Wire {
     }
 }
 
-/// 2.4: a receiver can be attached under a new pid, or for all pids of another node. If the attached receiver refuses a
-/// message, the message returns to the sender.
+/// 2.4a, 2.4b, 2.4c: a receiver can be attached under a new pid, or for all pids of another node. If the attached
+/// receiver refuses a message, the message returns to the sender.
 #[test]
 fn a_receiver_can_be_attached_for_a_pid_and_for_a_node() {
     let rt = Runtime::builder().workers(0).build().unwrap();
@@ -382,8 +382,8 @@ async fn server(mut ctx: Context<Ask>) -> Result<(), Exit> {
     }
 }
 
-/// 2.6: a call returns either the reply or an error that tells the cause: the reply was dropped, the callee exited, the
-/// callee did not exist, the message had the wrong type, or the call timed out.
+/// 2.6a, 2.6b, 2.6c, 2.6d: a call returns either the reply or an error that tells the cause: the reply was dropped, the
+/// callee exited, the callee did not exist, the message had the wrong type, or the call timed out.
 #[test]
 fn a_call_returns_the_reply_or_the_cause_of_its_failure() {
     timed(async |host, exact| {
@@ -423,7 +423,7 @@ fn a_call_returns_the_reply_or_the_cause_of_its_failure() {
     });
 }
 
-/// 2.6: an answer wakes the task that polled the call last. That task may have polled the call with the waker of its
+/// 2.6a: an answer wakes the task that polled the call last. That task may have polled the call with the waker of its
 /// process, with the waker of a combinator, or with the waker of another process.
 #[test]
 fn an_answer_wakes_the_last_task_that_polled_the_call() {
@@ -464,7 +464,7 @@ fn an_answer_wakes_the_last_task_that_polled_the_call() {
     });
 }
 
-/// 2.6: when the process that holds a reply is killed, the caller receives the exit reason.
+/// 2.6b, 2.6c: when the process that holds a reply is killed, the caller receives the exit reason.
 #[test]
 fn callers_receive_the_exit_reason_of_a_killed_callee() {
     let rt = Runtime::builder().workers(0).build().unwrap();
@@ -478,7 +478,7 @@ fn callers_receive_the_exit_reason_of_a_killed_callee() {
     assert!(matches!(rt.block_on(unread), Err(CallError::Died(Exit::Killed))));
 }
 
-/// 2.6: a hand-written process can make a call. The call has a tag. The reply and a refusal both arrive as the
+/// 2.6a, 2.6b: a hand-written process can make a call. The call has a tag. The reply and a refusal both arrive as the
 /// completion of this tag.
 #[test]
 fn a_hand_written_process_can_call() {
@@ -519,7 +519,7 @@ fn a_hand_written_process_can_call() {
     assert!(matches!(failure.error::<CallError>(), Some(CallError::Send(SendErrorKind::NoProcess))), "{failure:?}");
 }
 
-/// 2.3: the messages that `receive_where` skips keep their order, even if they all arrive at the same time.
+/// 2.3i: the messages that `receive_where` skips keep their order, even if they all arrive at the same time.
 #[test]
 fn messages_skipped_in_a_burst_keep_their_order() {
     let rt = Runtime::builder().workers(0).build().unwrap();
@@ -545,7 +545,7 @@ fn messages_skipped_in_a_burst_keep_their_order() {
     assert_eq!(rt.block_on(handle).unwrap(), [4, 7, 0, 1, 2, 3, 5, 6, 8]);
 }
 
-/// 2.3: a sink forwards all messages to its address, in order. If the receiver no longer accepts messages, the sink
+/// 2.3d: a sink forwards all messages to its address, in order. If the receiver no longer accepts messages, the sink
 /// returns the message.
 #[test]
 fn a_sink_returns_a_refused_message() {
@@ -572,8 +572,9 @@ fn drain<M: Send + 'static>(mailbox: &mut Mailbox<M>) -> Vec<M> {
     std::iter::from_fn(|| mailbox.try_receive()).collect()
 }
 
-/// 2.3: a mailbox accepts exactly as many messages as its bound. A bound of 0 means 1. A full mailbox applies its
-/// overflow policy. If the policy drops a message, the message becomes a dead letter and is counted.
+/// 2.2a, 2.3a, 2.3b, 2.3c: a mailbox accepts exactly as many messages as its bound. A bound of 0 means 1. A full
+/// mailbox applies its overflow policy. If the policy drops a message, the message becomes a dead letter and is
+/// counted.
 #[test]
 fn mailbox_bounds_are_exact_and_policies_are_applied() {
     use MailboxCapacity::{DropNewest, DropOldest, Reject, Unbounded};
@@ -614,8 +615,8 @@ fn mailbox_bounds_are_exact_and_policies_are_applied() {
     }
 }
 
-/// 2.3: only messages count against the bound. A process with a full mailbox still receives the completion of its
-/// command. A full mailbox also accepts a cancellation. The process receives this cancellation in order with the
+/// 2.3f, 2.3g, 2.3h: only messages count against the bound. A process with a full mailbox still receives the completion
+/// of its command. A full mailbox also accepts a cancellation. The process receives this cancellation in order with the
 /// messages.
 #[test]
 fn only_messages_count_against_a_bound() {
@@ -646,7 +647,7 @@ fn only_messages_count_against_a_bound() {
     assert_eq!(rt.block_on(handle).unwrap(), ["3", "1", "enough", "2"]);
 }
 
-/// 2.3: `send_wait` completes immediately if there is room. Otherwise the sender waits. Senders get room in the order
+/// 2.3d: `send_wait` completes immediately if there is room. Otherwise the sender waits. Senders get room in the order
 /// in which they began to wait.
 #[test]
 fn senders_that_wait_for_room_proceed_in_order() {
@@ -676,7 +677,7 @@ fn senders_that_wait_for_room_proceed_in_order() {
     assert_eq!(rt.counters().messages, 3 * 5);
 }
 
-/// 2.3: a hand-written process takes all messages out of a full mailbox in one step. Then waiting senders proceed, the
+/// 2.3d: a hand-written process takes all messages out of a full mailbox in one step. Then waiting senders proceed, the
 /// oldest first, until the mailbox is full again.
 #[test]
 fn waiting_senders_proceed_when_a_step_empties_the_mailbox() {
@@ -724,7 +725,7 @@ fn waiting_senders_proceed_when_a_step_empties_the_mailbox() {
     }
 }
 
-/// 2.3: a sender waits for room, and the receiver exits. Then the sender gets its message back. If a sender begins to
+/// 2.3d: a sender waits for room, and the receiver exits. Then the sender gets its message back. If a sender begins to
 /// wait after the exit, it gets its message back immediately. If the limit of the mailbox is 0, a sender would wait
 /// forever, so it also gets its message back immediately. All this holds for untyped messages too.
 #[test]
@@ -770,9 +771,9 @@ fn a_send_that_waits_for_room_fails_when_the_receiver_exits() {
     drop(mailbox);
 }
 
-/// 2.3: several senders fill a small mailbox. Each message arrives, and the mailbox never contains more messages than
-/// its bound. No sender waits forever. The test reads with a body, with a body that receives selectively, and with a
-/// hand-written process. The messages of one sender arrive in order, except in the body that receives selectively.
+/// 2.3a, 2.3d: several senders fill a small mailbox. Each message arrives, and the mailbox never contains more messages
+/// than its bound. No sender waits forever. The test reads with a body, with a body that receives selectively, and with
+/// a hand-written process. The messages of one sender arrive in order, except in the body that receives selectively.
 #[test]
 fn mailbox_room_is_neither_lost_nor_taken_twice() {
     const SENDERS: u32 = 6;
@@ -849,8 +850,8 @@ fn mailbox_room_is_neither_lost_nor_taken_twice() {
     }
 }
 
-/// 2.3: the receiver exits while senders wait, and some senders drop their send future. Each message is read, becomes a
-/// dead letter, or returns to its sender. No sender waits forever.
+/// 2.3d: the receiver exits while senders wait, and some senders drop their send future. Each message is read, becomes
+/// a dead letter, or returns to its sender. No sender waits forever.
 #[test]
 fn no_message_is_lost_when_the_receiver_exits_while_senders_wait() {
     const ROUNDS: u64 = 1_500;
@@ -926,8 +927,8 @@ fn no_message_is_lost_when_the_receiver_exits_while_senders_wait() {
     });
 }
 
-/// 2.3: a selective receive skips a message. The message counts against the bound, keeps its position, and is examined
-/// only once. The overflow policy may drop this message, even while the filter examines it.
+/// 2.3c, 2.3i: a selective receive skips a message. The message counts against the bound, keeps its position, and is
+/// examined only once. The overflow policy may drop this message, even while the filter examines it.
 #[test]
 fn a_selective_receive_examines_each_message_once() {
     for bound in [MailboxCapacity::Unbounded, MailboxCapacity::Reject(40), MailboxCapacity::DropOldest(40)] {
@@ -989,7 +990,7 @@ fn a_selective_receive_examines_each_message_once() {
     assert_eq!(drain(&mut mailbox), [1]);
 }
 
-/// 2.3: unstashed messages are read before all other messages, in order. Stashed messages do not count against the
+/// 2.3i: unstashed messages are read before all other messages, in order. Stashed messages do not count against the
 /// bound. They become dead letters when the mailbox is dropped.
 #[test]
 fn unstashed_messages_are_read_in_order() {
@@ -1022,7 +1023,7 @@ fn unstashed_messages_are_read_in_order() {
     }
 }
 
-/// 2.3: messages arrive one at a time, and the process stashes each of them. After `unstash` the process receives all
+/// 2.3i: messages arrive one at a time, and the process stashes each of them. After `unstash` the process receives all
 /// these messages without waiting.
 #[test]
 fn messages_stashed_one_at_a_time_are_read_without_waiting() {
@@ -1056,8 +1057,8 @@ fn messages_stashed_one_at_a_time_are_read_without_waiting() {
     });
 }
 
-/// 2.2, 2.3: messages are read in order, and each message counts as unread until it is read. This holds for messages to
-/// a waiting process, for messages that arrive before the process has run, and for messages of any size.
+/// 2.2b, 2.3e: messages are read in order, and each message counts as unread until it is read. This holds for messages
+/// to a waiting process, for messages that arrive before the process has run, and for messages of any size.
 #[test]
 fn messages_to_a_waiting_process_are_read_in_order() {
     fn check<M: Send + 'static>(message: impl Fn(u64) -> M, number: impl Fn(M) -> u64 + Send + 'static) {
@@ -1108,7 +1109,7 @@ fn messages_to_a_waiting_process_are_read_in_order() {
     check(|n| n.to_string(), |n| n.parse().unwrap());
 }
 
-/// 2.3: a process waits for a message, and then moves its mailbox to another thread. This thread reads all messages.
+/// 2.2b: a process waits for a message, and then moves its mailbox to another thread. This thread reads all messages.
 /// The messages of each sender arrive in order.
 #[test]
 fn a_mailbox_moved_to_another_thread_receives_all_messages() {
@@ -1161,7 +1162,7 @@ fn a_mailbox_moved_to_another_thread_receives_all_messages() {
     });
 }
 
-/// 2.3: a sink waits for room before it sends each message. When the mailbox is dropped, the sink returns the message
+/// 2.3d: a sink waits for room before it sends each message. When the mailbox is dropped, the sink returns the message
 /// that waits for room.
 #[test]
 fn a_sink_waits_for_room() {
@@ -1198,7 +1199,7 @@ fn a_sink_waits_for_room() {
     assert_eq!((refused.kind(), refused.into_message()), (SendErrorKind::NoProcess, 2));
 }
 
-/// 2.2, 2.3: a recipient accepts messages of one type, and converts them into the message type of the mailbox. If a
+/// 2.2c, 2.3b: a recipient accepts messages of one type, and converts them into the message type of the mailbox. If a
 /// message is refused, the sender gets it back unconverted.
 #[test]
 fn a_recipient_sends_convertible_messages() {
@@ -1222,7 +1223,7 @@ fn a_recipient_sends_convertible_messages() {
     assert_eq!(rt.counters().refused, 2);
 }
 
-/// 5.1: a body has read all its messages and waits for something else. New messages do not cause a poll of this body.
+/// 5.1b: a body has read all its messages and waits for something else. New messages do not cause a poll of this body.
 /// The next receive of the body finds the new messages.
 #[test]
 fn new_mail_does_not_wake_a_body_that_waits_for_something_else() {
@@ -1257,7 +1258,7 @@ fn new_mail_does_not_wake_a_body_that_waits_for_something_else() {
     });
 }
 
-/// 5.1, 2.2: a new message wakes the task that polled the mailbox last. This holds for any waker, even if the waker
+/// 2.2b, 5.1a: a new message wakes the task that polled the mailbox last. This holds for any waker, even if the waker
 /// changes several times in one turn.
 #[test]
 fn the_last_task_that_polled_for_mail_is_woken() {

@@ -25,8 +25,8 @@ async fn serve(mut ctx: Context<Reply<u64>>) -> Result<(), Exit> {
     }
 }
 
-/// 11: a start fails if its entry point is unknown or its input has the wrong type. `started()` and the exit both
-/// report the value that was given and the value that was expected.
+/// 1.1c, 1.1f, 11: a start fails if its entry point is unknown or its input has the wrong type. `started()` and the
+/// exit both report the value that was given and the value that was expected.
 #[test]
 fn a_failed_start_names_its_cause() {
     async fn port(_: Context<()>, port: u16) -> Result<u32, Exit> {
@@ -56,8 +56,8 @@ fn a_failed_start_names_its_cause() {
     }
 }
 
-/// 11: every operation on a pid without a process fails at the sender, and the error returns the message. The pid may
-/// be unknown or stale. It may also belong to an exited process, to another runtime or to another incarnation.
+/// 2.2c, 11: every operation on a pid without a process fails at the sender, and the error returns the message. The pid
+/// may be unknown or stale. It may also belong to an exited process, to another runtime or to another incarnation.
 #[test]
 fn a_pid_without_a_process_is_an_error() {
     let (rt, other) = (lone(), lone());
@@ -108,8 +108,8 @@ fn a_pid_without_a_process_is_an_error() {
     assert_eq!(rt.block_on(tenant).unwrap(), 9);
 }
 
-/// 11: a send of a message of the wrong type fails at the sender. The error names the expected type and returns the
-/// message. This also holds for a message in a payload, and for a mailbox that belongs to no process.
+/// 1.6b, 11: a send of a message of the wrong type fails at the sender. The error names the expected type and returns
+/// the message. This also holds for a message in a payload, and for a mailbox that belongs to no process.
 #[test]
 fn a_message_of_the_wrong_type_is_refused_at_the_sender() {
     let rt = lone();
@@ -155,7 +155,7 @@ fn extreme_options_work_or_are_errors() {
     });
 }
 
-/// 4.1, 8.1: without workers, nothing runs until a guest thread drives the runtime. Then the guest thread runs
+/// 4.1b, 8.1a, 8.1f: without workers, nothing runs until a guest thread drives the runtime. Then the guest thread runs
 /// everything.
 #[test]
 fn without_workers_a_guest_thread_runs_everything() {
@@ -242,8 +242,8 @@ fn extreme_durations_elapse_immediately_or_never() {
     }
 }
 
-/// 3.3, 1.2, 11: the runtime refuses or discards four kinds of answers and commands: a completion after the exit, a
-/// second answer, an answer with an unknown tag, and a command whose tag is in flight.
+/// 1.2h, 3.3c, 3.3e, 11: the runtime refuses or discards four kinds of answers and commands: a completion after the
+/// exit, a second answer, an answer with an unknown tag, and a command whose tag is in flight.
 #[test]
 fn unrequested_answers_are_refused_or_discarded() {
     let shelf = Shelf::default();
@@ -460,8 +460,8 @@ fn every_operation_is_refused_while_the_runtime_is_dropped() {
     }
 }
 
-/// 6.5, 11: a process may shut down its own runtime. Every other process exits. The shutdown waits for the calling
-/// process until the deadline, and then lists this process as left over.
+/// 6.5a, 6.5c, 6.5d, 11: a process may shut down its own runtime. Every other process exits. The shutdown waits for the
+/// calling process until the deadline, and then lists this process as left over.
 #[test]
 fn a_process_may_shut_down_its_own_runtime() {
     for workers in [1, 2] {
@@ -484,7 +484,7 @@ fn a_process_may_shut_down_its_own_runtime() {
     }
 }
 
-/// 8.1, 11: a step may block on its own runtime. While the step blocks, its worker runs other processes.
+/// 8.1d, 11: a step may block on its own runtime. While the step blocks, its worker runs other processes.
 #[test]
 fn a_step_may_block_on_its_own_runtime() {
     within(20, || {
@@ -501,8 +501,8 @@ fn a_step_may_block_on_its_own_runtime() {
     });
 }
 
-/// 11: one process never yields. The other processes continue on the other worker. A shutdown still returns, and lists
-/// the process that never yields.
+/// 6.5c, 6.5d, 11: one process never yields. The other processes continue on the other worker. A shutdown still
+/// returns, and lists the process that never yields.
 #[test]
 fn a_process_that_never_yields_does_not_stop_other_processes() {
     within(30, || {
@@ -538,7 +538,7 @@ fn a_process_that_never_yields_does_not_stop_other_processes() {
     });
 }
 
-/// 1.3, 11: a future belongs to one process. It fails if another process polls it, or if it is polled outside the
+/// 1.3e, 11: a future belongs to one process. It fails if another process polls it, or if it is polled outside the
 /// processes.
 #[test]
 fn futures_of_one_process_fail_in_another_process() {

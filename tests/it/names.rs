@@ -26,8 +26,8 @@ async fn sum(mut ctx: Context<u64>) -> Result<u64, Exit> {
     }
 }
 
-/// 2.5: a name resolves to its process in sends, calls and `whereis`. It resolves from before the first step until the
-/// exit. After the exit the name is free.
+/// 2.5a, 2.5b: a name resolves to its process in sends, calls and `whereis`. It resolves from before the first step
+/// until the exit. After the exit the name is free.
 #[test]
 fn a_name_resolves_to_its_process_until_the_exit() {
     let rt = lone();
@@ -55,7 +55,7 @@ fn a_name_resolves_to_its_process_until_the_exit() {
     ));
 }
 
-/// 2.5: a call to a name resolves the name when the call is sent, not when the call is created.
+/// 2.5a: a call to a name resolves the name when the call is sent, not when the call is created.
 #[test]
 fn a_call_resolves_its_name_when_it_is_sent() {
     let rt = lone();
@@ -67,7 +67,7 @@ fn a_call_resolves_its_name_when_it_is_sent() {
     assert_eq!(rt.block_on(call).unwrap(), 7);
 }
 
-/// 2.5: a spawn with a taken name fails. The error names the holder of the name and returns the body.
+/// 2.5c: a spawn with a taken name fails. The error names the holder of the name and returns the body.
 #[test]
 fn a_taken_name_is_an_error_that_names_the_holder() {
     let rt = lone();
@@ -95,7 +95,7 @@ fn a_taken_name_is_an_error_that_names_the_holder() {
     assert_eq!(rt.whereis(SUM), None);
 }
 
-/// 2.5: a process may have several names, and may register the same name twice. A process can unregister only its own
+/// 2.5a: a process may have several names, and may register the same name twice. A process can unregister only its own
 /// names. A process that has exited can't register a name.
 #[test]
 fn a_process_registers_and_unregisters_names() {
@@ -125,7 +125,7 @@ fn a_process_registers_and_unregisters_names() {
     assert!(!me.unregister("one"));
 }
 
-/// 2.5: when the exit of a process is reported, the name of the process is already free, and its pid no longer
+/// 2.5b: when the exit of a process is reported, the name of the process is already free, and its pid no longer
 /// resolves. A new process can take the name immediately.
 #[test]
 fn a_name_is_free_before_the_exit_is_reported() {
@@ -155,8 +155,8 @@ fn a_name_is_free_before_the_exit_is_reported() {
     });
 }
 
-/// 2.5: if several processes register one name concurrently, exactly one succeeds. The other processes get an error
-/// that names the holder. If a process registers while it exits, neither the name nor a group member remains.
+/// 2.5b, 2.5c: if several processes register one name concurrently, exactly one succeeds. The other processes get an
+/// error that names the holder. If a process registers while it exits, neither the name nor a group member remains.
 #[test]
 fn concurrent_registrations_and_exits_leave_no_name_behind() {
     const ROUNDS: usize = 400;
@@ -201,7 +201,7 @@ fn concurrent_registrations_and_exits_leave_no_name_behind() {
     });
 }
 
-/// 2.5: `spawn_or_send` is atomic. Concurrent calls spawn only one process with the name, and this process reads every
+/// 2.5d: `spawn_or_send` is atomic. Concurrent calls spawn only one process with the name, and this process reads every
 /// message.
 #[test]
 fn concurrent_spawn_or_send_spawns_one_process_and_loses_no_message() {
@@ -239,7 +239,7 @@ fn concurrent_spawn_or_send_spawns_one_process_and_loses_no_message() {
     });
 }
 
-/// 2.5: processes with the same name start and exit all the time. Each message is either read or becomes a dead letter
+/// 2.5d: processes with the same name start and exit all the time. Each message is either read or becomes a dead letter
 /// of a process that exited. There is never more than one process with the name.
 #[test]
 fn spawn_or_send_loses_no_message_while_processes_exit() {
@@ -279,7 +279,7 @@ fn spawn_or_send_loses_no_message_while_processes_exit() {
     });
 }
 
-/// 2.5: a refused `spawn_or_send` returns the message and the body. Without a name, `spawn_or_send` spawns a process.
+/// 2.5d: a refused `spawn_or_send` returns the message and the body. Without a name, `spawn_or_send` spawns a process.
 #[test]
 fn a_refused_spawn_or_send_returns_the_message_and_the_body() {
     let rt = lone();
@@ -310,7 +310,7 @@ async fn guest(mut ctx: Context<&'static str>) -> Result<&'static str, Exit> {
     ctx.receive().await
 }
 
-/// 2.5: a group contains each process that joined, until the process leaves or exits. Each process is in the group
+/// 2.5e: a group contains each process that joined, until the process leaves or exits. Each process is in the group
 /// once, in the order of joining. A broadcast returns the number of members that accepted the message.
 #[test]
 fn a_group_contains_its_members_in_order() {
@@ -343,7 +343,7 @@ fn a_group_contains_its_members_in_order() {
     });
 }
 
-/// 2.5: many processes join a group and exit concurrently with a broadcast. The broadcast still reaches each process
+/// 2.5e: many processes join a group and exit concurrently with a broadcast. The broadcast still reaches each process
 /// that is a member during the whole test.
 #[test]
 fn a_broadcast_reaches_every_process_that_stays_in_a_changing_group() {

@@ -139,7 +139,7 @@ fn a_thread_name_with_a_nul_byte_is_an_error_when_building() {
     }
 }
 
-/// 4.9: the number of replacement threads may be unlimited.
+/// 4.7g: the number of replacement threads may be unlimited.
 #[test]
 fn the_number_of_replacement_threads_may_be_unlimited() {
     within(20, || {
@@ -243,7 +243,7 @@ fn every_option_of_a_process_works_or_is_refused() {
     });
 }
 
-/// 2.3: a pool works with sizes, queue capacities and times at the ends of their ranges.
+/// 11: a pool works with sizes, queue capacities and times at the ends of their ranges.
 #[test]
 fn every_option_of_a_pool_works() {
     within(60, || {
@@ -272,7 +272,8 @@ fn every_option_of_a_pool_works() {
     });
 }
 
-/// 6.4, 6.5: a supervisor works with restart intensities, backoffs and shutdown times at the ends of their ranges.
+/// 6.4d, 6.4e, 6.4f, 6.5b: a supervisor works with restart intensities, backoffs and shutdown times at the ends of
+/// their ranges.
 #[test]
 fn every_option_of_a_supervisor_works() {
     const CHILD: Name<Reply<u64>> = Name::new("child");
@@ -298,8 +299,8 @@ fn every_option_of_a_supervisor_works() {
     }
 }
 
-/// 3: a layer works with rates, counts and times at the ends of their ranges. Each command either is answered, fails,
-/// or times out.
+/// 3.2e: a layer works with rates, counts and times at the ends of their ranges. Each command either is answered,
+/// fails, or times out.
 #[test]
 fn every_option_of_a_layer_works() {
     let inner = || handler::inline(|ask: Ask| ask.0);

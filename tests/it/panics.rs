@@ -140,8 +140,8 @@ impl Drop for Victim {
     }
 }
 
-/// 4.8, 1.1, 11: if `init`, a step, `close` or the drop of the state panics, only that process exits, as `Panicked`. If
-/// `init` succeeded, `close` runs exactly once. Even if one stage of the exit panics, the later stages run.
+/// 1.1h, 4.8a, 11: if `init`, a step, `close` or the drop of the state panics, only that process exits, as `Panicked`.
+/// If `init` succeeded, `close` runs exactly once. Even if one stage of the exit panics, the later stages run.
 #[test]
 fn a_panic_in_a_hand_written_process_ends_only_that_process() {
     use Site::*;
@@ -201,7 +201,7 @@ impl Process for BombOutput {
     }
 }
 
-/// 4.8, 1.1: when `close` panics, the value that the process returned is dropped. If this drop panics too, the exit
+/// 1.1h, 4.8a: when `close` panics, the value that the process returned is dropped. If this drop panics too, the exit
 /// still reports the panic of `close`.
 #[test]
 fn the_exit_reports_a_panic_in_close_even_if_the_dropped_result_panics() {
@@ -215,8 +215,8 @@ fn the_exit_reports_a_panic_in_close_even_if_the_dropped_result_panics() {
     });
 }
 
-/// 1.1, 6.2: `close` and the drop of a state may panic. The test lets them panic after a kill, after a cancellation
-/// that timed out, and while the runtime is dropped. The exit then reports the panic.
+/// 1.1h, 6.2a, 6.2d: `close` and the drop of a state may panic. The test lets them panic after a kill, after a
+/// cancellation that timed out, and while the runtime is dropped. The exit then reports the panic.
 #[test]
 fn a_panic_in_close_or_drop_replaces_the_exit_reason() {
     within(20, || {
@@ -246,7 +246,7 @@ fn a_panic_in_close_or_drop_replaces_the_exit_reason() {
     });
 }
 
-/// 4.8, 11: tests a body that panics before its future exists, in its first poll, in a later poll, and when it is
+/// 4.8a, 11: tests a body that panics before its future exists, in its first poll, in a later poll, and when it is
 /// dropped.
 #[test]
 fn a_panic_in_a_body_ends_only_that_process() {
@@ -292,7 +292,7 @@ fn a_panic_in_a_body_ends_only_that_process() {
     });
 }
 
-/// 4.8: a panic may carry any payload. The payload may even panic when it is dropped.
+/// 4.8a: a panic may carry any payload. The payload may even panic when it is dropped.
 #[test]
 fn a_panic_with_any_payload_is_caught() {
     within(20, || {
@@ -520,7 +520,7 @@ fn a_panic_in_the_drop_of_a_result_affects_no_process() {
     });
 }
 
-/// 3.2: if a handler panics, only its command fails. This holds for every kind of handler. It also holds if a local
+/// 3.2c: if a handler panics, only its command fails. This holds for every kind of handler. It also holds if a local
 /// value of the handler panics when the value is dropped.
 #[test]
 fn a_panic_in_a_handler_only_fails_its_command() {
@@ -564,7 +564,7 @@ fn a_panic_in_a_handler_only_fails_its_command() {
     }
 }
 
-/// 3.2: a command panics when it is dropped. This panic only fails the command. The test drops the command without a
+/// 3.2c: a command panics when it is dropped. This panic only fails the command. The test drops the command without a
 /// handler, and in a handler.
 #[test]
 fn a_panic_in_the_drop_of_a_command_only_fails_the_command() {
@@ -713,8 +713,8 @@ fn a_waker_of_a_joiner_that_panics_affects_no_process() {
     });
 }
 
-/// 11, 6.2, 6.5: a process waits in its mailbox with a waker that panics. It can be cancelled, killed and shut down
-/// like any other process.
+/// 6.2a, 6.2d, 6.5a, 11: a process waits in its mailbox with a waker that panics. It can be cancelled, killed and shut
+/// down like any other process.
 #[test]
 fn a_waker_that_panics_does_not_keep_its_process_from_exiting() {
     #[derive(Debug, Clone, Copy)]
@@ -771,7 +771,7 @@ fn a_waker_that_panics_does_not_keep_its_process_from_exiting() {
     }
 }
 
-/// 4.4, 8.3: the kill of a mailbox wakes a task that waits on it. The waker may poll the mailbox inside its `wake`.
+/// 4.4a, 8.3b: the kill of a mailbox wakes a task that waits on it. The waker may poll the mailbox inside its `wake`.
 /// Either this poll reports the kill, or the mailbox wakes its receiver again.
 #[test]
 fn a_receiver_woken_by_a_kill_sees_the_kill_or_is_woken_again() {
@@ -817,7 +817,7 @@ fn a_receiver_woken_by_a_kill_sees_the_kill_or_is_woken_again() {
 
 // ---- Observers, closures, futures and timers
 
-/// 4.8: an observer that panics in every method changes nothing.
+/// 4.8a: an observer that panics in every method changes nothing.
 #[test]
 fn an_observer_that_panics_changes_nothing() {
     struct PanickingObserver;
@@ -839,8 +839,8 @@ fn an_observer_that_panics_changes_nothing() {
     });
 }
 
-/// 4.7, 8.2: a closure on the blocking pool and a future without a pid may panic, in their code and in their drop. The
-/// pool and the worker continue to work.
+/// 4.7i, 8.2c: a closure on the blocking pool and a future without a pid may panic, in their code and in their drop.
+/// The pool and the worker continue to work.
 #[test]
 fn closures_and_futures_may_panic() {
     within(20, || {
@@ -883,7 +883,7 @@ fn closures_and_futures_may_panic() {
     });
 }
 
-/// 6.5: a timer with a waker that panics does not affect other timers.
+/// 6.5b, 11: a timer with a waker that panics does not affect other timers.
 #[test]
 fn a_timer_with_a_panicking_waker_does_not_affect_other_timers() {
     within(20, || {

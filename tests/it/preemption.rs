@@ -12,7 +12,7 @@ use procession::*;
 
 use crate::{alone, within};
 
-/// 1.7: a running process is asked to yield. The request is visible in the rest of the turn, but not in the next turn.
+/// 1.7a: a running process is asked to yield. The request is visible in the rest of the turn, but not in the next turn.
 #[test]
 fn a_request_to_yield_lasts_until_the_end_of_the_turn() {
     within(60, || {
@@ -37,7 +37,7 @@ fn a_request_to_yield_lasts_until_the_end_of_the_turn() {
     });
 }
 
-/// 1.7: a process may ask itself to yield. A request to a process that is not running has no effect. A request to an
+/// 1.7a: a process may ask itself to yield. A request to a process that is not running has no effect. A request to an
 /// exited process, or to a process of another runtime, is an error.
 #[test]
 fn only_a_running_process_is_asked_to_yield() {
@@ -67,7 +67,7 @@ fn only_a_running_process_is_asked_to_yield() {
     });
 }
 
-/// 1.7, 4.7: before the monitor counts a step as long, it asks the process to yield.
+/// 1.7a, 4.7a: before the monitor counts a step as long, it asks the process to yield.
 #[test]
 fn a_process_in_a_long_step_is_asked_to_yield() {
     within(60, || {
@@ -82,7 +82,7 @@ fn a_process_in_a_long_step_is_asked_to_yield() {
     });
 }
 
-/// 1.7: a process blocks on its runtime in a step, and its thread runs another process meanwhile. A request to yield
+/// 1.7a: a process blocks on its runtime in a step, and its thread runs another process meanwhile. A request to yield
 /// reaches only the process whose pid it names.
 #[test]
 fn a_request_to_yield_reaches_only_the_named_process() {
@@ -106,7 +106,7 @@ fn a_request_to_yield_reaches_only_the_named_process() {
     });
 }
 
-/// 1.7, 4.6: a body awaits `cooperative` futures that are always ready. The body yields within its budget, so other
+/// 1.7b, 4.6b: a body awaits `cooperative` futures that are always ready. The body yields within its budget, so other
 /// processes run.
 #[test]
 fn cooperative_futures_yield_within_the_budget() {
@@ -136,7 +136,7 @@ fn cooperative_futures_yield_within_the_budget() {
     });
 }
 
-/// 1.7: a pending `cooperative` future uses no budget. If many of them are polled together, each one can still
+/// 1.7b: a pending `cooperative` future uses no budget. If many of them are polled together, each one can still
 /// complete. Outside a process, `cooperative` only returns the output of its inner future.
 #[test]
 fn pending_cooperative_futures_use_no_budget() {

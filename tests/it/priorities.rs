@@ -48,8 +48,8 @@ fn shares(each: [usize; 3], turns: usize) -> [usize; 3] {
     })
 }
 
-/// 4.10: of 16 turns, high priority gets 12, normal priority gets 3 and low priority gets 1. The number of processes of
-/// each priority does not matter. If a priority has no runnable process, another priority gets its turn.
+/// 4.10a: of 16 turns, high priority gets 12, normal priority gets 3 and low priority gets 1. The number of processes
+/// of each priority does not matter. If a priority has no runnable process, another priority gets its turn.
 #[test]
 fn each_priority_gets_its_share_of_turns() {
     let turns = 16_000;
@@ -72,7 +72,7 @@ fn each_priority_gets_its_share_of_turns() {
     }
 }
 
-/// 4.10: there are many runnable normal processes. A runnable process of high priority still waits for at most three
+/// 4.10a: there are many runnable normal processes. A runnable process of high priority still waits for at most three
 /// turns.
 #[test]
 fn a_runnable_process_of_high_priority_waits_for_few_turns() {
@@ -114,8 +114,8 @@ fn a_runnable_process_of_high_priority_waits_for_few_turns() {
     });
 }
 
-/// 4.10, 4.4: an idle runtime runs a new process of any priority. This holds for a process that is spawned outside the
-/// runtime, and for a process that is spawned in a step.
+/// 4.4a, 4.10a: an idle runtime runs a new process of any priority. This holds for a process that is spawned outside
+/// the runtime, and for a process that is spawned in a step.
 #[test]
 fn no_wake_up_is_lost_for_any_priority() {
     for workers in [1, 2, 4] {
@@ -139,8 +139,8 @@ fn no_wake_up_is_lost_for_any_priority() {
     }
 }
 
-/// 4.10, 4.7: a long step spawns processes of all priorities, and these processes run on another thread. When a runtime
-/// is dropped, the queued processes of all priorities are dropped too.
+/// 4.7e, 4.10a: a long step spawns processes of all priorities, and these processes run on another thread. When a
+/// runtime is dropped, the queued processes of all priorities are dropped too.
 #[test]
 fn processes_of_every_priority_run_during_a_long_step_and_are_dropped_with_the_runtime() {
     within(60, || {

@@ -20,8 +20,8 @@ impl Command for Keep {
     type Reply = u64;
 }
 
-/// 1.1: `init` runs on a worker, not on the thread that spawns the process. A message that is sent before `init` has
-/// run waits. `close` runs exactly once.
+/// 1.1a, 1.1b, 1.1d, 1.1e, 1.1f, 1.1h: `init` runs on a worker, not on the thread that spawns the process. A message
+/// that is sent before `init` has run waits. `close` runs exactly once.
 #[test]
 fn init_runs_on_a_worker_and_close_runs_exactly_once() {
     struct Watched {
@@ -64,7 +64,7 @@ fn init_runs_on_a_worker_and_close_runs_exactly_once() {
     assert_eq!(*calls.lock().unwrap(), ["init", "message 1", "message 2", "close"]);
 }
 
-/// 1.1: if `init` fails, the process exits with `InitFailed`. Neither a step nor `close` runs, and the messages of the
+/// 1.1g: if `init` fails, the process exits with `InitFailed`. Neither a step nor `close` runs, and the messages of the
 /// process become dead letters.
 #[test]
 fn a_failed_init_ends_the_process() {
@@ -97,8 +97,8 @@ fn a_failed_init_ends_the_process() {
     assert_eq!(touched.load(Ordering::Relaxed), 0);
 }
 
-/// 1.1: a process may have several entry points. An unknown entry point is an error; the error names this entry point
-/// and the existing entry points. An input of the wrong type is an error too.
+/// 1.1b, 1.1c: a process may have several entry points. An unknown entry point is an error; the error names this entry
+/// point and the existing entry points. An input of the wrong type is an error too.
 #[test]
 fn an_unknown_entry_point_is_an_error_that_names_the_existing_ones() {
     async fn serve(_: Context, port: u16) -> Result<u32, Exit> {
@@ -125,7 +125,7 @@ fn an_unknown_entry_point_is_an_error_that_names_the_existing_ones() {
     });
 }
 
-/// 1.1 and 1.3: `started()` of a body completes when the body has been polled once, or when the body exits. With a
+/// 1.1f, 1.3a: `started()` of a body completes when the body has been polled once, or when the body exits. With a
 /// manual start, `started()` waits for `mark_started`.
 #[test]
 fn started_waits_for_the_first_step_or_for_mark_started() {
@@ -150,8 +150,8 @@ fn started_waits_for_the_first_step_or_for_mark_started() {
     });
 }
 
-/// 1.2: events arrive in order. If a step leaves events unread, they come first in the next step. With `Again` a step
-/// requests another step.
+/// 1.2a, 1.2f: events arrive in order. If a step leaves events unread, they come first in the next step. With `Again` a
+/// step requests another step.
 #[test]
 fn events_left_unread_come_first_in_the_next_step() {
     struct OneByOne(Vec<u64>);
@@ -170,7 +170,7 @@ fn events_left_unread_come_first_in_the_next_step() {
     assert_eq!(rt.block_on(handle).unwrap(), [1, 2, 3, 4, 5]);
 }
 
-/// 1.2 and 5.1: every event causes a step, even if the process does not read its events.
+/// 1.2a, 5.1a: every event causes a step, even if the process does not read its events.
 #[test]
 fn every_event_steps_a_process_that_does_not_read_events() {
     struct Blind(u32);
@@ -192,8 +192,8 @@ fn every_event_steps_a_process_that_does_not_read_events() {
     });
 }
 
-/// 1.2: the commands that a step yields are dispatched in order when the step returns, even if the step returns `Done`.
-/// A cancelled command is not dispatched.
+/// 1.2b, 1.2g: the commands that a step yields are dispatched in order when the step returns, even if the step returns
+/// `Done`. A cancelled command is not dispatched.
 #[test]
 fn commands_yielded_with_done_are_dispatched() {
     struct Note(u64);
@@ -219,8 +219,8 @@ fn commands_yielded_with_done_are_dispatched() {
     assert_eq!(*notes.lock().unwrap(), [1, 2]);
 }
 
-/// 1.2, 3.3: the answer to a command of the last step comes too late. This answer counts as discarded and its value is
-/// dropped, whichever path the command takes.
+/// 1.2g, 3.3c: the answer to a command of the last step comes too late. This answer counts as discarded and its value
+/// is dropped, whichever path the command takes.
 #[test]
 fn an_answer_to_a_command_of_the_last_step_counts_as_discarded() {
     struct Note(Arc<()>);
@@ -256,7 +256,7 @@ fn an_answer_to_a_command_of_the_last_step_counts_as_discarded() {
     assert_eq!(Arc::strong_count(&value), 1);
 }
 
-/// 1.2: a command with a tag that is in flight is refused, and the error returns the command. After the answer the tag
+/// 1.2h: a command with a tag that is in flight is refused, and the error returns the command. After the answer the tag
 /// can be used again.
 #[test]
 fn a_tag_in_flight_is_refused_with_the_command() {
@@ -284,8 +284,8 @@ fn a_tag_in_flight_is_refused_with_the_command() {
     assert_eq!(rt.block_on(rt.spawn_process(Twice(0))).unwrap(), 4);
 }
 
-/// 1.3: a body has several commands in flight, with `join`, with `select` and with an unordered set. `select` cancels
-/// the command that does not complete first.
+/// 1.3b, 1.3c, 1.3d: a body has several commands in flight, with `join`, with `select` and with an unordered set.
+/// `select` cancels the command that does not complete first.
 #[test]
 fn several_commands_can_be_in_flight_and_select_cancels_the_slower_one() {
     let kept = Arc::new(Mutex::new(Vec::new()));
@@ -314,7 +314,7 @@ fn several_commands_can_be_in_flight_and_select_cancels_the_slower_one() {
     assert!(kept.is_cancelled());
 }
 
-/// 1.3: a detached command continues when its future is dropped. A command that is dropped without `detach` is
+/// 1.3d: a detached command continues when its future is dropped. A command that is dropped without `detach` is
 /// cancelled.
 #[test]
 fn a_detached_command_outlives_its_future() {
@@ -343,7 +343,7 @@ fn a_detached_command_outlives_its_future() {
     assert_eq!(kept.iter().map(|completion| completion.is_cancelled()).collect::<Vec<_>>(), [false, true]);
 }
 
-/// 1.3: a `perform` future fails if it is polled outside its process.
+/// 1.3e: a `perform` future fails if it is polled outside its process.
 #[test]
 fn a_perform_outside_its_process_fails() {
     let rt = two();
@@ -358,7 +358,7 @@ fn a_perform_outside_its_process_fails() {
     drop(handle);
 }
 
-/// 1.3: a `select` drops a pending receive. The dropped receive has not taken a message.
+/// 1.3f: a `select` drops a pending receive. The dropped receive has not taken a message.
 #[test]
 fn a_dropped_receive_loses_no_message() {
     everywhere(async |host| {
@@ -379,7 +379,7 @@ fn a_dropped_receive_loses_no_message() {
     });
 }
 
-/// 1.3: a body may await foreign futures. They wake the process.
+/// 1.3h: a body may await foreign futures. They wake the process.
 #[test]
 fn a_body_awaits_foreign_futures() {
     everywhere(async |host| {
@@ -391,7 +391,7 @@ fn a_body_awaits_foreign_futures() {
     });
 }
 
-/// 1.4: an async body and a hand-written process implement the same program. Both give the same output in the same
+/// 1.4a: an async body and a hand-written process implement the same program. Both give the same output in the same
 /// order.
 #[test]
 fn a_body_and_a_hand_written_process_give_the_same_output() {
@@ -462,7 +462,7 @@ fn a_body_and_a_hand_written_process_give_the_same_output() {
     assert_eq!(rt.block_on(by_step).unwrap(), expected);
 }
 
-/// 1.5: many threads wake a process. The process never runs on two threads at the same time.
+/// 1.5a: many threads wake a process. The process never runs on two threads at the same time.
 #[test]
 fn a_process_never_runs_concurrently_with_itself() {
     struct Alone(Arc<AtomicUsize>, u32);
@@ -489,8 +489,8 @@ fn a_process_never_runs_concurrently_with_itself() {
     });
 }
 
-/// 1.6: a typed process accepts only its own message type, also if the message is sent to its pid. A process with the
-/// message type `Payload` accepts any type. A refused message is returned.
+/// 1.6a, 1.6b: a typed process accepts only its own message type, also if the message is sent to its pid. A process
+/// with the message type `Payload` accepts any type. A refused message is returned.
 #[test]
 fn a_message_of_the_wrong_type_is_refused_and_returned() {
     everywhere(async |host| {
@@ -514,7 +514,7 @@ fn a_message_of_the_wrong_type_is_refused_and_returned() {
     });
 }
 
-/// 1.7: inside a process, `should_yield` returns true after a bounded number of calls. Outside a process it never
+/// 1.7a: inside a process, `should_yield` returns true after a bounded number of calls. Outside a process it never
 /// returns true.
 #[test]
 fn should_yield_returns_true_after_a_bounded_number_of_calls() {
@@ -537,8 +537,8 @@ fn should_yield_returns_true_after_a_bounded_number_of_calls() {
     });
 }
 
-/// 6.6: a process inherits the values of the process that spawns it. A builder may set another value for its process
-/// instead.
+/// 1.1b, 6.6a: a process inherits the values of the process that spawns it. A builder may set another value for its
+/// process instead.
 #[test]
 fn inherited_values_reach_the_grandchildren() {
     #[derive(PartialEq, Debug)]

@@ -129,7 +129,7 @@ async fn until_up(tree: &Address<SupervisorMessage>) -> ChildInfo {
     }
 }
 
-/// 6.4: if a restart is refused, the supervisor counts it as a restart and ends its turn. The supervisor stays
+/// 6.4d: if a restart is refused, the supervisor counts it as a restart and ends its turn. The supervisor stays
 /// responsive and retries after a pause. The retry succeeds when the obstacle is gone.
 #[test]
 fn a_refused_restart_is_retried_in_later_turns() {
@@ -157,7 +157,7 @@ fn a_refused_restart_is_retried_in_later_turns() {
     }
 }
 
-/// 6.4: before a supervisor retries a refused restart, it waits for the backoff of the child.
+/// 6.4e: before a supervisor retries a refused restart, it waits for the backoff of the child.
 #[test]
 fn a_refused_restart_waits_for_the_back_off() {
     for obstacle in OBSTACLES {
@@ -180,7 +180,7 @@ fn a_refused_restart_waits_for_the_back_off() {
     }
 }
 
-/// 6.4: the supervisor exits when refused restarts exceed the intensity.
+/// 6.4d: the supervisor exits when refused restarts exceed the intensity.
 #[test]
 fn a_supervisor_exits_when_refused_restarts_exceed_the_intensity() {
     for obstacle in OBSTACLES {
@@ -200,7 +200,7 @@ fn a_supervisor_exits_when_refused_restarts_exceed_the_intensity() {
     }
 }
 
-/// 6.4: children restart as a group, and the restart of one of them is refused. When this child can start, the whole
+/// 6.4b: children restart as a group, and the restart of one of them is refused. When this child can start, the whole
 /// group restarts.
 #[test]
 fn a_group_waits_for_a_member_whose_restart_is_refused() {
@@ -243,7 +243,7 @@ fn logged_child(name: Name<Do>, log: &Arc<Mutex<Vec<String>>>) -> Child {
     })
 }
 
-/// 6.4: if the first start of a child is refused, the start of its supervisor fails. The children that started before
+/// 6.4f: if the first start of a child is refused, the start of its supervisor fails. The children that started before
 /// are stopped in reverse order. The start is attempted only once, with and without a kept mailbox.
 #[test]
 fn a_refused_first_start_fails_the_supervisor() {
@@ -276,7 +276,7 @@ fn a_refused_first_start_fails_the_supervisor() {
     });
 }
 
-/// 6.4: the first start of a supervisor fails, so the start of its parent supervisor fails too.
+/// 6.4a, 6.4f: the first start of a supervisor fails, so the start of its parent supervisor fails too.
 #[test]
 fn a_refused_first_start_also_fails_the_parent_supervisor() {
     everywhere(async |host| {
@@ -304,7 +304,7 @@ fn a_refused_first_start_also_fails_the_parent_supervisor() {
     });
 }
 
-/// 6.4: the start of a child that is added at run time is refused. The supervisor answers with the refusal and
+/// 6.4b: the start of a child that is added at run time is refused. The supervisor answers with the refusal and
 /// continues. If the restart of a stopped child is refused, the supervisor also answers with the refusal, and the child
 /// stays stopped.
 #[test]
@@ -387,7 +387,7 @@ fn starts_during_a_shutdown(keep: impl FnOnce(&Host, Gate) -> BoxFuture<'static,
     })
 }
 
-/// 6.4, 6.5: a supervisor does not retry a start after the runtime has shut down.
+/// 6.4d, 6.5a: a supervisor does not retry a start after the runtime has shut down.
 #[test]
 fn a_supervisor_does_not_retry_after_a_shutdown() {
     let starts = starts_during_a_shutdown(|host, gate| {
@@ -495,7 +495,7 @@ fn a_refused_first_member_fails_the_pool() {
     });
 }
 
-/// 6.5: a pool does not retry a start after the runtime has shut down.
+/// 6.5a: a pool does not retry a start after the runtime has shut down.
 #[test]
 fn a_pool_does_not_retry_after_a_shutdown() {
     let starts = starts_during_a_shutdown(|host, gate| {

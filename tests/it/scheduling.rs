@@ -44,8 +44,8 @@ impl Random {
     }
 }
 
-/// 4.1: the maximum number of workers is the number of bits of a state word. A larger number is an error that names the
-/// maximum.
+/// 4.1c: the maximum number of workers is the number of bits of a state word. A larger number is an error that names
+/// the maximum.
 #[test]
 fn the_number_of_workers_has_an_exact_maximum() {
     within(60, || {
@@ -61,7 +61,7 @@ fn the_number_of_workers_has_an_exact_maximum() {
     });
 }
 
-/// 4.4, 4.5: a thread outside the runtime spawns a process on an idle runtime. It waits for this process before it
+/// 4.4a, 4.5e: a thread outside the runtime spawns a process on an idle runtime. It waits for this process before it
 /// spawns the next one. If a single wake-up is lost, the test hangs.
 #[test]
 fn a_million_processes_spawned_from_outside_all_run() {
@@ -80,8 +80,8 @@ fn a_million_processes_spawned_from_outside_all_run() {
     });
 }
 
-/// 4.4, 4.5: a thread outside the runtime sends messages to a process of an idle runtime with one or four workers. If a
-/// single wake-up is lost, the test hangs.
+/// 4.4a, 4.5e: a thread outside the runtime sends messages to a process of an idle runtime with one or four workers. If
+/// a single wake-up is lost, the test hangs.
 #[test]
 fn messages_from_outside_to_an_idle_runtime_are_all_answered() {
     for workers in [1, 4] {
@@ -104,7 +104,7 @@ fn messages_from_outside_to_an_idle_runtime_are_all_answered() {
     }
 }
 
-/// 4.4, 4.5: several threads spawn processes concurrently. Half of these threads are guest threads.
+/// 4.4a, 4.5e: several threads spawn processes concurrently. Half of these threads are guest threads.
 #[test]
 fn all_processes_that_many_threads_spawn_run() {
     within(300, || {
@@ -133,7 +133,7 @@ fn resident() -> Option<u64> {
     Some(statm.split(' ').nth(1)?.parse::<u64>().ok()? * 4096)
 }
 
-/// 4.9, 1.3: a million processes are alive at the same time, and each receives one message.
+/// 1.3a, 4.9b: a million processes are alive at the same time, and each receives one message.
 #[test]
 fn a_million_processes_can_be_alive_at_the_same_time() {
     within(300, || {
@@ -190,7 +190,7 @@ fn tree(depth: u32) -> impl FnOnce(Context) -> BoxFuture<'static, Result<u64, Ex
     }
 }
 
-/// 4.2: processes spawn a whole tree of processes. The test counts them, on one worker and on several workers.
+/// 4.2a: processes spawn a whole tree of processes. The test counts them, on one worker and on several workers.
 #[test]
 fn a_tree_of_processes_gives_the_correct_sum() {
     for workers in [1, 2, 4] {
@@ -229,7 +229,7 @@ async fn fan_out_and_in(ctx: Context, width: u64, rounds: u64) -> Result<u64, Ex
     Ok(sum)
 }
 
-/// 4.2, 4.4: one process calls many processes and sums their answers. The test uses one to eight workers.
+/// 4.2a, 4.4a: one process calls many processes and sums their answers. The test uses one to eight workers.
 #[test]
 fn fan_out_and_fan_in_give_the_correct_sum() {
     for workers in [1, 2, 4, 8] {
@@ -242,8 +242,8 @@ fn fan_out_and_fan_in_give_the_correct_sum() {
     }
 }
 
-/// 4.2: an idle worker steals processes from a busy worker. The two children of a process wait for each other, so they
-/// need two workers.
+/// 4.2a, 4.5c: an idle worker steals processes from a busy worker. The two children of a process wait for each other,
+/// so they need two workers.
 #[test]
 fn surplus_processes_of_a_worker_are_stolen() {
     within(60, || {
@@ -269,8 +269,8 @@ fn surplus_processes_of_a_worker_are_stolen() {
     });
 }
 
-/// 4.5: a batch of k runnable processes wakes up to k workers. The batch comes from a thread outside the runtime or
-/// from a process. Its processes wait for each other, so they need k workers.
+/// 4.5d, 4.5g: a batch of k runnable processes wakes up to k workers. The batch comes from a thread outside the runtime
+/// or from a process. Its processes wait for each other, so they need k workers.
 #[test]
 fn a_batch_wakes_as_many_workers_as_it_needs() {
     for workers in [2, 3, 4, 8] {
@@ -302,7 +302,7 @@ fn a_batch_wakes_as_many_workers_as_it_needs() {
     }
 }
 
-/// 4.2, 4.5: two processes exchange calls on one worker. They wake no other worker.
+/// 4.2f, 4.5c: two processes exchange calls on one worker. They wake no other worker.
 #[test]
 fn a_lone_pair_of_processes_wakes_no_other_worker() {
     within(60, || {
@@ -330,8 +330,8 @@ fn a_lone_pair_of_processes_wakes_no_other_worker() {
     });
 }
 
-/// 4.4: several threads wake a process concurrently. The process is polled after the last wake-up. There is at most one
-/// poll for each wake-up.
+/// 4.4a: several threads wake a process concurrently. The process is polled after the last wake-up. There is at most
+/// one poll for each wake-up.
 #[test]
 fn a_wake_up_is_neither_lost_nor_duplicated() {
     within(60, || {
@@ -377,7 +377,7 @@ fn a_wake_up_is_neither_lost_nor_duplicated() {
     });
 }
 
-/// 4.4, 4.5: processes wake each other through a foreign channel. Between these wake-ups the workers park.
+/// 4.4a, 4.5e: processes wake each other through a foreign channel. Between these wake-ups the workers park.
 #[test]
 fn wake_ups_between_workers_are_not_lost() {
     within(120, || {
@@ -414,8 +414,8 @@ fn wake_ups_between_workers_are_not_lost() {
     });
 }
 
-/// 4.2: if a local queue overflows, tasks go to the injector, and all of them run. The second worker is kept busy until
-/// all tasks are spawned. Otherwise this worker would steal tasks before the queue overflows.
+/// 4.2a, 4.3c: if a local queue overflows, tasks go to the injector, and all of them run. The second worker is kept
+/// busy until all tasks are spawned. Otherwise this worker would steal tasks before the queue overflows.
 #[test]
 fn tasks_that_overflow_a_local_queue_are_run() {
     for workers in [1, 2] {
@@ -452,8 +452,8 @@ fn tasks_that_overflow_a_local_queue_are_run() {
     }
 }
 
-/// 4.2: a tree of processes runs depth first. The number of live processes for each worker grows with the height of the
-/// tree, not with its width.
+/// 4.2a, 4.2c: a tree of processes runs depth first. The number of live processes for each worker grows with the height
+/// of the tree, not with its width.
 #[test]
 fn a_tree_of_processes_runs_in_little_memory() {
     for workers in [1, 2] {
@@ -521,7 +521,7 @@ fn a_tree_of_processes_runs_in_little_memory() {
     }
 }
 
-/// 4.2: no program may rely on the order of the queues. The programs of the other tests also run with a shuffled next
+/// 4.2g: no program may rely on the order of the queues. The programs of the other tests also run with a shuffled next
 /// slot and shuffled queues.
 #[test]
 fn the_same_programs_run_with_shuffled_queues() {
@@ -555,7 +555,7 @@ fn the_same_programs_run_with_shuffled_queues() {
     }
 }
 
-/// 4.3: the programs of the other tests also run with LIFO local queues.
+/// 4.3b: the programs of the other tests also run with LIFO local queues.
 #[test]
 fn the_same_programs_run_with_lifo_queues() {
     for workers in [1, 2, 4] {
@@ -579,9 +579,9 @@ fn the_same_programs_run_with_lifo_queues() {
     }
 }
 
-/// 4.3, 4.6: the local queue is LIFO, and a process starts an endless chain of spawns. The process at position n of the
-/// queue waits for at most 16 · n turns of the chain. A process that yields waits for at most 61 turns. A process that
-/// is spawned from outside the runtime runs too.
+/// 4.3b, 4.6a: the local queue is LIFO, and a process starts an endless chain of spawns. The process at position n of
+/// the queue waits for at most 16 · n turns of the chain. A process that yields waits for at most 61 turns. A process
+/// that is spawned from outside the runtime runs too.
 #[test]
 fn lifo_order_starves_no_process() {
     within(60, || {
@@ -633,7 +633,7 @@ fn lifo_order_starves_no_process() {
     });
 }
 
-/// 1.5, 4.2: processes move between workers. If a worker steals a process, the process continues on this worker.
+/// 1.5a, 4.2a: processes move between workers. If a worker steals a process, the process continues on this worker.
 #[test]
 fn processes_move_between_workers() {
     within(60, || {

@@ -162,8 +162,8 @@ impl Server for Clerk {
     }
 }
 
-/// 1.3: a call is a message with a reply. The server sends the reply immediately, sends it later, or drops it. A cast
-/// is a message without a reply. A server can exit with a result.
+/// 1.3a, 2.6a: a call is a message with a reply. The server sends the reply immediately, sends it later, or drops it. A
+/// cast is a message without a reply. A server can exit with a result.
 #[test]
 fn a_server_handles_calls_casts_and_deferred_replies() {
     let log = Log::default();
@@ -183,8 +183,9 @@ fn a_server_handles_calls_casts_and_deferred_replies() {
     assert_eq!(read(&log), ["init", "one", "two", "terminate: exited normally, 0 unread", "dropped"]);
 }
 
-/// 1.1, 6.4: `started` waits for `init` and returns the error of `init`. With a manual start, `started` waits for
-/// `mark_started`. The server handles no message before `init` has returned. If `init` fails, `terminate` does not run.
+/// 1.1e, 1.1f, 1.1g, 6.4f: `started` waits for `init` and returns the error of `init`. With a manual start, `started`
+/// waits for `mark_started`. The server handles no message before `init` has returned. If `init` fails, `terminate`
+/// does not run.
 #[test]
 fn a_server_has_started_when_its_init_has_returned() {
     enum How {
@@ -251,8 +252,8 @@ fn a_server_has_started_when_its_init_has_returned() {
     });
 }
 
-/// 6.3: `handle_info` receives every event that is not a message. The server handles messages and events in the order
-/// in which they arrive.
+/// 2.3e, 6.3c: `handle_info` receives every event that is not a message. The server handles messages and events in the
+/// order in which they arrive.
 #[test]
 fn other_events_arrive_in_order_with_messages() {
     struct Watch(Log);
@@ -305,8 +306,8 @@ fn other_events_arrive_in_order_with_messages() {
     assert_eq!(heard, ["joined", "message", "left", "down", "exit"]);
 }
 
-/// 6.2: a cancellation overtakes unread messages. `terminate` receives the exit. It can read the unread messages and
-/// may use the grace period. After an error or a result, `terminate` receives the exit too.
+/// 2.3h, 6.2a: a cancellation overtakes unread messages. `terminate` receives the exit. It can read the unread messages
+/// and may use the grace period. After an error or a result, `terminate` receives the exit too.
 #[test]
 fn terminate_receives_the_exit() {
     let rt = lone();
@@ -340,8 +341,8 @@ fn terminate_receives_the_exit() {
     );
 }
 
-/// 4.8, 6.2: a panic or a kill ends a server immediately, even while a handler waits. `terminate` does not run, but the
-/// state is dropped.
+/// 4.8a, 6.2d: a panic or a kill ends a server immediately, even while a handler waits. `terminate` does not run, but
+/// the state is dropped.
 #[test]
 fn terminate_does_not_run_after_a_panic_or_a_kill() {
     timed(async |host, late| {
@@ -371,7 +372,7 @@ fn terminate_does_not_run_after_a_panic_or_a_kill() {
     });
 }
 
-/// 7.1: a timeout never fires early, and the server handles it after the messages that arrived before it. If the
+/// 7.1a, 7.1b: a timeout never fires early, and the server handles it after the messages that arrived before it. If the
 /// deadline is moved, the old deadline does not fire. A timeout also fires if the mailbox is never empty.
 #[test]
 fn a_timeout_is_handled_in_order() {
@@ -471,7 +472,7 @@ fn a_timeout_is_handled_in_order() {
     });
 }
 
-/// 4.6: the deadline of a server has always passed, so each timeout is due immediately. These timeouts use up the
+/// 4.6b: the deadline of a server has always passed, so each timeout is due immediately. These timeouts use up the
 /// budget of the server. Therefore other processes run, and the server still reads its messages.
 #[test]
 fn a_deadline_that_has_always_passed_does_not_starve_other_processes() {
@@ -495,8 +496,8 @@ fn a_deadline_that_has_always_passed_does_not_starve_other_processes() {
     });
 }
 
-/// 1.2: a server does its work in pieces. It continues this work before it handles the next message. Other processes
-/// run between the pieces. The work continues until the server is cancelled.
+/// 1.2f, 4.2e: a server does its work in pieces. It continues this work before it handles the next message. Other
+/// processes run between the pieces. The work continues until the server is cancelled.
 #[test]
 fn work_in_pieces_lets_other_processes_run() {
     let rt = lone();
@@ -529,7 +530,7 @@ fn work_in_pieces_lets_other_processes_run() {
     });
 }
 
-/// 1.3: a handler can use the whole context. For example, it may receive selectively and stash messages.
+/// 1.3g, 2.3i: a handler can use the whole context. For example, it may receive selectively and stash messages.
 #[test]
 fn a_handler_may_receive_messages_itself() {
     struct Picky(Vec<u32>);
@@ -554,8 +555,8 @@ fn a_handler_may_receive_messages_itself() {
     assert_eq!(rt.block_on(picky).unwrap(), [1, 9, 2, 3, 20]);
 }
 
-/// 6.4: under a supervisor, each instance of a server runs `init`. The server starts only after the previous child has
-/// started.
+/// 6.4a, 6.4f: under a supervisor, each instance of a server runs `init`. The server starts only after the previous
+/// child has started.
 #[test]
 fn a_supervisor_restarts_a_server() {
     const FIRST: Name<Msg> = Name::new("server: first");

@@ -140,7 +140,7 @@ async fn many_features(host: Host) -> Result<Vec<u64>, Exit> {
     Ok(all)
 }
 
-/// 10.1: the same seed always gives the same trace, byte for byte. Another seed gives another trace. A correct program
+/// 10.1b: the same seed always gives the same trace, byte for byte. Another seed gives another trace. A correct program
 /// computes the same result under every seed.
 #[test]
 fn the_same_seed_gives_the_same_trace() {
@@ -158,7 +158,7 @@ fn the_same_seed_gives_the_same_trace() {
     });
 }
 
-/// 10.1, 1.4: a scenario needs only a host. Therefore the same scenario can run in a runtime and in a simulation.
+/// 1.4a, 10.1c: a scenario needs only a host. Therefore the same scenario can run in a runtime and in a simulation.
 #[test]
 fn a_scenario_runs_in_a_runtime_and_in_a_simulation() {
     async fn scenario(host: Host) -> Result<u64, Exit> {
@@ -188,7 +188,7 @@ fn a_scenario_runs_in_a_runtime_and_in_a_simulation() {
     });
 }
 
-/// 10.1, 7.2, 7.1: time is virtual. A long sleep takes no real time, and its length is exact to the tick.
+/// 7.1b, 7.2a, 10.1a: time is virtual. A long sleep takes no real time, and its length is exact to the tick.
 #[test]
 fn time_advances_when_no_process_is_runnable() {
     let (_, trace) = under(1, async |host: Host| {
@@ -218,8 +218,8 @@ fn time_advances_when_no_process_is_runnable() {
     assert!(trace.starts_with("0ns the scenario runs\n360000s the scenario runs\n"), "{trace}");
 }
 
-/// 7.2: virtual time also advances while a process is always runnable. One process polls the clock until a deadline,
-/// and another process sleeps. Both of them reach their deadlines.
+/// 7.2a, 10.1a: virtual time also advances while a process is always runnable. One process polls the clock until a
+/// deadline, and another process sleeps. Both of them reach their deadlines.
 #[test]
 fn time_advances_while_a_process_never_sleeps() {
     within(60, || {
@@ -239,8 +239,8 @@ fn time_advances_while_a_process_never_sleeps() {
     });
 }
 
-/// 10.1, 7.2: all choices come from the seed. For each order of three runnable processes, there is a seed under which
-/// the processes run in this order. The three processes get different random numbers.
+/// 7.2b, 10.1a, 10.1b: all choices come from the seed. For each order of three runnable processes, there is a seed
+/// under which the processes run in this order. The three processes get different random numbers.
 #[test]
 fn every_order_occurs_under_some_seed() {
     let orders: BTreeSet<_> = (0..100)
@@ -264,7 +264,7 @@ fn every_order_occurs_under_some_seed() {
     assert_eq!(orders.len(), 6);
 }
 
-/// 10.1: processes, handlers and blocking closures run on the thread that runs the simulation.
+/// 10.1a: processes, handlers and blocking closures run on the thread that runs the simulation.
 #[test]
 fn a_simulation_uses_one_thread() {
     let here = thread::current().id();
@@ -303,8 +303,8 @@ fn a_simulation_uses_one_thread() {
     ));
 }
 
-/// 10.1, 9.2: a scenario can never end. The simulation reports this by a panic that names the waiting processes and the
-/// event for which each of them waits.
+/// 9.2f, 10.1f: a scenario can never end. The simulation reports this by a panic that names the waiting processes and
+/// the event for which each of them waits.
 #[test]
 fn a_scenario_that_never_ends_is_reported() {
     let mut simulation = Simulation::new(1);
@@ -322,7 +322,7 @@ fn a_scenario_that_never_ends_is_reported() {
     assert!(panic_of(|| simulation.run(pending::<()>())).contains("and 10 more"));
 }
 
-/// 10.1: a panic in a process is recorded in the trace. A panic in the scenario reaches the caller of `run`. The
+/// 10.1a: a panic in a process is recorded in the trace. A panic in the scenario reaches the caller of `run`. The
 /// processes can continue after both panics.
 #[test]
 fn panics_are_reported() {
@@ -352,7 +352,7 @@ async fn lost_update(host: Host) -> Result<(), Exit> {
     if total.load(SeqCst) == 2 { Ok(()) } else { Err(Exit::failed("an update was lost")) }
 }
 
-/// 10.3: the report of a failing seed contains the code that runs this seed again, the reduced number of random
+/// 10.3a: the report of a failing seed contains the code that runs this seed again, the reduced number of random
 /// choices, and the trace. The second run of this seed fails in the same way.
 #[test]
 fn a_failing_seed_is_shrunk_and_run_again() {
@@ -383,8 +383,8 @@ fn a_failing_seed_is_shrunk_and_run_again() {
     assert!(panic_of(|| check(0..1, async |_: Host| pending::<()>().await)).contains("deadlock: "));
 }
 
-/// 10.1, 6.5: a simulation shuts down in the defined order and within its deadline. The report lists the remaining
-/// processes.
+/// 6.5b, 6.5d, 10.1a: a simulation shuts down in the defined order and within its deadline. The report lists the
+/// remaining processes.
 #[test]
 fn a_simulation_can_be_shut_down() {
     let mut simulation = Simulation::new(1);
@@ -419,7 +419,7 @@ fn a_simulation_can_be_shut_down() {
     assert!(futures::executor::block_on(late).is_ok());
 }
 
-/// 10.1, 8.3: when a simulation is dropped, it kills the remaining processes, and their destructors run once. Later
+/// 8.3b, 10.1a: when a simulation is dropped, it kills the remaining processes, and their destructors run once. Later
 /// operations on the host of the simulation are refused. A sleep on this host completes immediately.
 #[test]
 fn a_dropped_simulation_leaves_nothing_behind() {
@@ -463,7 +463,7 @@ fn a_dropped_simulation_leaves_nothing_behind() {
     });
 }
 
-/// 10.1, 8.2, 8.3: a simulation runs on any thread. This includes a thread that runs a process of a runtime or of
+/// 8.3a, 10.1a: a simulation runs on any thread. This includes a thread that runs a process of a runtime or of
 /// another simulation.
 #[test]
 fn a_simulation_runs_inside_other_runtimes() {

@@ -120,8 +120,8 @@ fn settle(rt: &Runtime) {
     }
 }
 
-/// 5.1: while a command, a call or a sleep of a body is outstanding, the body is `Blocked`. Otherwise a waiting body is
-/// `Idle`. Any event makes the body `Ready`.
+/// 5.1a: while a command, a call or a sleep of a body is outstanding, the body is `Blocked`. Otherwise a waiting body
+/// is `Idle`. Any event makes the body `Ready`.
 #[test]
 fn a_body_is_blocked_while_something_is_outstanding() {
     let (rt, log, shelf) = watched();
@@ -176,7 +176,7 @@ fn a_body_is_blocked_while_something_is_outstanding() {
     assert_eq!(log.news(pid), [Idle, Ready, Running, Ready, Running, Complete], "no state for an answer at once");
 }
 
-/// 5.1: a hand-written process has the same states as a body. Commands, calls and sleeps count as outstanding, but
+/// 5.1a: a hand-written process has the same states as a body. Commands, calls and sleeps count as outstanding, but
 /// messages do not.
 #[test]
 fn a_stepped_process_is_blocked_while_something_is_outstanding() {
@@ -245,7 +245,7 @@ fn a_stepped_process_is_blocked_while_something_is_outstanding() {
     assert_eq!(send(Do::Stop), [Idle, Ready, Running, Complete]);
 }
 
-/// 5.1: a call through an address blocks a body in the same way as a call through the context of the body. If a body
+/// 5.1a: a call through an address blocks a body in the same way as a call through the context of the body. If a body
 /// starts a call and another task awaits it, the call does not block the body.
 #[test]
 fn a_body_that_calls_by_an_address_is_blocked() {
@@ -271,7 +271,7 @@ fn a_body_that_calls_by_an_address_is_blocked() {
     assert_eq!(log.news(pid), [Idle, Ready, Running, Complete]);
 }
 
-/// 5.1: a handler handles a command of a process and makes a call itself. This call does not block the process.
+/// 5.1a: a handler handles a command of a process and makes a call itself. This call does not block the process.
 #[test]
 fn a_call_by_a_handler_does_not_block_the_process() {
     let log = Log::default();
@@ -305,7 +305,7 @@ fn a_call_by_a_handler_does_not_block_the_process() {
     *address.lock().unwrap() = None;
 }
 
-/// 5.1: a process may exit from any state. Before it exits, it always becomes `Running`.
+/// 5.1a: a process may exit from any state. Before it exits, it always becomes `Running`.
 #[test]
 fn every_exit_passes_through_running() {
     let (rt, log, shelf) = watched();
@@ -330,7 +330,7 @@ fn every_exit_passes_through_running() {
     shelf.lock().unwrap().clear();
 }
 
-/// 5.2: a mailbox that belongs to no process has no state. An observer receives nothing about this mailbox.
+/// 5.2a: a mailbox that belongs to no process has no state. An observer receives nothing about this mailbox.
 #[test]
 fn a_mailbox_outside_the_processes_has_no_states() {
     let (rt, log, _) = watched();
@@ -344,7 +344,7 @@ fn a_mailbox_outside_the_processes_has_no_states() {
     assert!(log.0.processes.lock().unwrap().is_empty());
 }
 
-/// 5.1, 5.2: processes are killed, cancelled and sent messages at random. Every transition of every process is in the
+/// 5.1a, 5.2a: processes are killed, cancelled and sent messages at random. Every transition of every process is in the
 /// diagram, and the observer receives the transitions in order.
 #[test]
 fn only_transitions_of_the_diagram_are_observed() {
@@ -453,7 +453,7 @@ fn only_transitions_of_the_diagram_are_observed() {
     }
 }
 
-/// 5.2: a transition names the worker on which it happens. If the transition happens outside the workers, it names no
+/// 5.2a: a transition names the worker on which it happens. If the transition happens outside the workers, it names no
 /// worker.
 #[test]
 fn a_transition_names_the_worker() {
@@ -482,7 +482,7 @@ fn a_transition_names_the_worker() {
     });
 }
 
-/// 5.2: workers run, search and park. An observer receives each of these three states.
+/// 4.5a, 5.2c: workers run, search and park. An observer receives each of these three states.
 #[test]
 fn workers_run_search_and_park() {
     within(30, || {
@@ -512,7 +512,7 @@ fn workers_run_search_and_park() {
     });
 }
 
-/// 5.2: an observer that panics affects no process.
+/// 5.2a: an observer that panics affects no process.
 #[test]
 fn an_observer_that_panics_affects_no_process() {
     struct Panics;
@@ -541,7 +541,7 @@ fn an_observer_that_panics_affects_no_process() {
     });
 }
 
-/// 5.2: every process finally becomes `Complete`, even a process that is still alive when its runtime is dropped.
+/// 5.2a: every process finally becomes `Complete`, even a process that is still alive when its runtime is dropped.
 #[test]
 fn every_process_is_complete_after_a_drop() {
     within(30, || {
@@ -570,7 +570,7 @@ fn every_process_is_complete_after_a_drop() {
     });
 }
 
-/// 4.5: an idle runtime uses no CPU time. It has no periodic tick, and its threads stay parked. The test measures the
+/// 4.5f: an idle runtime uses no CPU time. It has no periodic tick, and its threads stay parked. The test measures the
 /// CPU time of the workers while the main thread sleeps.
 #[test]
 fn an_idle_runtime_uses_no_cpu() {

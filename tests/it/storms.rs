@@ -63,8 +63,8 @@ fn mutated(text: &str, random: &mut Random) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// 2.1, 11: a guessed pid is made of random text or random numbers. Either it does not parse, or it reaches no process,
-/// or it reaches only the live process that it names.
+/// 2.1a, 2.1e, 11: a guessed pid is made of random text or random numbers. Either it does not parse, or it reaches no
+/// process, or it reaches only the live process that it names.
 #[test]
 fn a_guessed_pid_reaches_no_other_process() {
     let (cases, seconds) = amount(50_000, 5_000_000);
@@ -154,8 +154,8 @@ fn spawns(ctx: Context<()>, alive: Alive) -> BoxFuture<'static, ()> {
     })
 }
 
-/// 4.9, 11: processes spawn endlessly and reach the process limit of their host. Further spawns are refused. The number
-/// of live processes never exceeds the limit. The processes of other hosts still run.
+/// 4.9b, 11: processes spawn endlessly and reach the process limit of their host. Further spawns are refused. The
+/// number of live processes never exceeds the limit. The processes of other hosts still run.
 #[test]
 fn endless_spawns_stay_within_the_limit() {
     const MOST: usize = 1_000;
@@ -194,9 +194,9 @@ fn endless_spawns_stay_within_the_limit() {
     });
 }
 
-/// 2.2, 2.3, 11: senders send endlessly, and the receiver is slower. The test tries each overflow policy. The number of
-/// live messages stays within the bound. Each message is received, returned, or dropped by the policy. Other processes
-/// still run.
+/// 2.2a, 2.3a, 2.3b, 2.3c, 11: senders send endlessly, and the receiver is slower. The test tries each overflow policy.
+/// The number of live messages stays within the bound. Each message is received, returned, or dropped by the policy.
+/// Other processes still run.
 #[test]
 fn endless_messages_stay_within_the_bounds() {
     const MOST: usize = 100;
@@ -258,7 +258,7 @@ fn endless_messages_stay_within_the_bounds() {
     }
 }
 
-/// 4.3: a process endlessly sends messages to itself. Other processes still run.
+/// 4.3a, 4.6b: a process endlessly sends messages to itself. Other processes still run.
 #[test]
 fn a_process_that_endlessly_sends_to_itself_lets_other_processes_run() {
     within(60, || {

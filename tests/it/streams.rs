@@ -133,8 +133,8 @@ fn seen(log: &Mutex<Vec<String>>) -> String {
     std::mem::take(&mut *log.lock().unwrap()).join(", ")
 }
 
-/// 3.2: a body receives every item once and in order, and then the reply. The test tries an async handler, a handler on
-/// a thread, and an async handler that yields.
+/// 3.2d: a body receives every item once and in order, and then the reply. The test tries an async handler, a handler
+/// on a thread, and an async handler that yields.
 #[test]
 fn items_arrive_in_order_before_the_reply() {
     let builders = [
@@ -172,7 +172,7 @@ fn items_arrive_in_order_before_the_reply() {
     }
 }
 
-/// 3.2: the handler sends at most as many unread items as the buffer has room for. This holds for a hand-written
+/// 3.2d: the handler sends at most as many unread items as the buffer has room for. This holds for a hand-written
 /// consumer and for a body.
 #[test]
 fn a_stream_handler_waits_for_its_consumer() {
@@ -218,7 +218,7 @@ fn a_stream_handler_waits_for_its_consumer() {
     drop(body);
 }
 
-/// 3.2, 1.2: a hand-written process receives as many items as it pulls. It receives the end of the stream after the
+/// 1.2a, 3.2d: a hand-written process receives as many items as it pulls. It receives the end of the stream after the
 /// last item. When the process cancels a stream, it receives nothing more of this stream.
 #[test]
 fn a_hand_written_process_pulls_items_at_its_own_pace() {
@@ -270,7 +270,8 @@ fn a_hand_written_process_pulls_items_at_its_own_pace() {
     assert_eq!((seen(&log).as_str(), rt.counters().discarded), ("", 1));
 }
 
-/// 3.3: a stream may end in several ways. In each case the end arrives after the items that were sent before it.
+/// 3.2d, 3.3a, 3.3b: a stream may end in several ways. In each case the end arrives after the items that were sent
+/// before it.
 #[test]
 fn the_end_of_a_stream_arrives_after_its_items() {
     type Handle = fn(Count, StreamCompletion<Count>) -> futures::future::BoxFuture<'static, Result<(), BoxError>>;
@@ -345,7 +346,7 @@ fn the_end_of_a_stream_arrives_after_its_items() {
     }
 }
 
-/// 3.3: the consumer of a stream drops the stream, panics, is killed, or reaches its time limit. In each case the
+/// 3.3c: the consumer of a stream drops the stream, panics, is killed, or reaches its time limit. In each case the
 /// handler is notified, even while the handler waits for room.
 #[test]
 fn a_stream_handler_is_notified_when_its_consumer_is_gone() {
@@ -430,7 +431,7 @@ fn a_stream_handler_is_notified_when_its_consumer_is_gone() {
     }
 }
 
-/// 3.3: when a stream is dropped, the future of its handler is dropped too.
+/// 3.3c: when a stream is dropped, the future of its handler is dropped too.
 #[test]
 fn the_future_of_a_stream_handler_is_dropped_with_its_stream() {
     struct Told(mpsc::Sender<()>);
@@ -458,7 +459,7 @@ fn the_future_of_a_stream_handler_is_dropped_with_its_stream() {
     hears.recv_timeout(Duration::from_secs(10)).expect("its future is dropped");
 }
 
-/// 3.1: a stream without a handler ends with a failure that names the command. A handler for `perform` does not handle
+/// 3.1d: a stream without a handler ends with a failure that names the command. A handler for `perform` does not handle
 /// streams. A stream handler does not handle `perform`.
 #[test]
 fn a_stream_without_a_handler_fails_with_the_name_of_the_command() {
@@ -481,7 +482,7 @@ fn a_stream_without_a_handler_fails_with_the_name_of_the_command() {
     assert!(twice.to_string().contains("Count, as a stream"), "{twice}");
 }
 
-/// 3.1: a command with a name can be a stream command. Hosts of scripts need this.
+/// 3.1c: a command with a name can be a stream command. Hosts of scripts need this.
 #[test]
 fn named_stream_commands_reach_their_handler() {
     let handle = |command: NamedCommand, replies: StreamCompletion<NamedCommand>| {
@@ -508,7 +509,7 @@ fn named_stream_commands_reach_their_handler() {
     assert!(matches!(twice.unwrap_err(), BuildError::DuplicateHandler(name) if name == "x"));
 }
 
-/// 3.3: when a stream is cancelled, every item is dropped exactly once, wherever the item is at this time. If the drop
+/// 3.3c: when a stream is cancelled, every item is dropped exactly once, wherever the item is at this time. If the drop
 /// of an item panics, the panic is caught.
 #[test]
 fn each_item_is_dropped_exactly_once() {
@@ -562,7 +563,7 @@ fn each_item_is_dropped_exactly_once() {
     assert_eq!(dropped.load(Ordering::SeqCst), 10);
 }
 
-/// 3.2, 1.3: many streams run concurrently in combinators, with several workers.
+/// 1.3c, 3.2d: many streams run concurrently in combinators, with several workers.
 #[test]
 fn many_streams_run_concurrently() {
     within(60, || {
@@ -598,7 +599,7 @@ fn many_streams_run_concurrently() {
     });
 }
 
-/// 1.3: a stream works only inside its own process. If the time limit of a stream has passed before the stream starts,
+/// 1.3e: a stream works only inside its own process. If the time limit of a stream has passed before the stream starts,
 /// the stream does not reach its handler.
 #[test]
 fn a_stream_outside_its_process_fails() {

@@ -115,8 +115,8 @@ async fn until(what: impl Fn() -> bool) {
     }
 }
 
-/// 6.4: a child that exits is restarted under its name. `started()` of a supervisor completes when all its children
-/// have started.
+/// 6.4b, 6.4c, 6.4d: a child that exits is restarted under its name. `started()` of a supervisor completes when all its
+/// children have started.
 #[test]
 fn a_child_is_restarted_under_its_name() {
     everywhere(async |host| {
@@ -161,7 +161,7 @@ fn a_child_is_restarted_under_its_name() {
     });
 }
 
-/// 6.4: each child starts after the previous child has started. The children stop in reverse order.
+/// 6.4f: each child starts after the previous child has started. The children stop in reverse order.
 #[test]
 fn children_start_in_order_and_stop_in_reverse_order() {
     everywhere(async |host| {
@@ -201,7 +201,7 @@ fn children_start_in_order_and_stop_in_reverse_order() {
     });
 }
 
-/// 6.4: one-for-all: when one child exits, all other children are stopped, from the last to the first. Then all
+/// 6.4b: one-for-all: when one child exits, all other children are stopped, from the last to the first. Then all
 /// children are started, from the first to the last.
 #[test]
 fn one_for_all_restarts_all_children() {
@@ -217,7 +217,7 @@ fn one_for_all_restarts_all_children() {
     });
 }
 
-/// 6.4: rest-for-one: when one child exits, this child and the children after it are restarted. The children before it
+/// 6.4b: rest-for-one: when one child exits, this child and the children after it are restarted. The children before it
 /// continue to run.
 #[test]
 fn rest_for_one_restarts_the_later_children() {
@@ -234,7 +234,7 @@ fn rest_for_one_restarts_the_later_children() {
     });
 }
 
-/// 6.4: a transient child is restarted when it fails. A temporary child is never restarted, and its supervisor forgets
+/// 6.4c: a transient child is restarted when it fails. A temporary child is never restarted, and its supervisor forgets
 /// it.
 #[test]
 fn restart_policies_are_obeyed() {
@@ -268,7 +268,7 @@ fn restart_policies_are_obeyed() {
     });
 }
 
-/// 6.4: a failed start counts as a restart. In this test either the factory of a child panics, or the body of a child
+/// 6.4d: a failed start counts as a restart. In this test either the factory of a child panics, or the body of a child
 /// exits before it has started.
 #[test]
 fn failed_starts_count_as_restarts() {
@@ -307,7 +307,7 @@ impl Process for Raw {
     }
 }
 
-/// 6.4: while the supervisor runs, children are added, stopped, restarted, deleted, counted and listed.
+/// 6.4b: while the supervisor runs, children are added, stopped, restarted, deleted, counted and listed.
 #[test]
 fn children_are_managed_at_run_time() {
     timed(async |host, late| {
@@ -347,7 +347,7 @@ fn children_are_managed_at_run_time() {
     });
 }
 
-/// 6.4, 2.3: a kept mailbox outlives the instances of its child. Messages wait in the kept mailbox between two
+/// 2.2b, 2.3e, 6.4g: a kept mailbox outlives the instances of its child. Messages wait in the kept mailbox between two
 /// instances. The next instance reads them in order.
 #[test]
 fn a_kept_mailbox_outlives_its_child() {
@@ -408,8 +408,8 @@ fn a_kept_mailbox_outlives_its_child() {
     });
 }
 
-/// 6.4, 2.3: several processes send to a child that fails repeatedly. The child has a kept mailbox, so each message is
-/// read exactly once. The messages of one sender arrive in order.
+/// 2.2b, 6.4g: several processes send to a child that fails repeatedly. The child has a kept mailbox, so each message
+/// is read exactly once. The messages of one sender arrive in order.
 #[test]
 fn a_kept_mailbox_loses_no_unread_message() {
     everywhere(async |host| {
@@ -491,7 +491,7 @@ fn a_hand_written_child_makes_room_for_its_kept_mailbox() {
     });
 }
 
-/// 6.4: each child has its own shutdown time. When this time has passed, the child is killed. If the time is zero, the
+/// 6.4f: each child has its own shutdown time. When this time has passed, the child is killed. If the time is zero, the
 /// child is killed immediately.
 #[test]
 fn each_child_has_its_own_shutdown_time() {
@@ -541,7 +541,7 @@ fn each_child_has_its_own_shutdown_time() {
     });
 }
 
-/// 6.4: with a backoff, the delay before the restart grows with each restart.
+/// 6.4e: with a backoff, the delay before the restart grows with each restart.
 #[test]
 fn a_backoff_grows() {
     timed(async |host, late| {
@@ -565,7 +565,7 @@ fn a_backoff_grows() {
     });
 }
 
-/// 6.4: a restart by request resets the backoff of the child, even while the child waits for its next instance.
+/// 6.4e: a restart by request resets the backoff of the child, even while the child waits for its next instance.
 #[test]
 fn a_requested_restart_resets_the_back_off() {
     timed(async |host, late| {
@@ -600,7 +600,7 @@ fn a_requested_restart_resets_the_back_off() {
     });
 }
 
-/// 6.4: if a supervisor exceeds its restart intensity, its parent supervisor restarts it with all its children.
+/// 6.4a, 6.4d: if a supervisor exceeds its restart intensity, its parent supervisor restarts it with all its children.
 #[test]
 fn a_supervisor_that_exceeds_its_intensity_is_restarted_by_its_parent_supervisor() {
     everywhere(async |host| {
@@ -634,7 +634,7 @@ fn a_supervisor_that_exceeds_its_intensity_is_restarted_by_its_parent_supervisor
     });
 }
 
-/// 6.4, 6.1: if a supervisor is killed, its children are killed too. The parent supervisor starts the next instance
+/// 6.1d, 6.4g: if a supervisor is killed, its children are killed too. The parent supervisor starts the next instance
 /// only after all these children have exited, even if this takes long. A child never has two instances at the same
 /// time.
 #[test]
@@ -697,7 +697,7 @@ fn a_child_never_has_two_instances() {
     });
 }
 
-/// 6.4, 6.3: if a linked process exits abnormally, the supervisor stops its children in order and then exits. If a
+/// 6.3a, 6.4f: if a linked process exits abnormally, the supervisor stops its children in order and then exits. If a
 /// linked process exits normally, the supervisor continues to run.
 #[test]
 fn a_supervisor_exits_in_order_when_a_linked_process_fails() {
@@ -727,7 +727,7 @@ fn a_supervisor_exits_in_order_when_a_linked_process_fails() {
     });
 }
 
-/// 6.4: ten thousand children are all killed. The supervisor restarts all of them.
+/// 6.4b: ten thousand children are all killed. The supervisor restarts all of them.
 #[test]
 fn all_children_are_restarted_after_all_were_killed() {
     timed(async |host, late| {
@@ -753,7 +753,7 @@ fn all_children_are_restarted_after_all_were_killed() {
     });
 }
 
-/// 6.5: a shutdown stops the supervision trees first, and each supervisor stops its children in reverse order. Only
+/// 6.5a: a shutdown stops the supervision trees first, and each supervisor stops its children in reverse order. Only
 /// then are the other processes cancelled. Therefore a child can still use the other processes while it cleans up.
 #[test]
 fn a_shutdown_stops_the_supervision_trees_first() {
@@ -808,8 +808,8 @@ fn a_shutdown_stops_the_supervision_trees_first() {
     }
 }
 
-/// 6.5: if a child ignores its cancellation, it is killed when its shutdown time has passed. A child that never returns
-/// is listed as left over.
+/// 6.5b, 6.5c, 6.5d: if a child ignores its cancellation, it is killed when its shutdown time has passed. A child that
+/// never returns is listed as left over.
 #[test]
 fn a_shutdown_keeps_to_its_deadline() {
     fn spawn_tree(host: &Host) -> JoinHandle<(), SupervisorMessage> {
@@ -859,7 +859,7 @@ fn a_shutdown_keeps_to_its_deadline() {
     });
 }
 
-/// 6.5: a tree shuts down. A branch of the tree that has not been stopped yet still restarts its children.
+/// 6.5a: a tree shuts down. A branch of the tree that has not been stopped yet still restarts its children.
 #[test]
 fn a_branch_that_was_not_stopped_yet_restarts_its_children() {
     fn spawn_tree(host: &Host, mended: &Arc<AtomicBool>) -> JoinHandle<(), SupervisorMessage> {

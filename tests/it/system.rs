@@ -350,8 +350,8 @@ fn large_stacks(workers: usize, threads: &Arc<[AtomicUsize; 2]>) -> (Builder, Ar
     (builder, held)
 }
 
-/// 4.1, 11: if a worker thread can't be started, the build fails. When the build returns, the threads that were already
-/// started have exited, and every value of the builder is dropped. Afterwards a smaller runtime can be built.
+/// 4.1a, 11: if a worker thread can't be started, the build fails. When the build returns, the threads that were
+/// already started have exited, and every value of the builder is dropped. Afterwards a smaller runtime can be built.
 #[cfg(target_os = "linux")]
 #[test]
 fn a_build_without_threads_leaves_nothing_behind() {
@@ -377,7 +377,7 @@ fn a_build_without_threads_leaves_nothing_behind() {
     assert_eq!(block_on(rt.spawn(async |_: Context| Ok::<_, Exit>(1))).unwrap(), 1);
 }
 
-/// 4.1: a runtime should get more workers, but no thread can be started. It continues with its present threads. When
+/// 4.1a: a runtime should get more workers, but no thread can be started. It continues with its present threads. When
 /// threads can be started again, it grows.
 #[cfg(target_os = "linux")]
 #[test]

@@ -65,7 +65,7 @@ where
     });
 }
 
-/// 7.1: when several timers are due in the same tick, the tasks that they wake are queued together. A foreign waker of
+/// 7.1d: when several timers are due in the same tick, the tasks that they wake are queued together. A foreign waker of
 /// this tick may block on one of these tasks, although this waker runs on the thread that fires the timers. The wait on
 /// the task ends.
 #[test]
@@ -106,8 +106,8 @@ fn a_waker_may_block_on_a_task_of_the_same_tick() {
     });
 }
 
-/// 7.1: no sleep ends early, whatever its length. In virtual time no sleep ends late either. The test prints how late
-/// the sleeps end.
+/// 7.1b, 7.1d: no sleep ends early, whatever its length. In virtual time no sleep ends late either. The test prints how
+/// late the sleeps end.
 #[test]
 fn no_sleep_ends_early() {
     timed(async |host, exact| {
@@ -144,7 +144,7 @@ fn no_sleep_ends_early() {
     });
 }
 
-/// 7.1, 11: a sleep completes immediately if its duration is zero or if its deadline has passed.
+/// 7.1b, 11: a sleep completes immediately if its duration is zero or if its deadline has passed.
 #[test]
 fn a_sleep_of_zero_completes_immediately() {
     let rt = Runtime::builder().workers(0).build().unwrap();
@@ -161,7 +161,7 @@ fn a_sleep_of_zero_completes_immediately() {
     assert_eq!(rt.counters().polls, 1);
 }
 
-/// 7.1, 11: a sleep with an enormous duration never ends. No calculation overflows.
+/// 7.1b, 11: a sleep with an enormous duration never ends. No calculation overflows.
 #[test]
 fn an_enormous_sleep_never_ends() {
     let rt = Runtime::builder().workers(0).build().unwrap();
@@ -188,7 +188,7 @@ fn an_enormous_sleep_never_ends() {
     });
 }
 
-/// 7.1: concurrent sleeps end in the order of their deadlines. The order in which they began does not matter.
+/// 7.1b: concurrent sleeps end in the order of their deadlines. The order in which they began does not matter.
 #[test]
 fn sleeps_end_in_the_order_of_their_deadlines() {
     struct Note {
@@ -237,7 +237,7 @@ fn sleeps_end_in_the_order_of_their_deadlines() {
     check(0..10, |host| scenario(host, Late::NOT));
 }
 
-/// 7.1: a hundred thousand processes sleep at the same time. All deadlines are within one millisecond.
+/// 7.1c: a hundred thousand processes sleep at the same time. All deadlines are within one millisecond.
 #[test]
 fn a_hundred_thousand_processes_sleep_at_the_same_time() {
     within(120, || {
@@ -260,7 +260,7 @@ fn a_hundred_thousand_processes_sleep_at_the_same_time() {
     });
 }
 
-/// 7.1: a dropped sleep leaves nothing behind. Its waker is dropped and is never woken.
+/// 7.1a: a dropped sleep leaves nothing behind. Its waker is dropped and is never woken.
 #[test]
 fn a_dropped_sleep_leaves_nothing_behind() {
     struct Count(AtomicUsize);
@@ -290,7 +290,7 @@ fn a_dropped_sleep_leaves_nothing_behind() {
     });
 }
 
-/// 7.1: a sleep may reuse the timer of a dropped sleep. The new sleep still ends at its own deadline, not at the
+/// 7.1a, 7.1b: a sleep may reuse the timer of a dropped sleep. The new sleep still ends at its own deadline, not at the
 /// deadline of the dropped sleep.
 #[test]
 fn a_sleep_after_a_dropped_sleep_ends_at_its_own_deadline() {
@@ -353,7 +353,7 @@ fn a_sleep_after_a_dropped_sleep_ends_at_its_own_deadline() {
     });
 }
 
-/// 7.1: the timer of a dropped sleep is removed at the end of the step, unless another sleep reuses the timer in this
+/// 7.1a: the timer of a dropped sleep is removed at the end of the step, unless another sleep reuses the timer in this
 /// step.
 #[test]
 fn a_dropped_sleep_does_not_wake_its_process_after_the_step() {
@@ -379,7 +379,7 @@ fn a_dropped_sleep_does_not_wake_its_process_after_the_step() {
     });
 }
 
-/// 7.1: when a process exits, its sleep is cancelled and its values are dropped.
+/// 7.1a: when a process exits, its sleep is cancelled and its values are dropped.
 #[test]
 fn a_sleep_is_cancelled_when_its_process_exits() {
     struct Naps;
@@ -415,7 +415,7 @@ fn a_sleep_is_cancelled_when_its_process_exits() {
     });
 }
 
-/// 7.1, 1.2: a hand-written process sleeps by a yield. This yield is completed like any other yield, and it can be
+/// 1.2b, 7.1a: a hand-written process sleeps by a yield. This yield is completed like any other yield, and it can be
 /// cancelled.
 #[test]
 fn a_hand_written_process_sleeps_by_a_yield() {
@@ -456,7 +456,7 @@ fn a_hand_written_process_sleeps_by_a_yield() {
     });
 }
 
-/// 7.1: a timeout polls its inner future before it checks the time. If the inner future is ready, its result is not
+/// 7.1a: a timeout polls its inner future before it checks the time. If the inner future is ready, its result is not
 /// lost, even if the time limit has passed.
 #[test]
 fn a_timeout_polls_its_future_first() {
@@ -483,7 +483,7 @@ fn a_timeout_polls_its_future_first() {
     });
 }
 
-/// 3.5, 2.6: inside a process, a command and a call can have a time limit. Outside the processes, a call can have a
+/// 2.6a, 3.5a: inside a process, a command and a call can have a time limit. Outside the processes, a call can have a
 /// time limit.
 #[test]
 fn commands_and_calls_time_out() {
@@ -519,7 +519,7 @@ fn commands_and_calls_time_out() {
     });
 }
 
-/// 4.5, 7.1: all workers are parked until a deadline in the far future. If another thread sets an earlier deadline,
+/// 4.5f, 7.1d: all workers are parked until a deadline in the far future. If another thread sets an earlier deadline,
 /// this deadline fires on time.
 #[test]
 fn an_earlier_deadline_from_another_thread_fires_on_time() {
@@ -553,7 +553,7 @@ fn an_earlier_deadline_from_another_thread_fires_on_time() {
     });
 }
 
-/// 4.5, 7.1: one background thread wakes the sleeps of all runtimes that were dropped. While this thread waits for a
+/// 4.5f, 7.1d: one background thread wakes the sleeps of all runtimes that were dropped. While this thread waits for a
 /// far deadline, an earlier deadline still fires on time. The test does the same with a guest thread of a foreign
 /// executor, and immediately after another runtime was dropped.
 #[test]
@@ -589,8 +589,8 @@ fn an_earlier_deadline_fires_on_time_after_a_runtime_was_dropped() {
     });
 }
 
-/// 4.5, 7.1: the worker that was the timekeeper runs a long step. A parked worker becomes the timekeeper. The monitor
-/// can't help, because it starts no replacement thread in this test.
+/// 4.2b, 4.5f, 7.1d: the worker that was the timekeeper runs a long step. A parked worker becomes the timekeeper. The
+/// monitor can't help, because it starts no replacement thread in this test.
 #[test]
 fn a_due_timer_does_not_wait_for_a_long_step() {
     within(60, || {
@@ -612,7 +612,7 @@ fn a_due_timer_does_not_wait_for_a_long_step() {
     });
 }
 
-/// 7.2: the clock never goes back. Bodies and threads outside the runtime read the same clock.
+/// 7.2a: the clock never goes back. Bodies and threads outside the runtime read the same clock.
 #[test]
 fn the_clock_never_goes_back() {
     everywhere(async |host| {
@@ -633,7 +633,8 @@ fn the_clock_never_goes_back() {
     });
 }
 
-/// 7.2: random numbers come from the seed of the runtime. With the same seed, a process gets the same random numbers.
+/// 7.2a, 7.2b: random numbers come from the seed of the runtime. With the same seed, a process gets the same random
+/// numbers.
 #[test]
 fn random_numbers_come_from_the_seed() {
     let numbers = |seed| {
@@ -647,7 +648,8 @@ fn random_numbers_come_from_the_seed() {
 
 // ---- Intervals and delayed messages
 
-/// 7.1: an interval ticks at equal distances and never early. If the future of a tick is dropped, the tick is not lost.
+/// 7.1a, 7.1b: an interval ticks at equal distances and never early. If the future of a tick is dropped, the tick is
+/// not lost.
 #[test]
 fn an_interval_ticks_at_equal_distances() {
     check(0..10, async |host: Host| {
@@ -668,7 +670,7 @@ fn an_interval_ticks_at_equal_distances() {
     });
 }
 
-/// 7.1: the policy of an interval decides about missed ticks. They arrive in a burst, or delay the later ticks, or are
+/// 7.1a: the policy of an interval decides about missed ticks. They arrive in a burst, or delay the later ticks, or are
 /// skipped.
 #[test]
 fn missed_ticks_follow_the_policy() {
@@ -695,7 +697,7 @@ fn missed_ticks_follow_the_policy() {
     });
 }
 
-/// 7.1: if the period is zero, the call that sets the period is refused.
+/// 7.1a: if the period is zero, the call that sets the period is refused.
 #[test]
 fn a_period_of_zero_is_refused() {
     let rt = two();
@@ -709,7 +711,7 @@ fn a_period_of_zero_is_refused() {
     }
 }
 
-/// 7.1: a delayed message is never sent early. A delayed message can be cancelled. The cancellation returns the
+/// 7.1a, 7.1b: a delayed message is never sent early. A delayed message can be cancelled. The cancellation returns the
 /// remaining time.
 #[test]
 fn delayed_messages_are_sent_or_cancelled() {
@@ -737,7 +739,7 @@ fn delayed_messages_are_sent_or_cancelled() {
     });
 }
 
-/// 7.1: when a process exits, its timers are cancelled. The messages of these timers are dropped without being sent.
+/// 7.1a: when a process exits, its timers are cancelled. The messages of these timers are dropped without being sent.
 #[test]
 fn timers_are_cancelled_when_their_process_exits() {
     everywhere(async |host| {
@@ -759,7 +761,7 @@ fn timers_are_cancelled_when_their_process_exits() {
     });
 }
 
-/// 7.1: a periodic message is sent again and again, until it is cancelled or its receiver exits.
+/// 7.1a: a periodic message is sent again and again, until it is cancelled or its receiver exits.
 #[test]
 fn periodic_messages_are_sent_until_they_are_cancelled() {
     check(0..10, async |host: Host| {
@@ -785,7 +787,7 @@ fn periodic_messages_are_sent_until_they_are_cancelled() {
     });
 }
 
-/// 7.1: many timers of one tick fire while they are being cancelled. Each message is either sent or cancelled, never
+/// 7.1a: many timers of one tick fire while they are being cancelled. Each message is either sent or cancelled, never
 /// both.
 #[test]
 fn each_message_of_a_timer_is_either_sent_or_cancelled() {
@@ -813,8 +815,8 @@ fn each_message_of_a_timer_is_either_sent_or_cancelled() {
     });
 }
 
-/// 6.2: at its deadline, a process is cancelled. A process that ignores the cancellation is killed after its grace
-/// period. A process that is spawned after its deadline is cancelled immediately. A process that exits before its
+/// 6.1b, 6.2e: at its deadline, a process is cancelled. A process that ignores the cancellation is killed after its
+/// grace period. A process that is spawned after its deadline is cancelled immediately. A process that exits before its
 /// deadline is not affected.
 #[test]
 fn a_process_exits_at_its_deadline() {
@@ -841,7 +843,7 @@ fn a_process_exits_at_its_deadline() {
     });
 }
 
-/// 7.1: if a process has exited, it can't set a timer: the new timer and its message are dropped immediately. This
+/// 7.1a: if a process has exited, it can't set a timer: the new timer and its message are dropped immediately. This
 /// holds even if the process never had a timer. The message is never sent.
 #[test]
 fn a_process_that_has_exited_cannot_set_a_timer() {
@@ -870,7 +872,7 @@ fn a_process_that_has_exited_cannot_set_a_timer() {
     }
 }
 
-/// 7, 11: a waker of another executor may wait for a process that a timer of the same turn woke before it. The process
+/// 7.1a, 11: a waker of another executor may wait for a process that a timer of the same turn woke before it. The process
 /// is queued when the waker is called.
 #[test]
 fn a_waker_may_wait_for_a_process_that_was_woken_with_it() {

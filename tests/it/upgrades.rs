@@ -49,7 +49,7 @@ impl Drop for Counted {
     }
 }
 
-/// 6.7: an upgrade keeps the pid, the names, the links, the monitors and the messages of the process. This includes
+/// 6.7a: an upgrade keeps the pid, the names, the links, the monitors and the messages of the process. This includes
 /// messages that were read ahead or stashed. The values of the old code are dropped.
 #[test]
 fn an_upgrade_keeps_pid_messages_names_links_and_monitors() {
@@ -115,7 +115,7 @@ fn an_upgrade_keeps_pid_messages_names_links_and_monitors() {
     });
 }
 
-/// 6.7: if the new code fails before it has started, the old code continues to run. Its messages stay in order.
+/// 6.7b: if the new code fails before it has started, the old code continues to run. Its messages stay in order.
 #[test]
 fn an_upgrade_that_does_not_start_changes_nothing() {
     within(60, || {
@@ -167,8 +167,8 @@ fn an_upgrade_that_does_not_start_changes_nothing() {
     });
 }
 
-/// 6.7: new code with a manual start takes over when it calls `mark_started`. If the new code fails before this call,
-/// the old code continues.
+/// 6.7a, 6.7b: new code with a manual start takes over when it calls `mark_started`. If the new code fails before this
+/// call, the old code continues.
 #[test]
 fn new_code_with_a_manual_start_takes_over_at_mark_started() {
     within(60, || {
@@ -210,8 +210,8 @@ fn new_code_with_a_manual_start_takes_over_at_mark_started() {
     });
 }
 
-/// 6.7: a cancellation, a kill and an exit apply to the code that is in control. If the new code returns in its first
-/// poll, it counts as started.
+/// 6.7a, 6.7b: a cancellation, a kill and an exit apply to the code that is in control. If the new code returns in its
+/// first poll, it counts as started.
 #[test]
 fn exits_apply_to_the_code_in_control() {
     within(60, || {
@@ -270,7 +270,7 @@ fn exits_apply_to_the_code_in_control() {
     });
 }
 
-/// 6.7: a body upgrades inside a combinator. The upgrade drops the combinator with its wakers and its other futures.
+/// 6.7a: a body upgrades inside a combinator. The upgrade drops the combinator with its wakers and its other futures.
 /// The new code is still woken.
 #[test]
 fn an_upgrade_works_inside_combinators() {
@@ -305,7 +305,7 @@ fn an_upgrade_works_inside_combinators() {
     });
 }
 
-/// 6.7: an upgrade also completes in a combinator that polls a future only after this future was woken.
+/// 6.7a: an upgrade also completes in a combinator that polls a future only after this future was woken.
 #[test]
 fn an_upgrade_works_in_a_combinator_that_polls_only_woken_futures() {
     within(60, || {
@@ -322,7 +322,7 @@ fn an_upgrade_works_in_a_combinator_that_polls_only_woken_futures() {
     });
 }
 
-/// 6.7, 4.6: a process that upgrades itself endlessly does not starve other processes, and it can be killed.
+/// 4.6b, 6.7a: a process that upgrades itself endlessly does not starve other processes, and it can be killed.
 #[test]
 fn endless_upgrades_do_not_starve_other_processes() {
     fn turns(ctx: Context<()>) -> BoxFuture<'static, Result<(), Exit>> {
@@ -341,7 +341,7 @@ fn endless_upgrades_do_not_starve_other_processes() {
     });
 }
 
-/// 6.7: if the upgrade future is dropped before the new code has started, the new code is dropped.
+/// 6.7b: if the upgrade future is dropped before the new code has started, the new code is dropped.
 #[test]
 fn an_upgrade_can_be_dropped_until_it_has_started() {
     within(60, || {
@@ -368,7 +368,7 @@ fn an_upgrade_can_be_dropped_until_it_has_started() {
     });
 }
 
-/// 6.7: an upgrade future that is polled outside its process fails.
+/// 6.7b: an upgrade future that is polled outside its process fails.
 #[test]
 fn an_upgrade_that_is_polled_outside_its_process_fails() {
     within(60, || {
@@ -386,7 +386,7 @@ fn an_upgrade_that_is_polled_outside_its_process_fails() {
     });
 }
 
-/// 6.7: a process performs a hundred thousand upgrades one after the other. Nothing of the old code remains.
+/// 6.7a: a process performs a hundred thousand upgrades one after the other. Nothing of the old code remains.
 #[test]
 fn many_upgrades_leave_nothing_behind() {
     fn chain(ctx: Context, n: u32, count: Arc<AtomicUsize>) -> BoxFuture<'static, Result<usize, Exit>> {
@@ -413,7 +413,7 @@ fn many_upgrades_leave_nothing_behind() {
     });
 }
 
-/// 6.7: an entry point can be upgraded like any other body. A body in a local set can be upgraded too.
+/// 6.7a: an entry point can be upgraded like any other body. A body in a local set can be upgraded too.
 #[test]
 fn entry_points_and_local_bodies_can_be_upgraded() {
     within(60, || {
@@ -509,8 +509,8 @@ impl Drop for Raw {
     }
 }
 
-/// 6.7: a hand-written process upgrades to another one. The `init` of the new process runs immediately, and the new
-/// process gets the unread events. `close` runs only for the last process.
+/// 1.1h, 6.7a: a hand-written process upgrades to another one. The `init` of the new process runs immediately, and the
+/// new process gets the unread events. `close` runs only for the last process.
 #[test]
 fn a_hand_written_process_upgrades_to_another_process() {
     within(60, || {

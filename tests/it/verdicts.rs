@@ -48,8 +48,8 @@ async fn settle(host: &Host) {
     host.sleep(ms(1)).await;
 }
 
-/// 10.1, 9.5: a process panics, and nothing receives its exit. Then the run of this seed fails. The report contains the
-/// pid of the process, the panic message and the location. With `allow_unobserved_exits` the run passes.
+/// 9.5a, 9.5b, 10.1e: a process panics, and nothing receives its exit. Then the run of this seed fails. The report
+/// contains the pid of the process, the panic message and the location. With `allow_unobserved_exits` the run passes.
 #[test]
 fn an_unobserved_panic_fails_the_run_of_its_seed() {
     const LINE: u32 = line!() + 3;
@@ -74,7 +74,7 @@ fn an_unobserved_panic_fails_the_run_of_its_seed() {
     assert!(both.contains("of its own; ") && both.contains("<0.0.1> panicked at "), "{both}");
 }
 
-/// 9.5: an exit is observed if a join handle, a link, a monitor or an owner receives the exit.
+/// 9.5a, 10.1e: an exit is observed if a join handle, a link, a monitor or an owner receives the exit.
 #[test]
 fn an_exit_is_observed_if_something_receives_it() {
     let unobserved = |scenario: fn(Host) -> futures::future::BoxFuture<'static, Result<(), Exit>>, pids: &[&str]| {
@@ -228,8 +228,8 @@ fn an_exit_is_observed_if_something_receives_it() {
     });
 }
 
-/// 9.5: if a process exits because it was cancelled or killed, the exit is not a failure. The exit of a process that is
-/// linked with it is not a failure either.
+/// 9.5a: if a process exits because it was cancelled or killed, the exit is not a failure. The exit of a process that
+/// is linked with it is not a failure either.
 #[test]
 fn an_exit_on_request_is_not_reported() {
     let verdict = verdict(async |host: Host| {
@@ -261,8 +261,8 @@ impl Process for Waits {
     }
 }
 
-/// 9.5: processes form a chain of links, and one of them fails. The report names only the process that exits last. It
-/// contains the cause of the first failure and its location.
+/// 9.5a, 9.5b: processes form a chain of links, and one of them fails. The report names only the process that exits
+/// last. It contains the cause of the first failure and its location.
 #[test]
 fn only_the_last_process_of_a_chain_of_links_is_reported_with_the_first_cause() {
     fn links(ctx: Context, depth: u64) -> futures::future::BoxFuture<'static, Result<(), Exit>> {
@@ -283,7 +283,7 @@ fn only_the_last_process_of_a_chain_of_links_is_reported_with_the_first_cause() 
     assert!(text.contains(&cause) && text.contains(": assertion `left != right` failed: a bomb"), "{text}");
 }
 
-/// 9.5: a runtime counts each unobserved failure exactly once. This holds although the test drops and awaits the
+/// 9.5a: a runtime counts each unobserved failure exactly once. This holds although the test drops and awaits the
 /// handles at any time.
 #[test]
 fn a_runtime_counts_each_unobserved_exit_once() {
@@ -336,7 +336,7 @@ fn difference<T: ProcessOutput>(scenario: impl AsyncFn(Host) -> T) -> String {
     text
 }
 
-/// 10.1: the behaviour of the scenario depends on the order of a randomly seeded hash map. The report names the first
+/// 10.1d: the behaviour of the scenario depends on the order of a randomly seeded hash map. The report names the first
 /// step that differs between two runs.
 #[test]
 fn dependence_on_the_order_of_a_random_map_is_detected() {
@@ -350,7 +350,7 @@ fn dependence_on_the_order_of_a_random_map_is_detected() {
     assert!(text.contains("ms <0."), "the process is named: {text}");
 }
 
-/// 10.1: a scenario that reads the time of the system is reported.
+/// 10.1d: a scenario that reads the time of the system is reported.
 #[test]
 fn use_of_real_time_is_detected() {
     let begun = std::time::Instant::now();
@@ -360,7 +360,7 @@ fn use_of_real_time_is_detected() {
     });
 }
 
-/// 10.1: a scenario that uses another thread is reported.
+/// 10.1d: a scenario that uses another thread is reported.
 #[test]
 fn use_of_another_thread_is_detected() {
     static RUNS: AtomicU64 = AtomicU64::new(0);
@@ -375,7 +375,7 @@ fn use_of_another_thread_is_detected() {
     });
 }
 
-/// 10.1: a scenario that is woken from outside the simulation is reported.
+/// 10.1d: a scenario that is woken from outside the simulation is reported.
 #[test]
 fn a_foreign_wake_up_is_detected() {
     static RUNS: AtomicUsize = AtomicUsize::new(0);
@@ -401,7 +401,7 @@ fn a_foreign_wake_up_is_detected() {
     });
 }
 
-/// 10.1: a failing seed is run a second time too. If the two runs differ, the report contains both the difference and
+/// 10.1d: a failing seed is run a second time too. If the two runs differ, the report contains both the difference and
 /// the failure.
 #[test]
 fn a_failure_that_does_not_recur_is_reported_with_the_difference() {
@@ -416,7 +416,7 @@ fn a_failure_that_does_not_recur_is_reported_with_the_difference() {
     assert_eq!(runs.load(SeqCst), 2);
 }
 
-/// 10.1: among the passing seeds, `check` runs the first one and about one in a hundred a second time. It selects the
+/// 10.1d: among the passing seeds, `check` runs the first one and about one in a hundred a second time. It selects the
 /// same seeds each time.
 #[test]
 fn some_passing_seeds_are_run_twice() {
@@ -437,7 +437,7 @@ fn some_passing_seeds_are_run_twice() {
     assert_eq!(twice(7..8).len(), 1);
 }
 
-/// 2.1, 10.1: the pids of two simulations may have the same text. A pid is valid only in its own simulation. If a pid
+/// 2.1e, 10.1a: the pids of two simulations may have the same text. A pid is valid only in its own simulation. If a pid
 /// is parsed from text during a run, it belongs to the simulation that is running.
 #[test]
 fn a_pid_belongs_to_one_simulation() {
@@ -491,7 +491,7 @@ async fn deadlock(host: &Host) -> Result<(), Exit> {
     other.await
 }
 
-/// 10.1: a deadlock is detected even if a periodic timer runs. The report names the processes that wait in the
+/// 9.2f, 10.1f: a deadlock is detected even if a periodic timer runs. The report names the processes that wait in the
 /// deadlock, but not the processes that use the timer.
 #[test]
 fn a_periodic_timer_does_not_hide_a_deadlock() {
@@ -520,7 +520,7 @@ fn a_periodic_timer_does_not_hide_a_deadlock() {
     });
 }
 
-/// 10.1: a process sleeps for a long time while a periodic timer runs. This is not a deadlock. A process may also wait
+/// 10.1f: a process sleeps for a long time while a periodic timer runs. This is not a deadlock. A process may also wait
 /// for many ticks of a timer, if `deadlock_after` allows this number of ticks.
 #[test]
 fn a_long_wait_while_a_periodic_timer_runs_is_not_a_deadlock() {
@@ -551,7 +551,7 @@ fn a_long_wait_while_a_periodic_timer_runs_is_not_a_deadlock() {
     });
 }
 
-/// 9.5: a process that is killed exits as `Killed`. After the kill, it no longer receives the panic of a linked
+/// 9.5a: a process that is killed exits as `Killed`. After the kill, it no longer receives the panic of a linked
 /// process.
 #[test]
 fn a_killed_process_does_not_receive_the_panic_of_a_linked_process() {
@@ -572,7 +572,7 @@ fn a_killed_process_does_not_receive_the_panic_of_a_linked_process() {
     assert!(text.contains("receives an exit: <0.1.1> panicked at "), "{text}");
 }
 
-/// 9.5: one process fails, and a linked process must therefore exit. Before it exits, it also receives the failure of
+/// 9.5a: one process fails, and a linked process must therefore exit. Before it exits, it also receives the failure of
 /// another linked process. Its own exit reports one of these failures.
 #[test]
 fn a_process_that_must_exit_also_receives_a_second_failure() {
@@ -607,7 +607,7 @@ fn a_process_that_must_exit_also_receives_a_second_failure() {
     assert!((1..20).contains(&both_failed), "{both_failed}");
 }
 
-/// 10.1: a process sets a time limit of one day for each message and then cancels it. These cancelled time limits do
+/// 10.1f: a process sets a time limit of one day for each message and then cancels it. These cancelled time limits do
 /// not hide a deadlock.
 #[test]
 fn a_cancelled_time_limit_does_not_hide_a_deadlock() {
@@ -641,8 +641,8 @@ async fn panics_when_called(mut ctx: Context<Reply<()>>) -> Result<(), Exit> {
     panic!("boom");
 }
 
-/// 9.5: the scenario ends before the receiver of an exit has run. The exit is still observed, under each seed. The
-/// receiver is either a supervisor, a pool, a process, or a future that awaits the join handle.
+/// 9.5a, 10.1e: the scenario ends before the receiver of an exit has run. The exit is still observed, under each seed.
+/// The receiver is either a supervisor, a pool, a process, or a future that awaits the join handle.
 #[test]
 fn an_exit_is_observed_even_if_the_scenario_ends_first() {
     const WORK: Name<Reply<()>> = Name::new("work");
@@ -672,9 +672,9 @@ fn an_exit_is_observed_even_if_the_scenario_ends_first() {
     });
 }
 
-/// 9.5: a failure after the end of the scenario does not fail the run, even if the end of the scenario causes this
-/// failure. A failure before the end still fails the run. This also holds if a linked process receives the failure and
-/// exits only after the end.
+/// 9.5a, 10.1e: a failure after the end of the scenario does not fail the run, even if the end of the scenario causes
+/// this failure. A failure before the end still fails the run. This also holds if a linked process receives the failure
+/// and exits only after the end.
 #[test]
 fn a_failure_after_the_end_of_the_scenario_is_not_reported() {
     check(0..50, async |host: Host| {

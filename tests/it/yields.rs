@@ -81,7 +81,8 @@ fn settle(rt: &Runtime) {
     }
 }
 
-/// 4.4, 3.3: the same thread completes a command after the step that yielded it. This queues the process exactly once.
+/// 3.3a, 4.4a, 4.4c: the same thread completes a command after the step that yielded it. This queues the process
+/// exactly once.
 #[test]
 fn a_completion_after_the_step_queues_the_process_once() {
     let shelf = Shelf::default();
@@ -96,7 +97,7 @@ fn a_completion_after_the_step_queues_the_process_once() {
     drop(handle);
 }
 
-/// 4.4: another thread completes a command after the step that yielded it. This queues the process exactly once.
+/// 4.4a, 4.4c: another thread completes a command after the step that yielded it. This queues the process exactly once.
 #[test]
 fn a_completion_from_another_thread_queues_the_process_once() {
     let shelf = Shelf::default();
@@ -110,7 +111,8 @@ fn a_completion_from_another_thread_queues_the_process_once() {
     assert!(matches!(counted.answers.lock().unwrap()[..], [Ok(6)]));
 }
 
-/// 3.4: an inline answer causes another step of the process in the same turn. The counters show two steps and one poll.
+/// 3.4a: an inline answer causes another step of the process in the same turn. The counters show two steps and one
+/// poll.
 #[test]
 fn an_inline_answer_bypasses_the_queues() {
     let rt = Runtime::builder().workers(0).handle(|c: Ask| c.0 + 1).build().unwrap();
@@ -123,7 +125,7 @@ fn an_inline_answer_bypasses_the_queues() {
     assert_eq!(rt.counters().polls, 2);
 }
 
-/// 4.4: a command is completed during a step of its process, either by the same thread or by another thread. This
+/// 4.4b: a command is completed during a step of its process, either by the same thread or by another thread. This
 /// causes exactly one more step.
 #[test]
 fn a_completion_during_the_step_queues_the_process_once() {
@@ -174,7 +176,7 @@ fn a_completion_during_the_step_queues_the_process_once() {
     }
 }
 
-/// 3.3: an answer that arrives after the exit of its process is discarded and counted. The value of this answer is
+/// 3.3c: an answer that arrives after the exit of its process is discarded and counted. The value of this answer is
 /// dropped exactly once.
 #[test]
 fn a_completion_after_the_exit_is_discarded() {
@@ -201,7 +203,7 @@ fn a_completion_after_the_exit_is_discarded() {
     assert_eq!((Arc::strong_count(&value), rt.counters().discarded), (1, 1));
 }
 
-/// 3.3: `complete_yield` refuses the pid of an exited process, an unknown tag, the tag of an answered command, and an
+/// 3.3e: `complete_yield` refuses the pid of an exited process, an unknown tag, the tag of an answered command, and an
 /// answer of the wrong type. The error returns the answer.
 #[test]
 fn completing_a_command_by_its_tag_refuses_invalid_answers() {
@@ -229,7 +231,7 @@ fn completing_a_command_by_its_tag_refuses_invalid_answers() {
     assert_eq!(refused.kind(), SendErrorKind::NoProcess);
 }
 
-/// 3.3: several threads answer one command by its tag. Exactly one of these answers is accepted.
+/// 3.3a, 3.3e: several threads answer one command by its tag. Exactly one of these answers is accepted.
 #[test]
 fn exactly_one_of_many_answers_is_accepted() {
     let shelf = Shelf::default();
@@ -256,7 +258,8 @@ fn exactly_one_of_many_answers_is_accepted() {
     }
 }
 
-/// 3.1: a command without a handler completes with a failure, and the failure names the command. The process continues.
+/// 3.1d: a command without a handler completes with a failure, and the failure names the command. The process
+/// continues.
 #[test]
 fn a_command_without_a_handler_fails_with_its_name() {
     let rt = Runtime::builder().workers(0).build().unwrap();
@@ -270,7 +273,7 @@ fn a_command_without_a_handler_fails_with_its_name() {
     assert!(named.contains("fs.read"), "{named}");
 }
 
-/// 3.1: if a command or a name has two handlers, the build fails. The error names the command.
+/// 3.1b: if a command or a name has two handlers, the build fails. The error names the command.
 #[test]
 fn a_duplicate_handler_is_an_error_when_building() {
     let twice = Runtime::builder().handle(|c: Ask| c.0).handle(|c: Ask| c.0).build().unwrap_err();
@@ -280,7 +283,7 @@ fn a_duplicate_handler_is_an_error_when_building() {
     assert!(matches!(&twice, BuildError::DuplicateHandler(name) if name == "x"), "{twice}");
 }
 
-/// 3.1: a command with a name reaches the handler for this name, together with its payloads.
+/// 3.1c: a command with a name reaches the handler for this name, together with its payloads.
 #[test]
 fn named_commands_reach_their_handler() {
     let rt = Runtime::builder()
@@ -303,8 +306,8 @@ impl Command for Fail {
     type Reply = u64;
 }
 
-/// 3.2: a handler can answer in four ways: inline, later, by a future, or by a blocking closure. An error or a panic of
-/// the handler becomes a failure of the command.
+/// 3.1a, 3.1b, 3.2a, 3.2b, 3.2c: a handler can answer in four ways: inline, later, by a future, or by a blocking
+/// closure. An error or a panic of the handler becomes a failure of the command.
 #[test]
 fn every_kind_of_handler_can_answer_fail_and_panic() {
     fn behave(c: &Fail) -> Result<u64, std::io::Error> {
@@ -348,7 +351,7 @@ fn every_kind_of_handler_can_answer_fail_and_panic() {
     }
 }
 
-/// 3.3: if a completion is dropped without an answer, the command completes with `Abandoned`.
+/// 3.3b: if a completion is dropped without an answer, the command completes with `Abandoned`.
 #[test]
 fn a_command_whose_completion_is_dropped_is_abandoned() {
     let rt = Runtime::builder().workers(0).handler(|_: Ask, _: Completion<u64>| {}).build().unwrap();
@@ -359,7 +362,7 @@ fn a_command_whose_completion_is_dropped_is_abandoned() {
     }
 }
 
-/// 3.3, 3.5: a handler can ask whether its command is cancelled, and it can wait for the cancellation.
+/// 3.3c, 3.5a: a handler can ask whether its command is cancelled, and it can wait for the cancellation.
 #[test]
 fn a_handler_can_query_and_await_the_cancellation() {
     let shelf = Shelf::default();
@@ -382,7 +385,7 @@ fn a_handler_can_query_and_await_the_cancellation() {
     within(10, move || futures::executor::block_on(cancelled));
 }
 
-/// 3.2: when a command is cancelled, the future of its async handler is dropped.
+/// 3.2a, 3.3c: when a command is cancelled, the future of its async handler is dropped.
 #[test]
 fn the_future_of_an_async_handler_is_dropped_with_its_command() {
     struct Told(std::sync::mpsc::Sender<()>);
@@ -409,7 +412,7 @@ fn the_future_of_an_async_handler_is_dropped_with_its_command() {
     hears.recv_timeout(Duration::from_secs(10)).expect("its future is dropped");
 }
 
-/// 3.4: inline answers use up the budget of a process. Then other processes run.
+/// 3.4a, 4.6b: inline answers use up the budget of a process. Then other processes run.
 #[test]
 fn inline_answers_use_up_the_budget() {
     let rt = Runtime::builder().workers(0).handle(|c: Ask| c.0).build().unwrap();
@@ -424,7 +427,7 @@ fn inline_answers_use_up_the_budget() {
     assert!(rt.counters().budget_yields <= 2);
 }
 
-/// 3.2: a layer is a handler that contains another handler. The layer receives the answer of the inner handler and may
+/// 3.2e: a layer is a handler that contains another handler. The layer receives the answer of the inner handler and may
 /// change it.
 #[test]
 fn a_layer_intercepts_the_answer() {
@@ -448,8 +451,8 @@ fn a_layer_intercepts_the_answer() {
     assert_eq!(rt.block_on(body).unwrap(), 42);
 }
 
-/// 3.2, 4.7: closures run on the blocking pool, and the size of this pool is bounded. The caller gets either the
-/// result, the panic, or a refusal.
+/// 3.2a, 4.7i, 4.9c: closures run on the blocking pool, and the size of this pool is bounded. The caller gets either
+/// the result, the panic, or a refusal.
 #[test]
 fn the_blocking_pool_runs_closures() {
     let rt = two();
@@ -535,9 +538,9 @@ impl Process for Script {
     }
 }
 
-/// 1.2: commands are dispatched in the order in which a step yields them. The step may yield commands of several types,
-/// and several commands of one type in a row. If a command is cancelled in the same step, it is not dispatched. Each
-/// command has its own tag and gets exactly one answer.
+/// 1.2b: commands are dispatched in the order in which a step yields them. The step may yield commands of several
+/// types, and several commands of one type in a row. If a command is cancelled in the same step, it is not dispatched.
+/// Each command has its own tag and gets exactly one answer.
 #[test]
 fn many_commands_of_a_step_are_dispatched_in_order() {
     for seed in 0..200_u64 {
@@ -577,7 +580,7 @@ fn many_commands_of_a_step_are_dispatched_in_order() {
     }
 }
 
-/// 1.2, 9.2: all commands that a step yields count as outstanding, except the commands that the step cancels.
+/// 1.2b, 6.5d: all commands that a step yields count as outstanding, except the commands that the step cancels.
 #[test]
 fn commands_that_a_step_yields_are_outstanding() {
     for count in 0..40 {
@@ -594,7 +597,7 @@ fn commands_that_a_step_yields_are_outstanding() {
     }
 }
 
-/// 1.2, 4.8: a step yields commands and then panics. Each of these commands is still dispatched exactly once.
+/// 1.2g, 4.8a: a step yields commands and then panics. Each of these commands is still dispatched exactly once.
 #[test]
 fn commands_of_a_step_that_panics_are_dispatched() {
     struct Falls(u64);
@@ -620,7 +623,7 @@ fn commands_of_a_step_that_panics_are_dispatched() {
     }
 }
 
-/// 3.5: a step yields many commands. Each of them may have its own time limit.
+/// 3.5a: a step yields many commands. Each of them may have its own time limit.
 #[test]
 fn any_of_many_commands_may_have_a_time_limit() {
     struct Limits(std::collections::HashMap<Tag<Ask>, u64>);

@@ -14,7 +14,7 @@ fn is_cancelled(result: Result<(), Exit>, why: &str) -> bool {
 }
 
 scenarios! {
-    /// SPEC 6.6: a tree of tokens grows while its root is cancelled. No handle of an inner token remains. Nevertheless,
+    /// 6.6c: a tree of tokens grows while its root is cancelled. No handle of an inner token remains. Nevertheless,
     /// each process of the tree is cancelled.
     fn a_tree_grows_while_it_is_cancelled() {
         let rt = runtime(2);

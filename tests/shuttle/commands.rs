@@ -176,7 +176,7 @@ scenarios! {
         rt.block_on(asks).unwrap();
     }
 
-    /// SPEC 1.3: an inline command is cancelled on another thread. The cancellation comes before the dispatch, during
+    /// 1.3d: an inline command is cancelled on another thread. The cancellation comes before the dispatch, during
     /// the answer, or after the answer.
     fn an_inline_command_is_cancelled_on_another_thread() {
         let rt = runtime(2);
@@ -256,7 +256,7 @@ scenarios! {
         rt.block_on(outer).unwrap();
     }
 
-    /// SPEC 7.1: a process uses several timeouts in a row. The timeouts elapse, are dropped, or are replaced. When the
+    /// 7.1a: a process uses several timeouts in a row. The timeouts elapse, are dropped, or are replaced. When the
     /// process has returned or was killed, no timer keeps a reference to it.
     fn a_kill_races_with_timeouts() {
         let rt = runtime(2);

@@ -10,7 +10,7 @@ use shuttle::thread;
 use crate::{LONG, Msg, adds, futures_block_on, runtime, waits};
 
 scenarios! {
-    /// SPEC 1.5, 8.1: a `LocalSet` is dropped while other threads wake its processes. The processes are killed and
+    /// 1.5b, 1.5c, 8.1g: a `LocalSet` is dropped while other threads wake its processes. The processes are killed and
     /// dropped on its thread.
     fn a_local_set_is_dropped_while_messages_arrive() {
         let rt = runtime(1);
@@ -34,7 +34,7 @@ scenarios! {
         sends.join().unwrap();
     }
 
-    /// SPEC 8.1: a guest thread drops its `run` future between two polls. The other guest thread receives the tasks
+    /// 8.1e: a guest thread drops its `run` future between two polls. The other guest thread receives the tasks
     /// that were queued in the dropped guest, and its wake-up.
     fn a_guest_is_dropped_between_polls() {
         let rt = Arc::new(runtime(0));
@@ -57,7 +57,7 @@ scenarios! {
         assert_eq!(rt.block_on(sums.call(Msg::Sum)).unwrap(), 7);
     }
 
-    /// SPEC 8.3: a process drops the last handle of its runtime, while other processes run and other threads wait for
+    /// 8.3b: a process drops the last handle of its runtime, while other processes run and other threads wait for
     /// them.
     fn a_runtime_is_dropped_by_its_process() {
         let rt = Arc::new(runtime(2));
@@ -78,7 +78,7 @@ scenarios! {
         sends.join().unwrap();
     }
 
-    /// SPEC 6.5: blocking work that is submitted during a shutdown is either run or refused. Threads that wait for the
+    /// 6.5a: blocking work that is submitted during a shutdown is either run or refused. Threads that wait for the
     /// work always return.
     fn blocking_work_races_with_a_shutdown() {
         let rt = runtime(1);

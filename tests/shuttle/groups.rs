@@ -70,7 +70,7 @@ fn check_agreement(mut stories: [Observation; 2]) {
 }
 
 scenarios! {
-    /// SPEC 2.5: processes begin to monitor a group while its members join, leave, join again and are killed.
+    /// 2.5e: processes begin to monitor a group while its members join, leave, join again and are killed.
     fn members_join_and_leave() {
         let rt = runtime(2);
         let watchers = [rt.spawn(monitor_until_none), rt.spawn(monitor_until_none)];

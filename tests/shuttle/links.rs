@@ -5,7 +5,7 @@ use procession::*;
 use crate::runtime;
 
 scenarios! {
-    /// SPEC 6.3: a process links to a process that is exiting. Either the link kills the first process, or `link`
+    /// 6.3a: a process links to a process that is exiting. Either the link kills the first process, or `link`
     /// reports that the exiting process does not exist.
     fn a_link_races_with_an_exit() {
         let rt = runtime(2);
@@ -26,7 +26,8 @@ scenarios! {
         assert!(rt.block_on(ends).is_err());
     }
 
-    /// SPEC 6.1, 6.3: a process that traps exits receives the exit once, after the messages that were sent before it.
+    /// 2.3e, 6.1d, 6.3a: a process that traps exits receives the exit once, after the messages that were sent before
+    /// it.
     fn a_trapped_exit_arrives_after_the_messages() {
         let rt = runtime(2);
         let parent = rt.spawn(async |mut ctx: Context<u8>| {
@@ -50,7 +51,7 @@ scenarios! {
         assert_eq!(rt.block_on(parent).unwrap(), [1, 2, 9]);
     }
 
-    /// SPEC 6.3: if `demonitor` removed a monitor in time, the monitor reports nothing. Otherwise the monitor reports
+    /// 6.3b: if `demonitor` removed a monitor in time, the monitor reports nothing. Otherwise the monitor reports
     /// once.
     fn a_removed_monitor_reports_nothing() {
         let rt = runtime(2);
@@ -72,7 +73,7 @@ scenarios! {
         assert!(rt.block_on(ends).is_ok());
     }
 
-    /// SPEC 6.3: three processes are linked in a ring and exit concurrently. Each process has exactly one exit.
+    /// 6.3f: three processes are linked in a ring and exit concurrently. Each process has exactly one exit.
     fn linked_processes_exit_concurrently() {
         let rt = runtime(2);
         let ring: Vec<JoinHandle<(), Pid>> = (0..3)

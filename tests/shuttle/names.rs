@@ -5,8 +5,8 @@ use procession::*;
 use crate::{Msg, adds, runtime};
 
 scenarios! {
-    /// SPEC 2.5, 6.1: if the exit of a process was observed, its name is free. If two processes register a name, at
-    /// least one of them succeeds, but they never hold the name at the same time.
+    /// 2.5a, 2.5b, 2.5c, 6.1d: if the exit of a process was observed, its name is free. If two processes register a
+    /// name, at least one of them succeeds, but they never hold the name at the same time.
     fn a_name_is_free_when_its_holder_has_exited() {
         let rt = runtime(2);
         let holder = rt.spawn(async |ctx: Context<()>| ctx.register("name"));
@@ -26,7 +26,7 @@ scenarios! {
         assert_eq!(rt.whereis("name"), None);
     }
 
-    /// SPEC 2.5: `spawn_or_send` is called several times concurrently. One call spawns the process, and no message is
+    /// 2.5d: `spawn_or_send` is called several times concurrently. One call spawns the process, and no message is
     /// lost.
     fn concurrent_spawn_or_send_spawns_once() {
         let rt = runtime(2);

@@ -66,7 +66,7 @@ scenarios! {
         assert!(matches!(rt.block_on(sums), Err(Exit::Killed)));
     }
 
-    /// SPEC 4.7: a replacement thread immediately takes over the queue of a blocked worker, and runs the tasks behind
+    /// 4.7d, 4.7h: a replacement thread immediately takes over the queue of a blocked worker, and runs the tasks behind
     /// the blocked step.
     fn a_blocked_worker_is_replaced() {
         let rt = runtime(1);
@@ -92,7 +92,7 @@ scenarios! {
         assert!(rt.block_on(blocks).is_ok());
     }
 
-    /// SPEC 6.5: spawns and sends happen during a shutdown. Each of them is either executed or refused, and no process
+    /// 6.5a: spawns and sends happen during a shutdown. Each of them is either executed or refused, and no process
     /// remains.
     fn a_shutdown_races_with_spawns() {
         let rt = runtime(2);
@@ -110,7 +110,7 @@ scenarios! {
         assert!(ended.is_finished());
     }
 
-    /// SPEC 4.1: the number of workers changes while tasks are queued. The remaining workers run all of them.
+    /// 4.1a: the number of workers changes while tasks are queued. The remaining workers run all of them.
     fn the_number_of_workers_changes() {
         let rt = Arc::new(runtime(1));
         let turns = [(); 3].map(|()| {
@@ -127,7 +127,7 @@ scenarios! {
         sets.join().unwrap();
     }
 
-    /// SPEC 4.1, 4.7: the number of workers changes while steps block. All processes exit.
+    /// 4.1a, 4.7f: the number of workers changes while steps block. All processes exit.
     fn the_number_of_workers_changes_while_steps_block() {
         let rt = Arc::new(runtime(1));
         let blocks = [(); 2].map(|()| {
@@ -149,7 +149,7 @@ scenarios! {
         sets.join().unwrap();
     }
 
-    /// SPEC 7.1: a due timer fires, no matter which thread sets the timer. It also fires if a timekeeper already waits
+    /// 7.1b: a due timer fires, no matter which thread sets the timer. It also fires if a timekeeper already waits
     /// for a later deadline.
     fn due_timers_fire() {
         let rt = runtime(2);
@@ -167,7 +167,7 @@ scenarios! {
         assert!(matches!(futures_block_on(sleeps), Err(Exit::Killed)));
     }
 
-    /// SPEC 4.10: processes of each priority run, both if they are spawned on a worker and if they are spawned on
+    /// 4.10a: processes of each priority run, both if they are spawned on a worker and if they are spawned on
     /// another thread.
     fn all_priorities_are_run() {
         const RANKS: [Priority; 3] = [Priority::High, Priority::Normal, Priority::Low];
@@ -202,7 +202,7 @@ scenarios! {
         }
     }
 
-    /// SPEC 1.7: `preempt` of a running process makes its next `should_yield` return true, and does not affect the next
+    /// 1.7a: `preempt` of a running process makes its next `should_yield` return true, and does not affect the next
     /// process.
     fn a_preempted_process_should_yield() {
         let rt = runtime(1);

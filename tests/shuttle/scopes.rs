@@ -72,7 +72,7 @@ scenarios! {
         }
     }
 
-    /// SPEC 6.6: the token of a scope's process is cancelled while the scope grows. The cancellation terminates the
+    /// 6.6c: the token of a scope's process is cancelled while the scope grows. The cancellation terminates the
     /// children, and this does not count as a failure. The process itself also receives the cancellation.
     fn a_scope_is_cancelled_while_it_grows() {
         let rt = runtime(2);
@@ -94,7 +94,7 @@ scenarios! {
         cancels.join().unwrap();
     }
 
-    /// SPEC 6.6: a deadline that has passed terminates a process and its children, even if the process ignores
+    /// 6.6a: a deadline that has passed terminates a process and its children, even if the process ignores
     /// cancellation.
     fn a_deadline_is_inherited() {
         let rt = runtime(2);

@@ -10,7 +10,7 @@ use shuttle::thread;
 use crate::{Msg, adds, runtime};
 
 scenarios! {
-    /// SPEC 6.4: a child and its supervisor are killed. A child never has two instances, and both are restarted.
+    /// 6.4g: a child and its supervisor are killed. A child never has two instances, and both are restarted.
     fn a_child_never_has_two_instances() {
         const CHILD: Name<Msg> = Name::new("child");
         const BELOW: Name<SupervisorMessage> = Name::new("below");
@@ -54,7 +54,7 @@ scenarios! {
         assert_eq!(lives.load(SeqCst), 0);
     }
 
-    /// SPEC 6.4: a child with `keep_mailbox` crashes while messages are sent to it. Each message is read, and the
+    /// 6.4g: a child with `keep_mailbox` crashes while messages are sent to it. Each message is read, and the
     /// messages are read in order. No message is refused.
     fn a_kept_mailbox_loses_no_message() {
         const CHILD: Name<u8> = Name::new("child");

@@ -91,7 +91,7 @@ impl Process for ReadsOne {
 }
 
 scenarios! {
-    /// SPEC 6.7: messages that arrive during an upgrade are read once and in order, either by the old body or by the
+    /// 6.7a: messages that arrive during an upgrade are read once and in order, either by the old body or by the
     /// new body.
     fn a_body_is_replaced_while_messages_arrive() {
         let rt = runtime(2);

@@ -189,6 +189,7 @@ mod tests {
         behaves_like_a_list(|number| [number; 4]);
     }
 
+    /// 4.7j: the memory of a burst is freed.
     #[test]
     fn the_memory_of_a_burst_is_freed() {
         let ((slot, mut lent), mut buffer) = (Slot::new(), Buffer::new());

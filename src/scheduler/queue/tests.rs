@@ -4,6 +4,7 @@
 use crate::platform::sync::atomic::AtomicUsize;
 use crate::scheduler::queue::*;
 
+/// 4.2a, 4.2c: the next slot runs before the deque and a displaced task goes to the back.
 #[test]
 fn the_next_slot_runs_before_the_deque_and_a_displaced_task_goes_to_the_back() {
     let (queues, _remote) = Queues::new(QueueOrder::Fifo);
@@ -21,8 +22,8 @@ fn all<T>(queues: &Queues<T>) -> Vec<T> {
     std::iter::from_fn(|| queues.next()).collect()
 }
 
-/// 4.2: tasks from the next slot run 16 times in a row, and then the other tasks run. If a task in the next slot is the
-/// only task, it goes on.
+/// 4.2d: tasks from the next slot run 16 times in a row, and then the other tasks run. If a task in the next slot is
+/// the only task, it goes on.
 #[test]
 fn tasks_in_the_next_slot_share_one_budget() {
     let (queues, _remote) = Queues::new(QueueOrder::Fifo);
@@ -47,7 +48,7 @@ fn tasks_in_the_next_slot_share_one_budget() {
     }
 }
 
-/// 4.2: new tasks run before the others, the newest first, until the budget is spent.
+/// 4.2a, 4.2d: new tasks run before the others, the newest first, until the budget is spent.
 #[test]
 fn new_tasks_are_first_within_the_budget() {
     let (queues, _remote) = Queues::new(QueueOrder::Fifo);
@@ -108,6 +109,7 @@ fn an_overflow_keeps_all_tasks_in_order() {
     assert_eq!(all, (0..count).collect::<Vec<_>>());
 }
 
+/// 4.2e: a yielded task stays in the deque even if the deque is full.
 #[test]
 fn a_yielded_task_stays_in_the_deque_even_if_the_deque_is_full() {
     let (queues, _remote) = Queues::new(QueueOrder::Fifo);
@@ -138,6 +140,7 @@ fn no_task_overtakes_a_waiting_batch() {
     assert_eq!(all(&queues), (60..count + 60).collect::<Vec<_>>());
 }
 
+/// 4.2a: a worker takes its share of the global queue.
 #[test]
 fn a_worker_takes_its_share_of_the_global_queue() {
     let global = Injector::new();
@@ -153,6 +156,7 @@ fn a_worker_takes_its_share_of_the_global_queue() {
     assert_eq!(global.push(7), Err(7));
 }
 
+/// 4.2a, 4.3a: a thief takes half of the deque rounded up and the next slot separately.
 #[test]
 fn a_thief_takes_half_of_the_deque_rounded_up_and_the_next_slot_separately() {
     let (queues, remote) = Queues::new(QueueOrder::Fifo);
@@ -211,7 +215,7 @@ fn a_thief_finds_the_batch_too() {
 
 const ORDERS: [QueueOrder; 2] = [QueueOrder::Fifo, QueueOrder::Lifo];
 
-/// 4.3: the owner takes the newest task, and every other worker takes the oldest.
+/// 4.3b: the owner takes the newest task, and every other worker takes the oldest.
 #[test]
 fn lifo_order_holds_for_the_owner_only() {
     let (queues, remote) = Queues::new(QueueOrder::Lifo);
@@ -324,9 +328,9 @@ fn the_destructor_of_each_item_runs_exactly_once() {
     }
 }
 
-/// 4.3: the owner pushes and pops tasks and overflows its queue. At the same time, thieves steal halves and next slots,
-/// and take tasks from the global queue. Every item comes out exactly once. If `PROCESSION_LONG` is set, the test uses
-/// 10 million items.
+/// 4.3a, 4.3b: the owner pushes and pops tasks and overflows its queue. At the same time, thieves steal halves and next
+/// slots, and take tasks from the global queue. Every item comes out exactly once. If `PROCESSION_LONG` is set, the
+/// test uses 10 million items.
 #[test]
 fn thieves_lose_no_item_and_take_none_twice() {
     let long = std::env::var_os("PROCESSION_LONG").is_some();

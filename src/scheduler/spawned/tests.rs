@@ -13,7 +13,7 @@ fn comes_after(new_tasks: &NewTasks<u32>, item: u32) -> u32 {
         .expect("it comes")
 }
 
-/// 4.2: the newest new task is first, but the oldest task does not starve.
+/// 4.2a: the newest new task is first, but the oldest task does not starve.
 #[test]
 fn the_newest_task_is_first_and_every_1024th_is_the_oldest() {
     let (new_tasks, _remote) = NewTasks::new();

@@ -71,7 +71,7 @@ fn send_to_all(addresses: Vec<Address<Message>>, mut stale: Vec<Mailbox<Message>
     assert!(drops.0.iter().all(|drop| drop.load(SeqCst) == 1), "each message is dropped once");
 }
 
-/// 6.7: the new body sends its mailbox to another thread and then fails. From then on only the old body receives
+/// 6.7b: the new body sends its mailbox to another thread and then fails. From then on only the old body receives
 /// messages.
 #[test]
 fn a_mailbox_that_a_failed_upgrade_gave_away_gets_no_messages() {
@@ -159,8 +159,8 @@ fn gives_away<M: Send + 'static>(give: mpsc::Sender<Mailbox<M>>) -> EntryPoints<
     })
 }
 
-/// 2.2: a hand-written process delegates its first step to `EntryPoints`, whose body sends its mailbox to another
-/// thread. From the next step on, the process reads its events itself. The mailbox on the other thread gets no
+/// 1.2a, 2.2b: a hand-written process delegates its first step to `EntryPoints`, whose body sends its mailbox to
+/// another thread. From the next step on, the process reads its events itself. The mailbox on the other thread gets no
 /// messages.
 #[test]
 fn a_mailbox_that_a_delegated_step_gave_away_gets_no_messages() {
@@ -198,7 +198,7 @@ fn assert_refused(mut mailbox: Mailbox<u32>) {
     assert!(mailbox.event().now_or_never().is_none(), "no event comes");
 }
 
-/// 6.7: a body upgrades twice. Each new body sends its mailbox to another thread and then fails. Both mailboxes refuse
+/// 6.7b: a body upgrades twice. Each new body sends its mailbox to another thread and then fails. Both mailboxes refuse
 /// to receive there, and the old body receives all messages.
 #[test]
 fn the_mailboxes_of_failed_upgrades_are_refused() {
@@ -237,8 +237,8 @@ fn the_mailboxes_of_failed_upgrades_are_refused() {
     });
 }
 
-/// 6.7: another thread waits on the mailbox of a new body. When the upgrade fails, the thread is woken, and its receive
-/// is refused.
+/// 6.7b: another thread waits on the mailbox of a new body. When the upgrade fails, the thread is woken, and its
+/// receive is refused.
 #[test]
 fn a_waiting_mailbox_is_refused_when_its_upgrade_fails() {
     within(60, || {
@@ -273,7 +273,7 @@ fn a_waiting_mailbox_is_refused_when_its_upgrade_fails() {
     });
 }
 
-/// 6.7: a replaced mailbox contains messages that it has read ahead. These messages return to the old body as soon as
+/// 6.7b: a replaced mailbox contains messages that it has read ahead. These messages return to the old body as soon as
 /// the replaced mailbox either refuses a receive or is dropped.
 #[test]
 fn messages_read_ahead_by_a_replaced_mailbox_return_to_the_old_body() {
@@ -311,7 +311,7 @@ fn messages_read_ahead_by_a_replaced_mailbox_return_to_the_old_body() {
     }
 }
 
-/// 6.7: a new body sends its mailbox to another thread before the upgrade has completed. If the upgrade then succeeds,
+/// 6.7a: a new body sends its mailbox to another thread before the upgrade has completed. If the upgrade then succeeds,
 /// this mailbox is the receiver.
 #[test]
 fn a_mailbox_that_a_new_body_gave_away_receives_messages() {
@@ -333,8 +333,8 @@ fn a_mailbox_that_a_new_body_gave_away_receives_messages() {
     });
 }
 
-/// 2.2: the body of a delegated step sends its mailbox to another thread. As soon as the process reads its events
-/// itself, this mailbox refuses to receive.
+/// 1.2a, 2.2b: the body of a delegated step sends its mailbox to another thread. As soon as the process reads its
+/// events itself, this mailbox refuses to receive.
 #[test]
 fn a_mailbox_is_refused_when_its_process_reads_its_events() {
     within(60, || {
@@ -381,7 +381,8 @@ impl Process for Succeeded {
     }
 }
 
-/// 2.2, 6.7: a process first runs one entry point and then another. The entry point that began last is the receiver.
+/// 1.1c, 2.2b, 6.7a: a process first runs one entry point and then another. The entry point that began last is the
+/// receiver.
 #[test]
 fn the_entry_point_that_began_last_is_the_receiver() {
     within(60, || {
@@ -406,7 +407,7 @@ fn the_entry_point_that_began_last_is_the_receiver() {
     });
 }
 
-/// 1.2b: the events of a step can't be sent to another thread. Therefore they may take a message without a lock.
+/// 1.2a, 1.5a: the events of a step can't be sent to another thread. Therefore they may take a message without a lock.
 #[test]
 fn events_stay_on_their_thread() {
     trait IfNotSend<A> {

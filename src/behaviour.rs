@@ -4,6 +4,7 @@
 //! consists of processes, and uses no internals of the scheduler. No other folder imports this one.
 
 pub(crate) mod intensity;
+pub(crate) mod join_set;
 pub(crate) mod pool;
 pub(crate) mod scope;
 pub(crate) mod server;

@@ -19,6 +19,7 @@ pub(crate) mod time;
 
 use std::fmt;
 use std::ops::Deref;
+use std::time::Duration;
 
 use crate::context::mailbox::{Mailbox, Receive};
 use crate::context::me::SelfHandle;
@@ -87,6 +88,21 @@ impl<M: Send + 'static> Context<M> {
     /// Cancel safe: a dropped future has taken no message.
     pub fn receive(&mut self) -> Receive<'_, M> {
         self.mailbox.receive()
+    }
+
+    /// Waits for the next message until this time has passed since the call. Returns `Ok(None)` if no message has arrived
+    /// by then. Same as [`Mailbox::receive_timeout`].
+    ///
+    /// # Errors
+    /// Same as [`receive`](Self::receive).
+    ///
+    /// # Cancel safety
+    /// Cancel safe: a dropped future has taken no message.
+    pub fn receive_timeout(
+        &mut self,
+        time: Duration,
+    ) -> impl Future<Output = Result<Option<M>, Exit>> + Send + use<'_, M> {
+        self.mailbox.receive_timeout(time)
     }
 
     /// Waits for the first message that `pick` accepts. Same as [`Mailbox::receive_where`].

@@ -27,9 +27,9 @@ pub use crate::handler::layer::Retry;
 #[doc(no_inline)]
 pub use crate::handler::layer::Timeout;
 use crate::handler::stream::{StreamCompletion, StreamHandler};
-use crate::host::dispatch::Handler;
 use crate::host::dispatch::completion::{Completion, ReturnRoute, UntypedCompletion};
 use crate::host::dispatch::inline::{FutureAnswer, InlineCall};
+use crate::host::dispatch::{AnyInline, Handler, InlineHandler};
 use crate::host::job::blocking_pool::Job;
 use crate::platform::sync::Arc;
 use crate::process::catch::{catch, drop_caught};
@@ -64,7 +64,7 @@ impl<T, E: Into<BoxError>> IntoReply<T> for Result<T, E> {
 /// Returns a handler that calls a function on the worker that stepped the process. The function must not block. The
 /// process is stepped again in the same turn.
 pub fn inline<C: Command, A: IntoReply<C::Reply>>(f: impl Fn(C) -> A + Send + Sync + 'static) -> impl Handler<C> {
-    Inline(f)
+    AnyInline::new(Inline(f))
 }
 
 struct Inline<F>(F);
@@ -76,11 +76,9 @@ impl<C: Command, A: IntoReply<C::Reply>, F: Fn(C) -> A + Send + Sync + 'static> 
             Err(text) => completion.fail(Failure::Panicked(text)),
         }
     }
+}
 
-    fn is_short(&self) -> bool {
-        true
-    }
-
+impl<C: Command, A: IntoReply<C::Reply>, F: Fn(C) -> A + Send + Sync + 'static> InlineHandler<C> for Inline<F> {
     #[inline]
     fn handle_inline(&self, command: C, call: InlineCall<'_, C>) {
         call.answer((self.0)(command).into_answer());
@@ -103,7 +101,7 @@ where
     A: IntoReply<C::Reply>,
     Fut: Future<Output = A> + Send + 'static,
 {
-    ByFuture(f)
+    AnyInline::new(ByFuture(f))
 }
 
 struct ByFuture<F>(F);
@@ -124,11 +122,15 @@ where
             Err(text) => completion.fail(Failure::Panicked(text)),
         }
     }
+}
 
-    fn is_short(&self) -> bool {
-        true
-    }
-
+impl<C, A, Fut, F> InlineHandler<C> for ByFuture<F>
+where
+    C: Command,
+    A: IntoReply<C::Reply>,
+    Fut: Future<Output = A> + Send + 'static,
+    F: Fn(C) -> Fut + Send + Sync + 'static,
+{
     fn handle_inline(&self, command: C, call: InlineCall<'_, C>) {
         let future = (self.0)(command);
         let owed = call.owed();

@@ -69,8 +69,47 @@ impl fmt::Debug for PanicPolicy {
 
 /// Handle to a runtime or a simulation: spawns processes, sends messages, cancels and kills.
 ///
-/// Cheap to clone. It works on any thread, inside and outside of processes. A host does not keep the runtime running:
-/// after the runtime has shut down or was dropped, spawns and sends are refused.
+/// It is `Clone`, `Send`, `Sync` and `'static`, and a clone costs one increment of a reference count. It works on any
+/// thread, inside and outside of processes. So an application stores a `Host`, and not the [`Runtime`](crate::Runtime),
+/// in the state that its request handlers share. A host does not keep the runtime running: after the runtime has shut down
+/// or was dropped, spawns and sends are refused.
+///
+/// The state of a web application, for example with axum's `State` extractor:
+///
+/// ```
+/// use procession::{Address, CallError, Context, Exit, Host, Reply, Runtime};
+/// use std::time::Duration;
+///
+/// #[derive(Clone)]
+/// struct AppState {
+///     host: Host,
+///     visits: Address<Visit>,
+/// }
+/// struct Visit(Reply<u64>);
+///
+/// async fn count_visits(mut ctx: Context<Visit>) -> Result<(), Exit> {
+///     let mut visits = 0;
+///     loop {
+///         let Visit(reply) = ctx.receive().await?;
+///         visits += 1;
+///         reply.send(visits);
+///     }
+/// }
+/// // Handler of `GET /visits`. In axum its argument is `State(state): State<AppState>`.
+/// async fn get_visits(state: AppState) -> Result<String, CallError> {
+///     Ok(state.visits.call(Visit).timeout(Duration::from_secs(1)).await?.to_string())
+/// }
+/// // Handler of `POST /shutdown`.
+/// async fn shut_down(state: AppState) -> usize {
+///     state.host.shutdown(Duration::from_secs(5)).await.left.len()
+/// }
+///
+/// let rt = Runtime::new()?;
+/// let state = AppState { host: rt.host().clone(), visits: rt.spawn(count_visits).address() };
+/// assert_eq!(rt.block_on(get_visits(state.clone()))?, "1");
+/// assert_eq!(rt.block_on(shut_down(state)), 0);
+/// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
+/// ```
 #[derive(Clone)]
 pub struct Host {
     share: Ref<RefCounted<Share>>,

@@ -64,13 +64,13 @@
 //! | find processes | [`Name`], [`Host::whereis`], [`ProcessBuilder::spawn_or_send`], [`Group`], [`Host::broadcast`] |
 //! | ask for work outside | [`Command`], [`SelfHandle::perform`], [`StreamCommand`] for many answers |
 //! | answer commands | [`Handler`], [`Completion`], [`handler`], [`layer`] for time limits, retries and rate limits |
-//! | spawn children for one piece of work | [`SelfHandle::scope`] |
+//! | spawn children for one piece of work | [`SelfHandle::scope`], [`JoinSet`] to wait for any or all of many processes |
 //! | restart processes that fail | [`Supervisor`], [`Child`], [`RestartPolicy`], [`Backoff`], [`Host::supervision_tree`] |
 //! | share work among equal processes | [`Pool`] |
 //! | learn of the exit of a process | [`Exit`], [`SelfHandle::monitor`], [`SelfHandle::link`], [`guide::lifecycle`] |
 //! | end a process | [`Host::cancel`], [`Host::kill`], [`CancelToken`], [`ProcessBuilder::deadline`], [`Runtime::shutdown`] |
-//! | wait for a time | [`SelfHandle::sleep`], [`SelfHandle::timeout`], [`SelfHandle::interval`], [`SelfHandle::send_after`] |
-//! | run inside tokio, smol or another executor | [`guide::tutorial::embedding`], [`Runtime::run`], [`Runtime::block_on`], [`Builder::wrap_threads`] |
+//! | wait for a time | [`SelfHandle::sleep`], [`SelfHandle::timeout`], [`Context::receive_timeout`], [`SelfHandle::interval`], [`SelfHandle::send_after`] |
+//! | run inside tokio, smol or another executor | [`guide::tutorial::embedding`], [`Runtime::run`], [`Runtime::block_on`], [`Builder::wrap_threads`], `Builder::tokio` (feature `tokio`) |
 //! | control the order of processes | [`guide::scheduling`], [`Priority`], [`QueueOrder`], [`should_yield`], [`cooperative`](cooperative()) |
 //! | block | [`Host::spawn_blocking`], [`block_in_place`] |
 //! | limit a process | [`Limits`], [`Builder::max_processes`] |
@@ -129,6 +129,7 @@ mod compile_fail {}
 #[cfg(all(target_family = "wasm", target_os = "unknown"))]
 compile_error!("procession needs threads and a monotonic clock; wasm32-unknown-unknown has neither");
 
+pub use crate::behaviour::join_set::JoinSet;
 pub use crate::behaviour::pool::Pool;
 pub use crate::behaviour::scope::Scope;
 pub use crate::behaviour::server::Server;
@@ -163,7 +164,8 @@ pub use crate::host::dispatch::completion::{Completion, Unwanted};
 pub use crate::host::job::blocking_pool::Overflow;
 pub use crate::host::namespace::builder::HostBuilder;
 pub use crate::host::registry::target::Target;
-pub use crate::host::shutdown::{ShutdownReport, UnfinishedProcess};
+pub use crate::host::shutdown::Shutdown;
+pub use crate::host::shutdown::report::{ShutdownReport, UnfinishedProcess};
 pub use crate::host::timer::backoff::Backoff;
 pub use crate::host::{Deliver, Envelope, Host, PanicPolicy};
 pub use crate::observe::{Counters, CrashReport, Histogram, Observer, ProcessState, Transition, WorkerState};
@@ -186,6 +188,6 @@ pub use crate::runtime::local::LocalSet;
 pub use crate::runtime::simulation::Simulation;
 pub use crate::runtime::simulation::check::{Check, check};
 pub use crate::runtime::{Builder, QueueOrder, Runtime, block_in_place, run};
-pub use crate::task::body::{Body, BodyFuture, EntryPoints, Output, ProcessOutput};
+pub use crate::task::body::{Body, EntryPoints};
 pub use crate::task::join::{JoinHandle, Started};
 pub use crate::task::spawn::ProcessBuilder;

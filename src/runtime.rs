@@ -9,6 +9,7 @@ pub(crate) mod affinity;
 pub(crate) mod enqueue;
 pub(crate) mod local;
 pub(crate) mod simulation;
+pub(crate) mod tokio_context;
 
 use std::any::Any;
 use std::borrow::Cow;
@@ -19,6 +20,7 @@ use std::pin::pin;
 use std::task::Waker;
 use std::time::Duration;
 
+use crate::context::Context;
 use crate::handler::IntoReply;
 use crate::handler::stream::{ByStream, StreamCompletion, StreamHandler};
 use crate::host::dispatch::Handler;
@@ -26,7 +28,8 @@ use crate::host::job::blocking_pool::{Overflow, Pool};
 use crate::host::job::{Job, batch, blocking_pool as blocking};
 use crate::host::namespace::builder::{HostBuilder, host_methods};
 use crate::host::registry::{LocalId, PidTable};
-use crate::host::shutdown::ShutdownReport;
+use crate::host::shutdown::SHUTDOWN_GRACE;
+use crate::host::shutdown::report::ShutdownReport;
 use crate::host::timer::alarm::Alarm;
 use crate::host::timer::{Timers, alarm};
 use crate::host::{Environment, Host, PanicPolicy, Shared};
@@ -45,19 +48,17 @@ use crate::process::exit::Exit;
 use crate::process::limits::Limits;
 use crate::process::pid::Pid;
 use crate::runtime::enqueue::{Threads, all_to_threads, to_threads};
+use crate::runtime::tokio_context::TokioContext;
 /// Used by [`Runtime::local_set`], which limits a poll by the same rules as [`Runtime::run`].
 pub(crate) use crate::scheduler::Budget;
 pub(crate) use crate::scheduler::OwnWaker;
 pub use crate::scheduler::QueueOrder;
 use crate::scheduler::{Hook, Hooks, Local, NOBODY, TooManyWorkers};
-use crate::task::body::{Body, BodyFuture, Output, is_large};
+use crate::task::body::{Body, is_large};
 use crate::{handler, scheduler};
 
 /// How long the drop of a runtime waits for steps in progress.
 const DROP_TIMEOUT: Duration = Duration::from_secs(1);
-/// How long after its deadline a shutdown waits for steps in progress. A worker that is about to stop needs this time.
-/// Without it, a short step would be reported as a step that does not return.
-const SHUTDOWN_GRACE: Duration = Duration::from_millis(10);
 
 /// Smallest stack of a worker, in bytes. The system allows 16 KiB, but a worker of a debug build can overflow a stack
 /// of that size.
@@ -146,7 +147,7 @@ impl scheduler::Driver for Time {
 pub struct Runtime {
     host: Host,
     threads: Arc<Threads>,
-    stop_timeout: Duration,
+    tokio: TokioContext,
 }
 
 impl fmt::Debug for Runtime {
@@ -176,11 +177,11 @@ impl Deref for Runtime {
 /// # Errors
 /// Returns the exit of the body if it failed, was cancelled or was killed; [`Exit::Failed`] with a [`BuildError`] if
 /// the runtime could not be built.
-pub fn run<M, F, Fut>(body: F) -> Result<Output<Fut>, Exit>
+pub fn run<M, F, Fut>(body: F) -> Result<F::Value, Exit>
 where
     M: Send + 'static,
-    F: Body<M, Fut>,
-    Fut: BodyFuture,
+    F: Body<M, Future = Fut> + FnOnce(Context<M>) -> Fut,
+    Fut: Future,
 {
     let rt = Runtime::new().map_err(Exit::failed)?;
     rt.block_on(rt.spawn(body))
@@ -226,9 +227,10 @@ impl Runtime {
     /// thread runs these processes. In an asynchronous body, therefore, use `await` instead.
     pub fn block_on<F: Future>(&self, future: F) -> F::Output {
         if const { is_large::<F, ()>() } {
-            self.threads.block_on(Box::into_pin(Box::new(future)))
+            let future = Box::into_pin(Box::new(future));
+            self.tokio.within(|| self.threads.block_on(future))
         } else {
-            self.threads.block_on(future)
+            self.tokio.within(|| self.threads.block_on(future))
         }
     }
 
@@ -251,10 +253,10 @@ impl Runtime {
     /// drives nothing until a slot is free. For this reason, all futures of this kind are woken when there is work and
     /// no worker or blocked guest thread is free for it.
     pub async fn run<F: Future>(&self, future: F) -> F::Output {
-        self.threads.run(future).await
+        drive(&self.threads, &self.tokio, future).await
     }
 
-    /// Sets the number of worker threads, at most as many as fit (see [`BuildError::TooManyWorkers`]). With 0,
+    /// Sets the number of worker threads, at most as many as fit into the [48 slots](Builder::workers). With 0,
     /// processes run only on threads inside [`run`](Self::run) or [`block_on`](Self::block_on).
     ///
     /// Returns immediately, on any thread, also inside a step. Surplus workers exit after their current step, and the
@@ -264,39 +266,29 @@ impl Runtime {
         self.threads.set_workers(count);
     }
 
-    /// Shuts the runtime down in order. It refuses new work from outside and cancels every process. It keeps running
-    /// until the last process has exited, clean-up commands included, or until `within` has passed. Then it kills the
-    /// processes that are left.
+    /// Shuts the runtime down in order, as [`Host::shutdown`] does. The shutdown begins with this call. A runtime without
+    /// workers is driven by the returned future. Then the future meets its deadline only if every step returns.
     ///
-    /// The future resolves at the deadline even if a step never returns, and reports the processes that were left. For
-    /// a thread that is in such a step it waits up to 10 ms longer. A runtime without workers is driven by this future
-    /// itself. Then the future meets its deadline only if every step returns.
-    ///
-    /// This method consumes the runtime, so the runtime cannot drive this future itself. Use any other executor.
+    /// Any executor can drive the future, also this runtime. The future does not borrow the runtime. After the shutdown,
+    /// the drop of the runtime stops its threads. For a thread in a step that does not return, that drop waits up to
+    /// 10 ms.
     ///
     /// ```
     /// # use procession::{Context, Runtime};
     /// # use std::time::Duration;
     /// let rt = Runtime::new()?;
     /// rt.spawn(async |mut ctx: Context| ctx.receive().await.map(drop));
-    /// let report = futures::executor::block_on(rt.shutdown(Duration::from_secs(1)));
+    /// let report = rt.block_on(rt.shutdown(Duration::from_secs(1)));
     /// assert!(report.left.is_empty(), "{:?}", report.left);
     /// # Ok::<(), procession::BuildError>(())
     /// ```
-    pub async fn shutdown(mut self, within: Duration) -> ShutdownReport {
-        let host = self.host.clone();
-        let deadline = host.now() + within;
-        host.begin_shutdown(deadline);
-        let ended = pin!(host.clone().ended_by(deadline, alarm::ring));
-        let ended = if self.threads.workers() == 0 { self.threads.run(ended).await } else { ended.await };
-        // Another thread may have begun a spawn before the shutdown, and may finish it from here on. That process is
-        // not reported: it never ran.
-        let left = if ended { Vec::new() } else { host.left() };
-        if !left.is_empty() {
-            self.stop_timeout = (deadline + SHUTDOWN_GRACE).saturating_duration_since(host.now());
-        }
-        drop(self);
-        ShutdownReport { left }
+    ///
+    /// # Cancel safety
+    /// Cancel safe: a later call returns the report.
+    pub fn shutdown(&self, within: Duration) -> impl Future<Output = ShutdownReport> + Send + use<> {
+        let shutdown = self.host.shutdown(within);
+        let (threads, tokio) = (Arc::clone(&self.threads), self.tokio.clone());
+        async move { if threads.workers() == 0 { drive(&threads, &tokio, shutdown).await } else { shutdown.await } }
     }
 
     /// Runs the queued tasks until the queues are empty.
@@ -314,7 +306,9 @@ impl Runtime {
     fn end(&mut self) {
         self.host.advance(crate::host::Phase::Closed);
         self.threads.stop();
-        let stopped = self.threads.wait_stopped(self.stop_timeout);
+        // After a shutdown, only a step that does not return keeps a process alive.
+        let is_left = self.host.is_shut_down() && !self.host.all_ended();
+        let stopped = self.threads.wait_stopped(if is_left { SHUTDOWN_GRACE } else { DROP_TIMEOUT });
         self.host.condemn();
         if !stopped {
             for control in self.host.alive() {
@@ -339,15 +333,22 @@ impl Runtime {
 
 impl Drop for Runtime {
     fn drop(&mut self) {
-        self.end();
+        let tokio = self.tokio.clone();
+        tokio.within(|| self.end());
     }
+}
+
+/// Drives processes whenever the returned future is polled, inside the context of tokio if there is one.
+async fn drive<F: Future>(threads: &Arc<Threads>, tokio: &TokioContext, future: F) -> F::Output {
+    let mut run = pin!(threads.run(future));
+    std::future::poll_fn(|cx| tokio.within(|| run.as_mut().poll(cx))).await
 }
 
 host_methods!(Builder, host);
 host_methods!(HostBuilder,);
 
 /// Function that wraps everything a thread of the runtime does.
-type Around = Arc<dyn Fn(&mut dyn FnMut()) + Send + Sync>;
+pub(crate) type WrapThread = Arc<dyn Fn(&mut dyn FnMut()) + Send + Sync>;
 
 /// Builder of a [`Runtime`]. A call needs no turbofish, because the command is the argument type of the closure.
 #[must_use = "a builder builds nothing until `build`"]
@@ -361,7 +362,8 @@ pub struct Builder {
     blocking_queue: usize,
     blocking_idle: Duration,
     when_blocking_full: Overflow,
-    around: Option<Around>,
+    around: Option<WrapThread>,
+    tokio: TokioContext,
     hooks: Hooks,
     #[cfg(feature = "affinity")]
     cores: Option<Vec<usize>>,
@@ -395,6 +397,7 @@ impl Builder {
             blocking_idle: Duration::from_secs(10),
             when_blocking_full: Overflow::default(),
             around: None,
+            tokio: TokioContext::default(),
             hooks: Hooks::default(),
             #[cfg(feature = "affinity")]
             cores: None,
@@ -428,6 +431,10 @@ impl Builder {
 
     /// Sets the number of worker threads. Default: the number of cores, at most 48. With 0, the runtime owns no worker
     /// thread, and processes run only on threads inside [`Runtime::run`] or [`Runtime::block_on`].
+    ///
+    /// A runtime has 48 worker slots. Each worker takes one, and each guest thread inside [`Runtime::run`] or
+    /// [`Runtime::block_on`] takes one. With more than 48 workers, [`build`](Self::build) returns
+    /// [`BuildError::TooManyWorkers`]. A program that needs more threads builds several runtimes.
     pub fn workers(mut self, count: usize) -> Self {
         self.workers = Some(count);
         self
@@ -496,8 +503,44 @@ impl Builder {
         self
     }
 
+    /// Lets processes use tokio: `tokio::net`, `tokio::time`, `tokio::spawn`, and crates that need tokio, for example
+    /// reqwest and sqlx. Default: off. Needs the feature `tokio`.
+    ///
+    /// Each worker thread, replacement thread and blocking thread enters the context of this tokio runtime, and so does each
+    /// thread inside [`Runtime::block_on`] and [`Runtime::run`]. The tokio runtime drives its sockets and timers on its own
+    /// threads: it must run as long as the processes use it. Of a current-thread runtime, a thread must be inside its
+    /// `block_on`.
+    ///
+    /// smol needs no such option, because its sockets and timers need no context: see
+    /// [`wrap_threads`](Self::wrap_threads).
+    ///
+    /// ```
+    /// # use procession::{Context, Runtime};
+    /// # use std::time::Duration;
+    /// #[tokio::main]
+    /// async fn main() -> procession::Result {
+    ///     let rt = Runtime::builder().tokio(tokio::runtime::Handle::current()).build()?;
+    ///     let listener = rt.spawn(async |_: Context| {
+    ///         tokio::time::sleep(Duration::from_millis(1)).await;
+    ///         tokio::net::TcpListener::bind("127.0.0.1:0").await
+    ///     });
+    ///     assert!(listener.await?.local_addr().is_ok());
+    ///     rt.shutdown(Duration::from_secs(1)).await;
+    ///     Ok(())
+    /// }
+    /// ```
+    #[cfg(feature = "tokio")]
+    pub fn tokio(mut self, handle: tokio::runtime::Handle) -> Self {
+        self.tokio = TokioContext::new(handle);
+        self
+    }
+
     /// Wraps everything that each worker and each blocking thread does, for example to enter the context of another
     /// runtime. Default: none. `f` must call its argument exactly once.
+    ///
+    /// For tokio, the feature `tokio` adds the method `tokio` to this builder. For smol, async-io and futures-timer nothing is
+    /// needed: a process awaits `smol::Timer` or `smol::net::TcpStream` like any other future. Their own thread polls the
+    /// sockets and timers, and wakes the process.
     ///
     /// ```
     /// # fn enter() -> impl Drop { struct Guard; impl Drop for Guard { fn drop(&mut self) {} } Guard }
@@ -669,6 +712,7 @@ impl Builder {
         if let Some(cores) = self.cores {
             hooks.seat = Some(affinity::pin_to(cores)?);
         }
+        let around = self.tokio.wrap(self.around);
         let options = scheduler::Options {
             workers,
             name: self.thread_name,
@@ -676,7 +720,7 @@ impl Builder {
             seed,
             order: self.order,
             shuffle: self.shuffle,
-            around: self.around.clone(),
+            around: around.clone(),
             hooks,
             observe,
             long_step: Some(self.long_step).filter(|&time| time != Duration::MAX),
@@ -697,7 +741,7 @@ impl Builder {
                 when_full: self.when_blocking_full,
                 keep: self.blocking_idle,
                 name: "procession-blocking".into(),
-                around: self.around,
+                around,
             })),
             metrics,
             observer: self.observer,
@@ -713,7 +757,7 @@ impl Builder {
         });
         let host = Host::new(Arc::new(shared), namespace);
         threads.start()?;
-        Ok(Runtime { host, threads, stop_timeout: DROP_TIMEOUT })
+        Ok(Runtime { host, threads, tokio: self.tokio })
     }
 }
 

@@ -30,7 +30,7 @@ use crate::process::error::SpawnError;
 use crate::process::exit::{Exit, Reason};
 use crate::process::mailbox::MailboxCapacity;
 use crate::process::state::Ref;
-use crate::task::body::{Body, BodyFuture, Output};
+use crate::task::body::Body;
 use crate::task::join::{JoinHandle, KillOnDrop};
 use crate::task::spawn::ProcessBuilder;
 
@@ -107,8 +107,8 @@ impl<M: Send + 'static, F> Pool<M, F> {
     /// member is handling or has not read. If several members have the lowest load, the first of them gets the message.
     pub fn new<Fut>(size: usize, body: F) -> Self
     where
-        F: Body<M, Fut> + Clone,
-        Fut: BodyFuture,
+        F: Body<M, Future = Fut> + FnOnce(Context<M>) -> Fut + Clone,
+        Fut: Future,
     {
         let plan = Plan {
             least: size,
@@ -183,16 +183,16 @@ impl<M: Send + 'static, F> Pool<M, F> {
 }
 
 /// State of the process that runs a pool.
-struct Keeper<M, F, Fut>
+struct Keeper<M, F>
 where
     M: Send + 'static,
-    Fut: BodyFuture,
+    F: Body<M>,
 {
     me: SelfHandle<M>,
     mailbox: Mailbox<M>,
     body: F,
     members: Arc<Members<M>>,
-    crew: FuturesUnordered<Member<Output<Fut>, M>>,
+    crew: FuturesUnordered<Member<F::Value, M>>,
     size: usize,
     least: usize,
     most: usize,
@@ -231,11 +231,10 @@ impl<T, M: Send + 'static> Future for Member<T, M> {
     }
 }
 
-impl<M, F, Fut> Keeper<M, F, Fut>
+impl<M, F> Keeper<M, F>
 where
     M: Send + 'static,
-    F: Body<M, Fut> + Clone,
-    Fut: BodyFuture,
+    F: Body<M> + Clone,
 {
     fn new(ctx: Context<M>, pool: Pool<M, F>) -> Self {
         let (me, mailbox) = ctx.split();
@@ -393,11 +392,10 @@ where
     }
 }
 
-async fn keep<M, F, Fut>(ctx: Context<M>, pool: Pool<M, F>) -> Result<(), Exit>
+async fn keep<M, F>(ctx: Context<M>, pool: Pool<M, F>) -> Result<(), Exit>
 where
     M: Send + 'static,
-    F: Body<M, Fut> + Clone,
-    Fut: BodyFuture,
+    F: Body<M> + Clone,
 {
     let mut keeper = Keeper::new(ctx, pool);
     keeper.start()?;
@@ -419,11 +417,10 @@ impl ProcessBuilder {
     ///
     /// # Errors
     /// Returns the pool and the reason of the refusal.
-    pub fn spawn_pool<M, F, Fut>(self, pool: Pool<M, F>) -> Result<JoinHandle<(), M>, SpawnError<Pool<M, F>>>
+    pub fn spawn_pool<M, F>(self, pool: Pool<M, F>) -> Result<JoinHandle<(), M>, SpawnError<Pool<M, F>>>
     where
         M: Send + 'static,
-        F: Body<M, Fut> + Clone,
-        Fut: BodyFuture,
+        F: Body<M> + Clone,
     {
         let queue = MailboxCapacity::Reject(pool.plan.queue);
         // The pool is stored here, so that the function can return it if the spawn is refused.
@@ -440,11 +437,10 @@ impl ProcessBuilder {
 
 impl Host {
     /// Spawns a [`Pool`]. If the runtime refuses the spawn, the handle resolves to [`Exit::Refused`].
-    pub fn spawn_pool<M, F, Fut>(&self, pool: Pool<M, F>) -> JoinHandle<(), M>
+    pub fn spawn_pool<M, F>(&self, pool: Pool<M, F>) -> JoinHandle<(), M>
     where
         M: Send + 'static,
-        F: Body<M, Fut> + Clone,
-        Fut: BodyFuture,
+        F: Body<M> + Clone,
     {
         let queue = MailboxCapacity::Reject(pool.plan.queue);
         self.process().mailbox_capacity(queue).spawn_or_refuse(async move |ctx| keep(ctx, pool).await)

@@ -12,6 +12,7 @@ use futures::stream::FuturesUnordered;
 use futures::task::AtomicWaker;
 use pin_project_lite::pin_project;
 
+use crate::context::Context;
 use crate::context::address::Exited;
 use crate::context::me::SelfHandle;
 use crate::host::Host;
@@ -22,7 +23,7 @@ use crate::platform::sync::{Arc, Mutex, planted};
 use crate::process::error::{SpawnError, SpawnErrorKind};
 use crate::process::exit::{Exit, Reason};
 use crate::process::state::Ref;
-use crate::task::body::{Body, BodyFuture, Output, ProcessOutput};
+use crate::task::body::{Body, ProcessOutput};
 use crate::task::join::JoinHandle;
 use crate::task::spawn::ProcessBuilder;
 
@@ -57,13 +58,13 @@ impl fmt::Debug for Scope {
 impl Scope {
     /// Spawns a child. It inherits the values, the deadline and the cancel token of the process that runs the scope.
     ///
-    /// If the spawn is refused, the handle resolves to [`Exit::Refused`]. After the scope has completed, every spawn is
-    /// refused. In a running scope, a refused child counts as a child that failed.
-    pub fn spawn<N, F, Fut>(&self, body: F) -> JoinHandle<Output<Fut>, N>
+    /// If the spawn is refused, the handle resolves to [`Exit::Refused`]. A scope that is over refuses every spawn. In
+    /// a running scope, a refused child counts as a child that failed.
+    pub fn spawn<N, F, Fut>(&self, body: F) -> JoinHandle<F::Value, N>
     where
         N: Send + 'static,
-        F: Body<N, Fut>,
-        Fut: BodyFuture,
+        F: Body<N, Future = Fut> + FnOnce(Context<N>) -> Fut,
+        Fut: Future,
     {
         let builder = self.process();
         if self.shared.state.lock().over {
@@ -80,11 +81,11 @@ impl Scope {
         &self,
         build: impl FnOnce(ProcessBuilder) -> ProcessBuilder,
         body: F,
-    ) -> Result<JoinHandle<Output<Fut>, N>, SpawnError<F>>
+    ) -> Result<JoinHandle<F::Value, N>, SpawnError<F>>
     where
         N: Send + 'static,
-        F: Body<N, Fut>,
-        Fut: BodyFuture,
+        F: Body<N, Future = Fut> + FnOnce(Context<N>) -> Fut,
+        Fut: Future,
     {
         if self.shared.state.lock().over {
             return Err(SpawnError::new(SpawnErrorKind::ScopeOver, body));

@@ -26,7 +26,7 @@ pub use crate::behaviour::supervisor::tree::{ChildInfo, ChildState, SupervisionT
 use crate::context::Context;
 use crate::context::call::Reply;
 use crate::context::me::SelfHandle;
-use crate::context::names::Name;
+use crate::context::names::{IntoName, Name};
 use crate::context::step::{Events, Next, Process, StepOutput};
 use crate::context::time::Sleep;
 use crate::host::control::flag;
@@ -36,7 +36,7 @@ use crate::platform::sync::Arc;
 use crate::process::event::Event;
 use crate::process::exit::{Exit, Reason};
 use crate::process::pid::Pid;
-use crate::task::body::BodyFuture;
+use crate::task::body::Body;
 
 /// Maximum number of reports from its children that a supervisor handles in one step.
 const NEWS_AT_ONCE: usize = 256;
@@ -305,11 +305,11 @@ impl Supervisor {
     }
 
     /// Adds a child with this body and name: see [`Child::new`].
-    pub fn child<N, F, Fut>(self, name: Name<N>, body: F) -> Self
+    pub fn child<N, F, Fut>(self, name: impl IntoName<N>, body: F) -> Self
     where
         N: Send + 'static,
-        F: Fn(Context<N>) -> Fut + Send + Sync + 'static,
-        Fut: BodyFuture,
+        F: Body<N, Future = Fut> + Fn(Context<N>) -> Fut + Sync,
+        Fut: Future,
     {
         self.add(Child::new(name, body))
     }

@@ -396,6 +396,13 @@ fn ask<N: Send + 'static>(host: &Host, to: &Way<'_, N>, request: N) -> Result<()
     }
 }
 
+/// Makes a call whose request the caller of this function sends. Returns the call and the request.
+pub(crate) fn sent_elsewhere<N, T: Send + 'static>(host: &Host, request: impl FnOnce(Reply<T>) -> N) -> (Call<T>, N) {
+    let party = || ProcessRef::of_turn(host).map_or_else(|| Caller::Host(host.clone()), Caller::Within);
+    let (asking, other) = ReplyReceiver::new(party, || RequestStage::Sent { counted: false });
+    (Call { asking: Some(asking), limit: None }, request(Reply { to: Some(other) }))
+}
+
 impl Host {
     /// Sends a request that carries a [`Reply`], and resolves to the reply: see
     /// [`Address::call`](crate::Address::call). A name or a pid is looked up when the request is sent.

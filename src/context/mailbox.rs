@@ -4,13 +4,15 @@
 use std::fmt;
 use std::pin::Pin;
 use std::task::{Context as Cx, Poll};
+use std::time::Duration;
 
-use futures::Stream;
 use futures::future::FusedFuture;
 use futures::stream::FusedStream;
+use futures::{FutureExt, Stream};
 
 use crate::context::address::Address;
 use crate::context::me::SelfHandle;
+use crate::context::time::Sleep;
 use crate::host::Host;
 use crate::host::control::{Control, flag};
 use crate::process::event::{Event, Signal};
@@ -137,6 +139,64 @@ impl<M: Send + 'static> Mailbox<M> {
     /// Cancel safe: a dropped future has taken no message.
     pub fn receive(&mut self) -> Receive<'_, M> {
         Receive { mailbox: Some(self) }
+    }
+
+    /// Waits for the next message until this time has passed since the call. Returns `Ok(None)` if no message has arrived
+    /// by then. With a time of zero it takes a message only if one is in the mailbox.
+    ///
+    /// ```
+    /// # use procession::{Context, Exit, Runtime};
+    /// # use std::time::Duration;
+    /// // Returns the messages that arrive before the first pause of 10 ms.
+    /// async fn collect(mut ctx: Context<u8>) -> Result<Vec<u8>, Exit> {
+    ///     let mut all = Vec::new();
+    ///     while let Some(one) = ctx.receive_timeout(Duration::from_millis(10)).await? {
+    ///         all.push(one);
+    ///     }
+    ///     Ok(all)
+    /// }
+    /// let rt = Runtime::builder().workers(0).build()?;
+    /// let collect = rt.spawn(collect);
+    /// collect.send(1)?;
+    /// collect.send(2)?;
+    /// assert_eq!(rt.block_on(collect)?, [1, 2]);
+    /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Same as [`receive`](Self::receive).
+    ///
+    /// # Cancel safety
+    /// Cancel safe: a dropped future has taken no message.
+    pub fn receive_timeout(
+        &mut self,
+        time: Duration,
+    ) -> impl Future<Output = Result<Option<M>, Exit>> + Send + use<'_, M> {
+        let is_outside = self.control().head.has(flag::OUTSIDE);
+        let mut sleep = if is_outside { self.me.host().sleep(time) } else { self.me.sleep(time) };
+        std::future::poll_fn(move |cx| self.poll_receive_until(cx, &mut sleep))
+    }
+
+    fn poll_receive_until(&mut self, cx: &mut Cx<'_>, sleep: &mut Sleep) -> Poll<Result<Option<M>, Exit>> {
+        if let Poll::Ready(received) = self.poll_receive(cx) {
+            return Poll::Ready(received.map(Some));
+        }
+        if !sleep.is_terminated() && sleep.poll_unpin(cx).is_pending() {
+            return Poll::Pending;
+        }
+        // A process whose budget is spent has not looked into its mailbox. It looks once more, in its next turn.
+        let is_spent = |current: &Current| {
+            let is_spent = current.steps(self.me.control().address()) && current.is_spent();
+            if is_spent {
+                current.note_again();
+            }
+            is_spent
+        };
+        if Current::with(is_spent) {
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        Poll::Ready(Ok(None))
     }
 
     /// Waits for the first message that `pick` accepts, and returns what `pick` made of it. A message that `pick`

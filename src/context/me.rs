@@ -14,7 +14,7 @@ use crate::context::time::interval::Interval;
 use crate::context::time::send_after::TimerRef;
 use crate::context::time::{Sleep, Sleeper, Timeout, send_after as later};
 use crate::host::Host;
-use crate::host::cancel::{CancelToken, Cancelled};
+use crate::host::cancel::{CancelToken, Cancelled, UntilCancelled};
 use crate::host::control::{AnyControl, Control};
 use crate::host::refs::ProcessRef;
 use crate::host::registry::target::Target;
@@ -22,6 +22,7 @@ use crate::platform::clock::Instant;
 use crate::platform::sync::Arc;
 use crate::process::command::{Command, StreamCommand};
 use crate::process::error::SendError;
+use crate::process::exit::Exit;
 use crate::process::failure::Failure;
 use crate::process::payload::Payload;
 use crate::process::pid::Pid;
@@ -304,6 +305,35 @@ impl<M: Send + 'static> SelfHandle<M> {
     /// bodies that wait for something other than their mailbox.
     pub fn cancelled(&self) -> Cancelled {
         Cancelled::new(self.any())
+    }
+
+    /// Runs a future until it completes or this process is asked to exit, whichever comes first. At the request the future
+    /// is dropped. A future that is ready at the same poll returns its output. If the process was asked to exit before
+    /// the first poll, the future is not polled.
+    ///
+    /// ```
+    /// # use procession::{Context, Exit, Reason, Runtime};
+    /// async fn client(ctx: Context) -> Result<(), Exit> {
+    ///     // A future that the runtime knows nothing about, for example a read of a socket.
+    ///     ctx.run_until_cancelled(futures::future::pending::<()>()).await
+    /// }
+    /// let rt = Runtime::new()?;
+    /// let client = rt.spawn(client);
+    /// rt.cancel(client.pid(), "logged out", std::time::Duration::from_secs(1))?;
+    /// assert_eq!(rt.block_on(client).unwrap_err().to_string(), "cancelled: logged out");
+    /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Exit::Cancelled`] with the reason of the request. `?` returns it from the body.
+    ///
+    /// # Cancel safety
+    /// The same as that of `future`.
+    pub fn run_until_cancelled<F: Future>(
+        &self,
+        future: F,
+    ) -> impl Future<Output = Result<F::Output, Exit>> + use<F, M> {
+        UntilCancelled::new(future, self.cancelled())
     }
 
     /// Returns whether this process was asked to exit.

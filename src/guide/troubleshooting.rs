@@ -70,8 +70,7 @@
 //!
 //! A few more cases:
 //!
-//! - `rt.block_on(rt.shutdown(…))` does not compile, because `shutdown` consumes the runtime. Use the executor of the
-//!   application, or `futures::executor::block_on`.
+//! - A process that awaits `shutdown` waits for its own exit, until the deadline. Drop the future and return.
 //! - A supervisor waits for its children, each up to its own [time](crate::Child::shutdown). The default time is 5 s
 //!   for each child.
 //! - The drop of a runtime waits up to one second for steps in progress. Then it prints the pid of the process and

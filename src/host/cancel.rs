@@ -12,11 +12,12 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use futures::future::FusedFuture;
+use pin_project_lite::pin_project;
 
 use crate::host::cancel::tree::{Cause, Node, Subject};
 use crate::host::control::{AnyControl, Listening, poll_news};
 use crate::platform::sync::Arc;
-use crate::process::exit::Reason;
+use crate::process::exit::{Exit, Reason};
 use crate::process::state::Ref;
 
 /// Requests the exit of many processes and tasks.
@@ -112,7 +113,19 @@ impl CancelToken {
         Cancelled { whose: CancelSource::Token(self.clone()), listening: Listening::default(), over: false }
     }
 
-    /// Whether the token was cancelled. Some of its processes may not have been notified yet.
+    /// Runs a future until it completes or the token is cancelled, whichever comes first: see
+    /// [`SelfHandle::run_until_cancelled`](crate::SelfHandle::run_until_cancelled). It works in any executor.
+    ///
+    /// # Errors
+    /// [`Exit::Cancelled`] with the reason of the cancellation.
+    ///
+    /// # Cancel safety
+    /// The same as that of `future`.
+    pub fn run_until_cancelled<F: Future>(&self, future: F) -> impl Future<Output = Result<F::Output, Exit>> + use<F> {
+        UntilCancelled::new(future, self.cancelled())
+    }
+
+    /// Whether the token was cancelled, although some of its processes may not have been notified yet.
     pub(crate) fn has_begun(&self) -> bool {
         self.0.cause().is_some()
     }
@@ -213,5 +226,43 @@ impl Future for Cancelled {
 impl FusedFuture for Cancelled {
     fn is_terminated(&self) -> bool {
         self.over
+    }
+}
+
+pin_project! {
+    /// Future that runs until a cancellation: see
+    /// [`SelfHandle::run_until_cancelled`](crate::SelfHandle::run_until_cancelled).
+    #[must_use = "futures do nothing unless polled"]
+    pub(crate) struct UntilCancelled<F> {
+        #[pin]
+        future: F,
+        cancelled: Cancelled,
+        was_polled: bool,
+    }
+}
+
+impl<F> UntilCancelled<F> {
+    pub(crate) fn new(future: F, cancelled: Cancelled) -> Self {
+        Self { future, cancelled, was_polled: false }
+    }
+}
+
+impl<F: Future> Future for UntilCancelled<F> {
+    type Output = Result<F::Output, Exit>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.project();
+        let mut cancelled = Pin::new(this.cancelled);
+        // Before the first poll, a cancellation comes first. Later the future comes first: an output that is ready must
+        // not be lost.
+        if !std::mem::replace(this.was_polled, true)
+            && let Poll::Ready(reason) = cancelled.as_mut().poll(cx)
+        {
+            return Poll::Ready(Err(Exit::Cancelled(reason)));
+        }
+        match this.future.poll(cx) {
+            Poll::Ready(output) => Poll::Ready(Ok(output)),
+            Poll::Pending => cancelled.poll(cx).map(|reason| Err(Exit::Cancelled(reason))),
+        }
     }
 }

@@ -6,7 +6,7 @@ pub(crate) mod completion;
 pub(crate) mod inline;
 pub(crate) mod table;
 
-use std::any::TypeId;
+use std::any::{Any, TypeId};
 use std::borrow::Cow;
 use std::marker::PhantomData;
 
@@ -56,17 +56,25 @@ pub trait Handler<C: Command>: Send + Sync + 'static {
     /// Handles the command, and answers through `completion`, now or later. A panic in this function fails the yields
     /// whose completions it held, with [`Failure::Panicked`]; it affects nothing else.
     fn handle(&self, command: C, completion: Completion<C::Reply>);
+}
 
-    /// Whether [`handle_inline`](Self::handle_inline) has the same effect as `handle` at a lower cost. If so, a command
-    /// of an async body is handled inline.
-    #[doc(hidden)]
-    fn is_short(&self) -> bool {
-        false
+/// A handler that can also answer the inline command of an async body: with the same effect as `handle`, at a lower cost.
+pub(crate) trait InlineHandler<C: Command>: Handler<C> {
+    fn handle_inline(&self, command: C, call: InlineCall<'_, C>);
+}
+
+/// An [`InlineHandler`] without its type, so that [`Dispatcher::add`] recognizes it among the handlers of the command.
+pub(crate) struct AnyInline<C: Command>(Box<dyn AnyInlineHandler<C>>);
+
+impl<C: Command> AnyInline<C> {
+    pub(crate) fn new(handler: impl InlineHandler<C>) -> Self {
+        Self(Box::new(TypedInline(handler, PhantomData)))
     }
+}
 
-    #[doc(hidden)]
-    fn handle_inline(&self, command: C, call: InlineCall<'_, C>) {
-        let _ = (command, call);
+impl<C: Command> Handler<C> for AnyInline<C> {
+    fn handle(&self, command: C, completion: Completion<C::Reply>) {
+        self.0.handle_typed(command, completion);
     }
 }
 
@@ -79,14 +87,42 @@ where
     }
 }
 
+/// Interface of an [`AnyInline`].
+trait AnyInlineHandler<C: Command>: AnyHandler<dyn AnyControl> {
+    fn handle_typed(&self, command: C, completion: Completion<C::Reply>);
+}
+
 struct Typed<C, H>(H, PhantomData<fn(C)>);
+
+struct TypedInline<C, H>(H, PhantomData<fn(C)>);
+
+/// Passes a command to the handler of its type.
+fn handle<C: Command>(handler: &impl Handler<C>, command: &mut Option<Payload>, to: Ref<dyn AnyControl>, tag: Tag) {
+    match Payload::take::<C>(command) {
+        Some(command) => handler.handle(command, Completion::new(UntypedCompletion::new(to, tag))),
+        None => unreachable!("it was looked up by its type"),
+    }
+}
 
 impl<C: Command, H: Handler<C>> AnyHandler<dyn AnyControl> for Typed<C, H> {
     fn handle(&self, command: &mut Option<Payload>, to: Ref<dyn AnyControl>, tag: Tag) {
-        match Payload::take::<C>(command) {
-            Some(command) => self.0.handle(command, Completion::new(UntypedCompletion::new(to, tag))),
-            None => unreachable!("it was looked up by its type"),
-        }
+        handle(&self.0, command, to, tag);
+    }
+
+    fn handle_inline(&self, _: &Current, _: Number, _: &dyn Fn() -> Ref<dyn AnyControl>) {
+        unreachable!("this handler does not answer inline commands");
+    }
+}
+
+impl<C: Command, H: InlineHandler<C>> AnyInlineHandler<C> for TypedInline<C, H> {
+    fn handle_typed(&self, command: C, completion: Completion<C::Reply>) {
+        self.0.handle(command, completion);
+    }
+}
+
+impl<C: Command, H: InlineHandler<C>> AnyHandler<dyn AnyControl> for TypedInline<C, H> {
+    fn handle(&self, command: &mut Option<Payload>, to: Ref<dyn AnyControl>, tag: Tag) {
+        handle(&self.0, command, to, tag);
     }
 
     fn handle_inline(&self, current: &Current, number: Number, home: &dyn Fn() -> Ref<dyn AnyControl>) {
@@ -110,7 +146,14 @@ impl Dispatcher<dyn AnyControl> {
     /// # Errors
     /// Returns an error if the type already has a handler.
     pub(crate) fn add<C: Command>(&mut self, handler: impl Handler<C>) -> Result<(), BuildError> {
-        if !self.insert(TypeId::of::<C>(), handler.is_short(), Box::new(Typed(handler, PhantomData))) {
+        let mut handler = Some(handler);
+        let inline = (&mut handler as &mut dyn Any).downcast_mut::<Option<AnyInline<C>>>().and_then(Option::take);
+        let (is_inline, handler): (bool, Box<dyn AnyHandler<dyn AnyControl>>) = match (inline, handler) {
+            (Some(AnyInline(handler)), _) => (true, handler),
+            (None, Some(handler)) => (false, Box::new(Typed(handler, PhantomData))),
+            (None, None) => unreachable!("only an `AnyInline` was taken"),
+        };
+        if !self.insert(TypeId::of::<C>(), is_inline, handler) {
             return Err(BuildError::DuplicateHandler(name_of(std::any::type_name::<C>())));
         }
         Ok(())

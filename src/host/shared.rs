@@ -11,6 +11,7 @@ use slab::Slab;
 use crate::host::control::{AnyControl, Control};
 use crate::host::job::blocking_pool::Pool;
 use crate::host::registry::PidTable;
+use crate::host::shutdown::report::ShutdownReport;
 use crate::host::timer::Timers;
 use crate::host::{Deliver, Envelope, Host, PanicPolicy};
 use crate::observe::crash::OnCrash;
@@ -88,9 +89,11 @@ pub(crate) struct Shared {
     pub(crate) phase: AtomicU8,
     /// Time in ns at which a shutdown kills the processes that are left.
     pub(crate) deadline: AtomicU64,
+    /// Report of the shutdown, once it has ended. Every caller of [`Host::shutdown`] gets this report.
+    pub(crate) report: Mutex<Option<ShutdownReport>>,
     /// Wakers of the pending futures that belong to no process. A closing runtime wakes them.
     pub(crate) futures: Mutex<Slab<Waker>>,
-    /// Notified when the last process has exited while the runtime shuts down.
+    /// Notified when the last process has exited while the runtime shuts down, and when the shutdown has ended.
     pub(crate) emptied: Event,
     /// Number of running supervisors that have no supervisor themselves.
     pub(crate) roots: AtomicUsize,
@@ -106,6 +109,7 @@ impl Shared {
             environment,
             phase: AtomicU8::new(0),
             deadline: AtomicU64::new(u64::MAX),
+            report: Mutex::default(),
             futures: Mutex::default(),
             emptied: Event::new(),
             roots: AtomicUsize::new(0),

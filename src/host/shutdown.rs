@@ -1,7 +1,10 @@
 //! Shutdown of a runtime: its phase, and the order in which processes are cancelled and killed.
 //!
 //! A shutdown cancels the top-level supervisors first, and the other processes when the supervisors have exited. At the
-//! deadline the runtime kills the processes that are left. This module does not stop the worker threads.
+//! deadline the runtime kills the processes that are left. [`Shutdown`] waits for that. This module does not stop the
+//! worker threads.
+
+pub(crate) mod report;
 
 use std::fmt;
 use std::future::Future;
@@ -10,59 +13,78 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use crate::host::control::{AnyControl, Head, Listening, flag, poll_news};
+use crate::host::shared::Shared;
+use crate::host::shutdown::report::{ShutdownReport, UnfinishedProcess};
+use crate::host::timer::Fire;
+use crate::host::timer::alarm::{self, Alarm};
 use crate::host::{Host, Phase};
-use crate::observe::ProcessState;
 use crate::platform::clock::Instant;
+use crate::platform::sync::Arc;
 use crate::platform::sync::atomic::Ordering;
 use crate::process::exit::Reason;
-use crate::process::pid::Pid;
 use crate::process::state::Ref;
 
-/// Result of a shutdown.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct ShutdownReport {
-    /// The processes that had not exited at the deadline and were killed then.
-    pub left: Vec<UnfinishedProcess>,
-}
-
-/// A process that had not exited at the deadline of a shutdown, and its state at that time.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct UnfinishedProcess {
-    /// Pid of the process.
-    pub pid: Pid,
-    /// State of the process; `Running` for a process whose step did not return.
-    pub state: Option<ProcessState>,
-    /// Number of answers that the process was waiting for.
-    pub outstanding: usize,
-}
-
-impl fmt::Display for UnfinishedProcess {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} was ", self.pid)?;
-        match self.state {
-            Some(ProcessState::Running) => f.write_str("in a step that did not return"),
-            Some(ProcessState::Blocked) => write!(f, "waiting for {} answers", self.outstanding),
-            Some(ProcessState::Idle) => f.write_str("waiting for a message"),
-            _ => f.write_str("waiting for a worker"),
-        }
-    }
-}
+/// How long after its deadline a shutdown waits for steps in progress. A worker that is about to end its step needs this
+/// time. Without it, a short step would be treated as a step that does not return.
+pub(crate) const SHUTDOWN_GRACE: Duration = Duration::from_millis(10);
 
 impl Host {
+    /// Shuts the runtime down in order. The shutdown begins with this call: the runtime refuses new work from outside and
+    /// cancels every process. It keeps running until the last process has exited, clean-up commands included, or until
+    /// `within` has passed. Then it kills the processes that are left, and refuses all work.
+    ///
+    /// The returned future resolves to the processes that were left. It resolves at the deadline, or up to 10 ms later if
+    /// a step does not return. Dropping the future changes nothing: the runtime still kills the processes that are left
+    /// at the deadline.
+    ///
+    /// It can be called on any thread, also in a step. A process that calls it is cancelled like all other processes, so it
+    /// should drop the future and return. A process that awaits the future is itself left at the deadline and killed.
+    ///
+    /// A repeated call can only bring the deadline forward. All callers get the same report. The shutdown does not stop
+    /// the worker threads: the drop of the [`Runtime`](crate::Runtime) does. In a [`Simulation`](crate::Simulation) the
+    /// time is virtual.
+    ///
+    /// ```
+    /// # use procession::{Context, Exit, Host, Runtime};
+    /// # use std::time::Duration;
+    /// async fn stop_all(ctx: Context) {
+    ///     drop(ctx.host().shutdown(Duration::from_secs(5)));
+    /// }
+    /// let rt = Runtime::new()?;
+    /// let server = rt.spawn(async |mut ctx: Context| ctx.receive().await.map(drop));
+    /// rt.spawn(stop_all);
+    /// assert_eq!(rt.block_on(server).unwrap_err().to_string(), "cancelled: shutdown");
+    /// # Ok::<(), procession::BuildError>(())
+    /// ```
+    ///
+    /// # Cancel safety
+    /// Cancel safe: a later call returns the report.
+    pub fn shutdown(&self, within: Duration) -> Shutdown {
+        let deadline = self.now() + within;
+        self.begin_shutdown(deadline);
+        if deadline < Instant::FAR {
+            // The timer ends the shutdown if the future is dropped. It must not keep the state of the runtime alive.
+            let shared = Arc::downgrade(self.shared());
+            let end = move || {
+                if let Some(shared) = shared.upgrade() {
+                    shared.end_shutdown(false);
+                }
+            };
+            self.fire_at(deadline, Fire::Call(Box::new(end)));
+        }
+        // In virtual time the timer above wakes the future.
+        let ring: Ring = if self.shared().clock.is_virtual() { |_, _| None } else { |at, w| Some(alarm::ring(at, w)) };
+        Shutdown { ended: self.clone().ended_by(deadline, ring), report: None }
+    }
+
     #[inline]
     pub(crate) fn phase(&self) -> Phase {
-        match self.shared().phase.load(Ordering::SeqCst) {
-            0 => Phase::Open,
-            1 => Phase::Closing,
-            _ => Phase::Closed,
-        }
+        self.shared().phase()
     }
 
     /// Moves on to `phase`; never back to an earlier phase.
     pub(crate) fn advance(&self, phase: Phase) {
-        self.shared().phase.fetch_max(phase as u8, Ordering::SeqCst);
+        self.shared().advance(phase);
     }
 
     /// Whether every spawned process has been counted as exited. For the last of them, the steps of the exit after the
@@ -78,19 +100,12 @@ impl Host {
 
     /// The processes that have not exited.
     pub(crate) fn alive(&self) -> Vec<Ref<dyn AnyControl>> {
-        let mut all = self.shared().pid_table.all();
-        all.retain(|control| !control.head().has(flag::OUTSIDE) && !control.head().has_ended());
-        all
+        self.shared().alive()
     }
 
     /// The processes that have not exited, with the state of each.
     pub(crate) fn left(&self) -> Vec<UnfinishedProcess> {
-        let alive = self.alive();
-        let left = alive.iter().map(|control| {
-            let head = control.head();
-            UnfinishedProcess { pid: head.pid(), state: head.state(), outstanding: head.outstanding() }
-        });
-        left.collect()
+        self.shared().left()
     }
 
     /// Refuses work from outside and cancels the processes. Top-level supervisors are cancelled first; each terminates
@@ -112,12 +127,8 @@ impl Host {
 
     /// Returns a future that resolves to true when every process has exited, or to false at the deadline. `ring` sets
     /// an alarm that wakes the waker after this time. The alarm must not depend on a worker.
-    pub(crate) fn ended_by<A: Unpin, R: Fn(Duration, Waker) -> A + Unpin>(
-        self,
-        deadline: Instant,
-        ring: R,
-    ) -> impl Future<Output = bool> {
-        AllEnded { host: self, listening: Listening::default(), deadline, ring, alarm: None }
+    fn ended_by<A: Unpin, R: Fn(Duration, Waker) -> A + Unpin>(self, deadline: Instant, ring: R) -> AllEnded<A, R> {
+        AllEnded { host: self, listening: Listening::default(), deadline, has_killed: false, ring, alarm: None }
     }
 
     /// Registers a supervisor that has no supervisor itself.
@@ -148,16 +159,113 @@ impl Host {
         }
     }
 
+    /// Whether a shutdown has ended. Processes that it has killed may not have exited yet.
+    pub(crate) fn is_shut_down(&self) -> bool {
+        self.shared().report.lock().is_some()
+    }
+
     /// Refuses all work and kills the processes that are left. The caller then runs the queued tasks until no task is
     /// left.
     pub(crate) fn condemn(&self) {
+        self.shared().condemn();
+    }
+}
+
+impl Shared {
+    #[inline]
+    fn phase(&self) -> Phase {
+        match self.phase.load(Ordering::SeqCst) {
+            0 => Phase::Open,
+            1 => Phase::Closing,
+            _ => Phase::Closed,
+        }
+    }
+
+    fn advance(&self, phase: Phase) {
+        self.phase.fetch_max(phase as u8, Ordering::SeqCst);
+    }
+
+    fn alive(&self) -> Vec<Ref<dyn AnyControl>> {
+        let mut all = self.pid_table.all();
+        all.retain(|control| !control.head().has(flag::OUTSIDE) && !control.head().has_ended());
+        all
+    }
+
+    fn left(&self) -> Vec<UnfinishedProcess> {
+        let alive = self.alive();
+        let left = alive.iter().map(|control| {
+            let head = control.head();
+            UnfinishedProcess { pid: head.pid(), state: head.state(), outstanding: head.outstanding() }
+        });
+        left.collect()
+    }
+
+    fn condemn(&self) {
         self.advance(Phase::Closed);
-        self.shared().pid_table.close();
-        for control in self.shared().pid_table.all() {
+        self.pid_table.close();
+        for control in self.pid_table.all() {
             control.kill();
         }
-        let futures: Vec<Waker> = self.shared().futures.lock().iter().map(|(_, waker)| waker.clone()).collect();
+        let futures: Vec<Waker> = self.futures.lock().iter().map(|(_, waker)| waker.clone()).collect();
         futures.into_iter().for_each(Waker::wake);
+    }
+
+    /// Ends a shutdown: refuses all work, and kills the processes that are left. Returns the report. The first call
+    /// makes it, because the processes of the report exit soon after that call.
+    fn end_shutdown(&self, all_ended: bool) -> ShutdownReport {
+        let mut report = self.report.lock();
+        if let Some(report) = &*report {
+            return report.clone();
+        }
+        // Another thread may have begun a spawn before the shutdown, and may finish it from here on. That process is
+        // not reported: it never ran.
+        let left = if all_ended { Vec::new() } else { self.left() };
+        let made = report.insert(ShutdownReport { left }).clone();
+        drop(report);
+        // A kill runs user code, for example wakers.
+        self.condemn();
+        self.emptied.notify(usize::MAX);
+        made
+    }
+}
+
+/// Sets an alarm that wakes the waker after this time.
+type Ring = fn(Duration, Waker) -> Option<Alarm>;
+
+/// Future of [`Host::shutdown`]; resolves to the report of the shutdown.
+///
+/// # Cancel safety
+/// Dropping it changes nothing: the shutdown goes on.
+pub struct Shutdown {
+    ended: AllEnded<Option<Alarm>, Ring>,
+    /// The report, once the processes that were left have been killed.
+    report: Option<ShutdownReport>,
+}
+
+impl fmt::Debug for Shutdown {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shutdown").field("deadline", &self.ended.deadline).finish_non_exhaustive()
+    }
+}
+
+impl Future for Shutdown {
+    type Output = ShutdownReport;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<ShutdownReport> {
+        let this = &mut *self;
+        loop {
+            let Poll::Ready(all_ended) = Pin::new(&mut this.ended).poll(cx) else { return Poll::Pending };
+            if let Some(report) = &this.report {
+                return Poll::Ready(report.clone());
+            }
+            let report = this.ended.host.shared().end_shutdown(all_ended);
+            if report.left.is_empty() {
+                return Poll::Ready(report);
+            }
+            // The killed processes exit now, except for a process in a step that does not return.
+            this.report = Some(report);
+            this.ended.kills();
+        }
     }
 }
 
@@ -166,8 +274,18 @@ struct AllEnded<A, R> {
     host: Host,
     listening: Listening,
     deadline: Instant,
+    /// The deadline has passed: the future waits for the processes that were killed then.
+    has_killed: bool,
     ring: R,
     alarm: Option<A>,
+}
+
+impl<A, R> AllEnded<A, R> {
+    /// Waits for the exits of the killed processes, for a short time.
+    fn kills(&mut self) {
+        self.deadline = self.deadline.min(self.host.shutdown_deadline()) + SHUTDOWN_GRACE;
+        self.has_killed = true;
+    }
 }
 
 impl<A: Unpin, R: Fn(Duration, Waker) -> A + Unpin> Future for AllEnded<A, R> {
@@ -178,12 +296,16 @@ impl<A: Unpin, R: Fn(Duration, Waker) -> A + Unpin> Future for AllEnded<A, R> {
         let host = &this.host;
         // A process that was being spawned when the shutdown began may have a pid and not be counted as spawned yet.
         // The second check finds it. It exits later and notifies this future then.
-        let ended = || (host.all_ended() && host.alive().is_empty()).then_some(());
-        if poll_news(&host.shared().emptied, &mut this.listening, cx, ended).is_ready() {
-            return Poll::Ready(true);
+        let has_killed = this.has_killed;
+        let ended = || {
+            let is_over = !has_killed && host.shared().report.lock().is_some();
+            (is_over || (host.all_ended() && host.alive().is_empty())).then_some(is_over)
+        };
+        if let Poll::Ready(is_over) = poll_news(&host.shared().emptied, &mut this.listening, cx, ended) {
+            return Poll::Ready(!is_over);
         }
         // Another call of `begin_shutdown` may have set an earlier deadline.
-        let deadline = this.deadline.min(host.shutdown_deadline());
+        let deadline = if this.has_killed { this.deadline } else { this.deadline.min(host.shutdown_deadline()) };
         let now = host.now();
         if now >= deadline {
             return Poll::Ready(false);

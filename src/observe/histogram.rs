@@ -14,7 +14,9 @@ use crate::platform::sync::tally::Ordering::Relaxed;
 /// Distribution of durations.
 ///
 /// It is log-linear: each power of two of nanoseconds is divided into four buckets. Therefore, a duration is known to a
-/// quarter of its own size, from a nanosecond to 584 years.
+/// quarter of its own size, from a nanosecond to 584 years. There are 252 buckets, which take two kilobytes. Each count
+/// wraps around at 2⁶⁴. The histogram keeps no sum of the durations, so it has no mean: use
+/// [`quantile`](Self::quantile).
 #[derive(Clone, PartialEq, Eq)]
 pub struct Histogram {
     buckets: Box<[u64]>,

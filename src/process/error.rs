@@ -443,7 +443,7 @@ impl From<String> for InitError {
 pub enum BuildError {
     /// Another handler for this command is registered already.
     DuplicateHandler(Cow<'static, str>),
-    /// The number of workers exceeds the maximum of one runtime.
+    /// The number of workers exceeds the maximum of one runtime, which is 48.
     TooManyWorkers {
         /// Requested number of workers.
         asked: usize,

@@ -23,7 +23,7 @@ use crate::process::state::wake_order::WakeSource;
 use crate::process::state::{Ref, RunnableProcess, Schedule, Weak};
 use crate::runtime::{Budget, OwnWaker, Runtime};
 use crate::task::Machine;
-use crate::task::body::{ProcessOutput, with_machine, with_process};
+use crate::task::body::{ProcessOutput, with_local_machine, with_process};
 use crate::task::join::JoinHandle;
 
 /// Spawns and drives processes that are not `Send`: see [`Runtime::local_set`].
@@ -125,7 +125,7 @@ impl LocalSet<'_> {
         F: FnOnce(Context<N>) -> Fut + 'static,
         Fut: Future<Output: ProcessOutput> + 'static,
     {
-        with_machine!(N, F, Fut, body, None, |machine| self.launch(machine))
+        with_local_machine!(N, F, Fut, body, |machine| self.launch(machine))
     }
 
     /// Spawns a hand-written process on this thread. The process need not be `Send`.

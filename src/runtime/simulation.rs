@@ -18,7 +18,7 @@ use std::time::Duration;
 use crate::host::job::Job;
 use crate::host::namespace::builder::HostBuilder;
 use crate::host::registry::PidTable;
-use crate::host::shutdown::{ShutdownReport, UnfinishedProcess};
+use crate::host::shutdown::report::{ShutdownReport, UnfinishedProcess};
 use crate::host::timer::Timers;
 use crate::host::{Environment, Host, PanicPolicy, Phase, Shared};
 use crate::observe::{Counter, CrashReport, Metrics, Observer};

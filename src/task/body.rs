@@ -1,8 +1,9 @@
-//! Async functions as processes: the traits of bodies and of their results, the machine that polls a body, and
+//! Async functions as processes: the trait of bodies, the trait of their results, the machine that polls a body, and
 //! [`EntryPoints`]. This module relies on `task.rs` for the turn and the exit of a process.
 
 use std::any::TypeId;
 use std::collections::BTreeMap;
+use std::convert::Infallible;
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
@@ -26,32 +27,85 @@ use crate::process::state::current::Current;
 use crate::process::state::upgrade_request;
 use crate::task::{Entry, Machine};
 
-/// A function that can be spawned as a process, for example `async fn(Context<M>)`, `|ctx| body(ctx, 1)` or
-/// `async move |ctx: Context<M>| …`.
-pub trait Body<M: Send + 'static, Fut>: FnOnce(Context<M>) -> Fut + Send + 'static {}
-impl<M: Send + 'static, Fut, F: FnOnce(Context<M>) -> Fut + Send + 'static> Body<M, Fut> for F {}
+/// A function that a process runs: an async function, a closure or an async closure whose only argument is a [`Context`].
+/// `M` is the type of the messages. Each function that fits is a `Body`; no other type can be one.
+///
+/// A body returns `()`, or `Result<T, E>` for any `E` that converts into a boxed error. If the error is an [`Exit`], or
+/// has one among its sources, the process ends with that exit: see [`Exit::failed`]. So `?` carries a cancellation
+/// through `anyhow` or through an error type of the application. A body that never returns is declared `-> !`. A body
+/// that ends only with an error returns `Result<Infallible, E>`, with [`std::convert::Infallible`].
+///
+/// The function and its future are `Send`, because another worker may poll the process at each step. They borrow
+/// nothing from the caller. [`LocalSet::spawn`](crate::LocalSet::spawn) takes a body that is not `Send`.
+///
+/// ```
+/// use procession::{Body, Context, Exit, Host, JoinHandle, Runtime};
+/// use std::convert::Infallible;
+///
+/// async fn add(_: Context, a: u64, b: u64) -> Result<u64, Exit> {
+///     Ok(a + b)
+/// }
+/// async fn print_all(mut ctx: Context<String>) -> Result<Infallible, Exit> {
+///     loop {
+///         println!("{}", ctx.receive().await?);
+///     }
+/// }
+/// async fn heartbeat(ctx: Context) -> ! {
+///     loop {
+///         ctx.sleep(std::time::Duration::from_secs(1)).await;
+///     }
+/// }
+/// // A function of the application that spawns any body.
+/// fn spawn_and_log<M: Send + 'static, F: Body<M>>(host: &Host, name: &str, body: F) -> JoinHandle<F::Value, M> {
+///     let handle = host.spawn(body);
+///     println!("{name} is {}", handle.pid());
+///     handle
+/// }
+/// let rt = Runtime::new()?;
+/// rt.spawn(print_all);
+/// rt.spawn(heartbeat);
+/// let three = rt.spawn(|ctx| add(ctx, 1, 2));
+/// let four = spawn_and_log(&rt, "four", async |_: Context| Ok::<_, Exit>(4));
+/// assert_eq!(rt.block_on(three)? + rt.block_on(four)?, 7);
+/// # Ok::<(), Exit>(())
+/// ```
+// The functions that spawn a body also name `FnOnce(Context<M>) -> Fut` and `Fut: Future`. From these two bounds the
+// compiler infers the argument type of `async |ctx| …`. It does not infer the type from this trait, whose future is an
+// associated type. The trait has no message for a value that is not a body: the compiler reports the bound that fails,
+// for example the value that is not `Send`, or the argument that is missing.
+pub trait Body<M: Send + 'static>: FnOnce(Context<M>) -> <Self as Body<M>>::Future + Send + 'static {
+    /// Future that the function returns.
+    type Future: Future<Output: ProcessOutput<Output = Self::Value>> + Send + 'static;
 
-/// Future of a body: it is `Send`, and its output is an [`ProcessOutput`].
-pub trait BodyFuture: Future<Output: ProcessOutput> + Send + 'static {}
-impl<Fut: Future<Output: ProcessOutput> + Send + 'static> BodyFuture for Fut {}
+    /// Type that joining the process returns: `T` for a body that returns `Result<T, E>`.
+    type Value: Send + 'static;
+}
+
+impl<M, F, Fut> Body<M> for F
+where
+    M: Send + 'static,
+    F: FnOnce(Context<M>) -> Fut + Send + 'static,
+    Fut: Future<Output: ProcessOutput> + Send + 'static,
+{
+    type Future = Fut;
+    type Value = Output<Fut>;
+}
 
 /// Type that joining a body with this future returns.
-pub type Output<Fut> = <<Fut as Future>::Output as ProcessOutput>::Output;
+pub(crate) type Output<Fut> = <<Fut as Future>::Output as ProcessOutput>::Output;
 
-/// Return type of a body: `()`, or `Result<T, E>` for any `E` that converts into a boxed error. If the error is an
-/// [`Exit`], or has one among its sources, the process ends with that exit: see [`Exit::failed`]. So `?` carries a
-/// cancellation through `anyhow` or through an error type of the application.
+/// Return type of a body: see [`Body`]. Functions that take a body of another shape name it too: a body with an input, a
+/// body that is not `Send`, a scenario. Users cannot name or implement it.
 #[diagnostic::on_unimplemented(
-    message = "a process ends with `()` or a `Result`, not with `{Self}`",
-    note = "return `Ok::<_, procession::Exit>(…)` where it can't fail"
+    message = "a process cannot end with `{Self}`",
+    label = "this body does not return `()`, `!` or `Result<T, E>`",
+    note = "return `Ok::<_, procession::Exit>(…)` if the body cannot fail",
+    note = "a body that never returns is declared `-> !`"
 )]
 pub trait ProcessOutput {
     /// Type that joining returns.
     type Output: Send + 'static;
     /// Converts the return value of the body into a result.
-    ///
-    /// # Errors
-    /// The exit of the process, if the body returned an error.
     fn into_result(self) -> Result<Self::Output, Exit>;
 }
 
@@ -67,6 +121,29 @@ impl<T: Send + 'static, E: Into<BoxError>> ProcessOutput for Result<T, E> {
     fn into_result(self) -> Result<T, Exit> {
         self.map_err(Exit::failed)
     }
+}
+
+// There is no implementation for `Infallible` itself: the standard library plans to make it an alias of `!`, and then
+// the two implementations would overlap.
+impl ProcessOutput for never::Never {
+    type Output = Infallible;
+    fn into_result(self) -> Result<Infallible, Exit> {
+        match self {}
+    }
+}
+
+/// The type `!`. Stable Rust accepts it as a return type only, so this module takes it from the type of a function. The
+/// crate `bevy_ecs` does the same.
+mod never {
+    pub trait ReturnType {
+        type Type;
+    }
+
+    impl<T> ReturnType for fn() -> T {
+        type Type = T;
+    }
+
+    pub(super) type Never = <fn() -> ! as ReturnType>::Type;
 }
 
 /// Size in bytes above which a body or its future is boxed when it is spawned.
@@ -164,21 +241,73 @@ macro_rules! with_process {
 }
 pub(crate) use with_process;
 
-/// Evaluates `$then` with the machine of a body: `AsyncBody` of the body itself, or of the boxed body if it is large.
-/// The three types are those of the messages, the body and its future.
+/// Evaluates `$then` with the machine of a body: of the body itself, or of the boxed body if it is large. The three types
+/// are those of the messages, the body and its future.
 macro_rules! with_machine {
     ($N:ty, $F:ty, $Fut:ty, $body:ident, $entry:expr, |$machine:ident| $then:expr) => {{
         if const { $crate::task::body::is_large::<$F, $Fut>() } {
-            let large = $crate::task::body::Large(Box::new($body));
-            let $machine = $crate::task::body::AsyncBody::<$N, _, std::pin::Pin<Box<$Fut>>>::new(large, $entry);
+            let $machine = $crate::task::body::machine_of_large::<$N, $F>(Box::new($body), $entry);
             $then
         } else {
-            let $machine = $crate::task::body::AsyncBody::<$N, $F, $Fut>::new($body, $entry);
+            let $machine = $crate::task::body::machine_of::<$N, $F>($body, $entry);
             $then
         }
     }};
 }
 pub(crate) use with_machine;
+
+/// As [`with_machine`], for a body that is not `Send`.
+macro_rules! with_local_machine {
+    ($N:ty, $F:ty, $Fut:ty, $body:ident, |$machine:ident| $then:expr) => {{
+        if const { $crate::task::body::is_large::<$F, $Fut>() } {
+            let large = $crate::task::body::Large(Box::new($body));
+            let $machine = $crate::task::body::AsyncBody::<$N, _, std::pin::Pin<Box<$Fut>>>::new(large, None);
+            $then
+        } else {
+            let $machine = $crate::task::body::AsyncBody::<$N, $F, $Fut>::new($body, None);
+            $then
+        }
+    }};
+}
+pub(crate) use with_local_machine;
+
+/// Machine of the body `F`.
+pub(crate) trait BodyMachine<F>: Machine + Send + 'static {
+    /// Returns the body of a machine that never ran.
+    fn into_body(self) -> Box<F>;
+}
+
+impl<M, F, B, Fut> BodyMachine<F> for AsyncBody<M, B, Fut>
+where
+    M: Send + 'static,
+    B: Open<M, Fut> + Whole<F> + Send + 'static,
+    Fut: Future<Output: ProcessOutput> + Send + 'static,
+{
+    fn into_body(self) -> Box<F> {
+        match self {
+            Self::Unstarted { body: Some(body), .. } => body.whole(),
+            _ => unreachable!("it never ran"),
+        }
+    }
+}
+
+/// Makes the machine of a small body, which is cheap to move. The type of the machine hides that of the future: a caller
+/// whose future is a type parameter does not know that its output is a [`ProcessOutput`].
+#[inline]
+pub(crate) fn machine_of<M: Send + 'static, F: Body<M>>(
+    body: F,
+    entry: Option<Box<Entry>>,
+) -> impl BodyMachine<F, Message = M, Output = F::Value> {
+    AsyncBody::<M, F, F::Future>::new(body, entry)
+}
+
+/// As [`machine_of`], for a large body.
+pub(crate) fn machine_of_large<M: Send + 'static, F: Body<M>>(
+    body: Box<F>,
+    entry: Option<Box<Entry>>,
+) -> impl BodyMachine<F, Message = M, Output = F::Value> {
+    AsyncBody::<M, Large<F>, Pin<Box<F::Future>>>::new(Large(body), entry)
+}
 
 /// Future that replaces a body in an upgrade.
 type Successor<Fut> = upgrade_request::Future<Output<Fut>>;
@@ -235,13 +364,6 @@ fn settle<T: 'static>(
 impl<M: Send + 'static, F, Fut: Future<Output: ProcessOutput>> AsyncBody<M, F, Fut> {
     pub(crate) fn new(body: F, entry: Option<Box<Entry>>) -> Self {
         Self::Unstarted { body: Some(body), entry, own: None }
-    }
-
-    pub(crate) fn into_inner(self) -> Option<F> {
-        match self {
-            Self::Unstarted { body, .. } => body,
-            _ => None,
-        }
     }
 }
 

@@ -612,7 +612,7 @@ mod tests {
     use crate::context::step::{Events, Next, Process, StepOutput};
     use crate::host::job::Anywhere;
     use crate::task::Raw;
-    use crate::task::body::{AsyncBody, BodyFuture};
+    use crate::task::body::{AsyncBody, ProcessOutput};
 
     /// Exact sizes in bytes of idle processes. A program may have a million of them, so each new field costs a million
     /// times its size.
@@ -621,7 +621,7 @@ mod tests {
         async fn idle(mut ctx: Context<u64>) {
             while ctx.receive().await.is_ok() {}
         }
-        fn body<Fut: BodyFuture>(_: fn(Context<u64>) -> Fut) -> usize {
+        fn body<Fut: Future<Output: ProcessOutput> + Send>(_: fn(Context<u64>) -> Fut) -> usize {
             size_of::<Cell<AsyncBody<u64, fn(Context<u64>) -> Fut, Fut>, Anywhere>>()
         }
         struct ByHand;

@@ -20,14 +20,15 @@ use crate::process::state::Ref;
 use crate::process::state::current::Current;
 use crate::task::cell::Joined;
 
-/// A future of the outcome of a process, and at the same time its address. Dropping it detaches the process, which
-/// continues to run.
+/// A future of the outcome of a process, and at the same time its address.
+///
+/// Dropping the handle detaches the process: it continues to run, and its outcome is dropped when it exits. So a caller
+/// that does not need the outcome ignores the handle. To kill the process on drop, put the handle into a
+/// [`JoinSet`](crate::JoinSet), or spawn the process in a [scope](crate::SelfHandle::scope).
 ///
 /// The handle receives the exit when its result is taken. If it is dropped before that, and no link, monitor or
 /// supervisor receives the exit either, a failure of the process is *unobserved*: it is
-/// [reported](crate::CrashReport) on stderr, [counted](crate::Counters::unobserved), and fails a
-/// [`check`](crate::check()).
-#[must_use = "dropping it detaches the process; `let _ = …` says that this is meant"]
+/// [counted](crate::Counters::unobserved), and fails a [`check`](crate::check()).
 pub struct JoinHandle<T, M: Send + 'static = Payload> {
     joined: Joined<T, M>,
     monitor: Option<MonitorRef>,
@@ -115,6 +116,9 @@ impl<T, M: Send + 'static> Unpin for JoinHandle<T, M> {}
 /// The exit, if it is not normal. A process that awaits its own handle gets an error immediately, because it would wait
 /// for ever. If the outcome was lost with the runtime, the error is [`Exit::Cancelled`] with `Reason::SHUTDOWN`.
 ///
+/// # Panics
+/// Panics if it is polled after it has resolved.
+///
 /// # Cancel safety
 /// Cancel safe: a handle that is polled by reference and not completed has lost nothing.
 impl<T, M: Send + 'static> Future for JoinHandle<T, M> {
@@ -122,9 +126,7 @@ impl<T, M: Send + 'static> Future for JoinHandle<T, M> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Cx<'_>) -> Poll<Self::Output> {
         let this = &mut *self;
-        if this.over {
-            return Poll::Pending;
-        }
+        assert!(!this.over, "the join handle of {} was polled after it had resolved", this.pid());
         if Current::with(Current::pid) == Some(this.pid()) {
             return Poll::Ready(Err(Exit::failed("a process can't join itself")));
         }

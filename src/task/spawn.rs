@@ -4,6 +4,7 @@
 pub(crate) mod batch;
 pub(crate) mod builder;
 
+use crate::context::Context;
 use crate::context::me::SelfHandle;
 use crate::context::step::Process;
 use crate::host::cancel::inherited::InheritedContext;
@@ -24,7 +25,7 @@ use crate::process::state::current::Current;
 use crate::process::state::wake_order::WakeSource;
 use crate::process::state::{Ref, RunnableProcess, Schedule};
 use crate::task::Machine;
-use crate::task::body::{Body, BodyFuture, Output, with_machine, with_process};
+use crate::task::body::{Body, with_machine, with_process};
 use crate::task::cell::{Joined, ReservedProcess};
 use crate::task::join::{JoinHandle, KillOnDrop};
 use crate::task::monitored::Monitored;
@@ -38,11 +39,11 @@ impl Host {
     ///
     /// If the runtime refuses the process, the handle resolves to [`Exit::Refused`]. The reason is a shutdown or a
     /// limit of the number of processes.
-    pub fn spawn<N, F, Fut>(&self, body: F) -> JoinHandle<Output<Fut>, N>
+    pub fn spawn<N, F, Fut>(&self, body: F) -> JoinHandle<F::Value, N>
     where
         N: Send + 'static,
-        F: Body<N, Fut>,
-        Fut: BodyFuture,
+        F: Body<N, Future = Fut> + FnOnce(Context<N>) -> Fut,
+        Fut: Future,
     {
         with_machine!(N, F, Fut, body, None, |machine| {
             self.join_or_refuse(self.launch_anywhere(machine, InheritedContext::default()))
@@ -232,11 +233,11 @@ impl<M: Send + 'static> SelfHandle<M> {
     /// Spawns an async body as a process. The process inherits the [values](Self::value), the
     /// [deadline](Self::deadline) and the [cancel token](Self::cancel_token) of this one. A process that is spawned
     /// with the [host](Self::host) inherits nothing. Otherwise as [`Host::spawn`].
-    pub fn spawn<N, F, Fut>(&self, body: F) -> JoinHandle<Output<Fut>, N>
+    pub fn spawn<N, F, Fut>(&self, body: F) -> JoinHandle<F::Value, N>
     where
         N: Send + 'static,
-        F: Body<N, Fut>,
-        Fut: BodyFuture,
+        F: Body<N, Future = Fut> + FnOnce(Context<N>) -> Fut,
+        Fut: Future,
     {
         with_machine!(N, F, Fut, body, None, |machine| {
             self.host().join_or_refuse(self.host().launch_anywhere(machine, self.passes_on()))
@@ -253,11 +254,11 @@ impl<M: Send + 'static> SelfHandle<M> {
     /// Spawns an async body that is [linked](Self::link) to this process from the start: however early it exits, this
     /// process receives its exit. Otherwise as [`spawn`](Self::spawn). A refused spawn counts as a linked process that
     /// exited with [`Exit::Refused`].
-    pub fn spawn_link<N, F, Fut>(&self, body: F) -> JoinHandle<Output<Fut>, N>
+    pub fn spawn_link<N, F, Fut>(&self, body: F) -> JoinHandle<F::Value, N>
     where
         N: Send + 'static,
-        F: Body<N, Fut>,
-        Fut: BodyFuture,
+        F: Body<N, Future = Fut> + FnOnce(Context<N>) -> Fut,
+        Fut: Future,
     {
         let ties = SpawnLinks { link: true, monitor: false };
         let mut wishes = SpawnOptions::tied(self.any(), ties);
@@ -292,11 +293,11 @@ impl<M: Send + 'static> SelfHandle<M> {
     /// rt.block_on(rt.spawn(parent))?;
     /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
     /// ```
-    pub fn spawn_monitor<N, F, Fut>(&self, body: F) -> (JoinHandle<Output<Fut>, N>, MonitorRef)
+    pub fn spawn_monitor<N, F, Fut>(&self, body: F) -> (JoinHandle<F::Value, N>, MonitorRef)
     where
         N: Send + 'static,
-        F: Body<N, Fut>,
-        Fut: BodyFuture,
+        F: Body<N, Future = Fut> + FnOnce(Context<N>) -> Fut,
+        Fut: Future,
     {
         with_machine!(N, F, Fut, body, None, |machine| self.launch_monitored(machine))
     }

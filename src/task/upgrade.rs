@@ -18,8 +18,8 @@ use crate::process::mailbox::Trial;
 use crate::process::payload::Payload;
 use crate::process::state::Ref;
 use crate::process::state::current::Current;
-use crate::process::state::upgrade_request::Future;
-use crate::task::body::{Body, BodyFuture, Output, ProcessOutput};
+use crate::process::state::upgrade_request::Future as Successor;
+use crate::task::body::{Body, ProcessOutput};
 
 fn wrong_output_error<T>(found: &str) -> Exit {
     let new = std::any::type_name::<T>();
@@ -71,12 +71,22 @@ impl<M: Send + 'static> Context<M> {
     ///
     /// # Cancel safety
     /// If the future is dropped before the new body has started, it drops the new body and the context.
-    pub async fn upgrade<F, Fut>(mut self, body: F) -> (Self, Exit)
+    pub fn upgrade<F, Fut>(self, body: F) -> impl Future<Output = (Self, Exit)> + Send + use<M, F, Fut>
     where
-        F: Body<M, Fut>,
-        Fut: BodyFuture,
+        F: Body<M, Future = Fut> + FnOnce(Self) -> Fut,
+        Fut: Future,
     {
-        if let Err(exit) = self.fit::<Output<Fut>>().await {
+        self.upgrade_to::<F::Value, _>(successor::<M, F>(body))
+    }
+
+    /// As [`upgrade`](Self::upgrade), without the types of the body. With these types, the compiler could not prove that
+    /// the future of a body that upgrades itself recursively is `Send`.
+    async fn upgrade_to<T, B>(mut self, body: B) -> (Self, Exit)
+    where
+        T: Send + 'static,
+        B: FnOnce(Self) -> Successor<T> + Send,
+    {
+        if let Err(exit) = self.fit::<T>().await {
             return (self, exit);
         }
         let address = self.control().address();
@@ -86,8 +96,7 @@ impl<M: Send + 'static> Context<M> {
                 Some(Err(exit)) => return (self, exit),
                 None => return (self, Exit::failed(ELSEWHERE)),
             };
-        let next: Future<Output<Fut>> = Box::pin(async move { body(Self::of(mailbox)).await.into_result() });
-        let exit = Starting::begin(self.control().any(), &trial).run(next).await;
+        let exit = Starting::begin(self.control().any(), &trial).run(body(Self::of(mailbox))).await;
         self.mailbox().end_trial(&trial);
         (self, exit)
     }
@@ -113,6 +122,11 @@ impl<M: Send + 'static> Context<M> {
 
 const ELSEWHERE: &str = "an upgrade is for the turns of its own process, and was polled elsewhere";
 
+/// Returns a function that makes the future of a new body. The body is called at the first poll of that future.
+fn successor<M: Send + 'static, F: Body<M>>(body: F) -> impl FnOnce(Context<M>) -> Successor<F::Value> + Send {
+    move |ctx| Box::pin(async move { body(ctx).await.into_result() })
+}
+
 /// New code that has not started yet. Its receiver is on trial.
 struct Starting<'a> {
     control: Ref<dyn AnyControl>,
@@ -127,7 +141,7 @@ impl<'a> Starting<'a> {
 
     /// Polls the new code until it has started or failed. Code that has started is handed to the task of the process,
     /// which polls it from then on.
-    async fn run<T: Send + 'static>(self, next: Future<T>) -> Exit {
+    async fn run<T: Send + 'static>(self, next: Successor<T>) -> Exit {
         let head = self.control.head();
         let mut next = Some(next);
         let exit = poll_fn(|cx| {

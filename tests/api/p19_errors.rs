@@ -51,17 +51,11 @@ pub fn main() {
     if std::env::args().count() == 1 {
         // A cancelled exit must be recognised even after it was converted to another error type.
         let x = || Exit::Cancelled("bye".into());
-        println!(
-            "box {:?}",
-            ProcessOutput::into_result(Err::<(), Box<dyn std::error::Error + Send + Sync>>(x().into()))
-        );
-        println!("anyhow {:?}", ProcessOutput::into_result(Err::<(), _>(anyhow::Error::from(x()))));
-        println!(
-            "anyhow+context {:?}",
-            ProcessOutput::into_result(Err::<(), _>(anyhow::Error::from(x()).context("while")))
-        );
-        println!("thiserror {:?}", ProcessOutput::into_result(Err::<(), _>(MyError::from(x()))));
-        println!("string {:?}", ProcessOutput::into_result(Err::<(), _>("x")));
+        println!("box {:?}", Exit::failed(Box::<dyn std::error::Error + Send + Sync>::from(x())));
+        println!("anyhow {:?}", Exit::failed(anyhow::Error::from(x())));
+        println!("anyhow+context {:?}", Exit::failed(anyhow::Error::from(x()).context("while")));
+        println!("thiserror {:?}", Exit::failed(MyError::from(x())));
+        println!("string {:?}", Exit::failed("x"));
         return;
     }
     let rt = Runtime::new().unwrap();

@@ -603,3 +603,36 @@ fn a_scope_body_receives_the_cancellation_of_its_token() {
         }
     });
 }
+
+/// 6.2: `run_until_cancelled` returns the output of the future. At the cancellation it drops the future and fails with the
+/// reason. An output that is ready at the same poll is returned.
+#[test]
+fn a_future_runs_until_its_process_is_cancelled() {
+    everywhere(async |host| {
+        let (dropped, is_dropped) = futures::channel::oneshot::channel::<()>();
+        let process = host.spawn(async move |ctx: Context<()>| -> Result<(), Exit> {
+            assert_eq!(ctx.run_until_cancelled(async { 1 }).await?, 1);
+            let (cancelled, me) = (ctx.cancelled(), (*ctx).clone());
+            assert_eq!(me.run_until_cancelled(async { cancelled.await == "enough" }).await?, true);
+            // The process was asked to exit before the first poll, so the future is not polled.
+            ctx.run_until_cancelled(async move { drop(dropped) }).await
+        });
+        process.started().await.unwrap();
+        host.cancel(process.pid(), "enough", LONG).unwrap();
+        assert!(is_cancelled(&process.await.unwrap_err(), "enough"));
+        assert!(is_dropped.await.is_err());
+    });
+}
+
+/// 6.2: a token cancels a future outside any process.
+#[test]
+fn a_future_runs_until_a_token_is_cancelled() {
+    let token = CancelToken::new();
+    assert_eq!(block_on(token.run_until_cancelled(async { 1 })).unwrap(), 1);
+    let mut waits = Box::pin(token.run_until_cancelled(std::future::pending::<()>()));
+    assert!(waits.as_mut().poll(&mut Cx::from_waker(Waker::noop())).is_pending());
+    token.cancel("enough", LONG);
+    assert!(is_cancelled(&block_on(waits).unwrap_err(), "enough"));
+    let polled = block_on(token.run_until_cancelled(async { unreachable!("the token was cancelled before") }));
+    assert!(is_cancelled(&polled.map(|()| ()).unwrap_err(), "enough"));
+}

@@ -967,3 +967,63 @@ fn timers_fire_in_more_nested_block_ons_than_worker_slots() {
         handles.into_iter().for_each(|handle| futures::executor::block_on(handle).unwrap());
     });
 }
+
+/// 8.2: with `Builder::tokio`, processes use tokio on workers, on guest threads, in blocking work, and in a runtime without
+/// workers. `Builder::wrap_threads` is called inside the context.
+#[cfg(feature = "tokio")]
+#[test]
+fn the_builder_enters_the_context_of_tokio() {
+    async fn naps(_: Context) -> Result<u64, BoxError> {
+        tokio::net::UdpSocket::bind("127.0.0.1:0").await?;
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        Ok(tokio::spawn(async { 7 }).await?)
+    }
+    within(60, || {
+        let tokio = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        for workers in [0, 2] {
+            let inside = Arc::new(AtomicUsize::new(0));
+            let count = Arc::clone(&inside);
+            let wrap = move |work: &mut dyn FnMut()| {
+                count.fetch_add(usize::from(tokio::runtime::Handle::try_current().is_ok()), Ordering::SeqCst);
+                work();
+            };
+            let builder = Runtime::builder().workers(workers).tokio(tokio.handle().clone());
+            let rt = builder.wrap_threads(wrap).build().unwrap();
+            let blocking = rt.spawn_blocking(|| tokio::runtime::Handle::try_current().is_ok());
+            assert!(futures::executor::block_on(blocking).unwrap());
+            assert_eq!(rt.block_on(rt.spawn(naps)).unwrap(), 7);
+            assert_eq!(futures::executor::block_on(rt.run(rt.spawn(naps))).unwrap(), 7);
+            let local = rt.local_set();
+            assert_eq!(local.block_on(local.spawn(naps)).unwrap(), 7);
+            drop(local);
+            if workers > 0 {
+                // This thread runs no process here.
+                assert_eq!(futures::executor::block_on(rt.spawn(naps)).unwrap(), 7);
+            }
+            assert!(tokio::runtime::Handle::try_current().is_err());
+            assert_eq!(futures::executor::block_on(rt.shutdown(Duration::from_secs(60))).left, []);
+            drop(rt);
+            assert_eq!(inside.load(Ordering::SeqCst), workers + 1);
+        }
+    });
+}
+
+/// 8.2: a replacement thread enters the context of tokio, too.
+#[cfg(feature = "tokio")]
+#[test]
+fn a_replacement_thread_enters_the_context_of_tokio() {
+    within(60, || {
+        let tokio = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        let rt = Runtime::builder().workers(1).tokio(tokio.handle().clone()).build().unwrap();
+        let (go, wait) = mpsc::channel::<()>();
+        let blocks =
+            rt.spawn(async move |_: Context| block_in_place(|| wait.recv().is_ok()).then_some(()).ok_or("gone"));
+        // The only worker blocks until a process on the replacement thread lets it go on.
+        let other = rt.spawn(async move |_: Context| {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+            go.send(())
+        });
+        futures::executor::block_on(other).unwrap();
+        futures::executor::block_on(blocks).unwrap();
+    });
+}

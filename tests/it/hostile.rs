@@ -464,9 +464,8 @@ fn runs(seed: u64, workers: usize, forgets: bool) {
     if chance.below(2) == 0 {
         // The grace period is short, because some processes ignore the cancellation.
         let _ = futures::executor::block_on(rt.shutdown(Duration::from_millis(50)));
-    } else {
-        drop(rt);
     }
+    drop(rt);
     let mut cx = Cx::from_waker(Waker::noop());
     for _ in 0..100 {
         let turn =

@@ -372,3 +372,30 @@ fn a_broadcast_reaches_every_process_that_stays_in_a_changing_group() {
         assert!(host.members(ROOM).is_empty());
     });
 }
+
+/// 2.5: `spawn_or_call` calls the process of the name, or spawns it with the request as its first message. A refusal
+/// returns the body.
+#[test]
+fn spawn_or_call_spawns_once() {
+    async fn count(mut ctx: Context<Reply<u64>>) -> Result<(), Exit> {
+        for count in 1.. {
+            ctx.receive().await?.send(count);
+        }
+        Ok(())
+    }
+    everywhere(async |host| {
+        let call = |host: &Host| host.process().name("count").spawn_or_call(|reply| reply, count).unwrap();
+        assert_eq!(call(&host).await.unwrap(), 1);
+        let pid = host.whereis("count").unwrap();
+        let caller = host.spawn(async move |ctx: Context| call(ctx.host()).await);
+        assert_eq!((caller.await.unwrap(), host.whereis("count")), (2, Some(pid)));
+        host.kill(pid).unwrap();
+        host.exited(pid).await;
+        assert_eq!(call(&host).await.unwrap(), 1);
+        host.kill(host.whereis("count").unwrap()).unwrap();
+    });
+    let rt = lone();
+    rt.process().name("other").spawn(async |mut ctx: Context<u8>| ctx.receive().await).unwrap();
+    let refused = rt.process().name("other").spawn_or_call(|reply| reply, count).unwrap_err();
+    assert!(matches!(refused.kind(), SpawnErrorKind::MessageRefused(_)));
+}

@@ -1,5 +1,6 @@
 //! Section 1 of the specification: processes, written as async bodies and as hand-written `Process` implementations.
 
+use std::convert::Infallible;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -559,5 +560,65 @@ fn inherited_values_reach_the_grandchildren() {
         assert_eq!((trace, none), (Some(Arc::new(TraceId(1))), None));
         assert_eq!((text, own), (Some(Arc::new("mine")), Some(Arc::new("shadowed"))));
         let _ = Duration::ZERO;
+    });
+}
+
+/// 1.1: a body that never returns is declared `-> !`, and a body that ends only with an error returns
+/// `Result<Infallible, E>`.
+#[test]
+fn a_body_may_never_return() {
+    async fn ticks(ctx: Context) -> ! {
+        loop {
+            ctx.sleep(Duration::from_secs(1)).await;
+        }
+    }
+    async fn serves(mut ctx: Context<()>) -> Result<Infallible, Exit> {
+        loop {
+            ctx.receive().await?;
+        }
+    }
+    everywhere(async |host| {
+        let (ticks, serves) = (host.spawn(ticks), host.spawn(serves));
+        let closure = host.spawn(async |_: Context| -> ! { std::future::pending().await });
+        let forever: [JoinHandle<Infallible>; 2] = [ticks, closure];
+        host.cancel(serves.pid(), "enough", Duration::from_secs(1)).unwrap();
+        assert!(matches!(serves.await, Err(Exit::Cancelled(_))));
+        for forever in forever {
+            forever.abort();
+            assert!(matches!(forever.await, Err(Exit::Killed)));
+        }
+    });
+}
+
+/// 1.1: the argument type of an async closure is inferred. A boxed function and a function of a generic type are bodies,
+/// too.
+#[test]
+fn the_shapes_of_a_body() {
+    type Boxed = Box<dyn FnOnce(Context<u8>) -> futures::future::BoxFuture<'static, Result<u8, Exit>> + Send>;
+    async fn first(mut ctx: Context<u8>) -> Result<u8, Exit> {
+        ctx.receive().await
+    }
+    fn opaque() -> impl FnOnce(Context<u8>) -> futures::future::BoxFuture<'static, Result<u8, Exit>> + Send {
+        |ctx| Box::pin(first(ctx))
+    }
+    fn wrapped<M: Send + 'static, F: Body<M>>(host: &Host, body: F) -> JoinHandle<F::Value, M> {
+        host.spawn(body)
+    }
+    everywhere(async |host| {
+        let boxed: Boxed = Box::new(|ctx| Box::pin(first(ctx)));
+        let handles = [
+            host.spawn(first),
+            host.spawn(opaque()),
+            host.spawn(boxed),
+            wrapped(&host, first),
+            host.spawn(async |ctx| {
+                ctx.trap_exit(true);
+                first(ctx).await
+            }),
+        ];
+        for handle in handles {
+            handle.send(7).unwrap();
+            assert_eq!(handle.await.unwrap(), 7);
+        }
     });
 }

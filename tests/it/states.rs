@@ -398,6 +398,8 @@ fn only_transitions_of_the_diagram_are_observed() {
             meddler.join().unwrap();
             let spawned = rt.counters().spawned;
             assert_eq!(block_on(rt.shutdown(Duration::from_secs(30))).left, []);
+            // The drop of the runtime drops the handler, which ends the thread that answers.
+            drop(rt);
             answerer.join().unwrap();
             log.check();
             let processes = log.0.processes.lock().unwrap();

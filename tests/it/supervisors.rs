@@ -891,3 +891,21 @@ fn a_branch_that_was_not_stopped_yet_restarts_its_children() {
         assert!(mended.load(SeqCst));
     }
 }
+
+/// 6.4: a child that is added at run time may have a name that was made at run time. The name survives a restart.
+#[test]
+fn a_dynamic_child_has_a_dynamic_name() {
+    everywhere(async |host| {
+        let tree = started(&host, Supervisor::one_for_one()).await;
+        for n in 1..=2 {
+            let child = Child::new(format!("child-{n}"), obey);
+            tree.call(|reply| SupervisorMessage::StartChild(child, reply)).await.unwrap().unwrap();
+        }
+        let second = host.whereis("child-2").unwrap();
+        let restart = |reply| SupervisorMessage::RestartChild(String::from("child-2").into(), reply);
+        let again = tree.call(restart).await.unwrap().unwrap();
+        assert_ne!(again, second);
+        assert_eq!(host.whereis(format!("child-{}", 2)), Some(again));
+        tree.abort();
+    });
+}

@@ -406,6 +406,7 @@ fn a_runtime_that_gets_no_more_threads_continues_to_work() {
         thread::yield_now();
     }
     assert_eq!(block_on(rt.shutdown(Duration::from_secs(30))).left.len(), 0);
+    drop(rt);
     assert_eq!((threads[1].load(SeqCst), Arc::strong_count(&held)), (4, 1));
 }
 

@@ -907,3 +907,59 @@ fn a_waker_may_wait_for_a_process_that_was_woken_with_it() {
         });
     });
 }
+
+/// 7.1: `receive_timeout` returns a message that is there, also if its time is zero. Without a message it returns `None`,
+/// never early. A cancellation is an error.
+#[test]
+fn a_receive_with_a_time_limit_ends_in_time() {
+    timed(async |host, late| {
+        let process = host.spawn(async move |mut ctx: Context<u8>| -> Result<(), Exit> {
+            assert_eq!(ctx.receive_timeout(FOR_EVER).await?, Some(1));
+            assert_eq!(ctx.receive_timeout(Duration::ZERO).await?, Some(2));
+            assert_eq!(ctx.receive_timeout(Duration::ZERO).await?, None);
+            let due = ctx.now() + ms(5);
+            assert_eq!(ctx.receive_timeout(ms(5)).await?, None);
+            late.check(ctx.now(), due);
+            ctx.mark_started();
+            ctx.receive_timeout(FOR_EVER).await.map(drop)
+        });
+        process.send(1).unwrap();
+        process.send(2).unwrap();
+        process.started().await.unwrap();
+        host.sleep(ms(50)).await;
+        host.cancel(process.pid(), "enough", HOUR).unwrap();
+        assert!(matches!(process.await, Err(Exit::Cancelled(reason)) if reason == "enough"));
+    });
+}
+
+/// 7.1: a `receive_timeout` whose time is over takes every message of a full mailbox, also when the budget of the turn is
+/// spent.
+#[test]
+fn a_receive_without_time_empties_the_mailbox() {
+    let rt = Runtime::builder().workers(0).build().unwrap();
+    let process = rt.spawn(async |mut ctx: Context<u32>| -> Result<u32, Exit> {
+        let mut count = 0;
+        while ctx.receive_timeout(Duration::ZERO).await?.is_some() {
+            count += 1;
+        }
+        Ok(count)
+    });
+    // No process runs before `block_on`.
+    for n in 0..1_000 {
+        process.send(n).unwrap();
+    }
+    assert_eq!(rt.block_on(process).unwrap(), 1_000);
+}
+
+/// 7.1: a dropped `receive_timeout` has taken no message. A mailbox outside any process has the method too.
+#[test]
+fn a_dropped_receive_with_a_time_limit_takes_nothing() {
+    let rt = Runtime::builder().workers(0).build().unwrap();
+    let (address, mut mailbox) = rt.mailbox::<u8>();
+    let mut receive = Box::pin(mailbox.receive_timeout(HOUR));
+    assert!(receive.as_mut().now_or_never().is_none());
+    address.send(1).unwrap();
+    drop(receive);
+    assert_eq!(rt.block_on(mailbox.receive_timeout(HOUR)).unwrap(), Some(1));
+    assert_eq!(rt.block_on(mailbox.receive_timeout(ms(1))).unwrap(), None);
+}

@@ -26,9 +26,11 @@ fn panic_of(f: impl FnOnce()) -> Option<String> {
     catch_unwind(AssertUnwindSafe(f)).err().map(|panic| *panic.downcast::<String>().expect("a text"))
 }
 
-/// Checks one seed. Returns the report of the check, or `None` if the scenario passes.
-fn verdict<T: ProcessOutput>(scenario: impl AsyncFn(Host) -> T) -> Option<String> {
-    panic_of(|| check(0..1, scenario))
+/// Returns the report of a check of one seed, or `None` if the seed passes.
+macro_rules! verdict {
+    ($scenario:expr) => {
+        panic_of(|| check(0..1, $scenario))
+    };
 }
 
 async fn fails(_: Context) -> Result<(), &'static str> {
@@ -59,14 +61,14 @@ fn an_unobserved_panic_fails_the_run_of_its_seed() {
         }));
         settle(&host).await;
     };
-    let text = verdict(scenario).expect("a failure");
+    let text = verdict!(scenario).expect("a failure");
     assert!(text.starts_with("the scenario fails under seed 0: no link, monitor, supervisor or join handle"), "{text}");
     let place = format!("an exit: <0.0.1> panicked at {}:{LINE}:13: boom\n", file!());
     assert!(text.contains(&place), "{place} is not in {text}");
     assert!(text.contains("<0.0.1> complete"), "{text}");
     Check::new(0..20).allow_unobserved_exits().run(scenario);
-    // If the scenario itself fails too, the report contains both the failure of the scenario and the unobserved exit.
-    let both = verdict(async |host: Host| {
+    // The exit is also reported beside a failure of the scenario.
+    let both = verdict!(async |host: Host| {
         scenario(host).await;
         Err::<(), _>(Exit::failed("of its own"))
     });
@@ -78,7 +80,7 @@ fn an_unobserved_panic_fails_the_run_of_its_seed() {
 #[test]
 fn an_exit_is_observed_if_something_receives_it() {
     let unobserved = |scenario: fn(Host) -> futures::future::BoxFuture<'static, Result<(), Exit>>, pids: &[&str]| {
-        let text = verdict(async |host: Host| scenario(host).await).unwrap_or_default();
+        let text = verdict!(async |host: Host| scenario(host).await).unwrap_or_default();
         let told: Vec<_> =
             text.split("receives an exit: ").skip(1).map(|exit| exit.split(' ').next().unwrap()).collect();
         assert_eq!(told, pids, "{text}");
@@ -232,7 +234,7 @@ fn an_exit_is_observed_if_something_receives_it() {
 /// is linked with it is not a failure either.
 #[test]
 fn an_exit_on_request_is_not_reported() {
-    let verdict = verdict(async |host: Host| {
+    let verdict = verdict!(async |host: Host| {
         let (cancelled, killed, aborted) = (host.spawn(waits), host.spawn(waits), host.spawn(waits));
         let linked = host.spawn(async |ctx: Context| {
             drop(ctx.spawn_link(waits));
@@ -273,7 +275,7 @@ fn only_the_last_process_of_a_chain_of_links_is_reported_with_the_first_cause() 
         }
         .boxed()
     }
-    let text = verdict(async |host: Host| {
+    let text = verdict!(async |host: Host| {
         drop(host.spawn(|ctx| links(ctx, 5)));
         settle(&host).await;
     });
@@ -327,9 +329,9 @@ fn a_runtime_counts_each_unobserved_exit_once() {
     });
 }
 
-/// Checks a scenario that passes but is not deterministic. Returns the report of the check.
-fn difference<T: ProcessOutput>(scenario: impl AsyncFn(Host) -> T) -> String {
-    let text = verdict(scenario).expect("a difference");
+/// Checks a scenario that passes but is not deterministic. Returns the report.
+fn difference(scenario: impl AsyncFn(Host)) -> String {
+    let text = verdict!(scenario).expect("a difference");
     assert!(text.starts_with("the scenario is not deterministic: two runs under seed 0 differ in step "), "{text}");
     let line = |before: &str| text.lines().find_map(|line| line.strip_prefix(before).map(str::to_owned)).unwrap();
     assert_ne!(line("  first run:  "), line("  second run: "));
@@ -406,7 +408,7 @@ fn a_foreign_wake_up_is_detected() {
 #[test]
 fn a_failure_that_does_not_recur_is_reported_with_the_difference() {
     let runs = AtomicUsize::new(0);
-    let text = verdict(async |_: Host| if runs.fetch_add(1, SeqCst) == 0 { Err("only once") } else { Ok(()) });
+    let text = verdict!(async |_: Host| if runs.fetch_add(1, SeqCst) == 0 { Err("only once") } else { Ok(()) });
     let text = text.expect("a difference");
     assert!(
         text.contains("differ in their result\n  first run:  failed: only once\n  second run: it passes"),
@@ -496,7 +498,7 @@ async fn deadlock(host: &Host) -> Result<(), Exit> {
 #[test]
 fn a_periodic_timer_does_not_hide_a_deadlock() {
     within(120, || {
-        let interval = verdict(async |host: Host| {
+        let interval = verdict!(async |host: Host| {
             let _ticks = host.spawn(async |ctx: Context| -> Result<(), Exit> {
                 let mut ticks = ctx.interval(ms(10));
                 loop {
@@ -505,7 +507,7 @@ fn a_periodic_timer_does_not_hide_a_deadlock() {
             });
             deadlock(&host).await
         });
-        let repeated = verdict(async |host: Host| {
+        let repeated = verdict!(async |host: Host| {
             let _hears = host.spawn(async |mut ctx: Context<u64>| {
                 ctx.send_interval(ms(10), ctx.pid(), 1_u64);
                 while ctx.receive().await.is_ok() {}
@@ -555,7 +557,7 @@ fn a_long_wait_while_a_periodic_timer_runs_is_not_a_deadlock() {
 /// process.
 #[test]
 fn a_killed_process_does_not_receive_the_panic_of_a_linked_process() {
-    let text = verdict(async |host: Host| {
+    let text = verdict!(async |host: Host| {
         let session = host.spawn(async |mut ctx: Context| -> Result<(), Exit> {
             let me = ctx.pid();
             drop(ctx.spawn_link(async move |ctx: Context| -> Result<(), Exit> {
@@ -612,7 +614,7 @@ fn a_process_that_must_exit_also_receives_a_second_failure() {
 #[test]
 fn a_cancelled_time_limit_does_not_hide_a_deadlock() {
     let text = within(60, || {
-        verdict(async |host: Host| {
+        verdict!(async |host: Host| {
             let server = host.spawn(async |mut ctx: Context<u8>| -> Result<(), Exit> {
                 loop {
                     let limit = ctx.sleep(24 * HOUR);

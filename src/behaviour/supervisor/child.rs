@@ -19,7 +19,7 @@ use crate::context::Context;
 use crate::context::address::Exited;
 use crate::context::mailbox::Mailbox;
 use crate::context::me::SelfHandle;
-use crate::context::names::Name;
+use crate::context::names::IntoName;
 use crate::context::step::Process;
 use crate::host::control::{AnyControl, Control};
 use crate::host::timer::backoff::Backoff;
@@ -30,7 +30,7 @@ use crate::process::exit::{Exit, Reason};
 use crate::process::mailbox::MailboxCapacity;
 use crate::process::pid::Pid;
 use crate::process::state::Ref;
-use crate::task::body::{BodyFuture, Large, is_large};
+use crate::task::body::{Body, Large, ProcessOutput, is_large};
 use crate::task::join::{JoinHandle, KillOnDrop, Started};
 use crate::task::spawn::ProcessBuilder;
 
@@ -80,39 +80,61 @@ impl fmt::Debug for Child {
 }
 
 impl Child {
-    /// Creates a child with an async body and this name.
-    pub fn new<N, F, Fut>(name: Name<N>, body: F) -> Self
+    /// Creates a child with an async body and this name: a [`Name`](crate::Name), or a text. A text made at run time names
+    /// a child that is [added](SupervisorMessage::StartChild) to a running supervisor.
+    ///
+    /// ```
+    /// use procession::{Child, Context, Exit, Runtime, Supervisor, SupervisorMessage};
+    ///
+    /// async fn room(mut ctx: Context<String>) -> Result<(), Exit> {
+    ///     loop {
+    ///         println!("{}", ctx.receive().await?);
+    ///     }
+    /// }
+    /// let rt = Runtime::new()?;
+    /// let rooms = rt.spawn_process(Supervisor::one_for_one());
+    /// for number in 1..=3 {
+    ///     let child = Child::new(format!("room-{number}"), room);
+    ///     rt.block_on(rooms.call(|reply| SupervisorMessage::StartChild(child, reply)))??;
+    /// }
+    /// rt.send("room-2", String::from("hello"))?;
+    /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
+    /// ```
+    pub fn new<N, F, Fut>(name: impl IntoName<N>, body: F) -> Self
     where
         N: Send + 'static,
-        F: Fn(Context<N>) -> Fut + Send + Sync + 'static,
-        Fut: BodyFuture,
+        F: Body<N, Future = Fut> + Fn(Context<N>) -> Fut + Sync,
+        Fut: Future,
     {
-        Self::of_body(Some(name.as_str().into()), body)
+        Self::of_body(Some(name.into()), body)
     }
 
-    /// Creates a child with an async body. The body receives a clone of `seed` at each start.
-    pub fn with_args<N, S, F, Fut>(name: Name<N>, seed: S, body: F) -> Self
+    /// Creates a child with an async body that receives a clone of `seed` at each start.
+    pub fn with_args<N, S, F, Fut>(name: impl IntoName<N>, seed: S, body: F) -> Self
     where
         N: Send + 'static,
         S: Clone + Send + Sync + 'static,
         F: Fn(Context<N>, S) -> Fut + Send + Sync + 'static,
-        Fut: BodyFuture,
+        Fut: Future<Output: ProcessOutput> + Send + 'static,
     {
         Self::new(name, move |ctx| body(ctx, seed.clone()))
     }
 
-    /// Creates a child that is a hand-written process or another [`Supervisor`]. `make` is called on the worker that
-    /// runs the supervisor of this child.
-    pub fn process<Q: Process + Send>(name: Name<Q::Message>, make: impl Fn() -> Q + Send + Sync + 'static) -> Self {
-        Self::of_process(Some(name.as_str().into()), make)
+    /// Creates a child that is a hand-written process, or another [`Supervisor`]. `make` is called on the worker that
+    /// runs the supervisor.
+    pub fn process<Q: Process + Send>(
+        name: impl IntoName<Q::Message>,
+        make: impl Fn() -> Q + Send + Sync + 'static,
+    ) -> Self {
+        Self::of_process(Some(name.into()), make)
     }
 
     /// Creates a child with an async body and without a name. The supervisor identifies the child by its pid.
     pub fn unnamed<N, F, Fut>(body: F) -> Self
     where
         N: Send + 'static,
-        F: Fn(Context<N>) -> Fut + Send + Sync + 'static,
-        Fut: BodyFuture,
+        F: Body<N, Future = Fut> + Fn(Context<N>) -> Fut + Sync,
+        Fut: Future,
     {
         Self::of_body(None, body)
     }
@@ -122,11 +144,10 @@ impl Child {
         Self::of_process(None, make)
     }
 
-    fn of_body<N, F, Fut>(name: Option<Cow<'static, str>>, body: F) -> Self
+    fn of_body<N, F>(name: Option<Cow<'static, str>>, body: F) -> Self
     where
         N: Send + 'static,
-        F: Fn(Context<N>) -> Fut + Send + Sync + 'static,
-        Fut: BodyFuture,
+        F: Body<N> + Fn(Context<N>) -> <F as Body<N>>::Future + Sync,
     {
         let body = Arc::new(body);
         Self::of(name, false, move |process: ProcessBuilder| {

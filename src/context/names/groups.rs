@@ -86,15 +86,12 @@ impl<M> fmt::Debug for Group<M> {
     }
 }
 
-mod sealed {
-    pub trait Sealed<M> {
-        #[doc(hidden)]
-        fn text(&self) -> &str;
-    }
+pub(crate) trait Sealed<M> {
+    fn text(&self) -> &str;
 }
-use sealed::Sealed;
 
 /// A possible name of a group of processes that take messages of type `M`: a [`Group`] of that type, or a text.
+#[expect(private_bounds, reason = "only the crate has such names, and only the crate reads their text")]
 pub trait IntoGroup<M>: Sealed<M> {}
 
 impl<M> IntoGroup<M> for Group<M> {}

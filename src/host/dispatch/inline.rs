@@ -20,7 +20,7 @@ use crate::process::yields::AnswerTarget;
 
 /// Passed to the handler of an inline command, inside the turn of its process. The handler must call one of the
 /// methods: dropping this value leaves the command without an answer.
-pub struct InlineCall<'a, C: Command> {
+pub(crate) struct InlineCall<'a, C: Command> {
     number: Number,
     home: &'a dyn Fn() -> Ref<dyn AnyControl>,
     marker: PhantomData<fn(C)>,

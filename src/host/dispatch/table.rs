@@ -99,12 +99,12 @@ impl<E: ?Sized> Dispatcher<E> {
         })
     }
 
-    /// Adds the handler of a command type. `is_short` tells whether it answers inline commands. Returns false if the
+    /// Adds the handler of a command type. `is_inline` tells whether it answers inline commands. Returns false if the
     /// type already has a handler.
-    pub(super) fn insert(&mut self, command: TypeId, is_short: bool, handler: Box<dyn AnyHandler<E>>) -> bool {
+    pub(super) fn insert(&mut self, command: TypeId, is_inline: bool, handler: Box<dyn AnyHandler<E>>) -> bool {
         let Vacant(vacant) = self.by_type.entry(command) else { return false };
         vacant.insert(u32::try_from(self.typed.len()).expect("fewer than 2^32 types"));
-        self.typed.push((is_short, handler));
+        self.typed.push((is_inline, handler));
         true
     }
 
@@ -123,6 +123,6 @@ impl<E: ?Sized> Dispatcher<E> {
     #[inline]
     pub(crate) fn inline(&self, command: TypeId) -> Option<u32> {
         let place = *self.by_type.get(&command)?;
-        self.typed.get(place as usize).is_some_and(|(is_short, _)| *is_short).then_some(place)
+        self.typed.get(place as usize).is_some_and(|(is_inline, _)| *is_inline).then_some(place)
     }
 }

@@ -14,36 +14,22 @@ use crate::process::state::Ref;
 /// Destination of a message. If the destination is a typed address or a [`Name`](crate::Name), the compiler checks the
 /// message type. If it is a `Pid` or `&str`, the type is checked when the message is sent.
 ///
-/// A name is looked up at each send, in the host that sends the message. Therefore the message goes to the process that
-/// has the name at that time.
+/// A name is looked up at each send, in the host that sends. Therefore the message goes to the process that has the
+/// name at that time.
+#[expect(private_bounds, reason = "only the crate has targets, and only the crate asks for their route")]
 pub trait Target<M>: Route<M> {}
 
-#[allow(private_interfaces)]
-mod sealed {
-    use super::{Control, Pid, Ref};
-
-    /// Destination of a message, borrowed from a target.
-    pub enum Way<'a, M> {
-        #[doc(hidden)]
-        Here(&'a Ref<Control<M>>),
-        #[doc(hidden)]
-        Pid(Pid),
-        #[doc(hidden)]
-        Name(&'a str),
-    }
-
-    impl<M> std::fmt::Debug for Way<'_, M> {
-        fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-            f.write_str("Way")
-        }
-    }
-
-    pub trait Route<M> {
-        #[doc(hidden)]
-        fn way(&self) -> Way<'_, M>;
-    }
+/// Destination of a message, borrowed from a target.
+#[derive(Debug)]
+pub(crate) enum Way<'a, M> {
+    Here(&'a Ref<Control<M>>),
+    Pid(Pid),
+    Name(&'a str),
 }
-pub(crate) use sealed::{Route, Way};
+
+pub(crate) trait Route<M> {
+    fn way(&self) -> Way<'_, M>;
+}
 
 impl<M> Target<M> for Pid {}
 impl<M> Route<M> for Pid {

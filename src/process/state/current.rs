@@ -489,7 +489,12 @@ impl Current {
         }
     }
 
-    /// Gives back the unit that [`should_yield`](Self::should_yield) took.
+    /// Whether the budget of the turn is spent.
+    pub(crate) fn is_spent(&self) -> bool {
+        self.budget.get() == 0
+    }
+
+    /// Gives back one that [`should_yield`](Self::should_yield) took.
     pub(crate) fn refund(&self) {
         self.budget.set((self.budget.get() + 1).min(BUDGET));
     }

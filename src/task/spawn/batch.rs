@@ -6,11 +6,11 @@ use crate::host::Host;
 use crate::host::cancel::inherited::InheritedContext;
 use crate::host::job::{Anywhere, Job};
 use crate::process::error::SpawnError;
-use crate::task::body::{Body, BodyFuture, Output, Whole, with_machine};
+use crate::task::body::{Body, BodyMachine, with_machine};
 use crate::task::join::JoinHandle;
 
 /// Result for each body of a batch: its handle, or the refused body.
-type Handles<F, N, Fut> = Vec<Result<JoinHandle<Output<Fut>, N>, SpawnError<F>>>;
+type Handles<F, N> = Vec<Result<JoinHandle<<F as Body<N>>::Value, N>, SpawnError<F>>>;
 
 /// Processes that have started and are not queued yet. Dropping the batch queues them, also if the iterator of the
 /// bodies panics.
@@ -44,34 +44,32 @@ impl Host {
     /// # Errors
     /// For each refused body, the body and the reason of the refusal. If a limit allows only some of the processes, the
     /// first ones are accepted.
-    pub fn spawn_batch<N, F, Fut>(&self, bodies: impl IntoIterator<Item = F>) -> Handles<F, N, Fut>
+    pub fn spawn_batch<N, F>(&self, bodies: impl IntoIterator<Item = F>) -> Handles<F, N>
     where
         N: Send + 'static,
-        F: Body<N, Fut>,
-        Fut: BodyFuture,
+        F: Body<N>,
     {
         self.launch_batch(bodies, InheritedContext::default)
     }
 
-    fn launch_batch<N, F, Fut>(
+    fn launch_batch<N, F>(
         &self,
         bodies: impl IntoIterator<Item = F>,
         inherited: impl Fn() -> InheritedContext,
-    ) -> Handles<F, N, Fut>
+    ) -> Handles<F, N>
     where
         N: Send + 'static,
-        F: Body<N, Fut>,
-        Fut: BodyFuture,
+        F: Body<N>,
     {
         let mut batch = Batch { host: self, tasks: Vec::new() };
         let launch = |body: F| {
-            with_machine!(N, F, Fut, body, None, |machine| match self.prepare(machine, inherited(), Anywhere) {
+            with_machine!(N, F, F::Future, body, None, |machine| match self.prepare(machine, inherited(), Anywhere) {
                 Ok((spawned, ready)) => {
                     batch.tasks.push(Job::Process(ready));
                     Ok(JoinHandle::new(spawned))
                 }
                 Err((refusal, machine)) => {
-                    Err(SpawnError::boxed(refusal, machine.into_inner().expect("a refused body never ran").whole()))
+                    Err(SpawnError::boxed(refusal, machine.into_body()))
                 }
             })
         };
@@ -85,11 +83,10 @@ impl<M: Send + 'static> SelfHandle<M> {
     ///
     /// # Errors
     /// For each refused body, the body and the reason of the refusal.
-    pub fn spawn_batch<N, F, Fut>(&self, bodies: impl IntoIterator<Item = F>) -> Handles<F, N, Fut>
+    pub fn spawn_batch<N, F>(&self, bodies: impl IntoIterator<Item = F>) -> Handles<F, N>
     where
         N: Send + 'static,
-        F: Body<N, Fut>,
-        Fut: BodyFuture,
+        F: Body<N>,
     {
         self.host().launch_batch(bodies, || self.passes_on())
     }

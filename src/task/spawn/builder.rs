@@ -4,6 +4,8 @@
 use std::borrow::Cow;
 use std::time::Duration;
 
+use crate::context::Context;
+use crate::context::call::{Call, Reply, sent_elsewhere};
 use crate::context::me::SelfHandle;
 use crate::context::step::Process;
 use crate::host::Host;
@@ -24,7 +26,7 @@ use crate::process::pid::Pid;
 use crate::process::state::priority::Priority;
 use crate::process::state::wake_order::WakeSource;
 use crate::process::state::{Ref, Schedule};
-use crate::task::body::{Body, BodyFuture, Output, Whole, with_machine, with_process};
+use crate::task::body::{Body, BodyMachine, Whole, with_machine, with_process};
 use crate::task::cell::ReservedProcess;
 use crate::task::join::JoinHandle;
 use crate::task::spawn::{SpawnRequest, Spawned};
@@ -194,17 +196,16 @@ impl ProcessBuilder {
     ///
     /// # Errors
     /// The body, and the reason of the refusal.
-    pub fn spawn<N, F, Fut>(mut self, body: F) -> Result<JoinHandle<Output<Fut>, N>, SpawnError<F>>
+    pub fn spawn<N, F, Fut>(mut self, body: F) -> Result<JoinHandle<F::Value, N>, SpawnError<F>>
     where
         N: Send + 'static,
-        F: Body<N, Fut>,
-        Fut: BodyFuture,
+        F: Body<N, Future = Fut> + FnOnce(Context<N>) -> Fut,
+        Fut: Future,
     {
         let entry = self.entry.take();
         with_machine!(N, F, Fut, body, entry, |machine| match self.launch(machine) {
             Ok(spawned) => Ok(JoinHandle::new(spawned)),
-            Err((refusal, machine)) =>
-                Err(SpawnError::boxed(refusal, machine.into_inner().expect("a refused body never ran").whole())),
+            Err((refusal, machine)) => Err(SpawnError::boxed(refusal, machine.into_body())),
         })
     }
 
@@ -215,14 +216,13 @@ impl ProcessBuilder {
     }
 
     /// Spawns an async body. If the spawn is refused, the handle resolves to the refusal.
-    pub(crate) fn spawn_or_refuse<N, F, Fut>(self, body: F) -> JoinHandle<Output<Fut>, N>
+    pub(crate) fn spawn_or_refuse<N, F>(self, body: F) -> JoinHandle<F::Value, N>
     where
         N: Send + 'static,
-        F: Body<N, Fut>,
-        Fut: BodyFuture,
+        F: Body<N>,
     {
         let Self { host, entry, inherited, options: mut wishes } = self;
-        with_machine!(N, F, Fut, body, entry, |machine| {
+        with_machine!(N, F, F::Future, body, entry, |machine| {
             host.join_or_refuse(host.launch_anywhere(machine, WithOptions::new(inherited, &mut wishes)))
         })
     }
@@ -239,14 +239,55 @@ impl ProcessBuilder {
     pub fn spawn_or_send<N, F, Fut>(mut self, message: N, body: F) -> Result<Pid, SpawnError<(N, F)>>
     where
         N: Send + 'static,
-        F: Body<N, Fut>,
-        Fut: BodyFuture,
+        F: Body<N, Future = Fut> + FnOnce(Context<N>) -> Fut,
+        Fut: Future,
     {
         let entry = self.entry.take();
         with_machine!(N, F, Fut, body, entry, |machine| {
-            self.launch_or_send(message, machine).map_err(|(refusal, message, machine)| {
-                SpawnError::new(refusal, (message, *machine.into_inner().expect("a refused body never ran").whole()))
-            })
+            self.launch_or_send(message, machine)
+                .map_err(|(refusal, message, machine)| SpawnError::new(refusal, (message, *machine.into_body())))
+        })
+    }
+
+    /// Sends a request to the process that has this [name](Self::name), or spawns a process whose first message it is.
+    /// Resolves to the reply: see [`Address::call`](crate::Address::call). The request is sent by this call, and not at the
+    /// first poll. Otherwise as [`spawn_or_send`](Self::spawn_or_send).
+    ///
+    /// ```
+    /// use procession::{Context, Exit, Reply, Runtime};
+    ///
+    /// async fn counter(mut ctx: Context<Reply<u64>>) -> Result<(), Exit> {
+    ///     for count in 1.. {
+    ///         ctx.receive().await?.send(count);
+    ///     }
+    ///     Ok(())
+    /// }
+    /// let rt = Runtime::new()?;
+    /// let count = |user: &str| rt.process().name(format!("counter-{user}")).spawn_or_call(|reply| reply, counter);
+    /// assert_eq!(rt.block_on(count("ann")?)?, 1);
+    /// assert_eq!(rt.block_on(count("ann")?)?, 2);
+    /// assert_eq!(rt.block_on(count("bob")?)?, 1);
+    /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// The body, and the reason of the refusal, as [`spawn_or_send`](Self::spawn_or_send). The request is dropped.
+    pub fn spawn_or_call<N, T, F, Fut>(
+        mut self,
+        request: impl FnOnce(Reply<T>) -> N,
+        body: F,
+    ) -> Result<Call<T>, SpawnError<F>>
+    where
+        N: Send + 'static,
+        T: Send + 'static,
+        F: Body<N, Future = Fut> + FnOnce(Context<N>) -> Fut,
+        Fut: Future,
+    {
+        let entry = self.entry.take();
+        let (call, request) = sent_elsewhere(&self.host, request);
+        with_machine!(N, F, Fut, body, entry, |machine| match self.launch_or_send(request, machine) {
+            Ok(_) => Ok(call),
+            Err((refusal, _, machine)) => Err(SpawnError::boxed(refusal, machine.into_body())),
         })
     }
 

@@ -1,0 +1,245 @@
+//! A set of processes whose exits are awaited together: [`JoinSet`], after tokio's type of the same name. It holds a join
+//! handle of each process, and kills the processes that are left when it is dropped.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::pin::Pin;
+use std::task::{Context as Cx, Poll};
+use std::time::Duration;
+
+use futures::StreamExt;
+use futures::stream::FuturesUnordered;
+
+use crate::context::Context;
+use crate::context::address::Address;
+use crate::context::me::SelfHandle;
+use crate::host::Host;
+use crate::host::cancel::inherited::InheritedContext;
+use crate::host::control::AnyControl;
+use crate::process::exit::{Exit, Reason};
+use crate::process::pid::Pid;
+use crate::process::state::Ref;
+use crate::task::body::Body;
+use crate::task::join::JoinHandle;
+
+/// A set of processes that return values of one type. It waits for any or for all of them. Their messages may have
+/// different types.
+///
+/// [`Host::join_set`] and [`SelfHandle::join_set`] make an empty set, for use outside and inside of a process. It also
+/// works in any other executor.
+///
+/// Dropping the set kills the processes that are still in it, as with tokio's `JoinSet`. The drop does not wait for their
+/// exits. [`detach_all`](Self::detach_all) lets them run on. A [scope](SelfHandle::scope) waits for its processes, and
+/// ends all of them at the first failure.
+///
+/// ```
+/// use procession::{Context, Exit, Runtime};
+///
+/// async fn square(_: Context, n: u64) -> Result<u64, Exit> {
+///     if n < 100 { Ok(n * n) } else { Err(Exit::failed("too large")) }
+/// }
+/// let rt = Runtime::new()?;
+/// let mut set = rt.join_set();
+/// for n in [3, 200, 4] {
+///     set.spawn(move |ctx| square(ctx, n));
+/// }
+/// let (mut sum, mut failures) = (0, 0);
+/// rt.block_on(async {
+///     while let Some(result) = set.join_next().await {
+///         match result {
+///             Ok(square) => sum += square,
+///             Err(_) => failures += 1,
+///         }
+///     }
+/// });
+/// assert_eq!((sum, failures), (25, 1));
+/// # Ok::<(), procession::BuildError>(())
+/// ```
+pub struct JoinSet<T> {
+    host: Host,
+    inherited: InheritedContext,
+    running: FuturesUnordered<Member<T>>,
+    /// Processes that have exited and were not returned yet.
+    exited: VecDeque<Joined<T>>,
+    /// Number of processes that were ever in the set.
+    added: u64,
+}
+
+/// Outcome of a process.
+struct Joined<T> {
+    /// The processes of a set are numbered in the order in which they were added.
+    number: u64,
+    pid: Pid,
+    result: Result<T, Exit>,
+}
+
+/// A process of a set. Dropping it kills the process, unless it is detached.
+struct Member<T> {
+    number: u64,
+    control: Ref<dyn AnyControl>,
+    handle: Box<dyn Future<Output = Result<T, Exit>> + Send + Sync + Unpin>,
+    is_detached: bool,
+}
+
+impl<T> Future for Member<T> {
+    type Output = Joined<T>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Cx<'_>) -> Poll<Joined<T>> {
+        let result = Pin::new(&mut self.handle).poll(cx);
+        result.map(|result| Joined { number: self.number, pid: self.control.head().pid(), result })
+    }
+}
+
+impl<T> Drop for Member<T> {
+    fn drop(&mut self) {
+        if !self.is_detached {
+            self.control.kill();
+        }
+    }
+}
+
+impl<T> fmt::Debug for JoinSet<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("JoinSet").field("len", &self.len()).finish_non_exhaustive()
+    }
+}
+
+impl<T: Send + 'static> JoinSet<T> {
+    fn new(host: Host, inherited: InheritedContext) -> Self {
+        Self { host, inherited, running: FuturesUnordered::new(), exited: VecDeque::new(), added: 0 }
+    }
+
+    /// Spawns an async body and adds it to the set. Returns its address. In a set of a process, it inherits the values,
+    /// the deadline and the cancel token of that process.
+    ///
+    /// If the spawn is refused, the set contains a process that exited with [`Exit::Refused`].
+    pub fn spawn<N, F, Fut>(&mut self, body: F) -> Address<N>
+    where
+        N: Send + 'static,
+        F: Body<N, Future = Fut, Value = T> + FnOnce(Context<N>) -> Fut,
+        Fut: Future,
+    {
+        let handle = self.host.process_inheriting(self.inherited.clone()).spawn_or_refuse(body);
+        self.insert(handle)
+    }
+
+    /// Adds a process that was spawned in another way, for example with options, or as a hand-written process. Returns
+    /// its address.
+    ///
+    /// ```
+    /// # use procession::{Context, Exit, Runtime};
+    /// let rt = Runtime::new()?;
+    /// let mut set = rt.join_set();
+    /// set.insert(rt.process().name("first").spawn(async |_: Context| Ok::<_, Exit>(1))?);
+    /// set.insert(rt.spawn(async |_: Context<String>| Ok::<_, Exit>(2)));
+    /// let results: Result<Vec<_>, Exit> = rt.block_on(set.join_all()).into_iter().collect();
+    /// assert_eq!(results?, [1, 2]);
+    /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
+    /// ```
+    pub fn insert<N: Send + 'static>(&mut self, handle: JoinHandle<T, N>) -> Address<N> {
+        let address = handle.address();
+        let control = address.control().any();
+        self.running.push(Member { number: self.added, control, handle: Box::new(handle), is_detached: false });
+        self.added += 1;
+        address
+    }
+
+    /// Waits until one of the processes exits, and removes it from the set. Returns its result, or its exit if that is
+    /// not normal. Returns `None` if the set is empty.
+    ///
+    /// # Cancel safety
+    /// Cancel safe: a dropped future has removed no process.
+    pub async fn join_next(&mut self) -> Option<Result<T, Exit>> {
+        self.join_next_with_pid().await.map(|(_, result)| result)
+    }
+
+    /// As [`join_next`](Self::join_next), with the pid of the process.
+    ///
+    /// # Cancel safety
+    /// Cancel safe: a dropped future has removed no process.
+    pub async fn join_next_with_pid(&mut self) -> Option<(Pid, Result<T, Exit>)> {
+        let joined = match self.exited.pop_front() {
+            Some(joined) => joined,
+            None => self.running.next().await?,
+        };
+        Some((joined.pid, joined.result))
+    }
+
+    /// Waits until all processes have exited, and empties the set. Returns the results in the order in which the
+    /// processes were added. (tokio returns them in the order of the exits.)
+    ///
+    /// # Cancel safety
+    /// Cancel safe: if the future is dropped, the results of the processes that have exited stay in the set.
+    pub async fn join_all(&mut self) -> Vec<Result<T, Exit>> {
+        while let Some(joined) = self.running.next().await {
+            self.exited.push_back(joined);
+        }
+        let mut all = Vec::from(std::mem::take(&mut self.exited));
+        all.sort_by_key(|joined| joined.number);
+        all.into_iter().map(|joined| joined.result).collect()
+    }
+
+    /// Requests that all processes exit, and kills the processes that have not exited after `grace`: see
+    /// [`Host::cancel`]. They stay in the set until they are joined.
+    pub fn cancel_all(&self, reason: impl Into<Reason>, grace: Duration) {
+        let (reason, deadline) = (reason.into(), self.host.now() + grace);
+        for member in &self.running {
+            self.host.cancel_until(&member.control, reason.clone(), deadline);
+        }
+    }
+}
+
+impl<T> JoinSet<T> {
+    /// Kills all processes at their next scheduling point. They stay in the set until they are joined.
+    pub fn abort_all(&self) {
+        self.running.iter().for_each(|member| member.control.kill());
+    }
+
+    /// Empties the set without ending its processes. Their results are dropped, as if their join handles were dropped.
+    pub fn detach_all(&mut self) {
+        self.running.iter_mut().for_each(|member| member.is_detached = true);
+        self.running.clear();
+        self.exited.clear();
+    }
+
+    /// Returns the number of processes in the set, including those that have exited and were not joined yet.
+    pub fn len(&self) -> usize {
+        self.running.len() + self.exited.len()
+    }
+
+    /// Returns whether the set is empty.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+impl Host {
+    /// Makes an empty [`JoinSet`], whose processes belong to this host.
+    pub fn join_set<T: Send + 'static>(&self) -> JoinSet<T> {
+        JoinSet::new(self.clone(), InheritedContext::default())
+    }
+}
+
+impl<M: Send + 'static> SelfHandle<M> {
+    /// Makes an empty [`JoinSet`]. The processes that it spawns inherit the [values](Self::value), the
+    /// [deadline](Self::deadline) and the [cancel token](Self::cancel_token) of this one. The exit of this process drops a
+    /// set that its body holds, which kills the processes of the set.
+    ///
+    /// ```
+    /// # use procession::{Context, Exit, Runtime};
+    /// async fn first_of(ctx: Context) -> Result<u64, Exit> {
+    ///     let mut set = ctx.join_set();
+    ///     for n in 1..=3 {
+    ///         set.spawn(async move |_: Context| Ok::<_, Exit>(n));
+    ///     }
+    ///     // The other processes are killed when the set is dropped.
+    ///     set.join_next().await.expect("three processes are in the set")
+    /// }
+    /// let rt = Runtime::new()?;
+    /// assert!((1..=3).contains(&rt.block_on(rt.spawn(first_of))?));
+    /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
+    /// ```
+    pub fn join_set<T: Send + 'static>(&self) -> JoinSet<T> {
+        JoinSet::new(self.host().clone(), self.passes_on())
+    }
+}

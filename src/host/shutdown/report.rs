@@ -1,0 +1,38 @@
+//! The report of a shutdown, as plain data. The shutdown itself is in `shutdown.rs`.
+
+use std::fmt;
+
+use crate::observe::ProcessState;
+use crate::process::pid::Pid;
+
+/// Result of a shutdown: see [`Host::shutdown`](crate::Host::shutdown).
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ShutdownReport {
+    /// The processes that had not exited at the deadline and were killed then.
+    pub left: Vec<UnfinishedProcess>,
+}
+
+/// A process that had not exited at the deadline of a shutdown, and its state at that time.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct UnfinishedProcess {
+    /// Pid of the process.
+    pub pid: Pid,
+    /// State of the process; `Running` for a process whose step did not return.
+    pub state: Option<ProcessState>,
+    /// Number of answers that the process was waiting for.
+    pub outstanding: usize,
+}
+
+impl fmt::Display for UnfinishedProcess {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} was ", self.pid)?;
+        match self.state {
+            Some(ProcessState::Running) => f.write_str("in a step that did not return"),
+            Some(ProcessState::Blocked) => write!(f, "waiting for {} answers", self.outstanding),
+            Some(ProcessState::Idle) => f.write_str("waiting for a message"),
+            _ => f.write_str("waiting for a worker"),
+        }
+    }
+}

@@ -1,0 +1,46 @@
+//! The context of a tokio runtime, for the threads that run processes: see `Builder::tokio`. Without the feature `tokio`
+//! there is no context, and the functions below only call their argument.
+
+#[cfg(feature = "tokio")]
+use tokio::runtime::Handle;
+
+#[cfg(feature = "tokio")]
+use crate::platform::sync::Arc;
+use crate::runtime::WrapThread;
+
+/// Context of a tokio runtime, if the builder got one.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct TokioContext {
+    #[cfg(feature = "tokio")]
+    handle: Option<Handle>,
+}
+
+impl TokioContext {
+    #[cfg(feature = "tokio")]
+    pub(crate) fn new(handle: Handle) -> Self {
+        Self { handle: Some(handle) }
+    }
+
+    /// Calls `f` inside the context.
+    #[inline]
+    pub(crate) fn within<R>(&self, f: impl FnOnce() -> R) -> R {
+        #[cfg(feature = "tokio")]
+        let _entered = self.handle.as_ref().map(Handle::enter);
+        f()
+    }
+
+    /// Returns a function that enters the context around everything that a thread does, and calls `wrap` inside it.
+    pub(crate) fn wrap(&self, wrap: Option<WrapThread>) -> Option<WrapThread> {
+        #[cfg(feature = "tokio")]
+        if self.handle.is_some() {
+            let context = self.clone();
+            return Some(Arc::new(move |work| {
+                context.within(|| match &wrap {
+                    Some(wrap) => wrap(work),
+                    None => work(),
+                });
+            }));
+        }
+        wrap
+    }
+}

@@ -1,0 +1,148 @@
+//! 6.1 of the specification: join handles, and sets of processes that are joined together.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Duration;
+
+use futures::FutureExt;
+use procession::{Address, Context, Exit, Host, JoinSet, Reason, Runtime, Simulation};
+
+use crate::{everywhere, within};
+
+const LONG: Duration = Duration::from_secs(3600);
+
+/// Returns the value of its first message.
+async fn echo(mut ctx: Context<u8>) -> Result<u8, Exit> {
+    ctx.receive().await
+}
+
+/// Returns a set of three processes that run [`echo`], and their addresses.
+fn echoes(host: &Host) -> (JoinSet<u8>, [Address<u8>; 3]) {
+    let mut set = host.join_set();
+    let addresses = [0; 3].map(|_| set.spawn(echo));
+    (set, addresses)
+}
+
+/// 6.1: a join handle that has resolved panics at a further poll, and the message names the process.
+#[test]
+fn a_resolved_join_handle_is_not_polled_again() {
+    let rt = Runtime::builder().workers(0).build().unwrap();
+    let mut handle = rt.spawn(async |_: Context| ());
+    rt.block_on(&mut handle).unwrap();
+    let panic = catch_unwind(AssertUnwindSafe(|| (&mut handle).now_or_never())).unwrap_err();
+    let expected = format!("the join handle of {} was polled after it had resolved", handle.pid());
+    assert_eq!(panic.downcast_ref::<String>(), Some(&expected));
+}
+
+/// 6.1: dropping the join handle detaches the process, which continues to run.
+#[test]
+fn a_process_runs_on_after_its_handle_is_dropped() {
+    everywhere(async |host| {
+        let address = host.spawn(echo).address();
+        let exited = address.exited();
+        address.send(1).unwrap();
+        assert!(matches!(exited.await, Exit::Normal));
+    });
+}
+
+/// 6.1: `join_next` returns the process that exits first, with its pid and its result, and removes it from the set.
+#[test]
+fn a_set_waits_for_any_of_its_processes() {
+    everywhere(async |host| {
+        let (mut set, addresses) = echoes(&host);
+        assert!(set.join_next().now_or_never().is_none());
+        for (left, one) in [(2, 1), (1, 2), (0, 0)] {
+            addresses[one].send(one as u8).unwrap();
+            let (pid, result) = set.join_next_with_pid().await.unwrap();
+            assert_eq!((pid, result.unwrap(), set.len()), (addresses[one].pid(), one as u8, left));
+        }
+        assert!(set.join_next().await.is_none() && set.is_empty());
+    });
+}
+
+/// 6.1: `join_all` returns the results in the order of the spawns, failures included. Dropping its future loses no
+/// result.
+#[test]
+fn a_set_waits_for_all_of_its_processes() {
+    everywhere(async |host| {
+        let (mut set, addresses) = echoes(&host);
+        set.insert(host.spawn(async |_: Context<String>| Err(Exit::failed("no luck"))));
+        for one in [2, 0] {
+            addresses[one].send(one as u8).unwrap();
+            addresses[one].exited().await;
+            assert!(set.join_all().now_or_never().is_none());
+        }
+        addresses[1].send(1).unwrap();
+        let all: Vec<_> = set.join_all().await.into_iter().map(|one| one.map_err(|exit| exit.to_string())).collect();
+        assert_eq!(all, [Ok(0), Ok(1), Ok(2), Err("failed: no luck".into())]);
+        assert!(set.is_empty());
+    });
+}
+
+/// 6.1: a process of a set whose spawn is refused counts as a process that exited.
+#[test]
+fn a_refused_spawn_is_joined_like_an_exit() {
+    let rt = Runtime::builder().workers(0).max_processes(1).build().unwrap();
+    let mut set = rt.join_set();
+    let first = set.spawn(echo);
+    set.spawn(echo);
+    assert!(matches!(rt.block_on(set.join_next()), Some(Err(Exit::Refused(_)))));
+    first.send(1).unwrap();
+    assert_eq!(rt.block_on(set.join_next()).unwrap().unwrap(), 1);
+}
+
+/// 6.1, 6.2: a set cancels or kills its processes. They stay in the set until they are joined.
+#[test]
+fn a_set_ends_its_processes() {
+    everywhere(async |host| {
+        let (mut set, _) = echoes(&host);
+        set.cancel_all("enough", LONG);
+        let is_cancelled = |result| matches!(result, Err(Exit::Cancelled(reason)) if reason == Reason::from("enough"));
+        assert_eq!(set.len(), 3);
+        assert!(set.join_all().await.into_iter().all(is_cancelled));
+
+        let (mut set, _) = echoes(&host);
+        set.abort_all();
+        assert_eq!(set.len(), 3);
+        assert!(set.join_all().await.into_iter().all(|result| matches!(result, Err(Exit::Killed))));
+    });
+}
+
+/// 6.1: dropping a set kills the processes that are left in it. Detached processes run on.
+#[test]
+fn a_dropped_set_kills_its_processes() {
+    everywhere(async |host| {
+        let (set, [first, ..]) = echoes(&host);
+        let exited = first.exited();
+        drop(set);
+        assert!(matches!(exited.await, Exit::Killed));
+
+        let (mut set, [first, ..]) = echoes(&host);
+        set.detach_all();
+        assert!(set.is_empty());
+        drop(set);
+        let exited = first.exited();
+        first.send(1).unwrap();
+        assert!(matches!(exited.await, Exit::Normal));
+    });
+}
+
+/// 6.1, 6.6: a set of a process spawns processes that inherit its values. The exit of the process kills them.
+#[test]
+fn a_set_of_a_process_inherits_and_ends_with_it() {
+    within(60, || {
+        for seed in 0..10 {
+            let mut simulation = Simulation::new(seed);
+            let host = simulation.host().clone();
+            let parent = host.process().value(7_u8).spawn(async |ctx: Context<()>| {
+                let mut set = ctx.join_set();
+                set.spawn(async |ctx: Context| Ok::<_, Exit>(*ctx.value::<u8>().ok_or_else(|| Exit::failed("none"))?));
+                let value = set.join_next().await.expect("one process")?;
+                let left = set.spawn(echo);
+                Ok::<_, Exit>((value, left))
+            });
+            let (value, left) = simulation.run(parent.unwrap()).unwrap();
+            assert_eq!(value, 7);
+            assert!(matches!(simulation.run(left.exited()), Exit::Killed | Exit::NoProcess));
+        }
+    });
+}

@@ -1,0 +1,107 @@
+//! 6.5 of the specification: a shutdown that any thread, host or process requests.
+
+use std::future::pending;
+use std::time::Duration;
+
+use futures::executor::block_on;
+use procession::{Context, Exit, Reason, Runtime, Simulation};
+
+use crate::{two, within};
+
+const LONG: Duration = Duration::from_secs(3600);
+const SOON: Duration = Duration::from_millis(20);
+
+/// 6.5: a clone of the host shuts the runtime down. All callers get the same report, and the runtime refuses spawns
+/// from then on. The runtime itself can drive the shutdown.
+#[test]
+fn a_host_shuts_its_runtime_down() {
+    within(60, || {
+        for workers in [0, 2] {
+            let rt = Runtime::builder().workers(workers).build().unwrap();
+            let server = rt.spawn(async |mut ctx: Context<()>| ctx.receive().await);
+            let state = rt.host().clone();
+            let (first, second) = (state.shutdown(LONG), rt.shutdown(LONG));
+            let (first, second) = rt.block_on(async { futures::join!(first, second) });
+            assert_eq!((first.left, second.left), (Vec::new(), Vec::new()));
+            assert!(matches!(rt.block_on(server), Err(Exit::Cancelled(reason)) if reason == Reason::SHUTDOWN));
+            assert!(matches!(rt.block_on(state.spawn(async |_: Context| ())), Err(Exit::Refused(_))));
+            assert_eq!(rt.block_on(state.shutdown(LONG)).left, []);
+        }
+    });
+}
+
+/// 6.5: the future of a shutdown does not borrow the runtime, which may be dropped first.
+#[test]
+fn a_shutdown_outlives_its_runtime() {
+    within(60, || {
+        for workers in [0, 2] {
+            let rt = Runtime::builder().workers(workers).build().unwrap();
+            let waits = rt.spawn(async |_: Context| pending::<()>().await);
+            let shutdown = rt.shutdown(LONG);
+            drop(rt);
+            assert_eq!(block_on(shutdown).left, []);
+            assert!(matches!(block_on(waits), Err(Exit::Killed)));
+        }
+    });
+}
+
+/// 6.5: a process that requests a shutdown and returns does not delay it.
+#[test]
+fn a_process_requests_a_shutdown() {
+    for seed in 0..10 {
+        let mut simulation = Simulation::new(seed);
+        let host = simulation.host().clone();
+        let begun = host.now();
+        let server = host.spawn(async |mut ctx: Context<()>| ctx.receive().await);
+        let asks = host.spawn(async |ctx: Context| drop(ctx.host().shutdown(LONG)));
+        simulation.run(asks).unwrap();
+        assert!(matches!(simulation.run(server), Err(Exit::Cancelled(_))));
+        assert_eq!(simulation.run(host.shutdown(LONG)).left, []);
+        assert!(host.now() - begun < LONG);
+    }
+}
+
+/// 6.5: a process that awaits the shutdown is left at the deadline and killed. The report names it to all callers.
+#[test]
+fn a_process_that_awaits_its_shutdown_is_left_at_the_deadline() {
+    for seed in 0..10 {
+        let mut simulation = Simulation::new(seed);
+        let host = simulation.host().clone();
+        let waits = host.spawn(async |ctx: Context| drop(ctx.host().shutdown(SOON).await));
+        let (pid, due) = (waits.pid(), host.now() + SOON);
+        assert!(matches!(simulation.run(waits), Err(Exit::Killed)));
+        assert_eq!(host.now(), due);
+        let report = simulation.run(host.shutdown(LONG));
+        assert_eq!(report.left.iter().map(|left| left.pid).collect::<Vec<_>>(), [pid]);
+    }
+}
+
+/// 6.5: the deadline holds although the future of the shutdown was dropped.
+#[test]
+fn a_dropped_shutdown_meets_its_deadline() {
+    for seed in 0..10 {
+        let mut simulation = Simulation::new(seed);
+        let host = simulation.host().clone();
+        let deaf = host.spawn(async |_: Context| pending::<()>().await);
+        let due = host.now() + SOON;
+        drop(host.shutdown(SOON));
+        assert!(matches!(simulation.run(deaf), Err(Exit::Killed)));
+        assert_eq!(host.now(), due);
+    }
+}
+
+/// 6.5: a step that blocks its worker until the shutdown ends gets the report at the deadline, with itself in it.
+#[test]
+fn a_step_that_blocks_on_its_shutdown_does_not_hang() {
+    within(60, || {
+        let rt = two();
+        let (tell, told) = std::sync::mpsc::channel();
+        let blocks = rt.spawn(async move |ctx: Context| {
+            let _ = tell.send((ctx.pid(), block_on(ctx.host().shutdown(SOON))));
+        });
+        let (pid, report) = told.recv().unwrap();
+        assert_eq!(report.left.iter().map(|left| left.pid).collect::<Vec<_>>(), [pid]);
+        // The step returns after the kill, with the output of the process.
+        let _ = block_on(blocks);
+    });
+}

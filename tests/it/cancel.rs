@@ -604,7 +604,7 @@ fn a_scope_body_receives_the_cancellation_of_its_token() {
     });
 }
 
-/// 6.2: `run_until_cancelled` returns the output of the future. At the cancellation it drops the future and fails with the
+/// 6.2c: `run_until_cancelled` returns the output of the future. At the cancellation it drops the future and fails with the
 /// reason. An output that is ready at the same poll is returned.
 #[test]
 fn a_future_runs_until_its_process_is_cancelled() {
@@ -624,7 +624,7 @@ fn a_future_runs_until_its_process_is_cancelled() {
     });
 }
 
-/// 6.2: a token cancels a future outside any process.
+/// 6.2c: a token cancels a future outside any process.
 #[test]
 fn a_future_runs_until_a_token_is_cancelled() {
     let token = CancelToken::new();

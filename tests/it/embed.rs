@@ -968,7 +968,7 @@ fn timers_fire_in_more_nested_block_ons_than_worker_slots() {
     });
 }
 
-/// 8.2: with `Builder::tokio`, processes use tokio on workers, on guest threads, in blocking work, and in a runtime without
+/// 8.2d: with `Builder::tokio`, processes use tokio on workers, on guest threads, in blocking work, and in a runtime without
 /// workers. `Builder::wrap_threads` is called inside the context.
 #[cfg(feature = "tokio")]
 #[test]
@@ -1008,7 +1008,7 @@ fn the_builder_enters_the_context_of_tokio() {
     });
 }
 
-/// 8.2: a replacement thread enters the context of tokio, too.
+/// 8.2d: a replacement thread enters the context of tokio, too.
 #[cfg(feature = "tokio")]
 #[test]
 fn a_replacement_thread_enters_the_context_of_tokio() {

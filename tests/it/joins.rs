@@ -22,7 +22,7 @@ fn echoes(host: &Host) -> (JoinSet<u8>, [Address<u8>; 3]) {
     (set, addresses)
 }
 
-/// 6.1: a join handle that has resolved panics at a further poll, and the message names the process.
+/// 6.1d: a join handle that has resolved panics at a further poll, and the message names the process.
 #[test]
 fn a_resolved_join_handle_is_not_polled_again() {
     let rt = Runtime::builder().workers(0).build().unwrap();
@@ -33,7 +33,7 @@ fn a_resolved_join_handle_is_not_polled_again() {
     assert_eq!(panic.downcast_ref::<String>(), Some(&expected));
 }
 
-/// 6.1: dropping the join handle detaches the process, which continues to run.
+/// 6.1d: dropping the join handle detaches the process, which continues to run.
 #[test]
 fn a_process_runs_on_after_its_handle_is_dropped() {
     everywhere(async |host| {
@@ -44,7 +44,7 @@ fn a_process_runs_on_after_its_handle_is_dropped() {
     });
 }
 
-/// 6.1: `join_next` returns the process that exits first, with its pid and its result, and removes it from the set.
+/// 6.1d: `join_next` returns the process that exits first, with its pid and its result, and removes it from the set.
 #[test]
 fn a_set_waits_for_any_of_its_processes() {
     everywhere(async |host| {
@@ -59,7 +59,7 @@ fn a_set_waits_for_any_of_its_processes() {
     });
 }
 
-/// 6.1: `join_all` returns the results in the order of the spawns, failures included. Dropping its future loses no
+/// 6.1d: `join_all` returns the results in the order of the spawns, failures included. Dropping its future loses no
 /// result.
 #[test]
 fn a_set_waits_for_all_of_its_processes() {
@@ -78,7 +78,7 @@ fn a_set_waits_for_all_of_its_processes() {
     });
 }
 
-/// 6.1: a process of a set whose spawn is refused counts as a process that exited.
+/// 6.1d: a process of a set whose spawn is refused counts as a process that exited.
 #[test]
 fn a_refused_spawn_is_joined_like_an_exit() {
     let rt = Runtime::builder().workers(0).max_processes(1).build().unwrap();
@@ -90,7 +90,7 @@ fn a_refused_spawn_is_joined_like_an_exit() {
     assert_eq!(rt.block_on(set.join_next()).unwrap().unwrap(), 1);
 }
 
-/// 6.1, 6.2: a set cancels or kills its processes. They stay in the set until they are joined.
+/// 6.1d, 6.2d: a set cancels or kills its processes. They stay in the set until they are joined.
 #[test]
 fn a_set_ends_its_processes() {
     everywhere(async |host| {
@@ -107,7 +107,7 @@ fn a_set_ends_its_processes() {
     });
 }
 
-/// 6.1: dropping a set kills the processes that are left in it. Detached processes run on.
+/// 6.1d: dropping a set kills the processes that are left in it. Detached processes run on.
 #[test]
 fn a_dropped_set_kills_its_processes() {
     everywhere(async |host| {
@@ -126,7 +126,7 @@ fn a_dropped_set_kills_its_processes() {
     });
 }
 
-/// 6.1, 6.6: a set of a process spawns processes that inherit its values. The exit of the process kills them.
+/// 6.1d, 6.6a: a set of a process spawns processes that inherit its values. The exit of the process kills them.
 #[test]
 fn a_set_of_a_process_inherits_and_ends_with_it() {
     within(60, || {

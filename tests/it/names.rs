@@ -373,7 +373,7 @@ fn a_broadcast_reaches_every_process_that_stays_in_a_changing_group() {
     });
 }
 
-/// 2.5: `spawn_or_call` calls the process of the name, or spawns it with the request as its first message. A refusal
+/// 2.5d: `spawn_or_call` calls the process of the name, or spawns it with the request as its first message. A refusal
 /// returns the body.
 #[test]
 fn spawn_or_call_spawns_once() {

@@ -563,7 +563,7 @@ fn inherited_values_reach_the_grandchildren() {
     });
 }
 
-/// 1.1: a body that never returns is declared `-> !`, and a body that ends only with an error returns
+/// 1.3a: a body that never returns is declared `-> !`, and a body that ends only with an error returns
 /// `Result<Infallible, E>`.
 #[test]
 fn a_body_may_never_return() {
@@ -590,7 +590,7 @@ fn a_body_may_never_return() {
     });
 }
 
-/// 1.1: the argument type of an async closure is inferred. A boxed function and a function of a generic type are bodies,
+/// 1.3a: the argument type of an async closure is inferred. A boxed function and a function of a generic type are bodies,
 /// too.
 #[test]
 fn the_shapes_of_a_body() {

@@ -11,7 +11,7 @@ use crate::{two, within};
 const LONG: Duration = Duration::from_secs(3600);
 const SOON: Duration = Duration::from_millis(20);
 
-/// 6.5: a clone of the host shuts the runtime down. All callers get the same report, and the runtime refuses spawns
+/// 6.5a: a clone of the host shuts the runtime down. All callers get the same report, and the runtime refuses spawns
 /// from then on. The runtime itself can drive the shutdown.
 #[test]
 fn a_host_shuts_its_runtime_down() {
@@ -30,7 +30,7 @@ fn a_host_shuts_its_runtime_down() {
     });
 }
 
-/// 6.5: the future of a shutdown does not borrow the runtime, which may be dropped first.
+/// 6.5a: the future of a shutdown does not borrow the runtime, which may be dropped first.
 #[test]
 fn a_shutdown_outlives_its_runtime() {
     within(60, || {
@@ -45,7 +45,7 @@ fn a_shutdown_outlives_its_runtime() {
     });
 }
 
-/// 6.5: a process that requests a shutdown and returns does not delay it.
+/// 6.5b: a process that requests a shutdown and returns does not delay it.
 #[test]
 fn a_process_requests_a_shutdown() {
     for seed in 0..10 {
@@ -61,7 +61,7 @@ fn a_process_requests_a_shutdown() {
     }
 }
 
-/// 6.5: a process that awaits the shutdown is left at the deadline and killed. The report names it to all callers.
+/// 6.5d: a process that awaits the shutdown is left at the deadline and killed. The report names it to all callers.
 #[test]
 fn a_process_that_awaits_its_shutdown_is_left_at_the_deadline() {
     for seed in 0..10 {
@@ -76,7 +76,7 @@ fn a_process_that_awaits_its_shutdown_is_left_at_the_deadline() {
     }
 }
 
-/// 6.5: the deadline holds although the future of the shutdown was dropped.
+/// 6.5c: the deadline holds although the future of the shutdown was dropped.
 #[test]
 fn a_dropped_shutdown_meets_its_deadline() {
     for seed in 0..10 {
@@ -90,7 +90,7 @@ fn a_dropped_shutdown_meets_its_deadline() {
     }
 }
 
-/// 6.5: a step that blocks its worker until the shutdown ends gets the report at the deadline, with itself in it.
+/// 6.5c: a step that blocks its worker until the shutdown ends gets the report at the deadline, with itself in it.
 #[test]
 fn a_step_that_blocks_on_its_shutdown_does_not_hang() {
     within(60, || {

@@ -892,7 +892,7 @@ fn a_branch_that_was_not_stopped_yet_restarts_its_children() {
     }
 }
 
-/// 6.4: a child that is added at run time may have a name that was made at run time. The name survives a restart.
+/// 6.4b: a child that is added at run time may have a name that was made at run time. The name survives a restart.
 #[test]
 fn a_dynamic_child_has_a_dynamic_name() {
     everywhere(async |host| {

@@ -908,7 +908,7 @@ fn a_waker_may_wait_for_a_process_that_was_woken_with_it() {
     });
 }
 
-/// 7.1: `receive_timeout` returns a message that is there, also if its time is zero. Without a message it returns `None`,
+/// 7.1b: `receive_timeout` returns a message that is there, also if its time is zero. Without a message it returns `None`,
 /// never early. A cancellation is an error.
 #[test]
 fn a_receive_with_a_time_limit_ends_in_time() {
@@ -932,7 +932,7 @@ fn a_receive_with_a_time_limit_ends_in_time() {
     });
 }
 
-/// 7.1: a `receive_timeout` whose time is over takes every message of a full mailbox, also when the budget of the turn is
+/// 1.3f: a `receive_timeout` whose time is over takes every message of a full mailbox, also when the budget of the turn is
 /// spent.
 #[test]
 fn a_receive_without_time_empties_the_mailbox() {
@@ -951,7 +951,7 @@ fn a_receive_without_time_empties_the_mailbox() {
     assert_eq!(rt.block_on(process).unwrap(), 1_000);
 }
 
-/// 7.1: a dropped `receive_timeout` has taken no message. A mailbox outside any process has the method too.
+/// 1.3f: a dropped `receive_timeout` has taken no message. A mailbox outside any process has the method too.
 #[test]
 fn a_dropped_receive_with_a_time_limit_takes_nothing() {
     let rt = Runtime::builder().workers(0).build().unwrap();

@@ -59,7 +59,7 @@
 //! | start | [`run`], [`Runtime`], [`Builder`] |
 //! | write a process | [`Context`] for an async body, [`Server`] for a state that handles messages, [`Process`] for a state machine, [`EntryPoints`] for a process with several entries |
 //! | spawn a process | [`Host::spawn`], [`SelfHandle::spawn`], [`ProcessBuilder`] for options, [`JoinHandle`] for the result |
-//! | send and receive | [`Address`], [`Pid`], [`Context::receive`], [`Mailbox`], [`MailboxCapacity`], [`Deliver`] for other transports |
+//! | send and receive | [`Address`], [`Pid`], [`Context::receive`], [`Context::receive_timeout`], [`Mailbox`], [`MailboxCapacity`], [`Deliver`] for other transports |
 //! | call a process | [`Address::call`], [`Reply`], [`CallError`] |
 //! | find processes | [`Name`], [`Host::whereis`], [`ProcessBuilder::spawn_or_send`], [`Group`], [`Host::broadcast`] |
 //! | ask for work outside | [`Command`], [`SelfHandle::perform`], [`StreamCommand`] for many answers |
@@ -76,7 +76,7 @@
 //! | limit a process | [`Limits`], [`Builder::max_processes`] |
 //! | replace the code of a running process | [`Context::upgrade`], [`StepOutput::upgrade`] |
 //! | test in virtual time and in many orders | [`check`](check()), [`Simulation`] |
-//! | observe the runtime | [`Observer`], [`ProcessState`], [`Counters`] |
+//! | observe the runtime | [`Observer`], [`ProcessState`], [`Counters`], [`CrashReport`] |
 //!
 //! # Limits
 //!

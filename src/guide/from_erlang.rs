@@ -44,7 +44,7 @@
 //! | pid | [`Pid`](crate::Pid), [`Address<M>`](crate::Address) | an address has the type of the messages, and needs no lookup |
 //! | `Pid ! Msg`, `send` | [`send`](crate::SelfHandle::send) | a send to an exited process, or of a wrong type, is an error and returns the message |
 //! | `receive … end` | [`receive`](crate::Context::receive), [`receive_where`](crate::Context::receive_where) | `receive` takes the first message. `receive_where` is selective |
-//! | `receive … after T` | [`SelfHandle::timeout`](crate::SelfHandle::timeout) around `receive` | no message is lost when the time passes |
+//! | `receive … after T` | [`receive_timeout`](crate::Context::receive_timeout) | no message is lost when the time passes |
 //! | `self()`, `register`, `whereis` | [`pid`](crate::SelfHandle::pid), [`register`](crate::SelfHandle::register), [`whereis`](crate::Host::whereis) | names have a type: [`Name<M>`](crate::Name) |
 //! | `pg` | [`Group`](crate::Group), [`monitor_group`](crate::SelfHandle::monitor_group) | |
 //! | `link`, `unlink`, `monitor`, `demonitor` | methods of the same names | |
@@ -63,7 +63,7 @@
 //! | `poolboy`, `PartitionSupervisor` | [`Pool`](crate::Pool) | |
 //! | `timer:send_after`, `Process.send_after` | [`send_after`](crate::SelfHandle::send_after) | the exit of the process cancels the timer |
 //! | `init:stop`, application shutdown | [`Runtime::shutdown`](crate::Runtime::shutdown) | supervision trees stop first, from the top |
-//! | crash report | a report on stderr | only for an exit that no link, monitor, supervisor or join handle receives |
+//! | crash report | [`CrashReport`](crate::CrashReport) on stderr | only for an exit that no link, monitor, supervisor or join handle receives |
 //! | port, NIF | a [`Command`](crate::Command) with a handler | |
 //! | `'$ancestors'`, `$callers` | [`ProcessBuilder::value`](crate::ProcessBuilder::value) | values that spawned processes inherit |
 //! | code change | [`Context::upgrade`](crate::Context::upgrade) | a process replaces its own code |

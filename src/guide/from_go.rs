@@ -50,7 +50,8 @@
 //! | `context.WithTimeout`, `WithDeadline` | [`ProcessBuilder::deadline`](crate::ProcessBuilder::deadline) | inherited, and enforced: the process is cancelled, then killed |
 //! | `context.WithValue` | [`ProcessBuilder::value`](crate::ProcessBuilder::value) | |
 //! | `ctx.Done()` | [`cancelled`](crate::SelfHandle::cancelled) | `receive` also returns the cancellation |
-//! | `sync.WaitGroup`, `errgroup` | [`scope`](crate::SelfHandle::scope) | the first error cancels the other processes |
+//! | `sync.WaitGroup` | [`JoinSet`](crate::JoinSet) | waits for any or for all processes, and returns their results |
+//! | `errgroup` | [`scope`](crate::SelfHandle::scope) | the first error cancels the other processes |
 //! | `sync.Mutex` | a process that owns the data | locks of other crates also work, but do not hold one across an `await` |
 //! | `sync.Once`, `singleflight` | [`spawn_or_send`](crate::ProcessBuilder::spawn_or_send) | of several callers, exactly one spawns the process |
 //! | request with a reply channel | [`call`](crate::Address::call) with a [`Reply`](crate::Reply) | fails immediately if the other process exits |

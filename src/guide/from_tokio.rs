@@ -43,7 +43,7 @@
 //! | `tokio::spawn(future)` | [`Host::spawn(body)`](crate::Host::spawn), [`SelfHandle::spawn`](crate::SelfHandle::spawn) | a body is a function of a [`Context`](crate::Context). `Host` also implements `futures::task::Spawn`, for plain futures without a pid |
 //! | `JoinHandle` | [`JoinHandle`](crate::JoinHandle) | it is the address of the process, too. Its error is an [`Exit`](crate::Exit). Dropping it detaches the process, as in tokio |
 //! | `JoinError::is_panic` | [`Exit::Panicked`](crate::Exit::Panicked) | contains the panic message |
-//! | `JoinSet` | [`SelfHandle::scope`](crate::SelfHandle::scope), or `FuturesUnordered` of join handles | a scope fails with the first error, and then ends the other processes |
+//! | `JoinSet` | [`JoinSet`](crate::JoinSet), [`SelfHandle::scope`](crate::SelfHandle::scope) | a scope also fails with the first error, and then ends the other processes |
 //! | `abort` | [`abort`](crate::JoinHandle::abort), [`Host::kill`](crate::Host::kill) | the process ends at its next scheduling point. [`cancel`](crate::Host::cancel) lets it clean up first |
 //! | `mpsc::unbounded_channel` | the mailbox; [`Host::mailbox`](crate::Host::mailbox) outside a process | every [`Address`](crate::Address) is a sender. There is one receiver. Dropping all addresses does not end the process |
 //! | `mpsc::channel(n)` | [`MailboxCapacity`](crate::MailboxCapacity) and [`send_wait`](crate::Address::send_wait) | `send` never waits: it fails, or drops a message, as the policy says |

@@ -13,8 +13,8 @@
 //!
 //! - [`Host::counters`](crate::Host::counters) returns what the runtime has counted since its start. Print it:
 //!   `println!("{}", rt.counters())`. Subtract an earlier snapshot to see the counts since that snapshot.
-//! - [`Observer`](crate::Observer) sees each transition of each process and worker, long steps, and panics. The example
-//!   `gmp` prints all of them.
+//! - [`Observer`](crate::Observer) sees the start, each transition and the exit of each process, the states of workers,
+//!   long steps, and panics. The example `gmp` prints all of them.
 //!
 //! # Nothing runs
 //!
@@ -24,7 +24,7 @@
 //! | `main` returned, which dropped the runtime. The drop kills all processes. | the program exits | Await a join handle in `main`, or wait for a signal and call [`shutdown`](crate::Runtime::shutdown). |
 //! | The spawn was refused. | the join handle resolves to [`Exit::Refused`](crate::Exit::Refused) | Look at its reason: a shutdown, or [`max_processes`](crate::Builder::max_processes). |
 //! | The future was created, but is not polled. | the compiler warns about an unused future | Await it. A call that must not wait: [`Call::start`](crate::Call::start). |
-//! | The process failed at its start. | a report on stderr, or the exit in the join handle | See [`JoinHandle::started`](crate::JoinHandle::started). |
+//! | The process failed at its start. | a [crash report](crate::CrashReport) on stderr, or the exit in the join handle | See [`JoinHandle::started`](crate::JoinHandle::started). |
 //! | All workers block, for example in `std::thread::sleep`. | [`Counters::long_steps`](crate::Counters::long_steps) rises | See the next section. |
 //!
 //! # One process uses all CPU time

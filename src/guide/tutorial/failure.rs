@@ -24,7 +24,9 @@
 //!
 //! If a process fails, and no join handle, monitor, link or supervisor receives its exit, the failure is *unobserved*.
 //! The runtime reports an unobserved failure once on stderr, and counts it in
-//! [`Counters::unobserved`](crate::Counters::unobserved).
+//! [`Counters::unobserved`](crate::Counters::unobserved). The [report](crate::CrashReport) names the process, its type,
+//! its parent, its exit and the place of a panic. [`Builder::on_crash`](crate::Builder::on_crash) sends the reports to
+//! a function. The line `on_crash(|_| ())` silences the reports.
 //!
 //! # Links and monitors
 //!
@@ -121,6 +123,7 @@
 //! |---|---|
 //! | the result of a process | await its `JoinHandle` |
 //! | several processes for one piece of work | [`scope`](crate::SelfHandle::scope): the first failure ends all of them |
+//! | the results of several processes, in the order of their exits | [`JoinSet`](crate::JoinSet) |
 //! | a process that must always run | a `Supervisor` |
 //! | many equal processes that share the messages of one address | a [`Pool`](crate::Pool) |
 //! | a notice of the exit of any process | a monitor |

@@ -35,7 +35,8 @@
 //! Use the clock of the runtime ([`now`](crate::SelfHandle::now)) and not `std::time::Instant::now()`. Chapter 7 shows
 //! why: in a simulation, the clock of the runtime is virtual.
 //!
-//! Calls and commands have methods of their own for a time limit: [`Call::timeout`](crate::Call::timeout) and
+//! [`receive_timeout`](crate::Context::receive_timeout) waits for a message until a time has passed. Calls and commands
+//! have methods of their own for a time limit: [`Call::timeout`](crate::Call::timeout) and
 //! [`Perform::timeout`](crate::Perform::timeout). If the limit of a command passes, its handler sees the cancellation.
 //!
 //! # Cancellation
@@ -91,7 +92,8 @@
 //! # Shutdown
 //!
 //! [`shutdown`](crate::Runtime::shutdown) refuses new work from outside, cancels all processes, and waits until they
-//! have exited. Supervision trees stop first, from the top. At the deadline, the shutdown kills the processes that are
+//! have exited. Supervision trees stop first, from the top. [`Host::shutdown`](crate::Host::shutdown) does the same, so
+//! a process or a task with a host can begin the shutdown. At the deadline, the shutdown kills the processes that are
 //! left, and returns their list:
 //!
 //! ```

@@ -15,8 +15,14 @@
 //!
 //! # tokio, with own workers
 //!
-//! [`wrap_threads`](crate::Builder::wrap_threads) enters the context of tokio on each worker. In every process of this
-//! runtime, `tokio::net`, `tokio::time`, and libraries that use them work:
+//! With the feature `tokio`, one line enters the context of tokio on each thread of the runtime:
+//!
+//! ```text
+//! let rt = Runtime::builder().tokio(tokio::runtime::Handle::current()).build()?;
+//! ```
+//!
+//! In every process of this runtime, `tokio::net`, `tokio::time`, and libraries that use them work. Without the
+//! feature, [`wrap_threads`](crate::Builder::wrap_threads) does the same for any runtime, as in this program:
 //!
 //! ```
 //! use procession::{Context, Exit, Reply, Runtime};

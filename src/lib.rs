@@ -69,7 +69,7 @@
 //! | share work among equal processes | [`Pool`] |
 //! | learn of the exit of a process | [`Exit`], [`SelfHandle::monitor`], [`SelfHandle::link`], [`guide::lifecycle`] |
 //! | end a process | [`Host::cancel`], [`Host::kill`], [`CancelToken`], [`ProcessBuilder::deadline`], [`Runtime::shutdown`] |
-//! | wait for a time | [`SelfHandle::sleep`], [`SelfHandle::timeout`], [`SelfHandle::interval`], [`SelfHandle::send_after`] |
+//! | wait for a time | [`SelfHandle::sleep`], [`SelfHandle::timeout`], [`Context::receive_timeout`], [`SelfHandle::interval`], [`SelfHandle::send_after`] |
 //! | run inside tokio, smol or another executor | [`guide::tutorial::embedding`], [`Runtime::run`], [`Runtime::block_on`], [`Builder::wrap_threads`], `Builder::tokio` with the feature `tokio` |
 //! | control the order of processes | [`guide::scheduling`], [`Priority`], [`QueueOrder`], [`should_yield`], [`cooperative`](cooperative()) |
 //! | block | [`Host::spawn_blocking`], [`block_in_place`] |

@@ -11,7 +11,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use procession::{
-    Address, Command, Context, Exit, Instant, Observer, Pid, ProcessState, Runtime, Transition, WorkerState,
+    Address, Command, Context, Exit, Instant, Observer, Pid, Runtime,
+    observe::{ProcessState, Transition, WorkerState},
 };
 
 const WORKERS: usize = 3;

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use procession::{
-    Backoff, Child, Context, Exit, Host, Name, Reply, RestartPolicy, Runtime, Supervisor, SupervisorError,
-    SupervisorMessage,
+    Backoff, Child, Context, Exit, Host, Name, Reply, RestartPolicy, Runtime, Supervisor,
+    supervisor::{SupervisorError, SupervisorMessage},
 };
 
 enum Order {

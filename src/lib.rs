@@ -76,7 +76,7 @@
 //! | limit a process | [`Limits`], [`Builder::max_processes`] |
 //! | replace the code of a running process | [`Context::upgrade`], [`StepOutput::upgrade`] |
 //! | test in virtual time and in many orders | [`check`](check()), [`Simulation`] |
-//! | observe the runtime | [`Observer`], [`ProcessState`], [`Counters`], [`CrashReport`] |
+//! | observe the runtime | [`Observer`], [`observe::ProcessState`], [`observe::Counters`], [`CrashReport`] |
 //!
 //! # Limits
 //!
@@ -107,17 +107,19 @@ mod readme {}
 
 pub(crate) mod behaviour;
 pub(crate) mod context;
+pub mod future;
 pub mod guide;
 pub mod handler;
 pub(crate) mod host;
 #[cfg(procession_loom)]
 #[doc(hidden)]
 pub mod model;
-pub(crate) mod observe;
+pub mod observe;
 pub(crate) mod platform;
 pub(crate) mod process;
 pub(crate) mod runtime;
 pub(crate) mod scheduler;
+pub mod supervisor;
 pub(crate) mod task;
 pub use handler::layer;
 
@@ -133,42 +135,32 @@ pub use crate::behaviour::join_set::JoinSet;
 pub use crate::behaviour::pool::Pool;
 pub use crate::behaviour::scope::Scope;
 pub use crate::behaviour::server::Server;
-pub use crate::behaviour::supervisor::{
-    Child, ChildId, ChildInfo, ChildState, RestartPolicy, SupervisionTree, Supervisor, SupervisorError,
-    SupervisorMessage,
-};
+pub use crate::behaviour::supervisor::{Child, RestartPolicy, Supervisor};
 pub use crate::context::Context;
+pub use crate::context::address::Address;
 pub use crate::context::address::recipient::Recipient;
-pub use crate::context::address::send_wait::{AddressSink, SendWait};
-pub use crate::context::address::{Address, Exited};
-pub use crate::context::call::{Call, Reply};
-pub use crate::context::cooperative::{Cooperative, cooperative};
-pub use crate::context::mailbox::{Mailbox, Receive};
+pub use crate::context::call::Reply;
+pub use crate::context::cooperative::cooperative;
+pub use crate::context::mailbox::Mailbox;
 pub use crate::context::me::SelfHandle;
 pub use crate::context::names::groups::{Group, IntoGroup};
 pub use crate::context::names::{IntoName, Name};
-pub use crate::context::perform::Perform;
 pub use crate::context::step::{Events, Next, Process, Start, StepOutput};
-pub use crate::context::stream::ItemStream;
-pub use crate::context::time::Sleep;
 pub use crate::context::time::interval::{Interval, MissedTickBehavior};
 pub use crate::context::time::send_after::TimerRef;
 pub use crate::handler::IntoReply;
-pub use crate::handler::blocking::Blocking;
 pub use crate::handler::stream::{StreamCompletion, StreamHandler};
+pub use crate::host::cancel::CancelToken;
 pub use crate::host::cancel::inherited::InheritedContext;
-pub use crate::host::cancel::{CancelToken, Cancelled};
 pub use crate::host::dispatch::Handler;
-pub use crate::host::dispatch::attempt::HandlerCall;
-pub use crate::host::dispatch::completion::{Completion, Unwanted};
+pub use crate::host::dispatch::completion::Completion;
 pub use crate::host::job::blocking_pool::Overflow;
 pub use crate::host::namespace::builder::HostBuilder;
 pub use crate::host::registry::target::Target;
-pub use crate::host::shutdown::Shutdown;
 pub use crate::host::shutdown::report::{ShutdownReport, UnfinishedProcess};
 pub use crate::host::timer::backoff::Backoff;
 pub use crate::host::{Deliver, Envelope, Host, PanicPolicy};
-pub use crate::observe::{Counters, CrashReport, Histogram, Observer, ProcessState, Transition, WorkerState};
+pub use crate::observe::{CrashReport, Observer};
 pub use crate::platform::clock::Instant;
 pub use crate::process::command::{BuiltinCommand, Command, NamedCommand, StreamCommand};
 pub use crate::process::error::{
@@ -189,5 +181,5 @@ pub use crate::runtime::simulation::Simulation;
 pub use crate::runtime::simulation::check::{Check, check};
 pub use crate::runtime::{Builder, QueueOrder, Runtime, block_in_place, run};
 pub use crate::task::body::{Body, EntryPoints};
-pub use crate::task::join::{JoinHandle, Started};
+pub use crate::task::join::JoinHandle;
 pub use crate::task::spawn::ProcessBuilder;

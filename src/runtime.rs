@@ -456,7 +456,7 @@ impl Builder {
 
     /// Sets the function that receives the [crash reports](CrashReport): one for each failed process whose exit no link,
     /// monitor, supervisor or join handle receives. Default: the report is printed to stderr. A function that does
-    /// nothing silences the reports; [`Counters::unobserved`](crate::Counters::unobserved) still counts them.
+    /// nothing silences the reports; [`Counters::unobserved`](crate::observe::Counters::unobserved) still counts them.
     ///
     /// The function is called on the thread on which the process exited, or on which its join handle was dropped. Keep
     /// it short, and never block in it. A panic of the function is caught and ignored.

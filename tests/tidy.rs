@@ -20,6 +20,8 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("task", &["platform", "process", "observe", "host", "context"]),
     ("behaviour", &["platform", "process", "observe", "host", "context", "task"]),
     ("runtime", &["platform", "process", "observe", "scheduler", "host", "context", "handler", "task"]),
+    ("future", &["host", "context", "handler", "task"]),
+    ("supervisor", &["behaviour"]),
     ("guide", &[]),
 ];
 
@@ -78,12 +80,11 @@ const RIDDLES: &[&str] = &[
 /// Maximum number of [`RIDDLES`] in 1,000 words of prose.
 const MOST_RIDDLES: f64 = 0.5;
 
-/// Maximum number of public items at the root of the crate, modules aside. The goal is 100. Lower this number with each item that moves
-/// to a module or leaves.
-const MOST_ROOT_ITEMS: usize = 123;
+/// Maximum number of public items at the root of the crate, modules aside.
+const MOST_ROOT_ITEMS: usize = 100;
 
-/// Maximum number of public types that implement `Error`. The goal is 12. Lower this number with each type that leaves.
-const MOST_ERRORS: usize = 22;
+/// Maximum number of public types that implement `Error`.
+const MOST_ERRORS: usize = 12;
 
 /// Returns the folder of a file, or the file itself if it is at the top of `src`.
 fn top(file: &str) -> &str {

@@ -1,6 +1,6 @@
 //! The interface of hand-written processes: the trait [`Process`], and the types [`Events`] and [`StepOutput`] that a
 //! step gets. Events are defined in `process::event`, commands in `process::command`, exits in `process::exit`. The
-//! states of a process are described at [`ProcessState`](crate::ProcessState).
+//! states of a process are described at [`ProcessState`](crate::observe::ProcessState).
 
 use std::any::{Any, TypeId};
 use std::collections::VecDeque;

@@ -47,7 +47,7 @@
 //! | send and wait for room | – | – | `tell(…).await` | [`send_wait`](crate::Address::send_wait) |
 //! | request with an answer | `send(…).await` | `call` | `ask(…).await` | [`call`](crate::Address::call) |
 //! | the answer | return value | `RpcReplyPort` | return value, `DelegatedReply` | [`Reply`](crate::Reply), now or later |
-//! | time limit of a request | `timeout` | argument of `call` | `reply_timeout` | [`Call::timeout`](crate::Call::timeout) |
+//! | time limit of a request | `timeout` | argument of `call` | `reply_timeout` | [`Call::timeout`](crate::future::Call::timeout) |
 //! | spawn | `start` | `Actor::spawn` | `Actor::spawn` | [`Host::spawn`](crate::Host::spawn) |
 //! | start and end | `started`, `stopping`, `stopped` | `pre_start`, `post_start`, `post_stop` | `on_start`, `on_stop` | [`init`](crate::Server::init), [`terminate`](crate::Server::terminate) |
 //! | mailbox | 16 messages by default | unbounded | 64 messages by default | unbounded by default, [`MailboxCapacity`](crate::MailboxCapacity) |

@@ -53,10 +53,10 @@
 //! | `exit(Pid, kill)` | [`Host::kill`](crate::Host::kill) | |
 //! | `exit(Pid, shutdown)` | [`Host::cancel`](crate::Host::cancel) | a request with a grace period; the process sees it at `receive` |
 //! | `gen_server` | [`Server`](crate::Server) | its page has a table of the callbacks |
-//! | `gen_server:call`, default 5 s | [`call`](crate::Address::call) | no time limit by default: see [`Call::timeout`](crate::Call::timeout) |
+//! | `gen_server:call`, default 5 s | [`call`](crate::Address::call) | no time limit by default: see [`Call::timeout`](crate::future::Call::timeout) |
 //! | `gen_statem` | a `Server` with an `enum` as its state, and [`stash`](crate::Context::stash) | |
 //! | `supervisor` | [`Supervisor`](crate::Supervisor), [`Child`](crate::Child) | same strategies, restart types, intensity. Default intensity: 3 in 5 s |
-//! | `DynamicSupervisor` | [`SupervisorMessage::StartChild`](crate::SupervisorMessage::StartChild) | |
+//! | `DynamicSupervisor` | [`SupervisorMessage::StartChild`](crate::supervisor::SupervisorMessage::StartChild) | |
 //! | `Task.async`, `Task.await` | `spawn`, and await the handle | |
 //! | `Task.Supervisor`, `Task.async_stream` | [`scope`](crate::SelfHandle::scope), [`Pool`](crate::Pool) | |
 //! | `Agent`, `ets` | a process that owns the data | a shared map of another crate also works |
@@ -67,7 +67,7 @@
 //! | port, NIF | a [`Command`](crate::Command) with a handler | |
 //! | `'$ancestors'`, `$callers` | [`ProcessBuilder::value`](crate::ProcessBuilder::value) | values that spawned processes inherit |
 //! | code change | [`Context::upgrade`](crate::Context::upgrade) | a process replaces its own code |
-//! | `sys:get_state`, `observer` | [`Observer`](crate::Observer), [`Counters`](crate::Counters), [`supervision_tree`](crate::Host::supervision_tree) | |
+//! | `sys:get_state`, `observer` | [`Observer`](crate::Observer), [`Counters`](crate::observe::Counters), [`supervision_tree`](crate::Host::supervision_tree) | |
 //! | node, distribution | – | not available yet |
 //!
 //! # What surprises Erlang users

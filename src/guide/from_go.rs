@@ -59,7 +59,7 @@
 //! | `runtime.Gosched` | [`yield_now`](crate::SelfHandle::yield_now) | |
 //! | `GOMAXPROCS` | [`Builder::workers`](crate::Builder::workers), [`set_workers`](crate::Runtime::set_workers) | |
 //! | blocking system call | [`spawn_blocking`](crate::Host::spawn_blocking), [`block_in_place`](crate::block_in_place) | a blocking step is noticed after 10 to 20 ms; these two announce it |
-//! | `runtime/trace`, `pprof` | [`Observer`](crate::Observer), [`Counters`](crate::Counters) | |
+//! | `runtime/trace`, `pprof` | [`Observer`](crate::Observer), [`Counters`](crate::observe::Counters) | |
 //! | race detector, `synctest` | the compiler; [`check`](crate::check()) | Rust has no data races in safe code. `check` finds wrong orders of events |
 //!
 //! # What surprises Go users

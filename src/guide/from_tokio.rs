@@ -63,7 +63,7 @@
 //! | `TaskTracker`, `shutdown_timeout` | [`Runtime::shutdown`](crate::Runtime::shutdown) | cancels the processes in order and reports the ones that are left |
 //! | `tokio::net`, `tokio::fs`, `tokio::process` | a command; or tokio itself | see [chapter 6](super::tutorial::embedding) of the tutorial |
 //! | `time::pause`, `start_paused` | [`Simulation`](crate::Simulation), [`check`](crate::check()) | the order of processes is drawn from a seed, too |
-//! | `RuntimeMetrics` | [`Counters`](crate::Counters), [`Observer`](crate::Observer) | |
+//! | `RuntimeMetrics` | [`Counters`](crate::observe::Counters), [`Observer`](crate::Observer) | |
 //!
 //! # What surprises tokio users
 //!
@@ -77,4 +77,4 @@
 //! - **`block_on` inside a process does not panic.** It blocks the worker until the future completes. Use `await`
 //!   instead.
 //! - **Calls have no time limit by default.** Two processes that call each other wait for ever. Use
-//!   [`Call::timeout`](crate::Call::timeout).
+//!   [`Call::timeout`](crate::future::Call::timeout).

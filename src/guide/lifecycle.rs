@@ -45,7 +45,7 @@
 #![doc = include_str!("process-states.svg")]
 //! </div>
 //!
-//! [`ProcessState`](crate::ProcessState) describes the states, and an [`Observer`](crate::Observer) sees each
+//! [`ProcessState`](crate::observe::ProcessState) describes the states, and an [`Observer`](crate::Observer) sees each
 //! transition.
 //!
 //! # Links and monitors

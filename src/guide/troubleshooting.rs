@@ -23,9 +23,9 @@
 //! | The runtime has no workers, and no thread is inside `run` or `block_on`. | `Builder::workers(0)` in the code | Poll [`Runtime::run`](crate::Runtime::run) for as long as processes are to run, or use workers. |
 //! | `main` returned, which dropped the runtime. The drop kills all processes. | the program exits | Await a join handle in `main`, or wait for a signal and call [`shutdown`](crate::Runtime::shutdown). |
 //! | The spawn was refused. | the join handle resolves to [`Exit::Refused`](crate::Exit::Refused) | Look at its reason: a shutdown, or [`max_processes`](crate::Builder::max_processes). |
-//! | The future was created, but is not polled. | the compiler warns about an unused future | Await it. A call that must not wait: [`Call::start`](crate::Call::start). |
+//! | The future was created, but is not polled. | the compiler warns about an unused future | Await it. A call that must not wait: [`Call::start`](crate::future::Call::start). |
 //! | The process failed at its start. | a [crash report](crate::CrashReport) on stderr, or the exit in the join handle | See [`JoinHandle::started`](crate::JoinHandle::started). |
-//! | All workers block, for example in `std::thread::sleep`. | [`Counters::long_steps`](crate::Counters::long_steps) rises | See the next section. |
+//! | All workers block, for example in `std::thread::sleep`. | [`Counters::long_steps`](crate::observe::Counters::long_steps) rises | See the next section. |
 //!
 //! # One process uses all CPU time
 //!
@@ -97,10 +97,10 @@
 //!
 //! | cause | how to see it | what to do |
 //! |---|---|---|
-//! | Two processes call each other. | both are `Blocked` | [`Call::timeout`](crate::Call::timeout). Answer one of the two with a message. A [`Simulation`](crate::Simulation) reports this deadlock. |
+//! | Two processes call each other. | both are `Blocked` | [`Call::timeout`](crate::future::Call::timeout). Answer one of the two with a message. A [`Simulation`](crate::Simulation) reports this deadlock. |
 //! | The other process waits for something else first. | its state is `Blocked` | The same. |
 //! | The other process stored the `Reply` and forgot it. | | Check each path of the code. [`Reply::is_closed`](crate::Reply::is_closed) tells whether the caller still waits. |
 //! | The request waits behind many messages. | [`peak_mailbox_len`](crate::Address::peak_mailbox_len) | A [`Pool`](crate::Pool), or a bounded mailbox. |
-//! | A handler keeps the [`Completion`](crate::Completion) and never answers. | `yields` in the counters is higher than `completions` | [`Perform::timeout`](crate::Perform::timeout), or a [`Timeout`](crate::handler::layer::Timeout) around the handler. |
+//! | A handler keeps the [`Completion`](crate::Completion) and never answers. | `yields` in the counters is higher than `completions` | [`Perform::timeout`](crate::future::Perform::timeout), or a [`Timeout`](crate::handler::layer::Timeout) around the handler. |
 //! | The runtime does not run. | no call returns | See [Nothing runs](#nothing-runs). |
 //! | A process awaits its own handle, or calls itself. | a handle fails immediately; a call to itself waits for ever | Answer yourself without a call. |

@@ -23,7 +23,7 @@ use crate::task::body::is_large;
 impl Host {
     /// Runs a future that is not a process: it has no pid and no mailbox. The future is dropped with the runtime; a
     /// runtime that has shut down drops it immediately. A panic of the future is caught and
-    /// [counted](crate::Counters::panics).
+    /// [counted](crate::observe::Counters::panics).
     pub fn spawn_future<Fut>(&self, future: Fut)
     where
         Fut: Future<Output = ()> + Send + 'static,

@@ -1,5 +1,5 @@
 //! Streams: commands that are answered with many items and then with a reply. A handler sends with a
-//! [`StreamCompletion`], a body pulls with [`ItemStream`](crate::ItemStream).
+//! [`StreamCompletion`], a body pulls with [`ItemStream`](crate::future::ItemStream).
 //!
 //! A stream is a yield that has a buffer for items in addition to its tag (`yields/buffer.rs`). A cancellation, a
 //! deadline and the exit of the process therefore reach it as they reach every yield.

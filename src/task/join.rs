@@ -28,7 +28,7 @@ use crate::task::cell::Joined;
 ///
 /// The handle receives the exit when its result is taken. If it is dropped before that, and no link, monitor or
 /// supervisor receives the exit either, a failure of the process is *unobserved*: it is
-/// [counted](crate::Counters::unobserved), and fails a [`check`](crate::check()).
+/// [counted](crate::observe::Counters::unobserved), and fails a [`check`](crate::check()).
 pub struct JoinHandle<T, M: Send + 'static = Payload> {
     joined: Joined<T, M>,
     monitor: Option<MonitorRef>,

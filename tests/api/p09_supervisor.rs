@@ -1,3 +1,4 @@
+use procession::supervisor::*;
 use procession::*;
 use std::{sync::Arc, time::Duration};
 enum Msg {

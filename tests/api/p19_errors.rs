@@ -1,3 +1,4 @@
+use procession::future::*;
 use procession::*;
 #[derive(Debug, thiserror::Error)]
 enum MyError {

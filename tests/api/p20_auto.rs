@@ -1,3 +1,4 @@
+use procession::future::*;
 use procession::*;
 struct OnlySend(std::cell::Cell<u8>);
 impl Command for OnlySend {

@@ -8,6 +8,7 @@ use std::thread;
 use std::time::Duration;
 
 use futures::executor::block_on;
+use procession::observe::*;
 use procession::*;
 
 use crate::{patience, within};

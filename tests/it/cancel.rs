@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use futures::executor::block_on;
 use procession::{
-    BoxError, CancelToken, Cancelled, Child, Context, Event, Events, Exit, Host, Name, Next, Process, Reason, Runtime,
-    StepOutput, Supervisor, check,
+    BoxError, CancelToken, Child, Context, Event, Events, Exit, Host, Name, Next, Process, Reason, Runtime, StepOutput,
+    Supervisor, check, future::Cancelled,
 };
 
 use crate::time::timed;
@@ -500,7 +500,7 @@ fn a_process_is_killed_after_the_grace_period_of_its_token() {
 /// own order. The token does not cancel the children directly, and the supervisor restarts no child.
 #[test]
 fn a_supervisor_under_a_token_stops_its_children_in_order() {
-    const BELOW: Name<procession::SupervisorMessage> = Name::new("cancel: below");
+    const BELOW: Name<procession::supervisor::SupervisorMessage> = Name::new("cancel: below");
     async fn ends_in_order(host: Host, by_deadline: bool) {
         let token = CancelToken::new();
         let ended = Arc::new(Mutex::new(Vec::new()));
@@ -563,7 +563,10 @@ fn a_supervised_child_may_have_its_own_token() {
         // Each new instance of the child starts under the cancelled token, so it exits immediately. After five restarts
         // the supervisor exceeds its restart intensity and fails.
         let exit = tree.await.unwrap_err();
-        assert!(matches!(exit.error(), Some(procession::SupervisorError::RestartIntensityExceeded { .. })), "{exit}");
+        assert!(
+            matches!(exit.error(), Some(procession::supervisor::SupervisorError::RestartIntensityExceeded { .. })),
+            "{exit}"
+        );
         assert_eq!(lives.load(SeqCst), 6);
     });
 }

@@ -15,6 +15,7 @@ use futures::channel::oneshot;
 use futures::executor::block_on;
 use futures::stream::FuturesUnordered;
 use futures::{FutureExt, StreamExt};
+use procession::future::*;
 use procession::*;
 
 use crate::{patience, step_aside, within};

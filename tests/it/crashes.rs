@@ -4,6 +4,7 @@
 use std::sync::{Arc, Mutex};
 
 use futures::FutureExt;
+use procession::observe::*;
 use procession::*;
 
 use crate::lives::settle;

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures::future::{Either, select};
+use procession::supervisor::*;
 use procession::*;
 
 use crate::step_aside;

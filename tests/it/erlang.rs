@@ -18,6 +18,7 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
+use procession::supervisor::*;
 use procession::*;
 
 use crate::within;

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::join_all;
+use procession::supervisor::*;
 use procession::*;
 
 use crate::{step_aside, within};

@@ -13,6 +13,7 @@ use std::task::{Context as Cx, Poll, Waker};
 use std::thread;
 use std::time::Duration;
 
+use procession::future::*;
 use procession::*;
 
 use crate::within;

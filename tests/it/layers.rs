@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::join_all;
+use procession::future::*;
 use procession::layer::*;
 use procession::*;
 

@@ -14,6 +14,7 @@ use futures::FutureExt;
 use futures::executor::block_on;
 use futures::future::{BoxFuture, Either, join_all, select};
 use futures::stream::StreamExt;
+use procession::observe::*;
 use procession::*;
 
 use crate::time::{FOR_EVER, Late, timed};

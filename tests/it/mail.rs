@@ -8,6 +8,7 @@ use std::time::Duration;
 use futures::StreamExt;
 use futures::future::Either;
 use futures::stream::FuturesUnordered;
+use procession::future::*;
 use procession::*;
 
 mod receivers;

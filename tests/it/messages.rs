@@ -11,6 +11,7 @@ use std::{error, io};
 
 use futures::Sink;
 use futures::executor::block_on;
+use procession::supervisor::*;
 use procession::*;
 
 use crate::lives::{Ask, Shelf, lone, settle};

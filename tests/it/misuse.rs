@@ -10,6 +10,7 @@ use std::thread;
 use std::time::Duration;
 
 use futures::executor::block_on;
+use procession::observe::*;
 use procession::*;
 
 use crate::lives::{Ask, LONG, Shelf, lone, settle};

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use futures::executor::block_on;
 use futures::future::FutureExt;
+use procession::observe::*;
 use procession::*;
 
 use crate::giver::{Give, Giver};

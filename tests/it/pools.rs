@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use procession::future::*;
 use procession::*;
 
 use crate::{on_workers, step_aside, two, within};

@@ -8,6 +8,7 @@ use std::time::Duration;
 use futures::FutureExt;
 use futures::executor::block_on;
 use futures::future::BoxFuture;
+use procession::supervisor::*;
 use procession::*;
 
 use crate::time::timed;

@@ -7,7 +7,8 @@ use std::thread;
 use std::time::Duration;
 
 use futures::executor::block_on;
-use procession::ProcessState::{Blocked, Complete, Idle, Ready, Running};
+use procession::observe::ProcessState::{Blocked, Complete, Idle, Ready, Running};
+use procession::observe::*;
 use procession::*;
 
 use crate::{step_aside, within};

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures::channel::oneshot;
+use procession::supervisor::*;
 use procession::*;
 
 use crate::time::timed;

@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
+use procession::supervisor::*;
 use procession::*;
 
 use self::model::{End, Keeps, Life, Model, Node, Place, Policy, Strategy, name};

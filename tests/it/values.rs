@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
 
+use procession::observe::*;
 use procession::*;
 
 use crate::lives::{lone, settle};

@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicI64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use procession::supervisor::*;
 use procession::*;
 use shuttle::thread;
 

@@ -84,7 +84,7 @@ impl Child {
     /// a child that is [added](SupervisorMessage::StartChild) to a running supervisor.
     ///
     /// ```
-    /// use procession::{Child, Context, Exit, Runtime, Supervisor, SupervisorMessage};
+    /// use procession::{Child, Context, Exit, Runtime, Supervisor, supervisor::SupervisorMessage};
     ///
     /// async fn room(mut ctx: Context<String>) -> Result<(), Exit> {
     ///     loop {

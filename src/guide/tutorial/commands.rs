@@ -92,10 +92,10 @@
 //! A yield can also end without a reply:
 //!
 //! - The handler drops the `Completion`: the process gets [`Failure::Abandoned`](crate::Failure::Abandoned).
-//! - The time limit of [`Perform::timeout`](crate::Perform::timeout) passes: the process gets
+//! - The time limit of [`Perform::timeout`](crate::future::Perform::timeout) passes: the process gets
 //!   [`Failure::TimedOut`](crate::Failure::TimedOut).
 //! - The process drops the future, or exits: the yield is cancelled, and a later answer is discarded. In `select!`, the
-//!   futures that lose are dropped. [`Perform::detach`](crate::Perform::detach) lets a command run on without its
+//!   futures that lose are dropped. [`Perform::detach`](crate::future::Perform::detach) lets a command run on without its
 //!   answer.
 //!
 //! In the last two cases, the handler sees the cancellation: [`is_cancelled`](crate::Completion::is_cancelled) returns

@@ -24,7 +24,7 @@
 //!
 //! If a process fails, and no join handle, monitor, link or supervisor receives its exit, the failure is *unobserved*.
 //! The runtime reports an unobserved failure once on stderr, and counts it in
-//! [`Counters::unobserved`](crate::Counters::unobserved). The [report](crate::CrashReport) names the process, its type,
+//! [`Counters::unobserved`](crate::observe::Counters::unobserved). The [report](crate::CrashReport) names the process, its type,
 //! its parent, its exit and the place of a panic. [`Builder::on_crash`](crate::Builder::on_crash) sends the reports to
 //! a function. The line `on_crash(|_| ())` silences the reports.
 //!

@@ -46,7 +46,7 @@
 //!   `call` makes the message from the `Reply`. The tuple variant `Msg::Balance` is already a function of this kind.
 //! - A call fails if the process does not exist, if it exits before it has replied, or if it drops the `Reply`. The
 //!   error, a [`CallError`](crate::CallError), names the reason.
-//! - A call has no time limit by default. [`timeout`](crate::Call::timeout) sets one.
+//! - A call has no time limit by default. [`timeout`](crate::future::Call::timeout) sets one.
 //! - The process may keep the `Reply` and answer later, or pass it on to another process.
 //!
 //! Do not let two processes call each other at the same time: each waits for the other. If two processes must ask each

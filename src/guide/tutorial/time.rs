@@ -36,8 +36,8 @@
 //! why: in a simulation, the clock of the runtime is virtual.
 //!
 //! [`receive_timeout`](crate::Context::receive_timeout) waits for a message until a time has passed. Calls and commands
-//! have methods of their own for a time limit: [`Call::timeout`](crate::Call::timeout) and
-//! [`Perform::timeout`](crate::Perform::timeout). If the limit of a command passes, its handler sees the cancellation.
+//! have methods of their own for a time limit: [`Call::timeout`](crate::future::Call::timeout) and
+//! [`Perform::timeout`](crate::future::Perform::timeout). If the limit of a command passes, its handler sees the cancellation.
 //!
 //! # Cancellation
 //!

@@ -15,7 +15,7 @@ use crate::process::failure::Failure;
 /// its answer is no longer wanted, and a late answer is discarded.
 ///
 /// The time begins when the command reaches this layer. With a time of zero the handler is not called. A time that ends
-/// beyond the 584 years of the clock is no limit. [`Perform::timeout`](crate::Perform::timeout) is a limit of the
+/// beyond the 584 years of the clock is no limit. [`Perform::timeout`](crate::future::Perform::timeout) is a limit of the
 /// process instead: it cancels the command in all layers, whereas the failure of this layer may be retried by an outer
 /// layer.
 #[derive(Debug, Clone)]

@@ -140,7 +140,7 @@ struct RarestParts {
     /// Number of waits that were counted outside the steps of the process. The total number of waits is the sum of this
     /// field and `Head::waiting`.
     waiting: AtomicU32,
-    /// Number of pending [`Exited`](crate::Exited) futures of the process.
+    /// Number of pending [`Exited`](crate::future::Exited) futures of the process.
     awaited: AtomicU32,
     /// Registration of the process with its cancel token.
     heed: OnceLock<CancelRegistration>,

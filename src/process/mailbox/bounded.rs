@@ -33,7 +33,7 @@ pub enum MailboxCapacity {
     Reject(usize),
     /// A send to a full mailbox succeeds, and the mailbox drops its oldest message. The dropped message goes to [dead
     /// letters](crate::Host::dead_letters), and is counted in
-    /// [`dropped_by_policy`](crate::Counters::dropped_by_policy).
+    /// [`dropped_by_policy`](crate::observe::Counters::dropped_by_policy).
     DropOldest(usize),
     /// A send to a full mailbox succeeds, but the mailbox drops the message that was sent. The dropped message goes to
     /// dead letters and is counted, as with [`DropOldest`](Self::DropOldest).

@@ -10,7 +10,7 @@ use actix::System;
 use async_executor::{Executor, StaticExecutor};
 use cpu_time::ProcessTime;
 use futures_lite::future;
-use procession::Counters;
+use procession::observe::Counters;
 
 use crate::actors::{Actix, ByHand};
 use crate::waits::WAITS;

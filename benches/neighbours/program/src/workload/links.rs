@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use procession::{Child, Context, Event, Runtime, Supervisor, SupervisorMessage};
+use procession::{Child, Context, Event, Runtime, Supervisor, supervisor::SupervisorMessage};
 use tokio::task::JoinSet;
 
 use super::Workload;

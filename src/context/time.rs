@@ -316,7 +316,7 @@ impl Host {
     /// An instant before the start of the runtime becomes the start. Returns `None` in a
     /// [`Simulation`](crate::Simulation).
     pub fn instant_from_std(&self, at: StdInstant) -> Option<Instant> {
-        self.shared().timers.clock().from_std(at)
+        self.shared().timers.clock().instant_of_std(at)
     }
 
     /// Returns a sleep on the runtime's clock. It can be awaited anywhere: in a process, in a thread or in another

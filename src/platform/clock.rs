@@ -119,9 +119,9 @@ impl Clock {
     }
 
     /// Returns the same moment as an instant of this clock, saturating at both ends. `None` on a virtual clock.
-    pub(crate) fn from_std(&self, at: StdInstant) -> Option<Instant> {
+    pub(crate) fn instant_of_std(&self, at: StdInstant) -> Option<Instant> {
         match self {
-            Self::Real(origin) => Some(Instant(origin.from_std(at))),
+            Self::Real(origin) => Some(Instant(origin.instant_of_std(at))),
             Self::Virtual(_) => None,
         }
     }
@@ -188,7 +188,7 @@ impl Origin {
         }
     }
 
-    fn from_std(self, at: StdInstant) -> u64 {
+    fn instant_of_std(self, at: StdInstant) -> u64 {
         let (paired, std) = Self::pair();
         let system = match at.checked_duration_since(std) {
             Some(later) => paired.saturating_add(whole_ns(later)),
@@ -213,7 +213,7 @@ impl Origin {
         self.0.checked_add(Duration::from_nanos(ns))
     }
 
-    fn from_std(self, at: StdInstant) -> u64 {
+    fn instant_of_std(self, at: StdInstant) -> u64 {
         whole_ns(at.saturating_duration_since(self.0))
     }
 }
@@ -278,17 +278,17 @@ mod tests {
         let now = clock.now();
         for at in [Instant(0), now, now + Duration::from_secs(3_600)] {
             let std = clock.to_std(at).expect("a real clock");
-            assert_eq!(clock.from_std(std), Some(at));
+            assert_eq!(clock.instant_of_std(std), Some(at));
             assert_eq!(std.checked_duration_since(clock.to_std(Instant(0)).unwrap()), Some(at - Instant(0)));
         }
-        assert_eq!(clock.from_std(clock.to_std(Instant(0)).unwrap() - Duration::from_nanos(1)), Some(Instant(0)));
+        assert_eq!(clock.instant_of_std(clock.to_std(Instant(0)).unwrap() - Duration::from_nanos(1)), Some(Instant(0)));
         assert_eq!(clock.to_std(Instant::FAR), None);
         // A deadline of the standard library has passed when this clock reaches the converted deadline.
-        assert!(clock.from_std(before).unwrap() <= now + Duration::from_millis(1));
-        let late = clock.from_std(StdInstant::now()).unwrap();
+        assert!(clock.instant_of_std(before).unwrap() <= now + Duration::from_millis(1));
+        let late = clock.instant_of_std(StdInstant::now()).unwrap();
         while clock.now() < late {}
         let clock = Clock::virtual_();
-        assert_eq!((clock.to_std(clock.now()), clock.from_std(before)), (None, None));
+        assert_eq!((clock.to_std(clock.now()), clock.instant_of_std(before)), (None, None));
     }
 
     #[test]

@@ -97,6 +97,11 @@ impl Erased {
         (self.vtable.type_name)()
     }
 
+    /// Returns the function that returns the name of the type.
+    pub(crate) fn type_name_fn(&self) -> fn() -> &'static str {
+        self.vtable.type_name
+    }
+
     /// Returns the id of the value's type.
     #[inline]
     pub(crate) fn type_id(&self) -> TypeId {

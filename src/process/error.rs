@@ -139,8 +139,8 @@ pub(crate) enum Addressee {
 pub struct SendError<M> {
     kind: SendErrorKind,
     to: Addressee,
-    /// Name of the type of the value. It outlives a conversion of the error that drops the value.
-    value_type: &'static str,
+    /// Returns the name of the type of the value. It outlives a conversion of the error that drops the value.
+    value_type: fn() -> &'static str,
     /// Never locked. A `Mutex` of a type that is `Send` is `Sync`.
     message: Mutex<M>,
 }
@@ -149,7 +149,7 @@ impl<M> SendError<M> {
     /// Creates the error of a refused value. A [`Deliver`](crate::Deliver) uses it to return an envelope that it does
     /// not take.
     pub fn new(kind: SendErrorKind, message: M) -> Self {
-        Self { kind, to: Addressee::Unknown, value_type: type_name::<M>(), message: Mutex::new(message) }
+        Self { kind, to: Addressee::Unknown, value_type: type_name::<M>, message: Mutex::new(message) }
     }
 
     /// Adds the receiver of the value, for the text of the error.
@@ -159,7 +159,7 @@ impl<M> SendError<M> {
     }
 
     /// Sets the type of the value, for the text of the error.
-    pub(crate) fn value_type(mut self, name: &'static str) -> Self {
+    pub(crate) fn value_type(mut self, name: fn() -> &'static str) -> Self {
         self.value_type = name;
         self
     }
@@ -195,7 +195,7 @@ impl<M> fmt::Debug for SendError<M> {
 
 impl<M> fmt::Display for SendError<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { kind, value_type, .. } = self;
+        let (kind, value_type) = (&self.kind, (self.value_type)());
         match &self.to {
             Addressee::Unknown => write!(f, "message of type {value_type} refused: ")?,
             Addressee::Process(pid) => write!(f, "message of type {value_type} to process {pid} refused: ")?,

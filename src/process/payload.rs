@@ -54,6 +54,11 @@ impl Payload {
         self.0.type_name()
     }
 
+    /// Returns the function that returns the name of the type of the value.
+    pub(crate) fn type_name_fn(&self) -> fn() -> &'static str {
+        self.0.type_name_fn()
+    }
+
     /// Returns the id of the value's type.
     #[inline]
     pub(crate) fn type_id(&self) -> TypeId {

@@ -79,7 +79,7 @@ fn panic_beside_a_killed_link(rt: &Runtime) {
 /// Returns the part of the output from the first report on. The pids are replaced by `<A>`, `<B>` and so on.
 fn reports(stderr: &str) -> String {
     let mut text = stderr.find("process <").map_or("", |at| &stderr[at..]).to_owned();
-    for letter in 'A'..'Z' {
+    for letter in 'A'..='Y' {
         let Some((before, rest)) = text.split_once("<5-") else { break };
         let pid = format!("<5-{}>", rest[..rest.find('>').unwrap()].to_owned());
         assert!(!before.contains(&pid));

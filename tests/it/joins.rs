@@ -96,7 +96,7 @@ fn a_set_ends_its_processes() {
     everywhere(async |host| {
         let (mut set, _) = echoes(&host);
         set.cancel_all("enough", LONG);
-        let is_cancelled = |result| matches!(result, Err(Exit::Cancelled(reason)) if reason == Reason::from("enough"));
+        let is_cancelled = |result| matches!(result, Err(Exit::Cancelled(reason)) if reason == "enough");
         assert_eq!(set.len(), 3);
         assert!(set.join_all().await.into_iter().all(is_cancelled));
 

@@ -464,8 +464,8 @@ impl Process for RawLog {
     type Message = Do;
     type Output = ();
 
-    fn step(&mut self, mut events: Events<'_, Do>, _: &mut StepOutput<'_, Do>) -> Result<Next<()>, Exit> {
-        while let Some(event) = events.next() {
+    fn step(&mut self, events: Events<'_, Do>, _: &mut StepOutput<'_, Do>) -> Result<Next<()>, Exit> {
+        for event in events {
             if let Event::Message(Do::Add(n)) = event {
                 self.0.note(n.to_string());
             }

@@ -19,7 +19,7 @@ impl Deliver for Host {
     fn deliver(&self, package: Envelope) -> Result<(), SendError<Envelope>> {
         let Envelope { from, to, payload } = package;
         let refuse = |kind, payload: Payload| {
-            let value_type = payload.type_name();
+            let value_type = payload.type_name_fn();
             let error = SendError::new(kind, Envelope { from, to, payload });
             Err(error.to(Addressee::Process(to)).value_type(value_type))
         };

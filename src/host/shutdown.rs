@@ -40,7 +40,8 @@ impl Host {
     /// It can be called on any thread, also in a step. A process that calls it is cancelled like all other processes, so it
     /// should drop the future and return. A process that awaits the future is itself left at the deadline and killed.
     ///
-    /// A repeated call can only bring the deadline forward. All callers get the same report. The shutdown does not stop
+    /// Each process has exited when the future resolves, but the exit of the last one may reach its join handle, links and
+    /// monitors a moment later. A repeated call can only bring the deadline forward. All callers get the same report. The shutdown does not stop
     /// the worker threads: the drop of the [`Runtime`](crate::Runtime) does. In a [`Simulation`](crate::Simulation) the
     /// time is virtual.
     ///

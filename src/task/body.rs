@@ -67,7 +67,7 @@ use crate::task::{Entry, Machine};
 /// let three = rt.spawn(|ctx| add(ctx, 1, 2));
 /// let four = spawn_and_log(&rt, "four", async |_: Context| Ok::<_, Exit>(4));
 /// assert_eq!(rt.block_on(three)? + rt.block_on(four)?, 7);
-/// # Ok::<(), Exit>(())
+/// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
 /// ```
 // The functions that spawn a body also name `FnOnce(Context<M>) -> Fut` and `Fut: Future`. From these two bounds the
 // compiler infers the argument type of `async |ctx| …`. It does not infer the type from this trait, whose future is an

@@ -7,7 +7,7 @@ use std::time::Duration;
 use futures::executor::block_on;
 use procession::*;
 
-use crate::{alone, within};
+use crate::{alone, shut_down, within};
 
 /// Checks that all thousand processes ran. Each process may be at most 17 places away from its position in the batch,
 /// for this reason: at every 61st task the worker takes one task from the injector first. This task overtakes up to 16
@@ -141,6 +141,6 @@ fn processes_spawned_before_the_iterator_panics_still_run() {
         });
         assert!(batch.join().is_err());
         assert_eq!(rt.processes_alive(), 3);
-        assert!(block_on(rt.shutdown(Duration::from_secs(10))).left.is_empty());
+        assert!(shut_down(rt, Duration::from_secs(10)).left.is_empty());
     });
 }

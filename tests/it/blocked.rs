@@ -11,7 +11,7 @@ use futures::executor::block_on;
 use procession::observe::*;
 use procession::*;
 
-use crate::{patience, within};
+use crate::{patience, shut_down, within};
 
 /// Counts the live worker threads of a runtime.
 #[derive(Clone, Default)]
@@ -338,7 +338,7 @@ fn a_shutdown_does_not_wait_for_a_step_whose_worker_was_replaced() {
             let stuck = blocked(&rt, &wait);
             eventually("it is noticed", || rt.counters().long_steps == 1);
             block_on(rt.spawn(async |_: Context| ())).unwrap();
-            let ended = block_on(rt.shutdown(Duration::from_millis(50)));
+            let ended = shut_down(rt, Duration::from_millis(50));
             assert_eq!(ended.left.iter().map(|left| left.pid).collect::<Vec<_>>(), [stuck.pid()]);
             assert_eq!(ended.left[0].state, Some(ProcessState::Running));
         }

@@ -16,7 +16,7 @@ use procession::{
 };
 
 use crate::time::timed;
-use crate::{everywhere, two, within};
+use crate::{everywhere, shut_down, two, within};
 
 const LONG: Duration = Duration::from_secs(3600);
 
@@ -238,7 +238,7 @@ fn chains_of_tokens_may_be_long() {
             thread::yield_now();
         }
         root.cancel("over", LONG);
-        let shutdown = block_on(rt.shutdown(LONG));
+        let shutdown = shut_down(rt, LONG);
         assert!(shutdown.left.is_empty(), "{shutdown:?}");
     });
 }

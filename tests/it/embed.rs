@@ -16,7 +16,7 @@ use futures::future::BoxFuture;
 use futures::task::{Spawn, SpawnExt};
 use procession::*;
 
-use crate::{alone, subprocess, two, within};
+use crate::{alone, shut_down, subprocess, two, within};
 
 /// Returns a runtime without worker threads.
 fn none() -> Arc<Runtime> {
@@ -738,7 +738,7 @@ fn a_leaked_guest_blocks_nothing() {
                     assert!(matches!(rt.block_on(endless), Err(Exit::Killed)));
                 }
                 let waits = rt.spawn(async |mut ctx: Context| ctx.receive().await.map(drop));
-                let report = futures::executor::block_on(rt.shutdown(Duration::from_secs(30)));
+                let report = shut_down(rt, Duration::from_secs(30));
                 assert!(report.left.is_empty(), "{:?}", report.left);
                 assert!(waits.is_finished());
             });
@@ -1001,8 +1001,7 @@ fn the_builder_enters_the_context_of_tokio() {
                 assert_eq!(futures::executor::block_on(rt.spawn(naps)).unwrap(), 7);
             }
             assert!(tokio::runtime::Handle::try_current().is_err());
-            assert_eq!(futures::executor::block_on(rt.shutdown(Duration::from_secs(60))).left, []);
-            drop(rt);
+            assert_eq!(shut_down(rt, Duration::from_secs(60)).left, []);
             assert_eq!(inside.load(Ordering::SeqCst), workers + 1);
         }
     });

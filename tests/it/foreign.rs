@@ -16,7 +16,7 @@ use std::time::Duration;
 use futures::executor::block_on;
 use procession::*;
 
-use crate::{two, within};
+use crate::{shut_down, two, within};
 
 /// A message whose `Clone` and `Hash` panic if its flag is set.
 #[derive(Debug)]
@@ -174,7 +174,7 @@ fn a_waker_that_panics_when_cloned_or_dropped_affects_only_its_poller() {
                 block_on(sleep);
             }
             assert!(!drops || DROPS.load(SeqCst) > 0);
-            assert_eq!(block_on(rt.shutdown(Duration::from_secs(20))).left, []);
+            assert_eq!(shut_down(rt, Duration::from_secs(20)).left, []);
         }
     });
 }

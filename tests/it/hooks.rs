@@ -9,7 +9,7 @@ use std::thread;
 use futures::executor::block_on;
 use procession::*;
 
-use crate::within;
+use crate::{shut_down, within};
 
 /// Counts the calls of each hook.
 #[derive(Default)]
@@ -86,7 +86,7 @@ fn hooks_that_panic_have_no_effect() {
         (0..20).for_each(|_| some_work(&rt));
         rt.set_workers(1);
         some_work(&rt);
-        assert!(block_on(rt.shutdown(std::time::Duration::from_secs(10))).left.is_empty());
+        assert!(shut_down(rt, std::time::Duration::from_secs(10)).left.is_empty());
     });
 }
 

@@ -16,7 +16,7 @@ use std::time::Duration;
 use procession::future::*;
 use procession::*;
 
-use crate::within;
+use crate::{shut_down, within};
 
 const WHOLE: u64 = 0x0123_4567_89ab_cdef;
 
@@ -464,9 +464,10 @@ fn runs(seed: u64, workers: usize, forgets: bool) {
     world.over.store(true, SeqCst);
     if chance.below(2) == 0 {
         // The grace period is short, because some processes ignore the cancellation.
-        let _ = futures::executor::block_on(rt.shutdown(Duration::from_millis(50)));
+        let _ = shut_down(rt, Duration::from_millis(50));
+    } else {
+        drop(rt);
     }
-    drop(rt);
     let mut cx = Cx::from_waker(Waker::noop());
     for _ in 0..100 {
         let turn =

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use procession::*;
 
-use crate::two;
+use crate::{shut_down, two};
 
 struct Erase;
 impl Command for Erase {
@@ -84,7 +84,7 @@ fn hosts_share_their_runtime() {
     let asks = rt.spawn(async move |ctx: Context| ctx.call(&address, |reply| reply).await);
     assert_eq!(rt.block_on(asks).unwrap(), pid);
     assert_eq!(rt.processes_alive(), other.processes_alive());
-    let left = futures::executor::block_on(rt.shutdown(Duration::from_secs(5)));
+    let left = shut_down(rt, Duration::from_secs(5));
     assert!(left.left.is_empty());
     assert!(echo.is_finished());
     assert!(

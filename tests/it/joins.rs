@@ -4,7 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 use futures::FutureExt;
-use procession::{Address, Context, Exit, Host, JoinSet, Reason, Runtime, Simulation};
+use procession::{Address, Context, Exit, Host, JoinSet, Runtime, Simulation};
 
 use crate::{everywhere, within};
 

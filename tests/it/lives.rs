@@ -18,7 +18,7 @@ use procession::observe::*;
 use procession::*;
 
 use crate::time::{FOR_EVER, Late, timed};
-use crate::{alone, step_aside, two, within};
+use crate::{alone, shut_down, step_aside, two, within};
 
 /// A duration that is longer than every test takes.
 pub(crate) const LONG: Duration = Duration::from_secs(600);
@@ -657,7 +657,7 @@ fn a_shutdown_refuses_work_and_waits_for_clean_up() {
             ctx.perform(Ask(1)).await
         });
         let (address, pid) = (cleans.address(), cleans.pid());
-        let shutdown = thread::spawn(move || block_on(rt.shutdown(LONG)));
+        let shutdown = thread::spawn(move || shut_down(rt, LONG));
         let completion = shelf.take();
         let refused = host.spawn(async |_: Context| {});
         assert!(matches!(block_on(refused), Err(Exit::Refused(_))));
@@ -716,7 +716,7 @@ fn a_shutdown_cancels_every_process() {
                     handle
                 })
                 .collect();
-            assert_eq!(block_on(rt.shutdown(LONG)).left, []);
+            assert_eq!(shut_down(rt, LONG).left, []);
             assert_eq!((host.counters().spawned, host.counters().exited), (500, 500));
             for handle in handles {
                 assert!(handle.is_finished());
@@ -790,7 +790,7 @@ fn a_shutdown_without_processes_returns_immediately() {
                 let rt = Runtime::builder().workers(workers).build().unwrap();
                 let (_to, _mailbox) = rt.mailbox::<u64>();
                 let _letters = rt.dead_letters();
-                assert_eq!(block_on(rt.shutdown(time)).left, []);
+                assert_eq!(shut_down(rt, time).left, []);
             });
         }
     }
@@ -814,7 +814,7 @@ fn a_shutdown_returns_even_if_a_step_never_returns() {
         let (polite, _) = counting(&rt);
         polite.send(1).unwrap();
         block_on(polite).unwrap();
-        let shutdown = block_on(rt.shutdown(Duration::from_millis(20)));
+        let shutdown = shut_down(rt, Duration::from_millis(20));
         let left = &shutdown.left;
         assert_eq!(
             (left.len(), left[0].pid, left[0].state, left[0].outstanding),
@@ -843,9 +843,8 @@ fn a_shutdown_kills_blocked_processes_at_its_deadline() {
             let rt = Runtime::builder().workers(workers).handler(shelf.clone()).build().unwrap();
             let handle = rt.spawn(async |ctx: Context<()>| ctx.perform(Ask(1)).await);
             rt.block_on(handle.started()).unwrap();
-            // The cancellation wakes the process. The time limit is long enough for a worker to run the process once
-            // more.
-            is_told(block_on(rt.shutdown(Duration::from_millis(300))), handle, shelf);
+            // The cancellation wakes the process. The limit is long enough for a worker to run the process once more.
+            is_told(shut_down(rt, Duration::from_millis(300)), handle, shelf);
         });
     }
     for seed in 0..10 {
@@ -883,7 +882,7 @@ fn processes_spawned_during_a_shutdown_end_with_it() {
                 let ends = ends.clone();
                 drop(rt.spawn(move |ctx| family(ctx, depth, ends)));
             }
-            let shutdown = block_on(rt.shutdown(LONG));
+            let shutdown = shut_down(rt, LONG);
             assert_eq!((shutdown.left, ends.load(SeqCst)), (vec![], chains * (depth as usize + 1)), "round {round}");
         });
     }
@@ -946,7 +945,7 @@ fn work_that_races_a_shutdown_is_done_or_refused() {
                 .collect();
             begin.wait();
             if round % 2 == 0 {
-                assert_eq!(block_on(rt.shutdown(LONG)).left, []);
+                assert_eq!(shut_down(rt, LONG).left, []);
             } else {
                 drop(rt);
             }
@@ -1017,7 +1016,7 @@ fn a_panic_can_shut_down_the_runtime() {
         }
         rest.send(6).unwrap();
         assert_eq!(block_on(rest).unwrap(), 6);
-        assert_eq!(block_on(rt.shutdown(LONG)).left, []);
+        assert_eq!(shut_down(rt, LONG).left, []);
     });
 }
 

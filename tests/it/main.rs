@@ -104,6 +104,13 @@ pub fn alone() -> procession::Builder {
     Runtime::builder().workers(1).long_step_threshold(Duration::MAX)
 }
 
+/// Shuts a runtime down, and drops it, which waits for its threads.
+pub fn shut_down(rt: Runtime, within: Duration) -> procession::ShutdownReport {
+    let report = futures::executor::block_on(rt.shutdown(within));
+    drop(rt);
+    report
+}
+
 /// Returns a runtime with two workers.
 pub fn two() -> Runtime {
     Runtime::builder().workers(2).build().expect("a runtime")

@@ -14,7 +14,7 @@ use procession::observe::*;
 use procession::*;
 
 use crate::lives::{Ask, LONG, Shelf, lone, settle};
-use crate::{two, within};
+use crate::{shut_down, two, within};
 
 async fn echo(mut ctx: Context<u64>) -> Result<u64, Exit> {
     ctx.receive().await
@@ -237,7 +237,7 @@ fn extreme_durations_elapse_immediately_or_never() {
                 }
             }
             rt.block_on(rt.spawn_process(Sleeps)).unwrap();
-            assert_eq!(block_on(rt.shutdown(Duration::MAX)).left, []);
+            assert_eq!(shut_down(rt, Duration::MAX).left, []);
             drop((keeps, server));
         });
     }
@@ -420,7 +420,7 @@ fn every_operation_works_in_every_context() {
             places.push(hears.recv().unwrap());
         }
         assert_eq!(block_on(server.call(|reply| reply)).unwrap(), 1);
-        assert_eq!(block_on(rt.shutdown(LONG)).left, []);
+        assert_eq!(shut_down(rt, LONG).left, []);
         *place.lock().unwrap() = None;
     });
 }
@@ -529,7 +529,7 @@ fn a_process_that_never_yields_does_not_stop_other_processes() {
         assert!(!greedy.is_finished());
         rt.cancel(server.pid(), "enough", LONG).unwrap();
         assert!(matches!(block_on(server), Err(Exit::Cancelled(_))));
-        let shutdown = block_on(rt.shutdown(Duration::from_millis(5)));
+        let shutdown = shut_down(rt, Duration::from_millis(5));
         let left: Vec<_> = shutdown.left.iter().map(|left| (left.pid, left.state)).collect();
         assert_eq!(left, [(greedy.pid(), Some(ProcessState::Running))]);
         release.store(true, SeqCst);

@@ -7,7 +7,7 @@ use futures::executor::block_on;
 use procession::layer::*;
 use procession::*;
 
-use crate::within;
+use crate::{shut_down, within};
 
 const NS: Duration = Duration::from_nanos(1);
 const MS: Duration = Duration::from_millis(1);
@@ -105,7 +105,7 @@ fn use_runtime(builder: Builder) {
     let _ = rt.block_on(rt.spawn_blocking(|| 1));
     rt.set_workers(0);
     rt.set_workers(1);
-    let left = block_on(rt.shutdown(Duration::from_secs(5))).left;
+    let left = shut_down(rt, Duration::from_secs(5)).left;
     assert_eq!(left, []);
 }
 

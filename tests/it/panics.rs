@@ -17,7 +17,7 @@ use procession::*;
 
 use crate::giver::{Give, Giver};
 use crate::lives::{Ask, LONG, Shelf, lone, settle};
-use crate::within;
+use crate::{shut_down, within};
 
 /// Panics when it is dropped, unless it is defused.
 #[derive(Debug)]
@@ -66,7 +66,7 @@ impl Scene {
         });
         block_on(after).unwrap();
         let host = self.rt.host().clone();
-        assert_eq!(block_on(self.rt.shutdown(Duration::from_secs(5))).left, []);
+        assert_eq!(shut_down(self.rt, Duration::from_secs(5)).left, []);
         assert!(matches!(block_on(self.bystander), Err(Exit::Cancelled(_))));
         let counters = host.counters();
         assert_eq!((counters.panics, counters.spawned - counters.exited), (panics, 0));
@@ -440,7 +440,7 @@ fn a_panic_in_the_drop_of_an_answer_affects_no_other_process() {
     assert!(leaves.is_finished());
     let _ = rt.block_on(leaves);
     assert_eq!((host.counters().spawned, host.counters().exited), (4, 4));
-    assert_eq!(block_on(rt.shutdown(LONG)).left, []);
+    assert_eq!(shut_down(rt, LONG).left, []);
 }
 
 /// 11: an input that panics when it is dropped affects no other process. This includes the input of a process that was
@@ -560,7 +560,7 @@ fn a_panic_in_a_handler_only_fails_its_command() {
             // The counter may include the panics of the dropped command and of the detached command.
             assert!(before <= 2);
             assert_eq!(block_on(scene.bystander.call(|reply| reply)).unwrap(), 1);
-            assert_eq!(block_on(scene.rt.shutdown(Duration::from_secs(5))).left, []);
+            assert_eq!(shut_down(scene.rt, Duration::from_secs(5)).left, []);
         });
     }
 }
@@ -755,7 +755,7 @@ fn a_waker_that_panics_does_not_keep_its_process_from_exiting() {
                     assert!(matches!(rt.block_on(waits), Err(Exit::Killed)));
                 }
                 End::Shutdown => {
-                    assert_eq!(block_on(rt.shutdown(LONG)).left, []);
+                    assert_eq!(shut_down(rt, LONG).left, []);
                     assert!(block_on(waits).is_err());
                     assert_eq!(others.iter().filter(|other| other.is_finished()).count(), 3);
                 }

@@ -14,7 +14,7 @@ use procession::observe::*;
 use procession::*;
 
 use crate::lives::{LONG, lone, settle};
-use crate::within;
+use crate::{shut_down, within};
 
 /// The objects on which the actions of a test operate.
 struct World {
@@ -366,7 +366,7 @@ fn every_action_works_at_every_site() {
                 assert_eq!(stage.world.acted.load(SeqCst), 1, "{action} by {site}");
                 let Stage { rt, world, full, handle, me, .. } = stage;
                 drop((full, handle));
-                assert_eq!(block_on(rt.shutdown(LONG)).left, [], "{action} by {site}");
+                assert_eq!(shut_down(rt, LONG).left, [], "{action} by {site}");
                 let counters = world.host.counters();
                 assert_eq!(counters.spawned, counters.exited, "{action} by {site}");
                 assert_eq!(counters.panics, u64::from(site.contains("panic")), "{action} by {site}");
@@ -430,7 +430,7 @@ fn a_chain_of_destructors_takes_bounded_stack() {
                 if killed {
                     rt.kill(first.pid()).unwrap();
                     drop(first);
-                    assert_eq!(block_on(rt.shutdown(LONG)).left, []);
+                    assert_eq!(shut_down(rt, LONG).left, []);
                 } else {
                     drop(rt);
                 }

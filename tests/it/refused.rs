@@ -12,7 +12,7 @@ use procession::supervisor::*;
 use procession::*;
 
 use crate::time::timed;
-use crate::{alone, everywhere, step_aside, within};
+use crate::{alone, everywhere, shut_down, step_aside, within};
 
 const A: Name<Do> = Name::new("a");
 const B: Name<Do> = Name::new("b");
@@ -380,7 +380,7 @@ fn starts_during_a_shutdown(keep: impl FnOnce(&Host, Gate) -> BoxFuture<'static,
         while !gate.0.is_held.load(SeqCst) {
             std::thread::yield_now();
         }
-        assert!(!block_on(rt.shutdown(Duration::ZERO)).left.is_empty(), "a step does not return");
+        assert!(!shut_down(rt, Duration::ZERO).left.is_empty(), "a step does not return");
         gate.0.go_on.store(true, SeqCst);
         let exit = block_on(exit);
         assert!(matches!(exit, Exit::Killed | Exit::Cancelled(_)), "{exit}");

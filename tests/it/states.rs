@@ -11,7 +11,7 @@ use procession::observe::ProcessState::{Blocked, Complete, Idle, Ready, Running}
 use procession::observe::*;
 use procession::*;
 
-use crate::{step_aside, within};
+use crate::{shut_down, step_aside, within};
 
 /// Every transition in the state diagram of processes. No other transition is allowed.
 const TRANSITIONS: [(Option<ProcessState>, ProcessState); 8] = [
@@ -398,9 +398,7 @@ fn only_transitions_of_the_diagram_are_observed() {
             over.store(true, Ordering::SeqCst);
             meddler.join().unwrap();
             let spawned = rt.counters().spawned;
-            assert_eq!(block_on(rt.shutdown(Duration::from_secs(30))).left, []);
-            // The drop of the runtime drops the handler, which ends the thread that answers.
-            drop(rt);
+            assert_eq!(shut_down(rt, Duration::from_secs(30)).left, []);
             answerer.join().unwrap();
             log.check();
             let processes = log.0.processes.lock().unwrap();

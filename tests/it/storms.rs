@@ -13,7 +13,7 @@ use futures::executor::block_on;
 use futures::future::BoxFuture;
 use procession::*;
 
-use crate::{two, within};
+use crate::{shut_down, two, within};
 
 fn amount(usual: u64, long: u64) -> (u64, u64) {
     if std::env::var_os("PROCESSION_LONG").is_some() { (long, 3_600) } else { (usual, 120) }
@@ -190,7 +190,7 @@ fn endless_spawns_stay_within_the_limit() {
         assert!(storm.refused.load(SeqCst) > 0 && answered > 0);
         let counters = rt.counters();
         assert!(counters.spawned + storm.refused.load(SeqCst) >= spawned);
-        assert_eq!(block_on(rt.shutdown(Duration::from_secs(10))).left, []);
+        assert_eq!(shut_down(rt, Duration::from_secs(10)).left, []);
     });
 }
 

@@ -11,7 +11,7 @@ use procession::supervisor::*;
 use procession::*;
 
 use crate::time::timed;
-use crate::{everywhere, step_aside, two, within};
+use crate::{everywhere, shut_down, step_aside, two, within};
 
 const A: Name<Do> = Name::new("a");
 const B: Name<Do> = Name::new("b");
@@ -794,7 +794,7 @@ fn a_shutdown_stops_the_supervision_trees_first() {
         let log = Log::default();
         let tree = spawn_tree(&rt, &log);
         rt.block_on(tree.started()).unwrap();
-        let shutdown = futures::executor::block_on(rt.shutdown(SECOND * 30));
+        let shutdown = shut_down(rt, SECOND * 30);
         assert!(shutdown.left.is_empty(), "{:?}", shutdown.left);
         assert_eq!(log.take(), ended);
     });
@@ -837,7 +837,7 @@ fn a_shutdown_keeps_to_its_deadline() {
         let rt = two();
         let tree = spawn_tree(&rt);
         rt.block_on(tree.started()).unwrap();
-        assert!(futures::executor::block_on(rt.shutdown(SECOND * 30)).left.is_empty());
+        assert!(shut_down(rt, SECOND * 30).left.is_empty());
 
         let rt = two();
         let release = Arc::new(AtomicBool::new(false));
@@ -852,7 +852,7 @@ fn a_shutdown_keeps_to_its_deadline() {
         });
         let tree = rt.spawn_process(Supervisor::one_for_one().add(stuck));
         futures::executor::block_on(until(|| spinning.load(SeqCst)));
-        let ended = futures::executor::block_on(rt.shutdown(Duration::from_millis(50)));
+        let ended = shut_down(rt, Duration::from_millis(50));
         let names: Vec<_> = ended.left.iter().map(|left| left.pid).collect();
         assert!(names.len() <= 2 && !names.is_empty(), "{names:?}");
         release.store(true, SeqCst);
@@ -881,7 +881,7 @@ fn a_branch_that_was_not_stopped_yet_restarts_its_children() {
         let (rt, mended) = (two(), Arc::default());
         let tree = spawn_tree(&rt, &mended);
         rt.block_on(tree.started()).unwrap();
-        assert!(futures::executor::block_on(rt.shutdown(SECOND * 30)).left.is_empty());
+        assert!(shut_down(rt, SECOND * 30).left.is_empty());
         assert!(mended.load(SeqCst));
     });
     for seed in 0..10 {

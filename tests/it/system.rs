@@ -14,7 +14,7 @@ use futures::executor::block_on;
 use procession::*;
 
 use crate::subprocess::{again, role};
-use crate::two;
+use crate::{shut_down, two};
 
 /// Answers each request with the next number, from 0.
 async fn counts(mut ctx: Context<Reply<u64>>) -> Result<(), Exit> {
@@ -107,7 +107,7 @@ fn a_running_program_may_fork() {
     for caller in callers {
         assert!(block_on(caller).unwrap() > 0);
     }
-    assert_eq!(block_on(rt.shutdown(Duration::from_secs(30))).left.len(), 0);
+    assert_eq!(shut_down(rt, Duration::from_secs(30)).left.len(), 0);
     drop(server);
 }
 
@@ -158,7 +158,7 @@ fn a_forked_child_has_no_workers() {
     assert_eq!(wait_for(child), Some(7));
     let rt = kept.unwrap();
     server_count(&rt, &server);
-    assert_eq!(block_on(rt.shutdown(Duration::from_secs(30))).left.len(), 0);
+    assert_eq!(shut_down(rt, Duration::from_secs(30)).left.len(), 0);
 }
 
 static SIGNALS: AtomicUsize = AtomicUsize::new(0);
@@ -240,7 +240,7 @@ fn signals_to_the_threads_of_a_runtime_change_nothing() {
     let calls: u64 = callers.into_iter().map(|caller| block_on(caller).unwrap()).sum();
     assert_eq!(server_count(&rt, &server), calls);
     drop(server);
-    assert_eq!(block_on(rt.shutdown(Duration::from_secs(30))).left.len(), 0);
+    assert_eq!(shut_down(rt, Duration::from_secs(30)).left.len(), 0);
     done.store(true, SeqCst);
     shoots.join().unwrap();
 }
@@ -296,7 +296,7 @@ fn a_stopped_program_continues() {
     let most = block_on(interval).unwrap();
     assert!(ticks.load(SeqCst) <= most, "{} ticks in the time of {most}", ticks.load(SeqCst));
     drop(server);
-    assert_eq!(block_on(rt.shutdown(Duration::from_secs(30))).left.len(), 0);
+    assert_eq!(shut_down(rt, Duration::from_secs(30)).left.len(), 0);
 }
 
 const MIB: usize = 1 << 20;
@@ -405,8 +405,7 @@ fn a_runtime_that_gets_no_more_threads_continues_to_work() {
     while threads[0].load(SeqCst) < 4 {
         thread::yield_now();
     }
-    assert_eq!(block_on(rt.shutdown(Duration::from_secs(30))).left.len(), 0);
-    drop(rt);
+    assert_eq!(shut_down(rt, Duration::from_secs(30)).left.len(), 0);
     assert_eq!((threads[1].load(SeqCst), Arc::strong_count(&held)), (4, 1));
 }
 

@@ -35,8 +35,7 @@ pub(crate) struct LastState {
 ///
 /// ```text
 /// process <0.0.1> "cache" (app::Cache) failed, and no link, monitor, supervisor or join handle received its exit
-///   exit:     panicked: boom
-///   location: src/cache.rs:41:9
+///   exit:     panicked at src/cache.rs:41:9: boom
 ///   parent:   <0.0.7>
 ///   mailbox:  3 messages
 ///   links:    none
@@ -82,13 +81,10 @@ impl CrashReport {
         if let Exit::Linked { origin, .. } = self.exit { origin } else { self.pid }
     }
 
-    /// Pid, exit and location, in one line.
+    /// Pid and exit, in one line.
     pub(crate) fn summary(&self) -> String {
         let Self { pid, exit, .. } = self;
-        match self.location() {
-            Some(location) => format!("{pid} {exit} (at {location})"),
-            None => format!("{pid} {exit}"),
-        }
+        format!("{pid} {exit}")
     }
 
     /// Prints the report to stderr with one write, so that reports of several threads do not mix.
@@ -107,9 +103,6 @@ impl fmt::Display for CrashReport {
         }
         writeln!(f, " ({}) failed, and no link, monitor, supervisor or join handle received its exit", self.type_name)?;
         writeln!(f, "  exit:     {}", self.exit.to_string().replace('\n', "\n            "))?;
-        if let Some(location) = self.location() {
-            writeln!(f, "  location: {location}")?;
-        }
         match self.parent {
             Some(parent) => writeln!(f, "  parent:   {parent}")?,
             None => writeln!(f, "  parent:   none")?,

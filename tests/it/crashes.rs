@@ -115,23 +115,23 @@ fn an_unobserved_failure_is_printed_on_stderr() {
     let report = |role| again(an_unobserved_failure_is_printed_on_stderr, role, 60).passed().stderr.clone();
     let head =
         |text: &str| format!("{text} failed, and no link, monitor, supervisor or join handle received its exit\n");
-    let place = |line: u32, column: u32| format!("{}:{line}:{column}\n", file!());
+    let place = |line: u32, column: u32| format!("{}:{line}:{column}", file!());
     let stderr = report("process");
     assert_eq!(
         reports(&stderr),
         head(&format!("process <A> \"cache\" ({HERE}::Cache)"))
-            + "  exit:     panicked: the cache is broken\n  location: "
+            + "  exit:     panicked at "
             + &place(CACHE_LINE, 13)
-            + "  parent:   <B>\n  mailbox:  1 message\n  links:    none\n"
+            + ": the cache is broken\n  parent:   <B>\n  mailbox:  1 message\n  links:    none\n"
     );
     // The panic hook of the standard library prints the thread and the backtrace.
     assert!(stderr.starts_with("\nthread '") && stderr.contains("the cache is broken\nnote: run with"), "{stderr}");
     assert_eq!(
         reports(&report("body")),
         head(&format!("process <A> ({HERE}::panics)"))
-            + "  exit:     panicked: two\n            lines\n  location: "
+            + "  exit:     panicked at "
             + &place(BODY_LINE, 5)
-            + "  parent:   none\n  mailbox:  0 messages\n  links:    none\n"
+            + ": two\n            lines\n  parent:   none\n  mailbox:  0 messages\n  links:    none\n"
     );
     for role in ["error", "late"] {
         assert_eq!(

@@ -6,7 +6,9 @@
 //! # Access to the item
 //!
 //! The peer half accesses the item until it sets `is_there`. From then on, only the owner half accesses it. If the
-//! owner half is dropped without taking the item, the peer half is the last half, and takes the item back.
+//! owner half is dropped before the peer half has released its count, the peer half is the remaining owner of the cell,
+//! and takes the item back. If the owner half is dropped later without having taken the item, the owner half is the
+//! remaining owner, and drops the item with the cell.
 //!
 //! A peer half that leaves releases its count by a `compare_exchange` from [`BOTH`] to [`ONE`]. This succeeds only if
 //! the owner half exists and has not called [`hold`](OwnerHalf::hold), which adds a third count. Both are
@@ -90,10 +92,10 @@ impl<T, O, G> Shared<T, O, G> {
         let own_at = unsafe { &raw mut (*at.as_ptr()).own };
         // SAFETY: the field `own` is aligned, and nothing else refers to the fresh memory.
         unsafe { own_at.write(cell::UnsafeCell::new((false, own()))) };
-        // SAFETY: `at` points to fresh memory with the layout of `Self`, so the field `gift` is in bounds.
-        let gift_at = unsafe { &raw mut (*at.as_ptr()).item };
-        // SAFETY: the field `gift` is aligned, and nothing else refers to the fresh memory.
-        unsafe { gift_at.write(UnsafeCell::new(None)) };
+        // SAFETY: `at` points to fresh memory with the layout of `Self`, so the field `item` is in bounds.
+        let item_at = unsafe { &raw mut (*at.as_ptr()).item };
+        // SAFETY: the field `item` is aligned, and nothing else refers to the fresh memory.
+        unsafe { item_at.write(UnsafeCell::new(None)) };
         // SAFETY: `at` points to fresh memory with the layout of `Self`, so the field `value` is in bounds.
         let value_at = unsafe { &raw mut (*at.as_ptr()).value };
         // SAFETY: the field `value` is aligned, and nothing else refers to the fresh memory.

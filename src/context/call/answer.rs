@@ -75,9 +75,10 @@ impl<P: CallParty> AnswerChannel<P> {
     /// Notifies the caller that the answer is there.
     #[inline]
     fn tell(&self) {
-        // Relaxed: the caller sets the flag before it sends the request, and the callee received the request. A `true`
-        // that the caller has cleared since wakes only the task. Then the caller also holds the cell, and `leave` calls
-        // `tell_listener`.
+        // Relaxed: the caller sets the flag before it sends the request, and the callee received the request. If the
+        // caller has cleared the flag in the meantime, a stale `true` only wakes the task once more. `poll` calls `hold`
+        // after it clears the flag. If `hold` comes before the `compare_exchange` in `leave`, `leave` calls
+        // `tell_listener`. If it comes after, the `take` of the same `poll` finds the answer.
         if self.task_waits.load(Ordering::Relaxed) { self.party.wake() } else { self.tell_listener() }
     }
 
@@ -170,8 +171,9 @@ impl<P: CallParty, O, A> ReplySender<P, O, A> {
     /// Returns this end and the answer if the caller has left.
     #[inline(always)]
     pub(crate) fn answer(self, answer: A) -> Result<(), (Self, A)> {
-        // Relaxed: a callee that was woken as a watcher sees the store in `close`. If the load misses the store,
-        // `leave` detects that the caller has left.
+        // Relaxed: a callee that was woken as a watcher sees the store in `close`. If the load misses the store, `leave`
+        // returns the answer if the owner half is dropped already. Otherwise `leave` succeeds, and the owner half drops
+        // the answer with the cell.
         if self.is_closed() {
             return Err((self, answer));
         }

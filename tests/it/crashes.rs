@@ -115,33 +115,31 @@ fn an_unobserved_failure_is_printed_on_stderr() {
     let report = |role| again(an_unobserved_failure_is_printed_on_stderr, role, 60).passed().stderr.clone();
     let head =
         |text: &str| format!("{text} failed, and no link, monitor, supervisor or join handle received its exit\n");
-    let place = |line: u32, column: u32| format!("{}:{line}:{column}\n", file!());
+    let place = |line: u32, column: u32| format!("{}:{line}:{column}", file!());
     let stderr = report("process");
     assert_eq!(
         reports(&stderr),
         head(&format!("process <A> \"cache\" ({HERE}::Cache)"))
-            + "  exit:     panicked: the cache is broken\n  location: "
-            + &place(CACHE_LINE, 13)
-            + "  parent:   <B>\n  mailbox:  1 message\n  links:    none\n"
+            + &format!("  exit:    panicked at {}: the cache is broken\n", place(CACHE_LINE, 13))
+            + "  parent:  <B>\n  mailbox: 1 message\n  links:   none\n"
     );
     // The panic hook of the standard library prints the thread and the backtrace.
     assert!(stderr.starts_with("\nthread '") && stderr.contains("the cache is broken\nnote: run with"), "{stderr}");
     assert_eq!(
         reports(&report("body")),
         head(&format!("process <A> ({HERE}::panics)"))
-            + "  exit:     panicked: two\n            lines\n  location: "
-            + &place(BODY_LINE, 5)
-            + "  parent:   none\n  mailbox:  0 messages\n  links:    none\n"
+            + &format!("  exit:    panicked at {}: two\n           lines\n", place(BODY_LINE, 5))
+            + "  parent:  none\n  mailbox: 0 messages\n  links:   none\n"
     );
     for role in ["error", "late"] {
         assert_eq!(
             reports(&report(role)),
             head(&format!("process <A> ({HERE}::fails)"))
-                + "  exit:     failed: no luck\n  parent:   none\n  mailbox:  0 messages\n  links:    none\n"
+                + "  exit:    failed: no luck\n  parent:  none\n  mailbox: 0 messages\n  links:   none\n"
         );
     }
     let linked = reports(&report("link"));
-    assert!(linked.ends_with("  parent:   none\n  mailbox:  0 messages\n  links:    <B>\n"), "{linked}");
+    assert!(linked.ends_with("  parent:  none\n  mailbox: 0 messages\n  links:   <B>\n"), "{linked}");
     for role in ["killed", "cancelled"] {
         assert_eq!(report(role), "");
     }

@@ -467,7 +467,7 @@ impl Builder {
     /// let (tell, told) = mpsc::channel();
     /// let rt = Runtime::builder().on_crash(move |report| tell.send(report.to_string()).unwrap_or_default()).build()?;
     /// drop(rt.spawn(async |_: Context| Err::<(), _>("no luck")));
-    /// assert!(told.recv()?.contains("exit:     failed: no luck"));
+    /// assert!(told.recv()?.contains("exit:    failed: no luck"));
     /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
     /// ```
     pub fn on_crash(mut self, f: impl Fn(&CrashReport) + Send + Sync + 'static) -> Self {

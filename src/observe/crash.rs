@@ -35,10 +35,10 @@ pub(crate) struct LastState {
 ///
 /// ```text
 /// process <0.0.1> "cache" (app::Cache) failed, and no link, monitor, supervisor or join handle received its exit
-///   exit:     panicked at src/cache.rs:41:9: boom
-///   parent:   <0.0.7>
-///   mailbox:  3 messages
-///   links:    none
+///   exit:    panicked at src/cache.rs:41:9: boom
+///   parent:  <0.0.7>
+///   mailbox: 3 messages
+///   links:   none
 /// ```
 ///
 /// [`Builder::on_crash`](crate::Builder::on_crash) sends the reports elsewhere or silences them. In a
@@ -81,10 +81,9 @@ impl CrashReport {
         if let Exit::Linked { origin, .. } = self.exit { origin } else { self.pid }
     }
 
-    /// Pid and exit, in one line.
+    /// Pid and exit, in one line. The exit names the location of a panic.
     pub(crate) fn summary(&self) -> String {
-        let Self { pid, exit, .. } = self;
-        format!("{pid} {exit}")
+        format!("{} {}", self.pid, self.exit)
     }
 
     /// Prints the report to stderr with one write, so that reports of several threads do not mix.
@@ -102,14 +101,14 @@ impl fmt::Display for CrashReport {
             write!(f, " {name:?}")?;
         }
         writeln!(f, " ({}) failed, and no link, monitor, supervisor or join handle received its exit", self.type_name)?;
-        writeln!(f, "  exit:     {}", self.exit.to_string().replace('\n', "\n            "))?;
+        writeln!(f, "  exit:    {}", self.exit.to_string().replace('\n', "\n           "))?;
         match self.parent {
-            Some(parent) => writeln!(f, "  parent:   {parent}")?,
-            None => writeln!(f, "  parent:   none")?,
+            Some(parent) => writeln!(f, "  parent:  {parent}")?,
+            None => writeln!(f, "  parent:  none")?,
         }
         let plural = if self.mailbox_len == 1 { "" } else { "s" };
-        writeln!(f, "  mailbox:  {} message{plural}", self.mailbox_len)?;
-        f.write_str("  links:   ")?;
+        writeln!(f, "  mailbox: {} message{plural}", self.mailbox_len)?;
+        f.write_str("  links:  ")?;
         if self.links.is_empty() {
             f.write_str(" none")?;
         }

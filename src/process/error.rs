@@ -313,6 +313,10 @@ impl<B> fmt::Display for SpawnError<B> {
         let Self { kind, body_type, .. } = self;
         match kind {
             SpawnErrorKind::StartFailed(_) => write!(f, "upgrade to {body_type} refused: {kind}"),
+            // The body of the user is inside a closure of this crate, whose name tells the reader nothing.
+            _ if body_type.starts_with("procession::") && body_type.contains("{{closure}}") => {
+                write!(f, "spawn refused: {kind}")
+            }
             _ => write!(f, "spawn of {body_type} refused: {kind}"),
         }
     }

@@ -120,28 +120,26 @@ fn an_unobserved_failure_is_printed_on_stderr() {
     assert_eq!(
         reports(&stderr),
         head(&format!("process <A> \"cache\" ({HERE}::Cache)"))
-            + "  exit:     panicked at "
-            + &place(CACHE_LINE, 13)
-            + ": the cache is broken\n  parent:   <B>\n  mailbox:  1 message\n  links:    none\n"
+            + &format!("  exit:    panicked at {}: the cache is broken\n", place(CACHE_LINE, 13))
+            + "  parent:  <B>\n  mailbox: 1 message\n  links:   none\n"
     );
     // The panic hook of the standard library prints the thread and the backtrace.
     assert!(stderr.starts_with("\nthread '") && stderr.contains("the cache is broken\nnote: run with"), "{stderr}");
     assert_eq!(
         reports(&report("body")),
         head(&format!("process <A> ({HERE}::panics)"))
-            + "  exit:     panicked at "
-            + &place(BODY_LINE, 5)
-            + ": two\n            lines\n  parent:   none\n  mailbox:  0 messages\n  links:    none\n"
+            + &format!("  exit:    panicked at {}: two\n           lines\n", place(BODY_LINE, 5))
+            + "  parent:  none\n  mailbox: 0 messages\n  links:   none\n"
     );
     for role in ["error", "late"] {
         assert_eq!(
             reports(&report(role)),
             head(&format!("process <A> ({HERE}::fails)"))
-                + "  exit:     failed: no luck\n  parent:   none\n  mailbox:  0 messages\n  links:    none\n"
+                + "  exit:    failed: no luck\n  parent:  none\n  mailbox: 0 messages\n  links:   none\n"
         );
     }
     let linked = reports(&report("link"));
-    assert!(linked.ends_with("  parent:   none\n  mailbox:  0 messages\n  links:    <B>\n"), "{linked}");
+    assert!(linked.ends_with("  parent:  none\n  mailbox: 0 messages\n  links:   <B>\n"), "{linked}");
     for role in ["killed", "cancelled"] {
         assert_eq!(report(role), "");
     }

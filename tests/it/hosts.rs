@@ -54,7 +54,7 @@ fn a_process_uses_only_the_handlers_of_its_host() {
     let (log, erase, say, child) = rt.block_on(inner.spawn(perform)).unwrap();
     assert_eq!(log.unwrap(), "inner");
     let text = erase.unwrap_err().to_string();
-    assert!(text.contains("Erase in the host plugins;"), "{text}");
+    assert!(text.contains("Erase in the host plugins; "), "{text}");
     assert_eq!(say.unwrap().downcast::<u8>().unwrap(), 1);
     assert_eq!((child.0.unwrap(), child.2), ("inner", true));
     assert!(matches!(child.1, Err(Failure::NoHandler(_))));

@@ -670,7 +670,7 @@ fn a_cancelled_command_does_not_count_towards_the_rate() {
             let waits = ctx.perform(Ask(1)).start();
             ctx.yield_now().await;
             let refused = ctx.perform(Ask(2)).await.unwrap_err();
-            assert!(refused.to_string().contains("the rate limit of 1 per 3600s for the command"), "{refused}");
+            assert!(refused.to_string().contains("the rate limit of 1 per 3600s for the command "), "{refused}");
             drop(waits);
             let next = ctx.perform(Ask(3)).start();
             ctx.sleep(LONG / 2).await;

@@ -325,7 +325,7 @@ fn every_option_of_a_layer_works() {
             for n in 0..3 {
                 match ctx.perform(Ask(n)).timeout(MS).await {
                     Ok(reply) => assert_eq!(reply, n),
-                    Err(failure) => assert!(matches!(failure, Failure::TimedOut | Failure::Error(_)), "{failure}"),
+                    Err(failure) => assert!(matches!(failure, Failure::TimedOut | Failure::Overloaded(_)), "{failure}"),
                 }
             }
             Ok::<_, Exit>(())

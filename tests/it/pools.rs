@@ -319,7 +319,7 @@ fn a_pool_whose_members_keep_exiting_fails() {
     let exit = rt.block_on(pool).unwrap_err();
     assert_eq!(
         exit.to_string(),
-        "failed: more than 3 members of a pool ended within 3600s, the last one: failed: no luck"
+        "failed: the pool exceeded its restart intensity of 3 in 3600s; the last exit of a member: failed: no luck"
     );
     assert_eq!(lives.load(SeqCst), 5);
     rt.block_on(wait_for_all_exits(&rt));

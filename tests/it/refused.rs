@@ -58,7 +58,7 @@ impl Obstacle {
 
     fn text(self) -> &'static str {
         match self {
-            Self::Limit => "the limit of",
+            Self::Limit => "the process limit of",
             Self::Name => "the name is taken",
         }
     }
@@ -251,9 +251,11 @@ fn a_refused_first_start_fails_the_supervisor() {
     everywhere(async |host| {
         let taken = host.process().name(A).spawn(obey).unwrap();
         let full = host.add_host(HostBuilder::new("full").max_processes(3)).unwrap();
-        for (host, keeps, text) in
-            [(&host, false, "the name is taken"), (&host, true, "is taken by"), (&full, false, "the limit of 3")]
-        {
+        for (host, keeps, text) in [
+            (&host, false, "the name is taken"),
+            (&host, true, "is taken by"),
+            (&full, false, "the process limit of 3"),
+        ] {
             let (log, tries) = (Arc::default(), Arc::new(AtomicUsize::new(0)));
             let counts = Arc::clone(&tries);
             let refused = Child::new(A, obey).options(move |process| {
@@ -468,7 +470,10 @@ fn a_pool_fails_when_refused_replacements_exceed_its_limit() {
         pool.started().await.unwrap();
         pool.send(Do::End).unwrap();
         let exit = pool.await.unwrap_err();
-        assert!(exit.to_string().starts_with("failed: more than 4 members of a pool ended within 3600s"), "{exit}");
+        assert!(
+            exit.to_string().starts_with("failed: the pool exceeded its restart intensity of 4 in 3600s"),
+            "{exit}"
+        );
         assert!(exit.to_string().contains(Obstacle::Limit.text()), "{exit}");
         assert_eq!(starts.count(), 1 + 4);
         starts.unblock().await;

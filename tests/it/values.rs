@@ -61,6 +61,7 @@ struct Counts {
     transitions: AtomicUsize,
     workers: AtomicUsize,
     panics: AtomicUsize,
+    lives: AtomicUsize,
 }
 
 impl Observer for Counts {
@@ -70,6 +71,14 @@ impl Observer for Counts {
 
     fn worker(&self, _: usize, _: WorkerState, _: Instant) {
         self.workers.fetch_add(1, SeqCst);
+    }
+
+    fn started(&self, _: Pid, _: Option<&str>, _: &'static str) {
+        self.lives.fetch_add(1, SeqCst);
+    }
+
+    fn ended(&self, _: Pid, _: Option<&str>, _: &'static str, _: &Exit) {
+        self.lives.fetch_add(10, SeqCst);
     }
 
     fn panicked(&self, _: Pid, message: &str) {
@@ -86,15 +95,19 @@ fn observed(observer: impl Observer) {
 /// 5.2a: an `Arc` of an observer and a static reference to one are observers. They forward all calls.
 #[test]
 fn a_pointer_to_an_observer_is_an_observer() {
-    static COUNTS: Counts =
-        Counts { transitions: AtomicUsize::new(0), workers: AtomicUsize::new(0), panics: AtomicUsize::new(0) };
+    static COUNTS: Counts = Counts {
+        transitions: AtomicUsize::new(0),
+        workers: AtomicUsize::new(0),
+        panics: AtomicUsize::new(0),
+        lives: AtomicUsize::new(0),
+    };
     let shared = Arc::new(Counts::default());
     let dynamic: Arc<dyn Observer> = shared.clone();
     observed(shared.clone());
     observed(dynamic);
     observed(&COUNTS);
     for (counts, runs) in [(&*shared, 2), (&COUNTS, 1)] {
-        assert_eq!(counts.panics.load(SeqCst), runs);
+        assert_eq!((counts.panics.load(SeqCst), counts.lives.load(SeqCst)), (runs, 11 * runs));
         assert!(counts.transitions.load(SeqCst) >= 3 * runs && counts.workers.load(SeqCst) >= runs, "{counts:?}");
     }
 }

@@ -8,6 +8,7 @@ use crate::observe::CrashReport;
 use crate::platform::random::Rng;
 use crate::platform::sync::Arc;
 use crate::process::catch::catch;
+use crate::process::exit::Exit;
 use crate::runtime::simulation::Simulation;
 use crate::runtime::simulation::trace::Trace;
 use crate::task::body::ProcessOutput;
@@ -160,7 +161,7 @@ impl Check {
         let host = simulation.host().clone();
         let mut failure = match catch(|| simulation.run(scenario(host)).into_result().map(drop)) {
             Ok(result) => result.err().map(|exit| exit.to_string()),
-            Err(panic) => Some(format!("it panicked: {panic}")),
+            Err(panic) => Some(format!("it {}", Exit::Panicked(panic))),
         };
         let (drawn, trace) = (simulation.drawn(), Arc::clone(&simulation.trace));
         let unobserved = Arc::clone(&simulation.unobserved);

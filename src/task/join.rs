@@ -126,7 +126,11 @@ impl<T, M: Send + 'static> Future for JoinHandle<T, M> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Cx<'_>) -> Poll<Self::Output> {
         let this = &mut *self;
-        assert!(!this.over, "the join handle of {} was polled after it had resolved", this.pid());
+        assert!(
+            !this.over,
+            "the join handle of process {} was polled after it had resolved; poll it once to its end",
+            this.pid()
+        );
         if Current::with(Current::pid) == Some(this.pid()) {
             return Poll::Ready(Err(Exit::failed("a process can't join itself")));
         }

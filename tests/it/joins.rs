@@ -29,7 +29,10 @@ fn a_resolved_join_handle_is_not_polled_again() {
     let mut handle = rt.spawn(async |_: Context| ());
     rt.block_on(&mut handle).unwrap();
     let panic = catch_unwind(AssertUnwindSafe(|| (&mut handle).now_or_never())).unwrap_err();
-    let expected = format!("the join handle of {} was polled after it had resolved", handle.pid());
+    let expected = format!(
+        "the join handle of process {} was polled after it had resolved; poll it once to its end",
+        handle.pid()
+    );
     assert_eq!(panic.downcast_ref::<String>(), Some(&expected));
 }
 

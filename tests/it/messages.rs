@@ -318,6 +318,10 @@ fn panics(table: &mut Table) {
     let pid = rt.attach(Liar).unwrap();
     table.panic("panic: deliver", || rt.send(pid, 7_u8));
 
+    let mut handle = rt.spawn(async |_: Context| {});
+    rt.block_on(&mut handle).unwrap();
+    table.panic("panic: JoinHandle", || rt.block_on(&mut handle));
+
     let mut simulation = Simulation::new(1);
     let _waits = simulation.spawn(idle);
     table.panic("panic: Simulation::run", || simulation.run(pending::<()>()));

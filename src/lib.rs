@@ -105,6 +105,12 @@
 #[doc = include_str!("../README.md")]
 mod readme {}
 
+// Where things happen, for readers of the source:
+// - A message is queued: `process/mailbox/sender.rs`, `Inbox::push`.
+// - A worker parks: `scheduler/worker.rs`, `Local::sleep`; the thread itself parks in `scheduler/idle.rs`, `Idle::park`.
+// - An exit reaches links and monitors: `host/exit.rs`, step 10, which calls `Links::dissolve` in `host/link.rs`.
+// - A due timer fires: `host/timer.rs`, `Timers::turn_shard`; a worker calls it through its driver.
+// - A command reaches its handler: `host/dispatch.rs`; `task/effects.rs` calls it after the step.
 pub(crate) mod behaviour;
 pub(crate) mod context;
 pub mod future;

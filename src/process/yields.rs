@@ -162,7 +162,8 @@ impl Yields {
         Some(self.table.get()?.lock())
     }
 
-    /// As [`table`](Self::table), but allocates the table if necessary. Only the process itself calls it.
+    /// As [`table`](Self::table), but allocates the table if necessary. Two threads may call this at the same time: the
+    /// table of one of them stays.
     fn own_table(&self) -> LockGuard<'_, Table> {
         self.table.get_or_init(Box::default).lock()
     }
@@ -462,7 +463,10 @@ impl Yields {
     /// was in flight. If it was answered and the answer is not read yet, the answer is discarded too. A yield that is on
     /// the inline path of another thread or turn is cancelled when it [moves to the table](Self::admit).
     pub(crate) fn cancel(&self, tag: Tag) -> bool {
-        let Some(mut guard) = self.table() else { return false };
+        // A process whose commands were all inline has no table yet. Then the cancellation allocates the table: `admit`
+        // must find the record of the cancellation.
+        let table = if tag.is_inline() { Some(self.own_table()) } else { self.table() };
+        let Some(mut guard) = table else { return false };
         let table = &mut *guard;
         let Some((key, _)) = table.find(tag) else {
             if tag.is_inline() {

@@ -176,19 +176,17 @@ scenarios! {
         rt.block_on(asks).unwrap();
     }
 
-    // KNOWN FAULT: this scenario finds a deadlock since inline commands enter the table under their own tag. Restore it with the
-    // fix.
-    // /// 1.3d: an inline command is cancelled on another thread. The cancellation comes before the dispatch, during
-    // /// the answer, or after the answer.
-    // fn an_inline_command_is_cancelled_on_another_thread() {
-    //     let rt = runtime(2);
-    //     let poll_once_and_drop_elsewhere = rt.spawn(async |ctx: Context<()>| {
-    //         poll_once_and_drop_elsewhere(&ctx, Echo).await;
-    //         poll_once_and_drop_elsewhere(&ctx, Never).await;
-    //         poll_once_and_drop_elsewhere(&ctx, Soon).await;
-    //     });
-    //     rt.block_on(poll_once_and_drop_elsewhere).unwrap();
-    // }
+    /// 1.3d: an inline command is cancelled on another thread. The cancellation comes before the dispatch, during
+    /// the answer, or after the answer.
+    fn an_inline_command_is_cancelled_on_another_thread() {
+        let rt = runtime(2);
+        let poll_once_and_drop_elsewhere = rt.spawn(async |ctx: Context<()>| {
+            poll_once_and_drop_elsewhere(&ctx, Echo).await;
+            poll_once_and_drop_elsewhere(&ctx, Never).await;
+            poll_once_and_drop_elsewhere(&ctx, Soon).await;
+        });
+        rt.block_on(poll_once_and_drop_elsewhere).unwrap();
+    }
 
     /// After a process was killed, its commands and answers are dropped, and no reference to the process remains.
     fn a_kill_races_with_commands() {

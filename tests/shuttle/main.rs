@@ -28,6 +28,7 @@
 //! - groups_look_before_watching: members_join_and_leave
 //! - upgrade_asks_in_silence: a_body_is_replaced_while_messages_arrive
 //! - upgrade_leaves_mail: a_hand_written_process_is_replaced_while_messages_arrive
+//! - yields_admit_what_was_cancelled: an_inline_command_is_cancelled_on_another_thread
 //! - local_drop_looks_once: a_local_set_is_dropped_while_messages_arrive
 //! - scope_adopts_unlocked: a_scope_is_killed_while_it_grows
 //! - end_trusts_a_bare_mailbox: a_mailbox_is_awaited_on_another_thread

@@ -90,8 +90,8 @@ impl<M: Send + 'static> Context<M> {
         self.mailbox.receive()
     }
 
-    /// Waits for the next message until this time has passed since the call. Returns `Ok(None)` if no message has arrived
-    /// by then. Same as [`Mailbox::receive_timeout`].
+    /// Waits for the next message until this time has passed since the call. Returns `Ok(None)` if no message has
+    /// arrived by then. Same as [`Mailbox::receive_timeout`].
     ///
     /// # Errors
     /// Same as [`receive`](Self::receive).

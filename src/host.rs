@@ -71,8 +71,8 @@ impl fmt::Debug for PanicPolicy {
 ///
 /// It is `Clone`, `Send`, `Sync` and `'static`, and a clone costs one increment of a reference count. It works on any
 /// thread, inside and outside of processes. So an application stores a `Host`, and not the [`Runtime`](crate::Runtime),
-/// in the state that its request handlers share. A host does not keep the runtime running: after the runtime has shut down
-/// or was dropped, spawns and sends are refused.
+/// in the state that its request handlers share. A host does not keep the runtime running: after the runtime has shut
+/// down or was dropped, spawns and sends are refused.
 ///
 /// The state of a web application, for example with axum's `State` extractor:
 ///

@@ -266,12 +266,12 @@ impl Runtime {
         self.threads.set_workers(count);
     }
 
-    /// Shuts the runtime down in order, as [`Host::shutdown`] does. The shutdown begins with this call. A runtime without
-    /// workers is driven by the returned future. Then the future meets its deadline only if every step returns.
+    /// Shuts the runtime down in order, as [`Host::shutdown`] does. The shutdown begins with this call. A runtime
+    /// without workers is driven by the returned future. Then the future meets its deadline only if every step returns.
     ///
-    /// Any executor can drive the future, also this runtime. The future does not borrow the runtime. After the shutdown,
-    /// the drop of the runtime stops its threads. For a thread in a step that does not return, that drop waits up to
-    /// 10 ms.
+    /// Any executor can drive the future, also this runtime. The future does not borrow the runtime. After the
+    /// shutdown, the drop of the runtime stops its threads. For a thread in a step that does not return, that drop
+    /// waits up to 10 ms.
     ///
     /// ```
     /// # use procession::{Context, Runtime};
@@ -454,9 +454,10 @@ impl Builder {
         self
     }
 
-    /// Sets the function that receives the [crash reports](CrashReport): one for each failed process whose exit no link,
-    /// monitor, supervisor or join handle receives. Default: the report is printed to stderr. A function that does
-    /// nothing silences the reports; [`Counters::unobserved`](crate::observe::Counters::unobserved) still counts them.
+    /// Sets the function that receives the [crash reports](CrashReport): one for each failed process whose exit no
+    /// link, monitor, supervisor or join handle receives. Default: the report is printed to stderr. A function that
+    /// does nothing silences the reports; [`Counters::unobserved`](crate::observe::Counters::unobserved) still counts
+    /// them.
     ///
     /// The function is called on the thread on which the process exited, or on which its join handle was dropped. Keep
     /// it short, and never block in it. A panic of the function is caught and ignored.
@@ -506,10 +507,10 @@ impl Builder {
     /// Lets processes use tokio: `tokio::net`, `tokio::time`, `tokio::spawn`, and crates that need tokio, for example
     /// reqwest and sqlx. Default: off. Needs the feature `tokio`.
     ///
-    /// Each worker thread, replacement thread and blocking thread enters the context of this tokio runtime, and so does each
-    /// thread inside [`Runtime::block_on`] and [`Runtime::run`]. The tokio runtime drives its sockets and timers on its own
-    /// threads: it must run as long as the processes use it. Of a current-thread runtime, a thread must be inside its
-    /// `block_on`.
+    /// Each worker thread, replacement thread and blocking thread enters the context of this tokio runtime, and so does
+    /// each thread inside [`Runtime::block_on`] and [`Runtime::run`]. The tokio runtime drives its sockets and timers
+    /// on its own threads: it must run as long as the processes use it. Of a current-thread runtime, a thread must be
+    /// inside its `block_on`.
     ///
     /// smol needs no such option, because its sockets and timers need no context: see
     /// [`wrap_threads`](Self::wrap_threads).
@@ -538,9 +539,9 @@ impl Builder {
     /// Wraps everything that each worker and each blocking thread does, for example to enter the context of another
     /// runtime. Default: none. `f` must call its argument exactly once.
     ///
-    /// For tokio, the feature `tokio` adds the method `tokio` to this builder. For smol, async-io and futures-timer nothing is
-    /// needed: a process awaits `smol::Timer` or `smol::net::TcpStream` like any other future. Their own thread polls the
-    /// sockets and timers, and wakes the process.
+    /// For tokio, the feature `tokio` adds the method `tokio` to this builder. For smol, async-io and futures-timer
+    /// nothing is needed: a process awaits `smol::Timer` or `smol::net::TcpStream` like any other future. Their own
+    /// thread polls the sockets and timers, and wakes the process.
     ///
     /// ```
     /// # fn enter() -> impl Drop { struct Guard; impl Drop for Guard { fn drop(&mut self) {} } Guard }

@@ -1,5 +1,5 @@
-//! A set of processes whose exits are awaited together: [`JoinSet`], after tokio's type of the same name. It holds a join
-//! handle of each process, and kills the processes that are left when it is dropped.
+//! A set of processes whose exits are awaited together: [`JoinSet`], after tokio's type of the same name. It holds a
+//! join handle of each process, and kills the processes that are left when it is dropped.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -28,9 +28,9 @@ use crate::task::join::JoinHandle;
 /// [`Host::join_set`] and [`SelfHandle::join_set`] make an empty set, for use outside and inside of a process. It also
 /// works in any other executor.
 ///
-/// Dropping the set kills the processes that are still in it, as with tokio's `JoinSet`. The drop does not wait for their
-/// exits. [`detach_all`](Self::detach_all) lets them run on. A [scope](SelfHandle::scope) waits for its processes, and
-/// ends all of them at the first failure.
+/// Dropping the set kills the processes that are still in it, as with tokio's `JoinSet`. The drop does not wait for
+/// their exits. [`detach_all`](Self::detach_all) lets them run on. A [scope](SelfHandle::scope) waits for its
+/// processes, and ends all of them at the first failure.
 ///
 /// ```
 /// use procession::{Context, Exit, Runtime};
@@ -222,8 +222,8 @@ impl Host {
 
 impl<M: Send + 'static> SelfHandle<M> {
     /// Makes an empty [`JoinSet`]. The processes that it spawns inherit the [values](Self::value), the
-    /// [deadline](Self::deadline) and the [cancel token](Self::cancel_token) of this one. The exit of this process drops a
-    /// set that its body holds, which kills the processes of the set.
+    /// [deadline](Self::deadline) and the [cancel token](Self::cancel_token) of this one. The exit of this process
+    /// drops a set that its body holds, which kills the processes of the set.
     ///
     /// ```
     /// # use procession::{Context, Exit, Runtime};

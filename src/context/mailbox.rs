@@ -141,8 +141,8 @@ impl<M: Send + 'static> Mailbox<M> {
         Receive { mailbox: Some(self) }
     }
 
-    /// Waits for the next message until this time has passed since the call. Returns `Ok(None)` if no message has arrived
-    /// by then. With a time of zero it takes a message only if one is in the mailbox.
+    /// Waits for the next message until this time has passed since the call. Returns `Ok(None)` if no message has
+    /// arrived by then. With a time of zero it takes a message only if one is in the mailbox.
     ///
     /// ```
     /// # use procession::{Context, Exit, Runtime};

@@ -307,9 +307,9 @@ impl<M: Send + 'static> SelfHandle<M> {
         Cancelled::new(self.any())
     }
 
-    /// Runs a future until it completes or this process is asked to exit, whichever comes first. At the request the future
-    /// is dropped. A future that is ready at the same poll returns its output. If the process was asked to exit before
-    /// the first poll, the future is not polled.
+    /// Runs a future until it completes or this process is asked to exit, whichever comes first. At the request the
+    /// future is dropped. A future that is ready at the same poll returns its output. If the process was asked to exit
+    /// before the first poll, the future is not polled.
     ///
     /// ```
     /// # use procession::{Context, Exit, Reason, Runtime};

@@ -58,7 +58,8 @@ pub trait Handler<C: Command>: Send + Sync + 'static {
     fn handle(&self, command: C, completion: Completion<C::Reply>);
 }
 
-/// A handler that can also answer the inline command of an async body: with the same effect as `handle`, at a lower cost.
+/// A handler that can also answer the inline command of an async body: with the same effect as `handle`, at a lower
+/// cost.
 pub(crate) trait InlineHandler<C: Command>: Handler<C> {
     fn handle_inline(&self, command: C, call: InlineCall<'_, C>);
 }

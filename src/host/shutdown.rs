@@ -24,26 +24,27 @@ use crate::platform::sync::atomic::Ordering;
 use crate::process::exit::Reason;
 use crate::process::state::Ref;
 
-/// How long after its deadline a shutdown waits for steps in progress. A worker that is about to end its step needs this
-/// time. Without it, a short step would be treated as a step that does not return.
+/// How long after its deadline a shutdown waits for steps in progress. A worker that is about to end its step needs
+/// this time. Without it, a short step would be treated as a step that does not return.
 pub(crate) const SHUTDOWN_GRACE: Duration = Duration::from_millis(10);
 
 impl Host {
-    /// Shuts the runtime down in order. The shutdown begins with this call: the runtime refuses new work from outside and
-    /// cancels every process. It keeps running until the last process has exited, clean-up commands included, or until
-    /// `within` has passed. Then it kills the processes that are left, and refuses all work.
+    /// Shuts the runtime down in order. The shutdown begins with this call: the runtime refuses new work from outside
+    /// and cancels every process. It keeps running until the last process has exited, clean-up commands included, or
+    /// until `within` has passed. Then it kills the processes that are left, and refuses all work.
     ///
-    /// The returned future resolves to the processes that were left. It resolves at the deadline, or up to 10 ms later if
-    /// a step does not return. Dropping the future changes nothing: the runtime still kills the processes that are left
-    /// at the deadline.
+    /// The returned future resolves to the processes that were left. It resolves at the deadline, or up to 10 ms later
+    /// if a step does not return. Dropping the future changes nothing: the runtime still kills the processes that are
+    /// left at the deadline.
     ///
-    /// It can be called on any thread, also in a step. A process that calls it is cancelled like all other processes, so it
-    /// should drop the future and return. A process that awaits the future is itself left at the deadline and killed.
+    /// It can be called on any thread, also in a step. A process that calls it is cancelled like all other processes,
+    /// so it should drop the future and return. A process that awaits the future is itself left at the deadline and
+    /// killed.
     ///
-    /// Each process has exited when the future resolves, but the exit of the last one may reach its join handle, links and
-    /// monitors a moment later. A repeated call can only bring the deadline forward. All callers get the same report. The shutdown does not stop
-    /// the worker threads: the drop of the [`Runtime`](crate::Runtime) does. In a [`Simulation`](crate::Simulation) the
-    /// time is virtual.
+    /// Each process has exited when the future resolves, but the exit of the last one may reach its join handle, links
+    /// and monitors a moment later. A repeated call can only bring the deadline forward. All callers get the same
+    /// report. The shutdown does not stop the worker threads: the drop of the [`Runtime`](crate::Runtime) does. In a
+    /// [`Simulation`](crate::Simulation) the time is virtual.
     ///
     /// ```
     /// # use procession::{Context, Exit, Host, Runtime};

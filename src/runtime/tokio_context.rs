@@ -1,5 +1,5 @@
-//! The context of a tokio runtime, for the threads that run processes: see `Builder::tokio`. Without the feature `tokio`
-//! there is no context, and the functions below only call their argument.
+//! The context of a tokio runtime, for the threads that run processes: see `Builder::tokio`. Without the feature
+//! `tokio` there is no context, and the functions below only call their argument.
 
 #[cfg(feature = "tokio")]
 use tokio::runtime::Handle;

@@ -27,8 +27,8 @@ use crate::process::state::current::Current;
 use crate::process::state::upgrade_request;
 use crate::task::{Entry, Machine};
 
-/// A function that a process runs: an async function, a closure or an async closure whose only argument is a [`Context`].
-/// `M` is the type of the messages. Each function that fits is a `Body`; no other type can be one.
+/// A function that a process runs: an async function, a closure or an async closure whose only argument is a
+/// [`Context`]. `M` is the type of the messages. Each function that fits is a `Body`; no other type can be one.
 ///
 /// A body returns `()`, or `Result<T, E>` for any `E` that converts into a boxed error. If the error is an [`Exit`], or
 /// has one among its sources, the process ends with that exit: see [`Exit::failed`]. So `?` carries a cancellation
@@ -94,8 +94,8 @@ where
 /// Type that joining a body with this future returns.
 pub(crate) type Output<Fut> = <<Fut as Future>::Output as ProcessOutput>::Output;
 
-/// Return type of a body: see [`Body`]. Functions that take a body of another shape name it too: a body with an input, a
-/// body that is not `Send`, a scenario. Users cannot name or implement it.
+/// Return type of a body: see [`Body`]. Functions that take a body of another shape name it too: a body with an input,
+/// a body that is not `Send`, a scenario. Users cannot name or implement it.
 #[diagnostic::on_unimplemented(
     message = "a process cannot end with `{Self}`",
     label = "this body does not return `()`, `!` or `Result<T, E>`",
@@ -241,8 +241,8 @@ macro_rules! with_process {
 }
 pub(crate) use with_process;
 
-/// Evaluates `$then` with the machine of a body: of the body itself, or of the boxed body if it is large. The three types
-/// are those of the messages, the body and its future.
+/// Evaluates `$then` with the machine of a body: of the body itself, or of the boxed body if it is large. The three
+/// types are those of the messages, the body and its future.
 macro_rules! with_machine {
     ($N:ty, $F:ty, $Fut:ty, $body:ident, $entry:expr, |$machine:ident| $then:expr) => {{
         if const { $crate::task::body::is_large::<$F, $Fut>() } {
@@ -291,8 +291,8 @@ where
     }
 }
 
-/// Makes the machine of a small body, which is cheap to move. The type of the machine hides that of the future: a caller
-/// whose future is a type parameter does not know that its output is a [`ProcessOutput`].
+/// Makes the machine of a small body, which is cheap to move. The type of the machine hides that of the future: a
+/// caller whose future is a type parameter does not know that its output is a [`ProcessOutput`].
 #[inline]
 pub(crate) fn machine_of<M: Send + 'static, F: Body<M>>(
     body: F,

@@ -79,8 +79,8 @@ impl<M: Send + 'static> Context<M> {
         self.upgrade_to::<F::Value, _>(successor::<M, F>(body))
     }
 
-    /// As [`upgrade`](Self::upgrade), without the types of the body. With these types, the compiler could not prove that
-    /// the future of a body that upgrades itself recursively is `Send`.
+    /// As [`upgrade`](Self::upgrade), without the types of the body. With these types, the compiler could not prove
+    /// that the future of a body that upgrades itself recursively is `Send`.
     async fn upgrade_to<T, B>(mut self, body: B) -> (Self, Exit)
     where
         T: Send + 'static,
@@ -234,8 +234,8 @@ impl<M: Send + 'static> StepOutput<'_, M> {
     /// ```
     ///
     /// # Errors
-    /// The new process, and [`SpawnErrorKind::StartFailed`] with its exit, if its `init` fails or panics, or if its output
-    /// has another type. This process continues. With `?`, it ends with the exit of the new process.
+    /// The new process, and [`SpawnErrorKind::StartFailed`] with its exit, if its `init` fails or panics, or if its
+    /// output has another type. This process continues. With `?`, it ends with the exit of the new process.
     pub fn upgrade<Q>(
         &mut self,
         mut new: Q,

@@ -80,8 +80,8 @@ impl fmt::Debug for Child {
 }
 
 impl Child {
-    /// Creates a child with an async body and this name: a [`Name`](crate::Name), or a text. A text made at run time names
-    /// a child that is [added](SupervisorMessage::StartChild) to a running supervisor.
+    /// Creates a child with an async body and this name: a [`Name`](crate::Name), or a text. A text made at run time
+    /// names a child that is [added](SupervisorMessage::StartChild) to a running supervisor.
     ///
     /// ```
     /// use procession::{Child, Context, Exit, Runtime, Supervisor, supervisor::SupervisorMessage};

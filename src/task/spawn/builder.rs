@@ -250,8 +250,8 @@ impl ProcessBuilder {
     }
 
     /// Sends a request to the process that has this [name](Self::name), or spawns a process whose first message it is.
-    /// Resolves to the reply: see [`Address::call`](crate::Address::call). The request is sent by this call, and not at the
-    /// first poll. Otherwise as [`spawn_or_send`](Self::spawn_or_send).
+    /// Resolves to the reply: see [`Address::call`](crate::Address::call). The request is sent by this call, and not at
+    /// the first poll. Otherwise as [`spawn_or_send`](Self::spawn_or_send).
     ///
     /// ```
     /// use procession::{Context, Exit, Reply, Runtime};

@@ -58,7 +58,7 @@ use crate::task::join::JoinHandle;
 pub struct JoinSet<T> {
     host: Host,
     inherited: InheritedContext,
-    running: FuturesUnordered<Member<T>>,
+    running: FuturesUnordered<SetMember<T>>,
     /// Processes that have exited and were not returned yet.
     exited: VecDeque<Joined<T>>,
     /// Number of processes that were ever in the set.
@@ -74,14 +74,14 @@ struct Joined<T> {
 }
 
 /// A process of a set. Dropping it kills the process, unless it is detached.
-struct Member<T> {
+struct SetMember<T> {
     number: u64,
     control: Ref<dyn AnyControl>,
     handle: Box<dyn Future<Output = Result<T, Exit>> + Send + Sync + Unpin>,
     is_detached: bool,
 }
 
-impl<T> Future for Member<T> {
+impl<T> Future for SetMember<T> {
     type Output = Joined<T>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Cx<'_>) -> Poll<Joined<T>> {
@@ -90,7 +90,7 @@ impl<T> Future for Member<T> {
     }
 }
 
-impl<T> Drop for Member<T> {
+impl<T> Drop for SetMember<T> {
     fn drop(&mut self) {
         if !self.is_detached {
             self.control.kill();
@@ -139,7 +139,7 @@ impl<T: Send + 'static> JoinSet<T> {
     pub fn insert<N: Send + 'static>(&mut self, handle: JoinHandle<T, N>) -> Address<N> {
         let address = handle.address();
         let control = address.control().any();
-        self.running.push(Member { number: self.added, control, handle: Box::new(handle), is_detached: false });
+        self.running.push(SetMember { number: self.added, control, handle: Box::new(handle), is_detached: false });
         self.added += 1;
         address
     }

@@ -224,15 +224,15 @@ fn init_failed(exit: Exit) -> Exit {
 }
 
 async fn receive_loop<S: Server>(server: &mut S, ctx: &mut Context<S::Message>) -> Result<S::Output, Exit> {
-    let mut ear = ServerContext::default();
+    let mut target = ServerContext::default();
     loop {
-        let heard = match ear.pop_read_ahead(server, ctx.mailbox()) {
+        let heard = match target.pop_read_ahead(server, ctx.mailbox()) {
             Some(message) => NextInput::Message(message),
-            None => std::future::poll_fn(|cx| ear.poll_next(server, ctx.mailbox(), cx)).await,
+            None => std::future::poll_fn(|cx| target.poll_next(server, ctx.mailbox(), cx)).await,
         };
         let mut next = match heard {
             NextInput::Message(message) => server.handle(message, ctx).await?,
-            NextInput::Signal => match ear.signal.take() {
+            NextInput::Signal => match target.signal.take() {
                 // The cancel flag of the process is set before this signal is queued. So either the flag was read
                 // before, or the next poll reads it.
                 None | Some(Signal::Cancel { .. }) => Next::Wait,

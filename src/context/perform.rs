@@ -77,7 +77,7 @@ impl<C: Command> BodyYield<C> {
     /// if the deadline has passed before the command was yielded: then no handler gets the command.
     pub(crate) fn launch(
         &mut self,
-        ear: impl FnOnce() -> AnswerTarget,
+        target: impl FnOnce() -> AnswerTarget,
         buffer: Option<Buffer>,
     ) -> Result<Option<Tag<C>>, Failure> {
         if !self.is_in_step() {
@@ -91,7 +91,7 @@ impl<C: Command> BodyYield<C> {
             return Err(Failure::TimedOut);
         }
         let State::Fresh(command) = std::mem::replace(&mut self.state, State::Over) else { return Ok(None) };
-        let started = head.yields().start::<C>(ear(), None, Some(command), buffer);
+        let started = head.yields().start::<C>(target(), None, Some(command), buffer);
         let tag = started.unwrap_or_else(|_| unreachable!("no tag was chosen"));
         head.count(Counter::Yields);
         self.flies(tag);
@@ -220,7 +220,7 @@ impl<C: Command> Drop for BodyYield<C> {
 }
 
 /// Returns which waker gets the answer for a future that is polled with this context.
-pub(crate) fn ear(cx: &Context<'_>) -> AnswerTarget {
+pub(crate) fn answer_target(cx: &Context<'_>) -> AnswerTarget {
     if Current::with(|current| current.is_own_waker(cx.waker())) {
         AnswerTarget::Own
     } else {
@@ -296,7 +296,7 @@ impl<C: Command> Future for Perform<C> {
         }
         let failure = match &issue.state {
             State::Over => return Poll::Pending,
-            State::Fresh(_) => match issue.launch(|| ear(cx), None) {
+            State::Fresh(_) => match issue.launch(|| answer_target(cx), None) {
                 Ok(_) => return Poll::Pending,
                 Err(failure) => failure,
             },
@@ -309,11 +309,11 @@ impl<C: Command> Future for Perform<C> {
                 None if issue.find_in_table(number) => return self.poll(cx),
                 None if Current::with(|current| current.is_own_waker(cx.waker())) => return Poll::Pending,
                 None => {
-                    issue.move_to_table(|| ear(cx));
+                    issue.move_to_table(|| answer_target(cx));
                     return Poll::Pending;
                 }
             },
-            State::Flying(tag) => match issue.control.head().yields().poll(tag.erase(), ear(cx)) {
+            State::Flying(tag) => match issue.control.head().yields().poll(tag.erase(), answer_target(cx)) {
                 Some(Ok(answer)) => {
                     issue.answered();
                     return Poll::Ready(typed(answer));

@@ -9,7 +9,7 @@ use std::time::Duration;
 use futures::Stream;
 use futures::stream::FusedStream;
 
-use crate::context::perform::{BodyYield, ear};
+use crate::context::perform::{BodyYield, answer_target};
 use crate::host::refs::ProcessRef;
 use crate::process::command::{StreamCommand, Streamed};
 use crate::process::event::{Answer, typed};
@@ -68,11 +68,11 @@ impl<C: StreamCommand> ItemStream<C> {
         if self.last.is_some() || self.issue.is_over() {
             return Poll::Ready(None);
         }
-        let failure = match self.issue.launch(|| ear(cx), Some(Buffer::new(C::BUFFER))) {
+        let failure = match self.issue.launch(|| answer_target(cx), Some(Buffer::new(C::BUFFER))) {
             Ok(Some(_)) => return Poll::Pending,
             Ok(None) => {
                 let tag = self.issue.flying().expect("it was launched and is not over");
-                match self.issue.control().head().yields().pull(tag, ear(cx)) {
+                match self.issue.control().head().yields().pull(tag, answer_target(cx)) {
                     Some(Pulled::Wait) => return Poll::Pending,
                     Some(Pulled::Item(item)) => match item.downcast::<C::Item>() {
                         Ok(item) => return Poll::Ready(Some(item)),

@@ -36,9 +36,9 @@ struct World {
 }
 
 impl World {
-    fn new(ear: AnswerTarget) -> Arc<Self> {
+    fn new(target: AnswerTarget) -> Arc<Self> {
         let yields = Yields::new();
-        let tag = yields.start::<Ask>(ear, None, None, None).expect("the tag was not chosen").erase();
+        let tag = yields.start::<Ask>(target, None, None, None).expect("the tag was not chosen").erase();
         Arc::new(Self {
             yields,
             inbox: Inbox::new(MailboxCapacity::Unbounded, None),
@@ -152,8 +152,8 @@ pub fn answer_against_poll() {
     let (former, latter) = (Waiter::here(), Waiter::here());
     let answer = spawn(&world, World::answer);
     let ears = [AnswerTarget::Other(former.waker()), AnswerTarget::Other(latter.waker()), AnswerTarget::Own];
-    for (ear, waits) in ears.into_iter().zip([None, Some(&latter), Some(&world.own)]) {
-        match world.yields.poll(world.tag, ear).expect("nobody cancels it") {
+    for (target, waits) in ears.into_iter().zip([None, Some(&latter), Some(&world.own)]) {
+        match world.yields.poll(world.tag, target).expect("the yield is not cancelled") {
             Ok(answer) => {
                 assert!(answer.is_ok_and(|answer| answer.is::<Value>()));
                 break;
@@ -171,7 +171,7 @@ pub fn answer_against_poll_by_the_task() {
     let other = Waiter::here();
     let world = World::new(AnswerTarget::Other(other.waker()));
     let answer = spawn(&world, World::answer);
-    while world.yields.poll(world.tag, AnswerTarget::Own).expect("nobody cancels it").is_err() {
+    while world.yields.poll(world.tag, AnswerTarget::Own).expect("the yield is not cancelled").is_err() {
         world.own.wait();
     }
     assert!(join(answer));

@@ -70,7 +70,7 @@ pub fn return_against_hand_over() {
     jobs.wait(2);
     join(monitor);
     stop(&scheduler);
-    assert_eq!(scheduler.active_and_taken().0, 1, "the one, or whoever came for it");
+    assert_eq!(scheduler.active_and_taken().0, 1, "the worker, or its replacement, is active");
 }
 
 /// The monitor hands over a step by its poll count, but the worker may have finished this step already. No thread may

@@ -28,9 +28,10 @@ struct World {
 }
 
 impl World {
-    fn new(ear: AnswerTarget) -> Arc<Self> {
+    fn new(target: AnswerTarget) -> Arc<Self> {
         let yields = Yields::new();
-        let tag = yields.start::<Count>(ear, None, None, Some(Buffer::new(1))).expect("the tag was not chosen").erase();
+        let tag =
+            yields.start::<Count>(target, None, None, Some(Buffer::new(1))).expect("the tag was not chosen").erase();
         Arc::new(Self { yields, inbox: Inbox::new(MailboxCapacity::Unbounded, None), own: Waiter::here(), tag })
     }
 
@@ -83,7 +84,7 @@ pub fn items_against_pulls() {
     });
     let mut came = Vec::new();
     loop {
-        match world.yields.pull(world.tag, AnswerTarget::Own).expect("nobody gives it up") {
+        match world.yields.pull(world.tag, AnswerTarget::Own).expect("the stream is not cancelled") {
             Pulled::Item(item) => came.push(number(item)),
             Pulled::Wait => world.own.wait(),
             Pulled::End(answer) => break came.push(number(answer.expect("it was answered"))),

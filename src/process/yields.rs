@@ -184,7 +184,7 @@ impl Yields {
     /// Returns the command if the chosen tag is in flight.
     pub(crate) fn start<C: Command>(
         &self,
-        ear: AnswerTarget,
+        target: AnswerTarget,
         chosen: Option<Tag<C>>,
         command: Option<Payload>,
         buffer: Option<Buffer>,
@@ -198,12 +198,12 @@ impl Yields {
         }
         let tag = match chosen {
             Some(tag) => {
-                table.insert_by_number(Slot::in_flight::<C>(tag.number, ear, buffer));
+                table.insert_by_number(Slot::in_flight::<C>(tag.number, target, buffer));
                 tag
             }
             None => {
                 let number = self.issue();
-                Tag::issued(number, table.slots.insert(Slot::in_flight::<C>(number, ear, buffer)))
+                Tag::issued(number, table.slots.insert(Slot::in_flight::<C>(number, target, buffer)))
             }
         };
         count(&self.flying, 1);
@@ -357,9 +357,11 @@ impl Yields {
             None => None,
             Some(buffer) => buffer.take_waiting_sender(),
         };
-        let Phase::InFlight(ear) = mem::replace(&mut slot.phase, Phase::Queued) else { unreachable!("checked above") };
+        let Phase::InFlight(target) = mem::replace(&mut slot.phase, Phase::Queued) else {
+            unreachable!("checked above")
+        };
         let mut keep = || Phase::Answered(answer.take().expect("the caller passes an answer"));
-        let answered = match (ear, &mut slot.buffer) {
+        let answered = match (target, &mut slot.buffer) {
             (AnswerTarget::Event, None) => Answered::Event,
             (AnswerTarget::Event, Some(buffer)) => {
                 slot.phase = keep();
@@ -390,7 +392,7 @@ impl Yields {
 
     /// Collects the answer for a future. If there is none yet, records the target that receives it. `None` if the tag
     /// is gone: the yield was cancelled from outside.
-    pub(crate) fn poll(&self, tag: Tag, ear: AnswerTarget) -> Option<Result<Answer, ()>> {
+    pub(crate) fn poll(&self, tag: Tag, target: AnswerTarget) -> Option<Result<Answer, ()>> {
         let mut guard = self.table()?;
         let table = &mut *guard;
         let (key, slot) = table.find(tag)?;
@@ -400,9 +402,9 @@ impl Yields {
                 Some(Ok(answer))
             }
             Phase::InFlight(former) => {
-                let ear = if planted!("yields_poll_forgets_waker") { ear } else { mem::replace(former, ear) };
+                let target = if planted!("yields_poll_forgets_waker") { target } else { mem::replace(former, target) };
                 drop(guard);
-                drop(ear);
+                drop(target);
                 Some(Err(()))
             }
             Phase::Queued => None,
@@ -448,8 +450,8 @@ impl Yields {
         let Some(mut guard) = self.table() else { return };
         let table = &mut *guard;
         let Some((key, slot)) = table.find(tag) else { return };
-        if let Phase::InFlight(ear) = &mut slot.phase {
-            let former = mem::replace(ear, AnswerTarget::Nobody);
+        if let Phase::InFlight(target) = &mut slot.phase {
+            let former = mem::replace(target, AnswerTarget::Nobody);
             drop(guard);
             drop(former);
         } else {

@@ -212,7 +212,7 @@ impl<'a, X: Machine, S: Schedule> Cell<X, S> {
     /// # Safety
     /// The caller has the right to run the process, and uses the result only as long as it has that right. The caller
     /// has no other reference to the machine.
-    #[expect(clippy::mut_from_ref, reason = "whoever has the right to run it is alone with it")]
+    #[expect(clippy::mut_from_ref, reason = "the holder of the right to run is the only user")]
     unsafe fn machine(&self) -> Pin<&mut X> {
         // SAFETY: the machine is accessed only with the right to run the process, and there is only one. The caller has
         // it for as long as it uses the result, and has no other reference to the machine, by contract.

@@ -199,8 +199,8 @@ impl Host {
                 }
             });
         }
-        if let Some(heed) = inherited.cancel_token().and_then(|token| token.adopt(&control)) {
-            control.head().heed(heed);
+        if let Some(registration) = inherited.cancel_token().and_then(|token| token.adopt(&control)) {
+            control.head().set_cancel_registration(registration);
         }
     }
 

@@ -240,7 +240,7 @@ impl Plan {
     }
 
     fn child(&mut self, id: Id) -> &mut PlannedChild {
-        self.children.get_mut(&id).expect("whoever is in a list is a child")
+        self.children.get_mut(&id).expect("each id in a list belongs to a child")
     }
 
     /// Plans a start at the child's turn, but not before `at`.

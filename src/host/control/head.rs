@@ -143,7 +143,7 @@ struct RarestParts {
     /// Number of pending [`Exited`](crate::future::Exited) futures of the process.
     awaited: AtomicU32,
     /// Registration of the process with its cancel token.
-    heed: OnceLock<CancelRegistration>,
+    cancel_registration: OnceLock<CancelRegistration>,
     meter: Meter,
     /// Timers of the process: messages and calls that are due later.
     pending: Pending,
@@ -334,8 +334,8 @@ impl Head {
     }
 
     /// Stores the registration with the cancel token. From now on the token cancels the process.
-    pub(crate) fn heed(&self, heed: CancelRegistration) {
-        let _ = self.rare().rarer().heed.set(heed);
+    pub(crate) fn set_cancel_registration(&self, heed: CancelRegistration) {
+        let _ = self.rare().rarer().cancel_registration.set(heed);
     }
 
     /// The timers of the process. If the table of timers does not exist, this allocates it;

@@ -24,18 +24,18 @@ impl Yields {
         loop {
             let Some(mut guard) = self.table() else { return Poll::Ready(Err(())) };
             let slot = guard.find(tag).map(|(_, slot)| slot);
-            let Some(Slot { phase: Phase::InFlight(ear), buffer: Some(buffer), .. }) = slot else {
+            let Some(Slot { phase: Phase::InFlight(target), buffer: Some(buffer), .. }) = slot else {
                 return Poll::Ready(Err(()));
             };
             if buffer.has_room() {
                 let Some(item) = item.take() else { return Poll::Ready(Ok(Sent::Nothing)) };
-                let sent = match (buffer.push(item), &mut *ear) {
+                let sent = match (buffer.push(item), &mut *target) {
                     (_, AnswerTarget::Event) => Sent::Notices(buffer.due(false)),
                     (true, AnswerTarget::Own) => Sent::Own,
                     // The waker is moved out, not cloned. The woken future pulls until it finds no item, and registers
                     // its waker again then. Until then, an answer wakes the task, which is at most one superfluous
                     // wake-up.
-                    (true, AnswerTarget::Other(_)) => match mem::replace(ear, AnswerTarget::Own) {
+                    (true, AnswerTarget::Other(_)) => match mem::replace(target, AnswerTarget::Own) {
                         AnswerTarget::Other(waker) => Sent::Other(waker),
                         _ => unreachable!("just seen"),
                     },
@@ -59,14 +59,14 @@ impl Yields {
     }
 
     /// Pulls an item for a future. If there is none and no answer, the future waits. `None` if the tag is gone.
-    pub(crate) fn pull(&self, tag: Tag, ear: AnswerTarget) -> Option<Pulled> {
+    pub(crate) fn pull(&self, tag: Tag, target: AnswerTarget) -> Option<Pulled> {
         let mut guard = self.table()?;
         let table = &mut *guard;
         let (key, slot) = table.find(tag)?;
         let buffer = slot.buffer.as_mut()?;
         if let Some((item, sender)) = buffer.pop() {
             drop(guard);
-            drop(ear);
+            drop(target);
             sender.into_iter().for_each(panic::wake);
             return Some(Pulled::Item(item));
         }
@@ -75,7 +75,7 @@ impl Yields {
                 if !planted!("stream_forgets_puller") {
                     buffer.wait();
                 }
-                let former = mem::replace(former, ear);
+                let former = mem::replace(former, target);
                 drop(guard);
                 drop(former);
                 Some(Pulled::Wait)

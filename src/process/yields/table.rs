@@ -92,9 +92,9 @@ pub(super) fn reply_to<C: Command>() -> (TypeId, &'static str) {
 impl Slot {
     /// Creates the slot of a new yield of `C`.
     #[inline]
-    pub(super) fn in_flight<C: Command>(number: u64, ear: AnswerTarget, buffer: Option<Buffer>) -> Self {
+    pub(super) fn in_flight<C: Command>(number: u64, target: AnswerTarget, buffer: Option<Buffer>) -> Self {
         let buffer = buffer.map(Box::new);
-        Self { buffer, ..Self::new(number, Phase::InFlight(ear), reply_to::<C>) }
+        Self { buffer, ..Self::new(number, Phase::InFlight(target), reply_to::<C>) }
     }
 
     #[inline]

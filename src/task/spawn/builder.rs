@@ -297,13 +297,13 @@ impl ProcessBuilder {
         X: Machine + Send + 'static,
     {
         let Self { host, inherited, options: mut wishes, .. } = self;
-        let (heeds, mut message) = (wishes.heed(&inherited), Some(message));
+        let (checks_cancel, mut message) = (wishes.checks_cancel(&inherited), Some(message));
         let admitted = wishes.take_parent().and_then(|parent| {
             Ok(host.admit_or_send(inherited, &wishes, &mut message)?.map(|embryo| (parent, embryo)))
         });
         match admitted {
             Ok(Ok((parent, embryo))) => {
-                let ((joined, _), ready) = host.begin(machine, embryo, heeds, parent);
+                let ((joined, _), ready) = host.begin(machine, embryo, checks_cancel, parent);
                 ready.schedule(WakeSource::Waiting(Some(&host.shared().place)));
                 Ok(joined.address().pid())
             }
@@ -332,26 +332,26 @@ impl ProcessBuilder {
 /// A spawn with the options of a builder.
 pub(super) struct WithOptions<'a> {
     inherited: InheritedContext,
-    wishes: &'a mut SpawnOptions,
+    options: &'a mut SpawnOptions,
 }
 
 impl<'a> WithOptions<'a> {
     pub(super) fn new(inherited: InheritedContext, wishes: &'a mut SpawnOptions) -> Self {
-        Self { inherited, wishes }
+        Self { inherited, options: wishes }
     }
 }
 
 impl SpawnRequest for WithOptions<'_> {
     fn heeds(&self) -> bool {
-        self.wishes.heed(&self.inherited)
+        self.options.checks_cancel(&self.inherited)
     }
 
     fn take_parent(&mut self) -> Result<Option<(Ref<dyn AnyControl>, SpawnLinks)>, SpawnErrorKind> {
-        self.wishes.take_parent()
+        self.options.take_parent()
     }
 
     fn admit<X: Machine, S: Schedule>(self, host: &Host, schedule: S) -> Result<ReservedProcess<X, S>, SpawnErrorKind> {
-        host.admit(self.inherited, self.wishes, schedule)
+        host.admit(self.inherited, self.options, schedule)
     }
 }
 
@@ -377,7 +377,7 @@ impl SpawnOptions {
 
     /// Whether its deadline and its token cancel the process directly. A supervised process ignores those that it only
     /// inherited: its supervisor has inherited them, too, and ends its children in order.
-    fn heed(&self, inherited: &InheritedContext) -> bool {
+    fn checks_cancel(&self, inherited: &InheritedContext) -> bool {
         inherited.has_end() && (!self.supervised || self.has_own_end)
     }
 

@@ -1,9 +1,9 @@
-//! API of a process's own code. [`SelfHandle`] acts: it sends, calls, spawns and sleeps. [`Mailbox`] receives.
-//! [`Context`] combines both halves; an async body gets it as its argument. `step.rs` has the trait `Process` and its
-//! `StepOutput`.
+//! API for the code of a process. [`SelfHandle`] acts: it sends, calls, spawns and sleeps. [`Mailbox`] receives.
+//! [`Context`] combines both halves; an async body gets a `Context` as its argument. The trait `Process` and its
+//! `StepOutput` are in `step.rs`.
 //!
-//! This folder imports `platform`, `process`, `observe` and `host`. The modules below define the types and the futures
-//! that they return. It polls and steps no process: `task` does.
+//! This folder imports `platform`, `process`, `observe` and `host`. The modules below define these types, and the
+//! futures that their methods return. No module of this folder polls or steps a process: `task` does this.
 
 pub(crate) mod address;
 pub(crate) mod call;
@@ -32,7 +32,8 @@ use crate::process::state::Ref;
 /// Argument of an async process body: the process's API and its mailbox. `Context` receives messages of any type as
 /// [`Payload`]; `Context<Msg>` receives messages of type `Msg`.
 ///
-/// A `Context` dereferences to [`SelfHandle`], the acting half. It has the receiving methods of [`Mailbox`] itself.
+/// A `Context` dereferences to [`SelfHandle`], the acting half. The receiving methods of [`Mailbox`] are also methods
+/// of `Context`.
 ///
 /// ```
 /// # use procession::{Context, Exit, Runtime};
@@ -69,7 +70,7 @@ impl<M: Send + 'static> Deref for Context<M> {
 }
 
 impl<M: Send + 'static> Context<M> {
-    /// Makes the first receiver of this control block. The caller calls this once per control block.
+    /// Makes the first receiver of this control block. Must be called only once per control block.
     pub(crate) fn new(control: Ref<Control<M>>) -> Self {
         Self::of(Mailbox::new(control))
     }
@@ -81,7 +82,7 @@ impl<M: Send + 'static> Context<M> {
     /// Waits for the next message. Same as [`Mailbox::receive`].
     ///
     /// # Errors
-    /// - [`Exit::Cancelled`] after the process was asked to exit. `?` returns it from the body.
+    /// - [`Exit::Cancelled`] after the process was asked to exit. The `?` operator returns this error from the body.
     /// - [`Exit::Failed`] after [another receiver](Mailbox) replaced this one.
     ///
     /// # Cancel safety
@@ -90,8 +91,8 @@ impl<M: Send + 'static> Context<M> {
         self.mailbox.receive()
     }
 
-    /// Waits for the next message until this time has passed since the call. Returns `Ok(None)` if no message has
-    /// arrived by then. Same as [`Mailbox::receive_timeout`].
+    /// Waits at most this long for the next message. The time counts from the call. Returns `Ok(None)` if no message
+    /// arrives within the time. Same as [`Mailbox::receive_timeout`].
     ///
     /// # Errors
     /// Same as [`receive`](Self::receive).
@@ -126,7 +127,7 @@ impl<M: Send + 'static> Context<M> {
         self.mailbox.stash(message);
     }
 
-    /// Puts the stashed messages back in front of all other messages. Returns their number. Same as
+    /// Puts the stashed messages back in front of all other messages. Returns the number of stashed messages. Same as
     /// [`Mailbox::unstash`].
     pub fn unstash(&mut self) -> usize {
         self.mailbox.unstash()
@@ -145,11 +146,11 @@ impl<M: Send + 'static> Context<M> {
         &mut self.mailbox
     }
 
-    /// Splits the context into its two halves. The body can then lend the mailbox to a combinator while calls are in
+    /// Splits the context into its two halves. The body can then pass the mailbox to a combinator while calls are in
     /// flight.
     ///
-    /// The mailbox can also be sent to another thread or process. It stays the only receiver of this process there: see
-    /// [`Mailbox`].
+    /// The mailbox can also be sent to another thread or process. There, the mailbox is still the only receiver of this
+    /// process: see [`Mailbox`].
     pub fn split(self) -> (SelfHandle<M>, Mailbox<M>) {
         (self.mailbox.me().clone(), self.mailbox)
     }

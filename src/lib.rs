@@ -44,13 +44,13 @@
 //! ```
 //!
 //! A *process* is an async function or a state machine with private state, a mailbox and a [`Pid`]. It receives
-//! messages, calls other processes, and asks the outside world for work by [`Command`]s, which handlers answer. Each
-//! process fails alone. Worker threads run millions of processes; an application on tokio or smol can contain the
-//! runtime.
+//! messages and calls other processes. It asks the outside world for work by [`Command`]s, and handlers answer these
+//! commands. A failure ends only one process. Worker threads run millions of processes. The runtime also works inside
+//! an application on tokio or smol.
 //!
-//! The [`guide`] has a [tutorial](guide::tutorial), comparisons with [tokio](guide::from_tokio), [actor
-//! libraries](guide::from_actors), [Erlang](guide::from_erlang) and [Go](guide::from_go), and a page for
-//! [troubleshooting](guide::troubleshooting).
+//! The [`guide`] has a [tutorial](guide::tutorial) and a page for [troubleshooting](guide::troubleshooting). It
+//! compares the crate with [tokio](guide::from_tokio), [actor libraries](guide::from_actors),
+//! [Erlang](guide::from_erlang) and [Go](guide::from_go).
 //!
 //! # The map
 //!
@@ -62,17 +62,17 @@
 //! | send and receive | [`Address`], [`Pid`], [`Context::receive`], [`Context::receive_timeout`], [`Mailbox`], [`MailboxCapacity`], [`Deliver`] for other transports |
 //! | call a process | [`Address::call`], [`Reply`], [`CallError`] |
 //! | find processes | [`Name`], [`Host::whereis`], [`ProcessBuilder::spawn_or_send`], [`Group`], [`Host::broadcast`] |
-//! | ask for work outside | [`Command`], [`SelfHandle::perform`], [`StreamCommand`] for many answers |
+//! | ask the outside world for work | [`Command`], [`SelfHandle::perform`], [`StreamCommand`] for many answers |
 //! | answer commands | [`Handler`], [`Completion`], [`handler`], [`layer`] for time limits, retries and rate limits |
 //! | spawn children for one piece of work | [`SelfHandle::scope`], [`JoinSet`] to wait for any or all of many processes |
 //! | restart processes that fail | [`Supervisor`], [`Child`], [`RestartPolicy`], [`Backoff`], [`Host::supervision_tree`] |
 //! | share work among equal processes | [`Pool`] |
-//! | learn of the exit of a process | [`Exit`], [`SelfHandle::monitor`], [`SelfHandle::link`], [`guide::lifecycle`] |
+//! | receive the exit of a process | [`Exit`], [`SelfHandle::monitor`], [`SelfHandle::link`], [`guide::lifecycle`] |
 //! | end a process | [`Host::cancel`], [`Host::kill`], [`CancelToken`], [`ProcessBuilder::deadline`], [`Runtime::shutdown`] |
 //! | wait for a time | [`SelfHandle::sleep`], [`SelfHandle::timeout`], [`Context::receive_timeout`], [`SelfHandle::interval`], [`SelfHandle::send_after`] |
 //! | run inside tokio, smol or another executor | [`guide::tutorial::embedding`], [`Runtime::run`], [`Runtime::block_on`], [`Builder::wrap_threads`], `Builder::tokio` with the feature `tokio` |
 //! | control the order of processes | [`guide::scheduling`], [`Priority`], [`QueueOrder`], [`should_yield`], [`cooperative`](cooperative()) |
-//! | block | [`Host::spawn_blocking`], [`block_in_place`] |
+//! | call code that blocks | [`Host::spawn_blocking`], [`block_in_place`] |
 //! | limit a process | [`Limits`], [`Builder::max_processes`] |
 //! | replace the code of a running process | [`Context::upgrade`], [`StepOutput::upgrade`] |
 //! | test in virtual time and in many orders | [`check`](check()), [`Simulation`] |
@@ -80,23 +80,23 @@
 //!
 //! # Limits
 //!
-//! - **Pre-emption.** The runtime cannot interrupt a step: Rust code runs until it returns or awaits. A long
-//!   computation asks [`should_yield`], or wraps its futures in [`cooperative`](cooperative()). A monitor notices a
-//!   step that is longer than [`Builder::long_step_threshold`]. A replacement thread then runs the other processes of
-//!   that worker.
-//! - **Panics.** A panic ends only its process if panics unwind. Under `panic = "abort"` a panic ends the program. A
-//!   destructor that panics while its thread unwinds ends the program too, as in every Rust program. In both cases the
-//!   message names the process and its code: the first runtime of a program adds a panic hook that prints them and then
-//!   calls the previous hook. The hook prints nothing for other panics.
+//! - **Pre-emption.** The runtime cannot interrupt a step: Rust code runs until it returns or awaits. In a long
+//!   computation, call [`should_yield`], or wrap the futures in [`cooperative`](cooperative()). A monitor notices a
+//!   step that takes longer than [`Builder::long_step_threshold`]. A replacement thread then runs the other processes
+//!   of that worker.
+//! - **Panics.** If panics unwind, a panic ends only its process. Under `panic = "abort"`, a panic ends the program. As
+//!   in every Rust program, a destructor that panics while its thread unwinds also ends the program. In both cases a
+//!   message names the process and its code. For this message, the first runtime of a program adds a panic hook, which
+//!   then calls the previous hook. The added hook prints nothing for other panics.
 //! - **Memory.** If memory runs out, the program aborts with a message. No operation of the runtime reports it as an
 //!   error.
 //! - **Threads.** A runtime has at most 48 workers and guest threads. A guest thread is a thread inside
 //!   [`Runtime::run`] or [`Runtime::block_on`].
-//! - **Fork.** The child of a `fork` has only the thread that forked. It has no worker, so no process runs there, and a
-//!   use of the runtime may wait for ever for a lock of a missing thread. The child may start another program, or exit
-//!   by `_exit`. The parent is not affected.
-//! - **Signals.** The runtime handles no signal and blocks none. The system may deliver a signal on any thread of the
-//!   runtime; interrupted waits continue. A signal handler must not use the runtime.
+//! - **Fork.** The child of a `fork` has only the thread that called `fork`. It has no worker, so no process runs in
+//!   the child. A use of the runtime may wait for ever for a lock that a thread of the parent has held. The child may
+//!   start another program, or exit by `_exit`. The parent continues normally.
+//! - **Signals.** The runtime neither handles nor blocks any signal. The system may deliver a signal on any thread of
+//!   the runtime. An interrupted wait continues after the signal. A signal handler must not use the runtime.
 //! - **Targets.** The crate supports targets with 32-bit and with 64-bit pointers. It does not compile for
 //!   `wasm32-unknown-unknown`, which has neither threads nor a clock.
 
@@ -105,12 +105,13 @@
 #[doc = include_str!("../README.md")]
 mod readme {}
 
-// Where things happen, for readers of the source:
-// - A message is queued: `process/mailbox/sender.rs`, `Inbox::push`.
-// - A worker parks: `scheduler/worker.rs`, `Local::sleep`; the thread itself parks in `scheduler/idle.rs`, `Idle::park`.
-// - An exit reaches links and monitors: `host/exit.rs`, step 10, which calls `Links::dissolve` in `host/link.rs`.
-// - A due timer fires: `host/timer.rs`, `Timers::turn_shard`; a worker calls it through its driver.
-// - A command reaches its handler: `host/dispatch.rs`; `task/effects.rs` calls it after the step.
+// Where to find the main paths in the source:
+// - A message is queued in `Inbox::push`, `process/mailbox/sender.rs`.
+// - A worker parks in `Local::sleep`, `scheduler/worker.rs`. The thread itself parks in `Idle::park`,
+//   `scheduler/idle.rs`.
+// - Step 10 of `host/exit.rs` delivers an exit to links and monitors. It calls `Links::dissolve` in `host/link.rs`.
+// - A due timer fires in `Timers::turn_shard`, `host/timer.rs`. A worker calls this function through its driver.
+// - A command reaches its handler in `host/dispatch.rs`. After the step, `task/effects.rs` calls this code.
 pub(crate) mod behaviour;
 pub(crate) mod context;
 pub mod future;
@@ -129,7 +130,7 @@ pub mod supervisor;
 pub(crate) mod task;
 pub use handler::layer;
 
-/// Misuse of `Send`, `Sync` and ownership does not compile.
+/// Programs that misuse `Send`, `Sync` or ownership do not compile.
 #[cfg(doctest)]
 #[doc = include_str!("../tests/compile_fail.md")]
 mod compile_fail {}

@@ -1,8 +1,8 @@
 //! The threaded runtime: [`Runtime`] and its [`Builder`], the thread-bound processes of a `LocalSet`, and the
-//! `Simulation`. It combines a host, a scheduler and a clock, and ends them in order.
+//! `Simulation`. A runtime combines a host, a scheduler and a clock. Its drop stops them in a fixed order.
 //!
-//! This folder imports all folders except `behaviour`. It owns no process: the host does. The scheduler owns the worker
-//! threads and their queues; only the simulation has a queue of its own. It does not interpret messages.
+//! This folder imports all folders except `behaviour`. The host owns the processes. The scheduler owns the worker
+//! threads and their queues; only the simulation has a queue of its own. The runtime does not interpret messages.
 
 #[cfg(feature = "affinity")]
 pub(crate) mod affinity;
@@ -49,7 +49,7 @@ use crate::process::limits::Limits;
 use crate::process::pid::Pid;
 use crate::runtime::enqueue::{Threads, all_to_threads, to_threads};
 use crate::runtime::tokio_context::TokioContext;
-/// Used by [`Runtime::local_set`], which limits a poll by the same rules as [`Runtime::run`].
+/// Budget of one poll. The sets of [`Runtime::local_set`] limit a poll by the same rules as [`Runtime::run`].
 pub(crate) use crate::scheduler::Budget;
 pub(crate) use crate::scheduler::OwnWaker;
 pub use crate::scheduler::QueueOrder;
@@ -57,7 +57,7 @@ use crate::scheduler::{Hook, Hooks, Local, NOBODY, TooManyWorkers};
 use crate::task::body::{Body, is_large};
 use crate::{handler, scheduler};
 
-/// How long the drop of a runtime waits for steps in progress.
+/// Maximum time that the drop of a runtime waits for steps in progress.
 const DROP_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Smallest stack of a worker, in bytes. The system allows 16 KiB, but a worker of a debug build can overflow a stack
@@ -65,15 +65,16 @@ const DROP_TIMEOUT: Duration = Duration::from_secs(1);
 const MIN_STACK: usize = 64 << 10;
 
 /// Runs a blocking closure inside a step. A replacement thread takes over this worker's queues immediately. When the
-/// step returns, the thread rejoins the workers, or exits if there are already enough.
+/// step returns, the thread rejoins the workers. If enough workers already run, the thread exits instead.
 ///
-/// Use it for a rare call that cannot run elsewhere. It occupies a thread, although a surplus thread is reused for half
-/// a second. The process itself receives nothing until `f` returns. [`Builder::max_replacement_threads`] limits how
-/// many replacement threads run at a time. Beyond that limit no thread replaces the worker, and the remaining workers
-/// take its queued tasks. For many blocking calls use [`Host::spawn_blocking`].
+/// Use it for a rare call that cannot run elsewhere, because each call occupies a thread. A surplus thread stays for
+/// half a second, so that it can be reused. The process itself receives nothing until `f` returns.
+/// [`Builder::max_replacement_threads`] limits how many replacement threads run at a time. When this limit is reached,
+/// no thread replaces the worker, and the other workers take its queued tasks. For many blocking calls use
+/// [`Host::spawn_blocking`].
 ///
-/// On a thread that runs no task, this only calls `f`. On a guest thread, it also wakes a worker, which takes the tasks
-/// that the guest thread has queued.
+/// On a thread that runs no task, this only calls `f`. On a guest thread, it also wakes a worker, and this worker takes
+/// the tasks that the guest thread has queued.
 ///
 /// ```
 /// # use procession::{Context, Exit, Runtime, block_in_place};
@@ -90,7 +91,7 @@ pub fn block_in_place<T>(f: impl FnOnce() -> T) -> T {
     f()
 }
 
-/// The timers, as the driver of the scheduler.
+/// Driver of the scheduler: it gives the scheduler access to the timers.
 struct Time {
     timers: Arc<Timers>,
 }
@@ -132,11 +133,11 @@ impl scheduler::Driver for Time {
 
 /// A runtime: it runs processes on its worker threads.
 ///
-/// A runtime without workers is driven by the guest threads, which are inside [`run`](Self::run) or
-/// [`block_on`](Self::block_on). Without workers and guest threads, no process runs.
+/// If a runtime has no workers, the guest threads run its processes. A guest thread is a thread inside
+/// [`run`](Self::run) or [`block_on`](Self::block_on). Without workers and guest threads, no process runs.
 ///
-/// Dropping the runtime kills the processes that are left. The drop waits up to one second for steps in progress. If a
-/// step does not return by then, its process is named on stderr and its thread is left behind.
+/// Dropping the runtime kills the remaining processes. The drop waits up to one second for steps in progress. If a step
+/// does not return by then, the runtime prints the name of its process to stderr and leaves the thread behind.
 ///
 /// ```
 /// let rt = procession::Runtime::new()?;
@@ -175,8 +176,8 @@ impl Deref for Runtime {
 /// ```
 ///
 /// # Errors
-/// Returns the exit of the body if it failed, was cancelled or was killed; [`Exit::Failed`] with a [`BuildError`] if
-/// the runtime could not be built.
+/// Returns the exit of the body if the body failed, was cancelled or was killed. Returns [`Exit::Failed`] with a
+/// [`BuildError`] if the runtime could not be built.
 pub fn run<M, F, Fut>(body: F) -> Result<F::Value, Exit>
 where
     M: Send + 'static,
@@ -210,21 +211,21 @@ impl Runtime {
         &self.host
     }
 
-    /// Runs a future to completion on this thread. Meanwhile the thread is a guest thread: it runs processes between
-    /// the polls of the future, and parks when there are none.
+    /// Runs a future to completion on this thread. During the call the thread is a guest thread: it runs processes
+    /// between the polls of the future, and parks when no process is runnable.
     ///
-    /// After `future` has been woken, at most the step in progress on this thread runs before its next poll. If
-    /// `future` wakes itself during its own poll, one step runs before the next poll. A deadline that `future` waits
-    /// for is noticed at most 16 steps after it has passed. While steps take more than 20 µs, it is noticed after the
-    /// step in progress.
+    /// When `future` is woken, this thread finishes at most the step in progress, and then polls `future` again. If
+    /// `future` wakes itself during its own poll, one step runs before the next poll. If `future` waits for a deadline,
+    /// the thread notices the deadline at most 16 steps after it has passed. While steps take more than 20 µs, the
+    /// thread notices the deadline after the step in progress.
     ///
-    /// This method works on any thread, also in the destructor of a thread-local. Inside a step it works too, but it
-    /// blocks the worker.
+    /// This method works on any thread, also in the destructor of a thread-local. It also works inside a step, but
+    /// there it blocks the worker.
     ///
     /// Each call in progress takes one of the 48 slots that workers and guest threads share. This includes a call that
-    /// is nested in the step of another call. A call that gets no slot waits for its future and for a slot, and runs no
-    /// processes. Timers may then be late by up to one second. If all slots belong to calls that wait for processes, no
-    /// thread runs these processes. In an asynchronous body, therefore, use `await` instead.
+    /// is nested in the step of another call. If a call gets no slot, it waits for its future and for a slot, and runs
+    /// no processes. Timers may then be late by up to one second. If all slots belong to calls that wait for processes,
+    /// no thread runs these processes. Use `await` instead of this method in an async body.
     pub fn block_on<F: Future>(&self, future: F) -> F::Output {
         if const { is_large::<F, ()>() } {
             let future = Box::into_pin(Box::new(future));
@@ -234,24 +235,24 @@ impl Runtime {
         }
     }
 
-    /// Returns a future that resolves to the output of `future`, and that drives processes whenever it is polled. The
-    /// whole runtime can thus run inside another executor, without a thread of its own.
+    /// Returns a future that resolves to the output of `future`. Each poll of the returned future also runs processes.
+    /// The whole runtime can thus run inside another executor, without a thread of its own.
     ///
-    /// A poll ends after 200 steps or after 100 µs, so that other tasks of the executor can run. The clock is read
-    /// after each step while steps are long, and at least once in 16 steps. A poll therefore exceeds 100 µs by at most
-    /// one long step, or by up to 16 steps if steps have just become long. If `future` itself uses up this time, one
-    /// step is still executed, so that `future` does not starve the processes. If there is more to do, the poll wakes
-    /// its own waker before it returns.
+    /// A poll ends after 200 steps or after 100 µs, so that other tasks of the executor can run. The poll reads the
+    /// clock after each step while steps are long, and otherwise at least once in 16 steps. A poll therefore exceeds
+    /// 100 µs by at most one long step, or by up to 16 steps if steps have just become long. If `future` itself uses up
+    /// this time, the poll still executes one step, so that `future` does not starve the processes. If more work
+    /// remains, the poll wakes its own waker before it returns.
     ///
-    /// After `future` has been woken, at most the step in progress runs before its next poll, as in
+    /// When `future` is woken, at most the step in progress finishes before the next poll of `future`, as in
     /// [`block_on`](Self::block_on).
     ///
     /// # Cancel safety
-    /// When the returned future is dropped, its queued tasks pass to the other threads, and `future` is dropped. A
-    /// returned future that is never polled again, or that is passed to [`std::mem::forget`], delays no other thread.
-    /// It still takes one of the 48 slots that workers and guest threads share. A further guest that gets no slot
-    /// drives nothing until a slot is free. For this reason, all futures of this kind are woken when there is work and
-    /// no worker or blocked guest thread is free for it.
+    /// When the returned future is dropped, its queued tasks pass to the other threads, and `future` is dropped. If the
+    /// returned future is never polled again, or is passed to [`std::mem::forget`], it delays no other thread. To
+    /// ensure this, the runtime wakes all futures of this method when there is work and no worker or blocked guest
+    /// thread is free for it. A future that is never polled again still takes one of the 48 slots that workers and
+    /// guest threads share. If a further guest gets no slot, it runs no processes until a slot is free.
     pub async fn run<F: Future>(&self, future: F) -> F::Output {
         drive(&self.threads, &self.tokio, future).await
     }
@@ -260,18 +261,19 @@ impl Runtime {
     /// processes run only on threads inside [`run`](Self::run) or [`block_on`](Self::block_on).
     ///
     /// Returns immediately, on any thread, also inside a step. Surplus workers exit after their current step, and the
-    /// other threads take their queued tasks. If the system refuses a thread for a new worker, that worker is missing
-    /// until the number is set again or a blocking step is noticed.
+    /// other threads take their queued tasks. If the system refuses to start a thread for a new worker, the runtime has
+    /// one worker fewer. It tries again when the number is set again or when the monitor notices a blocking step.
     pub fn set_workers(&self, count: usize) {
         self.threads.set_workers(count);
     }
 
-    /// Shuts the runtime down in order, as [`Host::shutdown`] does. The shutdown begins with this call. A runtime
-    /// without workers is driven by the returned future. Then the future meets its deadline only if every step returns.
+    /// Shuts the runtime down in order, as [`Host::shutdown`] does. The shutdown begins with this call, not with the
+    /// first poll. If the runtime has no workers, the returned future runs the processes. In this case, the shutdown
+    /// ends by its deadline only if every step returns.
     ///
     /// Any executor can drive the future, also this runtime. The future does not borrow the runtime. After the
-    /// shutdown, the drop of the runtime stops its threads. For a thread in a step that does not return, that drop
-    /// waits up to 10 ms.
+    /// shutdown, the drop of the runtime stops its threads. If a step does not return, the drop waits at most 10 ms for
+    /// its thread.
     ///
     /// ```
     /// # use procession::{Context, Runtime};
@@ -284,7 +286,7 @@ impl Runtime {
     /// ```
     ///
     /// # Cancel safety
-    /// Cancel safe: a later call returns the report.
+    /// Cancel safe: if the future is dropped, a later call still returns the report.
     pub fn shutdown(&self, within: Duration) -> impl Future<Output = ShutdownReport> + Send + use<> {
         let shutdown = self.host.shutdown(within);
         let (threads, tokio) = (Arc::clone(&self.threads), self.tokio.clone());
@@ -302,7 +304,7 @@ impl Runtime {
         }
     }
 
-    /// Stops the workers, kills the processes that are left, and drops the remaining work.
+    /// Stops the workers, kills the remaining processes, and drops the remaining jobs.
     fn end(&mut self) {
         self.host.advance(crate::host::Phase::Closed);
         self.threads.stop();
@@ -321,8 +323,8 @@ impl Runtime {
                 }
             }
         }
-        // Each of these processes was killed, so it is queued once more and exits in this turn. A task that is queued
-        // after the last look is dropped by the closed queue. That drop ends the process, too.
+        // Each remaining process was killed, so it is queued once more, and `run_dry` runs its exit. If a task is
+        // queued after the last `drain`, the closed queue drops it. This drop also ends the process of the task.
         self.run_dry();
         self.threads.close();
         self.run_dry();
@@ -338,7 +340,7 @@ impl Drop for Runtime {
     }
 }
 
-/// Drives processes whenever the returned future is polled, inside the context of tokio if there is one.
+/// Runs processes at each poll of the returned future. Each poll is inside the context of tokio, if there is one.
 async fn drive<F: Future>(threads: &Arc<Threads>, tokio: &TokioContext, future: F) -> F::Output {
     let mut run = pin!(threads.run(future));
     std::future::poll_fn(|cx| tokio.within(|| run.as_mut().poll(cx))).await
@@ -347,10 +349,11 @@ async fn drive<F: Future>(threads: &Arc<Threads>, tokio: &TokioContext, future: 
 host_methods!(Builder, host);
 host_methods!(HostBuilder,);
 
-/// Function that wraps everything a thread of the runtime does.
+/// Function that wraps all the work of a thread of the runtime. Its argument runs this work.
 pub(crate) type WrapThread = Arc<dyn Fn(&mut dyn FnMut()) + Send + Sync>;
 
-/// Builder of a [`Runtime`]. A call needs no turbofish, because the command is the argument type of the closure.
+/// Builder of a [`Runtime`]. To register a handler, a call needs no turbofish: the compiler infers the command from the
+/// argument type of the closure.
 #[must_use = "a builder builds nothing until `build`"]
 pub struct Builder {
     workers: Option<usize>,
@@ -413,17 +416,17 @@ impl Builder {
         }
     }
 
-    /// Sets the name of the worker threads, which a hyphen and a number follow. The thread of the monitor has the
-    /// suffix `-monitor`. Default: `procession-worker`. If the name contains a NUL byte, [`build`](Self::build) returns
-    /// an error.
+    /// Sets the name of the worker threads. A hyphen and a number follow this name. The monitor thread has the suffix
+    /// `-monitor`. Default: `procession-worker`. If the name contains a NUL byte, [`build`](Self::build) returns an
+    /// error.
     pub fn thread_name(mut self, name: impl Into<String>) -> Self {
         self.thread_name = name.into();
         self
     }
 
-    /// Sets the size of the workers' stacks in bytes. Default: that of the standard library. A size below 64 KiB is
-    /// raised to 64 KiB, because the runtime's own code needs a part of the stack. The system rounds the size up, or
-    /// refuses it. If it refuses the size, [`build`](Self::build) returns an error.
+    /// Sets the stack size of the workers in bytes. Default: the default of the standard library. A size below 64 KiB
+    /// is raised to 64 KiB, because the runtime's own code needs a part of the stack. The system may round the size up.
+    /// If the system refuses the size, [`build`](Self::build) returns an error.
     pub fn stack_size(mut self, bytes: usize) -> Self {
         self.stack_size = Some(bytes.max(MIN_STACK));
         self
@@ -440,8 +443,8 @@ impl Builder {
         self
     }
 
-    /// Sets the observer, which is called for every transition. Default: none. Without an observer, a transition costs
-    /// one predicted branch.
+    /// Sets the observer. The runtime calls it for every transition. Default: none. Without an observer, a transition
+    /// costs one predicted branch.
     pub fn observer(mut self, observer: impl Observer) -> Self {
         self.observer = Some(Arc::new(observer));
         self
@@ -484,21 +487,22 @@ impl Builder {
     }
 
     /// Sets how many jobs may wait for a blocking thread, in addition to the running ones. Default: 65,536. With 0, no
-    /// job waits. [`blocking_overflow`](Self::blocking_overflow) says which job is refused beyond that.
+    /// job waits. If the queue is full, [`blocking_overflow`](Self::blocking_overflow) determines which job is refused.
     pub fn blocking_queue_capacity(mut self, most: usize) -> Self {
         self.blocking_queue = most;
         self
     }
 
-    /// Sets how long a blocking thread stays idle before it exits. Default: 10 s. With zero, it exits as soon as no job
-    /// is queued.
+    /// Sets how long a blocking thread stays idle before it exits. Default: 10 s. With zero, the thread exits as soon
+    /// as no job is queued.
     pub fn blocking_keep_alive(mut self, time: Duration) -> Self {
         self.blocking_idle = time;
         self
     }
 
     /// Sets which job is refused when all blocking threads are busy and the queue is full. Default:
-    /// [`Overflow::Reject`], the new job. A handler and [`Host::spawn_blocking`] never wait for room.
+    /// [`Overflow::Reject`], which refuses the new job. Handlers and [`Host::spawn_blocking`] never wait for room in
+    /// the queue.
     pub fn blocking_overflow(mut self, policy: Overflow) -> Self {
         self.when_blocking_full = policy;
         self
@@ -507,12 +511,12 @@ impl Builder {
     /// Lets processes use tokio: `tokio::net`, `tokio::time`, `tokio::spawn`, and crates that need tokio, for example
     /// reqwest and sqlx. Default: off. Needs the feature `tokio`.
     ///
-    /// Each worker thread, replacement thread and blocking thread enters the context of this tokio runtime, and so does
-    /// each thread inside [`Runtime::block_on`] and [`Runtime::run`]. The tokio runtime drives its sockets and timers
-    /// on its own threads: it must run as long as the processes use it. Of a current-thread runtime, a thread must be
-    /// inside its `block_on`.
+    /// Each worker thread, replacement thread and blocking thread enters the context of this tokio runtime. Each thread
+    /// inside [`Runtime::block_on`] or [`Runtime::run`] also enters it. The tokio runtime drives its sockets and timers
+    /// on its own threads, so it must run as long as the processes use it. If it is a current-thread runtime, a thread
+    /// must be inside its `block_on`.
     ///
-    /// smol needs no such option, because its sockets and timers need no context: see
+    /// smol needs no option like this one, because its sockets and timers need no context: see
     /// [`wrap_threads`](Self::wrap_threads).
     ///
     /// ```
@@ -536,12 +540,12 @@ impl Builder {
         self
     }
 
-    /// Wraps everything that each worker and each blocking thread does, for example to enter the context of another
+    /// Wraps all the work of each worker thread and each blocking thread, for example to enter the context of another
     /// runtime. Default: none. `f` must call its argument exactly once.
     ///
-    /// For tokio, the feature `tokio` adds the method `tokio` to this builder. For smol, async-io and futures-timer
-    /// nothing is needed: a process awaits `smol::Timer` or `smol::net::TcpStream` like any other future. Their own
-    /// thread polls the sockets and timers, and wakes the process.
+    /// For tokio, the feature `tokio` adds the method `tokio` to this builder. smol, async-io and futures-timer need no
+    /// setup: a process awaits `smol::Timer` or `smol::net::TcpStream` like any other future. A thread of these crates
+    /// polls the sockets and timers, and wakes the process.
     ///
     /// ```
     /// # fn enter() -> impl Drop { struct Guard; impl Drop for Guard { fn drop(&mut self) {} } Guard }
@@ -558,12 +562,12 @@ impl Builder {
         self
     }
 
-    /// Sets a function that each worker thread calls before its first task. A thread calls it once, even if it later
-    /// works in another worker slot. Threads of the blocking pool and guest threads do not call it: see
-    /// [`wrap_threads`](Self::wrap_threads).
+    /// Sets a function that each worker thread calls before its first task. A thread calls the function once, even if
+    /// the thread later works in another worker slot. Threads of the blocking pool and guest threads do not call it:
+    /// see [`wrap_threads`](Self::wrap_threads).
     ///
-    /// Rules for the four thread hooks: the runtime calls them without holding a lock. A panic of a hook is caught and
-    /// ignored. A slow hook delays its worker. If a hook is set twice, the last one counts.
+    /// Rules for the four thread hooks: The runtime holds no lock while it calls a hook. It catches and ignores a panic
+    /// of a hook. A slow hook delays its worker. If a hook is set twice, only the second function is called.
     ///
     /// ```
     /// # use std::sync::atomic::{AtomicUsize, Ordering};
@@ -583,34 +587,35 @@ impl Builder {
     }
 
     /// Sets a function that each worker thread calls after its last task: see
-    /// [`on_thread_start`](Self::on_thread_start). A thread that is left behind in a step that never returns does not
-    /// call it.
+    /// [`on_thread_start`](Self::on_thread_start). If a thread is left behind in a step that never returns, it does not
+    /// call the function.
     pub fn on_thread_stop(mut self, f: impl Fn() + Send + Sync + 'static) -> Self {
         self.hooks.stop = Some(hook(f));
         self
     }
 
     /// Sets a function that a worker thread calls right before it parks, when it has found no work. See
-    /// [`on_thread_start`](Self::on_thread_start). Work that arrives for this worker waits until the function returns.
+    /// [`on_thread_start`](Self::on_thread_start). If work arrives for this worker during the call, it waits until the
+    /// function returns.
     pub fn on_thread_park(mut self, f: impl Fn() + Send + Sync + 'static) -> Self {
         self.hooks.park = Some(hook(f));
         self
     }
 
-    /// Sets a function that a worker thread calls after it was parked, once for each
-    /// [`on_thread_park`](Self::on_thread_park).
+    /// Sets a function that a worker thread calls each time after it was parked. For each call of the function of
+    /// [`on_thread_park`](Self::on_thread_park), there is one call of this function.
     pub fn on_thread_unpark(mut self, f: impl Fn() + Send + Sync + 'static) -> Self {
         self.hooks.unpark = Some(hook(f));
         self
     }
 
     /// Sets whether each worker is pinned to a core. Default: off. Worker n is pinned to the n-th core that this
-    /// program may use; if there are more workers than cores, the assignment starts again from the first core.
-    /// Replacement threads are numbered like workers, with the next numbers. Some systems treat the pinning as a hint.
-    /// Needs the feature `affinity`.
+    /// program may use. If there are more workers than cores, the assignment starts again from the first core.
+    /// Replacement threads have the numbers after those of the workers, and are pinned by the same rule. Some systems
+    /// treat the pinning as a hint. Needs the feature `affinity`.
     ///
-    /// Pinning helps if nothing else runs on these cores. Otherwise it hurts, because a pinned worker cannot move when
-    /// another program takes its core.
+    /// Pinning helps if nothing else runs on these cores. Otherwise it makes the runtime slower, because a pinned
+    /// worker cannot move when another program takes its core.
     #[cfg(feature = "affinity")]
     pub fn pin_workers(mut self, on: bool) -> Self {
         self.cores = on.then(Vec::new);
@@ -618,8 +623,8 @@ impl Builder {
     }
 
     /// Pins the workers to these cores, given by the numbers of the system: see [`pin_workers`](Self::pin_workers). If
-    /// `cores` is empty, all cores that this program may use are taken. If this program may not use one of the cores,
-    /// [`build`](Self::build) returns an error. Needs the feature `affinity`.
+    /// `cores` is empty, the workers use all cores that this program may use. If this program may not use one of the
+    /// cores, [`build`](Self::build) returns an error. Needs the feature `affinity`.
     #[cfg(feature = "affinity")]
     pub fn pin_workers_to(mut self, cores: impl IntoIterator<Item = usize>) -> Self {
         self.cores = Some(cores.into_iter().collect());
@@ -645,34 +650,34 @@ impl Builder {
         self
     }
 
-    /// Sets whether the next slots and the queues are shuffled. Default: off. It is for tests: it finds code that
-    /// relies on their order.
+    /// Sets whether the runtime shuffles its next slots and queues. Default: off. Use it in tests, to find code that
+    /// relies on the order of the queued tasks.
     pub fn shuffle(mut self, on: bool) -> Self {
         self.shuffle = on;
         self
     }
 
-    /// Sets whether the scheduling delay and the duration of every turn are measured. Default: off, which measures one
-    /// turn in 64.
+    /// Sets whether the runtime measures the scheduling delay and the duration of every turn. Default: off. Then it
+    /// measures one turn in 64.
     pub fn sample_every_step(mut self, on: bool) -> Self {
         self.exact = on;
         self
     }
 
     /// Sets how long a step may run before it counts as long: see [`WorkerState::Blocked`]. Default: 10 ms. The monitor
-    /// notices a long step after once to twice this time, to the precision of the system's timers. Then a replacement
-    /// thread takes over the worker's queues.
+    /// notices a long step when it has run for between once and twice this time, within the precision of the system's
+    /// timers. Then a replacement thread takes over the worker's queues.
     ///
     /// A time under 2 ms counts as 2 ms. With `Duration::MAX`, no step counts as long. A runtime without workers has no
-    /// monitor, so it notices no long step.
+    /// monitor, so it never notices a long step.
     pub fn long_step_threshold(mut self, time: Duration) -> Self {
         self.long_step = time;
         self
     }
 
-    /// Sets the maximum number of replacement threads at a time, for workers in long steps. Default: 16. With 0, only
-    /// the other workers take the queued tasks of such a worker. When the maximum is reached, further long steps delay
-    /// other processes. Surplus threads exit half a second after the steps return.
+    /// Sets the maximum number of replacement threads that run at a time, for workers in long steps. Default: 16. With
+    /// 0, only the other workers take the queued tasks of a worker in a long step. When the maximum is reached, further
+    /// long steps delay other processes. Surplus threads exit half a second after the steps return.
     pub fn max_replacement_threads(mut self, most: usize) -> Self {
         self.substitutes = most;
         self
@@ -680,20 +685,21 @@ impl Builder {
 
     /// Builds the runtime and starts its worker threads.
     ///
-    /// The first runtime of a program also adds a panic hook in front of the present one. The hook names the process if
-    /// a panic aborts the program, and prints nothing for other panics. A hook that the program sets later replaces it.
+    /// The first runtime of a program also adds a panic hook in front of the present hook. If a panic aborts the
+    /// program, the added hook prints which process panicked. It prints nothing for other panics. If the program sets a
+    /// hook later, that hook replaces the added hook.
     ///
     /// # Errors
     /// - [`BuildError::DuplicateHandler`] if a command has two handlers.
     /// - [`BuildError::TooManyWorkers`] if more workers are requested than fit.
-    /// - [`BuildError::Invalid`] if an option has no meaning.
+    /// - [`BuildError::Invalid`] if an option has an invalid value.
     /// - [`BuildError::Io`] if a thread could not be started. The threads that were already started are stopped.
     pub fn build(self) -> Result<Runtime, BuildError> {
         /// Next node number.
         static NODES: AtomicU32 = AtomicU32::new(1);
 
         if self.thread_name.contains('\0') {
-            // The standard library panics if a thread is started with such a name.
+            // The standard library panics if the name of a thread contains a NUL byte.
             return Err(BuildError::Invalid("the thread name contains a NUL byte"));
         }
         let namespace = self.host.build()?;
@@ -704,7 +710,7 @@ impl Builder {
         let metrics = Arc::new(if self.exact { metrics.exact() } else { metrics });
         let timers = Arc::new(Timers::new(clock.clone(), workers.min(scheduler::SLOTS)));
         let node = self.node.unwrap_or_else(|| NODES.fetch_add(1, Ordering::Relaxed));
-        // An odd number, because the incarnations of simulations are even.
+        // The incarnation of a runtime is odd, because the incarnations of simulations are even.
         let incarnation = chance::seed() as u32 | 1;
         let observe = self.observer.clone().map(|observer| reports_to(observer, clock.clone(), (node, incarnation)));
         #[cfg_attr(not(feature = "affinity"), expect(unused_mut, reason = "workers are pinned by a hook"))]
@@ -770,8 +776,8 @@ fn hook(f: impl Fn() + Send + Sync + 'static) -> Hook {
 /// Callback of the scheduler: a worker changed its state, or a step keeps its worker for too long.
 type Observe = Arc<dyn Fn(usize, WorkerState, Option<u64>) + Send + Sync>;
 
-/// Returns a callback that reports to the observer. `node` and `incarnation` are the parts that all pids of the runtime
-/// share. Panics of the observer are caught.
+/// Returns a callback that reports to the observer, and catches its panics. `node` and `incarnation` are the parts that
+/// all pids of the runtime share.
 fn reports_to(observer: Arc<dyn Observer>, clock: Clock, (node, incarnation): (u32, u32)) -> Observe {
     Arc::new(move |worker, state, task| {
         let _ = catch(|| observer.worker(worker, state, clock.now()));

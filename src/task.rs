@@ -1,9 +1,9 @@
-//! The turns of a process, and its exit. A turn steps the machine of the process, dispatches the commands that each
-//! step yielded, and steps again while handlers answer within the turn. The order of the steps of an exit is in
-//! `host/exit.rs`; this module has the steps that need the machine.
+//! The turns of a process, and its exit. A turn runs a step of the machine of the process, and dispatches the commands
+//! that the step yielded. If handlers answer within the turn, the turn runs a further step. `host/exit.rs` defines the
+//! order of the steps of an exit; this module implements the steps that need the machine.
 //!
-//! This folder imports `context` and all folders that `context` imports. It does not choose a worker or a queue:
-//! `cell.rs` passes a task that must run again to the queueing function of its host.
+//! This folder imports `context` and all folders that `context` imports. It does not choose a worker or a queue: if a
+//! task must run again, `cell.rs` passes it to the queueing function of its host.
 
 pub(crate) mod body;
 pub(crate) mod cell;
@@ -58,8 +58,7 @@ pub(crate) trait Machine {
     /// Whether the machine has not begun its first turn.
     fn is_fresh(&self) -> bool;
 
-    /// Initializes the machine in its first turn. After a failure, [`close`](Self::close) does not call the user's
-    /// code.
+    /// Initializes the machine in its first turn. If this fails, [`close`](Self::close) does not call the user's code.
     fn init(self: Pin<&mut Self>, me: &SelfHandle<Self::Message>) -> Result<(), InitError>;
 
     fn step(
@@ -71,13 +70,15 @@ pub(crate) trait Machine {
 
     fn close(self: Pin<&mut Self>);
 
-    /// Drops the user's state. Messages that the process took out of its mailbox and did not read become dead letters.
+    /// Drops the user's state. If the process took messages out of its mailbox and did not read them, they become dead
+    /// letters.
     fn clear(self: Pin<&mut Self>, me: &SelfHandle<Self::Message>);
 
     /// Whether the machine was [cleared](Self::clear).
     fn is_gone(&self) -> bool;
 
-    /// Step 12 of the exit: called after the links and monitors in the table of the process received it.
+    /// Step 12 of the exit. Called after the processes that are linked with this process or monitor it have received
+    /// the exit.
     #[inline]
     fn ended(self: Pin<&mut Self>, _: &SelfHandle<Self::Message>, _: &Exit) {}
 }
@@ -98,8 +99,8 @@ pin_project! {
 
 /// Stage of the life cycle of a hand-written process.
 enum LifecyclePhase<P: Process> {
-    /// Before the first turn. The entry is boxed, and dropped in the first turn: most processes have no method and no
-    /// input.
+    /// Before the first turn. The entry is boxed and is dropped in the first turn, because most processes have no
+    /// method and no input.
     Fresh {
         process: P,
         entry: Option<Box<Entry>>,
@@ -117,15 +118,15 @@ enum LifecyclePhase<P: Process> {
     Gone,
 }
 
-/// A process that replaced another one by an upgrade. It is boxed: most processes are never replaced, and need no room
-/// for it.
+/// A process that replaced another one by an upgrade. The box keeps the other variants small: most processes are never
+/// replaced.
 struct Upgraded<P: Process> {
     process: AnyProcess<P::Message, P::Output>,
     mail: Mail<P::Message>,
 }
 
 impl<P: Process> LifecyclePhase<P> {
-    /// Drops the present process and puts `next` in its place. The mail stays.
+    /// Drops the present process and stores `next` instead. The mail is kept.
     #[cold]
     fn replace_by(&mut self, next: Box<dyn Any + Send>) {
         let Ok(next) = next.downcast::<AnyProcess<P::Message, P::Output>>() else {
@@ -248,13 +249,13 @@ struct Turn<'a, X: Machine> {
     machine: Pin<&'a mut X>,
     me: &'a SelfHandle<X::Message>,
     around: Around<'a>,
-    /// The process has exited, and the pid table handed over its reference. The owner of the right to run releases that
-    /// reference count together with its own.
+    /// Whether the process has exited and the pid table has handed over its reference. In that case, the owner of the
+    /// right to run releases the reference count of the pid table together with its own count.
     left: bool,
 }
 
-/// Outcome of a process: its output, or its exit. The caller of a turn provides the place. The outcome is written there
-/// once, and most of it is not moved again.
+/// Outcome of a process: its output, or its exit. The caller of a turn provides the memory for the outcome. The turn
+/// writes the outcome there once, so most of it is not moved again.
 type End<T> = Option<Result<T, Exit>>;
 
 /// Result of a turn.
@@ -265,8 +266,8 @@ pub(crate) enum TurnOutcome {
     WaitsOpen,
     /// The process needs another turn.
     Again,
-    /// The process has exited; the outcome is in the [`End`] of the caller. True if the reference of the pid table is
-    /// [left](Turn::left) to the caller.
+    /// The process has exited; the outcome is in the [`End`] of the caller. The value is true if the caller must
+    /// release the reference of the pid table: see [`Turn::left`](Turn::left).
     Over(bool),
 }
 
@@ -319,8 +320,8 @@ impl<'a, X: Machine> Turn<'a, X> {
                 Err(exit) => return Stepped::ended(end, Err(exit)),
             }
         };
-        // The closure writes an outcome to `end` directly. As a return value, each step would move it, though most
-        // steps have no outcome.
+        // The closure writes an outcome to `end` directly. If it returned the outcome, each step would move the
+        // outcome's memory, but most steps have no outcome.
         let stepped = catch(|| match self.machine.as_mut().step(self.current, self.me, cx) {
             Ok(Next::Wait) => Stepped::Waits,
             Ok(Next::Again) => Stepped::Again,
@@ -358,10 +359,11 @@ impl<'a, X: Machine> Turn<'a, X> {
     }
 }
 
-/// A process that exits.
+/// A process during its exit.
 struct Exiting<'t, 'a, X: Machine> {
     turn: &'t mut Turn<'a, X>,
-    /// While this is set, replies that are dropped on this thread are kept.
+    /// While this is set, this thread keeps the replies that are dropped, so that their callers are notified of the
+    /// exit.
     ending: Option<Ending<'a>>,
     /// Number of messages that the process did not read.
     unread: usize,
@@ -377,8 +379,8 @@ impl<X: Machine> ExitOwner for Exiting<'_, '_, X> {
     fn drop_state(&mut self, exit: &mut Exit) {
         let Turn { current, machine, me, around, .. } = &mut *self.turn;
         self.ending = Some(current.ending(me.control().head.address()));
-        // A process may be dropped outside its own turn, even inside the turn of another process. The kept timer and
-        // the inline command of this thread then do not belong to it.
+        // A process may be dropped outside its own turn, even inside the turn of another process. In that case, the
+        // kept timer and the inline command of this thread do not belong to the dropped process.
         let in_turn = current.steps(me.control().address());
         if in_turn {
             current.begin_kept_timer();
@@ -417,7 +419,7 @@ impl<X: Machine> ExitOwner for Exiting<'_, '_, X> {
     }
 }
 
-/// Runs a turn of a process. If it was the last one, the outcome is in `end`.
+/// Runs a turn of a process. If the turn was the last one, the outcome is in `end`.
 #[inline]
 pub(crate) fn turn<X: Machine>(
     machine: Pin<&mut X>,
@@ -451,8 +453,8 @@ pub(crate) fn turn<X: Machine>(
     })
 }
 
-/// Finishes a process that never gets another turn, because its runtime has ended. Its exit is `Cancelled` with
-/// `Reason::SHUTDOWN`. Returns whether the reference of the pid table is left to the caller.
+/// Finishes a process that never gets another turn, because its runtime has ended. The exit of the process is
+/// `Cancelled` with `Reason::SHUTDOWN`. Returns whether the caller must release the reference of the pid table.
 pub(crate) fn give_up<X: Machine>(
     machine: Pin<&mut X>,
     me: &SelfHandle<X::Message>,
@@ -475,8 +477,8 @@ impl<X: Machine> Turn<'_, X> {
         let mut answered = 0;
         loop {
             let mut flags = this.head().flags();
-            // One branch tests both flags. Each turn must test for a kill in any case, so a process without an observer
-            // pays nothing for it.
+            // One branch tests both flags. Each turn must test for a kill anyway, so the test for an observer costs
+            // nothing.
             if flags & (flag::KILLED | flag::OBSERVED) == 0 {
                 this.head().enter_unseen(ProcessState::Running);
             } else if let Some(fate) = this.around.check_killed(flags, answered == 0) {

@@ -22,8 +22,8 @@ use crate::process::exit::Exit;
 use crate::process::pid::Pid;
 use crate::process::state::Ref;
 
-/// Typed address of a process: sends messages of type `M` without a lookup of the pid. It is cheap to clone and works
-/// on any thread. Two addresses are equal if they lead to the same process.
+/// Typed address of a process: sends messages of type `M` without a lookup of the pid. An address is cheap to clone and
+/// works on any thread. Two addresses are equal if they lead to the same process.
 ///
 /// ```
 /// use procession::{Address, Context, Exit, Runtime};
@@ -89,8 +89,8 @@ impl<M: Send + 'static> Address<M> {
     /// one message becomes a dead letter.
     ///
     /// # Errors
-    /// Returns the message if the process has exited, if its mailbox rejects messages because it is full, or if the
-    /// runtime has shut down.
+    /// Returns the message if the process has exited, if its mailbox is full and rejects messages, or if the runtime
+    /// has shut down.
     #[inline]
     pub fn send(&self, message: M) -> Result<(), SendError<M>> {
         self.control.push(message).map_err(|(refusal, message)| {
@@ -99,10 +99,10 @@ impl<M: Send + 'static> Address<M> {
         })
     }
 
-    /// Sends a request that carries a [`Reply`], and resolves to the reply.
+    /// Sends a request that carries a [`Reply`]. Returns a future that resolves to the reply.
     ///
-    /// This method calls `request` immediately. The message is sent at the first poll, or by [`Call::start`]. The
-    /// future fails with [`CallError`](crate::CallError): see [`Call`].
+    /// This method calls `request` immediately. The message is sent at the first poll, or by [`Call::start`]. If the
+    /// call fails, the future resolves to a [`CallError`](crate::CallError): see [`Call`].
     ///
     /// ```
     /// # use procession::{Context, Exit, Reply, Runtime};
@@ -123,10 +123,11 @@ impl<M: Send + 'static> Address<M> {
         self.control.head.host().call(self, request)
     }
 
-    /// Whether the mailbox of the process is closed: the process is exiting or has exited, and every later send fails.
+    /// Returns whether the mailbox of the process is closed. If the mailbox is closed, the process is exiting or has
+    /// exited, and every later send fails.
     ///
-    /// With `false`, the process may have exited when the method returns. A killed process closes its mailbox when it
-    /// next runs.
+    /// If this returns `false`, the process may nevertheless exit before the caller uses the result. A killed process
+    /// closes its mailbox only when it runs next.
     pub fn is_closed(&self) -> bool {
         self.control.inbox.is_closed()
     }
@@ -138,9 +139,9 @@ impl<M: Send + 'static> Address<M> {
 
     /// Returns the highest number of unread messages that the mailbox has held at one time.
     ///
-    /// Without a [`MailboxCapacity`](crate::MailboxCapacity), this is the longest burst: the most messages that the
-    /// receiver ever found at one look into the mailbox, or would find now. Messages in the read-ahead buffer of the
-    /// receiver are not counted.
+    /// Without a [`MailboxCapacity`](crate::MailboxCapacity), the number is the larger of two numbers: the most
+    /// messages that the receiver has taken out of the mailbox at one time, and the messages that are in the mailbox
+    /// now. Messages in the read-ahead buffer of the receiver are not counted.
     pub fn peak_mailbox_len(&self) -> usize {
         self.control.inbox.high()
     }
@@ -165,17 +166,18 @@ impl Host {
         self.shared().pid_table.get(pid)?.downcast()
     }
 
-    /// Returns a future that resolves to the exit of the process when it has exited. It resolves to [`Exit::NoProcess`]
-    /// immediately if the process is not alive in this runtime.
+    /// Returns a future that resolves to the exit of the process when it has exited. If the process is not alive in
+    /// this runtime, the future resolves to [`Exit::NoProcess`] immediately.
     pub fn exited(&self, pid: Pid) -> Exited {
         Exited::new(self.shared().pid_table.get(pid))
     }
 }
 
-/// Future that resolves to the [`Exit`] of a process when it has exited. It resolves to [`Exit::NoProcess`] if the
-/// process did not exist when the future was made.
+/// Future that resolves to the [`Exit`] of a process when the process has exited. If the process did not exist when the
+/// future was made, the future resolves to [`Exit::NoProcess`].
 ///
-/// A pending `Exited` counts as an observer of the exit: a failure that it receives is not reported as unobserved.
+/// A pending `Exited` counts as an observer of the exit. If it receives a failure, the runtime does not report this
+/// failure as unobserved.
 #[must_use = "futures do nothing unless polled"]
 #[derive(Debug)]
 pub struct Exited {

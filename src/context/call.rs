@@ -1,6 +1,6 @@
 //! Calls: a request message that carries a [`Reply`], and [`Call`], the future of the answer. Caller and callee share
-//! one oneshot channel, which is in `answer`. This file adds the request, the time limit, and the count of what a
-//! process waits for.
+//! one oneshot channel, which is in `answer`. This file adds the request and the time limit. It also counts the call
+//! among the operations that the calling process waits for.
 
 pub(crate) mod answer;
 
@@ -34,7 +34,7 @@ use crate::process::state::current::Current;
 enum RequestStage {
     Unsent(Request),
     Sent {
-        /// The calling process counts this call among what it waits for.
+        /// Whether the calling process counts this call among the operations that it waits for.
         counted: bool,
     },
     Refused(CallError),
@@ -48,19 +48,19 @@ type Replier<T> = ReplySender<Caller, RequestStage, Answer<T>>;
 /// The caller's end of the shared cell.
 type PendingReply<T> = ReplyReceiver<Caller, RequestStage, Answer<T>>;
 
-/// The process, host or yield that the call belongs to. Each variant leads to the host. It is stored once for both
-/// ends.
+/// The process, host or yield that the call belongs to. Each variant gives access to the host. Both ends share one
+/// value of this type.
 enum Caller {
     /// The calling process. It counts the call as soon as the request is sent.
     Process(ProcessRef),
-    /// The process in whose turn the call was made through an address. The future may belong to a handler, or may move
-    /// to another process. So the process counts the call only when its own task polls the future.
+    /// The process in whose turn the call was made through an address. A handler may own the future, or the future may
+    /// move to another process. So the process counts the call only when its own task polls the future.
     Within(ProcessRef),
     /// The callee. Used if the call was made outside any process, through an address.
     Callee(Ref<dyn AnyControl>),
     Host(Host),
-    /// The yield of a hand-written process that the reply answers. There is no `Call` future: only the `Reply` refers
-    /// to this cell.
+    /// The yield that the reply answers. A hand-written process made this yield. There is no `Call` future: only the
+    /// `Reply` refers to this cell.
     Yield(UntypedCompletion),
 }
 
@@ -81,7 +81,7 @@ impl Caller {
         }
     }
 
-    /// Returns whether the task of the calling process polls, with its own waker and in its own step.
+    /// Returns whether the task of the calling process makes this poll, with its own waker and in its own step.
     #[inline]
     fn is_polled_by_task(&self, waker: &Waker) -> bool {
         self.asker()
@@ -105,7 +105,7 @@ impl answer::CallParty for Caller {
     }
 }
 
-/// Takes out the yield that the reply answers.
+/// Returns the yield that the reply answers.
 fn into_yield<T>(to: Replier<T>) -> UntypedCompletion {
     let slip = to.finish(|party| match party {
         Caller::Yield(slip) => Some(slip.take()),
@@ -126,11 +126,12 @@ fn finish<T: Send + 'static>(to: Replier<T>, value: T) -> Result<(), T> {
     Ok(())
 }
 
-/// The right to answer one call. It travels inside the request message, and can be sent on. Its size is one word.
+/// The right to answer one call. A `Reply` travels inside the request message, and can be forwarded. Its size is one
+/// word.
 ///
-/// If it is dropped unanswered, the caller gets [`CallError::Dropped`]. If it is dropped because a process exits that
-/// held it, or had it unread in its mailbox, the caller gets [`CallError::Died`] with the exit, as soon as the exit is
-/// known.
+/// If a `Reply` is dropped without an answer, the caller gets [`CallError::Dropped`]. If a process exits while it holds
+/// a `Reply`, or while a `Reply` is unread in its mailbox, the caller gets [`CallError::Died`] with the exit of that
+/// process. The caller gets this error as soon as the exit is known.
 pub struct Reply<T: Send + 'static> {
     to: Option<Replier<T>>,
 }
@@ -209,9 +210,9 @@ impl<T: Send + 'static> fmt::Debug for Reply<T> {
     }
 }
 
-/// A request that may not be sent yet. Sending it moves its content out.
+/// A request that has not necessarily been sent. A send moves the content out.
 enum Request {
-    /// The target is a control block. The message is a payload, whose type is the message type of the target.
+    /// The target is a control block. The payload contains a message of the type that the target receives.
     Here(Ref<dyn AnyControl>, Option<Payload>),
     There(Option<Box<dyn FnOnce() -> Result<(), CallError> + Send>>),
 }
@@ -229,17 +230,17 @@ impl Request {
     }
 }
 
-/// Future of a call; resolves to the reply. Dropping it cancels the call: a reply that arrives later is dropped and
-/// counted as late.
+/// Future of a call; resolves to the reply. Dropping the future cancels the call: a reply that arrives later is dropped
+/// and counted as late.
 ///
 /// # Errors
 /// - [`CallError::Send`] if the request is refused;
 /// - [`CallError::Dropped`] if the callee drops the [`Reply`];
 /// - [`CallError::Died`] if the callee exits while it holds the [`Reply`];
-/// - [`CallError::TimedOut`] if the limit that [`timeout`](Self::timeout) set has passed.
+/// - [`CallError::TimedOut`] if the time limit of [`timeout`](Self::timeout) has passed.
 ///
 /// # Cancel safety
-/// Dropping the future loses the reply. A request that was sent stays in the mailbox of the callee.
+/// Dropping the future loses the reply. If the request was sent, it stays in the mailbox of the callee.
 #[must_use = "futures do nothing unless polled"]
 pub struct Call<T> {
     // The future is two words, because it is moved before it is polled. The request is stored in the shared cell.
@@ -258,8 +259,8 @@ impl<T> fmt::Debug for Call<T> {
 fn send<T>(asking: &mut PendingReply<T>) {
     let (party, stage) = asking.parts();
     let RequestStage::Unsent(request) = stage else { unreachable!("only an unsent call is sent") };
-    // The assignments below drop the request. After a refusal it still contains the message, and with it possibly the
-    // callee's end of this cell.
+    // The assignments below drop the request. After a refusal, the request still contains the message, and the message
+    // may contain the callee's end of this cell.
     match request.send() {
         Ok(()) => {
             let counted = matches!(party, Caller::Process(_));
@@ -279,7 +280,7 @@ impl<T> Call<T> {
         self
     }
 
-    /// Ends the call. `answered`: the answer was taken, so the cell need not be closed.
+    /// Ends the call. If `answered` is set, the answer was taken, so the cell need not be closed.
     #[inline]
     fn end(&mut self, answered: bool) {
         self.limit = None;
@@ -294,15 +295,16 @@ impl<T> Call<T> {
                     asking.close();
                 }
             }
-            // The unsent request contains the callee's end, and is stored in the cell that both ends share. Without
-            // this drop, the two would keep each other alive.
+            // The unsent request contains the callee's end of the cell, and is itself stored in the cell. Without this
+            // drop, the request and the cell would keep each other alive.
             RequestStage::Unsent(_) => drop(mem::replace(stage, RequestStage::Sent { counted: false })),
             RequestStage::Refused(_) => {}
         }
     }
 
-    /// Returns the answer if it is there. Only a sent request counts: the drop of a refused request puts an answer into
-    /// the cell too, and the caller must get the refusal instead.
+    /// Returns the answer if the request was sent and the answer is in the cell. If the request was refused, its drop
+    /// also puts an answer into the cell. This function ignores that answer, because the caller must get the refusal
+    /// instead.
     #[inline(always)]
     fn take(&mut self) -> Option<Answer<T>> {
         let asking = self.asking.as_mut()?;
@@ -385,7 +387,7 @@ impl<T> Drop for Call<T> {
     }
 }
 
-/// Sends a request, and counts a refusal at the host of the caller.
+/// Sends a request. If the request is refused, counts the refusal at the host of the caller.
 fn ask<N: Send + 'static>(host: &Host, to: &Way<'_, N>, request: N) -> Result<(), SendError<N>> {
     match to {
         Way::Here(control) => control.push(request).map_err(|(refusal, request)| {
@@ -396,7 +398,8 @@ fn ask<N: Send + 'static>(host: &Host, to: &Way<'_, N>, request: N) -> Result<()
     }
 }
 
-/// Makes a call whose request the caller of this function sends. Returns the call and the request.
+/// Makes a call, but does not send the request. Returns the call and the request, which the caller of this function
+/// must send.
 pub(crate) fn sent_elsewhere<N, T: Send + 'static>(host: &Host, request: impl FnOnce(Reply<T>) -> N) -> (Call<T>, N) {
     let party = || ProcessRef::of_turn(host).map_or_else(|| Caller::Host(host.clone()), Caller::Within);
     let (asking, other) = ReplyReceiver::new(party, || RequestStage::Sent { counted: false });
@@ -404,8 +407,8 @@ pub(crate) fn sent_elsewhere<N, T: Send + 'static>(host: &Host, request: impl Fn
 }
 
 impl Host {
-    /// Sends a request that carries a [`Reply`], and resolves to the reply: see
-    /// [`Address::call`](crate::Address::call). A name or a pid is looked up when the request is sent.
+    /// Sends a request that carries a [`Reply`]. Returns a future that resolves to the reply: see
+    /// [`Address::call`](crate::Address::call). If `to` is a name or a pid, it is looked up when the request is sent.
     pub fn call<N: Send + 'static, T: Send + 'static>(
         &self,
         to: impl Target<N>,
@@ -453,7 +456,7 @@ impl Host {
     }
 }
 
-/// Sends a request on behalf of a hand-written process. The reply answers this yield.
+/// Sends a request on behalf of a hand-written process. The reply answers the yield with this tag.
 pub(crate) fn call_as_yield<N: Send + 'static, T: Send + 'static>(
     control: &Ref<dyn AnyControl>,
     tag: Tag,
@@ -463,8 +466,8 @@ pub(crate) fn call_as_yield<N: Send + 'static, T: Send + 'static>(
     let message = request(Reply::to_yield(UntypedCompletion::new(control.clone(), tag)));
     if let Err(refused) = ask(control.head().host(), to, message) {
         let error = CallError::Send(refused.kind());
-        // The refusal must answer the yield first. The drop of the refused message drops its `Reply`, which would
-        // answer `Dropped`.
+        // The refusal must answer the yield before the refused message is dropped. That drop also drops the `Reply` in
+        // the message, which would answer `Dropped`.
         let _ = control.complete(tag, &mut Some(Err(Failure::new(error))), false);
         drop(refused);
     }

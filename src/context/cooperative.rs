@@ -10,13 +10,13 @@ use pin_project_lite::pin_project;
 
 use crate::process::state::current::Current;
 
-/// Wraps a future so that other processes can run before it: if the budget of the turn is spent, or the process was
-/// [asked to yield](crate::Host::preempt), it first yields once.
+/// Wraps a future so that other processes can run before it. If the budget of the turn is spent, or the process was
+/// [asked to yield](crate::Host::preempt), the wrapper first yields once.
 ///
-/// A body that awaits only ready futures never ends its turn. With this wrapper, it can yield before each of these
-/// futures, but not within one. A future that is pending costs no budget. Outside a process, the wrapper has no effect.
-/// A hand-written process gets the same effect with one [step](crate::Process::step) per piece of work and
-/// [`Next::Again`](crate::Next::Again).
+/// A body that awaits only ready futures never ends its turn. With this wrapper, the body can yield before each wrapped
+/// future, but not within a future. A future that is pending costs no budget. Outside a process, the wrapper has no
+/// effect. A hand-written process gets the same effect if each [step](crate::Process::step) does one piece of work and
+/// returns [`Next::Again`](crate::Next::Again).
 ///
 /// ```
 /// # use procession::{Context, Exit, Runtime, cooperative};
@@ -42,7 +42,7 @@ pub fn cooperative<F: Future>(future: F) -> Cooperative<F> {
 }
 
 pin_project! {
-    /// Future that yields to other processes first if necessary: see [`cooperative`].
+    /// Future that first yields to other processes if the budget of the turn is spent: see [`cooperative`].
     #[derive(Debug)]
     #[must_use = "futures do nothing unless polled"]
     pub struct Cooperative<F> {
@@ -68,7 +68,7 @@ impl<F: Future> Future for Cooperative<F> {
         }
         let polled = self.project().future.poll(cx);
         if polled.is_pending() {
-            // A pending future gets its budget back. Otherwise, if many futures are polled together and all are
+            // A pending future does not use up budget. Otherwise, if many futures are polled together and all are
             // pending, the last ones would never be polled.
             Current::with(Current::refund);
         }

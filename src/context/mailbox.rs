@@ -1,5 +1,5 @@
-//! The receiving half of a context: [`Mailbox`], which belongs to a process or, made by [`Host::mailbox`], to no
-//! process. It receives messages in order or selectively. The queue that senders share is in `process::mailbox`.
+//! The receiving half of a context: [`Mailbox`]. A mailbox belongs to a process, or to no process if [`Host::mailbox`]
+//! made it. It receives messages in order or selectively. The queue that senders share is in `process::mailbox`.
 
 use std::fmt;
 use std::pin::Pin;
@@ -22,7 +22,7 @@ use crate::process::pid::Pid;
 use crate::process::state::Ref;
 use crate::process::state::current::{Current, InTurn};
 
-/// The caller of a poll of the mailbox.
+/// The caller that polls the mailbox.
 #[derive(Clone, Copy)]
 enum Poller {
     /// The process's own task, in its turn.
@@ -31,10 +31,10 @@ enum Poller {
     Other,
 }
 
-/// State of the inbox, as far as it is known without its lock. Messages in the read-ahead buffer are not part of it.
+/// The state of the inbox, if it can be read without the lock. Messages in the read-ahead buffer are not included.
 #[derive(Clone, Copy)]
 enum Known {
-    /// The receiver still waits: nothing has arrived.
+    /// The receiver still waits: no message has arrived.
     Empty,
     /// The receiver still waits, and one message was delivered into the slot.
     Delivered(ReceiverTurn),
@@ -43,24 +43,25 @@ enum Known {
 
 /// Receiving half of a [`Context`](crate::Context): returns messages in the order in which they arrived.
 ///
-/// As a `Stream`, it ends when the process is asked to exit. [`Host::mailbox`] makes a mailbox outside any process, for
-/// threads and for tasks of other executors. Such a mailbox exists until it is dropped or killed.
+/// The `Stream` of a mailbox ends when the process is asked to exit. [`Host::mailbox`] makes a mailbox outside any
+/// process, for threads and for tasks of other executors. Such a mailbox exists until it is dropped or killed.
 ///
 /// A process has one receiver at a time. A mailbox that was [split](crate::Context::split) off can be sent to another
-/// thread or process, and remains the receiver there. Another receiver replaces it
+/// thread or process, and is still the receiver there. A different receiver replaces it in two cases:
 ///
-/// - when a new body, which got this mailbox for [an upgrade](crate::Context::upgrade), fails to start: the old body is
-///   the receiver again;
-/// - when a hand-written process that delegated a step to [`EntryPoints`](crate::EntryPoints) reads its
+/// - [An upgrade](crate::Context::upgrade) gave this mailbox to a new body, and the new body failed to start. The old
+///   body is then the receiver again.
+/// - A hand-written process delegated a step to [`EntryPoints`](crate::EntryPoints). Later it reads its
 ///   [`Events`](crate::Events) itself, or delegates a step to other `EntryPoints`.
 ///
-/// From then on, this mailbox receives nothing. [`receive`](Self::receive) and [`receive_where`](Self::receive_where)
-/// fail with [`Exit::Failed`], the `Stream` ends, [`try_receive`](Self::try_receive) returns `None`, and
-/// [`event`](Self::event) never resolves. Messages that it had taken out of the mailbox and had not returned yet go to
-/// the new receiver as soon as this mailbox is asked for a message or dropped.
+/// After the replacement, this mailbox receives nothing. [`receive`](Self::receive) and
+/// [`receive_where`](Self::receive_where) fail with [`Exit::Failed`], the `Stream` ends,
+/// [`try_receive`](Self::try_receive) returns `None`, and [`event`](Self::event) never resolves. This mailbox may
+/// contain messages that it has read ahead and not returned. They go to the new receiver when this mailbox is next
+/// asked for a message or dropped.
 pub struct Mailbox<M: Send + 'static> {
     me: SelfHandle<M>,
-    /// The read-ahead buffer: messages that were taken out of the inbox and are not read yet.
+    /// The read-ahead buffer: messages that were taken out of the inbox and have not been returned yet.
     front: ReadAhead<M>,
 }
 
@@ -71,7 +72,7 @@ impl<M: Send + 'static> fmt::Debug for Mailbox<M> {
 }
 
 impl<M: Send + 'static> Mailbox<M> {
-    /// Makes the first receiver of this control block. The caller calls this once per control block.
+    /// Makes the first receiver of this control block. Must be called only once per control block.
     pub(crate) fn new(control: Ref<Control<M>>) -> Self {
         Self::with(control, ReadAhead::default())
     }
@@ -81,11 +82,11 @@ impl<M: Send + 'static> Mailbox<M> {
         Self { me: SelfHandle::new(control), front }
     }
 
-    /// Makes a new receiver, on trial, that replaces this one. It gets the messages that this one has read ahead or
-    /// stashed.
+    /// Makes a new receiver, on trial, that replaces this receiver. The new receiver gets the messages that this
+    /// receiver has read ahead or stashed.
     ///
     /// # Errors
-    /// Fails if another receiver has replaced this one.
+    /// Fails if a different receiver has already replaced this one.
     pub(crate) fn begin_trial(&mut self, turn: InTurn) -> Result<(Self, Trial), Exit> {
         let control = self.me.control().clone();
         match control.begin_trial(turn, &mut self.front) {
@@ -94,12 +95,12 @@ impl<M: Send + 'static> Mailbox<M> {
         }
     }
 
-    /// Ends a trial that failed: this is the receiver again.
+    /// Ends a failed trial: `self` is the receiver again.
     pub(crate) fn end_trial(&mut self, trial: &Trial) {
         self.me.control().end_trial(trial, &mut self.front);
     }
 
-    /// Returns the error of a receiver that was replaced. Its unread messages go to the new receiver.
+    /// Returns the error of a receiver that was replaced. The unread messages of `self` go to the new receiver.
     #[cold]
     fn refuse(&mut self) -> Exit {
         self.me.control().put_back(&mut self.front);
@@ -114,8 +115,8 @@ impl<M: Send + 'static> Mailbox<M> {
         self.me.control()
     }
 
-    /// Returns the number of unread events, including events that are no longer wanted, for example those of a removed
-    /// monitor.
+    /// Returns the number of unread events. The number includes events that are no longer wanted, for example events of
+    /// a removed monitor.
     pub(crate) fn unread(&mut self) -> usize {
         self.front.len() + self.me.control().inbox.len()
     }
@@ -128,11 +129,11 @@ impl<M: Send + 'static> Mailbox<M> {
     /// Waits for the next message.
     ///
     /// # Errors
-    /// - [`Exit::Cancelled`] after the process was asked to exit: from then on at each call, even if messages are
+    /// - [`Exit::Cancelled`] after the process was asked to exit. From then on, each call fails, even if messages are
     ///   unread. [`try_receive`](Self::try_receive) returns the messages that are still queued.
     /// - [`Exit::Failed`] after [another receiver](Mailbox) replaced this one.
-    /// - The exit of the process, if it has exited. A mailbox outside any process that was killed fails with
-    ///   [`Exit::Killed`], after the messages that it had read ahead.
+    /// - The exit of the process, if it has exited. If a mailbox outside any process was killed, it first returns the
+    ///   messages that it had read ahead, and then fails with [`Exit::Killed`].
     /// - [`Exit::Refused`] for a mailbox outside any process that was closed from the start: see [`Host::mailbox`].
     ///
     /// # Cancel safety
@@ -141,8 +142,8 @@ impl<M: Send + 'static> Mailbox<M> {
         Receive { mailbox: Some(self) }
     }
 
-    /// Waits for the next message until this time has passed since the call. Returns `Ok(None)` if no message has
-    /// arrived by then. With a time of zero it takes a message only if one is in the mailbox.
+    /// Waits at most this long for the next message. The time counts from the call. Returns `Ok(None)` if no message
+    /// arrives within the time. With a time of zero, this takes a message only if the mailbox already contains one.
     ///
     /// ```
     /// # use procession::{Context, Exit, Runtime};
@@ -184,7 +185,8 @@ impl<M: Send + 'static> Mailbox<M> {
         if !sleep.is_terminated() && sleep.poll_unpin(cx).is_pending() {
             return Poll::Pending;
         }
-        // A process whose budget is spent has not looked into its mailbox. It looks once more, in its next turn.
+        // If the budget of the process was spent, this poll has not checked the mailbox. The process checks the mailbox
+        // once more, in its next turn.
         let is_spent = |current: &Current| {
             let is_spent = current.steps(self.me.control().address()) && current.is_spent();
             if is_spent {
@@ -199,8 +201,8 @@ impl<M: Send + 'static> Mailbox<M> {
         Poll::Ready(Ok(None))
     }
 
-    /// Waits for the first message that `pick` accepts, and returns what `pick` made of it. A message that `pick`
-    /// returns as an `Err` keeps its place.
+    /// Waits for the first message that `pick` accepts, and returns the value that `pick` made of the message. A
+    /// message that `pick` returns as an `Err` keeps its place in the mailbox.
     ///
     /// # Errors
     /// Same as [`receive`](Self::receive).
@@ -252,9 +254,9 @@ impl<M: Send + 'static> Mailbox<M> {
         }
     }
 
-    /// Offers the messages of a bounded queue to `take`, oldest first. A message that `take` returns keeps its place.
-    /// Without `all`, the first such message ends the offer. Returns whether a message is left. If none is left, the
-    /// receiver waits for the next one.
+    /// Passes the messages of a bounded queue to `take`, oldest first. A message that `take` returns keeps its place.
+    /// If `all` is not set, the first returned message ends the loop. Returns whether a message is left. If no message
+    /// is left, the receiver waits for the next one.
     pub(crate) fn offer(
         &mut self,
         cx: &mut Cx<'_>,
@@ -290,7 +292,7 @@ impl<M: Send + 'static> Mailbox<M> {
         }
     }
 
-    /// Returns the next message, or `None` if the mailbox is empty. It also returns messages after a cancel, so that a
+    /// Returns the next message, or `None` if the mailbox is empty. After a cancel, this still returns messages, so a
     /// process can drain its mailbox.
     pub fn try_receive(&mut self) -> Option<M> {
         if self.front.is_replaced() {
@@ -300,9 +302,9 @@ impl<M: Send + 'static> Mailbox<M> {
         self.front.pop().or_else(|| self.me.control().pop(&mut self.front))
     }
 
-    /// Puts a message aside, to be received again after [`unstash`](Self::unstash). A stashed message does not count
-    /// against a [`MailboxCapacity`]. If the process exits first, the message becomes a dead
-    /// letter, like all unread messages.
+    /// Puts a message aside. After [`unstash`](Self::unstash), the message is received again. A stashed message does
+    /// not count against a [`MailboxCapacity`]. If the process exits first, the stashed message becomes a dead letter,
+    /// like all unread messages.
     ///
     /// ```
     /// # use procession::{Context, Exit, Runtime};
@@ -330,13 +332,13 @@ impl<M: Send + 'static> Mailbox<M> {
     }
 
     /// Moves all [stashed](Self::stash) messages to the front of the mailbox, in the order in which they were stashed.
-    /// Returns their number.
+    /// Returns the number of these messages.
     pub fn unstash(&mut self) -> usize {
         self.front.unstash()
     }
 
-    /// Waits for the next event: a message, a cancel, a `Down` or any other event, in the order of their arrival. Never
-    /// resolves after the process has exited or [another receiver](Mailbox) has replaced this one.
+    /// Waits for the next event: a message, a cancel, a `Down` or any other event, in the order of their arrival. The
+    /// future never resolves if the process has exited or [another receiver](Mailbox) has replaced this one.
     ///
     /// # Cancel safety
     /// Cancel safe: a dropped future has taken no event.
@@ -358,8 +360,8 @@ impl<M: Send + 'static> Mailbox<M> {
         })
     }
 
-    /// Returns the next message if it was read ahead, if no signal comes before it, and if the budget of this turn is
-    /// not spent.
+    /// Returns the next message from the read-ahead buffer. Returns `None` if the buffer is empty, if a signal comes
+    /// before the message, or if the budget of this turn is spent.
     #[inline]
     pub(crate) fn pop_ahead(&mut self) -> Option<M> {
         if !self.front.is_clear() || !self.spend() {
@@ -368,8 +370,8 @@ impl<M: Send + 'static> Mailbox<M> {
         self.front.pop_clear()
     }
 
-    /// Same as [`event`](Self::event), but takes nothing from the budget. Resolves to a message, or to `None` after it
-    /// has stored a `signal`.
+    /// Same as [`event`](Self::event), but uses no budget. Resolves to a message. If the event is a signal, stores it
+    /// in `signal` and resolves to `None`.
     #[inline]
     pub(crate) fn next_event(&mut self, signal: &mut Option<Signal>, cx: &mut Cx<'_>) -> Poll<Option<M>> {
         match self.front.pop_clear() {
@@ -399,7 +401,8 @@ impl<M: Send + 'static> Mailbox<M> {
                 Poll::Ready(Ok(())) => match &signal {
                     None => return Poll::Ready(message),
                     Some(signal) if self.me.control().head.heeds(signal) => return Poll::Ready(None),
-                    // The signal is no longer wanted, for example because its monitor was removed while it waited here.
+                    // The signal is no longer wanted, for example because its monitor was removed while the signal was
+                    // in the mailbox.
                     Some(_) => *signal = None,
                 },
                 Poll::Ready(Err(_)) | Poll::Pending => return Poll::Pending,
@@ -422,8 +425,8 @@ impl<M: Send + 'static> Mailbox<M> {
             self.me.control().inbox.take_delivered_with(seat, |message| received = Poll::Ready(Ok(message)));
             return received;
         }
-        // The message is returned by itself: a whole result would be copied with wider loads than it was written with,
-        // and would miss store forwarding.
+        // The message is returned separately from the result. A whole result would be copied with wider loads than it
+        // was written with, and would miss store forwarding.
         let mut message = None;
         match self.poll_further(poller, known, cx, &mut message) {
             Poll::Ready(Ok(())) => message.map_or(Poll::Pending, |message| Poll::Ready(Ok(message))),
@@ -457,8 +460,8 @@ impl<M: Send + 'static> Mailbox<M> {
         self.poll_inbox(poller, cx, message)
     }
 
-    /// A separate function: the messages of a burst are mostly in the read-ahead buffer, and reading them there needs
-    /// few registers.
+    /// A separate function: during a burst, most messages are in the read-ahead buffer, and the code that reads the
+    /// buffer needs few registers.
     #[inline(never)]
     fn poll_inbox(&mut self, poller: Poller, cx: &mut Cx<'_>, message: &mut Option<M>) -> Poll<Result<(), Exit>> {
         if let Some(next) = self.front.pop() {
@@ -472,7 +475,7 @@ impl<M: Send + 'static> Mailbox<M> {
     }
 
     /// Returns the caller of this poll. In a step of the process, it also removes the turn's note about the mailbox,
-    /// which no longer holds.
+    /// because the note is no longer valid.
     #[inline]
     fn poller(&self, cx: &Cx<'_>) -> Poller {
         Current::with(|current| {
@@ -482,8 +485,8 @@ impl<M: Send + 'static> Mailbox<M> {
         })
     }
 
-    /// Returns the state of the inbox without its lock, if the process's own task polls and the read-ahead buffer is
-    /// empty.
+    /// Returns the state of the inbox without its lock. This works only if the process's own task polls and the
+    /// read-ahead buffer is empty.
     #[inline]
     fn glance(&mut self, poller: Poller) -> Known {
         let Poller::Task(turn) = poller else { return Known::Unknown };
@@ -502,14 +505,14 @@ impl<M: Send + 'static> Mailbox<M> {
         self.me.control().inbox.take_delivered(seat)
     }
 
-    /// Takes one from the budget if this thread steps the process. Returns false if the budget was spent.
+    /// Takes one unit from the budget if this thread steps the process. Returns false if the budget was already spent.
     #[inline]
     fn spend(&self) -> bool {
         Current::with(|current| !current.steps(self.me.control().address()) || current.spend())
     }
 
-    /// Returns whether the budget of this turn is spent. Then it also wakes the task, to be stepped again after other
-    /// tasks: otherwise a mailbox that is never empty would keep the worker.
+    /// Returns whether the budget of this turn is spent. If it is spent, this function also wakes the task, which is
+    /// then stepped again after other tasks. Otherwise a mailbox that is never empty would keep the worker busy.
     #[inline]
     pub(crate) fn is_spent(&self, cx: &Cx<'_>) -> bool {
         if self.spend() {
@@ -521,7 +524,8 @@ impl<M: Send + 'static> Mailbox<M> {
         true
     }
 
-    /// Takes from the inbox, after the messages that were read ahead, or waits.
+    /// Takes a message from the read-ahead buffer or, if the buffer is empty, from the inbox. If there is none, the
+    /// receiver waits.
     #[inline]
     fn take<R>(
         &mut self,
@@ -535,14 +539,14 @@ impl<M: Send + 'static> Mailbox<M> {
             Poller::Other => None,
         };
         let reader = match seat {
-            // A process whose steps are counted does not open its slot: a delivery without the lock might wake it once
-            // more than necessary.
+            // A process whose steps are counted does not open its mailbox slot. Otherwise a delivery without the lock
+            // might wake the process once more than necessary.
             Some(seat) => {
                 let lends = !self.me.control().head.has(flag::LIMITED);
                 Reader::Task { seat, lends }
             }
-            // This includes a receiver that is on trial or was replaced. The waker is cloned before the lock is taken,
-            // because `clone` runs user code.
+            // This case includes a receiver that is on trial or was replaced. The waker is cloned before the lock is
+            // taken, because `clone` runs user code.
             None => Reader::Other(cx.waker().clone()),
         };
         let (taken, spare) = take_or_wait(self.me.control(), &mut self.front, reader);
@@ -562,12 +566,12 @@ impl<M: Send + 'static> Mailbox<M> {
         }
         let exit = self.me.control().head.exit();
         if exit.is_some() {
-            // The exit of the process may have collected the wakers before this one was stored. Then nothing else would
-            // drop it.
+            // The exit of the process may have collected the wakers before this waker was stored. In this case, no
+            // other code would drop this waker.
             drop(self.me.control().inbox.forget_reader());
         }
-        // A cancel sets its flag before it looks for a waiting receiver. So either the flag is seen here, or the cancel
-        // wakes this receiver.
+        // A cancel sets its flag before it looks for a waiting receiver. So either this code sees the flag, or the
+        // cancel wakes this receiver.
         if checks_cancel && let Some((reason, _)) = self.me.control().head.cancel() {
             return Poll::Ready(Err(Exit::Cancelled(reason)));
         }
@@ -602,17 +606,17 @@ impl<M: Send + 'static> Drop for Mailbox<M> {
     }
 }
 
-/// How far a selective receive has looked. It looks at no message twice.
+/// Progress of a selective receive. It passes no message to `pick` twice.
 #[derive(Debug, Default)]
 struct LookedAt {
-    /// Number of messages in the read-ahead buffer that it has looked at.
+    /// Number of messages in the read-ahead buffer that were already passed to `pick`.
     ahead: usize,
-    /// In a bounded queue: it has looked at all messages with lower numbers.
+    /// In a bounded queue: all messages with lower numbers were already passed to `pick`.
     number: u64,
 }
 
-/// The place of a message in a bounded queue while `pick` looks at it. It is released when it is dropped: the message
-/// was taken, or `pick` panicked.
+/// The place of a message in a bounded queue while `pick` has the message. Dropping this value releases the place,
+/// because `pick` accepted the message or panicked.
 struct ReservedPlace<'a, M: Send + 'static> {
     control: &'a Control<M>,
     number: u64,
@@ -675,9 +679,9 @@ impl<M: Send + 'static> FusedFuture for Receive<'_, M> {
 impl Host {
     /// Makes a mailbox with a pid, but without a process: a channel for threads and for tasks of any executor.
     ///
-    /// It exists until the [`Mailbox`] is dropped or its pid is killed. If all pids are in use or the runtime has shut
-    /// down, the mailbox is closed from the start: it refuses all messages, and [`receive`](Mailbox::receive) fails
-    /// with [`Exit::Refused`].
+    /// The mailbox exists until the [`Mailbox`] is dropped or its pid is killed. If all pids are in use or the runtime
+    /// has shut down, the mailbox is closed from the start: it refuses all messages, and [`receive`](Mailbox::receive)
+    /// fails with [`Exit::Refused`].
     ///
     /// ```
     /// # use procession::{Context, Runtime};
@@ -691,17 +695,18 @@ impl Host {
         self.mailbox_with(MailboxCapacity::Unbounded)
     }
 
-    /// Same as [`mailbox`](Self::mailbox), with a capacity.
+    /// Same as [`mailbox`](Self::mailbox), but with a capacity.
     pub fn mailbox_with<N: Send + 'static>(&self, bound: MailboxCapacity) -> (Address<N>, Mailbox<N>) {
         let control = self.outside_control(bound);
         (Address::new(control.clone()), Mailbox::new(control))
     }
 
-    /// Makes a mailbox for dead letters: accepted messages that no receiver will read. Their receiver has exited, or a
-    /// full mailbox dropped them. If there are several such mailboxes, the newest one gets each dead letter. If there
-    /// is none, a dead letter is counted and dropped.
+    /// Makes a mailbox for dead letters. A dead letter is an accepted message that no receiver will read, because its
+    /// receiver has exited or because a full mailbox has dropped it. If there are several mailboxes for dead letters,
+    /// the newest one gets each dead letter. If there is none, a dead letter is counted and dropped.
     ///
-    /// A [`Reply`](crate::Reply) inside a dead letter answers its call only when the dead letter is dropped.
+    /// If a dead letter contains a [`Reply`](crate::Reply), the caller gets an answer only when the dead letter is
+    /// dropped.
     pub fn dead_letters(&self) -> Mailbox<crate::host::Envelope> {
         let control = self.outside_control(MailboxCapacity::Unbounded);
         self.add_dead_letter_mailbox(&control);

@@ -1,5 +1,5 @@
-//! Names: a text under which a process can be found in its host. Here are the public types and methods; the table is in
-//! `host::registry::names`.
+//! Names: texts under which processes can be found in their host. This file has the public types and methods; the table
+//! is in `host::registry::names`.
 
 pub(crate) mod groups;
 
@@ -20,8 +20,8 @@ use crate::process::state::Ref;
 
 /// Name of a process that takes messages of type `M`. It is usually a constant.
 ///
-/// It is looked up at each send, so it also finds a restarted process. A name belongs to at most one process of a host
-/// at a time. Each host has its own names.
+/// The name is looked up at each send, so a send also reaches a restarted process. A name belongs to at most one
+/// process of a host at a time. Each host has its own names.
 ///
 /// ```
 /// use procession::{Context, Exit, Name, Reply, Runtime};
@@ -50,12 +50,12 @@ pub struct Name<M> {
 }
 
 impl<M> Name<M> {
-    /// Makes a typed name of this text.
+    /// Makes a typed name from this text.
     pub const fn new(name: &'static str) -> Self {
         Self { name, marker: PhantomData }
     }
 
-    /// Returns the text.
+    /// Returns the text of the name.
     pub const fn as_str(self) -> &'static str {
         self.name
     }
@@ -113,7 +113,7 @@ mod sealed {
 }
 use sealed::Sealed;
 
-/// A possible name of a process that takes messages of type `M`: a [`Name`] of that type, or a text.
+/// A name of a process that takes messages of type `M`: either a [`Name`] of that type, or a text.
 pub trait IntoName<M>: Sealed<M> + Into<Cow<'static, str>> + AsRef<str> {}
 
 macro_rules! process_names {
@@ -125,7 +125,7 @@ macro_rules! process_names {
 process_names!(Name<M>, &'static str, String, Cow<'static, str>);
 
 impl Host {
-    /// Returns the pid of the process that has this name in this host now. The name is a text or a [`Name`].
+    /// Returns the pid of the process that now has this name in this host. The name is a text or a [`Name`].
     pub fn whereis(&self, name: impl AsRef<str>) -> Option<Pid> {
         self.namespace().names().get(name.as_ref()).map(|holder| holder.head().pid())
     }
@@ -147,14 +147,15 @@ fn unregister<M: Send + 'static>(control: &Control<M>, name: &str) -> bool {
 }
 
 impl<M: Send + 'static> SelfHandle<M> {
-    /// Gives this process a name in its host, until it exits or [unregisters](Self::unregister) the name. A process can
-    /// have several names. If it has this name already, nothing changes.
+    /// Gives this process a name in its host. The process keeps the name until it exits or
+    /// [unregisters](Self::unregister) the name. A process can have several names. If the process already has this
+    /// name, nothing changes.
     ///
-    /// When the exit of a process is reported, for example by a monitor, its names are free.
+    /// When a process exits, its names are released before its exit is reported, for example by a monitor.
     ///
     /// # Errors
-    /// Fails with [`NameError::Taken`], which contains the pid of the holder, if another
-    /// process has the name. Fails with [`NameError::Exited`] if this process has exited.
+    /// Fails with [`NameError::Taken`] if another process has the name. The error contains the pid of that process.
+    /// Fails with [`NameError::Exited`] if this process has exited.
     pub fn register(&self, name: impl IntoName<M>) -> Result<(), NameError> {
         register(self.control(), name.into())
     }
@@ -166,7 +167,7 @@ impl<M: Send + 'static> SelfHandle<M> {
 }
 
 impl<M: Send + 'static> Mailbox<M> {
-    /// Gives this mailbox a name, also if it belongs to no process. Same as [`SelfHandle::register`].
+    /// Gives this mailbox a name, even if the mailbox belongs to no process. Same as [`SelfHandle::register`].
     ///
     /// # Errors
     /// Same as [`SelfHandle::register`].

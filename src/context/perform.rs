@@ -1,5 +1,5 @@
-//! The future of a command that an async body yields: [`Perform`], and [`BodyYield`], which `Perform` shares with
-//! streams. A command takes the inline path if its handler can answer it within the turn. Otherwise it goes through the
+//! The future of a command that an async body yields: [`Perform`]. [`Perform`] and streams both use [`BodyYield`]. A
+//! command takes the inline path if its handler can answer it within the turn. Otherwise the command goes through the
 //! table of yields.
 
 use std::any::TypeId;
@@ -24,17 +24,17 @@ use crate::process::yields::buffer::Buffer;
 use crate::process::yields::{AnswerTarget, Yields};
 
 enum State<C> {
-    /// The command was not yielded yet.
+    /// The command has not been yielded yet.
     Fresh(Payload),
-    /// The command was yielded on the inline path: see `process::state::inline_command`. It may have moved to the table
-    /// of yields.
+    /// The command was yielded on the inline path: see `process::state::inline_command`. The command may since have
+    /// moved to the table of yields.
     Inline(Number),
-    /// The yield is in the table of yields, and its limit is set.
+    /// The yield is in the table of yields, and its time limit is set.
     Flying(Tag<C>),
     Over,
 }
 
-/// A yield of an async body, from its creation to its answer or cancellation. Commands and streams share this type.
+/// A yield of an async body, from its creation to its answer or cancellation. Both commands and streams use this type.
 pub(crate) struct BodyYield<C: Command> {
     control: ProcessRef,
     state: State<C>,
@@ -50,14 +50,15 @@ impl<C: Command> BodyYield<C> {
         &self.control
     }
 
-    /// Sets a time limit, counted from now. Of several limits, the nearest applies.
+    /// Sets a time limit, counted from now. If there are several limits, the earliest one applies.
     pub(crate) fn limit(&mut self, time: Duration) {
         let at = self.control.head().host().now() + time;
         let at = self.deadline.map_or(at, |before| before.min(at));
         self.deadline = Some(at);
         match self.state {
             State::Flying(tag) => deadline::answer_at(&self.control, tag.erase(), at, Err(Failure::TimedOut)),
-            // If the handler has taken the command, `find_in_table` sets the limit when it finds the yield in flight.
+            // If the handler has already taken the command, `find_in_table` finds the yield in flight and sets the
+            // limit.
             State::Inline(number) => {
                 let _ = self.move_to_table(|| AnswerTarget::Own) || self.find_in_table(number);
             }
@@ -70,11 +71,11 @@ impl<C: Command> BodyYield<C> {
         self.control.is_here()
     }
 
-    /// Yields the command, if it was not yielded before. The handler gets it when the step returns.
+    /// Yields the command, unless it was already yielded. The handler gets the command when the step returns.
     ///
     /// # Errors
     /// Fails with [`Failure::Outside`] if this thread is not in a step of the process. Fails with [`Failure::TimedOut`]
-    /// if the deadline has passed before the command was yielded: then no handler gets the command.
+    /// if the deadline passed before the command was yielded. In this case, no handler gets the command.
     pub(crate) fn launch(
         &mut self,
         target: impl FnOnce() -> AnswerTarget,
@@ -98,7 +99,7 @@ impl<C: Command> BodyYield<C> {
         Ok(Some(tag))
     }
 
-    /// Notes that the yield is in the table, and sets its limit.
+    /// Records that the yield is in the table, and sets its time limit.
     #[inline]
     fn flies(&mut self, tag: Tag<C>) {
         self.state = State::Flying(tag);
@@ -107,7 +108,7 @@ impl<C: Command> BodyYield<C> {
         }
     }
 
-    /// Returns the tag, while the yield is in flight in the table of yields.
+    /// Returns the tag if the yield is in flight in the table of yields.
     pub(crate) fn flying(&self) -> Option<Tag> {
         match &self.state {
             State::Flying(tag) => Some(tag.erase()),
@@ -119,7 +120,7 @@ impl<C: Command> BodyYield<C> {
         matches!(self.state, State::Over)
     }
 
-    /// Notes that the answer was collected. A later `end` or drop then cancels nothing.
+    /// Records that the answer was taken. A later `end` or drop then cancels nothing.
     pub(crate) fn answered(&mut self) {
         self.state = State::Over;
     }
@@ -134,9 +135,10 @@ impl<C: Command> BodyYield<C> {
         }
     }
 
-    /// Makes the command the inline command of this turn. Returns false if that is not possible. The conditions are:
-    /// the command has no deadline, the room for an inline command is free, no other command is pending in the table of
-    /// yields, the task itself polls the future in its own step, and the handler supports the inline path.
+    /// Tries to make the command the inline command of this turn. Returns false if this is not possible. It is possible
+    /// if all of these hold: the command has no deadline; this turn has no other inline command; no other command is
+    /// pending in the table of yields; the task itself polls the future in its own step; and the handler supports the
+    /// inline path.
     #[inline]
     fn offer(&mut self, cx: &Context<'_>) -> bool {
         let head = self.control.head();
@@ -172,7 +174,7 @@ impl<C: Command> BodyYield<C> {
         Current::with(|current| current.inline_of(self.control.address())?.claim(number))
     }
 
-    /// Whether an inline command has moved to the table. Then this sets the state to `Flying`.
+    /// Returns whether an inline command has moved to the table. If so, this sets the state to `Flying`.
     #[cold]
     fn find_in_table(&mut self, number: Number) -> bool {
         let tag = Tag::<C>::inline(number);
@@ -183,8 +185,8 @@ impl<C: Command> BodyYield<C> {
         is_there
     }
 
-    /// Moves an inline command that no handler has taken to the table. A command stays inline only if it has no time
-    /// limit and the task itself waits for its answer.
+    /// Moves an inline command to the table, unless a handler has taken the command. A command stays inline only if it
+    /// has no time limit and the task itself waits for its answer.
     #[cold]
     fn move_to_table(&mut self, target: impl FnOnce() -> AnswerTarget) -> bool {
         let State::Inline(number) = self.state else { return false };
@@ -195,7 +197,7 @@ impl<C: Command> BodyYield<C> {
         true
     }
 
-    /// Takes back an inline command that no handler has taken.
+    /// Takes back an inline command, unless a handler has taken the command.
     fn withdraw(&self, number: Number) -> Option<Payload> {
         Current::with(|current| current.inline_of(self.control.address())?.withdraw(number))
     }
@@ -219,7 +221,7 @@ impl<C: Command> Drop for BodyYield<C> {
     }
 }
 
-/// Returns which waker gets the answer for a future that is polled with this context.
+/// Returns the target of the answer for a future that is polled with this context.
 pub(crate) fn answer_target(cx: &Context<'_>) -> AnswerTarget {
     if Current::with(|current| current.is_own_waker(cx.waker())) {
         AnswerTarget::Own
@@ -234,7 +236,7 @@ pub(crate) fn answer_target(cx: &Context<'_>) -> AnswerTarget {
 /// See [`SelfHandle::perform`](crate::SelfHandle::perform).
 ///
 /// # Cancel safety
-/// Dropping the future cancels the command; [`detach`](Self::detach) does not.
+/// Dropping the future cancels the command. [`detach`](Self::detach) does not cancel it.
 #[must_use = "futures do nothing unless polled"]
 pub struct Perform<C: Command>(BodyYield<C>);
 
@@ -250,33 +252,33 @@ impl<C: Command> Perform<C> {
     }
 
     /// Sets a time limit, counted from now. If the answer does not arrive in time, the command is cancelled and the
-    /// future fails with [`Failure::TimedOut`]. Of several limits, the nearest applies.
+    /// future fails with [`Failure::TimedOut`]. If there are several limits, the earliest one applies.
     ///
-    /// After the command is yielded, the limit needs no further poll. The handler sees the cancellation at the deadline
-    /// even if the future is polled later, or was detached. If the limit has passed before the command is yielded (for
-    /// example, a limit of zero), the command fails and no handler gets it. A limit that ends after the clock's range
-    /// of 584 years has no effect.
+    /// After the command is yielded, the limit works without further polls. The handler sees the cancellation at the
+    /// deadline, even if the future was detached or is not polled. If the limit passes before the command is yielded
+    /// (for example, a limit of zero), the command fails and no handler gets it. A deadline beyond the clock's range of
+    /// 584 years has no effect.
     pub fn timeout(mut self, time: Duration) -> Self {
         self.0.limit(time);
         self
     }
 
-    /// Yields the command now instead of at the first poll. The handler gets it when the step returns. Outside the
-    /// process of the command, this does nothing, and the first poll fails with [`Failure::Outside`].
+    /// Yields the command now instead of at the first poll. The handler gets the command when the step returns. Outside
+    /// the process of the command, this method does nothing, and the first poll fails with [`Failure::Outside`].
     pub fn start(mut self) -> Self {
         let _ = self.0.launch(|| AnswerTarget::Own, None);
         self
     }
 
-    /// Lets the command run without a receiver for its answer. If the command was not yielded yet, it is yielded now,
-    /// provided that this thread is in a step of its process.
+    /// Lets the command run, and discards its answer. If the command has not been yielded yet, this method yields it
+    /// now, provided that this thread is in a step of its process.
     pub fn detach(mut self) {
         let _ = self.0.launch(|| AnswerTarget::Nobody, None);
         if let State::Inline(number) = self.0.state
             && !self.0.move_to_table(|| AnswerTarget::Nobody)
             && !self.0.find_in_table(number)
         {
-            // The answer is dropped here. Without an answer, the command is cancelled.
+            // If there is an answer, it is dropped here. If there is no answer, the command is cancelled.
             drop(self.0.claim(number).inspect(|_| self.0.state = State::Over));
         }
         if let State::Flying(tag) = self.0.state {

@@ -1,7 +1,8 @@
-//! Coming from actix, ractor or kameo: actors, and their counterparts here. The versions are actix 0.13, ractor 0.16
-//! and kameo 0.22.
+//! Coming from actix, ractor or kameo: the terms for actors, and their counterparts here. The versions are actix 0.13,
+//! ractor 0.16 and kameo 0.22.
 //!
-//! An actor is a process. The nearest relative of an actor with a struct and handlers is a [`Server`](crate::Server):
+//! An actor is called a process here. An actor that is a struct with handlers corresponds to a
+//! [`Server`](crate::Server):
 //!
 //! ```
 //! use procession::{Context, Exit, Next, Reply, Runtime, Server};
@@ -58,18 +59,19 @@
 //! | several actors as one | `SyncArbiter` | `factory` | – | [`Pool`](crate::Pool) |
 //! | timers | `run_later`, `run_interval` | `send_after`, `send_interval` | `send_after` | [`send_after`](crate::SelfHandle::send_after), [`send_interval`](crate::SelfHandle::send_interval), [`sleep`](crate::SelfHandle::sleep) |
 //! | runs on | an arbiter, which is one thread | tokio | tokio | its own workers, or inside another runtime |
-//! | virtual time, orders by seed | – | – | – | [`Simulation`](crate::Simulation), [`check`](crate::check()) |
+//! | tests in virtual time and in many orders | – | – | – | [`Simulation`](crate::Simulation), [`check`](crate::check()) |
 //!
 //! # What surprises users of actor libraries
 //!
 //! - **A process outlives its addresses.** An actor of actix or kameo stops when its last address is dropped. A process
-//!   here continues until it returns, fails, or is cancelled. End it with [`cancel`](crate::Host::cancel), or spawn it
-//!   in a [`scope`](crate::SelfHandle::scope).
+//!   continues until it returns, fails, or is cancelled. To end a process, call [`cancel`](crate::Host::cancel), or
+//!   spawn it in a [`scope`](crate::SelfHandle::scope).
 //! - **A body can receive anywhere.** A handler of an actor gets one message at a time. A body calls
-//!   [`receive`](crate::Context::receive) where its protocol needs it, so a dialogue of several messages needs no state
-//!   machine. A `Server` handler can do the same with its context.
+//!   [`receive`](crate::Context::receive) wherever its protocol needs a message. So a dialogue of several messages
+//!   needs no state machine. A `Server` handler can do the same with its context.
 //! - **Messages wait while a handler awaits**, as in ractor and kameo. For concurrent work, spawn a process, or keep
-//!   the `Reply` and answer later. A hand-written [`Process`](crate::Process) has many requests in flight.
-//! - **I/O leaves the process as a command.** A [`Command`](crate::Command) is answered by a handler that is registered
-//!   at the runtime. A test replaces the handler. But a process may also await the socket of another library directly.
+//!   the `Reply` and answer later. A hand-written [`Process`](crate::Process) can have many requests in flight.
+//! - **I/O leaves the process as a command.** A handler that is registered in the runtime answers a
+//!   [`Command`](crate::Command). A test can register another handler. A process may also await the socket of another
+//!   library directly.
 //! - **A panic ends the process**, and callers get [`CallError::Died`](crate::CallError::Died) immediately.

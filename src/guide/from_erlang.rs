@@ -41,21 +41,21 @@
 //! | Erlang, Elixir | here | difference |
 //! |---|---|---|
 //! | `spawn`, `spawn_link`, `spawn_monitor` | [`spawn`](crate::SelfHandle::spawn), [`spawn_link`](crate::SelfHandle::spawn_link), [`spawn_monitor`](crate::SelfHandle::spawn_monitor) | they return a [`JoinHandle`](crate::JoinHandle): the result of the process can be awaited |
-//! | pid | [`Pid`](crate::Pid), [`Address<M>`](crate::Address) | an address has the type of the messages, and needs no lookup |
-//! | `Pid ! Msg`, `send` | [`send`](crate::SelfHandle::send) | a send to an exited process, or of a wrong type, is an error and returns the message |
+//! | pid | [`Pid`](crate::Pid), [`Address<M>`](crate::Address) | an address has the type of the messages, and a send to it needs no lookup |
+//! | `Pid ! Msg`, `send` | [`send`](crate::SelfHandle::send) | a send to an exited process, or with a wrong message type, is an error that returns the message |
 //! | `receive … end` | [`receive`](crate::Context::receive), [`receive_where`](crate::Context::receive_where) | `receive` takes the first message. `receive_where` is selective |
-//! | `receive … after T` | [`receive_timeout`](crate::Context::receive_timeout) | no message is lost when the time passes |
+//! | `receive … after T` | [`receive_timeout`](crate::Context::receive_timeout) | if the time passes, no message is lost |
 //! | `self()`, `register`, `whereis` | [`pid`](crate::SelfHandle::pid), [`register`](crate::SelfHandle::register), [`whereis`](crate::Host::whereis) | names have a type: [`Name<M>`](crate::Name) |
 //! | `pg` | [`Group`](crate::Group), [`monitor_group`](crate::SelfHandle::monitor_group) | |
 //! | `link`, `unlink`, `monitor`, `demonitor` | methods of the same names | |
 //! | `process_flag(trap_exit, true)` | [`trap_exit`](crate::SelfHandle::trap_exit) | |
 //! | `{'EXIT', Pid, R}`, `{'DOWN', …}` | [`Event::Exit`](crate::Event::Exit), [`Event::Down`](crate::Event::Down) | [`event`](crate::Context::event) returns them, `receive` does not |
 //! | `exit(Pid, kill)` | [`Host::kill`](crate::Host::kill) | |
-//! | `exit(Pid, shutdown)` | [`Host::cancel`](crate::Host::cancel) | a request with a grace period; the process sees it at `receive` |
-//! | `gen_server` | [`Server`](crate::Server) | its page has a table of the callbacks |
-//! | `gen_server:call`, default 5 s | [`call`](crate::Address::call) | no time limit by default: see [`Call::timeout`](crate::future::Call::timeout) |
+//! | `exit(Pid, shutdown)` | [`Host::cancel`](crate::Host::cancel) | a request with a grace period; the next `receive` of the process returns it as an error |
+//! | `gen_server` | [`Server`](crate::Server) | the page of `Server` has a table of the callbacks |
+//! | `gen_server:call`, default 5 s | [`call`](crate::Address::call) | a call has no time limit by default: see [`Call::timeout`](crate::future::Call::timeout) |
 //! | `gen_statem` | a `Server` with an `enum` as its state, and [`stash`](crate::Context::stash) | |
-//! | `supervisor` | [`Supervisor`](crate::Supervisor), [`Child`](crate::Child) | same strategies, restart types, intensity. Default intensity: 3 in 5 s |
+//! | `supervisor` | [`Supervisor`](crate::Supervisor), [`Child`](crate::Child) | the strategies, restart types and intensity are the same. Default intensity: 3 in 5 s |
 //! | `DynamicSupervisor` | [`SupervisorMessage::StartChild`](crate::supervisor::SupervisorMessage::StartChild) | |
 //! | `Task.async`, `Task.await` | `spawn`, and await the handle | |
 //! | `Task.Supervisor`, `Task.async_stream` | [`scope`](crate::SelfHandle::scope), [`Pool`](crate::Pool) | |
@@ -63,7 +63,7 @@
 //! | `poolboy`, `PartitionSupervisor` | [`Pool`](crate::Pool) | |
 //! | `timer:send_after`, `Process.send_after` | [`send_after`](crate::SelfHandle::send_after) | the exit of the process cancels the timer |
 //! | `init:stop`, application shutdown | [`Runtime::shutdown`](crate::Runtime::shutdown) | supervision trees stop first, from the top |
-//! | crash report | [`CrashReport`](crate::CrashReport) on stderr | only for an exit that no link, monitor, supervisor or join handle receives |
+//! | crash report | [`CrashReport`](crate::CrashReport) on stderr | only if no link, monitor, supervisor or join handle receives the exit |
 //! | port, NIF | a [`Command`](crate::Command) with a handler | |
 //! | `'$ancestors'`, `$callers` | [`ProcessBuilder::value`](crate::ProcessBuilder::value) | values that spawned processes inherit |
 //! | code change | [`Context::upgrade`](crate::Context::upgrade) | a process replaces its own code |
@@ -75,9 +75,9 @@
 //! - **No pre-emption.** A process that computes without an `await` keeps its worker. The runtime notices the long step
 //!   after 10 to 20 ms, and a replacement thread runs the other processes. Call [`should_yield`](crate::should_yield)
 //!   in long loops.
-//! - **Messages are moved, not copied.** The sender gives up ownership. A shared value needs an `Arc`.
-//! - **One message type.** A process states its type, and the compiler checks it. Replies do not arrive in the mailbox:
-//!   they resolve the future of the call.
-//! - **Processes share memory.** Rust prevents data races. But a process can hold an `Arc<Mutex<_>>`, and a panic while
-//!   it holds the lock poisons the lock for the others.
-//! - **A panic is an exit**, if panics unwind. With `panic = "abort"` it ends the program.
+//! - **Messages are moved, not copied.** The sender loses the ownership of the message. A shared value needs an `Arc`.
+//! - **One message type.** A process declares its message type, and the compiler checks each message. Replies do not
+//!   arrive in the mailbox: a reply resolves the future of its call.
+//! - **Processes share memory.** Rust prevents data races. But a process can hold an `Arc<Mutex<_>>`. If the process
+//!   panics while it holds the lock, the lock is poisoned for the other processes.
+//! - **A panic is an exit**, if panics unwind. With `panic = "abort"`, a panic ends the program.

@@ -28,12 +28,14 @@ use crate::process::state::upgrade_request;
 use crate::task::{Entry, Machine};
 
 /// A function that a process runs: an async function, a closure or an async closure whose only argument is a
-/// [`Context`]. `M` is the type of the messages. Each function that fits is a `Body`; no other type can be one.
+/// [`Context`]. `M` is the type of the messages. Every function of this form implements `Body`; no other type can
+/// implement it.
 ///
 /// A body returns `()`, or `Result<T, E>` for any `E` that converts into a boxed error. If the error is an [`Exit`], or
-/// has one among its sources, the process ends with that exit: see [`Exit::failed`]. So `?` carries a cancellation
-/// through `anyhow` or through an error type of the application. A body that never returns is declared `-> !`. A body
-/// that ends only with an error returns `Result<Infallible, E>`, with [`std::convert::Infallible`].
+/// if its chain of sources contains one, the process ends with that exit: see [`Exit::failed`]. So `?` passes a
+/// cancellation on, also through `anyhow` or through an error type of the application. A body that never returns is
+/// declared `-> !`. A body that ends only with an error returns `Result<Infallible, E>`, with
+/// [`std::convert::Infallible`].
 ///
 /// The function and its future are `Send`, because another worker may poll the process at each step. They borrow
 /// nothing from the caller. [`LocalSet::spawn`](crate::LocalSet::spawn) takes a body that is not `Send`.
@@ -70,9 +72,9 @@ use crate::task::{Entry, Machine};
 /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
 /// ```
 // The functions that spawn a body also name `FnOnce(Context<M>) -> Fut` and `Fut: Future`. From these two bounds the
-// compiler infers the argument type of `async |ctx| …`. It does not infer the type from this trait, whose future is an
-// associated type. The trait has no message for a value that is not a body: the compiler reports the bound that fails,
-// for example the value that is not `Send`, or the argument that is missing.
+// compiler infers the argument type of `async |ctx| …`. It cannot infer this type from the trait, because the future of
+// the trait is an associated type. The trait has no error message of its own for a value that is not a body. Without
+// one, the compiler reports the bound that fails: for example, the value is not `Send`, or it takes no argument.
 pub trait Body<M: Send + 'static>: FnOnce(Context<M>) -> <Self as Body<M>>::Future + Send + 'static {
     /// Future that the function returns.
     type Future: Future<Output: ProcessOutput<Output = Self::Value>> + Send + 'static;
@@ -94,8 +96,8 @@ where
 /// Type that joining a body with this future returns.
 pub(crate) type Output<Fut> = <<Fut as Future>::Output as ProcessOutput>::Output;
 
-/// Return type of a body: see [`Body`]. Functions that take a body of another shape name it too: a body with an input,
-/// a body that is not `Send`, a scenario. Users cannot name or implement it.
+/// Return type of a body: see [`Body`]. Functions that take another kind of body also use this trait: a body with an
+/// input, a body that is not `Send`, or a scenario. Users cannot name or implement it.
 #[diagnostic::on_unimplemented(
     message = "a process cannot end with `{Self}`",
     label = "this body does not return `()`, `!` or `Result<T, E>`",
@@ -149,14 +151,14 @@ mod never {
 /// Size in bytes above which a body or its future is boxed when it is spawned.
 const LARGE: usize = 1024;
 
-/// Whether a body is boxed before anything else is done with it, and its future when it is created. Without
-/// optimizations the compiler copies a value for each function that the value passes through: a body of 512 KiB must
-/// pass through few functions.
+/// Whether a spawn boxes the body before any other operation, and boxes its future when it creates the future. Without
+/// optimizations, the compiler copies a value for each function that the value passes through. A body of 512 KiB must
+/// therefore pass through few functions.
 pub(crate) const fn is_large<F, Fut>() -> bool {
     size_of::<F>() > LARGE || size_of::<Fut>() > LARGE
 }
 
-/// Source of the future of a process: a body, or a [`Large`] one.
+/// Source of the future of a process: a body, or a boxed body ([`Large`]).
 pub(crate) trait Open<M: Send + 'static, Fut> {
     fn open(self, context: Context<M>) -> Fut;
 
@@ -189,7 +191,7 @@ impl<M: Send + 'static, Fut, F: FnOnce(Context<M>) -> Fut> Open<M, Pin<Box<Fut>>
     }
 }
 
-/// Returns the body that a machine was made from, in a box. A body that is boxed already keeps its box.
+/// Returns the body that a machine was made from, in a box. If the body is already boxed, it keeps its box.
 pub(crate) trait Whole<F> {
     fn whole(self) -> Box<F>;
 }
@@ -241,8 +243,8 @@ macro_rules! with_process {
 }
 pub(crate) use with_process;
 
-/// Evaluates `$then` with the machine of a body: of the body itself, or of the boxed body if it is large. The three
-/// types are those of the messages, the body and its future.
+/// Evaluates `$then` with the machine of a body. If the body is large, the machine contains the boxed body. The three
+/// types are the message type, the type of the body and the type of its future.
 macro_rules! with_machine {
     ($N:ty, $F:ty, $Fut:ty, $body:ident, $entry:expr, |$machine:ident| $then:expr) => {{
         if const { $crate::task::body::is_large::<$F, $Fut>() } {
@@ -291,8 +293,8 @@ where
     }
 }
 
-/// Makes the machine of a small body, which is cheap to move. The type of the machine hides that of the future: a
-/// caller whose future is a type parameter does not know that its output is a [`ProcessOutput`].
+/// Makes the machine of a small body, which is cheap to move. The returned type does not name the future. If a caller's
+/// future is a type parameter, the compiler could not prove there that its output is a [`ProcessOutput`].
 #[inline]
 pub(crate) fn machine_of<M: Send + 'static, F: Body<M>>(
     body: F,
@@ -331,11 +333,11 @@ pin_project! {
 
 /// Result of [`settle`].
 enum Settled {
-    /// The body is polled again immediately: it reads the answer to its request in that poll.
+    /// The body is polled again immediately. In that poll it reads the answer to its request.
     Asked,
-    /// Another future has replaced the body. It is polled again, because so far it may have only the waker of a
-    /// combinator. This happens in another turn: code that replaces itself without end lets other processes run, and
-    /// can be killed.
+    /// Another future has replaced the body. The new future is polled again, because so far it may have only the waker
+    /// of a combinator. This poll happens in another turn. So code that replaces itself endlessly lets other processes
+    /// run, and can be killed.
     Replaced,
     /// The body has ended, and its request was dropped.
     Ended,
@@ -486,7 +488,8 @@ struct Method<M: Send + 'static, T> {
 pub struct EntryPoints<M: Send + 'static, T> {
     entries: BTreeMap<&'static str, Method<M, T>>,
     chosen: Option<(MethodBody<M, T>, Payload)>,
-    // The locks are never taken. They make `EntryPoints` `Sync`: an error that returns one must be `Sync`.
+    // The locks are never taken. They make `EntryPoints` `Sync`, because an error that contains an `EntryPoints` must
+    // be `Sync`.
     future: Option<Mutex<BoxFuture<'static, Result<T, Exit>>>>,
 }
 

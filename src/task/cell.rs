@@ -1,9 +1,10 @@
 //! The cell: one allocation for a process. It contains the control block, which all references share, and the machine,
 //! which only the owner of the right to run accesses.
 //!
-//! The cell replaces a task of async-task with a separate control block; for that it contains unsafe code. A spawn is
-//! one allocation, a wake needs no reference of its own, and a further turn needs no locked operation. A spawn and a
-//! message cost a quarter less in this way, and a yield two fifths less (benchmarks `spawn`, `ping-pong`, `yield`).
+//! The cell combines two objects that would otherwise be separate: a task of the crate async-task and a control block.
+//! This needs unsafe code. A spawn is one allocation, a wake needs no reference count of its own, and a further turn
+//! needs no locked instruction. In this way a spawn and a message cost a quarter less, and a yield costs two fifths
+//! less (benchmarks `spawn`, `ping-pong`, `yield`).
 //!
 //! ```text
 //!  Cell ┬ JoinBlock ┬ Control ┬ Header   reference counts, operations of the cell's type
@@ -14,8 +15,8 @@
 //!       └ machine                        user's code and state, for the owner of the right to run
 //! ```
 //!
-//! `Cell`, `JoinBlock` and `Control` each begin with the block to their right. So a pointer to the cell is a pointer to
-//! all of them: addresses use it as a [`Control`], join handles as a [`JoinBlock`].
+//! `Cell`, `JoinBlock` and `Control` each begin with the block to their right in the diagram. So a pointer to the cell
+//! is also a pointer to each of these blocks: addresses use it as a [`Control`], join handles as a [`JoinBlock`].
 
 #![allow(unsafe_code)]
 
@@ -45,7 +46,7 @@ use crate::task::{Machine, TurnOutcome};
 
 /// State of the outcome of a process.
 enum Outcome<T> {
-    /// The process has no outcome yet. The waker is that of the task that polls the join handle, if it waits.
+    /// The process has no outcome yet. If a task waits for the join handle, the waker is the waker of that task.
     Awaited(Option<Waker>),
     /// The join handle was dropped.
     Detached,
@@ -53,7 +54,7 @@ enum Outcome<T> {
     Over(Option<Held<Result<T, Exit>>>),
 }
 
-/// A process as its join handle sees it.
+/// The part of a cell that its join handle uses: the control block and the outcome.
 #[repr(C)]
 struct JoinBlock<M, T> {
     control: Control<M>,
@@ -65,7 +66,8 @@ struct JoinBlock<M, T> {
 unsafe impl<M> HeaderFirst for Control<M> {
     #[inline]
     unsafe fn clear(this: NonNull<Self>) {
-        // The pattern names every field: a field that is added does not compile until it is dropped here, too.
+        // The pattern names every field. If a field is added, this does not compile until the field is also dropped
+        // here.
         let _all = |Self { life: _, head: _, inbox: _ }| ();
         // SAFETY: `this` points to a whole control block, by contract, so its fields are in bounds.
         let inbox = unsafe { &raw mut (*this.as_ptr()).inbox };
@@ -79,8 +81,9 @@ unsafe impl<M> HeaderFirst for Control<M> {
 }
 
 // SAFETY: the run state follows the header without padding: it is the first field of the head, and the assertion below
-// checks both offsets. Control blocks are made only by `Ref::with`. A run state that is not over from the beginning is
-// that of a cell; only `RunnableProcess` makes an active one idle or open, and it consumes the right to run.
+// checks both offsets. Control blocks are made only by `Ref::with`. If a run state is not over from the beginning, it
+// belongs to a cell. Only `RunnableProcess` changes an active run state to idle or open, and this change consumes the
+// right to run.
 unsafe impl<M> Stepped for Control<M> {}
 const _: () = assert!(offset_of!(Control<u8>, head) == size_of::<Header>() && offset_of!(Head, run) == 0);
 
@@ -104,7 +107,7 @@ unsafe impl<M, T> HeaderFirst for JoinBlock<M, T> {
 struct Cell<X: Machine, S> {
     shell: JoinBlock<X::Message, X::Output>,
     schedule: S,
-    /// Initialized from `start` to `finish`. It is pinned: it does not move in between.
+    /// Initialized from `start` to `finish`. It is pinned: it does not move between these two calls.
     machine: UnsafeCell<MaybeUninit<X>>,
 }
 
@@ -125,7 +128,7 @@ unsafe impl<X: Machine, S> HeaderFirst for Cell<X, S> {
     }
 }
 
-/// The right to run a cell, and the views of the cell that its owner uses.
+/// The right to run a cell, and the references to the cell that the owner of this right uses.
 ///
 /// The other fields are valid until `ready` is consumed.
 struct Entered<'a, X: Machine, S> {
@@ -143,12 +146,12 @@ impl<'a, X: Machine, S: Schedule> Cell<X, S> {
     ///
     /// # Safety
     /// `at` points to the header of a cell of this type, with the provenance of the whole cell. The machine of the cell
-    /// was started and has not finished. The caller owns the right to run the process and the reference count that
-    /// belongs to it, and gives up both. The other fields of the result are not used after `ready` is consumed.
+    /// was started and has not finished. The caller owns the right to run the process and the reference count of this
+    /// right, and gives up both. After `ready` is consumed, the caller does not use the other fields of the result.
     #[inline(always)]
     unsafe fn enter(at: NonNull<Header>) -> Entered<'a, X, S> {
         // SAFETY: `at` is the header of a task, with the provenance of the whole cell. The caller gives up the right to
-        // run and the reference count that belongs to it: `ready` takes both.
+        // run and the reference count of this right. `ready` takes both.
         let ready = unsafe { RunnableProcess::new(at) };
         // SAFETY: `at` is the header of a cell of this type, by contract. The cell is alive, because `ready` owns a
         // reference count, and the reference is not used after `ready` is consumed, by contract.
@@ -161,7 +164,7 @@ impl<'a, X: Machine, S: Schedule> Cell<X, S> {
     }
 
     /// # Safety
-    /// As [`enter`](Self::enter), but for the result.
+    /// As for [`enter`](Self::enter), except the requirement on the fields of the result.
     unsafe fn run(at: NonNull<Header>) {
         // SAFETY: the requirements are those of this function. Each use of the other fields comes before `ready` is
         // consumed, at the end.
@@ -178,13 +181,14 @@ impl<'a, X: Machine, S: Schedule> Cell<X, S> {
         match task::turn(machine, &me, &own, &mut Context::from_waker(&ready.waker()), &mut end) {
             TurnOutcome::Again => ready.schedule(WakeSource::Turn),
             TurnOutcome::Waits => ready.wait(),
-            // SAFETY: the slot is open. The turn returns `WaitsOpen` only if it noted a receiver that waits with an
-            // open slot. The receiver makes that note in this turn, when it has opened the slot under the mailbox's
-            // lock, or when the mark of that lock shows that the slot is still open. It removes the note before it
-            // closes the slot. No other thread closes the slot of a process that is active.
+            // SAFETY: the slot is open. The turn returns `WaitsOpen` only if a waiting receiver noted that it waits
+            // with an open slot. The receiver makes this note in the present turn, in one of two cases: it has opened
+            // the slot under the mailbox's lock, or the mark of that lock shows that the slot is still open. The
+            // receiver removes the note before it closes the slot. While the process is active, no other thread closes
+            // its slot.
             TurnOutcome::WaitsOpen => unsafe { ready.wait_open() },
-            // SAFETY: `ready` is the right to run this cell, and the turn has finished the process. `left` says whether
-            // the reference count of the pid table was handed over.
+            // SAFETY: `ready` is the right to run this cell, and the turn has finished the process. `left` is true if
+            // the turn handed over the reference count of the pid table.
             TurnOutcome::Over(left) => unsafe { Self::finish(ready, &mut end, left) },
         }
     }
@@ -204,8 +208,8 @@ impl<'a, X: Machine, S: Schedule> Cell<X, S> {
         // No other reference to the machine exists, because each of them needs that right.
         let machine = unsafe { cell.machine() };
         let left = task::give_up(machine, &me, &own);
-        // SAFETY: `ready` is the right to run this cell, and `give_up` has finished the process. `left` says whether
-        // the reference count of the pid table was handed over.
+        // SAFETY: `ready` is the right to run this cell, and `give_up` has finished the process. `left` is true if
+        // `give_up` handed over the reference count of the pid table.
         unsafe { Self::finish(ready, &mut None, left) };
     }
 
@@ -214,8 +218,9 @@ impl<'a, X: Machine, S: Schedule> Cell<X, S> {
     /// has no other reference to the machine.
     #[expect(clippy::mut_from_ref, reason = "the holder of the right to run is the only user")]
     unsafe fn machine(&self) -> Pin<&mut X> {
-        // SAFETY: the machine is accessed only with the right to run the process, and there is only one. The caller has
-        // it for as long as it uses the result, and has no other reference to the machine, by contract.
+        // SAFETY: the machine is accessed only with the right to run the process, and there is only one right. By
+        // contract, the caller has this right for as long as it uses the result, and has no other reference to the
+        // machine.
         let machine = unsafe { &mut *self.machine.get() };
         // SAFETY: `start` initializes the machine before it creates the first right to run. `finish` drops the machine
         // and consumes the last right to run, so no right exists for a machine that was dropped.
@@ -265,10 +270,11 @@ impl<'a, X: Machine, S: Schedule> Cell<X, S> {
         let machine = unsafe { &mut *cell.machine.get() };
         // SAFETY: `start` initialized the machine; it is dropped only here, and not accessed afterwards.
         unsafe { machine.assume_init_drop() };
-        // One count belongs to the right to run. If `left`, the count of the pid table is released, too.
+        // One count belongs to the right to run. If `left` is true, this function also releases the count of the pid
+        // table.
         let counts = 1 + u32::from(left);
-        // The only join handle owns a reference count. If no further count exists, the handle is gone, and no task can
-        // receive the outcome.
+        // The only join handle owns a reference count. If the cell has no further count, the handle was dropped, and no
+        // task can receive the outcome.
         if cell.shell.control.life.is_alone_with(counts) {
             cell.shell.discard(outcome);
         } else {
@@ -277,8 +283,8 @@ impl<'a, X: Machine, S: Schedule> Cell<X, S> {
         // SAFETY: `ready` was the right to run the process, and was consumed. `settle` or `discard` made the last
         // access to the outcome on this side.
         unsafe { cell.shell.control.head.run.end() };
-        // SAFETY: one count belonged to the right to run. If `left`, the other one is that of the pid table, which the
-        // caller handed over. The cell is not accessed after this call.
+        // SAFETY: one count belonged to the right to run. If `left` is true, the other count is the count of the pid
+        // table, which the caller handed over. The cell is not accessed after this call.
         unsafe { Header::release_many(at, counts) };
     }
 
@@ -313,7 +319,8 @@ impl<M, T> JoinBlock<M, T> {
         if !matches!(outcome, Some(Ok(_))) {
             self.report_unobserved();
         }
-        // An output without a destructor stays where it is: only a value with a destructor is moved to be dropped.
+        // An output without a destructor stays in place. Only a value with a destructor is moved, so that it can be
+        // dropped.
         if std::mem::needs_drop::<T>() || matches!(outcome, Some(Err(_))) {
             drop(outcome.take().map(Held::new));
         }
@@ -328,7 +335,7 @@ impl<M, T> JoinBlock<M, T> {
     /// Hands the outcome of a process that has exited to its join handle, and wakes the task that waits for it.
     fn settle(&self, outcome: &mut Option<Result<T, Exit>>) {
         let mut current = self.outcome.lock();
-        // The drop of the outcome and the waker run user code: both happen without the lock.
+        // Both the drop of the outcome and the call of the waker run user code, so they happen without the lock.
         let Outcome::Awaited(waiting) = &mut *current else {
             drop(current);
             return self.discard(outcome);
@@ -344,8 +351,8 @@ impl<M, T> JoinBlock<M, T> {
     /// Registers a waker for the outcome.
     ///
     /// # Errors
-    /// The outcome, if the process has exited: then no waker is registered. `None` inside the error means that the
-    /// outcome was lost.
+    /// Returns the outcome if the process has exited. In that case, no waker is registered. `None` inside the error
+    /// means that the outcome was lost.
     fn await_with(&self, waker: &Waker) -> Result<(), Option<Result<T, Exit>>> {
         // `clone` and `drop` of a waker run user code: they happen without the lock.
         let waker = waker.clone();
@@ -374,13 +381,14 @@ impl<M, T> JoinBlock<M, T> {
         // call. After that only the join handle accesses the outcome, and the caller has exclusive access to the
         // handle.
         let outcome = unsafe { self.outcome.alone(Outcome::take) };
-        // Under the model checkers, `Lock` is a mutex of theirs, which has no unlocked access.
+        // Under the model checkers, `Lock` is a mutex of the model checker, which allows no access without locking.
         #[cfg(any(procession_loom, procession_shuttle))]
         let outcome = self.outcome.lock().take();
         outcome
     }
 
-    /// Notes that the join handle was dropped without taking the outcome. Reports a failure that is there already.
+    /// Records that the join handle was dropped without taking the outcome. If the process has failed already, reports
+    /// the failure.
     fn detach(&self) {
         let former = std::mem::replace(&mut *self.outcome.lock(), Outcome::Detached);
         if let Outcome::Over(outcome) = &former
@@ -392,8 +400,8 @@ impl<M, T> JoinBlock<M, T> {
     }
 }
 
-/// A process that has a pid and no machine yet. Other processes may already have references to it. If this is dropped,
-/// the process never starts.
+/// A process that has a pid and no machine yet. Other processes may already have references to it. If this value is
+/// dropped, the process never starts.
 pub(crate) struct ReservedProcess<X: Machine, S> {
     /// Owns the reference count of the right to run.
     run: Ref<Control<X::Message>>,
@@ -420,11 +428,11 @@ impl<X: Machine, S: Schedule> ReservedProcess<X, S> {
         };
         let counts = 3 + u32::from(X::KEEPS_ITSELF);
         // SAFETY: `KIND` is the vtable of this type of cell, and `counts` is at least 1. `with` returns one reference,
-        // whose count `into_at` passes to this function, which owns the other counts already. The calls of `count`
-        // below hand out all of them: three, and one more if the machine keeps one.
+        // and `into_at` passes its count to this function. This function already owns the other counts. The calls of
+        // `count` below hand out all counts: three, and one more if the machine keeps a reference.
         let at = unsafe { Ref::<Cell<X, S>>::with(Cell::<X, S>::KIND, counts, make) }.into_at().cast();
-        // SAFETY: a cell begins with its control block, and `at` has the provenance of the whole cell. `count` is
-        // called as often as there are counts, and each call hands over one of them.
+        // SAFETY: a cell begins with its control block, and `at` has the provenance of the whole cell. The number of
+        // calls of `count` is the number of counts, and each call hands over one count.
         let count = || unsafe { Ref::<Control<X::Message>>::from_at(at) };
         let reserved = Self { run: count(), handle: count(), own: X::KEEPS_ITSELF.then(count), _cell: PhantomData };
         (count().into_any(), reserved)
@@ -455,15 +463,15 @@ impl<X: Machine, S: Schedule> ReservedProcess<X, S> {
     }
 }
 
-/// Reference of a join handle to its process, which returns the outcome once. Dropping it detaches the process.
+/// Reference of a join handle to its process. It returns the outcome once. Dropping it detaches the process.
 pub(crate) struct Joined<T, M: Send + 'static> {
     address: Address<M>,
     stage: JoinStage,
     _outcome: PhantomData<fn() -> T>,
 }
 
-/// Progress of a join handle. It has the size of a word: a byte that is copied with a wider load would miss store
-/// forwarding.
+/// Progress of a join handle. It has the size of a word. If it were a byte, copying it with a wider load would miss
+/// store forwarding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(usize)]
 enum JoinStage {
@@ -477,8 +485,8 @@ enum JoinStage {
     Answered,
 }
 
-// SAFETY: a `Joined` gives out only a `T`, which may be sent because `T: Send`, and only to a caller with a mutable
-// reference. The address may be sent for every `M: Send`.
+// SAFETY: a `Joined` gives out only a `T`, and only to a caller with a mutable reference. The `T` may be sent because
+// `T: Send`. The address may be sent for every `M: Send`.
 unsafe impl<T: Send, M: Send + 'static> Send for Joined<T, M> {}
 
 impl<T, M: Send + 'static> fmt::Debug for Joined<T, M> {
@@ -516,10 +524,10 @@ impl<T, M: Send + 'static> Joined<T, M> {
         self.has_begun().then(|| unsafe { self.address.control().at().cast().as_ref() })
     }
 
-    /// Polls for the outcome. `None` if the outcome was lost with its runtime, or the spawn was refused.
+    /// Polls for the outcome. Returns `None` if the outcome was lost with its runtime, or if the spawn was refused.
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<T, Exit>>> {
         let Some(shell) = self.shell() else { return Poll::Ready(None) };
-        // If the process has exited already, which is common, neither a waker nor a lock is needed.
+        // If the process has exited already, neither a waker nor a lock is needed. This case is common.
         let outcome = if shell.control.head.run.is_over() {
             // SAFETY: the line above saw that the process is over. This is its only join handle, and it is borrowed
             // mutably.
@@ -541,8 +549,8 @@ impl<T, M: Send + 'static> Joined<T, M> {
 impl<T, M: Send + 'static> Drop for Joined<T, M> {
     #[inline]
     fn drop(&mut self) {
-        // The drop of the handle races the exit of the process. The handle finds the outcome, or the exit finds that
-        // the handle is gone: exactly one of the two reports a failure.
+        // The drop of the handle races with the exit of the process. Either the drop finds the outcome, or the exit
+        // finds that the handle was dropped. In each case, exactly one of the two reports a failure.
         if matches!(self.stage, JoinStage::Begun | JoinStage::Waits)
             && let Some(shell) = self.shell()
         {
@@ -577,7 +585,7 @@ impl<M: Send + 'static> Ref<Control<M>> {
 }
 
 impl<M: Send + 'static> Ref<Control<M>> {
-    /// Converts into a reference to a process that takes messages of the type `A`.
+    /// Converts `self` into a reference to a process that takes messages of the type `A`.
     pub(crate) fn taking<A: Send + 'static>(self) -> Ref<dyn Takes<A>>
     where
         M: From<A>,
@@ -595,7 +603,7 @@ impl Ref<dyn AnyControl> {
         unsafe { Ref::from_at(at) }
     }
 
-    /// The typed reference, if `M` is the type of the process's messages.
+    /// Returns the typed reference, if `M` is the message type of the process.
     pub(crate) fn downcast<M: Send + 'static>(self) -> Option<Ref<Control<M>>> {
         if !self.as_any().is::<Control<M>>() {
             return None;
@@ -614,8 +622,8 @@ mod tests {
     use crate::task::Raw;
     use crate::task::body::{AsyncBody, ProcessOutput};
 
-    /// Exact sizes in bytes of idle processes. A program may have a million of them, so each new field costs a million
-    /// times its size.
+    /// Checks the exact sizes in bytes of idle processes. A program may have a million idle processes, so each new
+    /// field costs a million times its size.
     #[test]
     fn an_idle_process_is_small() {
         async fn idle(mut ctx: Context<u64>) {

@@ -20,15 +20,15 @@ use crate::process::state::Ref;
 use crate::process::state::current::Current;
 use crate::task::cell::Joined;
 
-/// A future of the outcome of a process, and at the same time its address.
+/// Future of the outcome of a process. It also dereferences to the address of the process.
 ///
-/// Dropping the handle detaches the process: it continues to run, and its outcome is dropped when it exits. So a caller
-/// that does not need the outcome ignores the handle. To kill the process on drop, put the handle into a
+/// Dropping the handle detaches the process: it continues to run, and its outcome is dropped when it exits. A caller
+/// that does not need the outcome can therefore ignore the handle. To kill the process on drop, put the handle into a
 /// [`JoinSet`](crate::JoinSet), or spawn the process in a [scope](crate::SelfHandle::scope).
 ///
-/// The handle receives the exit when its result is taken. If it is dropped before that, and no link, monitor or
-/// supervisor receives the exit either, a failure of the process is *unobserved*: it is
-/// [counted](crate::observe::Counters::unobserved), and fails a [`check`](crate::check()).
+/// The handle receives the exit when its result is taken. A failure of the process is *unobserved* if no link, monitor
+/// or supervisor receives the exit, and the handle is dropped before it receives the exit. An unobserved failure is
+/// [counted](crate::observe::Counters::unobserved), and makes a [`check`](crate::check()) fail.
 pub struct JoinHandle<T, M: Send + 'static = Payload> {
     joined: Joined<T, M>,
     monitor: Option<MonitorRef>,
@@ -47,7 +47,7 @@ impl<T, M: Send + 'static> JoinHandle<T, M> {
         Self { joined, monitor, guard: Guard::default(), over: false }
     }
 
-    /// Handle of a refused spawn. It resolves to the exit in the control block.
+    /// Returns the handle of a refused spawn. It resolves to the exit in the control block.
     pub(crate) fn stillborn(control: Ref<Control<M>>) -> Self {
         Self::new((Joined::for_refused_spawn(control), None))
     }
@@ -58,7 +58,7 @@ impl<T, M: Send + 'static> JoinHandle<T, M> {
         self
     }
 
-    /// The exit of a process whose spawn was refused. `None` for a process that was spawned.
+    /// Returns the exit of a process whose spawn was refused. Returns `None` for a process that was spawned.
     pub(crate) fn refused(&self) -> Option<Exit> {
         if self.joined.has_begun() { None } else { self.control().head.exit() }
     }
@@ -70,14 +70,14 @@ impl<T, M: Send + 'static> JoinHandle<T, M> {
 
     /// Returns a future that resolves when the process has started, or with an error if it exited before that.
     ///
-    /// A process has started when its first step has returned, or the first poll of its body; with
-    /// [`manual_start`](crate::ProcessBuilder::manual_start), when it has called
+    /// A process has started when its first step, or the first poll of its body, has returned. With
+    /// [`manual_start`](crate::ProcessBuilder::manual_start), it has started when it has called
     /// [`mark_started`](crate::SelfHandle::mark_started).
     pub fn started(&self) -> Started {
         Started { control: self.control().any(), listening: Listening::default(), over: false }
     }
 
-    /// Returns the monitor that was set with the spawn, if one [was](crate::ProcessBuilder::monitor).
+    /// Returns the monitor that the [spawn set](crate::ProcessBuilder::monitor), or `None` if it set no monitor.
     pub fn monitor_ref(&self) -> Option<MonitorRef> {
         self.monitor
     }
@@ -113,14 +113,16 @@ impl<T, M: Send + 'static> Unpin for JoinHandle<T, M> {}
 /// Resolves to the output of the process, or to its exit.
 ///
 /// # Errors
-/// The exit, if it is not normal. A process that awaits its own handle gets an error immediately, because it would wait
-/// for ever. If the outcome was lost with the runtime, the error is [`Exit::Cancelled`] with `Reason::SHUTDOWN`.
+/// Returns the exit, if it is not normal. If a process awaits its own handle, it gets an error immediately, because
+/// otherwise it would wait forever. If the outcome was lost with the runtime, the error is [`Exit::Cancelled`] with
+/// `Reason::SHUTDOWN`.
 ///
 /// # Panics
-/// Panics if it is polled after it has resolved.
+/// Panics if the handle is polled after it has resolved.
 ///
 /// # Cancel safety
-/// Cancel safe: a handle that is polled by reference and not completed has lost nothing.
+/// Cancel safe: the handle can be awaited by reference. If this await is dropped before the handle resolves, no
+/// outcome is lost.
 impl<T, M: Send + 'static> Future for JoinHandle<T, M> {
     type Output = Result<T, Exit>;
 
@@ -135,7 +137,7 @@ impl<T, M: Send + 'static> Future for JoinHandle<T, M> {
             return Poll::Ready(Err(Exit::failed("a process can't join itself")));
         }
         let Poll::Ready(result) = this.guard.over(cx, |cx| this.joined.poll(cx)) else { return Poll::Pending };
-        // There is no outcome if the process was lost with its runtime, or its spawn was refused.
+        // There is no outcome if the process was lost with its runtime, or if its spawn was refused.
         let lost = || Err(this.control().head.exit().unwrap_or(Exit::Cancelled(Reason::SHUTDOWN)));
         let result = result.unwrap_or_else(lost);
         if result.is_err() {
@@ -190,7 +192,7 @@ impl Future for Started {
         let head = this.control.head();
         let started = head.poll_news(&mut this.listening, cx, || {
             match head.exit() {
-                // A process that exits normally in its first step has started, too.
+                // If a process exits normally in its first step, it has started, too.
                 Some(Exit::Normal) if !head.has(flag::BY_HAND) => Some(Ok(())),
                 _ if head.has(flag::STARTED) => Some(Ok(())),
                 exit => exit.map(Err),

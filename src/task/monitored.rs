@@ -1,5 +1,5 @@
-//! A machine whose parent monitors the process from the start. It carries the monitor, and notifies the parent of the
-//! exit; everything else goes to the machine inside.
+//! A machine whose parent monitors the process from the start. It contains the monitor and another machine. It notifies
+//! the parent of the exit, and passes all other calls to the inner machine.
 
 use std::pin::Pin;
 use std::task::Context as Cx;

@@ -35,10 +35,10 @@ use crate::task::spawn::builder::{SpawnOptions, WithOptions};
 pub(crate) type Spawned<X> = (Joined<<X as Machine>::Output, <X as Machine>::Message>, Option<MonitorRef>);
 
 impl Host {
-    /// Spawns an async body as a process. Does not wait for the body, which runs on a worker.
+    /// Spawns an async body as a process. The body runs on a worker; this call does not wait for it.
     ///
-    /// If the runtime refuses the process, the handle resolves to [`Exit::Refused`]. The reason is a shutdown or a
-    /// limit of the number of processes.
+    /// If the runtime refuses the process, the handle resolves to [`Exit::Refused`]. A refusal has one of two reasons:
+    /// a shutdown, or a limit of the number of processes.
     pub fn spawn<N, F, Fut>(&self, body: F) -> JoinHandle<F::Value, N>
     where
         N: Send + 'static,
@@ -50,18 +50,18 @@ impl Host {
         })
     }
 
-    /// Spawns a hand-written process. A refusal is reported as by [`spawn`](Self::spawn).
+    /// Spawns a hand-written process. Reports a refusal in the same way as [`spawn`](Self::spawn).
     pub fn spawn_process<Q: Process + Send>(&self, process: Q) -> JoinHandle<Q::Output, Q::Message> {
         with_process!(Q, process, None, |machine| {
             self.join_or_refuse(self.launch_anywhere(machine, InheritedContext::default()))
         })
     }
 
-    /// Calls a process as a function: spawns it, starts `method` with `input`, and resolves to its result. Nothing is
-    /// spawned before the first poll.
+    /// Calls a process as a function: spawns the process, starts `method` with `input`, and resolves to the result of
+    /// the process. Nothing is spawned before the first poll.
     ///
     /// # Errors
-    /// The exit of the process, if it is not normal. If the spawn is refused, [`Exit::Failed`] with a
+    /// Returns the exit of the process, if it is not normal. If the spawn is refused, returns [`Exit::Failed`] with a
     /// [`SpawnError<()>`](crate::SpawnError).
     ///
     /// # Cancel safety
@@ -111,7 +111,8 @@ impl Host {
         }
     }
 
-    /// Whether the runtime accepts processes now. During a shutdown it accepts those that its own processes spawn.
+    /// Whether the runtime accepts processes now. During a shutdown, it accepts only processes that its own processes
+    /// spawn.
     #[inline]
     fn is_open(&self) -> bool {
         match self.phase() {
@@ -121,7 +122,7 @@ impl Host {
         }
     }
 
-    /// The process of this runtime that this thread steps.
+    /// The process of this runtime whose step runs on this thread.
     #[inline]
     fn spawner(&self) -> Option<Pid> {
         Current::with(Current::pid).filter(|pid| self.shared().pid_table.is_here(*pid))
@@ -162,8 +163,8 @@ impl Host {
         self.shared().metrics.add(Counter::Spawned, 1);
         let (joined, ready) = embryo.start(machine);
         let control = joined.address().control();
-        // A shutdown sets the phase first and reads the pid table afterwards, where this process has its entry. So the
-        // shutdown finds the process, or this load sees the new phase.
+        // A shutdown sets the phase first, and reads the pid table afterwards. This process already has its entry in
+        // that table. So either the shutdown finds the process, or this load sees the new phase.
         match self.phase() {
             Phase::Open => {}
             Phase::Closing if control.head.has(flag::SUPERVISED) => {}
@@ -186,7 +187,7 @@ impl Host {
         ((joined, monitor), ready)
     }
 
-    /// Has the process cancelled at its deadline and by its cancel token.
+    /// Arranges that the deadline and the cancel token of the process cancel it.
     #[cold]
     fn bind(&self, control: Ref<dyn AnyControl>) {
         let inherited = control.head().inherited();
@@ -224,14 +225,14 @@ impl Host {
 }
 
 impl<M: Send + 'static> SelfHandle<M> {
-    /// The values, the deadline and the cancel token that processes inherit from this one.
+    /// The values, the deadline and the cancel token that processes inherit from this process.
     #[inline]
     pub(crate) fn passes_on(&self) -> InheritedContext {
         self.control().head.inherited().clone()
     }
 
-    /// Spawns an async body as a process. The process inherits the [values](Self::value), the
-    /// [deadline](Self::deadline) and the [cancel token](Self::cancel_token) of this one. A process that is spawned
+    /// Spawns an async body as a process. The new process inherits the [values](Self::value), the
+    /// [deadline](Self::deadline) and the [cancel token](Self::cancel_token) of this process. A process that is spawned
     /// with the [host](Self::host) inherits nothing. Otherwise as [`Host::spawn`].
     pub fn spawn<N, F, Fut>(&self, body: F) -> JoinHandle<F::Value, N>
     where
@@ -251,9 +252,9 @@ impl<M: Send + 'static> SelfHandle<M> {
         })
     }
 
-    /// Spawns an async body that is [linked](Self::link) to this process from the start: however early it exits, this
-    /// process receives its exit. Otherwise as [`spawn`](Self::spawn). A refused spawn counts as a linked process that
-    /// exited with [`Exit::Refused`].
+    /// Spawns an async body that is [linked](Self::link) to this process from the start. Even if the new process exits
+    /// immediately, this process receives its exit. Otherwise as [`spawn`](Self::spawn). A refused spawn counts as a
+    /// linked process that exited with [`Exit::Refused`].
     pub fn spawn_link<N, F, Fut>(&self, body: F) -> JoinHandle<F::Value, N>
     where
         N: Send + 'static,
@@ -273,9 +274,9 @@ impl<M: Send + 'static> SelfHandle<M> {
         handle
     }
 
-    /// Spawns an async body that this process [monitors](Self::monitor) from the start: however early it exits, this
-    /// process receives an `Event::Down`. Otherwise as [`spawn`](Self::spawn). A refused spawn counts as a process that
-    /// exited with [`Exit::Refused`].
+    /// Spawns an async body that this process [monitors](Self::monitor) from the start. Even if the new process exits
+    /// immediately, this process receives an `Event::Down`. Otherwise as [`spawn`](Self::spawn). A refused spawn counts
+    /// as a process that exited with [`Exit::Refused`].
     ///
     /// ```
     /// # use procession::{Context, Event, Exit, Runtime};
@@ -322,18 +323,18 @@ impl<M: Send + 'static> SelfHandle<M> {
 
 /// The options of a spawn.
 pub(crate) trait SpawnRequest {
-    /// Whether its deadline and its cancel token cancel the process.
+    /// Whether the deadline and the cancel token of the new process cancel it.
     fn heeds(&self) -> bool;
 
-    /// Takes the process that the new one is linked to or monitored by, if there is one.
+    /// Takes the process that the new process is linked with or monitored by, if there is one.
     fn take_parent(&mut self) -> Result<Option<(Ref<dyn AnyControl>, SpawnLinks)>, SpawnErrorKind>;
 
     /// Reserves the process, or returns the reason of a refusal.
     fn admit<X: Machine, S: Schedule>(self, host: &Host, schedule: S) -> Result<ReservedProcess<X, S>, SpawnErrorKind>;
 }
 
-/// A spawn without options, as most spawns are. It has its own implementation, so that the code for options is not
-/// compiled for each body.
+/// A spawn without options. Most spawns have no options. This separate implementation keeps the code for options out of
+/// the code that is compiled for each body.
 impl SpawnRequest for InheritedContext {
     #[inline]
     fn heeds(&self) -> bool {

@@ -1,6 +1,6 @@
-//! Upgrade of a running process: new code replaces its code, and the process keeps its pid, its mailbox with the unread
-//! events, its names, links and monitors. If the new code fails to start, the old code continues. A body and its task
-//! exchange the request through `upgrade_request.rs`.
+//! Upgrade of a running process: new code replaces the code of the process. The process keeps its pid, its mailbox with
+//! the unread events, its names, links and monitors. If the new code fails to start, the old code continues. A body and
+//! its task exchange the request through `upgrade_request.rs`.
 
 use std::any::TypeId;
 use std::borrow::Cow;
@@ -32,10 +32,10 @@ impl<M: Send + 'static> Context<M> {
     /// and the type that joining returns stay the same.
     ///
     /// When the new body has started, this body is dropped at this await, with all of its variables. The new body has
-    /// started when its first poll has returned without an error. In a process that was spawned with
-    /// [`manual_start`](crate::ProcessBuilder::manual_start), it has started when it has called
-    /// [`mark_started`](crate::SelfHandle::mark_started). Until then this body waits here, and futures that it polls
-    /// concurrently continue.
+    /// started when its first poll has returned without an error. If the process was spawned with
+    /// [`manual_start`](crate::ProcessBuilder::manual_start), the new body has started when it has called
+    /// [`mark_started`](crate::SelfHandle::mark_started). Until then this body waits here, and the futures that it
+    /// polls concurrently continue.
     ///
     /// ```
     /// # use procession::{Context, Exit, Reply, Runtime};
@@ -61,16 +61,16 @@ impl<M: Send + 'static> Context<M> {
     /// ```
     ///
     /// # Errors
-    /// Returns only if the new body did not start: with the exit of the new body, and with a context to continue with.
-    /// The context is unchanged, except that it lacks the messages that the new body received. This also happens if the
-    /// result of the new body has another type, if the future is polled outside the turns of its own process, or if
-    /// another receiver has replaced the one of this context.
+    /// The call returns only if the new body did not start. It returns the exit of the new body, and a context with
+    /// which this body continues. This context is unchanged, except that it lacks the messages that the new body
+    /// received. The call also returns in three other cases: the result of the new body has another type; the future is
+    /// polled outside the turns of its own process; or another receiver has replaced the receiver of this context.
     ///
     /// The new body may have [split](Self::split) its context and stored the [`Mailbox`](crate::Mailbox). After the
-    /// failure that mailbox receives nothing, and its `receive` fails.
+    /// failure, this mailbox receives nothing, and its `receive` fails.
     ///
     /// # Cancel safety
-    /// If the future is dropped before the new body has started, it drops the new body and the context.
+    /// If the future is dropped before the new body has started, the new body and the context are dropped with it.
     pub fn upgrade<F, Fut>(self, body: F) -> impl Future<Output = (Self, Exit)> + Send + use<M, F, Fut>
     where
         F: Body<M, Future = Fut> + FnOnce(Self) -> Fut,
@@ -79,8 +79,8 @@ impl<M: Send + 'static> Context<M> {
         self.upgrade_to::<F::Value, _>(successor::<M, F>(body))
     }
 
-    /// As [`upgrade`](Self::upgrade), without the types of the body. With these types, the compiler could not prove
-    /// that the future of a body that upgrades itself recursively is `Send`.
+    /// Implements [`upgrade`](Self::upgrade) without the types of the body. With these types, the compiler could not
+    /// prove that the future is `Send` if a body upgrades itself recursively.
     async fn upgrade_to<T, B>(mut self, body: B) -> (Self, Exit)
     where
         T: Send + 'static,
@@ -109,8 +109,8 @@ impl<M: Send + 'static> Context<M> {
                 (fit, current.is_own_waker(cx.waker()))
             });
             let Some(fit) = fit else { return Poll::Ready(Err(Exit::failed(ELSEWHERE))) };
-            // The answer comes with the next poll of the body. In that poll a combinator polls only the futures that
-            // were woken, so this future wakes itself.
+            // The answer arrives with the next poll of the body. In that poll, a combinator polls only the futures that
+            // were woken. So this future wakes itself.
             if fit.is_none() && !is_own_waker && !planted!("upgrade_asks_in_silence") {
                 cx.waker().wake_by_ref();
             }
@@ -127,7 +127,7 @@ fn successor<M: Send + 'static, F: Body<M>>(body: F) -> impl FnOnce(Context<M>) 
     move |ctx| Box::pin(async move { body(ctx).await.into_result() })
 }
 
-/// New code that has not started yet. Its receiver is on trial.
+/// New code that has not started yet, and the trial of its receiver.
 struct Starting<'a> {
     control: Ref<dyn AnyControl>,
     trial: &'a Trial,
@@ -139,8 +139,8 @@ impl<'a> Starting<'a> {
         Self { control, trial }
     }
 
-    /// Polls the new code until it has started or failed. Code that has started is handed to the task of the process,
-    /// which polls it from then on.
+    /// Polls the new code until it has started or failed. When the new code has started, this function hands it to the
+    /// task of the process, which polls it from then on.
     async fn run<T: Send + 'static>(self, next: Successor<T>) -> Exit {
         let head = self.control.head();
         let mut next = Some(next);
@@ -162,7 +162,8 @@ impl<'a> Starting<'a> {
                     Poll::Pending
                 }
                 Ok(Poll::Pending) => {
-                    // A request of the new code comes first: it may upgrade in turn while it starts.
+                    // A request of the new code is handled first, because the new code may itself request an upgrade
+                    // while it starts.
                     let started = !head.has(flag::BY_HAND) || !head.has(flag::UPGRADING);
                     if started && !Current::with(|current| current.upgrade.is_pending()) {
                         self.trial.confirm(turn);
@@ -175,8 +176,8 @@ impl<'a> Starting<'a> {
             }
         })
         .await;
-        // A panic of this drop is caught. The new code is dropped before its trial ends, so that the messages that it
-        // read ahead return in order.
+        // A panic of this drop is caught. The new code is dropped before its trial ends. So the messages that it read
+        // ahead return to the mailbox in order.
         let _ = drop_caught(next.take());
         exit
     }
@@ -189,15 +190,16 @@ impl Drop for Starting<'_> {
 }
 
 impl<M: Send + 'static> StepOutput<'_, M> {
-    /// Replaces this process by another one, during its step. `init` of the new process runs immediately. If it
+    /// Replaces this process by another one, during its step. `init` of the new process runs immediately. If `init`
     /// succeeds, and this step returns [`Next::Wait`](crate::Next::Wait) or [`Next::Again`](crate::Next::Again), the
-    /// next step is one of the new process. Otherwise the new process is dropped.
+    /// new process runs the next step. Otherwise the new process is dropped.
     ///
     /// The process keeps its pid, its mailbox with the unread events, its names, links, monitors and yields. The type
     /// of its messages and the type that joining returns stay the same.
     ///
-    /// The old process is dropped when its step has returned, and is not [closed](Process::close): only the last
-    /// process is. If a step calls this several times, the last successful call counts.
+    /// The old process is dropped when its step has returned. It is not [closed](Process::close), because only the
+    /// process that is present at the exit is closed. If a step calls this method several times, the last successful
+    /// call takes effect.
     ///
     /// ```
     /// # use procession::*;
@@ -234,8 +236,9 @@ impl<M: Send + 'static> StepOutput<'_, M> {
     /// ```
     ///
     /// # Errors
-    /// The new process, and [`SpawnErrorKind::StartFailed`] with its exit, if its `init` fails or panics, or if its
-    /// output has another type. This process continues. With `?`, it ends with the exit of the new process.
+    /// Returns the new process, and [`SpawnErrorKind::StartFailed`] with the exit of the new process. The cause is that
+    /// `init` of the new process failed or panicked, or that its output has another type. The present process
+    /// continues. If its step returns the error with `?`, the present process ends with the exit of the new process.
     pub fn upgrade<Q>(
         &mut self,
         mut new: Q,
@@ -290,8 +293,8 @@ mod tests {
         Runtime::builder().workers(0).build().unwrap()
     }
 
-    /// A receiver on trial waits with a waker that owns a reference to the process. Later it waits as the task of the
-    /// process.
+    /// During its trial, a receiver waits with a waker that owns a reference to the process. After the trial, it waits
+    /// as the task of the process.
     #[test]
     fn an_upgraded_process_is_freed_after_its_exit() {
         let rt = without_workers();
@@ -309,7 +312,7 @@ mod tests {
         assert!(control.upgrade().is_none());
     }
 
-    /// The waker owns a reference to the process of the mailbox.
+    /// The waker of the late poll owns a reference to the process of the mailbox.
     #[test]
     fn a_process_is_freed_after_a_late_poll_of_its_mailbox() {
         type Kept = Arc<Mutex<Option<(Mailbox<u64>, Waker)>>>;

@@ -11,8 +11,8 @@ use crate::process::error::{Addressee, SendError};
 use crate::process::pid::Pid;
 use crate::process::state::Ref;
 
-/// Right to send messages of type `A` to a process whose message type can be made from `A`: an [`Address`] narrowed by
-/// `From`.
+/// Address that takes messages of type `A` only: an [`Address`] narrowed by `From`. Each message is converted from `A`
+/// to the message type of the process.
 ///
 /// ```
 /// use procession::{Context, Exit, Recipient, Runtime};
@@ -40,7 +40,7 @@ pub struct Recipient<A> {
     to: Ref<dyn Takes<A>>,
 }
 
-/// An address, as far as it takes messages of type `A`.
+/// The part of an address that takes messages of type `A`.
 pub(crate) trait Takes<A>: Send + Sync {
     fn pid(&self) -> Pid;
     fn take(&self, message: A) -> Result<(), SendError<A>>;
@@ -56,8 +56,8 @@ impl<A: Send + 'static, M: From<A> + Send + 'static> Takes<A> for Control<M> {
             self.head.count(Counter::Refused);
             return Err(SendError::new(refusal, message).to(Addressee::Process(self.head.pid())));
         }
-        // The conversion is user code: it is called without a lock. It cannot be undone, so a message that is refused
-        // after it becomes a dead letter.
+        // The conversion is user code: it is called without a lock. The conversion cannot be undone: if the mailbox
+        // refuses the converted message, the message becomes a dead letter.
         if let Err((_, message)) = self.push(M::from(message)) {
             self.head.host().dead_letters_of(&self.head, std::iter::once(message));
         }
@@ -66,7 +66,7 @@ impl<A: Send + 'static, M: From<A> + Send + 'static> Takes<A> for Control<M> {
 }
 
 impl<M: Send + 'static> Address<M> {
-    /// Returns the right to send only messages of type `A` to this process.
+    /// Returns an address of this process that takes only messages of type `A`.
     pub fn recipient<A: Send + 'static>(&self) -> Recipient<A>
     where
         M: From<A>,
@@ -93,13 +93,13 @@ impl<A> Recipient<A> {
         self.to.pid()
     }
 
-    /// Sends a message. Never blocks. Same as [`Address::send`], with one difference: the conversion takes place
-    /// between the check and the send. If the process exits or its mailbox fills up during the conversion, the send
-    /// succeeds and the message becomes a [dead letter](crate::Host::dead_letters).
+    /// Sends a message. Never blocks. Same as [`Address::send`], with one difference: the method first checks that the
+    /// mailbox takes messages, then converts the message, and then sends it. If the process exits or its mailbox fills
+    /// up during the conversion, the send succeeds, and the message becomes a [dead letter](crate::Host::dead_letters).
     ///
     /// # Errors
-    /// Returns the message if the process has exited, if its mailbox rejects messages because it is full, or if the
-    /// runtime has shut down.
+    /// Returns the message if the process has exited, if its mailbox is full and rejects messages, or if the runtime
+    /// has shut down.
     pub fn send(&self, message: A) -> Result<(), SendError<A>> {
         self.to.take(message)
     }

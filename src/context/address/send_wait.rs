@@ -27,7 +27,7 @@ struct WaitingSend<M: Send + 'static> {
 
 impl<M: Send + 'static> WaitingSend<M> {
     fn poll(&self, cx: &Context<'_>) -> Poll<Result<(), (SendErrorKind, M)>> {
-        // `clone` and `drop` of a waker run user code: they are called without the lock of the mailbox.
+        // `clone` and `drop` of a waker run user code. They are called while the lock of the mailbox is not held.
         let mut waker = Some(cx.waker().clone());
         let admitted = self.control.inbox.poll_admitted(self.number, &mut waker);
         drop(waker);
@@ -45,8 +45,7 @@ impl<M: Send + 'static> Drop for WaitingSend<M> {
 }
 
 enum State<M: Send + 'static> {
-    /// The message is never accessed through the lock. The mutex makes the type `Sync` for messages that are only
-    /// `Send`.
+    /// No code locks this mutex. The mutex only makes the type `Sync` for messages that are `Send` but not `Sync`.
     Unsent {
         host: Host,
         to: Destination<M>,
@@ -60,11 +59,12 @@ enum State<M: Send + 'static> {
 
 /// Future of a send that waits for room if the mailbox is full. It resolves when the message is in the mailbox.
 ///
-/// The message is sent, or begins to wait, at the first poll. Waiting messages enter the mailbox in the order of their
-/// first polls, each as soon as there is room. A [`MailboxCapacity`](crate::MailboxCapacity) that drops messages does
-/// not apply. The future never waits for a process of another node or for another receiver that is attached as a
-/// [`Deliver`](crate::Deliver): these accept or refuse the message immediately.
+/// At its first poll, the future sends the message, or adds it to the waiting messages. Waiting messages enter the
+/// mailbox in the order of their first polls, each as soon as there is room. The future waits even if the
+/// [`MailboxCapacity`](crate::MailboxCapacity) drops messages.
 ///
+/// A process of another node, or another receiver that is attached as a [`Deliver`](crate::Deliver), accepts or refuses
+/// the message immediately. For these receivers, the future never waits.
 /// # Errors
 /// Returns the message
 /// - if the receiver has exited, or exits while the message waits;
@@ -73,8 +73,8 @@ enum State<M: Send + 'static> {
 /// - if the runtime has shut down.
 ///
 /// # Cancel safety
-/// A future that is dropped before it resolves has not sent its message, unless room became free first: then the
-/// message is already in the mailbox.
+/// If the future is dropped while its message waits for room, the message is not sent. If room became free before the
+/// drop, the message is already in the mailbox.
 #[must_use = "futures do nothing unless polled"]
 pub struct SendWait<M: Send + 'static> {
     state: State<M>,
@@ -91,7 +91,8 @@ impl<M: Send + 'static> fmt::Debug for SendWait<M> {
     }
 }
 
-/// Puts a message into a mailbox, or into its queue of waiting senders. `wait` makes the state of a future that waits.
+/// Puts a message into a mailbox or, if the mailbox is full, into its queue of waiting senders. In the second case,
+/// `wait` makes the state of the future.
 fn enter<N: Send + 'static, M: Send + 'static>(
     control: Ref<Control<M>>,
     message: M,
@@ -106,8 +107,8 @@ fn typed<N: Send + 'static>(payload: Payload) -> N {
     payload.downcast().unwrap_or_else(|_| unreachable!("a refused message has the type that it was sent with"))
 }
 
-/// Sends the message, or begins to wait. Without a context it does not wait: a full mailbox refuses the message with
-/// [`SendErrorKind::Full`].
+/// Sends the message, or adds it to the waiting messages. Without a context, no message waits: a full mailbox refuses
+/// the message with [`SendErrorKind::Full`].
 fn begin<N: Send + 'static>(
     host: &Host,
     to: &Destination<N>,
@@ -186,15 +187,15 @@ impl<M: Send + 'static> FusedFuture for SendWait<M> {
 }
 
 impl Host {
-    /// Sends a message, and waits for room if the mailbox is full. The message is sent, or begins to wait, at the first
-    /// poll.
+    /// Sends a message, and waits for room if the mailbox is full. At its first poll, the future sends the message, or
+    /// adds it to the waiting messages.
     ///
     /// # Errors
     /// Returns the message and the reason of the refusal: see [`SendWait`].
     ///
     /// # Cancel safety
-    /// A future that is dropped before it resolves has not sent its message, unless room became free first: then the
-    /// message is already in the mailbox.
+    /// If the future is dropped while its message waits for room, the message is not sent. If room became free before
+    /// the drop, the message is already in the mailbox.
     pub fn send_wait<N: Send + 'static>(&self, to: impl Target<N>, message: N) -> SendWait<N> {
         SendWait::new(self.clone(), to.way().keep(), message)
     }
@@ -213,14 +214,15 @@ impl<M: Send + 'static> Address<M> {
         SendWait::new(control.head.host().clone(), Destination::Here(control.clone()), message)
     }
 
-    /// Returns this address as a `Sink`, to which a stream can be forwarded. Like [`send_wait`](Self::send_wait), the
-    /// sink waits for room in the mailbox.
+    /// Returns this address as a `Sink`, for example to forward a stream to it. Like [`send_wait`](Self::send_wait),
+    /// the sink waits for room in the mailbox.
     pub fn sink(&self) -> AddressSink<M> {
         AddressSink { address: self.clone(), waiting: None }
     }
 }
 
-/// An [`Address`] as a `futures::Sink`. Its error returns the message, as that of [`Address::send`] does.
+/// An [`Address`] as a `futures::Sink`. The error of the sink contains the refused message, like the error of
+/// [`Address::send`].
 ///
 /// `start_send` sends a message immediately if there is room. Otherwise the sink stores the message and is not ready
 /// until the message is in the mailbox. The message enters the mailbox's queue of waiting senders at the next call of
@@ -244,7 +246,7 @@ pub struct AddressSink<M: Send + 'static> {
     waiting: Option<SendWait<M>>,
 }
 
-/// Makes another sink for the same address. It does not share the message that this sink waits with.
+/// Makes another sink for the same address. The new sink starts without a waiting message.
 impl<M: Send + 'static> Clone for AddressSink<M> {
     fn clone(&self) -> Self {
         self.address.sink()

@@ -1,16 +1,16 @@
-//! A oneshot channel for the answer to one call. The caller has the [`ReplyReceiver`], the callee has the
-//! [`ReplySender`]. Each end may be dropped first, and the other end can detect that. The memory management is in
+//! A oneshot channel for the answer to one call. The caller has the [`ReplyReceiver`], and the callee has the
+//! [`ReplySender`]. Either end may be dropped first, and the other end can detect the drop. The memory management is in
 //! `shared_cell`.
 //!
-//! Usually the caller is a process whose own task sends the request and then waits for the answer only. Then
+//! Usually the caller is a process whose own task sends the request and then waits only for the answer. In this case,
 //! `task_waits` is set before the send, and the answer takes no lock. The callee stores the answer, wakes the task of
-//! the caller, and releases its half of the cell. A caller that waits with another waker stores this waker under a
+//! the caller, and releases its half of the cell. If the caller waits with another waker, it stores this waker under a
 //! lock. The callee takes the same lock after it has stored the answer: either the callee finds the waker, or the
 //! caller finds the answer.
 //!
-//! The task may have waited when the request was sent, while another waker waits now. A callee that has not seen the
-//! change wakes only the task. So the caller that changes its waker also [holds](OwnerHalf::hold) the cell. A callee
-//! that releases its half detects the hold, and then looks for the waker under the lock, too.
+//! A caller can change its waker: the task waited when the request was sent, and another waker waits now. A callee that
+//! has not seen the change wakes only the task. Therefore a caller that changes its waker also [holds](OwnerHalf::hold)
+//! the cell. When the callee releases its half, it detects the hold, and then also looks for the waker under the lock.
 
 use std::mem;
 use std::ops::Deref;
@@ -21,7 +21,7 @@ use crate::platform::sync::Lock;
 use crate::platform::sync::atomic::{AtomicBool, Ordering};
 use crate::process::catch as panic;
 
-/// The calling party, as both ends know it.
+/// The data of the caller that both ends of the channel can access.
 pub(crate) trait CallParty {
     /// Wakes the task of the calling process.
     fn wake(&self);
@@ -31,10 +31,10 @@ pub(crate) trait CallParty {
 #[derive(Debug)]
 pub(crate) struct AnswerChannel<P> {
     party: P,
-    /// The task of the caller waits with its own waker, and did so when the request was sent. Only the caller writes
-    /// it.
+    /// Whether the task of the caller waits with its own waker, since before the request was sent. Only the caller
+    /// writes this flag.
     task_waits: AtomicBool,
-    /// The caller has left. It is written under the lock.
+    /// Whether the caller has stopped waiting. The flag is written under the lock.
     is_closed: AtomicBool,
     listeners: Lock<Listeners>,
 }
@@ -42,12 +42,13 @@ pub(crate) struct AnswerChannel<P> {
 #[derive(Debug, Default)]
 struct Listeners {
     asker: Option<Listener>,
-    /// The wakers to be woken when the caller leaves. There are rarely any: the box makes the field one word.
+    /// Wakers that are woken when the caller stops waiting. The list is rarely needed, so it is boxed: the field takes
+    /// one word.
     #[expect(clippy::box_collection, reason = "one word in each call, not three")]
     watchers: Option<Box<Vec<Waker>>>,
 }
 
-/// How the caller is woken when the answer is there.
+/// How the callee wakes the caller when the answer is in the cell.
 #[derive(Debug)]
 enum Listener {
     /// By waking the task of the calling process.
@@ -55,7 +56,7 @@ enum Listener {
     Other(Waker),
 }
 
-/// The caller's end, with the caller's own part of the cell.
+/// The caller's end. It includes the caller's own part of the cell.
 pub(crate) struct ReplyReceiver<P, O, A>(OwnerHalf<AnswerChannel<P>, O, A>);
 
 /// The callee's end.
@@ -72,13 +73,13 @@ impl<P: CallParty> AnswerChannel<P> {
         }
     }
 
-    /// Notifies the caller that the answer is there.
+    /// Notifies the caller that the answer is in the cell.
     #[inline]
     fn tell(&self) {
-        // Relaxed: the caller sets the flag before it sends the request, and the callee received the request. If the
-        // caller has cleared the flag in the meantime, a stale `true` only wakes the task once more. `poll` calls `hold`
-        // after it clears the flag. If `hold` comes before the `compare_exchange` in `leave`, `leave` calls
-        // `tell_listener`. If it comes after, the `take` of the same `poll` finds the answer.
+        // Relaxed suffices. The caller sets the flag before it sends the request, and the callee has received the
+        // request. If the caller has cleared the flag since then, a stale `true` only wakes the task once too often.
+        // `poll` calls `hold` after it clears the flag. If `hold` comes before the `compare_exchange` in `leave`, then
+        // `leave` calls `tell_listener`. If `hold` comes later, the same `poll` then takes the answer.
         if self.task_waits.load(Ordering::Relaxed) { self.party.wake() } else { self.tell_listener() }
     }
 
@@ -134,8 +135,9 @@ impl<P: CallParty, O, A> ReplyReceiver<P, O, A> {
     /// waker of the caller's task, and this thread is in a step of that task.
     pub(crate) fn poll(&mut self, is_task: bool, waker: &Waker) -> Poll<A> {
         let did_wait = self.0.task_waits.load(Ordering::Relaxed);
-        // If the task waits as before, no listener is needed. An answer that `take` does not see is followed by a wake
-        // of the task. The turn of the task is not over, so this wake causes another turn, which sees the answer.
+        // If the task still waits with its own waker, no listener is needed. If `take` misses an answer, the callee
+        // wakes the task afterwards. The turn of the task is not over, so this wake-up causes another turn, and that
+        // turn takes the answer.
         if !(did_wait && is_task) {
             // `clone` and `drop` of a waker run user code: they are called without the lock.
             let listener = if is_task { Listener::Task } else { Listener::Other(waker.clone()) };
@@ -149,7 +151,7 @@ impl<P: CallParty, O, A> ReplyReceiver<P, O, A> {
         self.0.take().map_or(Poll::Pending, Poll::Ready)
     }
 
-    /// Leaves without an answer, and wakes the watchers.
+    /// Ends the call without an answer, and wakes the watchers.
     pub(crate) fn close(self) {
         let mut listeners = self.0.listeners.lock();
         self.0.is_closed.store(true, Ordering::Relaxed);
@@ -160,7 +162,7 @@ impl<P: CallParty, O, A> ReplyReceiver<P, O, A> {
 }
 
 impl<P: CallParty, O, A> ReplySender<P, O, A> {
-    /// Makes the callee's end of a cell without a caller.
+    /// Makes the callee's end of a cell that has no caller.
     pub(crate) fn alone(party: P, own: impl FnOnce() -> O) -> Self {
         Self(PeerHalf::alone(|| AnswerChannel::new(party), own))
     }
@@ -168,12 +170,12 @@ impl<P: CallParty, O, A> ReplySender<P, O, A> {
     /// Stores the answer and wakes the caller.
     ///
     /// # Errors
-    /// Returns this end and the answer if the caller has left.
+    /// Returns this end and the answer if the caller has stopped waiting.
     #[inline(always)]
     pub(crate) fn answer(self, answer: A) -> Result<(), (Self, A)> {
-        // Relaxed: a callee that was woken as a watcher sees the store in `close`. If the load misses the store, `leave`
-        // returns the answer if the owner half is dropped already. Otherwise `leave` succeeds, and the owner half drops
-        // the answer with the cell.
+        // Relaxed suffices. A callee that was woken as a watcher sees the store in `close`. If this load misses the
+        // store, there are two cases. If the owner half is already dropped, `leave` returns the answer. Otherwise
+        // `leave` succeeds, and the owner half later drops the answer with the cell.
         if self.is_closed() {
             return Err((self, answer));
         }
@@ -181,12 +183,12 @@ impl<P: CallParty, O, A> ReplySender<P, O, A> {
         left.map_err(|(guest, answer)| (Self(guest), answer))
     }
 
-    /// Returns whether the caller has left: then an answer is refused.
+    /// Returns whether the caller has stopped waiting. If so, an answer is refused.
     pub(crate) fn is_closed(&self) -> bool {
         self.0.is_closed.load(Ordering::Relaxed)
     }
 
-    /// Returns whether the caller has left. If not, `watcher` is woken when the caller leaves.
+    /// Returns whether the caller has stopped waiting. If not, `watcher` is woken when the caller stops waiting.
     pub(crate) fn watch(&self, watcher: &Waker) -> bool {
         let fresh = watcher.clone();
         let mut listeners = self.0.listeners.lock();
@@ -201,7 +203,7 @@ impl<P: CallParty, O, A> ReplySender<P, O, A> {
         false
     }
 
-    /// Applies `f` to the party of a cell without a caller, and drops the cell.
+    /// Applies `f` to the caller data of a cell that has no caller, and drops the cell.
     ///
     /// # Errors
     /// Returns this end if there is a caller.

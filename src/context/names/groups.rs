@@ -1,5 +1,5 @@
-//! Groups: a name for several processes, for broadcasts and membership events. Here are the public types and methods;
-//! the table is in `host::registry::groups`.
+//! Groups: names that several processes share, for broadcasts and membership events. This file has the public types and
+//! methods; the table is in `host::registry::groups`.
 
 use std::any::type_name;
 use std::fmt;
@@ -15,9 +15,9 @@ use crate::process::pid::Pid;
 use crate::process::state::Ref;
 
 /// Name of a group of processes that take messages of type `M`. It is usually a constant. Any number of processes can
-/// join.
+/// join a group.
 ///
-/// A group needs no creation: it exists while it has members. Each host has its own groups.
+/// A group does not have to be created: it exists while it has members. Each host has its own groups.
 ///
 /// ```
 /// use procession::{Context, Exit, Group, Runtime};
@@ -47,12 +47,12 @@ pub struct Group<M> {
 }
 
 impl<M> Group<M> {
-    /// Makes a typed group name of this text.
+    /// Makes a typed group name from this text.
     pub const fn new(name: &'static str) -> Self {
         Self { name, marker: PhantomData }
     }
 
-    /// Returns the text.
+    /// Returns the text of the name.
     pub const fn as_str(self) -> &'static str {
         self.name
     }
@@ -90,7 +90,7 @@ pub(crate) trait Sealed<M> {
     fn text(&self) -> &str;
 }
 
-/// A possible name of a group of processes that take messages of type `M`: a [`Group`] of that type, or a text.
+/// A name of a group of processes that take messages of type `M`: either a [`Group`] of that type, or a text.
 #[expect(private_bounds, reason = "only the crate has such names, and only the crate reads their text")]
 pub trait IntoGroup<M>: Sealed<M> {}
 
@@ -109,30 +109,32 @@ impl<M> Sealed<M> for &str {
 }
 
 impl Host {
-    /// Returns the members of a group that take messages of type `N`, in the order in which they joined. A process that
-    /// joins or leaves at the same time may be missing or included. A process whose exit was reported is not included.
+    /// Returns the members of a group that take messages of type `N`, in the order in which they joined. If a process
+    /// joins or leaves during this call, the result may or may not contain it. A process whose exit was already
+    /// reported is not included.
     pub fn members<N: Send + 'static>(&self, group: impl IntoGroup<N>) -> Vec<Address<N>> {
         let members = self.namespace().groups().members(group.text());
         members.into_iter().filter_map(|member| member.downcast().map(Address::new)).collect()
     }
 
     /// Sends a clone of a message to each [member](Self::members) of a group. Returns the number of members that
-    /// accepted it.
+    /// accepted the message.
     pub fn broadcast<N: Clone + Send + 'static>(&self, group: impl IntoGroup<N>, message: N) -> usize {
         self.members(group).into_iter().filter(|member| member.send(message.clone()).is_ok()).count()
     }
 }
 
 impl<M: Send + 'static> SelfHandle<M> {
-    /// Joins a group of the process's host, until the process exits or [leaves](Self::leave_group) the group. Joining a
-    /// group again has no effect. A process that has exited joins no group.
+    /// Adds this process to a group of its host. The process stays a member until it exits or
+    /// [leaves](Self::leave_group) the group. Joining a group again has no effect. A process that has exited cannot
+    /// join a group.
     pub fn join_group(&self, group: impl IntoGroup<M>) {
         let head = &self.control().head;
         let lives = || !self.control().inbox.is_closed();
         head.host().namespace().groups().join(group.text().to_owned().into(), &self.any(), head.groups(), lives);
     }
 
-    /// Leaves a group. Has no effect if the process is not a member.
+    /// Removes this process from a group. Has no effect if the process is not a member.
     pub fn leave_group(&self, group: impl IntoGroup<M>) {
         let head = &self.control().head;
         head.host().namespace().groups().leave(group.text(), head.pid(), head.groups());
@@ -141,15 +143,16 @@ impl<M: Send + 'static> SelfHandle<M> {
     /// Monitors a group of the process's host. Returns the monitor and the pids of the present members, in the order in
     /// which they joined.
     ///
-    /// From then on, an [`Event::Joined`](crate::Event::Joined) arrives for each process that joins, and an
+    /// After this call, an [`Event::Joined`](crate::Event::Joined) arrives for each process that joins, and an
     /// [`Event::Left`](crate::Event::Left) for each member that leaves or exits. Each change is reported exactly once.
-    /// A second call sets another monitor, which reports the changes separately.
+    /// A second call creates another monitor, which reports each change again.
     ///
-    /// All monitors of a group report its changes in the same order. Messages that a process sent before it left arrive
-    /// before its `Left`, and `Left` arrives before any other event about its exit. [`event`](crate::Mailbox::event)
-    /// returns these events; a receive skips them, and they stay in the mailbox.
+    /// All monitors of a group report its changes in the same order. The messages that a process sent before it left
+    /// arrive before its `Left`. Its `Left` arrives before any other event about its exit.
+    /// [`event`](crate::Mailbox::event) returns the `Joined` and `Left` events. A receive skips them, and they stay in
+    /// the mailbox.
     ///
-    /// A group without members can be monitored, too. The thread of a process that joins or leaves puts one event into
+    /// A group without members can also be monitored. When a process joins or leaves, its thread puts one event into
     /// the mailbox of each monitoring process.
     ///
     /// ```

@@ -1,11 +1,11 @@
-//! Chapter 3: commands, handlers, and the life of a yield.
+//! Chapter 3: commands, handlers, and the path of a yield.
 //!
 //! A process asks the outside world for work by a *command*: read a file, fetch a page, ask a person. The process
-//! *yields* the command to the runtime and waits for the answer. A *handler* executes the command. The handler is
-//! registered when the runtime is built, so the same process can run with real handlers in production and with simple
+//! *yields* the command to the runtime and waits for the answer. A *handler* executes the command. Handlers are
+//! registered when the runtime is built. So the same process can run with real handlers in production, and with simple
 //! functions in a test.
 //!
-//! A command is a type with an associated type of its reply:
+//! A command is a type that implements `Command`. Its associated type `Reply` is the type of the answer:
 //!
 //! ```
 //! use procession::{Command, Completion, Context, Failure, Runtime};
@@ -73,10 +73,10 @@
 //! | [`handler`](crate::Builder::handler) | by a [`Completion`](crate::Completion), later, from any thread | other threads, callbacks, devices |
 //! | [`handle_stream`](crate::Builder::handle_stream) | by many items, then an answer | rows, chunks, subscriptions |
 //!
-//! A handler returns the reply, or a `Result` whose error becomes the [`Failure`](crate::Failure). A panic in a handler
-//! is a failure too, and does not end the process.
+//! A handler returns either the reply or a `Result` whose error becomes the [`Failure`](crate::Failure). A panic in a
+//! handler is also a failure, and does not end the process.
 //!
-//! # The life of a yield
+//! # The path of a yield
 //!
 //! <div>
 #![doc = include_str!("../life-of-a-yield.svg")]
@@ -94,25 +94,25 @@
 //! - The handler drops the `Completion`: the process gets [`Failure::Abandoned`](crate::Failure::Abandoned).
 //! - The time limit of [`Perform::timeout`](crate::future::Perform::timeout) passes: the process gets
 //!   [`Failure::TimedOut`](crate::Failure::TimedOut).
-//! - The process drops the future, or exits: the yield is cancelled, and a later answer is discarded. In `select!`, the
-//!   futures that lose are dropped. [`Perform::detach`](crate::future::Perform::detach) lets a command run on without its
-//!   answer.
+//! - The process drops the future, or exits: the yield is cancelled, and a later answer is discarded. `select!` drops
+//!   the futures that do not complete first. With [`Perform::detach`](crate::future::Perform::detach), a command
+//!   continues, and its answer is discarded.
 //!
-//! In the last two cases, the handler sees the cancellation: [`is_cancelled`](crate::Completion::is_cancelled) returns
-//! true, and [`cancelled`](crate::Completion::cancelled) resolves.
+//! In the last two cases, the handler can notice the cancellation: [`is_cancelled`](crate::Completion::is_cancelled)
+//! returns true, and [`cancelled`](crate::Completion::cancelled) resolves.
 //!
 //! # Limits around a handler
 //!
-//! The module [`layer`](crate::handler::layer) has handlers that wrap another handler: a time limit, retries, a limit
-//! on concurrency, a limit on the rate.
+//! The handlers of the module [`layer`](crate::handler::layer) wrap another handler. They add a time limit, retries, a
+//! limit on concurrency, or a limit on the rate.
 //!
 //! # A call or a command?
 //!
 //! | | call | command |
 //! |---|---|---|
-//! | the answer comes from | a process, which has an address | a handler, which the type of the command selects |
+//! | the answer comes from | a process, which has an address | a handler, which the runtime finds by the type of the command |
 //! | requests wait | in the mailbox of the process | nowhere: each request starts immediately, unless a layer delays it |
-//! | state | the process owns it | a handler is shared by all workers, and must be `Sync` |
-//! | a test replaces it by | another process | another handler |
+//! | state | the process owns its state | all workers share a handler, so it must be `Sync` |
+//! | in a test, replace it by | another process | another handler |
 //!
 //! Next: [failure and supervision](super::failure).

@@ -21,7 +21,7 @@
 //! let rt = Runtime::builder().tokio(tokio::runtime::Handle::current()).build()?;
 //! ```
 //!
-//! In every process of this runtime, `tokio::net`, `tokio::time`, and libraries that use them work. Without the
+//! Then `tokio::net`, `tokio::time`, and libraries that use them work in every process of this runtime. Without the
 //! feature, [`wrap_threads`](crate::Builder::wrap_threads) does the same for any runtime, as in this program:
 //!
 //! ```
@@ -80,15 +80,15 @@
 //! }
 //! ```
 //!
-//! Both `receive` and `recv_from` are cancel safe, so `select!` loses neither a message nor a datagram.
+//! Both `receive` and `recv_from` are cancel safe, so `select!` loses neither messages nor datagrams.
 //!
 //! A program without `#[tokio::main]` builds a tokio runtime with `tokio::runtime::Builder`, keeps it alive, and uses
 //! its handle.
 //!
 //! # tokio, as a guest
 //!
-//! A runtime with 0 workers has no thread of its own. The future of [`run`](crate::Runtime::run) drives the runtime
-//! wherever tokio polls this future:
+//! A runtime with 0 workers has no thread of its own. When tokio polls the future of [`run`](crate::Runtime::run), this
+//! future runs the processes:
 //!
 //! ```
 //! use procession::{Context, Exit, Runtime};
@@ -108,13 +108,13 @@
 //! }
 //! ```
 //!
-//! Without a thread inside `run` or [`block_on`](crate::Runtime::block_on), the runtime runs no process. A poll of
-//! `run` ends after 200 steps or 100 µs, so that the other tasks of the executor also run.
+//! If no thread is inside `run` or [`block_on`](crate::Runtime::block_on), the runtime runs no process. A poll of `run`
+//! ends after 200 steps or 100 µs, so that the other tasks of the executor also run.
 //!
 //! # smol
 //!
-//! The sockets and timers of smol need no context: their reactor has its own thread. Processes use smol's sockets and
-//! timers on any worker, without any setting:
+//! The sockets and timers of smol need no context, because smol's reactor has its own thread. Processes can use them on
+//! any worker, without any setting:
 //!
 //! ```
 //! use procession::{Context, Exit, Runtime};
@@ -140,12 +140,12 @@
 //! }
 //! ```
 //!
-//! To drive a runtime without workers by smol, write `smol::block_on(rt.run(future))`.
+//! To drive a runtime without workers with smol, write `smol::block_on(rt.run(future))`.
 //!
 //! # axum, and other web frameworks
 //!
-//! Keep a [`Host`](crate::Host) in the state of the application. A request handler calls a process by its name. In this
-//! program, the function `hit` is a request handler without the types of a framework:
+//! Keep a [`Host`](crate::Host) in the state of the application. Each request handler then calls a process by its name.
+//! In this program, the function `hit` is such a request handler, without the types of a framework:
 //!
 //! ```
 //! use procession::{CallError, Context, Exit, Host, Name, Reply, Runtime};
@@ -186,8 +186,8 @@
 //! }
 //! ```
 //!
-//! With axum, the same handler and the main program look as follows. This block is not compiled, because axum is not a
-//! dependency of this crate:
+//! With axum, the request handler and the main program look as follows. This block is not compiled, because axum is not
+//! a dependency of this crate:
 //!
 //! ```text
 //! async fn hit(State(host): State<Host>) -> Result<String, StatusCode> {
@@ -203,6 +203,6 @@
 //! rt.shutdown(Duration::from_secs(10)).await;
 //! ```
 //!
-//! The server stops first, so no request finds a runtime that has shut down.
+//! The server stops before the runtime, so no request reaches a runtime that has shut down.
 //!
 //! Next: [tests under a seed](super::testing).

@@ -7,7 +7,7 @@
 //! | `Normal` | the body returned `()` or `Ok` |
 //! | `Failed` | the body returned an error, often by `?` |
 //! | `Panicked` | the body panicked |
-//! | `Cancelled` | the process was asked to exit, and did |
+//! | `Cancelled` | the process was asked to exit, and it exited |
 //! | `Killed` | the process was killed |
 //! | `Linked` | a linked process exited abnormally |
 //! | `InitFailed` | the initialization of a hand-written process or a server failed |
@@ -19,19 +19,19 @@
 //! |---|---|---|
 //! | await the [`JoinHandle`](crate::JoinHandle) | as the `Err` of the result | none |
 //! | [`monitor`](crate::SelfHandle::monitor) | as [`Event::Down`](crate::Event::Down) | none |
-//! | [`link`](crate::SelfHandle::link) | as [`Event::Exit`](crate::Event::Exit), if the receiver traps exits | else the receiver exits too |
+//! | [`link`](crate::SelfHandle::link) | as [`Event::Exit`](crate::Event::Exit), if the receiver traps exits | without the trap, an abnormal exit ends the receiver too |
 //! | [`Supervisor`](crate::Supervisor) | in the supervisor | the supervisor restarts the process |
 //!
 //! If a process fails, and no join handle, monitor, link or supervisor receives its exit, the failure is *unobserved*.
 //! The runtime reports an unobserved failure once on stderr, and counts it in
-//! [`Counters::unobserved`](crate::observe::Counters::unobserved). The [report](crate::CrashReport) names the process, its type,
-//! its parent, its exit and the place of a panic. [`Builder::on_crash`](crate::Builder::on_crash) sends the reports to
-//! a function. The line `on_crash(|_| ())` silences the reports.
+//! [`Counters::unobserved`](crate::observe::Counters::unobserved). The [report](crate::CrashReport) names the process,
+//! its type, its parent, its exit and the place of a panic. [`Builder::on_crash`](crate::Builder::on_crash) sets a
+//! function that receives the reports. The call `on_crash(|_| ())` silences the reports.
 //!
 //! # Links and monitors
 //!
-//! Link two processes if neither can continue without the other. Monitor a process if you only need to know that it
-//! exited.
+//! If neither of two processes can continue without the other, link them. If you only need to know that a process
+//! exited, monitor it.
 //!
 //! ```
 //! use procession::{Context, Event, Exit, Runtime};
@@ -68,8 +68,8 @@
 //!
 //! # Supervisors
 //!
-//! A supervisor starts its children in order and restarts a child that exits. Clients send to the name of a child, so
-//! they need not know of restarts:
+//! A supervisor starts its children in order, and restarts a child that exits. Clients send to the name of a child, so
+//! a restart does not affect them:
 //!
 //! ```
 //! use procession::{Child, Context, Exit, Name, Reply, Runtime, Supervisor};
@@ -104,15 +104,16 @@
 //! }
 //! ```
 //!
-//! - The *strategy* says which children are restarted together: only the child that exited
+//! - The *strategy* determines which children are restarted together: only the child that exited
 //!   ([`one_for_one`](crate::Supervisor::one_for_one)), all children ([`one_for_all`](crate::Supervisor::one_for_all)),
-//!   or the child and the children after it ([`rest_for_one`](crate::Supervisor::rest_for_one)).
-//! - The [`RestartPolicy`](crate::RestartPolicy) of a child says which exits are followed by a restart. Default: all.
+//!   or the child that exited and the children after it ([`rest_for_one`](crate::Supervisor::rest_for_one)).
+//! - The [`RestartPolicy`](crate::RestartPolicy) of a child determines after which exits it is restarted. Default:
+//!   after all exits.
 //! - The *intensity* limits the restarts within a time window. Default: 3 in 5 s. If a child exits once more, the
-//!   supervisor stops its children and fails. A supervisor above it then restarts the whole branch.
+//!   supervisor stops its children and fails. Its parent supervisor then restarts the whole branch.
 //! - [`Backoff`](crate::Backoff) delays restarts.
-//! - [`keep_mailbox`](crate::Child::keep_mailbox) keeps the unread messages for the next instance. Without this option,
-//!   a send between two instances is refused.
+//! - [`keep_mailbox`](crate::Child::keep_mailbox) keeps the unread messages for the next instance of the child. Without
+//!   this option, a send between two instances is refused.
 //!
 //! A supervisor is itself a process, so supervisors can be children of supervisors:
 //! [`Child::process`](crate::Child::process). The example `supervisor` shows a tree of two levels.
@@ -127,7 +128,7 @@
 //! | a process that must always run | a `Supervisor` |
 //! | many equal processes that share the messages of one address | a [`Pool`](crate::Pool) |
 //! | a notice of the exit of any process | a monitor |
-//! | two processes that live and die together | a link |
+//! | two processes that must exit together | a link |
 //!
 //! The page [`lifecycle`](crate::guide::lifecycle) has all rules, each with its test.
 //!

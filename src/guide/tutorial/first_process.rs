@@ -1,7 +1,7 @@
 //! Chapter 1: a runtime, a process, and the result of the process.
 //!
-//! The crate is not on crates.io yet. Create a project beside a copy of the repository, and add the crate. Later
-//! chapters also need the crate `futures`:
+//! The crate is not on crates.io yet. Create a project next to a copy of the repository, and add the crate as a
+//! dependency. Later chapters also need the crate `futures`:
 //!
 //! ```text
 //! cargo new greeting
@@ -10,7 +10,7 @@
 //! cargo add futures
 //! ```
 //!
-//! Replace `src/main.rs` by this program, and start it with `cargo run`:
+//! Replace the text of `src/main.rs` with this program, and start it with `cargo run`:
 //!
 //! ```
 //! use procession::{Context, Exit, Runtime};
@@ -50,9 +50,10 @@
 //!
 //! # How a process ends
 //!
-//! A process *exits* when its body returns. A body returns `()` or a `Result`. The error type of the result may be
-//! [`Exit`](crate::Exit) or any type that converts into a boxed error. The [exit](crate::Exit) of a process says how it
-//! ended: normally, with an error, by a panic, cancelled, or killed. A panic ends only the process that panicked:
+//! A process *exits* when its body returns. A body returns either `()` or a `Result`. The error type of the `Result` is
+//! [`Exit`](crate::Exit), or any type that converts into a boxed error. The [exit](crate::Exit) of a process tells how
+//! the process ended: normally, with an error, by a panic, cancelled, or killed. A panic ends only the process that
+//! panicked:
 //!
 //! ```
 //! use procession::{Context, Exit, Runtime};
@@ -71,13 +72,13 @@
 //! }
 //! ```
 //!
-//! A body with more arguments is spawned with a closure, as above. The closure may capture values, because it moves
-//! into the process.
+//! If a body has more arguments, it is spawned with a closure, as above. The closure may capture values, because it
+//! moves into the process.
 //!
 //! # Processes that spawn processes
 //!
-//! The context can do what the runtime can do: it spawns, sends, calls, and sleeps. The type
-//! [`Context<Payload>`](crate::Payload), short `Context`, is for a process that receives messages of any type, or none:
+//! The context can spawn, send, call, and sleep, as the runtime can. The type [`Context<Payload>`](crate::Payload),
+//! short `Context`, is for a process that receives messages of any type, or no messages:
 //!
 //! ```
 //! use procession::{Context, Exit};

@@ -47,10 +47,10 @@
 //! - A call fails if the process does not exist, if it exits before it has replied, or if it drops the `Reply`. The
 //!   error, a [`CallError`](crate::CallError), names the reason.
 //! - A call has no time limit by default. [`timeout`](crate::future::Call::timeout) sets one.
-//! - The process may keep the `Reply` and answer later, or pass it on to another process.
+//! - The process may keep the `Reply` and answer later, or pass the `Reply` on to another process.
 //!
-//! Do not let two processes call each other at the same time: each waits for the other. If two processes must ask each
-//! other, set time limits, or answer one of the requests with a message in place of a reply.
+//! If two processes call each other at the same time, each waits for the other. To avoid this deadlock, set time
+//! limits, or answer one of the two requests with a message instead of a reply.
 //!
 //! # How to address a process
 //!
@@ -61,19 +61,18 @@
 //! | [`Name<M>`](crate::Name) | `M`, checked at run time | one table lookup for each send | a constant |
 //! | [`Recipient<A>`](crate::Recipient) | `A`, converted into the message type of the process | none | [`Address::recipient`](crate::Address::recipient) |
 //!
-//! Messages from one process to another arrive in the order in which they were sent. Messages of several senders are
-//! not ordered among each other.
+//! Messages from one process to another arrive in the order in which they were sent. Messages of different senders may
+//! arrive in any order.
 //!
-//! A send to an exited process fails, and the error contains the message. A message that was accepted stays unread if
-//! the process exits first. An unread message of an exited process is a *dead letter*: [`Host::dead_letters`] receives
-//! it.
+//! A send to an exited process fails, and the error contains the message. If a process exits before it has read an
+//! accepted message, this message becomes a *dead letter*. [`Host::dead_letters`] receives the dead letters.
 //!
 //! [`Host::dead_letters`]: crate::Host::dead_letters
 //!
 //! # Names
 //!
 //! A name belongs to at most one process at a time. When a supervisor restarts a process, the new process gets the same
-//! name, so clients need not learn a new address:
+//! name. So clients can keep the name and need no new address:
 //!
 //! ```
 //! use procession::{Context, Exit, Name, Runtime};
@@ -103,7 +102,7 @@
 //!
 //! # Bounded mailboxes
 //!
-//! By default a mailbox is unbounded. If a sender can be faster than the receiver, limit the mailbox:
+//! By default a mailbox is unbounded. If the senders can be faster than the receiver, limit the mailbox:
 //!
 //! ```
 //! use procession::{Context, Exit, MailboxCapacity, Runtime};
@@ -130,18 +129,19 @@
 //! }
 //! ```
 //!
-//! The other policies drop the oldest or the newest message: see [`MailboxCapacity`](crate::MailboxCapacity).
+//! The policies of the other variants drop the oldest or the newest message: see
+//! [`MailboxCapacity`](crate::MailboxCapacity).
 //!
 //! # Selective receive
 //!
-//! [`receive_where`](crate::Context::receive_where) takes the first message that a function accepts, and leaves the
-//! others in their order. [`stash`](crate::Context::stash) puts a message aside until
-//! [`unstash`](crate::Context::unstash).
+//! [`receive_where`](crate::Context::receive_where) takes the first message that a function accepts. The other messages
+//! stay in the mailbox, in their order. [`stash`](crate::Context::stash) sets a message aside until
+//! [`unstash`](crate::Context::unstash) puts it back.
 //!
 //! # Without the loop
 //!
-//! [`Server`](crate::Server) has the receive loop built in, after OTP's `gen_server`: one method handles the messages,
-//! one handles timeouts, and one runs at the end. [`Process`](crate::Process) is the interface below both: a state
-//! machine whose `step` method gets the events since the last step.
+//! [`Server`](crate::Server) contains the receive loop, as OTP's `gen_server` does. It has one method for messages, one
+//! method for timeouts, and one method that runs at the end. [`Process`](crate::Process) is the interface on which
+//! async bodies and servers are based: a state machine whose method `step` gets the events since the previous step.
 //!
 //! Next: [commands and handlers](super::commands).

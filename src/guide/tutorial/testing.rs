@@ -1,11 +1,11 @@
 //! Chapter 7: tests in virtual time, and in many orders.
 //!
-//! Processes run in a different order in each run of a program. A test that passes once says little about the other
-//! orders. A [`Simulation`](crate::Simulation) runs the same processes on one thread and draws the order from a *seed*.
-//! The same seed gives the same run. [`check`](crate::check()) runs a scenario under many seeds.
+//! The processes of a program run in a different order in each run. If a test passes once, this says little about the
+//! other orders. A [`Simulation`](crate::Simulation) runs the same processes on one thread. A *seed* determines the
+//! order of the processes, so the same seed gives the same run. [`check`](crate::check()) runs a scenario under many
+//! seeds.
 //!
-//! A scenario is an async function that takes a [`Host`](crate::Host). The scenario spawns processes, and asserts what
-//! they do:
+//! A scenario is an async function that takes a [`Host`](crate::Host). It spawns processes and asserts results:
 //!
 //! ```
 //! use procession::{Context, Exit, Host, Reply, check};
@@ -35,17 +35,18 @@
 //! # }
 //! ```
 //!
-//! Time is virtual. When no process can run, the clock jumps to the next deadline. The two minutes of each run take no
+//! Time is virtual. If no process can run, the clock jumps to the next deadline. So the two minutes of each run take no
 //! real time, and the measured time is exact.
 //!
 //! # What a check finds
 //!
-//! A seed fails in these cases:
+//! The run of a seed fails in these cases:
 //!
 //! - the scenario returns an error or panics, for example by an assertion;
-//! - no process can run and no timer is set: a deadlock. The message lists the processes that wait;
-//! - a process fails and nothing receives its exit: see [chapter 4](super::failure);
-//! - a second run with the same seed behaves differently.
+//! - no process can run and no timer is set (a deadlock); the message lists the waiting processes;
+//! - a process fails, and no link, monitor, supervisor or join handle receives its exit: see [chapter
+//!   4](super::failure);
+//! - a second run with the same seed differs from the first run.
 //!
 //! This program has a race. Each of two processes reads a value and then writes it back, increased by one. If both
 //! processes read before one of them writes, one update is lost:
@@ -92,13 +93,13 @@
 //! # }
 //! ```
 //!
-//! The report names the seed and the line of code that runs it again. The check also *shrinks* the failure: it keeps as
-//! few random choices as possible. The end of the report is the trace of the shrunk run, which shows each process, its
-//! state and the time.
+//! The report names the seed and contains the line of code that repeats the run. The check also *shrinks* the failure:
+//! it keeps as few random choices as possible. The report ends with the trace of the shrunk run, which shows each
+//! process, its state and the time.
 //!
 //! # Handlers in a test
 //!
-//! A scenario adds a host with its own handlers. The processes under test are the same as in production:
+//! A scenario adds a host with its own handlers. The processes under test are those of production:
 //!
 //! ```
 //! use procession::{Command, Context, Exit, Failure, Host, HostBuilder, check};
@@ -123,7 +124,7 @@
 //!
 //! # What a scenario must not do
 //!
-//! A run depends only on its seed if the code takes time, random numbers and threads from the runtime alone:
+//! A run depends only on its seed if all time, random numbers and threads come from the runtime:
 //!
 //! | instead of | use |
 //! |---|---|
@@ -135,4 +136,4 @@
 //! | sockets and files | a command, with another handler in the test |
 //!
 //! The same scenario also runs on threads: `rt.block_on(scenario(rt.host().clone()))`. A check finds errors in the
-//! order of events. A run on threads finds errors in the timing of real devices.
+//! order of events. A run on threads finds errors that depend on the timing of real devices.

@@ -32,12 +32,13 @@
 //! }
 //! ```
 //!
-//! Use the clock of the runtime ([`now`](crate::SelfHandle::now)) and not `std::time::Instant::now()`. Chapter 7 shows
-//! why: in a simulation, the clock of the runtime is virtual.
+//! Use the clock of the runtime ([`now`](crate::SelfHandle::now)) instead of `std::time::Instant::now()`. In a
+//! simulation, the clock of the runtime is virtual (chapter 7).
 //!
-//! [`receive_timeout`](crate::Context::receive_timeout) waits for a message until a time has passed. Calls and commands
-//! have methods of their own for a time limit: [`Call::timeout`](crate::future::Call::timeout) and
-//! [`Perform::timeout`](crate::future::Perform::timeout). If the limit of a command passes, its handler sees the cancellation.
+//! [`receive_timeout`](crate::Context::receive_timeout) waits for a message for a limited time. Calls and commands have
+//! their own methods for a time limit: [`Call::timeout`](crate::future::Call::timeout) and
+//! [`Perform::timeout`](crate::future::Perform::timeout). If the time limit of a command passes, its handler sees the
+//! cancellation.
 //!
 //! # Cancellation
 //!
@@ -78,9 +79,9 @@
 //! }
 //! ```
 //!
-//! | to end | use |
+//! | what should end | use |
 //! |---|---|
-//! | one process, in order | [`Host::cancel`](crate::Host::cancel) |
+//! | one process, after it has cleaned up | [`Host::cancel`](crate::Host::cancel) |
 //! | one process, at its next scheduling point | [`Host::kill`](crate::Host::kill), [`JoinHandle::abort`](crate::JoinHandle::abort) |
 //! | a process and all processes that it spawns | a [`CancelToken`](crate::CancelToken) |
 //! | the children of one piece of work | [`SelfHandle::scope`](crate::SelfHandle::scope) |
@@ -92,9 +93,9 @@
 //! # Shutdown
 //!
 //! [`shutdown`](crate::Runtime::shutdown) refuses new work from outside, cancels all processes, and waits until they
-//! have exited. Supervision trees stop first, from the top. [`Host::shutdown`](crate::Host::shutdown) does the same, so
-//! a process or a task with a host can begin the shutdown. At the deadline, the shutdown kills the processes that are
-//! left, and returns their list:
+//! have exited. Supervision trees stop first, from the top. A process or a task that has a host can begin the shutdown
+//! with [`Host::shutdown`](crate::Host::shutdown). At the deadline, the shutdown kills the remaining processes, and
+//! returns a list of them:
 //!
 //! ```
 //! use procession::{Context, Exit, Runtime};

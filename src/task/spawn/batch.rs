@@ -1,5 +1,5 @@
-//! Spawning in batches: the processes of a batch are queued together, under one lock. A batch wakes at most one
-//! sleeping worker for each of its processes.
+//! Spawning in batches: the processes of a batch are queued together, under one lock. For each process of a batch, at
+//! most one sleeping worker is woken.
 
 use crate::context::me::SelfHandle;
 use crate::host::Host;
@@ -12,8 +12,8 @@ use crate::task::join::JoinHandle;
 /// Result for each body of a batch: its handle, or the refused body.
 type Handles<F, N> = Vec<Result<JoinHandle<<F as Body<N>>::Value, N>, SpawnError<F>>>;
 
-/// Processes that have started and are not queued yet. Dropping the batch queues them, also if the iterator of the
-/// bodies panics.
+/// Processes that have started and are not queued yet. Dropping the batch queues the processes, also if the iterator of
+/// the bodies panics.
 struct Batch<'a> {
     host: &'a Host,
     tasks: Vec<Job>,
@@ -28,8 +28,8 @@ impl Drop for Batch<'_> {
 
 impl Host {
     /// Spawns many async bodies as processes. After the last body, all processes are queued in order under one lock,
-    /// and at most one sleeping worker is woken for each of them. No process of the batch runs before that. With
-    /// separate spawns the first processes run, and wake workers, while the next ones are spawned: that is better if
+    /// and at most one sleeping worker is woken for each process. No process of the batch runs earlier. With separate
+    /// spawns, the first processes run and wake workers while the next processes are spawned. Use separate spawns if
     /// the iterator is slow, or if the first process must start early.
     ///
     /// ```
@@ -42,8 +42,8 @@ impl Host {
     /// ```
     ///
     /// # Errors
-    /// For each refused body, the body and the reason of the refusal. If a limit allows only some of the processes, the
-    /// first ones are accepted.
+    /// Returns the body and the reason of the refusal for each refused body. If a limit allows only some of the
+    /// processes, the first ones are accepted.
     pub fn spawn_batch<N, F>(&self, bodies: impl IntoIterator<Item = F>) -> Handles<F, N>
     where
         N: Send + 'static,
@@ -82,7 +82,7 @@ impl<M: Send + 'static> SelfHandle<M> {
     /// process: see [`Host::spawn_batch`].
     ///
     /// # Errors
-    /// For each refused body, the body and the reason of the refusal.
+    /// Returns the body and the reason of the refusal for each refused body.
     pub fn spawn_batch<N, F>(&self, bodies: impl IntoIterator<Item = F>) -> Handles<F, N>
     where
         N: Send + 'static,

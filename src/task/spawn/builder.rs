@@ -73,24 +73,25 @@ impl ProcessBuilder {
         self
     }
 
-    /// Adds a value that the process, and each process that it spawns, finds by its type: see [`SelfHandle::value`]. It
-    /// replaces another value of the same type.
+    /// Adds a value. The process, and each process that it spawns, finds the value by its type: see
+    /// [`SelfHandle::value`]. The value replaces another value of the same type.
     pub fn value<T: Send + Sync + 'static>(mut self, value: T) -> Self {
         self.inherited.give(value);
         self
     }
 
-    /// Sets the limits of the process. If the host or an earlier call sets the same limit, the lower value holds.
+    /// Sets the limits of the process. If the host or an earlier call sets the same limit, the lower value applies.
     pub fn limits(mut self, limits: Limits) -> Self {
         self.options.limits = Limits::both(Some(&limits), self.options.limits.take());
         self
     }
 
-    /// Sets a deadline. At this time the process is cancelled with `Reason::DEADLINE`, and one second later it is
-    /// killed, whatever it waits for.
+    /// Sets a deadline. At the deadline, the process is cancelled with `Reason::DEADLINE`. One second later the process
+    /// is killed, whatever it waits for.
     ///
-    /// A deadline in the past cancels the process immediately; one at the end of the clock's range never does.
-    /// Processes that this one spawns inherit the deadline. If there are several deadlines, the nearest holds.
+    /// A deadline in the past cancels the process immediately. A deadline at the end of the clock's range never cancels
+    /// it. Processes that this process spawns inherit the deadline. If there are several deadlines, the earliest
+    /// applies.
     pub fn deadline(self, at: Instant) -> Self {
         self.deadline_within(at, Duration::from_secs(1))
     }
@@ -102,10 +103,10 @@ impl ProcessBuilder {
         self
     }
 
-    /// Sets the token that cancels the process and each process that it spawns, in place of the inherited token. A
-    /// token that is already cancelled cancels the process before its first step.
+    /// Sets the token that cancels the process and each process that it spawns, instead of the inherited token. If the
+    /// token is already cancelled, the process is cancelled before its first step.
     ///
-    /// For a process that either token cancels, pass a [child](CancelToken::child) of the token that it [would
+    /// To let both tokens cancel the process, pass a [child](CancelToken::child) of the token that the process [would
     /// inherit](SelfHandle::cancel_token).
     pub fn cancel_token(mut self, token: &CancelToken) -> Self {
         self.inherited.set_token(token);
@@ -120,8 +121,8 @@ impl ProcessBuilder {
         self
     }
 
-    /// Sets how many messages the mailbox holds, and the policy for a full mailbox. A lower limit by
-    /// [`Limits::mailbox_capacity`] holds instead. Default: unbounded.
+    /// Sets how many messages the mailbox holds, and the policy for a full mailbox. Default: unbounded. If
+    /// [`Limits::mailbox_capacity`] sets a lower limit, the lower limit applies.
     ///
     /// ```
     /// # use procession::{MailboxCapacity, Context, SendErrorKind, Runtime};
@@ -146,7 +147,7 @@ impl ProcessBuilder {
         self
     }
 
-    /// Makes [`started`](JoinHandle::started) wait for [`SelfHandle::mark_started`], instead of for the first step.
+    /// Makes [`started`](JoinHandle::started) wait for a call of [`SelfHandle::mark_started`], not for the first step.
     pub fn manual_start(mut self) -> Self {
         self.options.by_hand = true;
         self
@@ -167,13 +168,13 @@ impl ProcessBuilder {
         self
     }
 
-    /// Marks the process as supervised: a shutdown of the runtime leaves its cancellation to its supervisor.
+    /// Marks the process as supervised: during a shutdown, its supervisor cancels it, and not the runtime.
     pub(crate) fn supervised(mut self) -> Self {
         self.options.supervised = true;
         self
     }
 
-    /// Makes a full mailbox refuse a message, in place of a policy that drops messages.
+    /// Makes a full mailbox refuse new messages. This replaces a policy that drops messages.
     pub(crate) fn refuse_when_full(mut self) -> Self {
         if let MailboxCapacity::DropOldest(most) | MailboxCapacity::DropNewest(most) = self.options.bound {
             self.options.bound = MailboxCapacity::Reject(most);
@@ -195,7 +196,7 @@ impl ProcessBuilder {
     /// Spawns an async body.
     ///
     /// # Errors
-    /// The body, and the reason of the refusal.
+    /// Returns the body and the reason of the refusal.
     pub fn spawn<N, F, Fut>(mut self, body: F) -> Result<JoinHandle<F::Value, N>, SpawnError<F>>
     where
         N: Send + 'static,
@@ -227,15 +228,16 @@ impl ProcessBuilder {
         })
     }
 
-    /// Sends `message` to the process that has this [name](Self::name), or spawns a process whose first message it is.
-    /// Returns the pid of that process. If several callers do so at the same time, exactly one of them spawns.
+    /// Sends `message` to the process that has this [name](Self::name). If no process has this name, spawns a process
+    /// with `message` as its first message. Returns the pid of the process that gets the message. If several callers do
+    /// this at the same time, exactly one of them spawns.
     ///
-    /// Without a name, it always spawns. While the present holder of the name exits, the call yields its thread until
-    /// the name is free.
+    /// Without a name, the call always spawns. If the present holder of the name is about to exit, the call yields its
+    /// thread until the name is free.
     ///
     /// # Errors
-    /// The message and the body, and the reason of the refusal. [`SpawnErrorKind::MessageRefused`]: the holder of the
-    /// name refused the message, or the limits allow the new process no message.
+    /// Returns the message, the body and the reason of the refusal. [`SpawnErrorKind::MessageRefused`] has one of two
+    /// causes: the holder of the name refused the message, or the limits allow no message for the new process.
     pub fn spawn_or_send<N, F, Fut>(mut self, message: N, body: F) -> Result<Pid, SpawnError<(N, F)>>
     where
         N: Send + 'static,
@@ -249,9 +251,9 @@ impl ProcessBuilder {
         })
     }
 
-    /// Sends a request to the process that has this [name](Self::name), or spawns a process whose first message it is.
-    /// Resolves to the reply: see [`Address::call`](crate::Address::call). The request is sent by this call, and not at
-    /// the first poll. Otherwise as [`spawn_or_send`](Self::spawn_or_send).
+    /// Sends a request to the process that has this [name](Self::name). If no process has this name, spawns a process
+    /// with the request as its first message. Resolves to the reply: see [`Address::call`](crate::Address::call). The
+    /// request is sent by this call, and not at the first poll. Otherwise as [`spawn_or_send`](Self::spawn_or_send).
     ///
     /// ```
     /// use procession::{Context, Exit, Reply, Runtime};
@@ -271,7 +273,8 @@ impl ProcessBuilder {
     /// ```
     ///
     /// # Errors
-    /// The body, and the reason of the refusal, as [`spawn_or_send`](Self::spawn_or_send). The request is dropped.
+    /// Returns the body and the reason of the refusal, as [`spawn_or_send`](Self::spawn_or_send). The request is
+    /// dropped.
     pub fn spawn_or_call<N, T, F, Fut>(
         mut self,
         request: impl FnOnce(Reply<T>) -> N,
@@ -315,7 +318,7 @@ impl ProcessBuilder {
     /// Spawns a hand-written process.
     ///
     /// # Errors
-    /// The process, and the reason of the refusal.
+    /// Returns the process and the reason of the refusal.
     pub fn spawn_process<Q: Process + Send>(
         mut self,
         process: Q,
@@ -361,7 +364,7 @@ pub(super) struct SpawnOptions {
     limits: Option<Box<Limits>>,
     by_hand: bool,
     supervised: bool,
-    /// Whether the builder was given a deadline or a token, in addition to those that the process inherits.
+    /// Whether the builder set a deadline or a token for the process, in addition to the inherited ones.
     has_own_end: bool,
     priority: Priority,
     name: Option<Cow<'static, str>>,
@@ -375,8 +378,8 @@ impl SpawnOptions {
         Self { parent: Some(Parent { process: Some(process), ties }), ..Self::default() }
     }
 
-    /// Whether its deadline and its token cancel the process directly. A supervised process ignores those that it only
-    /// inherited: its supervisor has inherited them, too, and ends its children in order.
+    /// Whether the deadline and the token of the process cancel it directly. A supervised process ignores a deadline or
+    /// a token that it only inherited. Its supervisor has inherited the same one, and ends its children in order.
     fn checks_cancel(&self, inherited: &InheritedContext) -> bool {
         inherited.has_end() && (!self.supervised || self.has_own_end)
     }
@@ -401,10 +404,10 @@ impl SpawnOptions {
     }
 }
 
-/// The spawner, and how it is tied to the new process.
+/// The spawner, and its link to or monitor of the new process.
 #[derive(Debug, Clone)]
 struct Parent {
-    /// `None` for a builder of a host.
+    /// `None` if the builder belongs to a host.
     process: Option<Ref<dyn AnyControl>>,
     ties: SpawnLinks,
 }
@@ -444,7 +447,7 @@ impl Host {
         self.enlist(inherited, wishes.flags(), wishes.limits.take(), wishes.bound, schedule)
     }
 
-    /// As [`admit`](Self::admit), under this name. `prepare` is called before the name leads to the process.
+    /// As [`admit`](Self::admit), under this name. Calls `prepare` before a lookup of the name finds the process.
     fn admit_as<X: Machine, S: Schedule>(
         &self,
         name: Cow<'static, str>,
@@ -458,14 +461,14 @@ impl Host {
             prepare(embryo.control());
             Ok((embryo.control().any(), embryo))
         })?;
-        // The exit of the process reads this list. The process has not started, so its exit comes later and finds the
-        // name.
+        // The exit of the process reads this list of names. The process has not started, so its exit happens later and
+        // finds the name.
         embryo.control().head.names().lock().push(name);
         Ok(embryo)
     }
 
-    /// As [`admit`](Self::admit), with a first message. If the name is taken, its holder gets the message, and its pid
-    /// is returned. A message that was refused stays in `message`.
+    /// As [`admit`](Self::admit), with a first message. If another process has the name, that process gets the message,
+    /// and its pid is returned. If the message is refused, it stays in `message`.
     fn admit_or_send<X: Machine>(
         &self,
         inherited: InheritedContext,
@@ -500,7 +503,7 @@ impl Host {
             };
             *message = Some(refused);
             match refusal {
-                // The holder exits: it has closed its mailbox, and releases its names next.
+                // The holder is exiting: it has closed its mailbox, and releases its names next.
                 SendErrorKind::NoProcess => thread::yield_now(),
                 SendErrorKind::ShutDown => return Err(SpawnErrorKind::ShutDown),
                 refusal => return Err(SpawnErrorKind::MessageRefused(refusal)),
@@ -510,8 +513,8 @@ impl Host {
 }
 
 impl<M: Send + 'static> SelfHandle<M> {
-    /// Returns a builder that spawns a process with options. The process inherits the values, the deadline and the
-    /// cancel token of this one. A refused spawn returns the body.
+    /// Returns a builder that spawns a process with options. The new process inherits the values, the deadline and the
+    /// cancel token of this process. A refused spawn returns the body.
     pub fn process(&self) -> ProcessBuilder {
         let wishes = SpawnOptions::tied(self.any(), SpawnLinks::default());
         ProcessBuilder { options: wishes, ..self.host().process_inheriting(self.passes_on()) }

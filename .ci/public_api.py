@@ -5,14 +5,15 @@
 
     cargo doc --no-deps --all-features && python3 .ci/public_api.py target/doc >tests/public_api.txt
 
-The source of the list is rustdoc's HTML, for these reasons. The stable compiler writes it. rustdoc has resolved re-exports,
-macros and features. Its text of a signature is what users read. rustdoc's JSON needs a nightly compiler, and its format
-changes with the compiler. A parser of the sources would have to resolve re-exports and macros itself. A new compiler may
-spell a signature in another way: then the list is written anew, in a commit of its own.
+This program reads rustdoc's HTML, because the stable compiler can write HTML, and because rustdoc resolves re-exports,
+macros and features. The HTML shows each signature as users read it. rustdoc's JSON needs a nightly compiler, and the format
+of the JSON changes with the compiler. A parser of the sources would have to resolve re-exports and macros itself. If a new
+compiler spells a signature in another way, write the list again, in a separate commit.
 
-The list has one block per item: its kind and path, its declaration, its methods, and the traits that it implements; of the
-auto traits only `Send` and `Sync`. Methods and traits are sorted, because their order in the sources is not part of the API.
-Methods of `Deref` targets, blanket implementations and `#[doc(hidden)]` items are absent.
+The list has one block per item. A block contains the kind and the path of the item, its declaration, its methods, and the
+traits that it implements. Of the auto traits, only `Send` and `Sync` are listed. Methods and traits are sorted, because their
+order in the sources is not part of the API. The list does not contain methods of `Deref` targets, blanket implementations,
+and `#[doc(hidden)]` items.
 """
 import html
 import pathlib
@@ -34,7 +35,7 @@ def text(markup):
     """Returns the text of the markup, without tags, on one line."""
     markup = re.sub(r"<(?:br|div|/div)[^>]*>", " ", markup)
     line = " ".join(plain(markup).split()).rstrip(",")
-    # rustdoc puts the parameters of a long signature on lines of their own.
+    # rustdoc puts each parameter of a long signature on its own line.
     return line.replace("( ", "(").replace(", )", ")")
 
 
@@ -46,14 +47,14 @@ def declaration(page):
 
 
 def parts(page):
-    """Yields the markup of each part of the page, with the id of its heading. The part before the first heading has none."""
+    """Yields the markup of each part of the page, with the id of its heading. Before the first heading, the id is empty."""
     pieces = re.split(r'<h2 id="([^"]*)"', page)
     yield "", pieces[0]
     yield from zip(pieces[1::2], pieces[2::2])
 
 
 def members(page):
-    """Returns the lines for the methods and implementations on the page of an item, and those for implementors of a trait."""
+    """Returns two lists of lines: methods and implementations of the item of the page, and implementors of a trait."""
     methods, traits, implementors = [], {}, []
     for heading, part in parts(page):
         if heading.startswith(("deref-methods", "blanket-implementations")):
@@ -73,11 +74,11 @@ def members(page):
                 elif " for " in line and "StructuralPartialEq" not in line:
                     traits[line] = []
             elif "trait-impl" in kinds:
-                # The trait declares the methods; only the associated types are chosen by the implementation.
+                # The trait declares the methods. The implementation chooses only the associated types.
                 if "associatedtype" in kinds and within in traits:
                     traits[within].append("        " + line)
             elif heading == "implementations" and ("method" in kinds or "associatedconstant" in kinds):
-                # The bounds of a block belong to its methods.
+                # The bounds of an `impl` block apply to all methods of the block.
                 bounds = within.partition(" where ")[2]
                 methods.append("    " + line + (f" (block: where {bounds})" if bounds else ""))
     own = sorted(methods)

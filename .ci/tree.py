@@ -1,4 +1,4 @@
-"""Creates a folder of files that a word counter may count wrong:  python3 .ci/tree.py DIR"""
+"""Creates a folder of files that are difficult for a word counter:  python3 .ci/tree.py DIR"""
 
 import os
 import socket
@@ -18,7 +18,7 @@ def main(root):
         with open(path, "wb") as file:
             file.write(content)
 
-    # Words that end up to three bytes before or behind the end of a chunk.
+    # Words that end at most three bytes before or after the end of a chunk.
     for chunks in (1, 2, 3):
         for off in range(-3, 4):
             size = chunks * CHUNK + off
@@ -41,7 +41,7 @@ def main(root):
     write(b"bytes/utf-16", "wide words\r\n".encode("utf-16") * 100)
     write(b"bytes/zeros", b"\0" * (CHUNK + 1) + b"after\0zeros")
     write(b"bytes/lines", b"don't Don'T DON'T\r\n\tx1y2z3_a-b\n" * 200)
-    # Equal counts at the end of the list of the most frequent words.
+    # Words with equal counts. The list of the most frequent words ends between these words.
     write(b"ties", b" ".join(bytes([97 + n % 26, 97 + n // 26]) for n in range(600)) * 50)
 
     names = [b"-rf", b"--json", b"with space", b"new\nline", b'quo"te\'s', b"\\", b"*", b"caf\xe9", b"\xff\xfe\x80", b"." * 3]

@@ -1,9 +1,9 @@
-"""Counts the words of each regular file under DIR, to compare the result with that of the example:
+"""Counts the words of each regular file under DIR. `.ci/run` compares the result with the result of the example:
 
     python3 .ci/wordcount.py DIR     against     cargo run --release --example wordcount -- --json DIR
 
 A word is a maximal run of ASCII letters, in lower case. Links are not followed. Files that are not regular are skipped.
-Unreadable files and folders are counted. Each file is read as a whole, so no chunk boundary can cause an error.
+Unreadable files and folders are counted. Each file is read as a whole, so no word is cut at a chunk boundary.
 """
 
 import collections
@@ -43,7 +43,8 @@ def main(root):
 
 
 def regular_files(root, unreadable):
-    """Yields the paths of the regular files under root, or root itself. Paths are bytes, so any file name works."""
+    """Yields the paths of the regular files under root. If root is not a folder, yields root. Paths are bytes, so any file
+    name works."""
     root = os.fsencode(root)
     if not os.path.isdir(root):
         yield root

@@ -3,7 +3,7 @@
 //! A killed account is restarted from its data on disk, and it acts on saved data only. It saves before it sends,
 //! resends until the receiver acknowledges, and credits each payment only once.
 
-// The lints protect the crate itself; a program around it may use these types and methods.
+// These lints protect the source of the crate. A program that uses the crate may use these types and methods.
 #![allow(clippy::disallowed_types)]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -33,15 +33,16 @@ fn account(owner: Owner) -> Name<Msg> {
 #[derive(Clone, Default)]
 struct Book {
     balance: u64,
-    /// Payments that are debited and not acknowledged yet: receiver and amount, by number.
+    /// Debited payments that are not acknowledged yet. The key is the number of the payment. The value is the receiver
+    /// and the amount.
     sent: BTreeMap<u64, (Owner, u64)>,
     next: u64,
-    /// Credited payments: sender, and the sender's number.
+    /// Credited payments: the sender, and the number that the sender gave to the payment.
     taken: BTreeSet<(Owner, u64)>,
 }
 
-/// Reads an account for a new instance. From then on, writes of earlier instances are refused, even if they are already
-/// in progress.
+/// Reads an account for a new instance of its process. From then on, writes of earlier instances are refused, even if
+/// they are already in progress.
 struct Load(Owner);
 impl Command for Load {
     type Reply = (u64, Book);
@@ -104,7 +105,7 @@ impl Account {
         Ok(ctx.perform(Save(self.owner, self.life, self.book.clone())).await?)
     }
 
-    /// Sends a payment. If the receiver is dead, the payment is sent again after its restart.
+    /// Sends a payment. If the receiver is dead, this account sends the payment again later.
     fn send(&mut self, ctx: &Context<Msg>, number: u64) {
         let Some(&(to, amount)) = self.book.sent.get(&number) else { return };
         let _ = ctx.send(account(to), Msg::Credit { from: self.owner, number, amount });
@@ -170,8 +171,9 @@ impl Server for Account {
 
 // ---- Tellers, kills and the check
 
-/// Makes payments until the token is cancelled. Returns the number of confirmed payments, and the number of payments
-/// with unknown result: the account was killed before the payment, or before its reply.
+/// Makes payments until the token is cancelled. Returns the number of confirmed payments and the number of uncertain
+/// payments. If the account is killed before the payment or before its reply, the teller does not know the result of
+/// the payment.
 async fn teller(ctx: Context) -> Result<(u64, u64), Exit> {
     let any = || NAMES[ctx.random() as usize % NAMES.len()];
     let (mut confirmed, mut unknown) = (0, 0);

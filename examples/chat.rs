@@ -1,11 +1,11 @@
-//! Chat rooms over TCP, with sockets on threads of the standard library. A user that crashes leaves its room, and the
-//! room continues.
+//! Chat rooms over TCP. Threads read and write the sockets of the standard library. If a user crashes, the user leaves
+//! its room, and the room continues.
 //!
-//!     cargo run --example chat             a server, with clients of its own that check what they read
-//!     cargo run --example chat -- 4000     a server on that local port: try `nc 127.0.0.1 4000`
+//!     cargo run --example chat             runs a server, and clients that check the lines that they read
+//!     cargo run --example chat -- 4000     runs a server on that local port: try `nc 127.0.0.1 4000`
 //!
-//! The first line of a client is its name. Each further line joins a room (`/join tea`), quits (`/quit`), crashes the
-//! sender (`/crash`), or is sent to the room.
+//! The first line of a client is its name. A later line is either a command or a text for the room. The commands are
+//! `/join tea` (joins a room), `/quit`, and `/crash` (crashes the user).
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Result as IoResult, Write};
@@ -18,7 +18,7 @@ use procession::{Address, Context, Event, Exit, Host, Mailbox, MailboxCapacity, 
 
 /// Maximum length of a line in bytes. A longer line is split.
 const LINE: u64 = 1_024;
-/// Maximum number of lines that wait for a client that does not read. Further lines are dropped.
+/// Maximum number of lines that wait for a slow client. Further lines are dropped.
 const BEHIND: usize = 1_000;
 
 // ---- A room, with the name of each user and the address of its socket
@@ -202,7 +202,7 @@ fn check(port: u16) -> IoResult<()> {
     ada.say("hello")?;
     all_hear(&mut [&mut ada, &mut bill, &mut carl], "ada: hello")?;
 
-    // Only the user that crashes leaves.
+    // Only the user that crashes leaves the room.
     carl.say("/crash")?;
     all_hear(&mut [&mut ada, &mut bill], "* carl leaves: panicked")?;
     assert_eq!(carl.hear()?, None, "he was hung up on");

@@ -1,6 +1,6 @@
-//! Commands and the ways to answer them: inline, by a future, by a blocking closure, later from a thread, and by name.
+//! Five ways to answer a command: inline, by a future, by a blocking closure, later from a thread, and by name.
 
-// The lints protect the crate itself; a program around it may use these types and methods.
+// These lints protect the source of the crate. A program that uses the crate may use these types and methods.
 #![allow(clippy::disallowed_methods)]
 
 use std::time::Duration;
@@ -36,7 +36,7 @@ impl Command for Unheard {
 async fn body(ctx: Context) -> Result<(), Exit> {
     println!("1 + 2 = {}", ctx.perform(Add(1, 2)).await?);
 
-    // Several commands are in flight. Each future resolves with its own answer, in any order.
+    // Several commands are in flight. Each future resolves to the answer of its own command, in any order.
     let mut slow: FuturesUnordered<_> = (1..=3).map(|n| ctx.perform(Slow(n))).collect();
     let mut sum = 0;
     while let Some(n) = slow.next().await {
@@ -52,11 +52,11 @@ async fn body(ctx: Context) -> Result<(), Exit> {
     }
     println!("from another thread: {}", ctx.perform(Later(7)).await?);
 
-    // A command by name, as a scripting host uses it.
+    // A command by name. Scripting hosts use commands of this kind.
     let shouted = ctx.perform(NamedCommand::new("shout").arg("hello".to_owned())).await?;
     println!("{}", shouted.downcast::<String>().unwrap_or_default());
 
-    // The answer is too late. The handler sees that the command is cancelled.
+    // The time limit passes before the answer. The handler sees that the command is cancelled.
     let late = ctx.perform(Later(60_000)).timeout(Duration::from_millis(5)).await;
     assert!(matches!(late, Err(Failure::TimedOut)));
     let missing = ctx.perform(Unheard).await;

@@ -1,5 +1,5 @@
-//! A hand-written process: events in, output out, one step at a time. It counts, performs commands, and returns its
-//! count when it is cancelled.
+//! A hand-written process. In each step, the process gets events and produces output. The process counts, performs
+//! commands, and returns its count when it is cancelled.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! A runtime inside another executor. It has no worker threads; a future that the executor polls drives it. The
-//! executor here is the single-threaded pool of the `futures` crate, but any executor works.
+//! A runtime inside another executor. The runtime has no worker threads. The executor polls a future, and this future
+//! runs the processes. The executor here is the single-threaded pool of the `futures` crate, but any executor works.
 
 use futures::executor::LocalPool;
 use futures::task::{LocalSpawnExt, SpawnExt};

@@ -1,9 +1,10 @@
-//! Observes the scheduler: a few workers, tens of processes, and all their state transitions, in order.
+//! Observes the scheduler with a few workers and tens of processes. The processes compute, wait for messages, sleep,
+//! and use the blocking pool.
 //!
-//! The processes compute, wait for messages, sleep, and use the blocking pool. An observer records each state
-//! transition. At the end the program checks that all transitions are legal and that each process is complete.
+//! An observer records each state transition, in order. At the end, the program checks that all transitions are legal,
+//! and that each process has started and exited.
 
-// The lints protect the crate itself; a program around it may use these types and methods.
+// These lints protect the source of the crate. A program that uses the crate may use these types and methods.
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)]
 
 use std::collections::BTreeMap;
@@ -54,7 +55,7 @@ impl Command for Wait {
     type Reply = ();
 }
 
-/// Receives a token, yields, does one operation that depends on its kind, and passes the token on.
+/// Receives a token, yields, does one operation, and passes the token on. The kind of the player selects the operation.
 async fn player(mut ctx: Context<u64>, kind: usize, next: Option<Address<u64>>) -> Result<u64, Exit> {
     let token = ctx.receive().await?;
     for _ in 0..3 {

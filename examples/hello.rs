@@ -1,4 +1,4 @@
-//! The smallest program: one process, one line.
+//! The smallest program: one process prints one line.
 
 use procession::{Context, Exit};
 

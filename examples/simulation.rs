@@ -1,8 +1,8 @@
-//! Simulation finds an order of events in which a wrong protocol loses money, and finds none for a correct one. Then it
-//! simulates a year within a moment.
+//! A simulation finds an order of events in which a wrong protocol loses money. It finds no such order for a correct
+//! protocol. At the end, the program simulates a year within a moment.
 //!
-//! Two clerks move money between two accounts, which are processes. The wrong protocol reads a balance and then writes
-//! it. The correct protocol sends the change to the account.
+//! Two clerks move money between two accounts. The accounts are processes. The wrong protocol reads a balance and then
+//! writes the new balance. The correct protocol sends the change to the account.
 
 use std::panic::{self, AssertUnwindSafe};
 use std::time::Duration;
@@ -27,7 +27,8 @@ async fn account(mut ctx: Context<Account>, mut balance: i64) -> Result<(), Exit
     }
 }
 
-/// Reads the balance, then writes the new one. A change by the other clerk in between is lost.
+/// Reads the balance, then writes the new balance. If the other clerk changes the balance in between, this change is
+/// lost.
 async fn careless(account: &Address<Account>, amount: i64) -> Result<(), Exit> {
     let balance = account.call(Account::Read).await?;
     account.send(Account::Write(balance + amount))?;
@@ -64,8 +65,8 @@ async fn transfers(host: Host, days: i64, is_careful: bool) -> Result<(), Exit> 
 }
 
 fn main() -> procession::Result {
-    // Each seed gives another order of events. `check` shrinks the first failing run, and panics with a message that
-    // tells how to repeat it.
+    // Each seed gives another order of events. `check` shrinks the first run that fails, and panics. The message of the
+    // panic tells how to repeat the run.
     panic::set_hook(Box::new(|_| ()));
     let found = panic::catch_unwind(AssertUnwindSafe(|| check(0..1_000, |host| transfers(host, 2, false))));
     let _ = panic::take_hook();

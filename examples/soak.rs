@@ -1,11 +1,12 @@
-//! A load test of all features, for a given time. Processes are spawned, exit, panic, are killed and cancelled. They
-//! send messages and calls to living and dead processes. Handlers answer, fail, panic, wait, or drop their completions.
-//! Streams are dropped half read, and sleeps are cancelled. At the end each process must have exited. Each accepted
-//! message must have been read or be a dead letter, and the memory must not have grown.
+//! A load test of all features, for a given time. Test processes, called monkeys, spawn other processes and act on them
+//! at random. The other processes exit, panic, are killed and are cancelled. The monkeys send messages and calls to
+//! living and dead processes. Handlers answer, fail, panic, wait, or drop their completions. Streams are dropped half
+//! read, and sleeps are cancelled. At the end, each process must have exited. Each accepted message must have been
+//! read, or must be a dead letter. The memory must not have grown.
 //!
 //! `cargo run --release --example soak -- [SECONDS [WORKERS [SEED]]]`
 
-// The lints protect the crate itself; a program around it may use these types and methods.
+// These lints protect the source of the crate. A program that uses the crate may use these types and methods.
 #![allow(clippy::disallowed_methods, clippy::disallowed_types)]
 
 use std::process::ExitCode;
@@ -16,7 +17,8 @@ use std::time::{Duration, Instant};
 use futures::StreamExt;
 use procession::*;
 
-/// Maximum number of processes that the monkeys know at a time. `MONKEYS` is the number of monkeys.
+/// Maximum number of processes that the monkeys know at a time. A monkey is a process that does random operations on
+/// these processes. `MONKEYS` is the number of monkeys.
 const KNOWN: usize = 2_000;
 const MONKEYS: usize = 8;
 
@@ -110,7 +112,7 @@ fn build(workers: usize, seed: u64) -> Result<Runtime, BuildError> {
 
 #[derive(Default)]
 struct Books {
-    /// Messages that were taken out of a mailbox.
+    /// Number of messages that were taken out of mailboxes.
     read: AtomicU64,
     sent: AtomicU64,
     refused: AtomicU64,
@@ -122,7 +124,7 @@ struct Books {
     known: Mutex<Vec<Address<Msg>>>,
 }
 
-/// A process that the monkeys send to, call and kill.
+/// A process under test: the monkeys send messages to it, call it and kill it.
 async fn citizen(mut ctx: Context<Msg>, books: Arc<Books>) -> Result<(), Exit> {
     loop {
         let message = ctx.receive().await?;
@@ -166,7 +168,7 @@ async fn monkey(ctx: Context, books: Arc<Books>) -> Result<(), Exit> {
                         let at = pick(KNOWN as u64) as usize;
                         let former = std::mem::replace(&mut known[at], new.address());
                         drop(known);
-                        // A process that no monkey knows would wait forever, so it is cancelled.
+                        // If no monkey knows a process, the process would wait forever. Therefore it is cancelled.
                         let _ = ctx.host().cancel(former.pid(), "forgotten", Duration::from_millis(5));
                     }
                 }

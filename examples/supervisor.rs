@@ -1,5 +1,5 @@
-//! A supervision tree whose processes crash on purpose. It restarts them, fails when restarts do not help, and exits in
-//! order.
+//! A supervision tree whose processes crash on purpose. The supervisors restart the processes. When restarts do not
+//! help, the tree stops its processes in order and fails.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,7 +19,7 @@ const STOVE: Name<()> = Name::new("stove");
 const COOK: Name<Order> = Name::new("cook");
 const DOOR: Name<()> = Name::new("door");
 
-/// Cooks until a dish burns. The mailbox is kept, so the next instance receives the remaining orders.
+/// Cooks until a dish burns. The mailbox is kept across restarts, so the next instance receives the remaining orders.
 async fn cook(mut ctx: Context<Order>, served: Arc<AtomicU64>) -> Result<(), Exit> {
     println!("  cook {} begins", ctx.pid());
     loop {
@@ -38,15 +38,15 @@ async fn stove(mut ctx: Context<()>) -> Result<(), Exit> {
     ended
 }
 
-/// Fails whenever it is opened.
+/// Waits for a message, and then fails.
 async fn door(mut ctx: Context<()>) -> Result<(), Exit> {
     ctx.receive().await?;
     Err(Exit::failed("it fell shut"))
 }
 
 fn kitchen(served: &Arc<AtomicU64>) -> Supervisor {
-    // No cook can work without the stove. With rest-for-one, the children after a terminated child are restarted with
-    // it.
+    // A cook cannot work without the stove. With rest-for-one, the supervisor restarts the child that exited and all
+    // children after it.
     Supervisor::rest_for_one()
         .intensity(5, Duration::from_secs(10))
         .child(STOVE, stove)
@@ -87,7 +87,7 @@ fn main() -> procession::Result {
     println!("\nthe door can't be mended:");
     let mut opened = 0;
     while !restaurant.is_finished() {
-        // The name is free until the door is restarted.
+        // Between the exit of the door and its restart, the name belongs to no process, and the send fails.
         opened += u64::from(rt.send(DOOR, ()).is_ok());
         std::thread::yield_now();
     }

@@ -54,7 +54,7 @@ written); 2 for wrong arguments or a missing DIR; 130 after Ctrl-C.";
 const CHUNK: usize = 64 * 1024;
 /// Number of entries of a folder that one command lists.
 const LISTED: usize = 256;
-/// Number of distinct words at which a mapper passes on the words that it has gathered.
+/// Threshold of distinct words. A mapper that has gathered this number of distinct words passes words to a shard.
 const GATHERED: usize = 4096;
 const SHARDS: usize = 8;
 const TOP: usize = 20;
@@ -65,7 +65,8 @@ type Counts = HashMap<Box<[u8]>, u64>;
 
 // ---- Commands of the processes, which blocking handlers answer.
 
-/// Returns the next entries of a folder. The open folder is passed back and forth.
+/// Command that returns the next entries of a folder. The command and its answer pass the open folder to the handler
+/// and back.
 struct ListDir(Listing);
 
 enum Listing {
@@ -96,7 +97,8 @@ fn list_dir(ListDir(listing): ListDir) -> <ListDir as Command>::Reply {
     let mut listed = Listed { folders: Vec::new(), files: Vec::new(), failed: Vec::new(), rest: None };
     for _ in 0..LISTED {
         let Some(entry) = entries.next() else { return Ok(listed) };
-        // The type of the entry itself. Links are skipped, and so are pipes, which would block forever.
+        // `file_type` does not follow links. Links are skipped. Pipes are also skipped, because opening a pipe may
+        // block forever.
         match entry.and_then(|entry| Ok((entry.path(), entry.file_type()?))) {
             Ok((path, kind)) if kind.is_dir() => listed.folders.push(path),
             Ok((path, kind)) if kind.is_file() => listed.files.push(path),
@@ -108,7 +110,8 @@ fn list_dir(ListDir(listing): ListDir) -> <ListDir as Command>::Reply {
     Ok(listed)
 }
 
-/// Returns the next chunk of a file. The open file and the buffer are passed back and forth.
+/// Command that returns the next chunk of a file. The command and its answer pass the open file and the buffer to the
+/// handler and back.
 enum ReadFile {
     Open(PathBuf),
     More(File, Vec<u8>),
@@ -118,7 +121,7 @@ impl Command for ReadFile {
     type Reply = (File, Vec<u8>);
 }
 
-/// An empty chunk means the end of the file.
+/// Reads the next chunk. An empty chunk means the end of the file.
 fn read_file(command: ReadFile) -> io::Result<(File, Vec<u8>)> {
     let (mut file, mut chunk) = match command {
         ReadFile::Open(path) => (File::open(path)?, vec![0; CHUNK]),
@@ -135,7 +138,7 @@ fn read_file(command: ReadFile) -> io::Result<(File, Vec<u8>)> {
     Ok((file, chunk))
 }
 
-// ---- Cutting words: the common part of both kinds of mapper.
+// ---- Cutting files into words: the common part of both kinds of mapper.
 
 /// Result of one file, or the sum of several.
 #[derive(Default)]
@@ -209,8 +212,8 @@ impl Cutter {
         self.word.clear();
     }
 
-    /// Handles the result of a read. Returns the next read, or `None` at the end of the file, after an error, or if it
-    /// `stops`.
+    /// Handles the result of a read. Returns the next read. Returns `None` at the end of the file, after an error, or
+    /// if `stops` is true.
     fn handle_read(&mut self, path: &Path, read: Result<(File, Vec<u8>), Failure>, stops: bool) -> Option<ReadFile> {
         match read {
             Ok((file, chunk)) if !chunk.is_empty() => {
@@ -220,8 +223,8 @@ impl Cutter {
                 }
             }
             Ok(_) => self.totals.files = 1,
-            // The part of the file before the error counts. The message suspends the progress bar, because both would
-            // share a line.
+            // The words before the error are counted. The message and the progress bar would share a line, so the bar
+            // is suspended while the message is printed.
             Err(failure) => {
                 self.totals.unreadable = 1;
                 self.bar.suspend(|| match failure.error::<io::Error>() {
@@ -235,8 +238,8 @@ impl Cutter {
         None
     }
 
-    /// Returns the part that must be passed on before the next read: the largest one, if enough words were gathered or
-    /// the file has ended.
+    /// If enough words were gathered, or the file has ended, returns the largest part. The mapper must pass this part
+    /// to its shard before the next read.
     fn part(&mut self) -> Option<(Address<ToShard>, Counts)> {
         if self.distinct < if self.ended { 1 } else { GATHERED } {
             return None;
@@ -267,7 +270,7 @@ async fn mapper(ctx: Context, path: PathBuf, mut cutter: Cutter) -> Result<Total
     Ok(cutter.totals)
 }
 
-/// The same as a hand-written process.
+/// A mapper as a hand-written process. It does the same as the function `mapper`.
 struct Mapper {
     path: PathBuf,
     cutter: Cutter,
@@ -450,7 +453,7 @@ async fn shard(mut ctx: Context<ToShard>) -> Result<(), Exit> {
                 taken.send(());
             }
             ToShard::Report(reply) => {
-                // Copies only the reported words: there may be many words, and long ones.
+                // Copies only the reported words, because there may be many words, and words may be long.
                 let mut top: Vec<_> = counts.iter().collect();
                 keep_top(&mut top);
                 let top = top.into_iter().map(|(word, count)| (word.clone(), *count)).collect();
@@ -460,7 +463,7 @@ async fn shard(mut ctx: Context<ToShard>) -> Result<(), Exit> {
     }
 }
 
-/// Keeps the most frequent words; words with the same count are ordered alphabetically.
+/// Keeps the most frequent words. Words with the same count are ordered alphabetically.
 fn keep_top<W: Ord, N: Ord>(words: &mut Vec<(W, N)>) {
     words.sort_unstable_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
     words.truncate(TOP);
@@ -583,7 +586,8 @@ fn count(arguments: Arguments) -> procession::Result<ExitCode> {
             Either::Left((walked, _)) => return walked.map(|()| false),
             Either::Right(_) => {}
         }
-        // The walker has some time to stop its mappers. The result contains the files that were counted until then.
+        // The walker has a grace period to stop its mappers. The result contains the files that were counted until
+        // then.
         if rt.cancel(walker.pid(), "interrupted", GRACE).is_ok() {
             let _ = walker.await;
         }
@@ -598,7 +602,7 @@ fn count(arguments: Arguments) -> procession::Result<ExitCode> {
     }
     let printed = if json { outcome.json() } else { format!("{outcome}{counters}\n") };
     let written = match io::stdout().write_all(printed.as_bytes()) {
-        // The reader of the output may have closed the pipe, which is no error.
+        // If the reader of the output has closed the pipe, this is no error.
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
             complain(Path::new("stdout"), &error);
             false

@@ -1,13 +1,12 @@
-//! Functions as handlers: a function that answers inline, a function that returns a future, a function that blocks, or
-//! a function that sends a stream.
+//! Functions as handlers. A function can answer inline, return a future, block, or send a stream.
 //!
-//! [`Builder::handle`](crate::Builder::handle), [`handle_async`](crate::Builder::handle_async),
-//! [`handle_blocking`](crate::Builder::handle_blocking) and [`handle_stream`](crate::Builder::handle_stream) register a
-//! function directly. The functions of this module return a handler as a value, which other handlers can wrap, as those
-//! of [`layer`] do.
+//! A function is registered directly with [`Builder::handle`](crate::Builder::handle),
+//! [`handle_async`](crate::Builder::handle_async), [`handle_blocking`](crate::Builder::handle_blocking) or
+//! [`handle_stream`](crate::Builder::handle_stream). The functions of this module return a handler as a value. Another
+//! handler can wrap this value: see [`layer`].
 
 // This folder imports `platform`, `process`, `observe` and `host`; `blocking.rs` also takes a size limit from
-// `task/body.rs`. It does not look handlers up: `host/dispatch.rs` finds the handler of a command by its type.
+// `task/body.rs`. The lookup of handlers is not here: `host/dispatch.rs` finds the handler of a command by its type.
 
 pub(crate) mod blocking;
 pub mod layer;
@@ -40,12 +39,13 @@ use crate::process::state::current::Current;
 
 /// Return type of a handler function: the reply, or a `Result` whose error becomes the failure.
 ///
-/// A command whose reply is itself a `Result` is answered with that `Result`, errors included.
+/// If the reply type of a command is itself a `Result`, the function may return this `Result`. An error in it is then
+/// part of the reply, and not a failure.
 pub trait IntoReply<T> {
-    /// Converts into the reply or the failure.
+    /// Converts the return value into the reply or the failure.
     ///
     /// # Errors
-    /// The error of the function, as [`Failure::Error`].
+    /// Returns the error of the function, converted by [`Failure::new`].
     fn into_answer(self) -> Result<T, Failure>;
 }
 
@@ -61,8 +61,8 @@ impl<T, E: Into<BoxError>> IntoReply<T> for Result<T, E> {
     }
 }
 
-/// Returns a handler that calls a function on the worker that stepped the process. The function must not block. The
-/// process is stepped again in the same turn.
+/// Returns a handler that calls a function on the worker that stepped the process. The function must not block. After
+/// the answer, the process is stepped again in the same turn.
 pub fn inline<C: Command, A: IntoReply<C::Reply>>(f: impl Fn(C) -> A + Send + Sync + 'static) -> impl Handler<C> {
     AnyInline::new(Inline(f))
 }
@@ -87,14 +87,14 @@ impl<C: Command, A: IntoReply<C::Reply>, F: Fn(C) -> A + Send + Sync + 'static> 
 
 /// Returns a handler that runs the future of a function.
 ///
-/// The worker that stepped the process polls the future immediately, before it dispatches the next command of that
-/// step. If the future completes in that poll, it is never queued, and the process is stepped again in the same turn.
-/// Otherwise it is a task from then on. So its code up to the first wait must be short, as in any handler; long work
-/// belongs behind an `await` that waits, or into [`blocking`](fn@blocking).
+/// The worker that stepped the process polls the future immediately, before the worker dispatches the next command of
+/// that step. If the future completes in this first poll, it is never queued, and the process is stepped again in the
+/// same turn. If it does not complete, it becomes a task. As in any handler, the code before the first wait must be
+/// short. Put long work behind an `await` that really waits, or into [`blocking`](fn@blocking).
 ///
-/// The future is dropped as soon as the command is cancelled or times out, or its process exits. That happens between
-/// two polls: a future whose command was cancelled is not polled again, even if another wake-up comes at the same time.
-/// The variables of the future are dropped before its answer is delivered.
+/// If the command is cancelled or times out, or its process exits, the future is dropped as soon as no poll is in
+/// progress. The future is not polled again, even if another wake-up arrives at the same time. When the future
+/// completes, its variables are dropped before its answer is delivered.
 pub fn future<C, A, Fut>(f: impl Fn(C) -> Fut + Send + Sync + 'static) -> impl Handler<C>
 where
     C: Command,
@@ -180,8 +180,9 @@ impl<C: Command, A: IntoReply<C::Reply>, F: Fn(C) -> A + Send + Sync> Job for Bl
 }
 
 /// Returns a stream handler that runs the future of a function, as [`future`] does. The future sends the items with its
-/// [`StreamCompletion`]. If it returns an error, or panics, while it holds the replier, the stream ends with that
-/// failure. If it has dropped the replier without an answer, the stream ends with [`Failure::Abandoned`].
+/// [`StreamCompletion`]. If the future returns an error or panics while it still owns the completion, the stream ends
+/// with that failure. If the future drops the completion without an answer, the stream ends with
+/// [`Failure::Abandoned`].
 ///
 /// ```
 /// # use futures::StreamExt;
@@ -219,15 +220,15 @@ where
 {
     move |command: C, replies: StreamCompletion<C>| {
         let way = replies.way();
-        // If `f` panics, the replier is dropped during unwinding, and the dispatcher answers with the panic.
+        // If `f` panics, the completion is dropped during unwinding, and the dispatcher answers with the panic.
         let future = f(command, replies);
         let host = way.host().clone();
         host.start(HandlerTask::new(way, future));
     }
 }
 
-/// The command that the future of a handler works on. It knows whether the answer is still wanted, and takes the
-/// result.
+/// The command that the future of a handler works on. An implementation tells whether the answer is still wanted, and
+/// delivers the result.
 trait Work {
     type Output;
 
@@ -236,7 +237,8 @@ trait Work {
 
     fn poll_cancelled(&self, cx: &Context<'_>) -> Poll<()>;
 
-    /// Runs code of the handler. If that code drops its completion without an answer, the completion is returned.
+    /// Calls `f`, which is code of the handler. If `f` drops the completion of this command without an answer, the
+    /// completion is returned to the caller.
     fn keeping<T>(&self, f: impl FnOnce() -> T) -> (Result<T, Reason>, Option<UntypedCompletion>);
 
     fn finish(self, result: Result<Self::Output, Failure>, kept: Option<UntypedCompletion>);
@@ -288,7 +290,7 @@ pin_project! {
         work: Option<W>,
         #[pin]
         future: Option<Fut>,
-        // The future was polled before, and its task is woken when the command is cancelled.
+        // Whether the future was polled before. If it was, a cancellation of the command wakes the task.
         waits: bool,
     }
 
@@ -319,14 +321,15 @@ where
         let Some(work) = this.work else { return Poll::Ready(()) };
         let has_waited = std::mem::replace(this.waits, true);
         let (mut result, mut kept) = (Err(Failure::Cancelled), None);
-        // A cancellation may be the reason of the wake-up: then the future is not polled again.
+        // If a cancellation caused the wake-up, the future is not polled again.
         if !has_waited || work.poll_cancelled(cx).is_pending() {
             let future = this.future.as_mut();
             let poll =
                 || future.as_pin_mut().map_or(Poll::Pending, |future| future.poll(cx).map(IntoReply::into_answer));
             match work.keeping(|| Current::with(|current| current.outside(poll))) {
                 (Ok(Poll::Pending), slip) => {
-                    // A completion that the future dropped answers `Abandoned` here, whatever the future does later.
+                    // If the future dropped its completion in this poll, the drop of `slip` answers with `Abandoned`.
+                    // The end of the future cannot change this answer.
                     drop(slip);
                     if !has_waited {
                         work.defer();

@@ -1,8 +1,9 @@
-//! The state of a runtime except its threads: pid table, names, links, cancellation, timers, command handlers, and the
-//! paths of messages, answers and exits.
+//! Holds the state of a runtime except its threads: pid table, names, links, cancellation, timers and command handlers.
+//! The module also delivers messages, answers and exits.
 //!
-//! This folder imports `platform`, `process` and `observe`. It knows neither the scheduler nor the system's clock: the
-//! threaded runtime and the simulation create a [`Host`] and pass in the queueing function, a clock and a seed. It runs
+//! This folder imports `platform`, `process` and `observe`. It does not depend on the scheduler or on the system's
+//! clock. The threaded runtime and the simulation create a [`Host`], and pass in the queueing function, a clock and a
+//! seed. This module runs no process.
 //! no process.
 
 pub(crate) mod cancel;
@@ -42,7 +43,8 @@ use crate::process::pid::Pid;
 use crate::process::state::{CountedRefs, Header, Ref, RefCounted, RunState};
 use crate::process::yields::Late;
 
-/// Policy for the panic of a process. In any case the process exits, with the panic as its exit reason.
+/// Decides what the runtime does when a process panics. With each policy, the process exits and its exit reason is the
+/// panic.
 #[derive(Clone, Default)]
 #[non_exhaustive]
 pub enum PanicPolicy {
@@ -52,8 +54,8 @@ pub enum PanicPolicy {
     /// Does the same as `Observe`, and calls this function on the thread that ran the process. A panic of the function
     /// is caught.
     Call(Arc<dyn Fn(Pid, &str) + Send + Sync>),
-    /// Does the same as `Observe`, and begins to shut down the runtime: it refuses new work from outside and cancels
-    /// every process. The shutdown has no deadline.
+    /// Does the same as `Observe`, and begins a shutdown: the runtime refuses new work from outside and cancels every
+    /// process. This shutdown has no deadline.
     ShutDown,
 }
 
@@ -69,12 +71,12 @@ impl fmt::Debug for PanicPolicy {
 
 /// Handle to a runtime or a simulation: spawns processes, sends messages, cancels and kills.
 ///
-/// It is `Clone`, `Send`, `Sync` and `'static`, and a clone costs one increment of a reference count. It works on any
-/// thread, inside and outside of processes. So an application stores a `Host`, and not the [`Runtime`](crate::Runtime),
-/// in the state that its request handlers share. A host does not keep the runtime running: after the runtime has shut
-/// down or was dropped, spawns and sends are refused.
+/// A `Host` is `Clone`, `Send`, `Sync` and `'static`, and a clone costs one increment of a reference count. A `Host`
+/// works on any thread, inside and outside of processes. An application should therefore store a `Host`, and not the
+/// [`Runtime`](crate::Runtime), in the state of its request handlers. A host does not keep the runtime running: after
+/// the runtime has shut down or was dropped, spawns and sends are refused.
 ///
-/// The state of a web application, for example with axum's `State` extractor:
+/// This example stores a host in the state of a web application, for example for axum's `State` extractor:
 ///
 /// ```
 /// use procession::{Address, CallError, Context, Exit, Host, Reply, Runtime};
@@ -115,8 +117,8 @@ pub struct Host {
     share: Ref<RefCounted<Share>>,
 }
 
-/// The data that a [`Host`] points to. The alignment keeps it off the cache line of the reference count: threads read
-/// the data while other threads write the count.
+/// The data that a [`Host`] points to. The alignment puts the data and the reference count on different cache lines,
+/// because threads read the data while other threads write the count.
 #[repr(align(64))]
 pub(crate) struct Share {
     shared: Arc<Shared>,
@@ -134,7 +136,7 @@ impl Host {
         &self.share.shared
     }
 
-    /// The namespace of this host, which it does not share with other hosts of the runtime.
+    /// Namespace of this host. Each host that is added to the runtime has its own namespace.
     #[inline]
     pub(crate) fn namespace(&self) -> &Namespace<dyn AnyControl> {
         &self.share.namespace
@@ -142,8 +144,8 @@ impl Host {
 }
 
 impl Host {
-    /// Reserves a pid and publishes in the pid table the control block that `make` builds. `None` when all pids are in
-    /// use.
+    /// Reserves a pid, builds the control block with `make`, and publishes the control block in the pid table. Returns
+    /// `None` if all pids are in use.
     #[inline]
     pub(in crate::host) fn place<T>(&self, make: impl FnOnce(LocalId, Host) -> (Ref<dyn AnyControl>, T)) -> Option<T> {
         self.shared().pid_table.insert(registry::own(), self, make)
@@ -180,8 +182,9 @@ impl fmt::Debug for Host {
     }
 }
 
-/// Contents of a new control block. [`fill`](Self::fill) must run in the function that places the control block. Each
-/// field is written once, at its final address: copying it with wider loads would miss store forwarding.
+/// Contents of a new control block. The function that places the control block must call [`fill`](Self::fill) itself.
+/// Then each field is written once, at its final address. If the fields were copied after they were written, the wider
+/// loads of the copy would miss store forwarding.
 pub(crate) struct ControlParts {
     place: LocalId,
     host: Host,
@@ -196,8 +199,8 @@ impl ControlParts {
     #[inline(always)]
     pub(crate) fn fill<M>(self, life: Header, run: RunState) -> Control<M> {
         let Self { place, host, flags, parent, given, bound, most } = self;
-        // The inbox comes first because its construction branches on the bound. If the head were made before that
-        // branch, the compiler would keep it on the stack and copy it.
+        // The inbox is built first because its construction branches on the mailbox capacity. If the head were built
+        // before this branch, the compiler would build the head on the stack and then copy it.
         let inbox = Inbox::new(bound, most);
         Control { life, head: Head::new(run, place, host, flags, parent, given), inbox }
     }
@@ -209,7 +212,8 @@ impl Host {
         self.shared().clock.now()
     }
 
-    /// Returns a random number of the generator that the runtime's seed started.
+    /// Returns the next number of the runtime's random number generator. The seed of the runtime initializes the
+    /// generator.
     pub(crate) fn random(&self) -> u64 {
         self.shared().chance.lock().next()
     }
@@ -226,9 +230,9 @@ impl Host {
 
     /// Returns the number of processes that were spawned and have not exited.
     ///
-    /// The counters of spawned and exited processes are read one after the other. The read is repeated if a process has
-    /// exited meanwhile. After a bounded number of attempts the result may be higher than the true number; it is never
-    /// lower.
+    /// This call reads two counters one after the other: the number of spawned and the number of exited processes. If a
+    /// process exits between the two reads, the call reads the counters again. The number of attempts is bounded. After
+    /// the last attempt, the result may be higher than the true number, but never lower.
     pub fn processes_alive(&self) -> usize {
         self.shared().metrics.alive() as usize
     }
@@ -239,22 +243,22 @@ impl Host {
     }
 
     #[inline]
-    /// Reason for refusing a message when the receiver does not exist: `ShutDown` after the runtime has shut down, else
-    /// `NoProcess`.
+    /// Returns the error kind for a message to a process that does not exist: `ShutDown` if the runtime has shut down,
+    /// else `NoProcess`.
     pub(crate) fn gone(&self) -> SendErrorKind {
         if self.phase() == Phase::Closed { SendErrorKind::ShutDown } else { SendErrorKind::NoProcess }
     }
 
-    /// Returns the value of [`Address::peak_mailbox_len`](crate::Address::peak_mailbox_len), or `None` if the pid names
-    /// no process.
+    /// Returns the value of [`Address::peak_mailbox_len`](crate::Address::peak_mailbox_len), or `None` if no process
+    /// has this pid.
     pub fn peak_mailbox_len(&self, pid: Pid) -> Option<usize> {
         self.shared().pid_table.get(pid).map(|control| control.high_water())
     }
 
     /// Creates a mailbox that has a pid but no process: a channel for threads and for tasks of any executor.
     ///
-    /// It stays open until the [`Mailbox`](crate::Mailbox) is dropped or the pid is killed. If no pid is free, or the
-    /// runtime has shut down, the mailbox is closed from the beginning.
+    /// The mailbox stays open until the [`Mailbox`](crate::Mailbox) is dropped or the pid is killed. If no pid is free,
+    /// or the runtime has shut down, the mailbox is closed from the beginning.
     pub(crate) fn outside_control<N: Send + 'static>(&self, bound: MailboxCapacity) -> Ref<Control<N>> {
         let make = |blank: ControlParts| {
             let (table, owner) = Ref::pair(|life| blank.fill(life, RunState::over()));
@@ -271,8 +275,8 @@ impl Host {
         control
     }
 
-    /// Reserves a pid and has `make` build the control block in place. `make` also returns one reference for the pid
-    /// table. `None` when all pids are in use.
+    /// Reserves a pid, and calls `make` to build the control block in place. `make` returns one reference for the pid
+    /// table, and the result for the caller. Returns `None` if all pids are in use.
     #[inline]
     pub(crate) fn create_control<T>(
         &self,
@@ -290,8 +294,8 @@ impl Host {
         })
     }
 
-    /// Control block of a process that never ran; the handle of a refused spawn points to it. Its mailbox is closed and
-    /// its exit is set.
+    /// Returns the control block of a process that never runs. Its mailbox is closed and its exit is set. The handle of
+    /// a refused spawn points to this control block.
     pub(crate) fn refused_control<N: Send + 'static>(&self, exit: Exit) -> Ref<Control<N>> {
         let head = Head::new(RunState::over(), LocalId::NOWHERE, self.clone(), 0, None, SpawnSettings::default());
         let control = Ref::new(|life| Control { life, head, inbox: Inbox::new(MailboxCapacity::Unbounded, None) });
@@ -306,8 +310,8 @@ impl Host {
     /// [`Completion`](crate::Completion).
     ///
     /// # Errors
-    /// Returns the answer if the pid names no process, if no yield has the tag, if the yield was answered or cancelled
-    /// before, or if the command's reply has another type.
+    /// Returns the answer in the error if no process has the pid, if no yield of the process has the tag, if the yield
+    /// was already answered or cancelled, or if the type of the answer is not the reply type of the command.
     pub fn complete_yield(
         &self,
         pid: Pid,
@@ -331,8 +335,8 @@ impl Host {
 
     // ---- Time
 
-    /// Registers an entry with the timers. If its deadline is the new earliest one, the thread that waits for the
-    /// earliest deadline is notified.
+    /// Adds an entry to the timers. If the new entry has the earliest deadline, notifies the thread that waits for the
+    /// earliest deadline.
     pub(crate) fn fire_at(&self, at: Instant, fire: Fire) -> timer::Key {
         let (key, earlier) = self.shared().timers.insert(self.shared().metrics.worker(), at, fire);
         if earlier {
@@ -341,7 +345,7 @@ impl Host {
         key
     }
 
-    /// Counts a yield of a process that spent the budget of its turn.
+    /// Counts that a process has spent the budget of its turn and yields its worker.
     pub(crate) fn count_budget_yield(&self) {
         self.shared().metrics.add(Counter::BudgetYields, 1);
     }

@@ -47,7 +47,7 @@ pub enum ProcessState {
 }
 
 impl ProcessState {
-    /// Returns the state with this number, as `state as u8` gives it.
+    /// Returns the state whose `state as u8` is this number.
     #[inline]
     pub(crate) fn from_u8(number: u8) -> Option<Self> {
         [ProcessState::Ready, ProcessState::Running, ProcessState::Blocked, ProcessState::Idle, ProcessState::Complete]
@@ -91,9 +91,9 @@ pub enum WorkerState {
 
 /// Receives all changes in a runtime while they happen.
 ///
-/// Its methods are called on the thread on which the change happens, concurrently, and in the middle of the scheduler's
-/// work. Keep them short, and never block in them. For one process, the calls follow the order of its changes. A panic
-/// in a method is caught and ignored.
+/// Each method is called on the thread on which the change happens, in the middle of the scheduler's work. Several
+/// threads may call the methods at the same time. Keep the methods short, and never block in them. For one process, the
+/// calls follow the order of its changes. A panic in a method is caught and ignored.
 ///
 /// An `Arc` of an observer and a `&'static` reference to one are observers too, so the application can read the
 /// observer that it gave to the builder.
@@ -117,14 +117,14 @@ pub enum WorkerState {
 pub trait Observer: Send + Sync + 'static {
     /// A process was spawned. `type_name` is the name of the type of its code: the type of the
     /// [`Process`](crate::Process), or of the function or closure of an async body. `name` is the name that the
-    /// [builder](crate::ProcessBuilder::name) of the process registered; a process that registers itself has no name
-    /// yet. This is the first call for the process, before its first transition.
+    /// [builder](crate::ProcessBuilder::name) of the process registered. If the process registers a name itself, it has
+    /// no name yet. This is the first call for the process, before its first transition.
     fn started(&self, pid: Pid, name: Option<&str>, type_name: &'static str) {}
 
     /// A process has exited. Its mailbox is closed, its state is dropped, its pid and its names are free. `name` is the
-    /// name that it had; of several names, the one that it registered first. Links, monitors and the join handle
-    /// receive the exit after this call. This is the last call for the process, after the transition to
-    /// [`ProcessState::Complete`].
+    /// name of the process. If the process had several names, `name` is the name that it registered first. Links,
+    /// monitors and the join handle receive the exit after this call. This is the last call for the process, after the
+    /// transition to [`ProcessState::Complete`].
     fn ended(&self, pid: Pid, name: Option<&str>, type_name: &'static str, exit: &Exit) {}
 
     /// The state of a process changed.
@@ -133,13 +133,13 @@ pub trait Observer: Send + Sync + 'static {
     /// The state of a worker changed to `state`.
     fn worker(&self, worker: usize, state: WorkerState, at: Instant) {}
 
-    /// A step has run for longer than [`Builder::long_step_threshold`](crate::Builder::long_step_threshold), and still runs. `pid` is its
-    /// process, or `None` for a future without a pid. The monitor thread calls this, once per step. Until the step
-    /// returns, the state of the worker is [`WorkerState::Blocked`].
+    /// A step has run for longer than [`Builder::long_step_threshold`](crate::Builder::long_step_threshold), and still
+    /// runs. `pid` is its process, or `None` for a future without a pid. The monitor thread calls this, once per step.
+    /// Until the step returns, the state of the worker is [`WorkerState::Blocked`].
     fn blocked(&self, worker: usize, pid: Option<Pid>, at: Instant) {}
 
-    /// A process panicked with this message. By default, a panic has two effects: the process exits, and its observer
-    /// is notified. The builder of the runtime can set another policy.
+    /// A process panicked with this message. By default, a panic has two effects: the process exits, and this method is
+    /// called. The builder of the runtime can set another policy.
     fn panicked(&self, pid: Pid, message: &str) {}
 }
 

@@ -1,8 +1,8 @@
-//! One process as data: its pid, events, commands, exit, errors, limits and payloads, its mailbox, its yields, its run
-//! state and its reference counts.
+//! The data of one process: its pid, events, commands, exit, errors, limits and payloads, its mailbox, its yields, its
+//! run state and its reference counts.
 //!
-//! This folder imports only `platform`. It knows no other process: `host` owns the tables that connect processes. It
-//! runs no process: `task` does. The trait `Process`, which users implement, is in `context/step.rs`.
+//! This folder imports only `platform`. The tables that connect processes are in `host`, and the code that runs
+//! processes is in `task`. The trait `Process`, which users implement, is in `context/step.rs`.
 
 pub(crate) mod catch;
 pub(crate) mod command;

@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex};
 
 use procession::{Command, Completion, Context, Event, Events, Exit, Next, Process, Reply, Runtime, StepOutput, Tag};
 
-/// The system's allocator, with counters of the allocations and of the allocated bytes.
+/// The system's allocator, with a counter of the allocations and a counter of the allocated bytes.
 struct Counting;
 
 static ALLOCATIONS: AtomicUsize = AtomicUsize::new(0);
@@ -44,8 +44,8 @@ static COUNTING: Counting = Counting;
 /// Makes the tests run one at a time, because the counters are global.
 static SERIAL: Mutex<()> = Mutex::new(());
 
-/// Runs `f`. Returns its value, the number of allocations during the call, and the change of the number of allocated
-/// bytes.
+/// Runs `f`, and returns three values: the value of `f`, the number of allocations during the call, and the change of
+/// the number of allocated bytes.
 fn counted<T>(f: impl FnOnce() -> T) -> (T, usize, isize) {
     let (allocations, bytes) = (ALLOCATIONS.load(Relaxed), BYTES.load(Relaxed));
     let value = f();
@@ -62,7 +62,7 @@ async fn idle(mut ctx: Context<u64>) {
 }
 
 /// Issue 4: many waiting processes share one allocation. Each process uses at most 300 bytes, including its entry in
-/// the pid table and its places in queues.
+/// the pid table and its entries in queues.
 #[test]
 fn many_processes_share_one_allocation() {
     let _alone = SERIAL.lock();
@@ -70,7 +70,8 @@ fn many_processes_share_one_allocation() {
     let spawn = || {
         rt.block_on(rt.spawn(async |ctx: Context| {
             let all: Vec<_> = (0..10_000).map(|_| ctx.spawn(idle).address()).collect();
-            // The parent yields twenty times. After that, each child has run its first turn, whatever queue it was in.
+            // The parent yields twenty times. After that, each child has run its first turn, in whichever queue the
+            // child was.
             for _ in 0..20 {
                 ctx.yield_now().await;
             }
@@ -175,7 +176,7 @@ fn messages_and_calls_need_no_allocation() {
     assert!(with_notes <= alone + 100, "{} allocations for 10,000 messages", with_notes.saturating_sub(alone));
 }
 
-/// After a process has exited, its addresses do not keep the memory of its large body alive.
+/// If a process with a large body has exited, an address of the process does not keep the memory of the body alive.
 #[test]
 fn an_address_does_not_keep_the_memory_of_a_large_body() {
     let _alone = SERIAL.lock();
@@ -189,23 +190,23 @@ fn an_address_does_not_keep_the_memory_of_a_large_body() {
         address
     };
     let _warm = run();
-    // The test harness may allocate memory when another test starts or ends. This may happen in one of the runs, but a
-    // leaked body would appear in each run. So the test checks the minimum.
+    // The test harness may allocate memory when another test starts or ends, and so disturb one of the three runs. A
+    // leaked body would appear in each run. Therefore the test checks the minimum.
     let kept = [(); 3].map(|()| counted(run));
     let least = kept.iter().map(|(_address, _, bytes)| *bytes).min().expect("there are three");
     assert!(least < 1000, "{least} bytes are kept");
 }
 
-/// When a hand-written process cancels commands, their entries in the table of yields become free. So the number of
-/// cancelled commands does not increase the memory of the process.
+/// If a hand-written process cancels a command, the entry of the command in the table of yields becomes free. So the
+/// memory of the process does not grow with the number of cancelled commands.
 #[test]
 fn cancelled_commands_do_not_increase_the_memory() {
     struct Ask;
     impl Command for Ask {
         type Reply = u64;
     }
-    /// A process whose message is a number `count`. It yields `count` commands, and immediately cancels all commands
-    /// except the oldest `count / 2`. So a message of 0 cancels all remaining commands.
+    /// A process that receives a number `count`. The process yields `count` commands. Then it keeps the oldest
+    /// `count / 2` commands and cancels all other commands. So a message of 0 cancels all commands that are left.
     struct Cancels(Vec<Tag<Ask>>);
     impl Process for Cancels {
         type Message = usize;
@@ -238,8 +239,8 @@ fn cancelled_commands_do_not_increase_the_memory() {
         }
     };
     cancel(100);
-    // The test harness may allocate a little memory during the call. Tables double when they grow. For both reasons,
-    // the test checks only the total over all rounds.
+    // The test harness may allocate a little memory during the call, and a table doubles its size when it grows.
+    // Therefore the test checks only the total over all rounds.
     let ((), _, grown) = counted(|| cancel(3000));
     assert!(grown < 50_000, "{grown} bytes more for 30,000 cancelled commands");
 }

@@ -1,5 +1,5 @@
-//! Runs a program whose allocator fails once. The program may abort with a message or return an error, but it never
-//! hangs. This file is a separate test binary, because the global allocator applies to the whole program.
+//! Runs a program in which one allocation fails. The program may abort with a message or return an error, but it must
+//! never hang. This file is a separate test binary, because the global allocator applies to the whole program.
 
 #![cfg(all(unix, not(any(procession_loom, procession_shuttle))))]
 #![allow(unsafe_code)]
@@ -19,7 +19,7 @@ use procession::*;
 
 use crate::subprocess::{again, role};
 
-/// The system's allocator, with one failing allocation.
+/// The system's allocator, except that one allocation fails.
 struct Failing;
 
 /// Number of allocations that succeed before one fails. `usize::MAX` means that no allocation fails.
@@ -98,7 +98,7 @@ impl Command for Later {
     type Reply = u64;
 }
 
-/// 11: the program runs once for each of its allocations, and that allocation fails. The program then aborts with a
+/// 11: runs the program once for each of its allocations, and lets this allocation fail. The program then aborts with a
 /// message, or ends with an error or a result. It never hangs.
 #[test]
 fn a_failing_allocation_never_hangs_the_program() {
@@ -106,7 +106,8 @@ fn a_failing_allocation_never_hangs_the_program() {
         let fails_after: usize = role.parse().unwrap();
         LEFT.store(fails_after, SeqCst);
         let ended = program();
-        // The counter is at zero when the failing allocation decrements it, so it wraps to a large number.
+        // When the failing allocation decrements the counter, the counter is zero. So the counter wraps to a large
+        // number.
         let failed = LEFT.swap(usize::MAX, SeqCst) > fails_after;
         println!("failed: {failed}, ended: {ended:?}");
         return;

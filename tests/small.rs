@@ -1,7 +1,7 @@
 //! Small scenarios on two real workers, for Miri and the sanitizers. Each scenario tests one mechanism that has unsafe
-//! code. It uses this mechanism a few times from several threads. The scenarios only check results; the tools report
-//! memory errors. This file is a separate test binary, because Miri and the sanitizers need much time to compile and
-//! start `tests/it`.
+//! code: it uses this mechanism a few times from several threads. A scenario only checks results; Miri or the sanitizer
+//! reports memory errors. This file is a separate test binary, because Miri and the sanitizers need much time to
+//! compile and start `tests/it`.
 
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)]
 
@@ -11,14 +11,14 @@ use std::time::Duration;
 use futures::executor::block_on;
 use procession::*;
 
-/// Returns the builder of a runtime with two workers. Under Miri a step takes long, so the infinite threshold prevents
-/// replacement threads.
+/// Returns the builder of a runtime with two workers. Under Miri, a step takes long. With an infinite threshold, no
+/// step counts as long, so no replacement thread starts.
 fn two_workers() -> Builder {
     Runtime::builder().workers(2).long_step_threshold(Duration::MAX)
 }
 
-/// Runs a scenario on this thread and creates a runtime with two workers. The scenario owns the runtime and drops it at
-/// the end.
+/// Creates a runtime with two workers, and runs a scenario on this thread. The scenario owns the runtime and drops it
+/// at the end.
 fn run_on_two_workers<F: Future>(scenario: impl FnOnce(Runtime) -> F) {
     block_on(scenario(two_workers().build().expect("a runtime")));
 }
@@ -60,7 +60,7 @@ fn two_senders_send_to_one_mailbox() {
 }
 
 #[test]
-fn calls_can_be_answered_dropped_and_failed() {
+fn calls_can_be_answered_or_dropped_and_can_fail() {
     run_on_two_workers(async |rt| {
         let server = rt.spawn(echo);
         let to = server.address().clone();
@@ -98,7 +98,7 @@ fn yields_are_completed_by_other_threads_or_abandoned() {
 }
 
 #[test]
-fn a_body_is_replaced_and_keeps_its_messages() {
+fn a_body_is_replaced_and_the_messages_are_kept() {
     run_on_two_workers(async |rt| {
         let process = rt.spawn(async |mut ctx: Context<String>| -> Result<String, Exit> {
             let first = ctx.receive().await?;
@@ -112,7 +112,7 @@ fn a_body_is_replaced_and_keeps_its_messages() {
 }
 
 #[test]
-fn a_kill_races_a_wake_up_and_a_message() {
+fn a_kill_races_with_a_wake_up_and_a_message() {
     run_on_two_workers(async |rt| {
         for _ in 0..2 {
             let held = Arc::new(());

@@ -1,14 +1,15 @@
-//! Checks rules that the compiler cannot check: which folder imports which, which file names the system's clock,
-//! threads and randomness, which files contain unsafe code, how long files and functions are, and which words the prose
-//! avoids. It also checks the changelog, the list of promises and the list of public items against the code.
+//! Checks rules that the compiler cannot check. The rules limit the imports between folders, the files with unsafe
+//! code, and the files that name the system's clock, threads and randomness. They also limit the length of files and
+//! functions, and the use of unclear words. In addition, this file checks the changelog, the list of promises and the
+//! list of public items against the code.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
 
-/// The folders and top-level files of `src`, from bottom to top, each with the folders that it may import. `lib.rs` and
-/// the models of the model checker may import all of them.
+/// Folders and top-level files of `src`, from bottom to top. Each entry lists the folders that it may import. `lib.rs`
+/// and the models for the model checker may import all folders.
 const LAYERS: &[(&str, &[&str])] = &[
     ("platform", &[]),
     ("process", &["platform"]),
@@ -25,26 +26,26 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("guide", &[]),
 ];
 
-/// Pairs of an importing file and an imported file that may break the rule.
+/// Pairs of files. The first file may import the second one although the folder of the first file may not.
 const EXCEPTIONS: &[(&str, &str)] = &[("handler::blocking", "task::body")];
 
 /// Maximum number of files of one folder in a cycle of imports.
 const LARGEST_CYCLE: usize = 6;
 
-/// `std` paths that only one file may name, and that file.
+/// Groups of `std` paths that only one file may name, each with this file.
 const GATES: &[(&[&str], &str)] = &[
     (&["std::sync", "std::thread", "core::sync"], "platform::sync"),
     (&["std::time::Instant", "std::time::SystemTime"], "platform::clock"),
     (&["std::hash::RandomState", "std::collections::hash_map::RandomState"], "platform::random"),
 ];
 
-/// Maximum number of lines of code in a file, unit tests included, without comments and blank lines.
+/// Maximum number of lines of code in a file. Unit tests count. Comments and blank lines do not count.
 const LONGEST_FILE: usize = 600;
 
-/// Maximum number of lines of code in a function, without comments.
+/// Maximum number of lines of code in a function. Comments do not count.
 const LONGEST_FUNCTION: usize = 70;
 
-/// Words and phrases that hide the subject of a sentence or have no meaning outside this crate.
+/// Words and phrases that hide the subject of a sentence, or that have no meaning outside this crate.
 const RIDDLES: &[&str] = &[
     "whoever",
     "whom",
@@ -80,7 +81,7 @@ const RIDDLES: &[&str] = &[
 /// Maximum number of [`RIDDLES`] in 1,000 words of prose.
 const MOST_RIDDLES: f64 = 0.5;
 
-/// Maximum number of public items at the root of the crate, modules aside.
+/// Maximum number of public items at the root of the crate. Modules do not count.
 const MOST_ROOT_ITEMS: usize = 100;
 
 /// Maximum number of public types that implement `Error`.
@@ -166,7 +167,7 @@ fn only_one_file_names_threads_the_clock_or_randomness() {
 }
 
 #[test]
-fn unsafe_code_is_allowed_in_these_files() {
+fn only_these_files_allow_unsafe_code() {
     let allowed = sources().into_iter().filter(|(_, code)| code.contains("unsafe_code")).map(|(file, _)| file);
     assert_eq!(
         allowed.collect::<Vec<_>>(),
@@ -188,10 +189,10 @@ fn unsafe_code_is_allowed_in_these_files() {
     );
 }
 
-/// These files define functions that user code enters, so they get the state of the thread by themselves. All other
-/// functions receive it as a parameter.
+/// User code calls functions in these files, so these functions read the state of the thread themselves. All other
+/// functions receive the state as a parameter.
 #[test]
-fn these_files_read_the_state_of_the_thread() {
+fn only_these_files_read_the_state_of_the_thread() {
     let readers = sources()
         .into_iter()
         .filter(|(_, code)| code.contains("Current::with(") || code.contains("Current::try_with("));
@@ -264,8 +265,8 @@ fn the_prose_uses_few_riddle_words() {
     assert!(share <= MOST_RIDDLES, "{share:.2} riddle words in 1,000, more than {MOST_RIDDLES}:\n{list}");
 }
 
-/// `.ci/run docs` compares the whole list with the documentation. This test needs no documentation, but checks only the
-/// names at the root.
+/// `.ci/run docs` builds the documentation and compares the whole list with it. This test does not build the
+/// documentation, so it checks only the names at the root.
 #[test]
 fn the_list_of_public_items_names_the_items_of_the_root() {
     let code = &sources()["lib"];
@@ -315,7 +316,8 @@ fn the_changelog_names_the_version() {
     assert!(read("CHANGELOG.md").contains(&heading), "no line of CHANGELOG.md begins with{heading}");
 }
 
-/// The map in CONTRIBUTING.md must follow each move of a file, and its table each new check.
+/// If a file is moved, the map in CONTRIBUTING.md must change. If a check is added, the table in CONTRIBUTING.md must
+/// change.
 #[test]
 fn contributing_names_files_that_exist_and_all_checks() {
     let (page, checks) = (read("CONTRIBUTING.md"), read(".ci/run"));
@@ -364,7 +366,7 @@ fn tests_and_promises_agree() {
 #[test]
 fn the_page_on_life_cycles_names_existing_tests() {
     let page = read("src/guide/lifecycle.rs");
-    // The last table of the page names items of the crate, not tests.
+    // The last table of the page names items of the crate, and no tests.
     let (page, _) = page.split_once("# Differences from Erlang").expect("the page has this section");
     let tests = ["links", "supervisors", "trees", "cancel"].map(|name| read(&format!("tests/it/{name}.rs"))).concat();
     let rows = page.lines().filter_map(|line| line.strip_prefix("//! |")?.strip_suffix(" |")?.rsplit_once(" | "));
@@ -375,7 +377,7 @@ fn the_page_on_life_cycles_names_existing_tests() {
 }
 
 #[test]
-fn main_declares_every_test_file() {
+fn main_rs_declares_every_file_of_integration_tests() {
     let main = read("tests/it/main.rs");
     for entry in fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it")).expect("tests are there") {
         let path = entry.expect("tests can be listed").path();
@@ -384,8 +386,8 @@ fn main_declares_every_test_file() {
     }
 }
 
-/// Reads the list of promises. Returns the numbers of the promises, the numbers of the sections, and a message for each
-/// number that stands twice or that does not belong to the section above it.
+/// Reads the list of promises. Returns the numbers of the promises, the numbers of the sections, and messages about
+/// wrong numbers. A number is wrong if it occurs twice, or if it does not belong to the section above it.
 fn promises(list: &str) -> (BTreeSet<String>, BTreeSet<String>, Vec<String>) {
     let (mut promises, mut headings, mut wrong) = (BTreeSet::new(), BTreeSet::new(), Vec::new());
     let mut section = String::new();
@@ -407,12 +409,12 @@ fn promises(list: &str) -> (BTreeSet<String>, BTreeSet<String>, Vec<String>) {
     (promises, headings, wrong)
 }
 
-/// Returns whether a promise of this section has a letter.
+/// Returns whether a promise of this section has a number with a letter.
 fn has_letters(section: &str, promises: &BTreeSet<String>) -> bool {
     promises.iter().any(|number| number.trim_end_matches(|c: char| c.is_ascii_lowercase()) == section)
 }
 
-/// Returns each number that a test of `src` or `tests` cites, with one of the tests.
+/// Returns each number that a test of `src` or `tests` cites, with the name of one test that cites it.
 fn citations() -> BTreeMap<String, String> {
     fn gather(path: &Path, found: &mut BTreeMap<String, String>) {
         if path.is_dir() {
@@ -434,8 +436,9 @@ fn citations() -> BTreeMap<String, String> {
     found
 }
 
-/// Returns the tests of a file whose doc comments begin with numbers, each with its numbers. A function without
-/// `#[test]` counts if it is in a file that calls `scenarios!`: that macro adds the attribute.
+/// Returns the tests of a file whose doc comments begin with numbers of promises. Each test is returned with its
+/// numbers. In a file that calls `scenarios!`, a function without `#[test]` also counts, because this macro adds the
+/// attribute.
 fn citations_of(text: &str) -> Vec<(&str, Vec<&str>)> {
     let lines: Vec<&str> = text.lines().map(str::trim).collect();
     let scenarios = lines.contains(&"scenarios! {");
@@ -453,8 +456,9 @@ fn citations_of(text: &str) -> Vec<(&str, Vec<&str>)> {
     found
 }
 
-/// Returns the numbers at the head of a doc comment, as in `1.1d, 2.3a: …`, or `None` if it begins with other text. If
-/// the head begins with such a number but is malformed, returns the whole line, which the list does not contain.
+/// Returns the numbers at the head of a doc comment, as in `1.1d, 2.3a: …`. Returns `None` if the doc comment begins
+/// with other text. If the head begins with a number of this form but is malformed, returns the whole line. The list of
+/// promises does not contain this line, so the check fails.
 fn numbers(doc: &str) -> Option<Vec<&str>> {
     let head: Vec<&str> = doc.split_once(':').map_or(Vec::new(), |(head, _)| head.split(", ").collect());
     if !head.is_empty() && head.iter().all(|number| is_number(number)) {
@@ -501,8 +505,8 @@ fn without_tests(code: &str) -> &str {
     code.split("\nmod tests {").next().unwrap_or_default()
 }
 
-/// Returns the name and the number of lines of each function with a body. A function ends at the first closing brace that
-/// is indented like its first line.
+/// Returns the name and the number of lines of each function with a body. A function ends at the first closing brace
+/// that has the same indentation as the first line of the function.
 fn functions(code: &str) -> Vec<(&str, usize)> {
     let lines: Vec<&str> = code.lines().collect();
     let mut found = Vec::new();
@@ -522,7 +526,8 @@ fn functions(code: &str) -> Vec<(&str, usize)> {
         let Some(rest) = head.strip_prefix("fn ") else { continue };
         let name = rest.split(|c: char| !c.is_alphanumeric() && c != '_').next().unwrap_or_default();
         let inside = |line: &&&str| line.trim().is_empty() || line.len() - line.trim_start().len() > indent;
-        // The lines of a signature that rustfmt wraps end with `) -> T {`, which is not the end of the function.
+        // If rustfmt wraps a signature, its last lines begin with `)`, or are `where` or `{`. These lines are not the
+        // end of the function.
         let ends = |line: &str| line.trim_start().starts_with(')') || line.trim() == "where" || line.trim() == "{";
         let mut length = 1;
         for line in &lines[at + 1..] {
@@ -532,7 +537,7 @@ fn functions(code: &str) -> Vec<(&str, usize)> {
             }
             length += 1;
         }
-        // A declaration in a trait, or a function on one line.
+        // Skips a declaration in a trait, and a function on one line.
         if !line.trim_end().ends_with(';') && !line.trim_end().ends_with('}') {
             found.push((name, length));
         }
@@ -540,7 +545,7 @@ fn functions(code: &str) -> Vec<(&str, usize)> {
     found
 }
 
-/// Returns how often the phrase stands in the text as whole words.
+/// Returns how often the phrase occurs in the text as whole words.
 fn occurrences(text: &str, phrase: &str) -> usize {
     let part = |c: Option<char>| c.is_some_and(|c| c.is_alphanumeric() || c == '_');
     let whole = |at: usize| !part(text[..at].chars().next_back()) && !part(text[at + phrase.len()..].chars().next());
@@ -581,8 +586,8 @@ fn prose() -> BTreeMap<String, String> {
     files.into_iter().map(|(path, text)| (path.trim_start_matches(&root).to_owned(), text)).collect()
 }
 
-/// Returns the kind and the path of each public item, from the unindented lines of the list, such as
-/// `struct procession::Pid`.
+/// Returns the kind and the path of each public item: for example, `struct` and `procession::Pid`. The unindented lines
+/// of the list contain both.
 fn items() -> Vec<(String, String)> {
     let list = read("tests/public_api.txt");
     let items = list.lines().filter(|line| !line.starts_with(' ')).filter_map(|line| line.split_once(' '));
@@ -593,15 +598,15 @@ fn items() -> Vec<(String, String)> {
 fn root_names() -> BTreeSet<String> {
     let name = |path: &str| path.strip_prefix("procession::").filter(|name| !name.contains("::")).map(str::to_owned);
     let mut names: BTreeSet<String> = items().into_iter().filter_map(|(_, path)| name(&path)).collect();
-    // Items that rustdoc shows on the page of another module are listed as re-exports.
+    // rustdoc may show an item on the page of another module. The list contains this item as a re-export.
     for line in read("tests/public_api.txt").lines().skip(1).map_while(|line| line.strip_prefix("    pub use ")) {
         names.extend(line.trim_end_matches(';').rsplit("::").next().map(str::to_owned));
     }
     names
 }
 
-/// Returns the name of the type, if the line of the list is an implementation of `Error`, such as
-/// `impl<M> Error for SendError<M>`.
+/// If the line of the list is an implementation of `Error`, such as `impl<M> Error for SendError<M>`, returns the name
+/// of the type.
 fn error_type(line: &str) -> Option<&str> {
     let (head, of) = line.trim().split_once(" Error for ")?;
     head.starts_with("impl").then(|| of.split(['<', ' ']).next().unwrap_or(of))
@@ -612,8 +617,8 @@ fn read(name: &str) -> String {
     fs::read_to_string(&path).unwrap_or_else(|error| panic!("{name}: {error}"))
 }
 
-/// Returns the files that a file imports, except in its unit tests. A `crate::` path that leads to no file is returned
-/// itself.
+/// Returns the files that a file imports, without the imports of its unit tests. If a `crate::` path leads to no file,
+/// the path itself is returned.
 fn imports(file: &str, code: &str, files: &BTreeMap<String, String>) -> BTreeSet<String> {
     let code = code.split("\nmod tests {").next().unwrap_or_default();
     let module = |path: &str| {
@@ -625,14 +630,14 @@ fn imports(file: &str, code: &str, files: &BTreeMap<String, String>) -> BTreeSet
         let path = &path["crate::".len()..];
         found.insert(module(path).unwrap_or_else(|| path.to_owned()));
     }
-    // In an inline module, `super` is the file itself. The path then leads to no file, and is skipped.
+    // In an inline module, `super` is the file itself. The path then leads to no file, and the search skips it.
     let parent = file.rsplit_once("::").map_or(String::new(), |(parent, _)| format!("{parent}::"));
     found.extend(paths(code, "super::").iter().filter_map(|path| module(&path.replacen("super::", &parent, 1))));
     found.remove(file);
     found
 }
 
-/// Returns all paths in `code` that begin with `root`, with import groups expanded.
+/// Returns all paths in `code` that begin with `root`. Import groups are expanded.
 fn paths(code: &str, root: &str) -> Vec<String> {
     let mut found = Vec::new();
     for (at, _) in code.match_indices(root) {
@@ -644,7 +649,8 @@ fn paths(code: &str, root: &str) -> Vec<String> {
     found
 }
 
-/// Reads a path or a group of paths behind `prefix::`, and appends the paths to `found`. Returns the rest of the text.
+/// Reads the path or the group of paths after `prefix::`, and appends the paths to `found`. Returns the rest of the
+/// text.
 fn expand<'a>(text: &'a str, prefix: &str, found: &mut Vec<String>) -> &'a str {
     if let Some(mut text) = text.strip_prefix('{') {
         loop {
@@ -666,7 +672,7 @@ fn expand<'a>(text: &'a str, prefix: &str, found: &mut Vec<String>) -> &'a str {
         _ => {
             found.push(if segment.is_empty() { prefix.to_owned() } else { path });
             let alias = rest.strip_prefix(" as ").map(|rest| rest.trim_start_matches(|c: char| c.is_alphanumeric()));
-            // Unreadable text is skipped by one character, so the loop over a group always terminates.
+            // If the text cannot be parsed, one character is skipped. So the loop over a group always terminates.
             match alias {
                 Some(rest) => rest,
                 None if segment.is_empty() => rest.get(1..).unwrap_or_default(),
@@ -697,8 +703,8 @@ fn import_groups_are_expanded() {
 }
 
 #[test]
-fn citations_are_read() {
-    // Each line begins with a quotation mark here, so that this file does not cite the numbers itself.
+fn the_promises_that_a_test_cites_are_read() {
+    // Each line begins with a quotation mark here. So this file itself does not cite the numbers.
     let text = [
         "/// 1.10a, 11: x.",
         "/// 2.2: not at the head.",

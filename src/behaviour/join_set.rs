@@ -1,5 +1,5 @@
-//! A set of processes whose exits are awaited together: [`JoinSet`], after tokio's type of the same name. It holds a
-//! join handle of each process, and kills the processes that are left when it is dropped.
+//! A set of processes whose exits are awaited together: [`JoinSet`], after tokio's type of the same name. The set holds
+//! a join handle of each process. The drop of the set kills the remaining processes.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -22,15 +22,15 @@ use crate::process::state::Ref;
 use crate::task::body::Body;
 use crate::task::join::JoinHandle;
 
-/// A set of processes that return values of one type. It waits for any or for all of them. Their messages may have
-/// different types.
+/// A set of processes that return values of one type. The caller waits for the next exit, or for all exits. The
+/// processes may have different message types.
 ///
-/// [`Host::join_set`] and [`SelfHandle::join_set`] make an empty set, for use outside and inside of a process. It also
-/// works in any other executor.
+/// An empty set is made with [`Host::join_set`] outside a process, and with [`SelfHandle::join_set`] inside a process.
+/// The futures of a set also work on any other executor.
 ///
-/// Dropping the set kills the processes that are still in it, as with tokio's `JoinSet`. The drop does not wait for
-/// their exits. [`detach_all`](Self::detach_all) lets them run on. A [scope](SelfHandle::scope) waits for its
-/// processes, and ends all of them at the first failure.
+/// The drop of the set kills the processes that are still in it, as with tokio's `JoinSet`. The drop does not wait for
+/// their exits. To keep the processes running, call [`detach_all`](Self::detach_all) first. Unlike a set, a
+/// [scope](SelfHandle::scope) waits for its processes, and ends all of them at the first failure.
 ///
 /// ```
 /// use procession::{Context, Exit, Runtime};
@@ -65,9 +65,9 @@ pub struct JoinSet<T> {
     added: u64,
 }
 
-/// Outcome of a process.
+/// Exited process of a set, and its result.
 struct Joined<T> {
-    /// The processes of a set are numbered in the order in which they were added.
+    /// Number of the process in the set. Processes are numbered in the order in which they were added.
     number: u64,
     pid: Pid,
     result: Result<T, Exit>,
@@ -109,8 +109,8 @@ impl<T: Send + 'static> JoinSet<T> {
         Self { host, inherited, running: FuturesUnordered::new(), exited: VecDeque::new(), added: 0 }
     }
 
-    /// Spawns an async body and adds it to the set. Returns its address. In a set of a process, it inherits the values,
-    /// the deadline and the cancel token of that process.
+    /// Spawns an async body, adds the process to the set, and returns its address. If the set belongs to a process, the
+    /// new process inherits the values, the deadline and the cancel token of that process.
     ///
     /// If the spawn is refused, the set contains a process that exited with [`Exit::Refused`].
     pub fn spawn<N, F, Fut>(&mut self, body: F) -> Address<N>
@@ -124,7 +124,7 @@ impl<T: Send + 'static> JoinSet<T> {
     }
 
     /// Adds a process that was spawned in another way, for example with options, or as a hand-written process. Returns
-    /// its address.
+    /// the address of the process.
     ///
     /// ```
     /// # use procession::{Context, Exit, Runtime};
@@ -144,11 +144,11 @@ impl<T: Send + 'static> JoinSet<T> {
         address
     }
 
-    /// Waits until one of the processes exits, and removes it from the set. Returns its result, or its exit if that is
-    /// not normal. Returns `None` if the set is empty.
+    /// Waits until one of the processes exits, and removes that process from the set. Returns the result of the
+    /// process, or its exit if the exit is not normal. Returns `None` if the set is empty.
     ///
     /// # Cancel safety
-    /// Cancel safe: a dropped future has removed no process.
+    /// Cancel safe: if the future is dropped before it completes, it has removed no process.
     pub async fn join_next(&mut self) -> Option<Result<T, Exit>> {
         self.join_next_with_pid().await.map(|(_, result)| result)
     }
@@ -156,7 +156,7 @@ impl<T: Send + 'static> JoinSet<T> {
     /// As [`join_next`](Self::join_next), with the pid of the process.
     ///
     /// # Cancel safety
-    /// Cancel safe: a dropped future has removed no process.
+    /// Cancel safe: if the future is dropped before it completes, it has removed no process.
     pub async fn join_next_with_pid(&mut self) -> Option<(Pid, Result<T, Exit>)> {
         let joined = match self.exited.pop_front() {
             Some(joined) => joined,
@@ -179,8 +179,8 @@ impl<T: Send + 'static> JoinSet<T> {
         all.into_iter().map(|joined| joined.result).collect()
     }
 
-    /// Requests that all processes exit, and kills the processes that have not exited after `grace`: see
-    /// [`Host::cancel`]. They stay in the set until they are joined.
+    /// Requests that all processes exit. After `grace`, kills the processes that still run: see [`Host::cancel`]. The
+    /// processes stay in the set until they are joined.
     pub fn cancel_all(&self, reason: impl Into<Reason>, grace: Duration) {
         let (reason, deadline) = (reason.into(), self.host.now() + grace);
         for member in &self.running {
@@ -190,12 +190,13 @@ impl<T: Send + 'static> JoinSet<T> {
 }
 
 impl<T> JoinSet<T> {
-    /// Kills all processes at their next scheduling point. They stay in the set until they are joined.
+    /// Kills all processes at their next scheduling point. The processes stay in the set until they are joined.
     pub fn abort_all(&self) {
         self.running.iter().for_each(|member| member.control.kill());
     }
 
-    /// Empties the set without ending its processes. Their results are dropped, as if their join handles were dropped.
+    /// Removes all processes from the set without ending them. Their results are dropped, as if their join handles were
+    /// dropped.
     pub fn detach_all(&mut self) {
         self.running.iter_mut().for_each(|member| member.is_detached = true);
         self.running.clear();
@@ -214,16 +215,16 @@ impl<T> JoinSet<T> {
 }
 
 impl Host {
-    /// Makes an empty [`JoinSet`], whose processes belong to this host.
+    /// Makes an empty [`JoinSet`]. The processes that the set spawns belong to this host.
     pub fn join_set<T: Send + 'static>(&self) -> JoinSet<T> {
         JoinSet::new(self.clone(), InheritedContext::default())
     }
 }
 
 impl<M: Send + 'static> SelfHandle<M> {
-    /// Makes an empty [`JoinSet`]. The processes that it spawns inherit the [values](Self::value), the
-    /// [deadline](Self::deadline) and the [cancel token](Self::cancel_token) of this one. The exit of this process
-    /// drops a set that its body holds, which kills the processes of the set.
+    /// Makes an empty [`JoinSet`]. The processes that the set spawns inherit the [values](Self::value), the
+    /// [deadline](Self::deadline) and the [cancel token](Self::cancel_token) of this process. If the body of this
+    /// process owns the set, the exit of this process drops the set. The drop kills the processes of the set.
     ///
     /// ```
     /// # use procession::{Context, Exit, Runtime};

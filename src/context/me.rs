@@ -1,5 +1,5 @@
-//! The acting half of a context: [`SelfHandle`], which a body uses to send, call, yield commands and set timers. The
-//! futures that it returns are defined in the neighbouring modules.
+//! Defines [`SelfHandle`]. A process uses its `SelfHandle` to send, call, yield commands and set timers. The futures
+//! that a `SelfHandle` returns are defined in the other modules of this folder.
 
 use std::fmt;
 use std::task::Poll;
@@ -29,11 +29,11 @@ use crate::process::pid::Pid;
 use crate::process::state::Ref;
 use crate::process::state::current::Current;
 
-/// Acting half of a [`Context`](crate::Context): all operations of a process except receiving.
+/// Handle of a process to itself, with all operations of a [`Context`](crate::Context) except receiving.
 ///
-/// It is cheap to clone. Its futures borrow nothing. They start at their first poll, and a dropped future cancels its
-/// operation. The futures of [`perform`](Self::perform) and [`stream`](Self::stream) work only inside their own
-/// process.
+/// A `SelfHandle` is cheap to clone. The futures that it returns borrow nothing. A future starts its operation at its
+/// first poll, and cancels the operation when it is dropped. The futures of [`perform`](Self::perform) and
+/// [`stream`](Self::stream) work only inside their own process.
 pub struct SelfHandle<M = Payload> {
     control: Ref<Control<M>>,
 }
@@ -63,7 +63,7 @@ impl<M: Send + 'static> SelfHandle<M> {
         self.control.any()
     }
 
-    /// Makes the reference that a future of this process holds.
+    /// Returns a new reference to this process, for a future of this process.
     #[inline]
     pub(crate) fn home(&self) -> ProcessRef {
         ProcessRef::new(self.any())
@@ -86,8 +86,8 @@ impl<M: Send + 'static> SelfHandle<M> {
 
     // ---- Commands and messages
 
-    /// Yields a command at the first poll and resolves to its answer. Several commands can be in flight at the same
-    /// time, with `join!`, `select!` or `FuturesUnordered`.
+    /// Returns a future that yields a command at its first poll, and resolves to the answer. Several commands can be in
+    /// flight at the same time, with `join!`, `select!` or `FuturesUnordered`.
     ///
     /// ```
     /// # use procession::{Command, Context, Failure, Runtime};
@@ -106,23 +106,24 @@ impl<M: Send + 'static> SelfHandle<M> {
     /// # Errors
     /// - the failure of the handler: [`Failure::Error`], [`Failure::Panicked`] or [`Failure::Abandoned`];
     /// - [`Failure::NoHandler`] if no handler is registered for the command;
-    /// - [`Failure::TimedOut`] if a limit that [`Perform::timeout`] set has passed;
+    /// - [`Failure::TimedOut`] if the time limit of [`Perform::timeout`] has passed;
     /// - [`Failure::Cancelled`] if the yield was cancelled;
     /// - [`Failure::Outside`] if the future is polled outside this process.
     ///
     /// # Cancel safety
     /// Dropping the future cancels the command: the handler sees the cancellation, and a late answer is discarded.
-    /// [`Perform::detach`] lets the command run on without its answer.
+    /// After a call of [`Perform::detach`], the command continues and its answer is discarded.
     pub fn perform<C: Command>(&self, command: C) -> Perform<C> {
         Perform::new(self.home(), command)
     }
 
-    /// Yields a stream command at the first poll. Returns a `Stream` of its items; [`last`](ItemStream::last) then
-    /// returns its reply. The handler can be at most [`StreamCommand::BUFFER`] items ahead of the process.
+    /// Returns a `Stream` of the items of a stream command. The stream yields the command at its first poll. After the
+    /// last item, [`last`](ItemStream::last) returns the reply. The handler can be at most [`StreamCommand::BUFFER`]
+    /// items ahead of the process.
     ///
     /// # Cancel safety
-    /// A dropped `next()` has taken no item. Dropping the stream itself cancels the command: the handler sees the
-    /// cancellation.
+    /// Dropping the future of `next()` loses no item. Dropping the stream itself cancels the command: the handler sees
+    /// the cancellation.
     pub fn stream<C: StreamCommand>(&self, command: C) -> ItemStream<C> {
         ItemStream::new(self.home(), command)
     }
@@ -141,13 +142,13 @@ impl<M: Send + 'static> SelfHandle<M> {
     /// Returns the message and the reason of the refusal: see [`SendWait`].
     ///
     /// # Cancel safety
-    /// A future that is dropped before it resolves has not sent its message, unless room became free first: then the
-    /// message is already in the mailbox.
+    /// If the future is dropped before it resolves, the message is not sent. There is one exception: if room became
+    /// free before the drop, the message is already in the mailbox.
     pub fn send_wait<N: Send + 'static>(&self, to: impl Target<N>, message: N) -> SendWait<N> {
         self.host().send_wait(to, message)
     }
 
-    /// Sends a request and resolves to the reply. Same as [`Address::call`].
+    /// Returns a future that sends a request and resolves to the reply. Same as [`Address::call`].
     pub fn call<N: Send + 'static, T: Send + 'static>(
         &self,
         to: impl Target<N>,
@@ -168,14 +169,14 @@ impl<M: Send + 'static> SelfHandle<M> {
         self.host().random()
     }
 
-    /// Resolves when this time has passed since the call of `sleep`.
+    /// Returns a future that resolves when this time has passed since the call of `sleep`.
     #[inline(always)]
     pub fn sleep(&self, time: Duration) -> Sleep {
         Sleep::for_time(Sleeper::Process(self.home()), self.seen_now(), time)
     }
 
-    /// Reads the clock. In a step of this process, it also notes the time in the turn: a sleep can then take over the
-    /// timer of an earlier sleep.
+    /// Reads the clock. Inside a step of this process, this method also records the time in the turn, so that a sleep
+    /// can take over the timer of an earlier sleep.
     #[inline(never)]
     fn seen_now(&self) -> Instant {
         let now = self.now();
@@ -187,7 +188,7 @@ impl<M: Send + 'static> SelfHandle<M> {
         now
     }
 
-    /// Resolves at this time, or at the first poll if the time has passed.
+    /// Returns a future that resolves at this time, or at its first poll if the time has passed.
     pub fn sleep_until(&self, at: Instant) -> Sleep {
         Sleep::new(Sleeper::Process(self.home()), at)
     }
@@ -212,8 +213,9 @@ impl<M: Send + 'static> SelfHandle<M> {
         Interval::new(self.sleep_until(first), every)
     }
 
-    /// Resolves to the output of `future`, or fails with [`Failure::TimedOut`] when this time has passed since the call
-    /// of `timeout`. Each poll polls `future` before the timer: if both are ready, the output is returned.
+    /// Returns a future that resolves to the output of `future`. If this time has passed since the call of `timeout`,
+    /// the returned future fails with [`Failure::TimedOut`]. Each poll polls `future` before the timer: if both are
+    /// ready, the output is returned.
     ///
     /// # Errors
     /// [`Failure::TimedOut`] if the time has passed before `future` was ready.
@@ -246,12 +248,12 @@ impl<M: Send + 'static> SelfHandle<M> {
         later::send_at(&self.any(), self.now() + time, to, message)
     }
 
-    /// Sends a clone of a message once per period. The first one is sent one period from now. Periods that have passed
-    /// in the meantime are skipped: a delay causes no burst.
+    /// Sends a clone of a message once per period. The first clone is sent one period from now. If the timer fires
+    /// late, the periods that have passed are skipped, so a delay causes no burst of messages.
     ///
     /// The interval ends when it is cancelled, when this process exits, when `clone` panics, or when a message is
-    /// refused. A refusal by a full mailbox does not end it. If `to` is a name that no process has at that time, the
-    /// interval goes on, too.
+    /// refused. The interval continues in two cases of a refusal: the mailbox is full, or `to` is a name that no
+    /// process has at that time.
     ///
     /// # Panics
     /// Panics if the period is zero.
@@ -301,15 +303,16 @@ impl<M: Send + 'static> SelfHandle<M> {
         .await;
     }
 
-    /// Resolves to the reason when this process is asked to exit, or immediately if it was asked before. It is for
-    /// bodies that wait for something other than their mailbox.
+    /// Returns a future that resolves to the reason when this process is asked to exit. If the process was asked
+    /// before, the future resolves immediately. Use this method in a body that waits for something other than its
+    /// mailbox.
     pub fn cancelled(&self) -> Cancelled {
         Cancelled::new(self.any())
     }
 
-    /// Runs a future until it completes or this process is asked to exit, whichever comes first. At the request the
-    /// future is dropped. A future that is ready at the same poll returns its output. If the process was asked to exit
-    /// before the first poll, the future is not polled.
+    /// Runs a future until it completes or this process is asked to exit, whichever comes first. At the request, the
+    /// future is dropped. If the future is ready in the same poll, its output is returned. If the process was asked to
+    /// exit before the first poll, the future is not polled.
     ///
     /// ```
     /// # use procession::{Context, Exit, Reason, Runtime};

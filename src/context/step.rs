@@ -32,7 +32,7 @@ use crate::process::state::current::InTurn;
 use crate::process::yields::buffer::Buffer;
 use crate::process::yields::{AnswerTarget, Yields};
 
-/// Arguments of a process's start.
+/// Arguments of [`Process::init`].
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Start<'a> {
@@ -48,8 +48,8 @@ pub struct Start<'a> {
 
 /// A hand-written process: a state machine that the runtime calls step by step.
 ///
-/// It runs on the same kind of task as an async body, and can do all that an async body can do. It has no allocated
-/// future, and it gets every event.
+/// A hand-written process runs in the same kind of task as an async body, and has the same operations. It needs no
+/// allocated future, and it receives every event.
 ///
 /// ```
 /// use procession::{Event, Events, Exit, Next, Process, Reply, Runtime, StepOutput};
@@ -83,17 +83,17 @@ pub struct Start<'a> {
 /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
 /// ```
 pub trait Process: 'static {
-    /// Type of the messages that its [`Address`](crate::Address) takes. A process with [`Payload`] takes messages of
-    /// any type.
+    /// Type of the messages that the [`Address`](crate::Address) of the process accepts. With the type [`Payload`], the
+    /// process accepts messages of any type.
     type Message: Send + 'static;
-    /// Type of the result that its join handle returns.
+    /// Type of the result that the join handle of the process returns.
     type Output: Send + 'static;
 
-    /// Prepares the process for its first step. It runs on a worker. Messages that are sent before the first step wait
-    /// in the mailbox.
+    /// Prepares the process for its first step. This method runs on a worker. Messages that are sent before the first
+    /// step wait in the mailbox.
     ///
     /// # Errors
-    /// If it returns an error, the process exits with [`Exit::InitFailed`], without any step.
+    /// If this method returns an error, the process exits with [`Exit::InitFailed`], without any step.
     fn init(&mut self, start: Start<'_>) -> Result<(), InitError> {
         let _ = start;
         Ok(())
@@ -101,23 +101,23 @@ pub trait Process: 'static {
 
     /// Handles the events that arrived since the last step, and returns what the process does next.
     ///
-    /// The first step follows `init` directly; its events may be empty. Events that a step leaves unread come first in
+    /// The first step follows `init` directly, and may have no events. Events that a step does not read come first in
     /// the next step.
     ///
     /// # Errors
-    /// If it returns an exit, the process exits with it.
+    /// If this method returns an [`Exit`] as an error, the process exits with this exit.
     fn step(
         &mut self,
         events: Events<'_, Self::Message>,
         out: &mut StepOutput<'_, Self::Message>,
     ) -> Result<Next<Self::Output>, Exit>;
 
-    /// Cleans up after the last step, whatever ended the process. It runs exactly once for each process whose `init`
-    /// succeeded.
+    /// Cleans up after the last step, for every kind of exit. The runtime calls this method exactly once for each
+    /// process whose `init` succeeded.
     fn close(&mut self) {}
 }
 
-/// A process as a trait object, of which only these two types are known.
+/// A process as a trait object. Only its message type and its output type are known.
 pub(crate) type AnyProcess<M, T> = Box<dyn Process<Message = M, Output = T> + Send>;
 
 /// Next action of the process after a step.
@@ -126,28 +126,30 @@ pub(crate) type AnyProcess<M, T> = Box<dyn Process<Message = M, Output = T> + Se
 pub enum Next<T> {
     /// Waits for an event.
     Wait,
-    /// Is stepped again, after the tasks that are queued before it.
+    /// The process is stepped again, after the tasks that are queued before it.
     Again,
     /// Exits with this result. The commands of this step are still dispatched; their answers are discarded.
     Done(T),
 }
 
-/// The mail of a hand-written process, as its task keeps it between steps.
+/// The messages and signals that a hand-written process has taken from its inbox and not read yet. The task of the
+/// process keeps them between steps.
 #[derive(Debug)]
 pub(crate) struct Mail<M> {
-    /// Allocated when more than one message, or a signal, is taken at a time: an idle process pays only for a pointer.
+    /// Allocated when the process takes a signal, or takes more than one message at a time. Until then, the process
+    /// needs only the space of a pointer.
     taken: Option<Box<Taken<M>>>,
     look: Look,
 }
 
-/// Whether the current step has looked into the inbox, or has passed it to another receiver.
+/// Whether the current step has taken its events from the inbox, or has passed the inbox to another receiver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Look {
     NotYet,
     Taken,
-    /// The step has passed its events on, unread.
+    /// The step has left its events unread in the inbox.
     Left,
-    /// A [`Mailbox`](crate::Mailbox) is the receiver, in this step and until the process reads its events itself.
+    /// A [`Mailbox`](crate::Mailbox) is the receiver, until the process reads its events itself.
     HandedOver,
 }
 
@@ -165,8 +167,8 @@ impl<M: Send + 'static> Mail<M> {
         Events { mail: self, control, here: PhantomData, yields: None }
     }
 
-    /// Completes a step that has returned. Returns true if the step did not look at its events and there are new ones.
-    /// The process must then be stepped for them.
+    /// Called after a step has returned. Returns true if the step did not read its events and new events have arrived.
+    /// In this case the process must be stepped again.
     pub(crate) fn missed(&mut self, control: &Control<M>, turn: InTurn) -> bool {
         if self.look != Look::NotYet {
             return false;
@@ -185,27 +187,29 @@ impl<M: Send + 'static> Mail<M> {
     }
 }
 
-/// Number of yields whose answers were read that are removed from the table of yields under one lock.
+/// Maximum number of yields that are removed from the table of yields under one lock. Their answers have been read.
 const COLLECT_AT: usize = 32;
 
-/// The events since the last step, in the order in which they arrived. They are taken from the inbox when the first one
-/// is requested.
+/// The events since the last step, in the order in which they arrived. They are taken from the inbox when the first
+/// event is requested.
 ///
-/// `Events` stays on the thread that steps the process. While that thread runs a step of another process, nested in
-/// this one by [`block_on`](crate::Runtime::block_on), `next` takes no events from the inbox and returns `None`: the
-/// events come later. If an earlier step was delegated to [`EntryPoints`](crate::EntryPoints), the mailbox has another
-/// receiver. Reading the first event then makes the process the receiver again: see [`Mailbox`](crate::Mailbox).
+/// `Events` stays on the thread that steps the process. If the step calls [`block_on`](crate::Runtime::block_on), the
+/// thread may run nested steps of other processes. During a nested step, `next` takes no events from the inbox and
+/// returns `None`; the events can be read later. If an earlier step was delegated to
+/// [`EntryPoints`](crate::EntryPoints), the mailbox has another receiver. In this case, reading the first event makes
+/// the process the receiver again: see [`Mailbox`](crate::Mailbox).
 pub struct Events<'a, M> {
     mail: &'a mut Mail<M>,
     control: &'a Control<M>,
     /// Makes the type not `Send`: another thread must not read the mailbox at the same time as the process.
     here: PhantomData<*const ()>,
-    /// Looked up once per step: other cores that answer yields write to the cache line from which it is looked up.
+    /// The table of yields, looked up once per step. Each lookup reads a cache line that other cores write when they
+    /// answer yields.
     yields: Option<&'a Yields>,
 }
 
 impl<M: Send + 'static> Events<'_, M> {
-    /// Leaves the inbox untouched, for a process that reads it by a [`Mailbox`](crate::Mailbox).
+    /// Leaves the events in the inbox, for a process that reads the inbox through a [`Mailbox`](crate::Mailbox).
     pub(crate) fn leave(self) {
         if self.mail.look != Look::HandedOver {
             self.mail.look = Look::Left;
@@ -220,8 +224,8 @@ impl<M: Send + 'static> Events<'_, M> {
         Some(self.control.hand_over(turn, self.mail.taken.get_or_insert_default()))
     }
 
-    /// Returns the turn of the process. It is looked up at each use: another turn may be nested in the step, and notes
-    /// about a mailbox belong to the innermost turn.
+    /// Returns the turn of the process, or `None` outside this turn. The turn is looked up at each use, because the
+    /// turn of another process may be nested in the step. Records about a mailbox belong to the innermost turn.
     #[inline]
     fn turn(&self) -> Option<InTurn> {
         Current::with(|current| current.in_step(self.control.address()))
@@ -232,7 +236,7 @@ impl<M: Send + 'static> Events<'_, M> {
         std::ptr::eq(self.control, control)
     }
 
-    /// Makes the process the receiver instead of its `Mailbox`, and takes what is in the inbox.
+    /// Makes the process the receiver instead of its `Mailbox`, and takes the events that are in the inbox.
     #[cold]
     fn reclaim(&mut self, turn: InTurn) {
         self.mail.look = Look::Taken;
@@ -244,8 +248,8 @@ impl<M: Send + 'static> Events<'_, M> {
 impl<M: Send + 'static> Iterator for Events<'_, M> {
     type Item = Event<M>;
 
-    /// Inlined into the caller, so that a single message is moved directly to its final place. Another move right after
-    /// the write would miss store forwarding.
+    /// This method is inlined into the caller, so that a single message is moved directly to its final address. If the
+    /// message were moved again right after it was written, the second move would miss store forwarding.
     #[inline(always)]
     fn next(&mut self) -> Option<Event<M>> {
         if self.mail.look != Look::Taken {
@@ -264,18 +268,18 @@ impl<M: Send + 'static> Iterator for Events<'_, M> {
 }
 
 impl<M: Send + 'static> Events<'_, M> {
-    /// Returns the next event of the ones that were taken from the inbox.
+    /// Returns the next of the events that were taken from the inbox.
     #[inline(never)]
     fn next_taken(&mut self) -> Option<Event<M>> {
         let taken = self.mail.taken.as_deref_mut()?;
         while let Some(signal) = taken.pop_signal() {
             let yields = *self.yields.get_or_insert_with(|| self.control.head.yields());
             match signal {
-                // The yield was cancelled while its answer waited here.
+                // The yield was cancelled while its answer was in this buffer.
                 Signal::Completed(Completed { tag, .. }) if !yields.wants_answer(tag) => {}
                 Signal::Completed(completed) => {
                     taken.read.push(completed.tag);
-                    // The process may use a tag of its own choice again immediately, so its yield is removed from the
+                    // The process may reuse a chosen tag immediately, so the yield of a chosen tag is removed from the
                     // table now.
                     if completed.tag.is_chosen() || taken.read.len() == COLLECT_AT {
                         yields.collect(taken.read.drain(..));
@@ -316,8 +320,9 @@ impl<M> fmt::Debug for Events<'_, M> {
 
 /// Operations of a step.
 ///
-/// It dereferences to [`SelfHandle`], for sends and spawns, which take effect immediately and return their results.
-/// Operations that return a future there return a [`Tag`] here. The answer arrives as [`Event::Completed`].
+/// A `StepOutput` dereferences to [`SelfHandle`]. Sends and spawns take effect immediately and return their results.
+/// Some operations of [`SelfHandle`] return a future, for example `perform`. The methods of `StepOutput` with the same
+/// names return a [`Tag`] instead. The answer arrives as [`Event::Completed`] with this tag.
 #[derive(Debug)]
 pub struct StepOutput<'a, M: Send + 'static> {
     me: &'a SelfHandle<M>,
@@ -392,8 +397,8 @@ impl<'a, M: Send + 'static> StepOutput<'a, M> {
     /// Same as [`perform`](Self::perform), with a tag that the process has chosen.
     ///
     /// # Errors
-    /// Returns the command, with [`SendErrorKind::TagInUse`], if a yield with this tag is still in flight, or if the tag
-    /// was not made by [`Tag::chosen`](crate::Tag::chosen).
+    /// Returns the command, with [`SendErrorKind::TagInUse`], if a yield with this tag is still in flight, or if the
+    /// tag was not made by [`Tag::chosen`](crate::Tag::chosen).
     pub fn perform_as<C: Command>(&mut self, tag: Tag<C>, command: C) -> Result<(), SendError<C>> {
         let refuse = |command| SendError::new(SendErrorKind::TagInUse, command).to(Addressee::Handler(self.me.pid()));
         if !tag.is_chosen() {
@@ -411,9 +416,9 @@ impl<'a, M: Send + 'static> StepOutput<'a, M> {
         }
     }
 
-    /// Yields a stream command. The handler can be at most [`StreamCommand::BUFFER`] items ahead. Each
-    /// [`pull`](Self::pull) requests one item, which arrives as [`Event::Item`]. The answer arrives as
-    /// [`Event::Completed`] after the last item, when all items have been pulled.
+    /// Yields a stream command. The handler can be at most [`StreamCommand::BUFFER`] items ahead of the process. Each
+    /// call of [`pull`](Self::pull) requests one item, and the item arrives as [`Event::Item`]. When all items have
+    /// been pulled, the answer arrives as [`Event::Completed`].
     ///
     /// ```
     /// # use procession::*;
@@ -462,7 +467,7 @@ impl<'a, M: Send + 'static> StepOutput<'a, M> {
     }
 
     /// Requests one more item of a stream. Several requests can be outstanding. Returns false if the stream was
-    /// cancelled, or if its answer was read: then no item arrives.
+    /// cancelled or its answer was read. In this case no further item arrives.
     pub fn pull<C: StreamCommand>(&mut self, tag: Tag<C>) -> bool {
         let control = self.me.any();
         let due = control.head().yields().want(tag.erase());
@@ -472,10 +477,10 @@ impl<'a, M: Send + 'static> StepOutput<'a, M> {
         due.is_some()
     }
 
-    /// Sets a time limit for a yield, counted from now. When it passes, the yield fails with
-    /// [`Failure::TimedOut`](crate::Failure), and its handler sees the cancellation. A stream must end within this
-    /// time. Of several limits, the nearest applies. A limit of zero passes immediately. A limit that ends after the
-    /// clock's range of 584 years has no effect.
+    /// Sets a time limit for a yield, counted from now. When the time has passed, the yield fails with
+    /// [`Failure::TimedOut`](crate::Failure), and its handler sees the cancellation. The limit of a stream applies to
+    /// the whole stream. If a yield has several limits, the earliest limit applies. A limit of zero passes immediately.
+    /// A limit that ends after the clock's range of 584 years has no effect.
     pub fn set_timeout<C>(&mut self, tag: Tag<C>, time: Duration) {
         let host = self.me.host();
         answer_at(&self.me.any(), tag.erase(), host.now() + time, Err(Failure::TimedOut));
@@ -504,10 +509,10 @@ impl<'a, M: Send + 'static> StepOutput<'a, M> {
         tag
     }
 
-    /// Cancels a yield: a command, call, sleep or stream. A handler that has the command sees the cancellation; a
-    /// command that was not dispatched yet reaches no handler. No further event of the yield arrives, even if its
-    /// answer is in the mailbox already. Returns true if the yield was in flight; false if it was answered or cancelled
-    /// before.
+    /// Cancels a yield: a command, call, sleep or stream. If a handler has received the command, the handler sees the
+    /// cancellation. If the command was not dispatched yet, no handler receives it. No further event of the yield
+    /// arrives, even if the answer is already in the mailbox. Returns true if the yield was in flight. Returns false if
+    /// it was answered or cancelled before.
     pub fn cancel_yield<C>(&mut self, tag: Tag<C>) -> bool {
         self.yields().cancel(tag.erase())
     }
@@ -520,8 +525,8 @@ mod tests {
     use super::*;
     use crate::{Context, Runtime};
 
-    /// The notes of a turn belong to its process alone. A sender relies on them when it writes the slot without the
-    /// lock.
+    /// A turn records facts about the mailbox of its own process only. A sender relies on these records when it writes
+    /// the mailbox slot without the lock.
     #[test]
     fn events_are_taken_only_in_the_turn_of_their_process() {
         let rt = Runtime::builder().workers(0).build().unwrap();

@@ -20,11 +20,11 @@ use crate::process::yields::{AnswerTarget, Pulled};
 
 /// Stream of the items of a stream command: see [`SelfHandle::stream`](crate::SelfHandle::stream).
 ///
-/// As a `Stream`, it ends after the last item, whatever the answer is. [`last`](Self::last) returns the answer.
+/// The stream ends after the last item, also if the answer is a failure. [`last`](Self::last) returns the answer.
 #[must_use = "streams do nothing unless polled"]
 pub struct ItemStream<C: StreamCommand> {
     issue: BodyYield<C>,
-    /// The answer, once all items were pulled.
+    /// The answer; set when all items have been pulled.
     last: Option<Answer>,
 }
 

@@ -28,27 +28,28 @@ use crate::platform::clock::{Instant, StdInstant};
 use crate::process::failure::Failure;
 use crate::process::state::current::Current;
 
-/// Future that resolves at its deadline, never before. Dropping it cancels it.
+/// Future that resolves at its deadline, never before. Dropping the future cancels the sleep.
 ///
-/// A duration counts from the call that made the sleep. The resolution is one millisecond: the sleep ends at the first
-/// tick that is not before its deadline. A duration of zero is over at the first poll. A sleep whose deadline is after
-/// the clock's range of 584 years never ends. After its runtime has shut down, a sleep still resolves at its deadline.
-/// A sleep of a [`Simulation`](crate::Simulation) that has ended resolves immediately.
+/// A duration is counted from the call that creates the sleep. The resolution is one millisecond: the sleep ends at the
+/// first tick that is not before its deadline. A sleep with a duration of zero resolves at its first poll. If the
+/// deadline is beyond the clock's range of 584 years, the sleep never resolves. After its runtime has shut down, a
+/// sleep still resolves at its deadline. After its [`Simulation`](crate::Simulation) has ended, a sleep resolves
+/// immediately.
 #[must_use = "futures do nothing unless polled"]
 pub struct Sleep {
     sleeper: Sleeper,
     deadline: Instant,
-    /// It is due at the deadline, or earlier if another sleep had set it.
+    /// The timer of this sleep. If an earlier sleep has set the timer, it may be due before the deadline of this sleep.
     timer: Option<Timer>,
-    /// The timer is an alarm of the program's alarm thread: the runtime has shut down, and its own timers no longer
-    /// fire.
+    /// True if the timer is an alarm of the program's alarm thread. This is so if the runtime has shut down, because
+    /// its own timers no longer fire.
     rings: bool,
     over: bool,
-    /// The sleep was made for a duration above zero, and was not polled yet.
+    /// True if the sleep was created for a duration above zero, and was not polled yet.
     fresh: bool,
-    /// The timer wakes the task of the sleeping process.
+    /// True if the timer wakes the task of the sleeping process.
     own: bool,
-    /// The process counts this sleep among what it waits for.
+    /// True if the process counts this sleep as an external event that it waits for.
     outstanding: bool,
 }
 
@@ -70,8 +71,8 @@ impl Sleeper {
         }
     }
 
-    /// Returns whether a sleep that is polled with this waker may take over a timer, and leave its own to a later
-    /// sleep.
+    /// Returns true if a sleep that is polled with this waker may take over the timer of an earlier sleep, and may
+    /// leave its own timer to a later sleep.
     #[inline]
     fn passes_on(&self, waker: &Waker) -> bool {
         match self {
@@ -87,8 +88,9 @@ impl Sleep {
         Self { sleeper, deadline, timer: None, rings: false, over: false, fresh: false, own: false, outstanding: false }
     }
 
-    /// Makes a sleep of this duration, counted from `now`. Inlined into the caller: a returned `Sleep` would be copied
-    /// with wider loads than it was written with, and would miss store forwarding.
+    /// Creates a sleep of this duration, counted from `now`. The function is inlined into the caller. Otherwise the
+    /// returned `Sleep` would be copied with wider loads than the stores that wrote it, and the loads would miss store
+    /// forwarding.
     #[inline(always)]
     pub(crate) fn for_time(sleeper: Sleeper, now: Instant, time: Duration) -> Self {
         let mut sleep = Self::new(sleeper, now + time);
@@ -101,7 +103,7 @@ impl Sleep {
         self.deadline
     }
 
-    /// Sets another deadline. A sleep that has ended sleeps again.
+    /// Sets another deadline. If the sleep has already ended, it sleeps again until the new deadline.
     pub fn reset(&mut self, deadline: Instant) {
         self.stop();
         self.deadline = deadline;
@@ -122,7 +124,8 @@ impl Sleep {
         self.timer = None;
     }
 
-    /// Leaves the timer to the next sleep of the process, if there is a timer and that is allowed.
+    /// Leaves the timer to the next sleep of the process, if this sleep has a timer and the process may keep it.
+    /// Returns true if the timer was left.
     #[inline]
     fn passes_timer(&self) -> bool {
         match (&self.sleeper, &self.timer) {
@@ -142,19 +145,21 @@ impl Sleep {
         }
     }
 
-    /// Takes over the timer of an earlier sleep, if one is kept that is due in time.
+    /// Takes over the timer of an earlier sleep, if a timer is kept and is due at the deadline of this sleep or
+    /// earlier. Returns true if this sleep has taken over a timer.
     #[inline]
     fn take_over(&mut self) -> bool {
         let Sleeper::Process(home) = &self.sleeper else { return false };
         let Some(timer) = spare::take(home, self.deadline) else { return false };
         self.timer = Some(timer);
         self.own = true;
-        // The earlier sleep was counted, and its count was left to this one.
+        // The process has counted the earlier sleep. This count now belongs to this sleep.
         self.outstanding = true;
         true
     }
 
-    /// Has the process count this sleep among what it waits for, or no longer.
+    /// If `outstanding` is true, the process counts this sleep as an external event that it waits for. Otherwise the
+    /// process no longer counts it.
     fn count(&mut self, outstanding: bool) {
         if let Sleeper::Process(control) = &self.sleeper
             && outstanding != self.outstanding
@@ -170,7 +175,7 @@ impl Future for Sleep {
 
     #[inline]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        // A new sleep is not over, so the clock need not be read. If the deadline passes before the timer is set, the
+        // A new sleep cannot be over yet, so the clock is not read. If the deadline passes before the timer is set, the
         // timer fires immediately.
         if self.fresh && self.sleeper.passes_on(cx.waker()) && self.take_over() {
             self.fresh = false;
@@ -200,21 +205,21 @@ impl Sleep {
         }
         let is_set = own
             && match self.timer {
-                // The timer wakes this task. It has not fired, or it has fired during this turn, which causes another
-                // turn.
+                // The timer wakes this task. Either the timer has not fired yet, or it has fired during this turn and
+                // so causes another turn.
                 Some(timer) => self.own && Current::with(|current| current.has_seen_before(timer.due())),
                 None => self.take_over(),
             };
         if is_set {
-            // A shutdown of the runtime may have cleared the timers. Then it has killed this process, which is not
-            // polled again.
+            // If a shutdown of the runtime has cleared the timers, the shutdown has also killed this process, and the
+            // process is not polled again.
             return Poll::Pending;
         }
         self.own = false;
         if self.sleeper.host().phase() == Phase::Closed {
             self.cancel();
             if self.sleeper.host().shared().clock.is_virtual() {
-                // The virtual clock has ended. A sleep that waits for it would wait forever.
+                // The virtual clock no longer advances, so the sleep would wait forever.
                 self.over = true;
                 return Poll::Ready(());
             }
@@ -230,7 +235,8 @@ impl Sleep {
             let key = host.fire_at(self.deadline, Fire::Wake(cx.waker().clone()));
             self.timer = Some(Timer::new(key, self.deadline));
             if host.phase() == Phase::Closed {
-                // A shutdown may have cleared the timers before this one was set. So the task is woken and polls again.
+                // A shutdown may have cleared the timers before this timer was set. Therefore the task is woken and
+                // polls the sleep again.
                 cx.waker().wake_by_ref();
             }
         }
@@ -293,9 +299,9 @@ impl Host {
     /// Converts an instant of this runtime's clock to an instant of the standard library: for example, to pass a
     /// deadline to tokio.
     ///
-    /// Converting back gives the same instant. The two clocks of a program agree up to the time that one reading of a
-    /// clock takes, some 50 ns. Returns `None` if `at` means *never*, and in a [`Simulation`](crate::Simulation): its
-    /// virtual clock has no relation to real time.
+    /// The conversion back gives the same instant. The two clocks differ by at most the time of one clock reading,
+    /// about 50 ns. Returns `None` if `at` means *never*. Also returns `None` in a [`Simulation`](crate::Simulation),
+    /// because its virtual clock has no relation to real time.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -313,14 +319,14 @@ impl Host {
     /// Converts an instant of the standard library to an instant of this runtime's clock: see
     /// [`instant_to_std`](Self::instant_to_std).
     ///
-    /// An instant before the start of the runtime becomes the start. Returns `None` in a
+    /// An instant before the start of the runtime is converted to the start of the runtime. Returns `None` in a
     /// [`Simulation`](crate::Simulation).
     pub fn instant_from_std(&self, at: StdInstant) -> Option<Instant> {
         self.shared().timers.clock().instant_of_std(at)
     }
 
     /// Returns a sleep on the runtime's clock. It can be awaited anywhere: in a process, in a thread or in another
-    /// executor. The time counts from this call.
+    /// executor. The time is counted from this call.
     pub fn sleep(&self, time: Duration) -> Sleep {
         Sleep::for_time(Sleeper::Outside(self.clone()), self.now(), time)
     }

@@ -63,7 +63,7 @@
 //! | `poolboy`, `PartitionSupervisor` | [`Pool`](crate::Pool) | |
 //! | `timer:send_after`, `Process.send_after` | [`send_after`](crate::SelfHandle::send_after) | the exit of the process cancels the timer |
 //! | `init:stop`, application shutdown | [`Runtime::shutdown`](crate::Runtime::shutdown) | supervision trees stop first, from the top |
-//! | crash report | [`CrashReport`](crate::CrashReport) on stderr | only if no link, monitor, supervisor or join handle receives the exit |
+//! | crash report | [`CrashReport`](crate::CrashReport) on stderr | printed only if no link, monitor, supervisor or join handle receives the exit |
 //! | port, NIF | a [`Command`](crate::Command) with a handler | |
 //! | `'$ancestors'`, `$callers` | [`ProcessBuilder::value`](crate::ProcessBuilder::value) | values that spawned processes inherit |
 //! | code change | [`Context::upgrade`](crate::Context::upgrade) | a process replaces its own code |

@@ -61,7 +61,7 @@
 //! | `LocalSet`, `spawn_local` | [`LocalSet`](crate::LocalSet) | made by [`Runtime::local_set`](crate::Runtime::local_set) |
 //! | `CancellationToken` | [`CancelToken`](crate::CancelToken) | a cancellation has a reason and a grace period. Spawned processes inherit the token |
 //! | `task_local!` | [`ProcessBuilder::value`](crate::ProcessBuilder::value), [`SelfHandle::value`](crate::SelfHandle::value) | spawned processes inherit the value |
-//! | `TaskTracker`, `shutdown_timeout` | [`Runtime::shutdown`](crate::Runtime::shutdown) | cancels the processes in order and reports the ones that are left |
+//! | `TaskTracker`, `shutdown_timeout` | [`Runtime::shutdown`](crate::Runtime::shutdown) | cancels the processes in order, and reports the processes that did not exit |
 //! | `tokio::net`, `tokio::fs`, `tokio::process` | a command, or tokio itself | see [chapter 6](super::tutorial::embedding) of the tutorial |
 //! | `time::pause`, `start_paused` | [`Simulation`](crate::Simulation), [`check`](crate::check()) | a seed also determines the order of the processes |
 //! | `RuntimeMetrics` | [`Counters`](crate::observe::Counters), [`Observer`](crate::Observer) | |

@@ -59,7 +59,7 @@
 //! | [`event`](crate::Mailbox::event) returns `Down` and `Exit` events. A receive leaves them in the mailbox. | `only_event_returns_down_and_exit_events` |
 //! | **Links.** After an abnormal exit (an error, a panic, a failed `init`, a kill, a cancellation), each linked process exits with `Exit::Linked`. | `an_abnormal_exit_ends_linked_processes` |
 //! | A link works in both directions, whichever process created it. | `a_link_works_in_both_directions` |
-//! | `Exit::Linked` names the process that exited first, and its exit. One `Linked` never contains another. | `an_exit_names_its_origin_along_any_chain` |
+//! | `Exit::Linked` names the process that exited first, and its exit. An exit `Linked` never contains another exit `Linked`. | `an_exit_names_its_origin_along_any_chain` |
 //! | A linked process ignores a normal exit, unless it traps exits. | `a_normal_exit_is_ignored_unless_trapped` |
 //! | A trapped exit is an event. The exit is trapped if `trap_exit` is set when the exit arrives. | `a_trapped_exit_is_an_event` |
 //! | A process cannot trap its own kill. Its linked processes receive the exit `Killed`, and can trap this exit. | `a_kill_cannot_be_trapped_but_its_exit_signal_can` |
@@ -94,7 +94,7 @@
 //! | A permanent child is always restarted. A transient child is restarted after an abnormal exit. A temporary child is never restarted. | `restart_policies_are_obeyed` |
 //! | A failed start counts as a restart. A start fails if the factory panics, if the name is taken, or if the child exits before its start is complete. | `failed_starts_count_as_restarts` |
 //! | If the restarts exceed the intensity, the supervisor stops its children and fails. [`Exit::error`](crate::Exit::error) returns the cause. The parent supervisor restarts the branch. | `a_supervisor_that_exceeds_its_intensity_is_restarted_by_its_parent_supervisor` |
-//! | A backoff delays a restart, and grows with each restart. Only children that are restarted together wait together. | `a_backoff_grows` |
+//! | A backoff delays a restart, and grows with each restart. The backoff of a child delays only this child, and the children that are restarted together with it. | `a_backoff_grows` |
 //! | Each child has its own time to stop, within the deadline of its supervisor. After this time, the child is killed. | `each_child_has_its_own_shutdown_time` |
 //! | Children can be added, stopped, restarted, deleted, counted and listed while the supervisor runs. If an added child fails to start, it is removed. | `children_are_managed_at_run_time` |
 //! | A kept mailbox outlives the instances of its child. No unread message is lost, and the messages keep their order. | `a_kept_mailbox_outlives_its_child`, `a_kept_mailbox_loses_no_unread_message` |
@@ -140,5 +140,5 @@
 //! | Children are linked to their supervisor. | Children cannot leave their supervisor. If the supervisor is killed, its children are killed too, even if they trap exits. The next instance of the supervisor starts when the children have exited. |
 //! | A restart of a group starts all its children. | A restart of a group starts the children that were running. A child that was stopped by hand, or had exited for good, stays stopped. |
 //! | A supervisor that exceeds its intensity exits with `shutdown`. If it is a transient child, it is not restarted. | The supervisor fails. If it is a transient child, it is restarted. |
-//! | The process that started a supervisor ends the supervisor by any exit. Other linked processes do not end it. | A process that is linked with the supervisor ends it by an abnormal exit. |
+//! | If the process that started a supervisor exits for any reason, the supervisor exits too. The exit of another linked process does not end the supervisor. | If a process that is linked with the supervisor exits abnormally, the supervisor exits too. |
 //! | A child can be restarted by hand only while it is stopped. | A running child can be restarted by hand. The supervisor stops it first. |

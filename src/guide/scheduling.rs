@@ -51,11 +51,11 @@
 //!
 //! | other runnable processes | longest wait of the process | reason |
 //! |---|---|---|
-//! | n - 1 that yield, n up to 4,096 | n turns | a process that yields goes behind all others |
+//! | n - 1 that yield, n up to 4,096 | n turns | a process that yields goes to the back of the queue |
 //! | n - 1 that yield, n above 4,096 | 4 n + 61 turns | the processes above 4,096 wait in the global queue; at least 17 processes leave this queue in 61 searches, and 61 / 17 < 4 |
-//! | new processes, which have not run yet | 68 turns of new processes for every three processes before it | row 5: every fourth time that the budget of rows 3 and 4 is spent, another new process runs first |
-//! | n newer processes, and the process itself is new | n turns, plus one sixteenth for the processes that are not new; 17 n turns if the newer processes spawn or wake processes; 68 n turns if these processes again do so, without end | row 5 |
-//! | newer processes without end, and the process itself is new | when there are 4,096 new processes, the bound for processes that yield; if there are never 4,096, 1,024 turns of newer processes for each older process | row 4 |
+//! | new processes, which have not run yet | 68 turns of new processes for every three processes that are ahead of the process in the local queue | row 5: every fourth time that the budget of rows 3 and 4 is spent, another new process runs first |
+//! | n newer processes, and the process itself is new | n turns, plus one sixteenth for the processes that are not new; 17 n turns if the newer processes spawn or wake processes; 68 n turns if the processes that they spawn or wake do the same, without end | row 5 |
+//! | newer processes without end, and the process itself is new | as soon as there are 4,096 new processes, the bound for processes that yield; if there are always fewer, 1,024 turns of newer processes for each older process | row 4 |
 //! | a body that receives and never empties its mailbox | 128 messages or events; then that body goes to the back of the queue | budget of a turn: see [`should_yield`](crate::should_yield) |
 //! | a process whose commands are answered inline | 32 steps; then that process goes to the back of the queue | budget of inline answers |
 //! | pairs that wake each other, chains that spawn each other | 16 turns of these processes, and the turns that have already begun | row 5: all these processes share the budget |
@@ -73,10 +73,10 @@
 //!
 //! # Wake-ups of idle workers
 //!
-//! A worker that finds no process announces that it will park, and then checks every queue once more. A thread that
-//! queues a process then checks for a parked worker. Both threads execute a full memory fence between their two
-//! operations, so at least one of the two threads sees the operation of the other thread. Therefore no process waits
-//! while all workers are parked.
+//! A worker that finds no process first announces that it will park, and then checks every queue once more. A thread
+//! that queues a process first pushes the process, and then checks for a parked worker. Both threads execute a full
+//! memory fence between their two operations, so at least one of the two threads sees the operation of the other
+//! thread. Therefore no process waits while all workers are parked.
 //!
 //! While a worker is searching, a push wakes no other worker. If the last searching worker finds a process and more
 //! processes are queued, it wakes another worker. Therefore one message to an idle runtime wakes one worker.
@@ -119,23 +119,24 @@
 //!
 //! If a process has waited for a long time, its memory is in main memory and not in a cache. Therefore the processes
 //! that the timers of one tick wake are queued together, up to 64 at a time, and their cache lines are prefetched. The
-//! next processes of the global queue are also prefetched. Prefetching makes a million sleeps a third cheaper, and a
-//! million spawns from outside a sixth cheaper (benches `sleep`, `spawn-outside`). Prefetching is a hint to the
-//! processor, and is used on x86-64 only.
+//! next processes of the global queue are also prefetched. With prefetching, a million sleeps cost a third less, and a
+//! million spawns from a thread outside the runtime cost a sixth less (benches `sleep`, `spawn-outside`). Prefetching
+//! is a hint to the processor, and is used on x86-64 only.
 //!
 //! # Differences from other schedulers
 //!
 //! The design is compared with Go's runtime and with Wippy's process scheduler. The figures compare the CPU time of
 //! both designs on two cores, in the same program. Some figures come from an early version, so compare the ratios and
 //! not the times.
+//!
 //! | there | here | reason |
 //! |---|---|---|
-//! | A local queue is LIFO, a Chase–Lev deque (Wippy). | FIFO, behind one next slot. LIFO is an [option](crate::QueueOrder). | LIFO starves processes: if two processes always yield, a third process never runs. FIFO costs 10 ns per yield. On a LIFO deque, a thief cannot take several processes in one compare-and-swap: a test with 4 million processes lost 1,021 and doubled 1,370. |
-//! | Each woken process goes through the global queue (Wippy). | A woken process goes to the next slot of the worker that woke it. | Its data is in the cache of that core, and the global queue has one lock. If messages go through the global queue, a message costs 1.36 times as much (bench `ping-pong`). |
-//! | A spawned process waits like any other process (Go, Wippy). | Of the new processes, the newest runs first, within the budget of row 5. | A tree of processes is walked depth first, so few processes exist at the same time. A recursive function with thirty million calls, each a process, needs 14 MB instead of 3 GB, and 0.3 to 0.6 of the time (bench `fib`). Processes that have run before do not starve. |
+//! | A local queue is LIFO, a Chase–Lev deque (Wippy). | FIFO, behind one next slot. LIFO is an [option](crate::QueueOrder). | LIFO starves processes: if two processes always yield, a third process never runs. FIFO costs 10 ns per yield. On a LIFO deque, a thief cannot take several processes in one compare-and-swap: in a test with 4 million processes, 1,021 processes were lost, and 1,370 processes were duplicated. |
+//! | Each woken process goes through the global queue (Wippy). | A woken process goes to the next slot of the worker that woke it. | The data of the process is in the cache of that core. Also, all workers share the one lock of the global queue. If messages go through the global queue, a message costs 1.36 times as much (bench `ping-pong`). |
+//! | A spawned process waits like any other process (Go, Wippy). | Of the new processes, the newest runs first, within the budget of row 5. | A tree of processes is walked depth first, so few processes exist at the same time. If each call of a recursive function is a process, thirty million calls need 14 MB instead of 3 GB, and 0.3 to 0.6 of the time (bench `fib`). Processes that have run before do not starve. |
 //! | A local queue holds 256 (Go). | 4,096 | A process that goes through the global queue runs on any core, without its data in the cache. With a thousand clients of eight servers, a queue of 256 needed 1.1 to 1.6 times the CPU time (bench `call-1000`). |
 //! | A thief takes half of a queue (Go). | Half, at most 32. | The thief first copies the processes. If the owner takes a process meanwhile, the thief must start again. A smaller copy makes this less likely. |
-//! | A full local queue moves its oldest half to the global queue (Go). | New arrivals go to a batch of 128, which moves to the global queue. | The oldest processes have waited longest. In Go's design, they would go behind all other processes. |
+//! | A full local queue moves its oldest half to the global queue (Go). | New arrivals go to a batch of 128, which moves to the global queue. | The oldest processes have waited longest. In Go's design, they would go to the back of the global queue. |
 //! | A worker takes up to 128 processes from the global queue (Go). | At most 17. | With 128 separate processes that send messages to each other, a message took 352 ns instead of 149 ns. |
 //! | A signal interrupts a goroutine that runs for 10 ms (Go). | The process is [asked](crate::Host::preempt) to yield, and a replacement thread takes the other processes of its worker. | Rust code cannot be interrupted at any place, because it may hold a lock. [`should_yield`](crate::should_yield) and [`cooperative`](crate::cooperative()) check for such a request. |
 //! | Only the last searching worker checks the queues again before it parks (Go). | Every worker checks them. | The second check costs one pass of loads, and simplifies the proof. |

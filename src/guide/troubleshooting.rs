@@ -99,7 +99,7 @@
 //! | cause | how to see it | what to do |
 //! |---|---|---|
 //! | Two processes call each other. | both are `Blocked` | Set [`Call::timeout`](crate::future::Call::timeout). Or let one of the two processes answer with a message. A [`Simulation`](crate::Simulation) reports this deadlock. |
-//! | The other process waits for another event first. | its state is `Blocked` | Do the same. |
+//! | The other process waits for another event first. | its state is `Blocked` | See the previous row. |
 //! | The other process stored the `Reply` and never used it. | | Check each path of the code. [`Reply::is_closed`](crate::Reply::is_closed) returns whether the caller has stopped waiting. |
 //! | The request waits behind many messages. | [`peak_mailbox_len`](crate::Address::peak_mailbox_len) | Use a [`Pool`](crate::Pool), or a bounded mailbox. |
 //! | A handler keeps the [`Completion`](crate::Completion) and never answers. | `yields` in the counters is higher than `completions` | Set [`Perform::timeout`](crate::future::Perform::timeout), or put a [`Timeout`](crate::handler::layer::Timeout) around the handler. |

@@ -21,9 +21,9 @@ use crate::process::state::oneshot::Oneshot;
 use crate::task::body::is_large;
 
 impl Host {
-    /// Runs a future that is not a process: it has no pid and no mailbox. The future is dropped with the runtime; a
-    /// runtime that has shut down drops it immediately. A panic of the future is caught and
-    /// [counted](crate::observe::Counters::panics).
+    /// Runs a future that is not a process: it has no pid and no mailbox. The runtime drops the future when it shuts
+    /// down. If the runtime has already shut down, the future is dropped immediately. A panic of the future is caught
+    /// and [counted](crate::observe::Counters::panics).
     pub fn spawn_future<Fut>(&self, future: Fut)
     where
         Fut: Future<Output = ()> + Send + 'static,
@@ -50,13 +50,16 @@ impl Host {
     /// Runs a closure on the blocking pool, and returns a future of its result. The closure runs even if the future is
     /// never polled.
     ///
-    /// If the future is dropped before the closure begins, the closure never runs; otherwise the closure runs to its
-    /// end. The place of such a closure in the queue becomes free later: whenever a closure finds the queue full, the
-    /// pool checks the next 128 closures in it, and removes those whose future was dropped.
+    /// If the future is dropped before the closure begins, the closure never runs. Once the closure has begun, it runs
+    /// to its end. A closure whose future was dropped may keep its place in the queue for a while. When another closure
+    /// finds the queue full, the pool checks the next 128 closures of the queue, and removes each closure whose future
+    /// was dropped.
     ///
     /// # Errors
-    /// [`Failure::Panicked`], if the closure panics. [`Failure::Overloaded`], if the pool refuses the closure: it
-    /// never waits for room. [`Failure::ShutDown`], if the runtime has shut down. See [`Builder::blocking_overflow`](crate::Builder::blocking_overflow).
+    /// - [`Failure::Panicked`], if the closure panics.
+    /// - [`Failure::Overloaded`], if the pool refuses the closure: this function never waits for room. See
+    ///   [`Builder::blocking_overflow`](crate::Builder::blocking_overflow).
+    /// - [`Failure::ShutDown`], if the runtime has shut down.
     pub fn spawn_blocking<T, F>(&self, f: F) -> Blocking<T>
     where
         T: Send + 'static,
@@ -66,7 +69,7 @@ impl Host {
     }
 
     fn queue_blocking<T: Send + 'static>(&self, f: impl FnOnce() -> T + Send + 'static) -> Blocking<T> {
-        /// A closure and the cell for its result. A closure that is refused puts the refusal into the cell.
+        /// A closure and the cell for its result. If the pool refuses the closure, the failure is put into the cell.
         struct Once<T, F>(F, Arc<Oneshot<Result<T, Failure>>>);
         impl<T: Send, F: FnOnce() -> T + Send> Job for Once<T, F> {
             fn run(self: Box<Self>) {
@@ -91,7 +94,7 @@ impl Host {
         Blocking { cell, over: false }
     }
 
-    /// Runs blocking work on the pool. A runtime without a pool runs it as a task.
+    /// Runs blocking work on the pool. If the runtime has no pool, the work runs as a task.
     pub(crate) fn run_blocking(&self, job: Box<dyn Job>) {
         match &self.shared().pool {
             Some(pool) => pool.run(job),
@@ -102,8 +105,9 @@ impl Host {
         }
     }
 
-    /// Runs the future of a handler: on this thread until it first waits, then as a task. The runtime keeps no list of
-    /// these tasks: each ends with its command, which ends with its process.
+    /// Runs the future of a handler. This thread runs the first poll; after that, the future is a task. The runtime
+    /// keeps no list of these tasks: a task ends when its command ends, and a command ends at the latest when its
+    /// process exits.
     pub(crate) fn start(&self, future: impl Future<Output = ()> + Send + 'static) {
         let (runnable, task) =
             async_task::Builder::new().metadata(self.clone()).spawn(move |_| future, WithInfo(schedule));
@@ -174,8 +178,8 @@ impl<T> Drop for Blocking<T> {
 }
 
 pin_project! {
-    /// A future without a pid, which the runtime drops when it ends. The runtime finds the future in a queue, or, once
-    /// it waits, through its waker in a list.
+    /// A future without a pid. At its shutdown, the runtime must find and drop the future: a runnable future is in a
+    /// queue, and the waker of a waiting future is in a list.
     struct Registered<F> {
         #[pin]
         future: Option<F>,
@@ -208,8 +212,8 @@ impl<F: Future<Output = ()>> Future for Registered<F> {
             Ok(Poll::Pending) => {
                 if this.key.is_none() {
                     *this.key = Some(this.host.shared().futures.lock().insert(cx.waker().clone()));
-                    // The shutdown sets the phase before it reads the list. So it finds the waker in the list, or this
-                    // load sees the new phase.
+                    // The shutdown sets the phase before it reads the list. Therefore, either the shutdown finds the
+                    // waker in the list, or this load sees the new phase.
                     if this.host.phase() == Phase::Closed {
                         return Poll::Ready(());
                     }

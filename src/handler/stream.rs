@@ -1,8 +1,8 @@
-//! Streams: commands that are answered with many items and then with a reply. A handler sends with a
-//! [`StreamCompletion`], a body pulls with [`ItemStream`](crate::future::ItemStream).
+//! Streams: commands that are answered with many items and then with a reply. A handler sends the items with a
+//! [`StreamCompletion`], and a body pulls them with an [`ItemStream`](crate::future::ItemStream).
 //!
-//! A stream is a yield that has a buffer for items in addition to its tag (`yields/buffer.rs`). A cancellation, a
-//! deadline and the exit of the process therefore reach it as they reach every yield.
+//! A stream is a yield that has a buffer for items in addition to its tag (`yields/buffer.rs`). Therefore, a
+//! cancellation, a deadline and the exit of the process end a stream in the same way as any other yield.
 
 use std::fmt;
 
@@ -15,11 +15,12 @@ use crate::process::failure::Failure;
 use crate::process::payload::Payload;
 use crate::process::pid::Pid;
 
-/// Handler of a stream command. Any closure `Fn(C, StreamCompletion<C>)` is one. It must not block, as a [`Handler`]
-/// must not. For functions that return a future see [`Builder::handle_stream`](crate::Builder::handle_stream).
+/// Handler of a stream command. Every closure of the type `Fn(C, StreamCompletion<C>)` implements this trait. Like a
+/// [`Handler`], a stream handler must not block. For functions that return a future, see
+/// [`Builder::handle_stream`](crate::Builder::handle_stream).
 pub trait StreamHandler<C: StreamCommand>: Send + Sync + 'static {
-    /// Takes the command. The owner of `replies` must send the items and the answer. A panic of this call fails the
-    /// command, and has no other effect.
+    /// Takes the command. The owner of `replies` must send the items and then the answer. If this call panics, the
+    /// command fails, and the panic has no other effect.
     fn handle(&self, command: C, replies: StreamCompletion<C>);
 }
 
@@ -43,16 +44,18 @@ impl<C: StreamCommand, H: StreamHandler<C>> Handler<Streamed<C>> for ByStream<H>
 
 /// The right to answer one stream, from any thread: first with items, then with the reply or a failure.
 ///
-/// A replier that is dropped without an answer answers [`Failure::Abandoned`]. The process receives each item once, in
-/// the order of the sends. It receives the answer after the last item, also if the answer is a failure.
+/// If the completion is dropped without an answer, the stream ends with [`Failure::Abandoned`]. The process receives
+/// each item once, in the order of the sends. The process receives the answer after the last item, even if the answer
+/// is a failure.
 pub struct StreamCompletion<C: StreamCommand> {
     completion: Completion<C::Reply>,
 }
 
 impl<C: StreamCommand> StreamCompletion<C> {
-    /// Sends an item. Waits while [`StreamCommand::BUFFER`] items were sent and not pulled yet.
+    /// Sends an item. If [`StreamCommand::BUFFER`] items were sent and not pulled yet, this function waits until the
+    /// process pulls an item.
     ///
-    /// Works on any executor, also in a `block_on` on a thread outside the runtime.
+    /// Works on any executor, including a `block_on` on a thread outside the runtime.
     ///
     /// # Errors
     /// [`Failure::Cancelled`], if the stream is no longer wanted: the process has exited or has cancelled the stream,

@@ -1,5 +1,6 @@
-//! Finds the handler of a command: by the type of the command, or by its name for [`NamedCommand`] commands. The set of
-//! handlers does not change after the runtime is built. It is stored without a lock, in `table.rs`.
+//! Finds the handler of a command. The handler of a [`NamedCommand`] is found by the name of the command; any other
+//! handler is found by the type of the command. The set of handlers does not change after the runtime is built.
+//! Therefore the table of handlers, in `table.rs`, has no lock.
 
 pub(crate) mod attempt;
 pub(crate) mod completion;
@@ -24,17 +25,17 @@ use crate::process::state::Ref;
 use crate::process::state::current::Current;
 use crate::process::state::inline_command::Number;
 
-/// Answers commands: before it returns, later from any thread, or never. For commands that may never be answered, the
-/// process sets a deadline.
+/// Handles the commands of one type. A handler answers before `handle` returns, later from any thread, or never. If a
+/// command may never be answered, the process should set a deadline.
 ///
-/// A handler runs on the worker that stepped the process, and must not block it. See [`handler`](crate::handler) for
-/// handlers that are futures or that block. Any closure `Fn(C, Completion<C::Reply>)` is a handler. A layer is a
-/// handler that wraps another handler.
+/// A handler runs on the worker that stepped the process, and must not block this worker. See
+/// [`handler`](crate::handler) for handlers that are futures or that block. Any closure `Fn(C, Completion<C::Reply>)`
+/// is a handler. A layer is a handler that wraps another handler.
 ///
-/// A completion keeps its process in memory, the process keeps the runtime, and the runtime keeps its handlers.
-/// Therefore a handler that stores completions, and neither answers nor drops them, leaks all of these, even after the
-/// runtime was dropped. It should check [`is_cancelled`](Completion::is_cancelled) to remove a completion, or drop all
-/// of them when the runtime shuts down.
+/// A completion holds a reference to its process, the process holds a reference to the runtime, and the runtime holds
+/// its handlers. If a handler stores a completion and never answers or drops it, none of these objects is ever freed,
+/// even after the runtime was dropped. A handler that stores completions should remove each completion that [is
+/// cancelled](Completion::is_cancelled), and drop all of them when the runtime shuts down.
 ///
 /// ```
 /// use procession::{Command, Completion, Handler};
@@ -53,18 +54,19 @@ use crate::process::state::inline_command::Number;
 /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
 /// ```
 pub trait Handler<C: Command>: Send + Sync + 'static {
-    /// Handles the command, and answers through `completion`, now or later. A panic in this function fails the yields
-    /// whose completions it held, with [`Failure::Panicked`]; it affects nothing else.
+    /// Handles the command, and answers through `completion`, now or later. If this function panics while it holds
+    /// completions, their yields fail with [`Failure::Panicked`]. The panic has no other effect.
     fn handle(&self, command: C, completion: Completion<C::Reply>);
 }
 
-/// A handler that can also answer the inline command of an async body: with the same effect as `handle`, at a lower
-/// cost.
+/// A handler that can also answer the inline command of an async body. `handle_inline` has the same effect as `handle`,
+/// at a lower cost.
 pub(crate) trait InlineHandler<C: Command>: Handler<C> {
     fn handle_inline(&self, command: C, call: InlineCall<'_, C>);
 }
 
-/// An [`InlineHandler`] without its type, so that [`Dispatcher::add`] recognizes it among the handlers of the command.
+/// A type-erased [`InlineHandler`]. [`Dispatcher::add`] finds out by this type whether a handler of the command is an
+/// inline handler.
 pub(crate) struct AnyInline<C: Command>(Box<dyn AnyInlineHandler<C>>);
 
 impl<C: Command> AnyInline<C> {
@@ -88,7 +90,7 @@ where
     }
 }
 
-/// Interface of an [`AnyInline`].
+/// Type-erased interface of the handler in an [`AnyInline`].
 trait AnyInlineHandler<C: Command>: AnyHandler<dyn AnyControl> {
     fn handle_typed(&self, command: C, completion: Completion<C::Reply>);
 }
@@ -190,9 +192,9 @@ impl Dispatcher<dyn AnyControl> {
         }
     }
 
-    /// Calls the handler with this index for the inline command of the thread. The handler takes the command from there
-    /// and leaves its answer there. Passing the two as arguments and results would cost more than most handlers do.
-    /// Returns true if there is an answer.
+    /// Calls the handler with this index for the inline command of this thread. The handler takes the command out of
+    /// `current.inline` and stores its answer there. Passing the command as an argument and the answer as a result
+    /// would cost more than most handlers do. Returns true if the handler has answered.
     #[inline]
     pub(crate) fn dispatch_inline(
         &self,
@@ -208,8 +210,8 @@ impl Dispatcher<dyn AnyControl> {
         current.inline.is_answered()
     }
 
-    /// Passes the command of the yield `tag` of the process `to` to its handler, and takes it out of `command`. If
-    /// there is no handler, it answers the yield with a failure that names the command.
+    /// Takes the command of the yield `tag` of the process `to` out of `command`, and passes the command to its
+    /// handler. If no handler exists, the yield fails, and the failure names the command.
     pub(crate) fn dispatch(&self, command: &mut Option<Payload>, to: Ref<dyn AnyControl>, tag: Tag) {
         if let Some(type_id) = command.as_ref().map(Payload::type_id)
             && let Some(handler) = self.of_type(type_id)

@@ -1,5 +1,5 @@
-//! The jobs of the scheduler: processes that are runnable, and futures that are tasks of `async-task`. The schedule
-//! functions here pass a job to the scheduler of its host.
+//! The jobs of the scheduler. A job is either a runnable process, or a runnable future in a task of `async-task`. The
+//! schedule functions in this module pass a job to the scheduler of its host.
 
 pub(crate) mod batch;
 pub(crate) mod blocking_pool;

@@ -1,4 +1,5 @@
-//! A process's reference to itself. Each future of the process that waits for an external event holds one.
+//! Reference of a process to itself. Each future of the process that waits for an external event holds such a
+//! reference.
 
 use std::ops::Deref;
 
@@ -17,7 +18,8 @@ impl ProcessRef {
         Self(control)
     }
 
-    /// Reference to the process whose turn this thread runs, if that process belongs to this runtime.
+    /// Returns a reference to the process whose turn is running on this thread, if that process belongs to this
+    /// runtime.
     #[inline]
     pub(crate) fn of_turn(host: &Host) -> Option<Self> {
         host.shared().pid_table.get(Current::with(Current::pid)?).map(Self)

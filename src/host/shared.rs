@@ -53,9 +53,10 @@ impl Job {
     }
 }
 
-/// Queues a job in the scheduler of its host. The source tells whether the job waited before or had a turn.
+/// Queues a job in the scheduler of its host. The source tells whether the job was waiting before, or has just had a
+/// turn.
 pub(crate) type Enqueue = fn(Job, WakeSource<'_>);
-/// Queues many new jobs. It gets the handle in [`Environment::place`].
+/// Queues many new jobs in the scheduler with the handle [`Environment::place`].
 pub(crate) type EnqueueAll = fn(&SchedulerHandle, Vec<Job>);
 
 /// The parts in which a threaded runtime and a simulation differ.
@@ -63,22 +64,24 @@ pub(crate) struct Environment {
     pub(crate) pid_table: PidTable<dyn AnyControl, Host>,
     pub(crate) clock: Clock,
     pub(crate) timers: Arc<Timers>,
-    /// Blocking pool. `None` in a simulation, where blocking work runs as a task like any other.
+    /// Blocking pool. A simulation has no pool: there, blocking work runs as an ordinary task.
     pub(crate) pool: Option<Pool>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) observer: Option<Arc<dyn Observer>>,
     pub(crate) on_panic: PanicPolicy,
-    /// Called once for each exit that is counted as `unobserved`, on the thread that detects it.
+    /// Function that is called once for each exit that is counted as `unobserved`. It runs on the thread that detects
+    /// the exit.
     pub(crate) on_crash: OnCrash,
     pub(crate) schedule: Enqueue,
     pub(crate) schedule_all: EnqueueAll,
-    /// Handle of the scheduler; `schedule` finds its queues through it.
+    /// Handle of the scheduler. `schedule` uses the handle to find the queues of the scheduler.
     pub(crate) place: SchedulerHandle,
-    /// Address of the scheduler. A thread compares it to tell whether it runs this scheduler.
+    /// Address of the scheduler. A thread compares this address with the address of its own scheduler, to find out
+    /// whether it works for this runtime.
     pub(crate) home: usize,
-    /// Notifies the thread that waits for the earliest deadline that there is an earlier one.
+    /// Tells the thread that waits for the earliest deadline that a timer with an earlier deadline was added.
     pub(crate) rearm: Box<dyn Fn() + Send + Sync>,
-    /// Requests that the process with this pid word yields its worker. False if no worker is running it.
+    /// Asks the process with this pid word to yield its worker. Returns false if no worker is running this process.
     pub(crate) preempt: Box<dyn Fn(u64) -> bool + Send + Sync>,
     pub(crate) chance: Mutex<Rng>,
 }
@@ -89,11 +92,12 @@ pub(crate) struct Shared {
     pub(crate) phase: AtomicU8,
     /// Time in ns at which a shutdown kills the processes that are left.
     pub(crate) deadline: AtomicU64,
-    /// Report of the shutdown, once it has ended. Every caller of [`Host::shutdown`] gets this report.
+    /// Report of the shutdown; `None` until the shutdown has ended. Every caller of [`Host::shutdown`] gets this
+    /// report.
     pub(crate) report: Mutex<Option<ShutdownReport>>,
-    /// Wakers of the pending futures that belong to no process. A closing runtime wakes them.
+    /// Wakers of the pending futures that belong to no process. When the runtime closes, it wakes these wakers.
     pub(crate) futures: Mutex<Slab<Waker>>,
-    /// Notified when the last process has exited while the runtime shuts down, and when the shutdown has ended.
+    /// Event of the shutdown: notified when the last process has exited, and when the shutdown has ended.
     pub(crate) emptied: Event,
     /// Number of running supervisors that have no supervisor themselves.
     pub(crate) roots: AtomicUsize,

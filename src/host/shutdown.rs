@@ -1,8 +1,8 @@
 //! Shutdown of a runtime: its phase, and the order in which processes are cancelled and killed.
 //!
-//! A shutdown cancels the top-level supervisors first, and the other processes when the supervisors have exited. At the
-//! deadline the runtime kills the processes that are left. [`Shutdown`] waits for that. This module does not stop the
-//! worker threads.
+//! A shutdown cancels the top-level supervisors first. When these supervisors have exited, it cancels the other
+//! processes. At the deadline it kills the processes that have not exited. The future [`Shutdown`] waits for the end of
+//! the shutdown. This module does not stop the worker threads.
 
 pub(crate) mod report;
 
@@ -24,27 +24,28 @@ use crate::platform::sync::atomic::Ordering;
 use crate::process::exit::Reason;
 use crate::process::state::Ref;
 
-/// How long after its deadline a shutdown waits for steps in progress. A worker that is about to end its step needs
-/// this time. Without it, a short step would be treated as a step that does not return.
+/// Time after the deadline for which a shutdown waits for steps in progress. A worker needs this time to finish a short
+/// step. Without this time, a short step would be treated as a step that does not return.
 pub(crate) const SHUTDOWN_GRACE: Duration = Duration::from_millis(10);
 
 impl Host {
     /// Shuts the runtime down in order. The shutdown begins with this call: the runtime refuses new work from outside
-    /// and cancels every process. It keeps running until the last process has exited, clean-up commands included, or
-    /// until `within` has passed. Then it kills the processes that are left, and refuses all work.
+    /// and cancels every process. Processes may still perform commands to clean up. The runtime keeps running until the
+    /// last process has exited, or until `within` has passed. Then the runtime kills the processes that have not
+    /// exited, and refuses all work.
     ///
-    /// The returned future resolves to the processes that were left. It resolves at the deadline, or up to 10 ms later
-    /// if a step does not return. Dropping the future changes nothing: the runtime still kills the processes that are
-    /// left at the deadline.
+    /// The returned future resolves to a report that lists the killed processes. It resolves when all processes have
+    /// exited, at the latest at the deadline. If a step does not return, the future resolves up to 10 ms after the
+    /// deadline. Dropping the future changes nothing: the runtime still kills the remaining processes at the deadline.
     ///
-    /// It can be called on any thread, also in a step. A process that calls it is cancelled like all other processes,
-    /// so it should drop the future and return. A process that awaits the future is itself left at the deadline and
-    /// killed.
+    /// `shutdown` can be called on any thread, also in a step. If a process calls `shutdown`, this process is cancelled
+    /// like all other processes. It should therefore drop the future and return. If the process awaits the future
+    /// instead, it has not exited at the deadline, and is killed.
     ///
-    /// Each process has exited when the future resolves, but the exit of the last one may reach its join handle, links
-    /// and monitors a moment later. A repeated call can only bring the deadline forward. All callers get the same
-    /// report. The shutdown does not stop the worker threads: the drop of the [`Runtime`](crate::Runtime) does. In a
-    /// [`Simulation`](crate::Simulation) the time is virtual.
+    /// When the future resolves, all processes have exited, except for a process whose step does not return. The exit
+    /// of the last process may reach its join handle, links and monitors a moment later. A repeated call can only bring
+    /// the deadline forward. All callers get the same report. The shutdown does not stop the worker threads; dropping
+    /// the [`Runtime`](crate::Runtime) stops them. In a [`Simulation`](crate::Simulation) the time is virtual.
     ///
     /// ```
     /// # use procession::{Context, Exit, Host, Runtime};
@@ -65,7 +66,8 @@ impl Host {
         let deadline = self.now() + within;
         self.begin_shutdown(deadline);
         if deadline < Instant::FAR {
-            // The timer ends the shutdown if the future is dropped. It must not keep the state of the runtime alive.
+            // If the future is dropped, this timer ends the shutdown. The timer must not keep the state of the runtime
+            // alive.
             let shared = Arc::downgrade(self.shared());
             let end = move || {
                 if let Some(shared) = shared.upgrade() {
@@ -74,7 +76,7 @@ impl Host {
             };
             self.fire_at(deadline, Fire::Call(Box::new(end)));
         }
-        // In virtual time the timer above wakes the future.
+        // In virtual time, no alarm is needed: the timer above wakes the future.
         let ring: Ring = if self.shared().clock.is_virtual() { |_, _| None } else { |at, w| Some(alarm::ring(at, w)) };
         Shutdown { ended: self.clone().ended_by(deadline, ring), report: None }
     }
@@ -84,13 +86,13 @@ impl Host {
         self.shared().phase()
     }
 
-    /// Moves on to `phase`; never back to an earlier phase.
+    /// Advances the runtime to `phase`. Does nothing if the runtime is already in a later phase.
     pub(crate) fn advance(&self, phase: Phase) {
         self.shared().advance(phase);
     }
 
-    /// Whether every spawned process has been counted as exited. For the last of them, the steps of the exit after the
-    /// count may still be running.
+    /// Returns true if every spawned process is counted as exited. A process is counted before its exit is complete, so
+    /// the last process may still be finishing its exit.
     #[inline]
     pub(crate) fn all_ended(&self) -> bool {
         self.shared().metrics.all_ended()
@@ -119,8 +121,8 @@ impl Host {
         self.shared().deadline.fetch_min(deadline.ns(), Ordering::SeqCst);
         self.advance(Phase::Closing);
         self.cancel_all(|head| head.has(flag::ROOT));
-        // The count of roots is read after the phase is set. An exiting root decrements the count before it reads the
-        // phase. Therefore if this reads a count above zero, the last root reads the new phase and calls
+        // The number of roots is read after the phase was set. An exiting root decrements the number before it reads
+        // the phase. Therefore, if the number read here is above zero, the last root reads the new phase and calls
         // `shut_down_rest`.
         if self.shared().roots.load(Ordering::SeqCst) == 0 {
             self.shut_down_rest();
@@ -128,7 +130,7 @@ impl Host {
     }
 
     /// Returns a future that resolves to true when every process has exited, or to false at the deadline. `ring` sets
-    /// an alarm that wakes the waker after this time. The alarm must not depend on a worker.
+    /// an alarm that wakes a waker after a given time. The alarm must not depend on a worker.
     fn ended_by<A: Unpin, R: Fn(Duration, Waker) -> A + Unpin>(self, deadline: Instant, ring: R) -> AllEnded<A, R> {
         AllEnded { host: self, listening: Listening::default(), deadline, has_killed: false, ring, alarm: None }
     }
@@ -137,8 +139,9 @@ impl Host {
     pub(crate) fn register_root(&self, root: &dyn AnyControl) {
         self.shared().roots.fetch_add(1, Ordering::SeqCst);
         root.head().set(flag::ROOT);
-        // `begin_shutdown` sets the phase before it looks for roots. This sets `ROOT` before it reads the phase.
-        // Therefore a shutdown that starts now either finds the root or is seen here.
+        // `begin_shutdown` sets the phase before it searches for roots. This function sets `ROOT` before it reads the
+        // phase. Therefore, if a shutdown begins concurrently, either the shutdown finds this root, or this function
+        // reads the new phase.
         if self.phase() != Phase::Open {
             root.cancel(Reason::SHUTDOWN, self.shutdown_deadline());
         }
@@ -161,13 +164,13 @@ impl Host {
         }
     }
 
-    /// Whether a shutdown has ended. Processes that it has killed may not have exited yet.
+    /// Returns true if a shutdown has ended. The processes that the shutdown has killed may not have exited yet.
     pub(crate) fn is_shut_down(&self) -> bool {
         self.shared().report.lock().is_some()
     }
 
-    /// Refuses all work and kills the processes that are left. The caller then runs the queued tasks until no task is
-    /// left.
+    /// Refuses all work and kills the processes that have not exited. The caller must then run the queued tasks until
+    /// no task is left.
     pub(crate) fn condemn(&self) {
         self.shared().condemn();
     }
@@ -212,15 +215,15 @@ impl Shared {
         futures.into_iter().for_each(Waker::wake);
     }
 
-    /// Ends a shutdown: refuses all work, and kills the processes that are left. Returns the report. The first call
-    /// makes it, because the processes of the report exit soon after that call.
+    /// Ends a shutdown: refuses all work, and kills the processes that have not exited. Returns the report. The first
+    /// call makes the report, because the killed processes exit soon after that call.
     fn end_shutdown(&self, all_ended: bool) -> ShutdownReport {
         let mut report = self.report.lock();
         if let Some(report) = &*report {
             return report.clone();
         }
-        // Another thread may have begun a spawn before the shutdown, and may finish it from here on. That process is
-        // not reported: it never ran.
+        // Another thread may have begun a spawn before the shutdown, and may finish the spawn after this point. The
+        // report does not list the spawned process, because this process never ran.
         let left = if all_ended { Vec::new() } else { self.left() };
         let made = report.insert(ShutdownReport { left }).clone();
         drop(report);
@@ -237,10 +240,10 @@ type Ring = fn(Duration, Waker) -> Option<Alarm>;
 /// Future of [`Host::shutdown`]; resolves to the report of the shutdown.
 ///
 /// # Cancel safety
-/// Dropping it changes nothing: the shutdown goes on.
+/// Dropping the future changes nothing: the shutdown goes on.
 pub struct Shutdown {
     ended: AllEnded<Option<Alarm>, Ring>,
-    /// The report, once the processes that were left have been killed.
+    /// The report; set after the remaining processes were killed.
     report: Option<ShutdownReport>,
 }
 
@@ -276,7 +279,7 @@ struct AllEnded<A, R> {
     host: Host,
     listening: Listening,
     deadline: Instant,
-    /// The deadline has passed: the future waits for the processes that were killed then.
+    /// True after the deadline: the future then waits for the exits of the killed processes.
     has_killed: bool,
     ring: R,
     alarm: Option<A>,
@@ -296,8 +299,9 @@ impl<A: Unpin, R: Fn(Duration, Waker) -> A + Unpin> Future for AllEnded<A, R> {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<bool> {
         let this = &mut *self;
         let host = &this.host;
-        // A process that was being spawned when the shutdown began may have a pid and not be counted as spawned yet.
-        // The second check finds it. It exits later and notifies this future then.
+        // If the spawn of a process was in progress when the shutdown began, the process may have a pid but may not be
+        // counted as spawned yet. The second check finds this process. The process exits later, and its exit notifies
+        // this future.
         let has_killed = this.has_killed;
         let ended = || {
             let is_over = !has_killed && host.shared().report.lock().is_some();
@@ -312,8 +316,8 @@ impl<A: Unpin, R: Fn(Duration, Waker) -> A + Unpin> Future for AllEnded<A, R> {
         if now >= deadline {
             return Poll::Ready(false);
         }
-        // Each poll sets a new alarm for the deadline, whatever woke this future. It replaces the former alarm, which
-        // may have the waker of an earlier poll.
+        // Each poll sets a new alarm for the deadline. The new alarm replaces the previous alarm, which may hold the
+        // waker of an earlier poll.
         this.alarm = Some((this.ring)(deadline - now, cx.waker().clone()));
         Poll::Pending
     }
@@ -342,9 +346,9 @@ mod tests {
             clock.advance(time);
             ended.as_mut().poll(&mut Context::from_waker(Waker::noop()))
         };
-        // The first poll happens late, as after a `begin_shutdown` that took long.
+        // The first poll happens late, as if `begin_shutdown` had taken a long time.
         assert!(poll_after(ms(20)).is_pending());
-        // A wake-up before the deadline, as after the exit of a process.
+        // This poll happens before the deadline, as if the exit of a process had woken the future.
         assert!(poll_after(ms(29)).is_pending());
         host.begin_shutdown(deadline + ms(9));
         assert!(poll_after(ms(0)).is_pending());

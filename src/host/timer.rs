@@ -1,8 +1,9 @@
-//! The timers of a runtime: one timer wheel for each worker and one for all other threads, each under its own lock.
+//! The timers of a runtime: one timer wheel for each worker, and one timer wheel for all other threads. Each wheel has
+//! its own lock.
 //!
-//! The timers have no thread and do not wait. The driver calls `turn` when a deadline has passed, and asks `wait` for
-//! the time until the next one. A turn fires the due timers of all wheels, so a blocked worker does not delay its
-//! timers.
+//! The timers have no thread and do not wait. The driver calls `turn` when a deadline has passed, and calls `wait` to
+//! get the time until the next deadline. A turn fires the due timers of all wheels. Therefore the timers of a blocked
+//! worker are not delayed.
 
 pub(crate) mod alarm;
 pub(crate) mod backoff;
@@ -22,7 +23,7 @@ use crate::platform::sync::{CachePadded, Lock, planted};
 use crate::process::catch::{catch, drop_caught};
 use crate::process::state::PendingSchedule;
 
-/// Resolution in ns. Deadlines are rounded up to it, so no timer fires early.
+/// Resolution in ns. Each deadline is rounded up to a multiple of the resolution, so no timer fires early.
 const TICK: u64 = 1_000_000;
 
 /// Action of a timer. A panic in it is caught and ignored.
@@ -43,13 +44,14 @@ impl fmt::Debug for Fire {
 }
 
 impl Fire {
-    /// Performs the action. If it wakes a process that waits, that process joins `woken`. Before any other action, the
-    /// processes in `woken` are queued, because the action may run user code that waits for one of them.
+    /// Performs the action. If the action wakes a waiting process, adds the process to `woken`. Any other action may
+    /// run user code that waits for one of these processes. Therefore the processes in `woken` are queued before any
+    /// other action.
     #[inline]
     fn run(self, woken: &mut Vec<PendingSchedule>) {
         match self {
             Self::Wake(waker) => match PendingSchedule::wake(&waker) {
-                // A process that waited keeps its cell alive, so the drop of the waker runs no user code.
+                // A process that waited keeps its task cell alive, so dropping the waker runs no user code.
                 Some(process) => woken.push(process),
                 None => {
                     woken.clear();
@@ -72,17 +74,17 @@ pub(crate) struct Key {
 }
 
 impl Key {
-    /// The key of no timer.
+    /// A key that belongs to no timer.
     pub(crate) const NONE: Self = Self { shard: 0, handle: Handle::NONE };
 
-    /// The key as two words, for code that only stores it.
+    /// Returns the key as two words, for code that only stores the key.
     #[inline]
     pub(crate) fn pack(self) -> [u64; 2] {
         let (index, number) = self.handle.parts();
         [u64::from(self.shard) << 32 | u64::from(index), number]
     }
 
-    /// The key that [`pack`](Self::pack) stored in these words.
+    /// Returns the key that [`pack`](Self::pack) stored in these words.
     #[inline]
     pub(crate) fn unpack([high, number]: [u64; 2]) -> Self {
         Self { shard: (high >> 32) as u32, handle: Handle::new(high as u32, number) }
@@ -91,24 +93,25 @@ impl Key {
 
 /// Timers, ordered by deadline in ticks of 1 ms. Timers of one wheel and one tick fire in the order of their insertion.
 ///
-/// A timer never fires early, fires at most once, and does not fire after `cancel` has returned it. A timer with the
-/// deadline [`Instant::FAR`] never fires, but can be cancelled. `insert`, `update` and `cancel` take constant time.
+/// A timer never fires early, fires at most once, and does not fire after `cancel` has returned its action. A timer
+/// with the deadline [`Instant::FAR`] never fires, but can be cancelled. `insert`, `update` and `cancel` take constant
+/// time.
 #[derive(Debug)]
 pub(crate) struct Timers {
     clock: Clock,
-    /// One shard for each worker; the last one is for all other threads.
+    /// One shard for each worker. The last shard is for all other threads.
     shards: Box<[CachePadded<Shard>]>,
-    /// Time in ns by which a thread is sure to check the timers; `u64::MAX` if there is none.
+    /// Time in ns by which a thread will check the timers; `u64::MAX` if no thread has promised a check.
     kept: CachePadded<AtomicU64>,
-    /// Earliest deadline in ns that was reported to a thread, even if its timer was cancelled. `u64::MAX` when it has
-    /// passed.
+    /// Earliest deadline in ns that was reported to a thread, even if the timer of this deadline was cancelled later.
+    /// `u64::MAX` if the reported deadline has passed.
     told: CachePadded<AtomicU64>,
 }
 
 #[derive(Debug)]
 struct Shard {
-    /// Earliest deadline in ns; `u64::MAX` if no timer of the wheel will fire. It is written under the lock, so it
-    /// agrees with the wheel, and read without the lock.
+    /// Earliest deadline in ns; `u64::MAX` if no timer of the wheel will fire. Threads write this value under the lock
+    /// of the wheel, so the value agrees with the wheel. Threads read it without the lock.
     nearest: AtomicU64,
     wheel: Lock<Wheel<Fire>>,
 }
@@ -120,7 +123,7 @@ impl Shard {
     }
 }
 
-/// Number of entries that are processed while a lock is held once.
+/// Maximum number of entries that are processed each time a lock is taken.
 const BATCH: usize = 64;
 
 impl Timers {
@@ -141,8 +144,9 @@ impl Timers {
         self.clock.now()
     }
 
-    /// Adds a timer to the wheel of this worker, or to the common wheel. Returns true if its deadline is now the
-    /// earliest one, and no thread is sure to check the timers by then. In that case the caller must notify a thread.
+    /// Adds a timer to the wheel of this worker, or to the common wheel. Returns the key of the timer, and whether the
+    /// caller must notify a thread. The caller must do this if the new deadline is the earliest deadline and no thread
+    /// has promised to check the timers by then.
     pub(crate) fn insert(&self, worker: Option<usize>, at: Instant, fire: Fire) -> (Key, bool) {
         let others = self.shards.len() - 1;
         let which = worker.filter(|&worker| worker < others).unwrap_or(others);
@@ -156,10 +160,11 @@ impl Timers {
             shard.nearest.store(due, Ordering::SeqCst);
         }
         drop(wheel);
-        // Two timers may be inserted on two wheels at the same time. The one with the earlier deadline finds no earlier
-        // one, so at least one of the two calls returns true. SeqCst pairs with `keep_time`. Therefore `keep_time` sees
-        // the `nearest` that is stored above, or this call sees the `kept` that is stored there. With a weaker ordering
-        // both could miss the other, and the timer would fire late.
+        // Two threads may insert two timers on two wheels at the same time. The call with the earlier deadline finds no
+        // earlier deadline, so at least one of the two calls returns true. The SeqCst accesses pair with the accesses
+        // in `keep_time`: either `keep_time` reads the `nearest` that is stored above, or this call reads the `kept`
+        // that `keep_time` has stored. With a weaker ordering, both threads could miss the store of the other thread,
+        // and the timer would fire late.
         let earlier = first_here
             && due < self.kept.load(Ordering::SeqCst)
             && self.shards.iter().all(|other| other.nearest.load(Ordering::SeqCst) >= due);
@@ -169,7 +174,8 @@ impl Timers {
         (Key { shard: which as u32, handle }, earlier)
     }
 
-    /// Cancels a timer and returns its action. `None` if it has fired, is just firing, or was cancelled.
+    /// Cancels a timer and returns its action. Returns `None` if the timer has fired, is firing now, or was cancelled
+    /// before.
     pub(crate) fn cancel(&self, key: Key) -> Option<Fire> {
         let shard = &self.shards[key.shard as usize];
         let mut wheel = shard.wheel.lock();
@@ -181,20 +187,20 @@ impl Timers {
         Some(fire)
     }
 
-    /// Cancels a timer whose deadline is, or was, `at`. If it has fired, and the wheel has no earlier timer, this takes
-    /// no lock.
+    /// Cancels a timer whose deadline is `at`, if the timer has not fired yet. If the timer has fired, and the wheel
+    /// has no timer with this deadline or an earlier one, this call takes no lock.
     #[inline]
     pub(crate) fn settle(&self, key: Key, at: Instant) {
-        // `nearest` is not later than the deadline of any timer in the wheel. The caller has inserted this timer, so it
-        // reads that value of `nearest` or a newer one.
+        // `nearest` is never later than the deadline of a timer in the wheel. The caller has inserted this timer
+        // before. Therefore this load returns the value of `nearest` that the insertion left, or a newer value.
         let nearest = self.shards[key.shard as usize].nearest.load(Ordering::SeqCst);
         if nearest <= at.ns().div_ceil(TICK).saturating_mul(TICK) {
             drop(self.cancel(key));
         }
     }
 
-    /// Replaces the waker of a timer. Returns whether the timer will wake it: not if the timer has fired, was
-    /// cancelled, or calls a function.
+    /// Replaces the waker of a timer. Returns true if the timer will wake the new waker. Returns false if the timer has
+    /// fired, was cancelled, or calls a function.
     pub(crate) fn update(&self, key: Key, waker: &Waker) -> bool {
         let shard = &self.shards[key.shard as usize];
         match shard.wheel.lock().get_mut(key.handle) {
@@ -206,7 +212,7 @@ impl Timers {
         let mut spare = waker.clone();
         let mut wheel = shard.wheel.lock();
         let Some(Fire::Wake(old)) = wheel.get_mut(key.handle) else {
-            // The timer fired meanwhile, and woke the former waker.
+            // The timer has fired in the meantime, and has woken the previous waker.
             return planted!("timers_update_is_always_in_time");
         };
         mem::swap(old, &mut spare);
@@ -214,20 +220,21 @@ impl Timers {
         true
     }
 
-    /// Fires all timers that were due at the call, and returns their number. Timers that are inserted meanwhile wait
-    /// for the next turn. Therefore the turn ends even if a timer inserts itself again immediately.
+    /// Fires all timers that are due at the time of the call, and returns their number. If a timer is inserted during
+    /// the turn, it waits for the next turn. Therefore the turn ends even if a timer inserts itself again immediately.
     ///
-    /// Several threads may call it at the same time; they share the work.
+    /// Several threads may run a turn at the same time. In this case they share the work.
     pub(crate) fn turn(&self) -> usize {
         self.turn_at_most(usize::MAX, &mut Vec::new())
     }
 
-    /// Does the same as [`turn`](Self::turn), but fires at most about `BATCH` timers of each wheel. It is for a worker
-    /// that runs the woken tasks itself and then calls again. If very many timers are due, they wait here instead of in
-    /// the queues. Each task runs while its memory is still in the cache.
+    /// Does the same as [`turn`](Self::turn), but fires at most about `BATCH` timers of each wheel. A worker calls this
+    /// function, runs the woken tasks itself, and then calls the function again. If very many timers are due, most of
+    /// them wait in the wheels, and their tasks do not wait in the queues. Therefore each task runs while its memory is
+    /// still in the cache.
     ///
-    /// The processes that waited for the last of these timers are in `woken`, in their order. The caller queues them.
-    /// Tasks that were woken before them are queued already.
+    /// On return, `woken` contains the processes that the last of these timers have woken, in the order of the timers.
+    /// The caller must queue these processes. All tasks that were woken earlier are already queued.
     pub(crate) fn turn_batch(&self, woken: &mut Vec<PendingSchedule>) -> usize {
         self.turn_at_most(BATCH, woken)
     }
@@ -250,7 +257,8 @@ impl Timers {
         let (mut fired, mut newer) = (0, None);
         loop {
             let mut wheel = shard.wheel.lock();
-            // Numbers increase, so the timers from this number on were inserted after the call.
+            // The numbers of timers increase. A timer with this number or a higher number was inserted after this turn
+            // had begun.
             let newer = *newer.get_or_insert(wheel.next_number());
             let done = wheel.advance(now.ns() / TICK, BATCH);
             wheel.touch(BATCH);
@@ -276,28 +284,29 @@ impl Timers {
         }
     }
 
-    /// Earliest deadline in ns; `u64::MAX` if there is none.
+    /// Returns the earliest deadline in ns, or `u64::MAX` if there is no deadline.
     fn nearest_ns(&self) -> u64 {
-        // SeqCst, here and at the stores. One thread inserts a timer and then checks whether a thread sleeps. Another
-        // thread announces its sleep and then checks the timers. With a weaker ordering each could miss the other.
+        // SeqCst is needed here and at the stores of `nearest`. The first thread inserts a timer, and then checks
+        // whether another thread sleeps. The second thread announces its sleep, and then reads `nearest`. With a weaker
+        // ordering, each thread could miss the store of the other thread.
         let nearest = self.shards.iter().map(|shard| shard.nearest.load(Ordering::SeqCst)).min();
         nearest.unwrap_or(u64::MAX)
     }
 
-    /// Earliest deadline.
+    /// Returns the earliest deadline, or `None` if no timer will fire.
     pub(crate) fn nearest(&self) -> Option<Instant> {
         Some(Instant::from_ns(self.nearest_ns())).filter(|&at| at != Instant::FAR)
     }
 
-    /// Time until the earliest deadline: zero if it has passed, `None` if there is no timer.
+    /// Returns the time until the earliest deadline: zero if the deadline has passed, `None` if no timer will fire.
     pub(crate) fn wait(&self) -> Option<Duration> {
         self.nearest().map(|at| at - self.clock.now())
     }
 
-    /// Does the same as [`wait`](Self::wait), for a thread that promises to check the timers by then. The thread also
-    /// does not sleep beyond a deadline that was reported to it, even if that timer was cancelled. Therefore timers
-    /// that are set and cancelled again and again, as timeouts are, wake the thread once in that time, and not once for
-    /// each timer.
+    /// Does the same as [`wait`](Self::wait), for a thread that promises to check the timers after this time. The
+    /// returned time also ends at the reported deadline, even if the timer of that deadline was cancelled. Many
+    /// programs set and cancel timeouts again and again. With this rule, these timeouts wake the thread once in the
+    /// length of a timeout, and not once for each timeout.
     pub(crate) fn keep_time(&self) -> Option<Duration> {
         let now = self.clock.now();
         let mut told = self.told.load(Ordering::Relaxed);
@@ -308,8 +317,8 @@ impl Timers {
         loop {
             let nearest = self.nearest_ns();
             self.kept.store(nearest.min(told), Ordering::SeqCst);
-            // A timer with an earlier deadline may have been inserted before the store to `kept` was visible, without a
-            // notification. Therefore the deadlines are read again.
+            // Before the store to `kept` was visible, another thread may have inserted a timer with an earlier
+            // deadline, without a notification. Therefore the deadlines are read again.
             if self.nearest_ns() >= nearest || planted!("timers_keeper_looks_once") {
                 let kept = nearest.min(told);
                 return (kept != u64::MAX).then(|| Instant::from_ns(kept) - now);
@@ -317,17 +326,17 @@ impl Timers {
         }
     }
 
-    /// Announces that no thread is sure to check the timers.
+    /// Announces that no thread promises to check the timers any more.
     pub(crate) fn stop_keeping_time(&self) {
         self.kept.store(u64::MAX, Ordering::SeqCst);
     }
 
-    /// Number of the next timer on the wheel that belongs to no worker. In a simulation it is the only wheel.
+    /// Returns the number that the next timer on the common wheel will have. A simulation has only the common wheel.
     pub(crate) fn next_number(&self) -> u64 {
         self.shards[self.shards.len() - 1].wheel.lock().next_number()
     }
 
-    /// Lowest number of a timer on that wheel that will fire; `u64::MAX` if there is none.
+    /// Returns the lowest number of a timer on the common wheel that will fire, or `u64::MAX` if no timer will fire.
     pub(crate) fn oldest_number(&self) -> u64 {
         self.shards[self.shards.len() - 1].wheel.lock().oldest_number().unwrap_or(u64::MAX)
     }
@@ -347,7 +356,7 @@ impl Timers {
             drop(wheel);
             for fire in fires {
                 let _ = match fire {
-                    // A sleeping task must find another clock.
+                    // The sleeping task must be polled again: it then uses another clock or ends its sleep.
                     Fire::Wake(waker) => catch(|| waker.wake()),
                     Fire::Call(call) => drop_caught(call),
                 };
@@ -439,7 +448,7 @@ mod tests {
         assert_eq!([f.note(200, 2).1, f.note(150, 3).1, f.note(99, 4).1], [false, false, true]);
         f.timers.stop_keeping_time();
         assert!(f.note(98, 5).1);
-        // The thread checks at the reported deadline once, although that timer was cancelled.
+        // The thread wakes once at the reported deadline, although the timer of that deadline was cancelled.
         let f = Fixture::new();
         let (first, _) = f.note(10, 1);
         f.timers.cancel(first);
@@ -459,7 +468,8 @@ mod tests {
             .collect();
         let bytes = || f.timers.shards.iter().map(|shard| shard.wheel.lock().bytes()).sum::<usize>();
         assert!(bytes() <= 64 * COUNT, "{}", bytes() as f64 / COUNT as f64);
-        // Measured while entries descend, and after nine of ten were cancelled.
+        // Measures again while timers move down to lower levels of the wheel, and after nine of ten timers were
+        // cancelled.
         f.turn_at(1_000);
         assert!(bytes() <= 64 * COUNT, "{}", bytes() as f64 / COUNT as f64);
         keys.iter().enumerate().filter(|(n, _)| n % 10 > 0).for_each(|(_, &key)| drop(f.timers.cancel(key)));
@@ -494,7 +504,7 @@ mod tests {
     }
 
     #[test]
-    fn a_timer_at_the_far_end_never_fires() {
+    fn a_timer_with_the_deadline_instant_far_never_fires() {
         let f = Fixture::new();
         let (key, earlier) = f.note(u64::MAX, 1);
         assert_eq!((earlier, f.timers.nearest(), f.timers.len()), (false, None, 1));
@@ -563,7 +573,7 @@ mod tests {
         }
         assert_eq!(f.turn_at(7) as u64, many);
         assert!(f.log().into_iter().eq(0..many));
-        // A batch that is exactly full.
+        // Tests a batch that is exactly full.
         for what in 0..BATCH as u64 {
             f.note(8, what);
         }
@@ -571,7 +581,7 @@ mod tests {
     }
 
     #[test]
-    fn a_timer_may_use_the_timers_and_its_panic_is_caught() {
+    fn the_function_of_a_timer_can_cancel_timers_and_its_panic_is_caught() {
         let f = Fixture::new();
         let (late, _) = f.note(50, 1);
         let timers = Arc::clone(&f.timers);
@@ -586,7 +596,7 @@ mod tests {
     }
 
     #[test]
-    fn timers_agree_with_a_sorted_set_over_random_operations() {
+    fn timers_behave_like_a_sorted_set_under_random_operations() {
         let (mut rng, f) = (Rng::seeded(7), Fixture::new());
         let (mut model, mut keys) = (BTreeSet::new(), Vec::new());
         let mut now = 0;
@@ -617,7 +627,8 @@ mod tests {
                     assert_eq!(log, due);
                 }
             }
-            // A cancelled timer may have left an earlier value behind. No deadline is earlier than the value.
+            // `nearest` may be the deadline of a cancelled timer. In any case, no pending deadline is earlier than
+            // `nearest`.
             let nearest = f.timers.nearest().unwrap_or(Instant::FAR);
             assert!(model.first().is_none_or(|&(ms, _)| nearest <= at(ms)));
             assert_eq!(f.timers.len(), model.len());

@@ -14,22 +14,23 @@ pub(crate) const MAX_LINKS: usize = 16;
 /// Function that receives crash reports.
 pub(crate) type OnCrash = Box<dyn Fn(&CrashReport) + Send + Sync>;
 
-/// What the observer and a crash report receive about a process, beside its exit.
+/// Data about an exited process for the observer and the crash report, in addition to the exit.
 #[derive(Debug)]
 pub(crate) struct LastState {
-    /// The name that it registered first, of those that it had at its exit.
+    /// Name of the process at its exit. If the process had several names, this is the name that it registered first.
     pub(crate) name: Option<Cow<'static, str>>,
-    /// Name of the type of its code.
+    /// Name of the type of the process's code.
     pub(crate) type_name: &'static str,
-    /// Number of messages that it did not read.
+    /// Number of messages that the process did not read.
     pub(crate) unread: usize,
 }
 
 /// Report of a failed process whose exit no link, monitor, supervisor or join handle received.
 ///
-/// The runtime makes one such report for each of these exits: when the process exits, or when its
-/// [`JoinHandle`](crate::JoinHandle) is dropped later without taking the exit. An exit on request is no failure: a
-/// cancellation, a kill, or a link to a process that was cancelled or killed is not reported, as in OTP.
+/// The runtime makes one report for each of these exits: either when the process exits, or later, when its
+/// [`JoinHandle`](crate::JoinHandle) is dropped without taking the exit. As in OTP, an exit on request is not a failure
+/// and is not reported. Exits on request are a cancellation, a kill, and the exit of a process that was linked to a
+/// cancelled or killed process.
 ///
 /// By default the runtime prints the report to stderr, as one block of lines:
 ///
@@ -41,24 +42,27 @@ pub(crate) struct LastState {
 ///   links:   none
 /// ```
 ///
-/// [`Builder::on_crash`](crate::Builder::on_crash) sends the reports elsewhere or silences them. In a
-/// [`Simulation`](crate::Simulation) nothing is printed: such an exit fails the seed of a [`check`](crate::check()).
+/// To send the reports elsewhere or to silence them, use [`Builder::on_crash`](crate::Builder::on_crash). In a
+/// [`Simulation`](crate::Simulation), nothing is printed: with such an exit, the run of the seed fails in a
+/// [`check`](crate::check()).
 ///
 /// The panic hook of the program runs for every panic, before the runtime knows whether the exit is received. The hook
 /// of the standard library prints the thread, the location, the message and, with `RUST_BACKTRACE=1`, the backtrace.
-/// The report repeats the location and the message, because it may be written to another place. A program that replaces
-/// the hook after its first runtime was built removes the location from the report.
+/// The report repeats the location and the message, because it may be written to another place. If a program replaces
+/// the hook after it has built its first runtime, the report contains no location.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct CrashReport {
     /// Pid of the process.
     pub pid: Pid,
-    /// Registered name of the process at its exit. If it had several names, the one that it registered first.
+    /// Registered name of the process at its exit. If the process had several names, this is the name that it
+    /// registered first.
     pub name: Option<Cow<'static, str>>,
-    /// Name of the type of its code: the type of the [`Process`](crate::Process), or of the function or closure of an
-    /// async body.
+    /// Name of the type of the process's code: the type of the [`Process`](crate::Process), or of the function or
+    /// closure of an async body.
     pub type_name: &'static str,
-    /// The process whose step spawned it. `None` if a thread outside the processes of the runtime did.
+    /// Parent: the process that spawned this process in one of its steps. `None` if the spawn was made outside the
+    /// processes of the runtime.
     pub parent: Option<Pid>,
     /// The exit.
     pub exit: Exit,
@@ -69,19 +73,19 @@ pub struct CrashReport {
 }
 
 impl CrashReport {
-    /// Returns the place in the source where the process panicked, as `file:line:column`. If links passed the exit on,
-    /// it is the place where the first process of the chain panicked. `None` if no process panicked, or if the place is
-    /// unknown.
+    /// Returns the place in the source where the process panicked, as `file:line:column`. If the process exited because
+    /// of a chain of links, it is the place where the first process of the chain panicked. Returns `None` if no process
+    /// panicked, or if the place is unknown.
     pub fn location(&self) -> Option<&str> {
         self.exit.panic_location()
     }
 
-    /// The process that failed first, if links passed its exit on.
+    /// Returns the process that failed first. This is another process if the exit came through links.
     pub(crate) fn origin(&self) -> Pid {
         if let Exit::Linked { origin, .. } = self.exit { origin } else { self.pid }
     }
 
-    /// Pid and exit, in one line. The exit names the location of a panic.
+    /// Returns the pid and the exit, in one line. The exit contains the location of a panic.
     pub(crate) fn summary(&self) -> String {
         format!("{} {}", self.pid, self.exit)
     }
@@ -93,7 +97,7 @@ impl CrashReport {
     }
 }
 
-/// Several lines, without a line break at the end.
+/// Writes several lines, without a line break at the end.
 impl fmt::Display for CrashReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "process {}", self.pid)?;

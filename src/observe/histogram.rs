@@ -1,4 +1,4 @@
-//! `Histogram`: a distribution of durations with a resolution of a quarter, and the buckets that count them.
+//! `Histogram`: a distribution of durations with a relative resolution of a quarter, and the buckets that count them.
 //!
 //! `Metrics` decides which thread counts in which buckets, and when.
 
@@ -13,9 +13,9 @@ use crate::platform::sync::tally::Ordering::Relaxed;
 
 /// Distribution of durations.
 ///
-/// It is log-linear: each power of two of nanoseconds is divided into four buckets. Therefore, a duration is known to a
-/// quarter of its own size, from a nanosecond to 584 years. There are 252 buckets, which take two kilobytes. Each count
-/// wraps around at 2⁶⁴. The histogram keeps no sum of the durations, so it has no mean: use
+/// It is log-linear: each power of two of nanoseconds is divided into four buckets. Therefore, the error of a duration
+/// is at most a quarter of the duration, from a nanosecond to 584 years. There are 252 buckets, which take two
+/// kilobytes. Each count wraps around at 2⁶⁴. The histogram keeps no sum of the durations, so it has no mean: use
 /// [`quantile`](Self::quantile).
 #[derive(Clone, PartialEq, Eq)]
 pub struct Histogram {
@@ -28,9 +28,9 @@ impl Histogram {
         self.buckets.iter().fold(0, |sum, &n| sum.wrapping_add(n))
     }
 
-    /// Returns a duration that a fraction `q` of the durations does not exceed: `quantile(0.99)` is the 99th
-    /// percentile. It is the upper end of a bucket, so it is at most a quarter too long. `q` is clamped to the range
-    /// from 0 to 1. `None` if there are no durations.
+    /// Returns the `q`-quantile: a fraction `q` of the durations does not exceed the result. For example,
+    /// `quantile(0.99)` is the 99th percentile. The result is the upper end of a bucket, so it is at most a quarter too
+    /// long. `q` is clamped to the range from 0 to 1. Returns `None` if there are no durations.
     pub fn quantile(&self, q: f64) -> Option<Duration> {
         let count = self.count();
         if count == 0 {
@@ -47,7 +47,7 @@ impl Histogram {
     }
 }
 
-/// Returns the durations between two snapshots, the later one first. Counts wrap around, as in `Counters`.
+/// Returns the durations between two snapshots: `later - earlier`. Counts wrap around, as in `Counters`.
 impl Sub for Histogram {
     type Output = Self;
     fn sub(mut self, earlier: Self) -> Self {
@@ -78,8 +78,8 @@ impl<'a> Sum<&'a Buckets> for Histogram {
     }
 }
 
-/// The buckets of a histogram while threads count in them. They take two kilobytes, and are allocated at the first
-/// duration: a runtime has one `Buckets` for each possible worker.
+/// The buckets of a histogram while threads count in them. The buckets take two kilobytes. They are allocated at the
+/// first duration, because a runtime has one `Buckets` for each possible worker.
 #[derive(Debug)]
 pub(crate) struct Buckets(OnceLock<Box<[AtomicU64]>>);
 
@@ -96,10 +96,11 @@ impl Buckets {
     }
 }
 
-/// Four buckets per power of two. The first two powers contain only the four values 0 to 3, which have one bucket each.
+/// Four buckets per power of two. The first two powers contain only the four values 0 to 3, and each of these values
+/// has its own bucket.
 const BUCKETS: usize = 4 + 62 * 4;
 
-/// Returns the bucket of a length. The position of its highest bit and the next two bits select the bucket.
+/// Returns the bucket of a duration. The position of its highest bit and the next two bits select the bucket.
 const fn bucket(ns: u64) -> usize {
     if ns < 4 {
         return ns as usize;
@@ -116,7 +117,8 @@ const fn longest(bucket: usize) -> u64 {
     }
     let power = bucket / 4 + 1;
     let width = 1_u64 << (power - 2);
-    // The lowest duration of the bucket plus its width would overflow for the last bucket.
+    // The sum of the lowest duration and the width would overflow for the last bucket, so 1 is subtracted before the
+    // addition.
     (4 + bucket as u64 % 4) * width + (width - 1)
 }
 
@@ -139,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn quantiles_are_upper_ends() {
+    fn quantiles_are_the_upper_ends_of_buckets() {
         let buckets = Buckets::new();
         for ms in 1..=100 {
             buckets.of(ms * 1_000_000).fetch_add(1, Relaxed);
@@ -154,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_add_up_and_read_as_a_map() {
+    fn a_sum_of_buckets_prints_as_a_map() {
         let parts = [Buckets::new(), Buckets::new()];
         for (part, ns) in [(0, 1), (1, 1), (1, 5)] {
             parts[part].of(ns).fetch_add(1, Relaxed);

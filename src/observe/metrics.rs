@@ -1,7 +1,7 @@
-//! The counters of a runtime, and the snapshot of them with the sampled durations.
+//! The counters of a runtime, and `Counters`: a snapshot of the counters and of the sampled durations.
 //!
-//! The counters are always on and exact, and rarely contend for a cache line. Each worker and a few other threads write
-//! to blocks of their own. Further threads share some blocks.
+//! The counters are always on and exact. Threads rarely contend for a cache line: each worker and a few other threads
+//! write to blocks of their own. All further threads share some blocks.
 
 use std::cell::Cell;
 use std::fmt;
@@ -40,7 +40,7 @@ macro_rules! counters {
             /// Duration of turns: all steps of a process from one wait to the next. Sampled at the rate
             /// `sampled_one_in`.
             pub step_time: Histogram,
-            /// Sampling rate of the two histograms: one in `sampled_one_in` was measured. Default: 64.
+            /// Sampling rate of the two histograms: one in `sampled_one_in` durations was measured. Default: 64.
             pub sampled_one_in: u32,
         }
 
@@ -62,8 +62,8 @@ macro_rules! counters {
             }
         }
 
-        /// Returns the counts between two snapshots of one runtime, the later one first. A counter wraps around at
-        /// 2^64, and so do the differences. With the snapshots in the wrong order, the differences wrap below zero.
+        /// Returns the counts between two snapshots of one runtime: `later - earlier`. A counter wraps around at 2^64,
+        /// and so do the differences. If the snapshots are in the wrong order, the differences wrap below zero.
         impl Sub for Counters {
             type Output = Self;
             fn sub(self, earlier: Self) -> Self {
@@ -85,11 +85,12 @@ counters! {
     Exited => exited,
     /// Polls of a task by a worker. Counted by the scheduler, before the poll.
     Polls => polls,
-    /// Steps of processes. One poll may contain several steps: the process is stepped again for answers that arrive in
-    /// the turn of their yield.
+    /// Steps of processes. One poll may contain several steps: if an answer arrives in the turn of its yield, the
+    /// process is stepped again.
     Steps => steps,
-    /// Polls that kept their worker for longer than [`Builder::long_step_threshold`](crate::Builder::long_step_threshold). Counted by the
-    /// monitor thread, while the poll still runs.
+    /// Polls that kept their worker for longer than
+    /// [`Builder::long_step_threshold`](crate::Builder::long_step_threshold). Counted by the monitor thread, while the
+    /// poll still runs.
     LongSteps => long_steps,
     /// Attempts to steal from a victim. Counted by the searching worker. Each attempt is won, empty or retried.
     StealsTried => steals_tried,
@@ -113,8 +114,8 @@ counters! {
     Refused => refused,
     /// Messages that were accepted, and then could not be delivered.
     DeadLetters => dead_letters,
-    /// Messages that the policy of a full mailbox dropped: queued messages in favor of newer ones, or the newest
-    /// message. They count as dead letters too.
+    /// Messages that the policy of a full mailbox dropped: either a queued message in favor of a newer message, or the
+    /// newest message. They count as dead letters too.
     DroppedByPolicy => dropped_by_policy,
     /// Commands that processes yielded. Counted at the yield.
     Yields => yields,
@@ -158,9 +159,10 @@ impl fmt::Display for Counters {
 /// The counters of one runtime.
 ///
 /// Each worker has a *slot*. The thread that runs as the worker enters the slot, and counts in the slot's block with a
-/// plain load and store. That is exact under two conditions: one thread at a time is in a slot, and a thread enters it
-/// only after it has synchronized with the thread before. The hand-over of a worker to another thread ensures both. A
-/// thread in no slot counts in a [block of its own](CounterBlock) in the same way, if it got one.
+/// plain load and store. The counts are exact under two conditions: only one thread at a time is in a slot, and a
+/// thread enters the slot only after it has synchronized with the previous thread. The hand-over of a worker to another
+/// thread ensures both. A thread in no slot counts in the same way in a [block of its own](CounterBlock), if it got
+/// such a block.
 #[derive(Debug)]
 pub(crate) struct Metrics {
     slots: Box<[CachePadded<Block>]>,
@@ -176,17 +178,18 @@ struct Block {
     step: Buckets,
 }
 
-/// Default sampling rate. A clock read costs as much as a spawn, so one in 64 is measured.
+/// Default sampling rate. A clock read costs as much as a spawn, so only one duration in 64 is measured.
 const SAMPLE_ONE_IN: u32 = 64;
 const _: () = assert!(SAMPLE_ONE_IN.is_power_of_two());
 
-/// Number of threads of the program in no slot that have a block of their own in each runtime.
+/// Maximum number of threads that are in no slot and have a block of their own. Such a thread has one block in each
+/// runtime.
 const OWNED_BLOCKS: usize = 8;
 /// Number of blocks that all further threads share.
 const SHARED_BLOCKS: usize = 4;
 
-/// The exclusive right of a thread to write the blocks with this index. Therefore, its counts need no atomic
-/// read-modify-write, which would cost a quarter of an answer (bench `command-thread`).
+/// The exclusive right of a thread to write the blocks with this index. With this right, a thread counts without an
+/// atomic read-modify-write. That operation would cost a quarter of the time of an answer (bench `command-thread`).
 struct CounterBlock(usize);
 
 /// Bit set of the `CounterBlock`s that threads own.
@@ -210,11 +213,11 @@ impl Drop for CounterBlock {
     }
 }
 
-/// The block in which a thread counts that is in no slot.
+/// The block in which a thread counts while the thread is in no slot.
 #[derive(Debug, Clone, Copy)]
 struct Outside {
     block: usize,
-    /// No other thread writes to the block.
+    /// Whether no other thread writes to the block.
     own: bool,
 }
 
@@ -222,7 +225,7 @@ impl Outside {
     /// Returns the block of this thread.
     #[inline]
     fn here() -> Self {
-        // A thread that exits and has dropped its thread-locals counts in a shared block.
+        // If a thread exits and has dropped its thread-locals, it counts in a shared block.
         HERE.try_with(|here| here.outside.get().unwrap_or_else(|| Self::begin(&here.outside))).unwrap_or(Self::last())
     }
 
@@ -249,11 +252,11 @@ impl Outside {
     }
 }
 
-/// The alignment keeps the value within one cache line, at each address that the linker chooses.
+/// The alignment keeps the value within one cache line, regardless of the address that the linker chooses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(align(16))]
 struct CurrentSlot {
-    /// Address of the metrics, which a `SlotGuard` keeps alive; 0 for none.
+    /// Address of the metrics; 0 if the thread is in no slot. A `SlotGuard` keeps the metrics alive.
     metrics: usize,
     slot: usize,
 }
@@ -313,7 +316,7 @@ impl Metrics {
     /// Returns the slot of this runtime that this thread is in.
     #[inline]
     pub(crate) fn worker(&self) -> Option<usize> {
-        // A thread that exits and has dropped its thread-locals is no worker any more.
+        // If a thread exits and has dropped its thread-locals, it is no longer a worker.
         let entered = HERE.try_with(|here| here.entered.get()).unwrap_or(NOWHERE);
         (entered.metrics == self.address()).then_some(entered.slot)
     }
@@ -333,12 +336,13 @@ impl Metrics {
     /// Counts an exited process.
     #[inline]
     pub(crate) fn add_exited(&self) {
-        // Release pairs with the fence in `exited`: a thread that sees this count also sees the count of the spawn.
+        // Release pairs with the fence in `exited`: a thread that sees this count also sees the count of the spawn of
+        // that process.
         self.write(1, Ordering::Release, |block| &block.counts[Counter::Exited as usize]);
     }
 
-    /// Returns the number of exited processes. A caller that reads this first reads at least as many spawned processes
-    /// afterwards.
+    /// Returns the number of exited processes. If a caller first calls this and then reads the number of spawned
+    /// processes, the second number is at least as large.
     fn exited(&self) -> u64 {
         let exited = self.sum(Counter::Exited);
         fence(Ordering::SeqCst);
@@ -355,7 +359,8 @@ impl Metrics {
         self.write(1, Relaxed, |block| block.step.of(ns));
     }
 
-    /// Whether to measure this time: once in 64 calls on this thread, or always after [`exact`](Self::exact).
+    /// Returns whether to measure this duration: true once in 64 calls on this thread, or always after
+    /// [`exact`](Self::exact).
     #[inline]
     pub(crate) fn tick(&self) -> bool {
         let ticks = HERE.try_with(|here| here.ticks.replace(here.ticks.get().wrapping_add(1))).unwrap_or(1);
@@ -380,8 +385,8 @@ impl Metrics {
         difference(|| self.exited(), spawned)
     }
 
-    /// Whether every spawned process has exited. A process that is spawned meanwhile may turn the answer into false,
-    /// never into true.
+    /// Returns whether every spawned process has exited. If a process is spawned meanwhile, the result may change to
+    /// false, but never to true.
     pub(crate) fn all_ended(&self) -> bool {
         self.alive() == 0
     }
@@ -510,7 +515,8 @@ mod tests {
             begun.get()
         };
         assert_eq!(difference(|| ended.get(), more), 2);
-        // If that never stops, the result exceeds the exact one by at most the exits during one attempt.
+        // If the counters change during every attempt, the result is too high by at most the number of exits during one
+        // attempt.
         let more = || {
             begun.set(begun.get() + 10);
             ended.set(ended.get() + 10);
@@ -520,7 +526,7 @@ mod tests {
     }
 
     #[test]
-    fn entering_is_nested_and_belongs_to_one_runtime() {
+    fn slots_can_be_nested_and_belong_to_one_runtime() {
         let (one, two) = (Arc::new(Metrics::new(2)), Arc::new(Metrics::new(2)));
         let workers = || (one.worker(), two.worker());
         assert_eq!(workers(), (None, None));
@@ -549,7 +555,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_slot_counts_outside_the_slots() {
+    fn a_thread_in_a_missing_slot_counts_outside_the_slots() {
         let metrics = Arc::new(Metrics::new(1));
         let _guard = metrics.enter(7);
         metrics.add(Counter::Polls, 2);
@@ -591,7 +597,7 @@ mod tests {
     }
 
     #[test]
-    fn snapshots_subtract_also_where_a_counter_wraps() {
+    fn snapshots_can_be_subtracted_even_if_a_counter_wraps() {
         let metrics = Arc::new(Metrics::new(1));
         let _guard = metrics.enter(0);
         metrics.add(Counter::Wakes, u64::MAX - 1);

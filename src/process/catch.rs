@@ -21,12 +21,12 @@ thread_local! {
     static LAST: Cell<Option<Panic>> = const { Cell::new(None) };
 }
 
-/// Records the message and the location of a panic, for the [`Reason`] that `text` makes of it. Only a panic hook
+/// Records the message and the location of a panic. `text` later creates the [`Reason`] from them. Only a panic hook
 /// receives the location.
 fn note_location(panic: &PanicHookInfo<'_>) {
     let message = message_of(panic.payload()).map(str::to_owned);
     if let Some(location) = panic.location() {
-        // A thread that exits may have dropped its thread-locals already.
+        // If the thread is exiting, its thread-locals may already be dropped.
         let _ = LAST.try_with(|last| last.set(Some((message, location.to_string()))));
     }
 }
@@ -40,21 +40,22 @@ fn message_of(payload: &(dyn Any + Send)) -> Option<&str> {
 
 /// Runs `f`, and returns the message of a panic as an error.
 ///
-/// `AssertUnwindSafe` is sound here: state that a panic may leave inconsistent belongs to one process or to one
-/// command. It is dropped and not read again.
+/// A panic may leave state inconsistent. This state belongs to one process or to one command, and it is dropped without
+/// being read again. Therefore, `AssertUnwindSafe` is correct here.
 #[inline]
 pub(crate) fn catch<T>(f: impl FnOnce() -> T) -> Result<T, Reason> {
     catch_unwind(AssertUnwindSafe(f)).map_err(text)
 }
 
-/// Maximum number of times that the drop of a panic payload may panic in its turn. After that, the payload is leaked.
+/// The drop of a panic payload may panic again, with a new payload. After this number of panics, the last payload is
+/// leaked.
 const PANICS_IN_PANICS: u32 = 8;
 
 fn text(mut panic: Box<dyn Any + Send>) -> Reason {
     let message = message_of(&*panic);
     let text = message.unwrap_or("a panic without a text");
-    // `resume_unwind` does not call the panic hook. In that case `LAST` holds an earlier panic, and its message
-    // differs.
+    // `resume_unwind` does not call the panic hook. After a `resume_unwind`, `LAST` may hold an earlier panic. The
+    // comparison of the messages detects this.
     let last = LAST.try_with(Cell::take).ok().flatten().filter(|(noted, _)| noted.as_deref() == message);
     let reason = match last {
         Some((_, location)) => Reason::panic(text, location),
@@ -76,7 +77,7 @@ pub(crate) fn drop_caught<T>(value: T) -> Result<(), Reason> {
     catch(|| drop(value))
 }
 
-/// A user value in a structure that must not unwind when it is dropped: a panic in the value's `Drop` is caught.
+/// Wrapper for a user value in a structure whose drop must not unwind: a panic in the value's `Drop` is caught.
 #[derive(Debug, Clone)]
 pub(crate) struct Held<T>(Option<T>);
 
@@ -105,7 +106,7 @@ impl<T> Drop for Held<T> {
     }
 }
 
-/// Makes the message of an abort on this thread name this process, until the guard is dropped.
+/// Until the returned guard is dropped, the message of an abort on this thread names this process.
 pub(crate) fn name(pid: Pid, code: &'static str) -> Named {
     Named(Current::with(|current| current.dropped.replace(Some((pid, code)))))
 }
@@ -119,15 +120,16 @@ impl Drop for Named {
     }
 }
 
-/// Adds a panic hook before the present one, once per program. The hook records the location of each panic. If a panic
-/// aborts the program, it prints the process that panicked. A hook that the program sets later replaces it: then the
-/// locations are unknown.
+/// Adds a panic hook that runs before the present hook, once per program. The hook records the location of each panic.
+/// If a panic aborts the program, the hook prints which process panicked. If the program sets another hook later, that
+/// hook replaces this one, and the locations of panics are unknown.
 ///
-/// Only a hook can do this. A panic in a destructor during unwinding aborts inside the frames of the user code. No
-/// guard and no `catch_unwind` of the runtime runs after such a panic.
+/// Only a hook can print the process in an abort. A panic in a destructor during unwinding aborts inside the frames of
+/// the user code. No guard and no `catch_unwind` of the runtime runs after such a panic.
 pub(crate) fn watch() {
     static ADDED: OnceLock<()> = OnceLock::new();
-    // The model checkers set their own hooks. A thread that panics cannot set a hook: the next runtime adds it.
+    // The model checkers set their own hooks. A panicking thread cannot set a hook; in that case the next runtime adds
+    // the hook.
     if cfg!(any(procession_loom, procession_shuttle)) || thread::panicking() {
         return;
     }
@@ -147,8 +149,8 @@ pub(crate) fn watch() {
     });
 }
 
-/// Whether this panic aborts the program. The standard library has no stable way to ask, so this compares the texts of
-/// its own fatal panics.
+/// Returns whether this panic aborts the program. The standard library has no stable function for this. Therefore, the
+/// payload is compared with the texts of the fatal panics of the standard library.
 fn is_fatal(panic: &PanicHookInfo<'_>) -> bool {
     const FATAL: [&str; 2] = ["panic in a destructor during cleanup", "panic in a function that cannot unwind"];
     cfg!(panic = "abort") || panic.payload().downcast_ref::<&str>().is_some_and(|text| FATAL.contains(text))
@@ -159,8 +161,8 @@ pub(crate) fn wake(waker: Waker) {
     let _ = catch(|| waker.wake());
 }
 
-/// A waker of unknown origin that never panics when it is woken. A panic would abort inside async-task, and would leave
-/// a list of listeners only partly notified.
+/// Wrapper for a waker of unknown origin: a panic of its `wake` is caught. Inside async-task, such a panic would abort
+/// the program. In a list of listeners, it would prevent the notification of the remaining listeners.
 #[derive(Debug)]
 struct PanicSafeWaker(Held<Waker>);
 
@@ -179,8 +181,8 @@ impl Wake for PanicSafeWaker {
 pub(crate) struct Guard(Option<Arc<PanicSafeWaker>>);
 
 impl Guard {
-    /// Calls `poll` with the waker of the context, if that is the waker of the task that this thread steps: it belongs
-    /// to the runtime. Otherwise, it calls `poll` with a guarded waker.
+    /// If the waker of the context is the waker of the task that this thread steps, it belongs to the runtime, and
+    /// `poll` is called with it. Otherwise, `poll` is called with a guarded waker.
     pub(crate) fn over<T>(&mut self, cx: &mut Context<'_>, poll: impl FnOnce(&mut Context<'_>) -> T) -> T {
         let waker = cx.waker();
         if Current::with(|current| current.is_own_waker(waker)) {

@@ -1,5 +1,5 @@
-//! The traits and types of commands: [`Command`], [`StreamCommand`], and [`NamedCommand`] for commands that are identified by
-//! name.
+//! The traits and types of commands: [`Command`], [`StreamCommand`], and [`NamedCommand`] for commands that are
+//! identified by name.
 //!
 //! A process yields a command, and a handler answers it. The dispatch is in `host::dispatch`.
 
@@ -21,8 +21,8 @@ pub trait Command: Send + 'static {
     type Reply: Send + 'static;
 }
 
-/// A command that is answered several times: with items, which the process pulls at its own pace, and then with the
-/// reply.
+/// A command that is answered several times: first with items, which the process pulls at its own pace, and then with
+/// the reply.
 ///
 /// ```
 /// use procession::{Command, StreamCommand};
@@ -38,13 +38,13 @@ pub trait StreamCommand: Command {
     /// Type of the items, which precede the reply.
     type Item: Send + 'static;
 
-    /// Maximum number of items that were sent and not pulled yet. If the buffer is full,
+    /// Maximum number of items that were sent and not pulled yet. If this number is reached,
     /// [`StreamCompletion::send`](crate::StreamCompletion::send) waits. 0 means 1. Default: 8.
     const BUFFER: usize = 8;
 }
 
-/// A stream command as it is dispatched. It is a distinct type, because a command may have another handler for its use
-/// as a stream.
+/// A stream command in the form in which it is dispatched. It is a distinct type, so that a command can have one
+/// handler for use as a stream and another handler for single use.
 #[derive(Debug)]
 pub(crate) struct Streamed<C>(pub(crate) C);
 
@@ -59,8 +59,8 @@ pub(crate) fn name_of(full: &'static str) -> Cow<'static, str> {
     inner.map_or(Cow::Borrowed(full), |inner| format!("{inner}, as a stream").into())
 }
 
-/// A command that is identified by name, for hosts of scripts. It goes to the handler that was registered under that
-/// name.
+/// A command that is identified by name, for programs that run scripts. The runtime passes the command to the handler
+/// that was registered under that name.
 #[derive(Debug)]
 pub struct NamedCommand {
     /// Name under which the handler was registered.
@@ -91,7 +91,7 @@ impl StreamCommand for NamedCommand {
     type Item = Payload;
 }
 
-/// Command type of the tag of a call or a sleep of a hand-written process. The reply has type `T`.
+/// Command type in the tag of a call or a sleep of a hand-written process. The reply has type `T`.
 #[derive(Debug)]
 pub struct BuiltinCommand<T>(std::marker::PhantomData<fn() -> T>);
 

@@ -1,7 +1,7 @@
 //! Errors of refused operations: a send, a spawn, a start, a yield, an answer, the build of a runtime.
 //!
-//! Most of them return the value that the operation did not consume. How a process exits is an `Exit`, and what a
-//! command fails with is a `Failure`.
+//! Most of these errors contain the value that the operation did not consume. The exit of a process (`Exit`) and the
+//! failure of a command (`Failure`) are in other files.
 
 use std::any::type_name;
 use std::borrow::Cow;
@@ -66,23 +66,23 @@ impl Error for NameError {}
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SendErrorKind {
-    /// No process has this pid or name, or no longer does.
+    /// No process has this pid or name: either the process has exited, or it never existed.
     NoProcess,
     /// The mailbox of the process is full.
     Full,
-    /// The receiver takes values of another type: a process another message type, a command another reply type.
+    /// The value has the wrong type: the process takes another message type, or the command takes another reply type.
     WrongType {
         /// Name of the type that the receiver takes.
         expected: &'static str,
     },
     /// The runtime has shut down.
     ShutDown,
-    /// A command: its tag is still in flight, or was not made by [`Tag::chosen`](crate::Tag::chosen).
+    /// For a command: its tag is still in flight, or was not created by [`Tag::chosen`](crate::Tag::chosen).
     TagInUse,
-    /// An answer: the process never made a yield with this tag. A tag that the process chose itself is also unknown
-    /// after its answer was read, or its yield was cancelled.
+    /// For an answer: the process never made a yield with this tag. A tag that the process chose itself is also unknown
+    /// after its answer was read or its yield was cancelled.
     UnknownTag,
-    /// An answer: the yield with this tag was already answered or cancelled.
+    /// For an answer: the yield with this tag was already answered or cancelled.
     Spent,
 }
 
@@ -104,7 +104,7 @@ impl fmt::Display for SendErrorKind {
     }
 }
 
-/// Addressee of a refused value, as far as the sender knows it.
+/// Receiver of a refused value, as far as the sender knows the receiver.
 #[derive(Debug, Clone)]
 pub(crate) enum Addressee {
     Unknown,
@@ -120,8 +120,8 @@ pub(crate) enum Addressee {
 
 /// Error of a refused message, command or answer. It contains the refused value.
 ///
-/// It is `Sync` even for a value that is only `Send`, so it converts into a boxed error. In an [`Exit`] it is found as
-/// a `SendError<()>`, because the conversion into an exit drops the value:
+/// The error is `Sync` even if the value is only `Send`. Therefore, the error converts into a boxed error. The
+/// conversion into an [`Exit`] drops the value, so [`Exit::error`] finds the error as a `SendError<()>`:
 ///
 /// ```
 /// # use procession::{Context, Exit, Pid, Runtime, SendError, SendErrorKind};
@@ -139,9 +139,9 @@ pub(crate) enum Addressee {
 pub struct SendError<M> {
     kind: SendErrorKind,
     to: Addressee,
-    /// Returns the name of the type of the value. It outlives a conversion of the error that drops the value.
+    /// Returns the name of the value's type. The name remains available after a conversion that drops the value.
     value_type: fn() -> &'static str,
-    /// Never locked. A `Mutex` of a type that is `Send` is `Sync`.
+    /// Never locked. The `Mutex` only makes the error `Sync`: a `Mutex` of a `Send` type is `Sync`.
     message: Mutex<M>,
 }
 
@@ -174,7 +174,7 @@ impl<M> SendError<M> {
         self.message.into_inner()
     }
 
-    /// Converts the value with `f`: for example, into the value that it was made from, or was wrapped in.
+    /// Converts the refused value with `f`: for example, from an envelope back to the message inside.
     pub fn map<N>(self, f: impl FnOnce(M) -> N) -> SendError<N> {
         SendError::new(self.kind, f(self.message.into_inner())).to(self.to)
     }
@@ -220,19 +220,21 @@ impl<M> Error for SendError<M> {}
 pub enum SpawnErrorKind {
     /// The limit on the number of processes is reached. The value is the limit.
     Limit(usize),
-    /// Another process has the name. The value is its pid.
+    /// Another process has the name. The value is the pid of that process.
     NameTaken(Pid),
-    /// The first message of the process was refused, by its own mailbox or by the process that has the name.
+    /// The first message was refused, either by the mailbox of the new process or by the process that already has the
+    /// name.
     MessageRefused(SendErrorKind),
-    /// The process was to be linked or monitored, but its builder belongs to a [`Host`](crate::Host), which has no
-    /// process to link it with.
+    /// A link or a monitor was requested, but the builder belongs to a [`Host`](crate::Host). A host is not a process:
+    /// it cannot be linked, and it cannot monitor.
     NoParent,
     /// The [scope](crate::Scope) of the process is over.
     ScopeOver,
     /// The runtime has shut down.
     ShutDown,
-    /// The new code of an [upgrade](crate::StepOutput::upgrade) did not start. The value is its exit:
-    /// [`Exit::InitFailed`] or [`Exit::Panicked`]; [`Exit::Failed`] if its output has the wrong type.
+    /// The new code of an [upgrade](crate::StepOutput::upgrade) did not start. The value is the exit of the new code:
+    /// [`Exit::InitFailed`] or [`Exit::Panicked`], or [`Exit::Failed`] if the output of the new code has the wrong
+    /// type.
     StartFailed(Exit),
 }
 
@@ -256,14 +258,14 @@ impl fmt::Display for SpawnErrorKind {
 
 /// Error of a refused spawn or upgrade. It contains the body or the process that did not start.
 ///
-/// It is `Sync` even for a body that is only `Send`, so it converts into a boxed error. In an [`Exit`] it is found as a
-/// `SpawnError<()>`, because the conversion into an exit drops the body.
+/// The error is `Sync` even if the body is only `Send`. Therefore, the error converts into a boxed error. The
+/// conversion into an [`Exit`] drops the body, so [`Exit::error`] finds the error as a `SpawnError<()>`.
 pub struct SpawnError<B> {
     kind: SpawnErrorKind,
-    /// Name of the type of the body. It outlives a conversion of the error that drops the body.
+    /// Name of the type of the body. The name remains available after a conversion that drops the body.
     body_type: &'static str,
-    /// Never locked. A `Mutex` of a type that is `Send` is `Sync`. A body may be large, and the box keeps the `Result`
-    /// of each spawn small.
+    /// Never locked. The `Mutex` only makes the error `Sync`: a `Mutex` of a `Send` type is `Sync`. A body may be
+    /// large, and the box keeps the `Result` of each spawn small.
     body: Mutex<Box<B>>,
 }
 
@@ -286,7 +288,7 @@ impl<B> SpawnError<B> {
         *self.body.into_inner()
     }
 
-    /// Converts the body with `f`: for example, into the value that it was made from, or was wrapped in.
+    /// Converts the body with `f`: for example, from a wrapper back to the body inside.
     pub fn map<C>(self, f: impl FnOnce(B) -> C) -> SpawnError<C> {
         SpawnError::new(self.kind, f(*self.body.into_inner()))
     }
@@ -313,7 +315,8 @@ impl<B> fmt::Display for SpawnError<B> {
         let Self { kind, body_type, .. } = self;
         match kind {
             SpawnErrorKind::StartFailed(_) => write!(f, "upgrade to {body_type} refused: {kind}"),
-            // The body of the user is inside a closure of this crate, whose name tells the reader nothing.
+            // The user's body is inside a closure of this crate. The type name of that closure does not help the
+            // reader.
             _ if body_type.starts_with("procession::") && body_type.contains("{{closure}}") => {
                 write!(f, "spawn refused: {kind}")
             }
@@ -332,8 +335,8 @@ impl<B> Error for SpawnError<B> {
 }
 
 impl Exit {
-    /// Whether a process exited because a spawn was refused after the shutdown of the runtime. No later spawn can
-    /// succeed then.
+    /// Returns whether a process exited because a spawn was refused after the shutdown of the runtime. In that case, no
+    /// later spawn can succeed.
     pub(crate) fn is_spawn_after_shutdown(&self) -> bool {
         self.error::<SpawnError<()>>().is_some_and(|error| error.kind == SpawnErrorKind::ShutDown)
     }
@@ -379,7 +382,7 @@ pub enum InitError {
 }
 
 impl InitError {
-    /// Creates `Failed` with this error. If the error is an `InitError` itself, returns it unchanged.
+    /// Returns `Failed` with this error. If the error is already an `InitError`, it is returned unchanged.
     pub fn failed(error: impl Into<BoxError>) -> Self {
         match error.into().downcast::<Self>() {
             Ok(error) => *error,
@@ -454,7 +457,7 @@ pub enum BuildError {
         /// Maximum number of workers.
         most: usize,
     },
-    /// An option has no meaning. The text says why.
+    /// An option has an invalid value, or cannot be used on this system. The text says why.
     Invalid(&'static str),
     /// An operation of the operating system failed: for example, the start of a thread.
     Io(io::Error),
@@ -532,7 +535,7 @@ mod tests {
     }
 
     #[test]
-    fn refusals_fit_a_boxed_error_for_messages_that_are_only_send() {
+    fn errors_with_a_value_that_is_only_send_convert_into_boxed_errors() {
         let boxed = BoxError::from(SendError::new(SendErrorKind::Full, Cell::new(1)));
         assert_eq!(format!("{boxed:?}"), "SendError { kind: Full, to: Unknown, .. }");
         let _ = BoxError::from(SpawnError::new(SpawnErrorKind::ShutDown, Cell::new(1)));
@@ -551,7 +554,7 @@ mod tests {
     }
 
     #[test]
-    fn an_init_error_in_an_init_error_comes_out_flat() {
+    fn a_nested_init_error_is_returned_unwrapped() {
         let inner = InitError::UnknownMethod { method: "go".into(), known: vec![] };
         assert!(matches!(InitError::failed(inner), InitError::UnknownMethod { .. }));
         assert!(matches!(InitError::from(io::Error::other("disk")), InitError::Failed(_)));

@@ -19,7 +19,8 @@ use crate::process::pid::Pid;
 /// which they arrived.
 ///
 /// A hand-written process receives every kind of event. An async body receives events through
-/// [`Context::event`](crate::Context::event), but never `Completed` or `Item`: these resolve its futures.
+/// [`Context::event`](crate::Context::event), except `Completed` and `Item`: these resolve the futures of the body
+/// instead.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Event<M = Payload> {
@@ -27,16 +28,17 @@ pub enum Event<M = Payload> {
     Message(M),
     /// A yield was answered.
     Completed(Completed),
-    /// A stream sent an item that the process had pulled: see [`StepOutput::stream`](crate::StepOutput::stream).
+    /// An item of a stream that the process had pulled: see [`StepOutput::stream`](crate::StepOutput::stream).
     Item(StreamItem),
-    /// The process is asked to exit. It receives this once. If it still runs at `deadline`, it is killed.
+    /// The process is asked to exit. A process receives this event at most once. If the process still runs at
+    /// `deadline`, it is killed.
     Cancel {
         /// Reason of the cancellation.
         reason: Reason,
         /// Time at which the process is killed.
         deadline: Instant,
     },
-    /// A process that is [monitored](crate::SelfHandle::monitor) has exited. One event per monitor.
+    /// A [monitored](crate::SelfHandle::monitor) process has exited. Each monitor causes at most one such event.
     Down {
         /// The monitor that reports this.
         monitor: MonitorRef,
@@ -45,7 +47,8 @@ pub enum Event<M = Payload> {
         /// How it exited.
         exit: Exit,
     },
-    /// A [linked](crate::SelfHandle::link) process has exited, and this process [traps exits](crate::SelfHandle::trap_exit).
+    /// A [linked](crate::SelfHandle::link) process has exited, and this process [traps
+    /// exits](crate::SelfHandle::trap_exit).
     Exit {
         /// The process that exited.
         from: Pid,
@@ -61,7 +64,8 @@ pub enum Event<M = Payload> {
         /// The process that joined.
         pid: Pid,
     },
-    /// A process has left a group that is [monitored](crate::SelfHandle::monitor_group), or has exited while it was a member.
+    /// A process has left a group that is [monitored](crate::SelfHandle::monitor_group), or a member of the group has
+    /// exited.
     Left {
         /// The monitor that reports this.
         monitor: MonitorRef,
@@ -72,8 +76,9 @@ pub enum Event<M = Payload> {
     },
 }
 
-/// An event other than a message, as it waits in a mailbox. A parent may have a million of them, so their size matters.
-/// A monitor is stored as its number: the reader of the mailbox is the process that set it.
+/// An event other than a message, in the form in which the mailbox stores it. The mailbox of a parent may hold a
+/// million signals, so their size matters. A signal contains only the number of its monitor, because the reader of the
+/// mailbox is the process that set the monitor.
 #[derive(Debug)]
 pub(crate) enum Signal {
     Completed(Completed),
@@ -110,12 +115,13 @@ pub(crate) enum Signal {
 const _: () = assert!(size_of::<Signal>() <= 56);
 
 impl Signal {
-    /// Whether the signal answers a yield of a hand-written process, which receives the answer by reading its events.
+    /// Returns whether the signal is the answer to a yield of a hand-written process. Such a process receives its
+    /// answers as events.
     pub(crate) fn is_answer(&self) -> bool {
         matches!(self, Self::Completed(_) | Self::Notice(_))
     }
 
-    /// Converts the signal into an event of `reader`, the process in whose mailbox it was.
+    /// Converts the signal into an event. `reader` is the process whose mailbox held the signal.
     #[inline]
     pub(crate) fn into_event<M>(self, reader: Pid) -> Event<M> {
         let monitor = |number| MonitorRef::new(reader, number);
@@ -199,8 +205,8 @@ impl StreamItem {
     }
 }
 
-/// Converts an answer to the expected type. Answers are checked when they are given, so a mismatch occurs only if a
-/// host was given the wrong tag. A mismatch is a failure, not a panic.
+/// Converts an answer to the expected type. The type of an answer is checked when the answer is given. Therefore, a
+/// mismatch is possible only if a host was given the wrong tag. A mismatch is a failure, not a panic.
 #[inline]
 pub(crate) fn typed<T: Send + 'static>(answer: Result<Payload, Failure>) -> Result<T, Failure> {
     answer?.downcast::<T>().map_err(|payload| {
@@ -208,23 +214,23 @@ pub(crate) fn typed<T: Send + 'static>(answer: Result<Payload, Failure>) -> Resu
     })
 }
 
-/// Identifies one monitor. It is never used for another monitor.
+/// Identifier of one monitor. It is never reused for another monitor.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct MonitorRef {
     watcher: Pid,
-    /// Number of the monitor among those of the same process; never 0.
+    /// Number of the monitor among the monitors of the same process; never 0.
     number: u64,
 }
 
 impl MonitorRef {
-    /// Set in the numbers of monitors of groups.
+    /// Bit that is set in the number of a group monitor.
     const GROUP: u64 = 1 << 63;
 
     pub(crate) fn new(watcher: Pid, number: u64) -> Self {
         Self { watcher, number }
     }
 
-    /// A monitor of a group. Monitors of groups have a number sequence of their own.
+    /// Creates the reference of a group monitor. Group monitors have their own sequence of numbers.
     pub(crate) fn of_group(watcher: Pid, number: u64) -> Self {
         Self { watcher, number: number | Self::GROUP }
     }
@@ -233,7 +239,7 @@ impl MonitorRef {
         self.number & Self::GROUP != 0
     }
 
-    /// Whether this process set the monitor.
+    /// Returns whether this process set the monitor.
     pub(crate) fn is_of(self, watcher: Pid) -> bool {
         self.watcher == watcher
     }
@@ -250,8 +256,8 @@ impl fmt::Debug for MonitorRef {
     }
 }
 
-/// Identifies one yield, and thereby the answer to it. Tags of the same process can be compared. A tag is never used
-/// twice, unless the process [chose](Self::chosen) it.
+/// Identifier of one yield. The answer to the yield has the same tag. Compare only tags of the same process. A tag is
+/// never reused, unless the process [chose](Self::chosen) it.
 pub struct Tag<C = Payload> {
     /// Sequence number of the yield in its process, or the number that the process chose. The top bits tell the kind of
     /// the yield.
@@ -262,11 +268,12 @@ pub struct Tag<C = Payload> {
 }
 
 impl<C> Tag<C> {
-    /// Set in the numbers that a process chose itself.
+    /// Bit that is set in a number that a process chose itself.
     pub(crate) const CHOSEN: u64 = 1 << 63;
-    /// Set in the numbers of commands that were yielded on the inline path.
+    /// Bit that is set in the number of a command that was yielded on the inline path.
     const INLINE: u64 = 1 << 62;
-    /// Bits of the numbers by which slots are looked up, because these tags are made before their slots.
+    /// If one of these bits is set, the slot is looked up by the number of the tag, because the tag was created before
+    /// the slot.
     pub(crate) const LOOKED_UP: u64 = Self::CHOSEN | Self::INLINE;
 
     pub(crate) fn issued(number: u64, key: u32) -> Self {
@@ -278,9 +285,9 @@ impl<C> Tag<C> {
         Self { number: Self::INLINE | number, key: u32::MAX, marker: PhantomData }
     }
 
-    /// Creates a tag with a number of the process's choice, for
-    /// [`StepOutput::perform_as`](crate::StepOutput::perform_as). Hosts of scripts often number their calls themselves.
-    /// The tag may be used again once its yield was answered and the answer was read, or once the yield was cancelled.
+    /// Creates a tag with a number that the process chooses, for
+    /// [`StepOutput::perform_as`](crate::StepOutput::perform_as). Programs that run scripts often number their calls
+    /// themselves. The process may use the tag again after it has read the answer or cancelled the yield.
     pub fn chosen(number: u32) -> Self {
         Self { number: Self::CHOSEN | u64::from(number), key: u32::MAX, marker: PhantomData }
     }
@@ -304,13 +311,13 @@ impl<C> Tag<C> {
         self.number & Self::INLINE != 0
     }
 
-    /// Whether the slot of the yield is looked up by the number.
+    /// Returns whether the slot of the yield is looked up by the number.
     #[inline]
     pub(crate) fn is_looked_up(self) -> bool {
         self.number & Self::LOOKED_UP != 0
     }
 
-    /// The number without the bits that tell the kind of the yield.
+    /// Returns the number without the bits that tell the kind of the yield.
     #[inline]
     pub(crate) fn serial(self) -> u64 {
         self.number & !Self::LOOKED_UP

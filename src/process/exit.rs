@@ -13,17 +13,17 @@ use crate::process::error::{InitError, NameError, NoProcess};
 use crate::process::failure::{CallError, Failure};
 use crate::process::pid::Pid;
 
-/// Any error. A body may return each type that converts into this with `?`.
+/// Box for any error. With `?`, a body can return every error type that converts into this box.
 pub type BoxError = Box<dyn Error + Send + Sync>;
 
-/// Result of a body that may return any error. A body that fails only with errors of this crate may return `Result<T,
-/// Exit>`.
+/// Result of a body that may return any error. If a body fails only with errors of this crate, it may return `Result<T,
+/// Exit>` instead.
 pub type Result<T = (), E = BoxError> = std::result::Result<T, E>;
 
 /// How a process exited. It is an `Error`, and cheap to clone.
 ///
-/// If a body returns an exit with `?`, the process exits with it, whatever error type the exit was wrapped in on the
-/// way:
+/// If a body returns an error that contains an exit, the process exits with that exit. Any error type may wrap the
+/// exit; [`failed`](Self::failed) lists the exceptions.
 ///
 /// ```
 /// # use procession::{BoxError, Exit, Reason};
@@ -45,10 +45,10 @@ pub enum Exit {
     Failed(Arc<dyn Error + Send + Sync>),
     /// The process panicked with this message.
     Panicked(Reason),
-    /// The process was asked to exit, and did. The reason is `Reason::REQUESTED`, `DEADLINE`, `SHUTDOWN`, `PARENT`, or
-    /// the reason that the caller gave.
+    /// The process exited after a request to exit. The reason is `Reason::REQUESTED`, `DEADLINE`, `SHUTDOWN`, `PARENT`,
+    /// or the reason that the caller gave.
     Cancelled(Reason),
-    /// The process was killed: it exited without being asked.
+    /// The process was killed. A process cannot react to a kill.
     Killed,
     /// A linked process exited abnormally.
     Linked {
@@ -66,21 +66,21 @@ pub enum Exit {
 }
 
 impl Exit {
-    /// Returns the exit of a process that returned this error. This is `Failed`, unless the error is an exit or has one
-    /// among its sources: then it is that exit. Therefore, a cancellation that passed through a `?` remains a
-    /// cancellation.
+    /// Returns the exit of a process that returned this error. If the error is an exit, or if one of its sources is an
+    /// exit, the result is that exit. Otherwise, the result is `Failed`. Therefore, a cancellation that passed through
+    /// a `?` remains a cancellation.
     ///
     /// If the exit among the sources is `Failed` or `InitFailed`, the result is `Failed` with the outer error, which
-    /// contains more information. The source of a `Cancelled` counts as that exit too, because some wrappers expose only
-    /// the source of the error that they contain. The exit of another process inside a `CallError` or a `Failure` does
-    /// not count.
+    /// contains more information. Some wrappers hide the error that they contain, and expose only its source.
+    /// Therefore, the source of a `Cancelled` also counts as that exit. If a `CallError` or a `Failure` contains the
+    /// exit of another process, that exit does not count.
     pub fn failed(error: impl Into<BoxError>) -> Self {
         let error = match error.into().downcast::<Self>() {
             Ok(exit) => return *exit,
             Err(error) => error,
         };
         let found = chain(&*error)
-            // An exit below one of these two types belongs to another process.
+            // An exit inside one of these two types belongs to another process.
             .take_while(|e| !e.is::<Failure>() && !e.is::<CallError>())
             .find_map(|e| match e.downcast_ref::<Self>() {
                 Some(exit) => Some(exit.clone()),
@@ -92,20 +92,20 @@ impl Exit {
         }
     }
 
-    /// Whether this is `Normal`. A linked process is notified of any other exit.
+    /// Returns whether this is `Normal`. Linked processes are notified of every exit except `Normal`.
     pub fn is_normal(&self) -> bool {
         matches!(self, Self::Normal)
     }
 
     /// Returns the first error of type `E` among the causes of this exit. The causes are the returned error or the
-    /// `InitError`, also of the linked process that exited first, and their sources.
+    /// `InitError`, and the sources of that error. For `Linked`, these are the causes of the exit of `origin`.
     pub fn error<E: Error + 'static>(&self) -> Option<&E> {
         chain(self.source()?).find_map(|e| e.downcast_ref())
     }
 
-    /// Whether the process failed, as opposed to being stopped on request. A cancellation and a kill are no failures.
-    /// The exit of a process that was linked to a cancelled or killed process is no failure. OTP reports no crash for
-    /// the exits `shutdown` and `killed` either.
+    /// Returns whether the process failed, as opposed to being stopped on request. A cancellation and a kill are not
+    /// failures. If a process exited because a linked process was cancelled or killed, this is not a failure either.
+    /// OTP does not report a crash for the exits `shutdown` and `killed` either.
     pub(crate) fn is_failure(&self) -> bool {
         match self {
             Self::Normal | Self::Cancelled(_) | Self::Killed => false,
@@ -114,8 +114,8 @@ impl Exit {
         }
     }
 
-    /// Location of the panic that ended the process, or the first process of a chain of links: `file:line:column`.
-    /// `None` if the process did not panic, or if the location is unknown.
+    /// Returns the location of the panic, as `file:line:column`. For `Linked`, it is the location of the panic of
+    /// `origin`. Returns `None` if the process did not panic, or if the location is unknown.
     pub fn panic_location(&self) -> Option<&str> {
         match self {
             Self::Panicked(message) => message.location(),
@@ -125,8 +125,8 @@ impl Exit {
     }
 
     /// Returns the error that the process exited with, without the exit itself. An error that reports the exit of
-    /// another process uses this as its source. Otherwise that exit would be taken for the exit of the process that
-    /// returns the error.
+    /// another process uses this as its source. Otherwise, `Exit::failed` would take the exit of the other process for
+    /// the exit of the process that returned the error.
     pub(crate) fn source_of_other(&self) -> Option<&(dyn Error + 'static)> {
         match self {
             Self::InitFailed(error) => Some(&**error),
@@ -143,7 +143,7 @@ pub(crate) fn chain<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item 
     std::iter::successors(Some(error), |&e| e.source()).take(256)
 }
 
-/// Whether two errors are the same error, or have the same text.
+/// Returns whether two errors are the same error, or have the same text.
 pub(super) fn is_same_error(one: &(dyn Error + 'static), other: &(dyn Error + 'static)) -> bool {
     std::ptr::addr_eq(one, other) || one.to_string() == other.to_string()
 }
@@ -190,7 +190,7 @@ impl Error for Exit {
             Self::Failed(error) => Some(&**error),
             Self::Cancelled(Reason(text)) => Some(text),
             Self::Linked { reason, .. } => Some(&**reason),
-            // The text of a panic or a refusal is not a source: `failed` would take it for a `Cancelled`.
+            // The text of a panic or a refusal is not a source: `failed` would convert it into a `Cancelled`.
             Self::Panicked(_) | Self::Refused(_) => None,
             Self::Normal | Self::Killed | Self::NoProcess | Self::NodeDown => None,
         }
@@ -239,13 +239,13 @@ impl From<InitError> for Exit {
     }
 }
 
-/// A short text in an [`Exit`] or a [`Failure`]: why a process was cancelled, the message of a panic. It is cheap to
-/// clone, and is compared by its text.
+/// A short text in an [`Exit`] or a [`Failure`]: for example, why a process was cancelled, or the message of a panic. A
+/// reason is cheap to clone. Reasons are compared by their texts.
 #[derive(Clone)]
 pub struct Reason(ReasonText);
 
-/// The text of a reason. It is an error only as the source of `Exit::Cancelled`: there `Exit::failed` finds it inside
-/// any other error.
+/// Text of a reason. It implements `Error` only because it is the source of `Exit::Cancelled`: `Exit::failed` finds
+/// this source inside other errors.
 #[derive(Clone)]
 enum ReasonText {
     Static(&'static str),
@@ -266,7 +266,7 @@ impl Reason {
     pub const DEADLINE: Self = Self::new("deadline");
     /// Cancelled because its runtime shut down.
     pub const SHUTDOWN: Self = Self::new("shutdown");
-    /// Cancelled because the process or scope that it belonged to ended.
+    /// Cancelled because the process or the scope that it belonged to ended.
     pub const PARENT: Self = Self::new("parent");
 
     /// Creates a reason with a fixed text. It does not allocate.
@@ -284,7 +284,7 @@ impl Reason {
         self.0.as_str()
     }
 
-    /// Location of a panic as part of a sentence: ` at file:line:column`, or nothing if it is unknown.
+    /// Returns the location of a panic as the text ` at file:line:column`, or an empty text if the location is unknown.
     pub(super) fn at(&self) -> PanicLocation<'_> {
         PanicLocation(self.location())
     }
@@ -402,7 +402,7 @@ mod tests {
     #[derive(Debug)]
     struct SourceWrapper(BoxError);
 
-    /// Wraps an error as `anyhow` and `#[error(transparent)]` do: the source of the error is the source.
+    /// Wraps an error as `anyhow` and `#[error(transparent)]` do: its source is the source of the wrapped error.
     #[derive(Debug)]
     struct TransparentWrapper(BoxError);
 
@@ -458,7 +458,7 @@ mod tests {
         Exit::Cancelled(Reason::new("bye"))
     }
 
-    /// The variant and the text, for comparisons.
+    /// Returns the variant and the text, for comparisons.
     fn variant_and_text(exit: &Exit) -> String {
         format!("{:?}/{exit}", std::mem::discriminant(exit))
     }

@@ -1,7 +1,7 @@
-//! Errors of commands and calls: `Failure` is the answer to a command without a reply, `CallError` is the result of a
-//! call without a reply.
+//! Errors of commands and calls: `Failure` says why a command was not answered with its reply, and `CallError` says why
+//! a call was not.
 //!
-//! They are values. A process that returns one of them with `?` exits with an `Exit::Failed` that contains it.
+//! If a process returns one of these errors with `?`, it exits with an `Exit::Failed` that contains the error.
 
 use std::borrow::Cow;
 use std::error::Error;
@@ -42,9 +42,9 @@ pub enum Failure {
 }
 
 impl Failure {
-    /// Returns the failure of a handler that returned this error. This is `Error`, unless the error is a failure or has
-    /// one among its sources: then it is that failure. A source is a failure, for example, if a handler returns the
-    /// failure of a command of its own.
+    /// Returns the failure of a handler that returned this error. If the error is a failure, or if one of its sources
+    /// is a failure, the result is that failure. Otherwise, the result is `Error`. For example, a source is a failure
+    /// if a handler returns an error that wraps the failure of its own command.
     ///
     /// If the failure among the sources is an `Error`, the result is `Error` with the outer error, which contains more
     /// information.
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_in_an_error_comes_out_flat() {
+    fn a_failure_inside_an_error_is_returned_unwrapped() {
         let timed_out = || BoxError::from(Failure::TimedOut);
         for error in
             [timed_out(), SourceWrapper(timed_out()).into(), SourceWrapper(SourceWrapper(timed_out()).into()).into()]

@@ -39,28 +39,28 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// Creates limits that limit nothing.
+    /// Creates a set of limits that contains no limit.
     pub const fn new() -> Self {
         Self { steps: None, time: None, mail: None }
     }
 
-    /// Maximum number of steps. For an async body, a step is a poll.
+    /// Sets the maximum number of steps. For an async body, each poll is a step.
     #[must_use]
     pub const fn steps(mut self, most: u64) -> Self {
         self.steps = Some(most);
         self
     }
 
-    /// Maximum running time of all steps together. The process exits after the step that exceeds it: no step is
-    /// interrupted. In a [`Simulation`](crate::Simulation), steps take no time.
+    /// Sets the maximum running time of all steps together. No step is interrupted: the process exits after the step
+    /// that exceeds the limit. In a [`Simulation`](crate::Simulation), steps take no time.
     #[must_use]
     pub const fn time(mut self, most: Duration) -> Self {
         self.time = Some(most);
         self
     }
 
-    /// Maximum number of messages that wait in the mailbox. With 0, the mailbox refuses every message. Messages that a
-    /// hand-written process took over at the beginning of a step do not count.
+    /// Sets the maximum number of messages that wait in the mailbox. With 0, the mailbox refuses every message. If a
+    /// hand-written process took messages out of the mailbox at the beginning of a step, these messages do not count.
     #[must_use]
     pub const fn mailbox_capacity(mut self, most: usize) -> Self {
         self.mail = Some(most);
@@ -95,7 +95,7 @@ impl Limits {
         self.mail
     }
 
-    /// Whether the limits concern steps or their time, so that each step must be counted.
+    /// Returns whether there is a limit on the steps or on their running time. If there is, each step must be counted.
     pub(crate) fn limits_steps(&self) -> bool {
         self.steps.is_some() || self.time.is_some()
     }
@@ -122,8 +122,8 @@ impl fmt::Display for LimitExceeded {
 
 impl Error for LimitExceeded {}
 
-/// Steps and running time that a limited process has used. Only its task writes it, so relaxed loads and stores
-/// suffice.
+/// Steps and running time that a limited process has used. Only the task of the process writes the meter, so relaxed
+/// loads and stores suffice.
 #[derive(Debug, Default)]
 pub(crate) struct Meter {
     limits: Limits,

@@ -11,13 +11,13 @@
 //!
 //! After that, the receiver is still registered as waiting for the next message, without another lock operation. When
 //! the receiver registered, it set a mark on the lock; the next lock operation of any thread clears the mark. While the
-//! mark is set, only a delivered message can have arrived, so [`glance`](Inbox::glance) answers without the lock. A
-//! sender that takes the lock finds the receiver registered and wakes the process. A process that is woken during its
-//! turn gets another turn.
+//! mark is set, no message except the one in the slot can have arrived. Therefore, [`glance`](Inbox::glance) answers
+//! without the lock. If a sender takes the lock, it finds the receiver registered and wakes the process. If a process
+//! is woken during its turn, it gets another turn.
 //!
-//! When a receiver takes a delivered message and stays registered, the turn notes this (`process::state::current`). The
-//! next receive operation removes the note. If the note is still there when the turn ends, the body waits for something
-//! else, and a message must not wake it ([`Inbox::unwait`]).
+//! If a receiver takes a message from the slot and stays registered, the turn records this (`process::state::current`).
+//! The next receive operation removes the record. If the record still exists when the turn ends, the body waits for
+//! something else. A message must then not wake the body ([`Inbox::unwait`]).
 
 pub(crate) mod bounded;
 pub(crate) mod drained;
@@ -105,9 +105,9 @@ impl<M> Inbox<M> {
     /// Takes the waker of the receiver and the wakers of the waiting senders. Called when the inbox is closed and the
     /// process has exited.
     ///
-    /// The receiver's waker is taken even if the receiver stored it earlier and now waits as the task of the process.
-    /// The waker may refer to the process itself, and this reference cycle would keep the memory of the process
-    /// allocated for ever.
+    /// The receiver may have stored the waker earlier, and may now wait as the task of the process. The waker is taken
+    /// in this case too, because it may refer to the process itself. This reference cycle would keep the memory of the
+    /// process allocated for ever.
     pub(crate) fn disperse(&self) -> (Option<Waker>, Vec<Waker>) {
         let mut state = self.state.lock();
         (state.other(), state.bounded().map_or_else(Vec::new, Bounded::take_sender_wakers))
@@ -120,19 +120,21 @@ impl<M> Inbox<M> {
         self.state.lock().other()
     }
 
-    /// Number of queued messages and signals.
+    /// Returns the number of queued messages and signals.
     pub(crate) fn len(&self) -> usize {
         let state = self.lock();
         state.queued_len() + state.aside.as_deref().map_or(0, |aside| aside.signals.len())
     }
 
-    /// Largest number of messages that were queued at one time. If the mailbox has no bound, this is the larger of two
-    /// numbers: the largest number of messages taken out under one lock, and the number of messages queued now.
+    /// Returns the largest number of messages that were queued at one time. If the mailbox has no bound, this is the
+    /// larger of two numbers: the largest number of messages taken out under one lock, and the number of messages
+    /// queued now.
     pub(crate) fn high(&self) -> usize {
         let mut state = self.lock();
         match state.bounded() {
             Some(bounded) => bounded.high(),
-            // `longest` does not count a message that was alone in the slot. `taken` tells whether there was one.
+            // `longest` does not count a message that was alone in the slot. `taken` tells whether there was such a
+            // message.
             None => state.messages().len().max(state.longest as usize).max(usize::from(self.slot.taken() != 0)),
         }
     }

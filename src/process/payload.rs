@@ -27,7 +27,7 @@ impl Payload {
         cast(value).unwrap_or_else(|value| Self(Erased::new(value)))
     }
 
-    /// Whether the value is a `T`.
+    /// Returns whether the value is a `T`.
     #[inline]
     pub fn is<T: 'static>(&self) -> bool {
         same::<T, Payload>() || self.0.is::<T>()
@@ -42,8 +42,8 @@ impl Payload {
         cast(self).or_else(|this: Self| this.0.downcast().map_err(Self))
     }
 
-    /// Takes the value out of an option, if it is a `T`: see [`downcast`](Self::downcast). Otherwise it changes
-    /// nothing.
+    /// If the option contains a `T`, takes the value out: see [`downcast`](Self::downcast). Otherwise, leaves the
+    /// option unchanged.
     #[inline]
     pub(crate) fn take<T: 'static>(this: &mut Option<Self>) -> Option<T> {
         this.take_if(|payload| payload.is::<T>())?.downcast().ok()
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn random_moves_balance() {
+    fn random_operations_drop_each_value_once() {
         let mut rng = Rng::seeded(24);
         let count = Arc::new(AtomicUsize::new(0));
         let (mut held, mut made) = (Vec::new(), 0);

@@ -11,20 +11,20 @@ use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::num::NonZeroU64;
 
-/// Identifies a process. It prints as `<node.index.generation>`, and parses back.
+/// Identifier of a process. `Display` writes it as `<node.index.generation>`, and `FromStr` parses this text.
 ///
 /// A pid has a local part of 64 bits: the *index* of the slot in which the runtime holds the process, and the
 /// *generation* of that slot. It also contains the *node* (which runtime of the program) and the *incarnation* of that
-/// node. Therefore, the pid of a process that has exited, or that ran in another runtime, never reaches a later
-/// process. A pid takes 16 bytes, and so does an `Option<Pid>`.
+/// node. Therefore, the pid of an exited process never refers to a later process, and a pid of another runtime never
+/// refers to a process of this runtime. A pid takes 16 bytes, and so does an `Option<Pid>`.
 ///
 /// In the text, the incarnation follows the node in hexadecimal: `<1-9f3c.7.2>`. An incarnation of 0 is not printed:
 /// `<1.7.2>`. Each pid has exactly one text.
 ///
 /// A pid of a simulation prints without an incarnation, `<0.7.2>`, because the same seed must print the same trace. The
-/// pid still belongs to one simulation. It differs from the pid with the same text of another simulation, and never
-/// reaches a process there. While a simulation runs, such a text parses to the pid of that simulation. Elsewhere, it
-/// parses to a pid without a process.
+/// pid still belongs to one simulation. Pids of different simulations are different, even if their texts are equal, and
+/// never reach a process of the other simulation. While a simulation runs, a text without an incarnation parses to a
+/// pid of that simulation. Outside a simulation, the text parses to a pid that no process has.
 ///
 /// With the feature `serde`, a pid implements `Serialize` and `Deserialize`: as its text in human-readable formats, and
 /// as four numbers in all other formats.
@@ -33,8 +33,8 @@ use std::num::NonZeroU64;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Pid {
     node: u32,
-    /// If the node is 0 and this is even but not 0, it is the number of a simulation. The public API does not show that
-    /// number.
+    /// Incarnation of the node, or number of a simulation. It is the number of a simulation if the node is 0 and this
+    /// value is even and not 0. The public API does not show the number of a simulation.
     incarnation: u32,
     /// Index in the low half, generation in the high half. Generations start at 1, so this is never 0.
     local: NonZeroU64,
@@ -55,48 +55,48 @@ impl Pid {
         }
     }
 
-    /// Number of the runtime in the program.
+    /// Returns the number of the runtime in the program.
     #[inline]
     pub const fn node(self) -> u32 {
         self.node
     }
 
-    /// Random number that the runtime drew when it was built; 0 in simulations.
+    /// Returns the random number that the runtime chose when it was built; 0 in simulations.
     #[inline]
     pub const fn incarnation(self) -> u32 {
         if self.is_simulated() { 0 } else { self.incarnation }
     }
 
-    /// Whether a pid table with this node and incarnation issued the pid.
+    /// Returns whether a pid table with this node and incarnation issued the pid.
     #[inline]
     pub(crate) const fn is_of(self, node: u32, incarnation: u32) -> bool {
         self.node == node && self.incarnation == incarnation
     }
 
-    /// Whether the pid belongs to a simulation. The incarnation of a runtime is odd.
+    /// Returns whether the pid belongs to a simulation. The incarnation of a runtime is odd.
     const fn is_simulated(self) -> bool {
         self.node == 0 && self.incarnation != 0 && self.incarnation.is_multiple_of(2)
     }
 
-    /// Index of the process's slot in the pid table of its runtime.
+    /// Returns the index of the process's slot in the pid table of its runtime.
     #[inline]
     pub const fn index(self) -> u32 {
         self.local.get() as u32
     }
 
-    /// Index and generation in one word, which is unique in the runtime.
+    /// Returns index and generation in one word, which is unique in the runtime.
     #[inline]
     pub(crate) const fn word(self) -> u64 {
         self.local.get()
     }
 
-    /// Whether both pids belong to the same runtime.
+    /// Returns whether both pids belong to the same runtime.
     #[inline]
     pub(crate) const fn is_in_same_runtime(self, other: Self) -> bool {
         self.node == other.node && self.incarnation == other.incarnation
     }
 
-    /// Number of processes that the slot has held, including this one; at least 1.
+    /// Returns the number of processes that the slot has held, including this process; at least 1.
     #[inline]
     pub const fn generation(self) -> u32 {
         (self.local.get() >> 32) as u32
@@ -111,8 +111,8 @@ impl Pid {
     }
 }
 
-/// Hashes the pid without the incarnation. The incarnation differs from run to run. With it, the order of a map with a
-/// fixed hasher would differ too.
+/// Hashes the pid without the incarnation. The incarnation differs from run to run. If the hash included it, the
+/// iteration order of a map with a fixed hasher would differ from run to run too.
 impl Hash for Pid {
     #[inline]
     fn hash<H: Hasher>(&self, state: &mut H) {

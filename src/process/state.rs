@@ -1,10 +1,10 @@
 //! Counted references to processes, and the [right to run](RunnableProcess) a process. The counts are stored in the
-//! process itself. So a process and its task are one allocation, and a reference is one word if the message type of the
-//! process is known.
+//! process itself. Therefore, a process and its task are one allocation. If the message type of the process is known, a
+//! reference is one word.
 //!
 //! This file contains unsafe code: it implements an `Arc` whose references may point to a prefix of the allocated
-//! value. The [cell](crate::task::cell) is built on this `Arc`, and its documentation describes the savings. The counts
-//! are the same as in `Arc`: strong counts and weak counts. All strong counts together own one weak count.
+//! value. The [cell](crate::task::cell) is built on this `Arc`; its documentation describes the savings. As in `Arc`,
+//! there are strong counts and weak counts. All strong counts together own one weak count.
 
 #![allow(unsafe_code)]
 
@@ -33,17 +33,16 @@ use crate::platform::sync::planted;
 pub(crate) use crate::process::state::run_state::RunState;
 pub(crate) use crate::process::state::runnable::{PendingSchedule, RunnableProcess, Schedule, Stepped, Task};
 
-/// The largest count. If a program creates more references, it leaks them; the program is aborted before the count
-/// wraps.
+/// Maximum count. Only a program that leaks references can exceed it. The program is aborted before the count wraps.
 const MOST: u32 = u32::MAX / 2;
 
 /// The header of each counted value: its counts, and the operations of its type.
 ///
-/// Weak references read the header while the last strong reference drops the value. So the drop must not form a unique
-/// borrow of the header: see [`HeaderFirst::clear`].
+/// Weak references read the header while the last strong reference drops the value. Therefore, the drop must not form a
+/// unique borrow of the header: see [`HeaderFirst::clear`].
 ///
-/// Its alignment is 8 on every target: `Head` contains an `AtomicU64` and must follow the header without padding, also
-/// where a pointer has four bytes.
+/// The alignment of the header is 8 on every target. `Head` contains an `AtomicU64` and must follow the header without
+/// padding, even on targets where a pointer has four bytes.
 #[derive(Debug)]
 #[repr(align(8))]
 pub(crate) struct Header {
@@ -52,7 +51,7 @@ pub(crate) struct Header {
     kind: &'static VTable,
 }
 
-/// The operations of a value whose type is not known.
+/// Table of the operations of a value whose type is not known.
 pub(crate) struct VTable {
     /// [`HeaderFirst::clear`] of the value's type.
     clear: unsafe fn(NonNull<Header>),
@@ -85,7 +84,7 @@ pub(crate) unsafe trait HeaderFirst {
         Self: Sized;
 }
 
-/// Guard for a field: drops the field when the guard is dropped, also while the thread unwinds.
+/// Guard for a field. The drop of the guard drops the field, even while the thread unwinds.
 pub(crate) struct Clear<T>(NonNull<T>);
 
 impl<T> Clear<T> {
@@ -141,7 +140,7 @@ impl<T> Ref<RefCounted<T>> {
     }
 }
 
-/// Counted reference to a [`HeaderFirst`] value. A `Ref` never refers to a value of another kind.
+/// Counted reference. Each value that a `Ref` points to was created as a [`HeaderFirst`] type.
 pub(crate) struct Ref<T: ?Sized> {
     at: NonNull<T>,
 }
@@ -154,7 +153,7 @@ pub(crate) struct CountedRefs<T> {
 }
 
 impl<T> CountedRefs<RefCounted<T>> {
-    /// Creates a value and `count` references to the value that are counted beforehand.
+    /// Creates a value, and counts `count` references to the value beforehand.
     pub(crate) fn new(value: T, count: u32) -> Self {
         // SAFETY: `PLAIN` is the kind of a `RefCounted<T>`. Of the `1 + count` references one is returned by `with`,
         // and `Clones` owns the others.
@@ -210,7 +209,7 @@ impl<T: ?Sized> Drop for Clones<T> {
     }
 }
 
-/// A reference that owns no count. It is used for a limited time and never dropped.
+/// A reference that owns no count. It is used for a limited time, and it is never dropped.
 pub(crate) struct Borrowed<'a, T>(ManuallyDrop<T>, PhantomData<&'a ()>);
 
 impl<T> Borrowed<'_, T> {
@@ -252,9 +251,9 @@ impl Header {
         Self { strong: AtomicU32::new(strong), weak: AtomicU32::new(1), kind }
     }
 
-    /// Returns whether there are exactly `counts` strong references. The caller owns `counts` strong references. So if
-    /// this returns true, no other strong reference exists, and only an upgrade of a weak reference can create another
-    /// one.
+    /// Returns whether there are exactly `counts` strong references. The caller owns `counts` strong references. If
+    /// this returns true, no other strong reference exists. Then only an upgrade of a weak reference can create another
+    /// strong reference.
     #[inline]
     pub(crate) fn is_alone_with(&self, counts: u32) -> bool {
         // Acquire pairs with the release decrements of the dropped references: accesses through the dropped references
@@ -356,11 +355,11 @@ impl Header {
     }
 }
 
-/// Aborts the program: a count is about to wrap, which would free a value that is in use.
+/// Aborts the program, because a count is about to wrap. A wrapped count would free a value that is in use.
 #[cold]
 #[inline(never)]
 fn too_many() -> ! {
-    // Writes without an allocation. An error of standard error is ignored.
+    // Writes without an allocation. An error of the write is ignored.
     let _ = std::io::Write::write_all(&mut std::io::stderr(), b"procession: too many references to one process\n");
     std::process::abort()
 }
@@ -368,7 +367,7 @@ fn too_many() -> ! {
 impl<T: HeaderFirst> Ref<T> {
     const PLAIN: &'static VTable = &Self::kind(Task::NONE);
 
-    /// Returns the kind of a `T` with this task.
+    /// Returns the table of operations of a `T` with this task.
     pub(crate) const fn kind(task: Task) -> VTable {
         VTable { clear: Self::clear, layout: Layout::new::<T>(), task }
     }
@@ -381,7 +380,7 @@ impl<T: HeaderFirst> Ref<T> {
         unsafe { T::clear(this.cast()) };
     }
 
-    /// Creates a counted value that is no task. `make` stores the header that it gets as the first field.
+    /// Creates a counted value that is not a task. `make` gets the header, and must store it as the first field.
     pub(crate) fn new(make: impl FnOnce(Header) -> T) -> Self {
         // SAFETY: `PLAIN` is the kind of a `T`. The returned reference owns the one count.
         unsafe { Self::with(Self::PLAIN, 1, make) }
@@ -417,9 +416,9 @@ impl<T: HeaderFirst> Ref<T> {
 
 impl<T: ?Sized> Ref<T> {
     /// # Safety
-    /// `at` points to a value that was made by [`with`](Ref::with), with the provenance of the whole value. The caller
-    /// either owns one of the value's strong counts and hands it over, or never drops the result and keeps another
-    /// reference for longer.
+    /// `at` points to a value that was made by [`with`](Ref::with), with the provenance of the whole value. One of two
+    /// conditions holds. Either the caller owns one of the value's strong counts and hands it over to the result. Or
+    /// the caller never drops the result, and keeps another reference until the result is no longer used.
     #[inline]
     pub(crate) unsafe fn from_at(at: NonNull<T>) -> Self {
         Self { at }
@@ -450,7 +449,7 @@ impl<T: ?Sized> Ref<T> {
         Weak(this.at)
     }
 
-    /// Address of the value. It identifies the value as long as the value is alive.
+    /// Returns the address of the value. It identifies the value as long as the value is alive.
     #[inline]
     pub(crate) fn identity(&self) -> usize {
         self.at.cast::<Header>().as_ptr() as usize
@@ -466,7 +465,7 @@ impl<T: ?Sized> Ref<T> {
         Clones { at: self.at, left: count }
     }
 
-    /// Number of strong references.
+    /// Returns the number of strong references.
     #[inline]
     pub(crate) fn count(&self) -> usize {
         self.life().strong.load(Ordering::Relaxed) as usize
@@ -602,7 +601,7 @@ mod tests {
         }
     }
 
-    /// Counts up to the limit, which succeeds, and then beyond it, which does not return.
+    /// Runs the operation at the limit, where it succeeds, and then beyond the limit, where it aborts the program.
     fn overflow(operation: &str) {
         let near = |strong| {
             // SAFETY: `PLAIN` is the kind of the value. The references that are counted are never dropped.

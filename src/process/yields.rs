@@ -1,11 +1,10 @@
-//! The yields of one process that are in flight. The table records which tag waits for an answer and which target
-//! receives it, and accepts one answer per tag.
-//! The state diagram of a yield is above [`Phase`].
+//! The yields of one process. The table records each tag that waits for an answer, and the target that receives the
+//! answer. It accepts one answer per tag. The state diagram of a yield is above [`Phase`].
 //!
 //! All transitions of a slot happen under the lock. Therefore, the lock decides every race between two answers, or
-//! between an answer and a cancellation, a deadline or the exit of the process. A deadline is an answer like any other.
-//! The number of a tag is never issued twice. Therefore, a late answer finds nothing, even if another yield uses the
-//! slot by then.
+//! between an answer and a cancellation, a deadline or the exit of the process. When a deadline passes, the yield is
+//! answered in the same way as by a handler. The number of a tag is never issued twice. Therefore, a late answer finds
+//! no yield, even if another yield uses the same slot by then.
 //!
 //! A stream is a yield with a `Buffer` for its items, under the same lock: items that were sent before the answer are
 //! pulled before it. No user code runs under the lock.
@@ -95,44 +94,48 @@ pub(crate) enum Pulled {
 /// Why an answer was refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Late {
-    /// The tag was answered or cancelled before, or its process takes no answers any more.
+    /// The yield was already answered or cancelled, or its process accepts no more answers.
     Spent,
     /// No yield ever had this tag. A chosen tag that is not in the table counts as unknown.
     Unknown,
-    /// The answer does not have the command's reply type, which has this name.
+    /// The answer has the wrong type. The value is the name of the command's reply type.
     WrongType(&'static str),
 }
 
 /// The yields of one process.
 #[derive(Debug)]
 pub(crate) struct Yields {
-    /// Allocated at the first yield, because most processes never yield. The process itself allocates it, before
-    /// another thread can know a tag.
+    /// Allocated when the first yield enters the table, because most processes never yield. Normally the process itself
+    /// allocates the table, before another thread can know a tag. The cancellation of an inline yield may also allocate
+    /// the table.
     table: OnceBox<Lock<Table>>,
     /// Number of the next yield. Only the process itself writes it.
     issued: AtomicU64,
-    /// Number of yields without an answer. Written under the lock, read without it.
+    /// Number of yields without an answer. Written under the lock, read without the lock.
     flying: AtomicU32,
     /// Number of commands that wait for the end of the step. Written under the lock.
     pending: AtomicU32,
-    /// Whether there are answers that must be discarded when they arrive. Written under the lock. Only the process itself
-    /// reads it. It may miss the store of another thread: that thread recalls only an answer that is on the inline path.
+    /// Whether there are answers that must be discarded when they arrive. Written under the lock. Only the process
+    /// itself reads this flag, without the lock. It may miss the store of another thread: such a store concerns only an
+    /// answer that is on the inline path.
     recalled: AtomicBool,
-    /// Whether a yield may have ended that is not dispatched yet.
+    /// Whether a yield may have ended before its dispatch.
     overtaken: AtomicBool,
-    /// The process has had its last step. Answers are discarded from now on, but the yields of that step are still
-    /// dispatched. The process itself sets this.
+    /// Whether the process has run its last step. After that step, answers are discarded, but the yields of the step
+    /// are still dispatched. The process itself sets this flag.
     over: AtomicBool,
     /// Low 32 bits of the number of the yield that was dispatched last. Later yields have higher numbers.
     dispatched: AtomicU32,
 }
 
-/// Changes a counter that is written only under the lock, so no write is lost between the load and the store.
+/// Adds `by` to a counter that is written only under the lock. Therefore, no write is lost between the load and the
+/// store.
 fn count(counter: &AtomicU32, by: i32) {
     counter.store(counter.load(Ordering::Relaxed).wrapping_add_signed(by), Ordering::Relaxed);
 }
 
-/// Checks that an answer has the expected reply type. Failures and untyped replies pass.
+/// Checks that an answer has the expected reply type. A failure is always accepted. If the command has an untyped
+/// reply, every reply is accepted.
 fn check_type(answer: &Option<Answer>, reply: ReplyType) -> Result<(), Late> {
     let (expected, name) = reply();
     match answer {
@@ -153,7 +156,7 @@ impl Yields {
             recalled: AtomicBool::new(false),
             overtaken: AtomicBool::new(false),
             over: AtomicBool::new(false),
-            // No yield was dispatched: the first yield has the number 0.
+            // No yield has been dispatched yet: the first yield has the number 0.
             dispatched: AtomicU32::new(u32::MAX),
         }
     }
@@ -162,14 +165,14 @@ impl Yields {
         Some(self.table.get()?.lock())
     }
 
-    /// As [`table`](Self::table), but allocates the table if necessary. Two threads may call this at the same time: the
-    /// table of one of them stays.
+    /// As [`table`](Self::table), but allocates the table if necessary. If two threads call this at the same time, both
+    /// use the table of one of them.
     fn own_table(&self) -> LockGuard<'_, Table> {
         self.table.get_or_init(Box::default).lock()
     }
 
-    /// Issues the number of a new yield. A yield on the inline path has the [tag](Tag::inline) with this number, and is not
-    /// in the table.
+    /// Issues the number of a new yield. If the yield is on the inline path, its tag is [`Tag::inline`] of this number,
+    /// and the yield is not in the table.
     #[inline]
     pub(crate) fn issue(&self) -> u64 {
         let number = self.issued.load(Ordering::Relaxed);
@@ -214,8 +217,9 @@ impl Yields {
         Ok(tag)
     }
 
-    /// Moves a yield from the inline path to the table. A `command` that no handler has taken yet is dispatched before
-    /// the commands that were yielded since. If the yield was cancelled meanwhile, it is not in the table afterwards.
+    /// Moves a yield from the inline path to the table. If no handler has taken the `command` yet, the command is
+    /// dispatched before all commands that were yielded after it. If the yield was cancelled while it was on the inline
+    /// path, it does not enter the table.
     pub(crate) fn admit<C: Command>(&self, tag: Tag<C>, target: AnswerTarget, command: Option<Payload>) {
         let mut guard = self.own_table();
         let table = &mut *guard;
@@ -249,22 +253,23 @@ impl Yields {
         Ok(())
     }
 
-    /// Whether a yield was cancelled on another thread, or in a nested turn, while it was on the inline path.
+    /// Returns whether a yield was cancelled on another thread, or in a nested turn, while the yield was on the inline
+    /// path.
     fn was_cancelled_inline(&self, table: &mut Table, tag: Tag) -> bool {
         let was = table.forget_recall(tag) && !planted!("yields_admit_what_was_cancelled");
         self.recalled.store(!table.recalled.is_empty(), Ordering::Relaxed);
         was
     }
 
-    /// Whether there are commands to [take](Self::take_pending). Only the process's own thread adds commands.
+    /// Returns whether there are commands to [take](Self::take_pending). Only the process's own thread adds commands.
     #[inline]
     pub(crate) fn has_pending(&self) -> bool {
         self.pending.load(Ordering::Relaxed) != 0
     }
 
-    /// Moves yielded commands into a batch, in order, and returns their number. Before it dispatches each command, the
-    /// caller asks whether the yield [has ended already](Self::is_overtaken). Therefore, a command that is cancelled in
-    /// its own step never reaches its handler.
+    /// Moves yielded commands into a batch, in order, and returns their number. Before the caller dispatches a command,
+    /// the caller checks whether the yield [has already ended](Self::is_overtaken). Therefore, if a command is
+    /// cancelled in the step that yielded it, the command never reaches its handler.
     pub(crate) fn take_pending(&self, batch: &mut Batch) -> usize {
         let Some(mut table) = self.table() else { return 0 };
         let count = table.pending.len().min(batch.len());
@@ -275,14 +280,14 @@ impl Yields {
         count
     }
 
-    /// Whether a yield ended before its dispatch: in its own step, or while the handlers of earlier commands ran. If it
-    /// did not end, the caller dispatches it now.
+    /// Returns whether a yield ended before its dispatch: either in the step that made it, or while the handlers of
+    /// earlier commands ran. If this returns false, the caller dispatches the command now.
     #[inline]
     pub(crate) fn is_overtaken(&self, tag: Tag) -> bool {
         let ended = self.overtaken.load(Ordering::Relaxed) && !self.is_wanted(tag);
         if tag.is_chosen() {
-            // The number of a chosen tag does not tell which yields follow it. Therefore, all following yields are
-            // looked up.
+            // The number of a chosen tag does not tell which yields follow it. Therefore, the flag is set, and each
+            // following yield is looked up in the table.
             self.overtaken.store(true, Ordering::Relaxed);
         } else {
             self.dispatched.store(tag.number as u32, Ordering::Relaxed);
@@ -290,7 +295,8 @@ impl Yields {
         ended
     }
 
-    /// Clears the mark of overtaken yields after a dispatch. If no other commands are pending, no yield is overtaken.
+    /// Called after a dispatch. If no other commands are pending, no yield can have ended before its dispatch, and the
+    /// flag is cleared.
     #[inline]
     pub(crate) fn forget_overtaken(&self) {
         if !self.has_pending() && self.overtaken.load(Ordering::Relaxed) {
@@ -298,19 +304,19 @@ impl Yields {
         }
     }
 
-    /// Counts a yield that has ended, under the lock.
+    /// Counts a yield that has ended. The caller holds the lock.
     fn ended(&self, tag: Tag) {
         count(&self.flying, -1);
-        // Relaxed: if the process misses the store below, the yield ended concurrently with its dispatch. It could as
-        // well have ended after the dispatch. The numbers of pending yields are so close that their 32-bit difference
-        // does not wrap.
+        // Relaxed: the process misses the store below only if the yield ends concurrently with its dispatch. The result
+        // is then the same as if the yield ended after the dispatch. The numbers of pending yields are so close that
+        // their 32-bit difference does not wrap.
         let ahead = (tag.number as u32).wrapping_sub(self.dispatched.load(Ordering::Relaxed)) as i32;
         if tag.is_chosen() || ahead > 0 {
             self.overtaken.store(true, Ordering::Relaxed);
         }
     }
 
-    /// Whether yields wait for answers.
+    /// Returns whether yields wait for answers.
     pub(crate) fn is_waiting(&self) -> bool {
         self.flying.load(Ordering::Relaxed) != 0
     }
@@ -320,19 +326,19 @@ impl Yields {
         self.flying.load(Ordering::Relaxed) as usize
     }
 
-    /// The refusal of an answer to a tag that is not in the table.
+    /// Returns why an answer is refused if its tag is not in the table.
     fn late(&self, tag: Tag) -> Late {
-        // Relaxed: the thread that knows the tag learnt it after the process had issued its number.
+        // Relaxed: a thread that knows the tag received it after the process had issued the number.
         let was_issued = !tag.is_chosen() && tag.serial() < self.issued.load(Ordering::Relaxed);
         if was_issued { Late::Spent } else { Late::Unknown }
     }
 
-    /// Answers a yield. Of all answers to one tag, exactly one gets `Ok`. `complete` calls `taken` before another
+    /// Answers a yield. Of all answers to one tag, at most one gets `Ok`. `complete` calls `taken` before another
     /// thread can read the answer. If the answer waits in the table, it is moved out of `answer`.
     ///
     /// # Errors
-    /// Returns why the answer came too late. With `check`, also refuses an answer of the wrong type. A refused answer
-    /// stays in `answer`.
+    /// Returns why the answer was refused. If `check` is true, an answer of the wrong type is refused too. A refused
+    /// answer stays in `answer`.
     pub(crate) fn complete(
         &self,
         tag: Tag,
@@ -390,8 +396,8 @@ impl Yields {
         Ok(answered)
     }
 
-    /// Collects the answer for a future. If there is none yet, records the target that receives it. `None` if the tag
-    /// is gone: the yield was cancelled from outside.
+    /// Takes the answer for a future. If there is no answer yet, stores `target`, which will receive the answer.
+    /// Returns `None` if the tag is not in the table, because the yield was cancelled from outside the future.
     pub(crate) fn poll(&self, tag: Tag, target: AnswerTarget) -> Option<Result<Answer, ()>> {
         let mut guard = self.table()?;
         let table = &mut *guard;
@@ -411,8 +417,9 @@ impl Yields {
         }
     }
 
-    /// Whether the process still wants an answer that it reads as an event: the yield was not cancelled while the
-    /// answer was in the mailbox. The slot of the yield stays occupied until it is [collected](Self::collect).
+    /// Returns whether the process still wants an answer that it reads as an event. It does not want the answer if the
+    /// yield was cancelled while the answer was in the mailbox. The slot of the yield stays occupied until it is
+    /// [collected](Self::collect).
     #[inline]
     pub(crate) fn wants_answer(&self, tag: Tag) -> bool {
         !self.recalled.load(Ordering::Relaxed) || !self.was_recalled(tag)
@@ -427,14 +434,14 @@ impl Yields {
         was
     }
 
-    /// Removes yields from the table whose answers were read as events.
+    /// Removes from the table each yield whose answer was read as an event.
     pub(crate) fn collect(&self, read: impl IntoIterator<Item = Tag>) {
         let Some(mut guard) = self.table() else { return };
         let table = &mut *guard;
         for tag in read {
             match table.find(tag).map(|(key, _)| key) {
-                // An answered yield has no watchers, and its answer was moved to the mailbox. Therefore, the drop of the
-                // slot runs no user code under the lock.
+                // An answered yield has no watchers, and its answer was moved to the mailbox. Therefore, the drop of
+                // the slot runs no user code under the lock.
                 Some(key) => drop(table.remove(key)),
                 // The yield was cancelled after its answer was read.
                 None => drop(table.forget_recall(tag)),
@@ -445,7 +452,7 @@ impl Yields {
 
     // ---- Cancellation
 
-    /// Lets the command run on, and discards its answer.
+    /// Detaches a yield: the command continues, and its answer will be discarded.
     pub(crate) fn detach(&self, tag: Tag) {
         let Some(mut guard) = self.table() else { return };
         let table = &mut *guard;
@@ -462,11 +469,12 @@ impl Yields {
     }
 
     /// Cancels a yield: its answer will be discarded, and its handler sees the cancellation. Returns whether the yield
-    /// was in flight. If it was answered and the answer is not read yet, the answer is discarded too. A yield that is on
-    /// the inline path of another thread or turn is cancelled when it [moves to the table](Self::admit).
+    /// was in flight. If the yield was answered but the answer was not read yet, the answer is discarded too. If the
+    /// yield is on the inline path of another thread or turn, it is cancelled when it [moves to the
+    /// table](Self::admit).
     pub(crate) fn cancel(&self, tag: Tag) -> bool {
-        // A process whose commands were all inline has no table yet. Then the cancellation allocates the table: `admit`
-        // must find the record of the cancellation.
+        // If all commands of the process were inline, there is no table yet. The cancellation of an inline yield then
+        // allocates the table, because `admit` must find the record of the cancellation.
         let table = if tag.is_inline() { Some(self.own_table()) } else { self.table() };
         let Some(mut guard) = table else { return false };
         let table = &mut *guard;
@@ -477,8 +485,8 @@ impl Yields {
             return false;
         };
         let slot = table.remove(key);
-        // A yield that is not dispatched yet is skipped at its dispatch, because it is not found in the table. A chosen
-        // tag may belong to another yield by then, so the command is removed here.
+        // If the yield is not dispatched yet, its dispatch will be skipped, because the tag is no longer in the table.
+        // By then, a chosen tag may belong to another yield. Therefore, the command of a chosen tag is removed here.
         let position = match tag.is_chosen() {
             true => table.pending.iter().position(|pending| pending.tag == tag),
             false => None,
@@ -500,7 +508,7 @@ impl Yields {
         flying || planted!("yields_cancel_always_wins")
     }
 
-    /// Records that an answer is discarded when it arrives.
+    /// Records that an answer must be discarded when it arrives.
     fn recall(&self, table: &mut Table, tag: Tag) {
         if !planted!("yields_cancel_forgets_event") {
             *table.recalled.entry(tag.number).or_default() += 1;
@@ -508,12 +516,12 @@ impl Yields {
         }
     }
 
-    /// Whether a yield with this tag still waits for its answer.
+    /// Returns whether a yield with this tag still waits for its answer.
     pub(crate) fn is_wanted(&self, tag: Tag) -> bool {
         self.table().is_some_and(|mut table| table.find(tag).is_some_and(|(_, slot)| slot.is_in_flight()))
     }
 
-    /// Whether the table has a yield with this tag, answered or not.
+    /// Returns whether the table has a yield with this tag, answered or not.
     pub(crate) fn contains(&self, tag: Tag) -> bool {
         self.table().is_some_and(|mut table| table.find(tag).is_some())
     }
@@ -521,8 +529,8 @@ impl Yields {
     /// Returns the same as [`is_wanted`](Self::is_wanted). If the result is true, `watcher` is woken when the yield
     /// ends: by an answer, a cancellation or the exit of the process.
     pub(crate) fn watch(&self, tag: Tag, watcher: &Waker) -> bool {
-        // The waker is cloned outside the lock, because the clone runs user code. Therefore, the loop looks a second
-        // time.
+        // The waker is cloned outside the lock, because the clone runs user code. Therefore, the loop checks the slot
+        // again after the clone.
         let mut fresh = None;
         loop {
             let Some(mut guard) = self.table() else { return false };
@@ -540,8 +548,8 @@ impl Yields {
         }
     }
 
-    /// The process has had its last step, and reads no answers any more. The yields of that step stay in flight, so
-    /// that they are dispatched. Their answers are refused as late.
+    /// Called after the last step of the process. The process reads no more answers. The yields of that step stay in
+    /// flight, so that they are dispatched. Their answers are refused as late.
     pub(crate) fn end_answers(&self) {
         self.over.store(true, Ordering::Relaxed);
     }
@@ -551,7 +559,7 @@ impl Yields {
         self.over.load(Ordering::Relaxed)
     }
 
-    /// The process has exited. Cancels every yield; none can be answered from now on.
+    /// Called when the process has exited. Cancels every yield. No yield can be answered after this call.
     pub(crate) fn close(&self) {
         let Some(mut guard) = self.table() else { return };
         let table = &mut *guard;

@@ -1,5 +1,6 @@
-//! Implements the scheduler's [`Task`] for jobs, and the functions that queue jobs of the threaded runtime. The
-//! scheduler itself knows nothing of processes; the priority of a process is read here.
+//! Implements the scheduler's trait [`Task`] for jobs, and contains the functions that queue jobs in the threaded
+//! runtime. The scheduler does not know processes. Therefore the functions in this module read the priority of a
+//! process.
 
 use std::cell::RefCell;
 
@@ -20,8 +21,8 @@ thread_local! {
 impl Task for Job {
     /// For a measured turn: the host of the process and the start of the turn.
     type Begun = Option<(Host, Instant)>;
-    /// Returns the label of the process and, if this turn is measured, its start. A future that is no process has no
-    /// label and is not measured.
+    /// Returns the label of the process. If this turn is measured, also returns the host of the process and the start
+    /// of the turn. A future without a process has no label and is not measured.
     #[inline]
     fn begin(&self) -> (u64, Self::Begun) {
         match self {
@@ -56,8 +57,8 @@ impl Task for Job {
 }
 
 impl Job {
-    /// Runs the job on this thread, outside the workers. Panics of a process are caught during its turn. A panic that
-    /// arrives here belongs to a future that is no process.
+    /// Runs the job on this thread, outside the worker loop. If a process panics, the panic is caught inside its turn.
+    /// Only the panic of a future without a process is caught here.
     pub(crate) fn run_here(self) {
         let _ = catch(|| {
             let (_, begun) = self.begin();
@@ -85,8 +86,8 @@ pub(crate) fn to_threads(job: Job, source: WakeSource<'_>) {
         Priority::High => Placement::Ranked(Rank::High),
         Priority::Low => Placement::Ranked(Rank::Low),
     };
-    // A worker uses the reference to the scheduler that it owns. Cloning another reference here would make all workers
-    // write the same cache line.
+    // A worker uses its own reference to the scheduler. If each worker cloned another reference here, all workers would
+    // write the reference count, and so the same cache line.
     if let Err(job) = Threads::schedule_here(home, job, how) {
         let kept = if let WakeSource::Waiting(kept) = source { kept } else { None };
         to_threads_elsewhere(job, how, kept);

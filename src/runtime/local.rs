@@ -28,12 +28,12 @@ use crate::task::join::JoinHandle;
 
 /// Spawns and drives processes that are not `Send`: see [`Runtime::local_set`].
 ///
-/// These processes may hold an `Rc`, a `RefCell`, or any other value that must stay on its thread. They run while
-/// [`run`](Self::run) or [`block_on`](Self::block_on) is polled. Meanwhile the thread also runs other processes, as a
-/// guest thread of the runtime. Addresses and handles of local processes may be sent to any thread.
+/// These processes may hold an `Rc`, a `RefCell`, or any other value that must stay on its thread. They run only while
+/// [`run`](Self::run) or [`block_on`](Self::block_on) is polled. During this time, the thread also runs other processes
+/// of the runtime, as a guest thread. Addresses and handles of local processes may be sent to any thread.
 ///
-/// Dropping the `LocalSet` kills its processes that are left, and finishes their exits on this thread. If a process
-/// drops the `LocalSet` during its own step, that process is killed too, but exits only after that step.
+/// Dropping the `LocalSet` kills its remaining processes, and finishes their exits on this thread. If a process drops
+/// the `LocalSet` during its own step, that process is killed too, but exits only after that step.
 ///
 /// ```
 /// use std::{cell::RefCell, rc::Rc};
@@ -75,7 +75,7 @@ struct LocalQueue {
     driver: AtomicWaker,
 }
 
-/// How a process that is not `Send` is queued: for the thread of its `LocalSet`.
+/// Schedules a process that is not `Send`: queues the process for the thread of its `LocalSet`.
 #[derive(Clone)]
 struct OnThread {
     queue: Arc<LocalQueue>,
@@ -94,8 +94,8 @@ impl Schedule for OnThread {
 }
 
 impl LocalQueue {
-    /// Queues a process, from any thread. No wake-up is lost: the push happens before the wake, and `drive` registers
-    /// its waker before it looks into the queue.
+    /// Queues a process. May be called on any thread. No wake-up is lost: this function queues the process before it
+    /// wakes the driver, and `drive` registers its waker before it checks the queue.
     fn push(&self, ready: RunnableProcess) {
         // The priority is ignored: local processes all have normal priority.
         let _ = ready.head().ready();
@@ -109,16 +109,15 @@ impl LocalQueue {
 }
 
 impl Runtime {
-    /// Returns a [`LocalSet`], which spawns and drives processes that are not `Send` on this thread. Each call returns
-    /// a new one.
+    /// Returns a new [`LocalSet`] for this thread. The `LocalSet` spawns and drives processes that are not `Send`.
     pub fn local_set(&self) -> LocalSet<'_> {
         LocalSet { runtime: self, queue: Arc::default(), spawned: RefCell::default(), _here: PhantomData }
     }
 }
 
 impl LocalSet<'_> {
-    /// Spawns an async body as a process on this thread. As [`Host::spawn`], but the closure and its future need not be
-    /// `Send`. The messages and the output must be `Send`.
+    /// Spawns an async body as a process on this thread. Works like [`Host::spawn`], but the closure and its future
+    /// need not be `Send`. The messages and the output must be `Send`.
     pub fn spawn<N, F, Fut>(&self, body: F) -> JoinHandle<<Fut::Output as ProcessOutput>::Output, N>
     where
         N: Send + 'static,
@@ -140,8 +139,8 @@ impl LocalSet<'_> {
         if let Ok((joined, _)) = &launched {
             let mut spawned = self.spawned.borrow_mut();
             if spawned.len() == spawned.capacity() {
-                // Removes the processes that have exited before the vector grows. The reservation is at least as large
-                // as the number of processes that are left, so this scan is rare.
+                // Before the vector grows, removes the processes that have exited. The vector then reserves room for at
+                // least as many new processes as there are remaining processes, so this scan is rare.
                 spawned.retain(|control| control.upgrade().is_some_and(|control| !control.head().has_ended()));
                 let alive = spawned.len();
                 spawned.reserve(alive.max(8));
@@ -151,14 +150,16 @@ impl LocalSet<'_> {
         host.join_or_refuse(launched)
     }
 
-    /// As [`Runtime::run`], and also drives the processes of this `LocalSet`, within the same limits. A poll ends after
-    /// 200 of their steps or after 100 µs. No step of these processes begins while `future` is woken.
+    /// Works like [`Runtime::run`], and also drives the processes of this `LocalSet` within the same limits. A poll
+    /// Works like [`Runtime::run`], and also drives the processes of this `LocalSet` within the same limits. A poll
+    /// ends after 200 steps of these processes, or after 100 µs. If another task or thread has woken `future`, `future`
+    /// is polled before the next step of these processes.
     pub async fn run<F: Future>(&self, future: F) -> F::Output {
         self.runtime.run(self.drive(future)).await
     }
 
-    /// As [`Runtime::block_on`], and also drives the processes of this `LocalSet`. No step of these processes begins
-    /// while `future` is woken.
+    /// Works like [`Runtime::block_on`], and also drives the processes of this `LocalSet`. If another task or thread
+    /// has woken `future`, `future` is polled before the next step of these processes.
     pub fn block_on<F: Future>(&self, future: F) -> F::Output {
         self.runtime.block_on(self.drive(future))
     }
@@ -168,8 +169,8 @@ impl LocalSet<'_> {
         let threads = self.runtime.threads();
         let wakes = OwnWaker::new();
         let (own, waker) = (&wakes.own, Waker::from(Arc::clone(&wakes)));
-        // Number of polls of the future since the last step of a process. It continues across the polls of this outer
-        // future.
+        // Number of polls of the future since the last step of a process. This number is kept between the polls of the
+        // outer future.
         let mut polls = 0;
         std::future::poll_fn(|cx: &mut Cx<'_>| {
             self.queue.driver.register(cx.waker());
@@ -187,12 +188,13 @@ impl LocalSet<'_> {
                 if self.run_some(&mut budget, || own.comes_first(polls, 0), || own.comes_first(polls, 1)) {
                     polls = 0;
                 } else if !own.comes_first(polls, 0) && !budget.is_over() {
-                    // If the future yields, its waker has been called on this thread. Other processes of the runtime
-                    // run before its next poll.
+                    // If the future has yielded, it has called its own waker on this thread. Other processes of the
+                    // runtime must run before the next poll of the future.
                     return Poll::Pending;
                 }
             }
-            // There may be more to do. The executor runs its other tasks first.
+            // More work may be left. The waker is called, so that the executor polls this task again after its other
+            // tasks.
             cx.waker().wake_by_ref();
             Poll::Pending
         })
@@ -224,18 +226,20 @@ impl LocalSet<'_> {
 
 impl Drop for LocalSet<'_> {
     fn drop(&mut self) {
-        // No thread drives the processes from here on. The remaining ones are killed, and exit in the loop below.
+        // After this point, no thread drives the processes. The remaining processes are killed here, and exit in the
+        // loop below.
         let mut alive: Vec<_> = self.spawned.take().iter().filter_map(Weak::upgrade).collect();
         alive.iter().for_each(|control| control.kill());
-        // A process of this thread is `Running` only during a step. That step has called this `drop`, so the process
-        // exits after this function has returned. The loop must not wait for it.
+        // If a process of this thread is `Running` here, its step has called this `drop`. That process can exit only
+        // after this function has returned, so the loop must not wait for it.
         alive.retain(|control| control.head().state() != Some(ProcessState::Running));
         loop {
             while let Some(ready) = self.queue.pop() {
                 Job::Process(ready).run_here();
             }
-            // A kill does not wake a process that another thread is waking. That thread may not have queued it yet, and
-            // after this loop no thread could run or drop it.
+            // If another thread is waking a process, the kill does not wake the process again. The other thread may not
+            // have queued the process yet. After this loop, no thread could run or drop the process. Therefore the loop
+            // waits for it.
             if alive.iter().all(|control| control.head().has_ended()) || planted!("local_drop_looks_once") {
                 break;
             }
@@ -253,10 +257,10 @@ mod tests {
     use crate::Exit;
     use crate::platform::sync::OnceLock;
 
-    /// The test drives the thread by one `LocalSet`. A process drops a second `LocalSet`, which has spawned this
-    /// process.
+    /// The test drives the thread with one `LocalSet`. A second `LocalSet` has spawned a process, and this process
+    /// drops the second `LocalSet`.
     #[test]
-    fn a_local_can_be_dropped_inside_one_of_its_own_processes() {
+    fn a_local_set_can_be_dropped_inside_one_of_its_own_processes() {
         // A process that holds a `LocalSet` needs a runtime that is never dropped.
         static RUNTIME: OnceLock<Runtime> = OnceLock::new();
         let rt = RUNTIME.get_or_init(|| Runtime::builder().workers(0).build().expect("no threads"));

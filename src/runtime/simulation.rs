@@ -1,5 +1,5 @@
-//! The simulation: it runs the processes of a runtime unchanged on one thread, in virtual time, in an order drawn from
-//! a seed. It is a [`Host`] like that of a runtime; only the queue of runnable tasks and the clock differ.
+//! The simulation runs processes unchanged on one thread, in virtual time. A seed determines their order. A simulation
+//! has a [`Host`], as a runtime has. Only the queue of runnable tasks and the clock are different.
 
 pub(crate) mod check;
 pub(crate) mod idle;
@@ -34,15 +34,16 @@ use crate::runtime::simulation::idle::Idle;
 use crate::runtime::simulation::queue::{Next, Own, ReadyEntry, ReadyQueue};
 use crate::runtime::simulation::trace::{Trace, What};
 
-/// Number of turns after which one millisecond has passed, even if a process is always runnable.
+/// Number of turns after which the clock advances by one millisecond, even if a process is always runnable.
 const TURNS_PER_MS: u32 = 1_000;
 /// Maximum number of waiting processes that the message of a deadlock names.
 const MAX_NAMED: usize = 20;
 
-/// Runs processes on one thread, in virtual time, in an order drawn from a seed. The same seed gives the same run;
+/// Runs processes on one thread, in virtual time. A seed determines their order: the same seed gives the same run, and
 /// another seed gives another order.
 ///
-/// It is a [`Host`], as a [`Runtime`](crate::Runtime) is. Code that takes a host therefore runs in both, unchanged:
+/// A `Simulation` dereferences to a [`Host`], as a [`Runtime`](crate::Runtime) does. Therefore code that takes a host
+/// runs unchanged in both:
 ///
 /// ```
 /// use procession::{Context, Exit, Host, Reply, Runtime, Simulation};
@@ -83,18 +84,19 @@ const MAX_NAMED: usize = 20;
 /// The clock stands still while a process is runnable. When no process is runnable, the clock jumps to the nearest
 /// deadline. Times that a scenario measures are therefore exact to the tick. The clock begins at zero.
 ///
-/// If some process is always runnable, the clock advances by one millisecond every 1,000 turns. A process that yields
-/// until a certain time therefore reaches that time. Within a turn the clock stands still: code that spins until a
-/// certain time never returns, and no [limit of time](crate::Limits::time) is ever reached.
+/// If some process is always runnable, the clock advances by one millisecond every 1,000 turns. Therefore, if a process
+/// yields again and again until a certain time, it reaches that time. Within a turn the clock stands still. Therefore
+/// code that spins until a certain time never returns, and no process reaches its [limit of time](crate::Limits::time).
 ///
 /// # What the seed decides
 ///
-/// - Which runnable process has the next turn, whatever the priorities. Messages from one sender to one receiver stay
-///   in order, as always.
-/// - Whether a due timer fires before the runnable processes or later. An answer that arrives in the tick of its
-///   deadline may therefore be in time. Timers of one tick fire in the order in which they were set.
-/// - The values of [`SelfHandle::random`](crate::SelfHandle::random), and with them the jitter of
-///   [`Backoff`](crate::Backoff) and [`layer::Retry`](crate::handler::layer::Retry).
+/// - Which runnable process has the next turn. Priorities have no effect. Messages from one sender to one receiver stay
+///   in order, as in a runtime.
+/// - Whether a due timer fires before or after the turns of the runnable processes. Therefore, if an answer arrives in
+///   the same tick as its deadline, the answer may be in time. Timers of one tick fire in the order in which they were
+///   set.
+/// - The values of [`SelfHandle::random`](crate::SelfHandle::random), and the jitter of [`Backoff`](crate::Backoff) and
+///   [`layer::Retry`](crate::handler::layer::Retry).
 ///
 /// Blocking work ([`Host::spawn_blocking`], [blocking handlers](fn@crate::handler::blocking)) has a turn like any other
 /// task, and takes no virtual time.
@@ -102,18 +104,18 @@ const MAX_NAMED: usize = 20;
 /// # What a simulation cannot control
 ///
 /// A simulation does not control code that asks the system for the time or for random numbers, code that uses other
-/// threads, or code that really blocks. The order of a `HashMap` is random, too. [`check`](check::check) runs some
-/// seeds twice to find such code.
+/// threads, or code that really blocks. A simulation also does not control the random order of a `HashMap`.
+/// [`check`](check::check) runs some seeds twice to find code of this kind.
 ///
-/// The pids begin anew in each simulation, so that equal runs print equal pids. They still belong to one simulation: in
-/// another simulation, or in a runtime, they refer to no process.
+/// Each simulation numbers its pids from the beginning, so that equal runs print equal pids. A pid is valid only in its
+/// own simulation. In another simulation, or in a runtime, the pid refers to no process.
 ///
 /// # Deadlocks
 ///
 /// The simulation can detect a run that never ends. [`run`](Self::run) panics if no process is runnable and no timer is
-/// set. Beside a periodic timer there is always a next deadline, so [a limit](Self::deadlock_after) applies. `run` also
-/// panics if only timers have driven the run for many steps of time, and neither the future nor the waiting processes
-/// have run meanwhile.
+/// set. If a periodic timer is set, there is always a next deadline. For this case there is [a
+/// limit](Self::deadlock_after): `run` panics if only timers have driven the run for many time steps, and neither the
+/// future nor the waiting processes have run during these steps.
 ///
 /// [`check`](check::check) runs a scenario under many seeds.
 pub struct Simulation {
@@ -126,7 +128,8 @@ pub struct Simulation {
     turns: u32,
 }
 
-/// Returns the incarnation of a new simulation: even, and not 0. A number repeats after about 2^31 simulations.
+/// Returns the incarnation of a new simulation. It is even and not 0. An incarnation repeats after about 2^31
+/// simulations.
 fn incarnation() -> u32 {
     static SIMULATIONS: AtomicU32 = AtomicU32::new(0);
     (SIMULATIONS.fetch_add(1, Ordering::Relaxed) % (u32::MAX / 2) + 1) * 2
@@ -219,28 +222,29 @@ impl Simulation {
         Ok(Self { host, queue, trace, unobserved, idle: Idle::default(), turns: 0 })
     }
 
-    /// Sets how many choices the seed makes. From then on, the process that has been runnable for the longest time is
-    /// next. Default: `u64::MAX`.
+    /// Sets the number of random choices. After these choices, the process that has been runnable for the longest time
+    /// is always next. Default: `u64::MAX`.
     #[must_use]
     pub fn random_choices(self, most: u64) -> Self {
         self.queue.limit(most);
         self
     }
 
-    /// Sets how many steps of time may pass without progress before a run counts as a deadlock beside timers. Default:
-    /// 65,536. `u64::MAX` means never.
+    /// Sets the number of time steps without progress after which a run counts as a deadlock, even if timers still
+    /// fire. Default: 65,536. `u64::MAX` means never.
     ///
-    /// A step of time is a jump of the clock to the next deadline, when no process is runnable. Progress is a poll of
-    /// the future that the simulation runs, or a turn of a process that had not run since. A run counts as a deadlock
-    /// only if, in addition, each timer that was set before these steps has fired or was cancelled. Raise the limit for
-    /// a process that sleeps more often than this before it wakes another process.
+    /// A time step is a jump of the clock to the next deadline at a time when no process is runnable. Progress is
+    /// either a poll of the future that the simulation runs, or the first turn of a process since the simulation began
+    /// to count. In addition, a run counts as a deadlock only if each timer that was set before these time steps has
+    /// fired or was cancelled. If a process sleeps more often than this before it wakes another process, raise the
+    /// limit.
     #[must_use]
     pub fn deadlock_after(mut self, steps: u64) -> Self {
         self.idle.set_limit(steps);
         self
     }
 
-    /// Returns the host of the simulation. A clone of it can be given to processes.
+    /// Returns the host of the simulation. Processes can get a clone of the host.
     pub fn host(&self) -> &Host {
         &self.host
     }
@@ -251,9 +255,9 @@ impl Simulation {
     /// # Panics
     /// - If the future panics.
     /// - If the future can never complete: no process is runnable, and no timer is set.
-    /// - If the run is a deadlock beside timers: see [`deadlock_after`](Self::deadlock_after).
+    /// - If the run is a deadlock although timers still fire: see [`deadlock_after`](Self::deadlock_after).
     ///
-    /// In the last two cases the message names waiting processes, at most 20, and what each of them waits for.
+    /// In the last two cases, the message names at most 20 waiting processes, and tells what each of them waits for.
     #[track_caller]
     pub fn run<F: Future>(&mut self, future: F) -> F::Output {
         let mut future = pin!(future);
@@ -270,7 +274,7 @@ impl Simulation {
                             return Ok(output);
                         }
                     }
-                    // This entry belongs to a run that is over.
+                    // An earlier call of `run` has queued this entry.
                     Some(ReadyEntry::Own(_)) => {}
                     Some(ReadyEntry::Job(job)) => this.turn(job),
                     None if this.pass_time(Instant::FAR) => {
@@ -289,7 +293,7 @@ impl Simulation {
     }
 
     /// Shuts the simulation down in order, as [`Runtime::shutdown`](crate::Runtime::shutdown) does. `within` is virtual
-    /// time. Processes that are left at the deadline are reported and killed.
+    /// time. Processes that have not exited at the deadline are reported and killed.
     pub fn shutdown(mut self, within: Duration) -> ShutdownReport {
         let deadline = self.now() + within;
         self.host.begin_shutdown(deadline);
@@ -306,9 +310,9 @@ impl Simulation {
         ShutdownReport { left: self.host.left() }
     }
 
-    /// Returns the trace: one line for each event until now, in order, with time, process and event. The same seed
-    /// gives the same text, byte for byte. Of a very long run, the trace keeps the last 1,048,576 lines and the number
-    /// of lines before them.
+    /// Returns the trace. It contains one line for each event until now, in order, with the time, the process and the
+    /// event. The same seed gives the same text, byte for byte. If a run is very long, the trace contains only the last
+    /// 1,048,576 lines and the number of earlier lines.
     pub fn trace(&self) -> String {
         self.trace.text()
     }
@@ -318,8 +322,8 @@ impl Simulation {
         self.queue.drawn()
     }
 
-    /// Runs runnable tasks in the order in which they became runnable. It stops when none is left or after `most_turns`
-    /// turns. No time passes, and no timer fires.
+    /// Runs runnable tasks in the order in which they became runnable. Stops when no runnable task is left, or after
+    /// `most_turns` turns. No time passes, and no timer fires.
     fn settle(&mut self, most_turns: u32) {
         self.queue.limit(0);
         self.inside(|this| {
@@ -340,7 +344,8 @@ impl Simulation {
         Current::with(|current| current.outside(|| f(self)))
     }
 
-    /// Returns the next runnable task, or `None` if there is none. Fires timers that the queue chooses first.
+    /// Returns the next runnable task, or `None` if there is none. If the queue chooses a timer, fires this timer and
+    /// chooses again.
     fn next(&mut self) -> Option<ReadyEntry> {
         let Environment { timers, clock, .. } = &***self.host.shared();
         if self.turns >= TURNS_PER_MS {
@@ -366,15 +371,15 @@ impl Simulation {
         job.run_here();
     }
 
-    /// Returns the processes that are deadlocked while timers drive other processes, if there is a deadlock.
+    /// If there is a deadlock while timers still fire, returns the labels of the deadlocked processes.
     fn find_deadlock(&mut self) -> Option<BTreeSet<u64>> {
         let host = &self.host;
         let alive = || host.alive().iter().map(|control| control.head().place().into()).collect();
         self.idle.time_passed(&host.shared().timers, alive)
     }
 
-    /// Moves the clock to the nearest deadline, if that is before `until`; otherwise to `until`, unless that is
-    /// [`Instant::FAR`]. Returns whether there was such a deadline.
+    /// Moves the clock to the nearest deadline and returns true, if this deadline is before `until`. Otherwise returns
+    /// false, and moves the clock to `until`, except if `until` is [`Instant::FAR`].
     fn pass_time(&mut self, until: Instant) -> bool {
         let Environment { timers, clock, .. } = &***self.host.shared();
         let nearest = timers.nearest().filter(|&nearest| nearest < until);
@@ -385,8 +390,8 @@ impl Simulation {
         nearest.is_some()
     }
 
-    /// Panics because the future can never complete. With `None`, no process is runnable and no timer is set. Otherwise
-    /// timers drive all processes except these.
+    /// Panics because the future can never complete. `None` means that no process is runnable and no timer is set.
+    /// `Some` contains the waiting processes, while timers drive all other processes.
     #[track_caller]
     fn stuck(&self, beside_timers: Option<BTreeSet<u64>>) -> ! {
         let mut left = self.host.left();
@@ -415,7 +420,7 @@ impl Simulation {
 }
 
 impl Drop for Simulation {
-    /// Kills the processes that are left.
+    /// Kills the processes that have not exited.
     fn drop(&mut self) {
         self.inside(|this| {
             let run_dry = || {
@@ -487,7 +492,7 @@ mod tests {
                 sleeper.await.expect("it wakes once");
             }
             assert!(host.now() < until);
-            // Three messages: one before the jump, one late, and one at the next regular time.
+            // The process has received three messages: one before the jump, one late, and one at the next regular time.
             assert_eq!(repeated.await.expect("it hears"), 3);
             assert_eq!(skips.await.expect("it hears"), (3, until));
             assert_eq!(delays.await.expect("it hears"), (3, until + ms(500)));
@@ -495,7 +500,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_jump_to_the_far_end_of_time_overflows_nothing() {
+    fn a_clock_jump_to_the_end_of_time_causes_no_overflow() {
         let mut simulation = Simulation::new(1);
         let host = simulation.host().clone();
         simulation.run(async {

@@ -29,7 +29,8 @@ impl TokioContext {
         f()
     }
 
-    /// Returns a function that enters the context around everything that a thread does, and calls `wrap` inside it.
+    /// Returns a wrapper for the main function of a thread. The wrapper enters the context, and calls `wrap` inside it.
+    /// Without a context, returns `wrap` unchanged.
     pub(crate) fn wrap(&self, wrap: Option<WrapThread>) -> Option<WrapThread> {
         #[cfg(feature = "tokio")]
         if self.handle.is_some() {

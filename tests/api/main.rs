@@ -1,5 +1,5 @@
-//! Twenty programs as users would write them. They protect the API: if a change breaks one of these programs, it also
-//! breaks programs of users. The programs that end by themselves are also run.
+//! Twenty programs as users would write them. The programs protect the API: if a change of the API breaks one of these
+//! programs, it also breaks programs of users. Each program that ends by itself is also run.
 #![allow(
     dead_code,
     unused,
@@ -43,8 +43,9 @@ macro_rules! programs {
     };
 }
 
-/// The other programs are only compiled. The programs p03, p11, p12, p14 and p16 do not end by themselves. The program
-/// p09 calls a process that may crash before it answers, so the result depends on the schedule.
+/// Runs the programs that always end. The other programs are only compiled, for two reasons. The programs p03, p11,
+/// p12, p14 and p16 do not end by themselves. The program p09 calls a process that may crash before it answers, so its
+/// result depends on the schedule.
 mod runs {
     programs! {
         p01_hello;

@@ -12,7 +12,7 @@ enum Msg {
 }
 async fn both(ctx: Context) -> Result<usize, Failure> {
     let (a, b) = join!(ctx.perform(Fetch("a".into())), ctx.perform(Fetch("b".into())));
-    // `select!` drops the future that is not ready first, and so cancels its command.
+    // `select!` drops the future that does not complete first. This drop cancels the command of the future.
     let first = select! { a = ctx.perform(Fetch("x".into())) => a?, b = ctx.perform(Fetch("y".into())) => b? };
     let c = ctx.perform(Fetch("c".into())).timeout(Duration::from_secs(1)).await?;
     Ok(a?.len() + b?.len() + first.len() + c.len())
@@ -25,7 +25,8 @@ async fn many(ctx: Context, urls: Vec<String>) -> Result<usize, Failure> {
     }
     Ok(n)
 }
-// Receives messages while commands are in flight. The context need not be split, because `perform` does not borrow it.
+// Receives messages while commands are in flight. `perform` does not borrow the context, so the context need not be
+// split.
 async fn fetcher(mut ctx: Context<Msg>) -> Result<(), Exit> {
     let (mut seen, mut flying) = (Vec::new(), FuturesUnordered::new());
     loop {

@@ -14,7 +14,7 @@ async fn hits(mut ctx: Context<Msg>) -> anyhow::Result<()> {
         r.send(n)
     }
 }
-// Has the signature of a route in axum: takes a state and an async handler.
+// Has the signature of a route in axum: the arguments are a state and an async handler.
 fn get<S: Clone + Send + Sync + 'static, F, Fut>(state: S, f: F)
 where
     F: Fn(S) -> Fut + Clone + Send + Sync + 'static,

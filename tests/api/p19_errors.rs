@@ -50,7 +50,8 @@ async fn f(mut ctx: Context<u8>) -> Result<(), Exit> {
 }
 pub fn main() {
     if std::env::args().count() == 1 {
-        // A cancelled exit must be recognised even after it was converted to another error type.
+        // If an exit by cancellation is converted to another error type, the crate must still recognise the
+        // cancellation.
         let x = || Exit::Cancelled("bye".into());
         println!("box {:?}", Exit::failed(Box::<dyn std::error::Error + Send + Sync>::from(x())));
         println!("anyhow {:?}", Exit::failed(anyhow::Error::from(x())));

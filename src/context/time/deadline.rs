@@ -1,6 +1,6 @@
-//! Answers that a timer gives: the deadline of a yield, and the sleep of a hand-written process. The timer answers the
-//! tag like any other sender of an answer, so the table of yields decides which answer counts. The timer is cancelled
-//! when the yield ends before it fires.
+//! Timers that answer yields: for the deadline of a yield, and for the sleep of a hand-written process. The timer sends
+//! its answer to the tag of the yield. Another answer may be sent to the same tag; the table of yields decides which
+//! answer takes effect. If the yield ends before the timer fires, the timer is cancelled.
 
 use std::task::{Wake, Waker};
 
@@ -12,8 +12,8 @@ use crate::process::catch::drop_caught;
 use crate::process::event::{Answer, Tag};
 use crate::process::state::Ref;
 
-/// Answers a yield at this time, unless it was answered or cancelled before. A time that has passed answers
-/// immediately; [`Instant::FAR`] never answers.
+/// Answers a yield at this time, unless the yield was answered or cancelled before. If the time has already passed,
+/// answers immediately. If the time is [`Instant::FAR`], never answers.
 pub(crate) fn answer_at(to: &Ref<dyn AnyControl>, tag: Tag, at: Instant, answer: Answer) {
     if at == Instant::FAR {
         return;
@@ -25,7 +25,7 @@ pub(crate) fn answer_at(to: &Ref<dyn AnyControl>, tag: Tag, at: Instant, answer:
     let whom = to.clone();
     let key = host.fire_at(at, Fire::Call(Box::new(move || finish(&*whom, tag, answer))));
     let timer = Arc::new(Timer { timers: Arc::clone(&host.shared().timers), key });
-    // If the yield is over already, `watch` drops the waker, which cancels the timer.
+    // If the yield is already over, `watch` drops the waker, and this drop cancels the timer.
     to.head().yields().watch(tag, &Waker::from(timer));
 }
 
@@ -37,8 +37,8 @@ fn finish(to: &dyn AnyControl, tag: Tag, answer: Answer) {
     }
 }
 
-/// The timer of one yield, as a waker that watches the yield. The table of yields wakes or drops it when the yield
-/// ends. The last drop cancels the timer.
+/// The timer of one yield, in the form of a waker. The table of yields holds this waker, and wakes or drops it when the
+/// yield ends. When the last reference to the waker is dropped, the timer is cancelled.
 struct Timer {
     timers: Arc<Timers>,
     key: Key,

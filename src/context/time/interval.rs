@@ -11,22 +11,22 @@ use futures::stream::FusedStream;
 use crate::context::time::Sleep;
 use crate::platform::clock::Instant;
 
-/// Policy for ticks that were due before they were awaited.
+/// Policy for missed ticks. A tick is missed if it was due before it was awaited.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum MissedTickBehavior {
-    /// All of them follow one after the other immediately, until the interval has caught up. This is the default.
+    /// All missed ticks follow immediately, one after the other, until the interval has caught up. This is the default.
     #[default]
     Burst,
-    /// They are skipped. The next tick is due one period after the late tick.
+    /// Missed ticks are skipped. The next tick is due one period after the late tick.
     Delay,
-    /// They are skipped. The next tick is due at the next time of the original schedule.
+    /// Missed ticks are skipped. The next tick is due at the next time of the original schedule.
     Skip,
 }
 
 /// Ticks once per period: see [`SelfHandle::interval`](crate::SelfHandle::interval).
 ///
-/// As a `Stream`, it never ends.
+/// As a `Stream`, an interval never ends.
 #[must_use = "an interval does nothing unless it is awaited"]
 pub struct Interval {
     sleep: Sleep,
@@ -35,7 +35,7 @@ pub struct Interval {
 }
 
 impl Interval {
-    /// An interval whose period is not zero.
+    /// Creates an interval. The period must not be zero.
     pub(crate) fn new(first: Sleep, every: Duration) -> Self {
         Self { sleep: first, every, missed: MissedTickBehavior::default() }
     }
@@ -62,7 +62,7 @@ impl Interval {
     }
 }
 
-/// Returns when the tick after the tick of `due` is due. The tick of `due` was seen at `now`.
+/// Returns the time of the next tick, after a tick that was due at `due` and was seen at `now`.
 pub(crate) fn next(due: Instant, now: Instant, every: Duration, missed: MissedTickBehavior) -> Instant {
     match missed {
         MissedTickBehavior::Burst => due + every,

@@ -1,14 +1,14 @@
-//! Reuse of timers: a sleep that is dropped leaves its timer on the thread, for the next sleep of the same process,
-//! until the step ends.
+//! Reuse of timers. When a sleep is dropped, it leaves its timer on the thread until the step ends. The next sleep of
+//! the same process can take over this timer.
 //!
-//! Time limits are usually set and cancelled one after the other, and rarely pass. The next limit usually ends later
-//! than the one before. So its sleep takes over the timer of the previous sleep. When the previous limit would have
-//! passed, the timer wakes the process once, and the sleep then sets a timer of its own. Until then, no lock is taken
-//! and no timer wheel is changed.
+//! A process usually sets and cancels time limits one after the other, and these limits rarely pass. The next limit
+//! usually ends later than the previous limit. Therefore the next sleep can take over the timer of the previous sleep.
+//! At the deadline of the previous limit, the timer wakes the process once, and the sleep then sets a timer of its own.
+//! Until then, no lock is taken and no timer wheel is changed.
 //!
-//! A sleep may take over only a timer that has not fired before this turn. The turn notes the first time that it reads.
-//! If that time is before the timer is due, the timer had not fired by then. If the timer has fired since, it has woken
-//! the running task, which is therefore polled again.
+//! A sleep may take over only a timer that has not fired before this turn. The turn records the first time that it
+//! reads from the clock. If this time is before the deadline of the timer, the timer had not fired at that time. If the
+//! timer has fired since then, it has woken the running task, and the task is polled again.
 
 use std::num::NonZeroU64;
 
@@ -21,14 +21,14 @@ use crate::process::state::current::Current;
 /// A timer that wakes a process with the waker of its task.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Timer {
-    /// The time in ns. It is never 0, so an `Option` of it needs no more space. It is a whole word, because it is moved
-    /// separately from the key.
+    /// Deadline in ns. The deadline is never 0, so an `Option<Timer>` needs no more space than a `Timer`. The deadline
+    /// is a whole word, because it is moved separately from the key.
     due: NonZeroU64,
     key: Key,
 }
 
 impl Timer {
-    /// A timer that is due at time 0 is stored as due at 1 ns.
+    /// Creates a timer. If the timer is due at 0 ns, it is stored as due at 1 ns.
     #[inline]
     pub(crate) fn new(key: Key, due: Instant) -> Self {
         Self { due: NonZeroU64::MIN.saturating_add(due.ns().saturating_sub(1)), key }
@@ -45,9 +45,9 @@ impl Timer {
     }
 }
 
-/// Keeps a timer for the next sleep of the process. The process still counts it among what it waits for. Returns false
-/// if another timer is kept, or if this thread is not in a step of the process in which timers can be kept. The caller
-/// then cancels the timer.
+/// Keeps a timer for the next sleep of the process. The timer still counts as an external event that the process waits
+/// for. Returns false if another timer is already kept, or if this thread is not in a step of the process in which
+/// timers can be kept. In this case the caller must cancel the timer.
 #[inline]
 pub(crate) fn keep(of: &ProcessRef, timer: &Timer) -> bool {
     let address = of.address();
@@ -60,8 +60,8 @@ pub(crate) fn keep(of: &ProcessRef, timer: &Timer) -> bool {
     })
 }
 
-/// Takes over the timer that is kept for this process, if it is due at `by` or earlier and has not fired before this
-/// turn.
+/// Takes over the timer that is kept for this process, if the timer is due at `by` or earlier and has not fired before
+/// this turn.
 #[inline]
 pub(crate) fn take(of: &ProcessRef, by: Instant) -> Option<Timer> {
     Current::with(|current| {

@@ -1,5 +1,5 @@
-//! Messages that a timer sends, once or periodically. They belong to the process that set the timer, and are cancelled
-//! when it exits. The table of a process's timers is in `host::timer::pending`.
+//! Messages that a timer sends, once or periodically. The timer belongs to the process that has set it, and is
+//! cancelled when this process exits. The table of a process's timers is in `host::timer::pending`.
 
 use std::time::Duration;
 
@@ -38,7 +38,7 @@ impl<N: Clone + Send + 'static> Repeat<N> {
         let sent = catch(|| self.message.get_mut().clone()).map(|message| host.send_by(&self.to.way(), message));
         let continues = match sent.map(|sent| sent.map_err(|refused| refused.kind())) {
             Ok(Ok(()) | Err(SendErrorKind::Full)) => true,
-            // The next process that gets the name receives the messages.
+            // If a process gets the name later, this process receives the next messages.
             Ok(Err(SendErrorKind::NoProcess)) => matches!(self.to, Destination::Name(_)),
             _ => false,
         };
@@ -65,7 +65,7 @@ pub(crate) fn send_at<N: Send + 'static>(
     })
 }
 
-/// Sends clones of a message once per period, which is not zero. The first one is sent one period from now.
+/// Sends clones of a message once per period. The period must not be zero. The first clone is sent one period from now.
 pub(crate) fn send_every<N: Clone + Send + 'static>(
     owner: Ref<dyn AnyControl>,
     every: Duration,
@@ -78,11 +78,13 @@ pub(crate) fn send_every<N: Clone + Send + 'static>(
     timer
 }
 
-/// Cancels a timer, and returns the time that was left. The table decides between a cancel and a firing: the first one
-/// that ends the entry wins. A timer that fires after the cancel finds no entry, and sends nothing.
+/// Cancels a timer, and returns the time that was left. A cancellation and the firing of the timer may compete: the
+/// first of the two removes the entry from the table. If the cancellation is first, the timer finds no entry when it
+/// fires, and sends nothing.
 pub(crate) fn cancel(owner: &Head, timer: TimerRef) -> Option<Duration> {
     let set = owner.pending().end(timer)?;
-    // A timer without a key is being set at this moment. The thread that sets it finds no entry, and cancels it.
+    // If the timer has no key yet, another thread is just setting the timer. That thread will find no entry, and will
+    // cancel the timer.
     let cancelled = set.and_then(|(key, at)| Some((owner.host().shared().timers.cancel(key)?, at)));
     let left = cancelled.as_ref().map_or(Duration::ZERO, |&(_, at)| at - owner.host().now());
     let _ = drop_caught(cancelled);

@@ -1,7 +1,7 @@
 //! Chapter 3: commands, handlers, and the path of a yield.
 //!
-//! A process asks the outside world for work by a *command*: read a file, fetch a page, ask a person. The process
-//! *yields* the command to the runtime and waits for the answer. A *handler* executes the command. Handlers are
+//! A process uses a *command* to ask the outside world for work, for example to read a file or to fetch a page. The
+//! process *yields* the command to the runtime and waits for the answer. A *handler* executes the command. Handlers are
 //! registered when the runtime is built. So the same process can run with real handlers in production, and with simple
 //! functions in a test.
 //!
@@ -52,7 +52,7 @@
 //!         .handle_blocking(|c: ReadFile| std::fs::read_to_string(c.0))
 //!         // The runtime runs the future.
 //!         .handle_async(async |c: Fetch| c.0.len())
-//!         // Any thread may answer later, by the completion.
+//!         // Any thread may answer later, through the completion.
 //!         .handler(|_: Measure, completion: Completion<f64>| {
 //!             std::thread::spawn(move || {
 //!                 std::thread::sleep(Duration::from_millis(1));

@@ -99,7 +99,7 @@
 //!
 //! # Handlers in a test
 //!
-//! A scenario adds a host with its own handlers. The processes under test are those of production:
+//! The scenario adds a host with handlers for the test. The processes under test are the same as in production:
 //!
 //! ```
 //! use procession::{Command, Context, Exit, Failure, Host, HostBuilder, check};

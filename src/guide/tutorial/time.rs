@@ -57,7 +57,7 @@
 //!         sum += n;
 //!         reply.send(sum);
 //!     }
-//!     // The process was cancelled. It returns its result in place of the error.
+//!     // The process was cancelled. It returns its result instead of the error.
 //!     Ok(sum)
 //! }
 //!

@@ -1,4 +1,4 @@
-//! A limit of the number of commands that the inner handler works on at the same time.
+//! A limit on the number of commands that the inner handler works on at the same time.
 
 use std::fmt;
 
@@ -13,10 +13,10 @@ use crate::process::command::Command;
 /// Limits the number of commands that the inner handler works on at the same time. Further commands wait in a queue,
 /// first come, first served.
 ///
-/// A command holds its permit until the handler has answered, or has dropped the completion. This also holds for a
-/// command that was cancelled meanwhile, because the handler may still work on it. A handler that [takes the
-/// tag](Completion::into_tag) releases the permit at that moment. A command that is cancelled while it waits leaves the
-/// queue immediately.
+/// A command holds its permit until the handler answers or drops the completion. A cancelled command also holds its
+/// permit until then, because the handler may still work on the command. If a handler [takes the
+/// tag](Completion::into_tag), the permit is released at that moment. If a command is cancelled while it waits, it
+/// leaves the queue immediately.
 ///
 /// If the queue is full, a command fails with [`Failure::Overloaded`](crate::Failure::Overloaded). Clones share the
 /// limit: one limit can cover several types of commands.
@@ -28,12 +28,13 @@ pub struct ConcurrencyLimit<H> {
 }
 
 impl<H> ConcurrencyLimit<H> {
-    /// Wraps `inner`, which gets at most `most` commands at the same time; 0 means 1. Up to 100,000 commands wait.
+    /// Wraps `inner`, which gets at most `most` commands at the same time; 0 means 1. By default, up to 100,000 further
+    /// commands wait in the queue.
     pub fn new(inner: H, most: usize) -> Self {
         Self { inner: Arc::new(inner), most: most.max(1), bound: Bound::default(), places: Arc::default() }
     }
 
-    /// Sets how many commands may wait for a permit. Default: 100,000.
+    /// Sets the maximum number of commands that wait for a permit. Default: 100,000.
     #[must_use]
     pub fn queue_capacity(mut self, most: usize) -> Self {
         self.bound.queue = most;
@@ -75,7 +76,7 @@ struct Permits {
     state: Mutex<State>,
 }
 
-/// While a command waits, all permits are taken: a permit that is released goes to the first command in the queue.
+/// While a command waits, all permits are taken. Therefore, a released permit goes to the first command in the queue.
 #[derive(Default)]
 struct State {
     taken: usize,
@@ -94,8 +95,8 @@ impl Permits {
                 }
                 next
             };
-            // The runtime of the next command may have shut down. That command is dropped, and the loop goes on to the
-            // one behind it.
+            // If the runtime of the next command has shut down, that command is dropped, and the loop continues with
+            // the command behind it.
             let Some(next) = next else { return };
             if spawn_turn(next, || Box::new(Permit(Arc::clone(self)))) {
                 return;

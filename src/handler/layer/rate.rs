@@ -1,4 +1,4 @@
-//! A limit of the rate of commands that reach the inner handler.
+//! A limit on the rate of commands that reach the inner handler.
 
 use std::fmt;
 use std::time::Duration;
@@ -16,14 +16,15 @@ use crate::process::command::Command;
 /// Limits the rate of commands that reach the inner handler. Further commands wait in a queue, first come, first
 /// served.
 ///
-/// The limit is a token bucket: after a pause, `burst` commands may pass immediately. In any span of time, at most
-/// `burst` commands pass, and as many more as the rate allows in that span. Timers have a resolution of milliseconds,
-/// so a command that has waited passes a little late, never early. Up to 10 ms of this delay are compensated: the
-/// commands behind pass as if that command had passed on time. So the rate is exact in the long run, and a span may
-/// have as many further commands as the rate allows in 10 ms.
+/// The limit is a token bucket: after a pause, `burst` commands may pass immediately. In a time span of any length, at
+/// most `burst` commands pass, plus the number of commands that the rate allows in that span. Timers have a resolution
+/// of milliseconds. Therefore, a command that has waited passes a little late, but never early. The limit compensates
+/// up to 10 ms of this delay: the next commands pass as if the late command had passed on time. As a result, the rate
+/// is exact in the long run. However, a time span may contain more commands than stated above: at most the number that
+/// the rate allows in 10 ms.
 ///
-/// A command that is cancelled while it waits leaves the queue immediately, and uses no token. If the queue is full, a
-/// command fails with [`Failure::Overloaded`](crate::Failure::Overloaded). Clones share the limit: one limit can
+/// If a command is cancelled while it waits, it leaves the queue immediately, and uses no token. If the queue is full,
+/// a command fails with [`Failure::Overloaded`](crate::Failure::Overloaded). Clones share the limit: one limit can
 /// cover several types of commands.
 pub struct RateLimit<H> {
     inner: Arc<H>,
@@ -33,22 +34,23 @@ pub struct RateLimit<H> {
 }
 
 impl<H> RateLimit<H> {
-    /// Wraps `inner`, and lets `count` commands pass in each period `per`, all of them at the same moment if need be; 0
-    /// means 1. With a `per` of zero there is no limit. Up to 100,000 commands wait.
+    /// Wraps `inner`, and lets `count` commands pass in each period `per`; a `count` of 0 means 1. All `count` commands
+    /// may pass at the same moment: see [`burst`](Self::burst). If `per` is zero, there is no limit. By default, up to
+    /// 100,000 commands wait in the queue.
     pub fn new(inner: H, count: u32, per: Duration) -> Self {
         let rate = Rate { count: count.max(1), per, burst: count.max(1) };
         Self { inner: Arc::new(inner), rate, bound: Bound::default(), tap: Arc::default() }
     }
 
-    /// Sets how many commands may pass immediately after a pause; 0 means 1. With 1, commands pass at even intervals.
-    /// Default: the `count` of [`new`](Self::new).
+    /// Sets the number of commands that may pass immediately after a pause; 0 means 1. With 1, commands pass at even
+    /// intervals. Default: the `count` of [`new`](Self::new).
     #[must_use]
     pub fn burst(mut self, most: u32) -> Self {
         self.rate.burst = most.max(1);
         self
     }
 
-    /// Sets how many commands may wait. Default: 100,000.
+    /// Sets the maximum number of commands that wait in the queue. Default: 100,000.
     #[must_use]
     pub fn queue_capacity(mut self, most: usize) -> Self {
         self.bound.queue = most;
@@ -82,7 +84,7 @@ impl<H: fmt::Debug> fmt::Debug for RateLimit<H> {
     }
 }
 
-/// `count` commands in each period `per`, and `burst` commands at the same moment.
+/// A rate of `count` commands in each period `per`. At most `burst` commands pass at the same moment.
 #[derive(Debug, Clone, Copy)]
 struct Rate {
     count: u32,
@@ -90,15 +92,17 @@ struct Rate {
     burst: u32,
 }
 
-/// Maximum delay of a command by its timer that does not delay the commands behind it.
+/// Maximum delay that is compensated. If a timer lets a command pass late by at most this time, the commands behind it
+/// are not delayed.
 const LATE: Duration = Duration::from_millis(10);
 
-/// The generic cell rate algorithm, as virtual scheduling: ITU-T recommendation I.371 (2004), annex A. The unit of time
-/// is 1 ns divided by `count`, so that no rate is rounded. This version differs for commands that wait: a command that
-/// passes late, because timers are late, counts as if it had passed up to `LATE` earlier.
+/// The generic cell rate algorithm, in its form as virtual scheduling: ITU-T recommendation I.371 (2004), annex A. The
+/// unit of time is 1 ns divided by `count`, so that no rate is rounded. This version differs from the recommendation in
+/// one point: if a waiting command passes late because of its timer, it counts as if it had passed up to `LATE`
+/// earlier.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Schedule {
-    /// Time at which the next command would pass if all commands came at even intervals.
+    /// Theoretical arrival time: the time at which the next command would pass if all commands came at even intervals.
     next: u128,
 }
 
@@ -125,7 +129,8 @@ impl Schedule {
         Instant::from_ns(u64::try_from(due).unwrap_or(u64::MAX))
     }
 
-    /// Lets a command pass at `now`, if it is due. `late` is the maximum delay that is compensated.
+    /// If the next command is due at `now`, lets it pass and returns `true`. `late` is the maximum delay that is
+    /// compensated.
     fn pass(&mut self, rate: &Rate, now: Instant, late: Duration) -> bool {
         if self.due(rate) > now {
             return false;
@@ -145,26 +150,27 @@ struct SharedState {
 struct State {
     schedule: Schedule,
     line: Line,
-    /// A task waits until the first command in the queue is due.
+    /// Whether a task attends the queue: the task waits until the first command in the queue is due.
     attended: bool,
 }
 
 impl SharedState {
-    /// Spawns a task that hands the commands in the queue to the handler when they are due, until the queue is empty.
+    /// Spawns a task that attends the queue: it hands each command to the handler when the command is due. The task
+    /// ends when the queue is empty.
     fn attend(self: &Arc<Self>, rate: Rate, host: &Host) {
         let (mut attendant, on) = (LineAttendant { tap: Some(Arc::clone(self)), rate }, host.clone());
         host.spawn_future(async move {
             while let Some(due) = attendant.tap.as_ref().and_then(|tap| tap.run_due(&rate, &on)) {
                 on.sleep(due - on.now()).await;
             }
-            // `run_due` found the queue empty and cleared `attended` under the same lock, so the drop of `attendant`
-            // has nothing to hand over.
+            // `run_due` found the queue empty and cleared `attended` under the same lock. Therefore, the drop of
+            // `attendant` must not start another task.
             drop(attendant.tap.take());
         });
     }
 
-    /// Hands all commands that are due to the handler. Returns when the next command is due; `None` if the queue is
-    /// empty.
+    /// Hands all due commands to the handler. Then returns the time at which the next command is due, or `None` if the
+    /// queue is empty.
     fn run_due(&self, rate: &Rate, host: &Host) -> Option<Instant> {
         loop {
             let now = host.now();
@@ -185,8 +191,8 @@ impl SharedState {
     }
 }
 
-/// Owned by the task that attends the queue. If the task is dropped because its runtime ends, the runtime of another
-/// waiting command attends the queue from then on.
+/// Guard in the task that attends the queue. If the task is dropped because its runtime shuts down, the guard starts a
+/// new task in the runtime of another waiting command.
 struct LineAttendant {
     tap: Option<Arc<SharedState>>,
     rate: Rate,
@@ -199,7 +205,7 @@ impl Drop for LineAttendant {
         let host = state.line.open_host();
         state.attended = host.is_some();
         drop(state);
-        // If that runtime closes meanwhile, it drops the new task immediately, and this function runs again.
+        // If that runtime shuts down meanwhile, it drops the new task immediately, and this function runs again.
         if let Some(host) = host {
             tap.attend(self.rate, &host);
         }
@@ -218,7 +224,7 @@ impl<C: Command, H: Handler<C>> Handler<C> for RateLimit<H> {
         let host = completion.host().clone();
         let now = host.now();
         let mut state = self.tap.state.lock();
-        // A command does not overtake the queue. While the queue is attended, the last command may have left it and not
+        // A command must not overtake the queue. If the queue is empty but still attended, its last command may not
         // have reached the handler yet.
         let is_first = state.line.is_empty() && !state.attended;
         if is_first && state.schedule.pass(&self.rate, now, Duration::ZERO) {
@@ -244,8 +250,8 @@ mod tests {
 
     const MS: u64 = 1_000_000;
 
-    /// Times at which each of `count` commands passes that all wait from the beginning. The schedule is checked at the
-    /// times of `looks`.
+    /// Returns the times at which `count` commands pass. All commands wait from the beginning. The schedule is checked
+    /// only at the times in `looks`.
     fn pass_times(rate: Rate, count: usize, looks: impl Iterator<Item = u64>) -> Vec<u64> {
         let (mut schedule, mut pass_times) = (Schedule::default(), Vec::new());
         for ns in looks {

@@ -19,13 +19,14 @@ use crate::process::failure::Failure;
 
 /// Retries a command that failed in the inner handler, after a wait that doubles each time.
 ///
-/// By default these failures of an attempt are retried: [`Failure::Error`], [`Failure::Panicked`],
-/// [`Failure::TimedOut`] (of a [`Timeout`](crate::handler::layer::Timeout) inside), [`Failure::Overloaded`] and
-/// [`Failure::Abandoned`]. Failures that another attempt can't change, for example [`Failure::NoHandler`], are not. [`when`](Self::when) replaces this
-/// choice. A command whose answer is no longer wanted is never retried. When all attempts have failed, the process
-/// receives the last failure.
+/// By default, the following failures of an attempt are retried: [`Failure::Error`], [`Failure::Panicked`],
+/// [`Failure::TimedOut`] (from an inner [`Timeout`](crate::handler::layer::Timeout)), [`Failure::Overloaded`] and
+/// [`Failure::Abandoned`]. A failure that another attempt cannot change, for example [`Failure::NoHandler`], is not
+/// retried. [`when`](Self::when) replaces this choice. If the answer of a command is no longer wanted, the command is
+/// never retried. When all attempts have failed, the process receives the last failure.
 ///
-/// The handler must tolerate that a command is repeated: an attempt that timed out or panicked may have had its effect.
+/// The handler must tolerate that a command is repeated: an attempt that timed out or panicked may already have had its
+/// effect.
 #[derive(Clone)]
 pub struct Retry<H> {
     inner: Arc<H>,
@@ -40,31 +41,32 @@ struct RetryPolicy {
 }
 
 impl<H> Retry<H> {
-    /// Retries a command in `inner` up to `times` times: after `wait`, then after twice that, four times that, and so
-    /// on. No wait is longer than one minute, or than `wait` if that is longer. The first attempt is not counted; with
-    /// 0 there are no retries. With a `wait` of zero, other tasks still run between two attempts.
+    /// Retries a command in `inner` up to `times` times. The first wait is `wait`, and each further wait is twice as
+    /// long as the wait before. No wait is longer than one minute, unless `wait` itself is longer: then all waits last
+    /// `wait`. The first attempt is not counted; with 0 there are no retries. Even if `wait` is zero, other tasks run
+    /// between two attempts.
     pub fn new(inner: H, times: u32, wait: Duration) -> Self {
         let backoff = Backoff::new(wait, Duration::from_secs(60).max(wait)).jitter(false);
         let policy = RetryPolicy { times, backoff, retries: None };
         Self { inner: Arc::new(inner), policy }
     }
 
-    /// Sets the longest wait. Default: one minute, or the first wait if that is longer.
+    /// Sets the maximum wait. Default: one minute, or the first wait if the first wait is longer.
     #[must_use]
     pub fn ceiling(mut self, most: Duration) -> Self {
         self.policy.backoff = self.policy.backoff.ceiling(most);
         self
     }
 
-    /// Draws each wait at random between zero and its full length, as a [`Backoff`] does. Commands that failed together
-    /// are then not retried together. Default: off.
+    /// Chooses the length of each wait at random, between zero and the full length, as a [`Backoff`] does. Then
+    /// commands that failed at the same time are not all retried at the same time. Default: off.
     #[must_use]
     pub fn jitter(mut self) -> Self {
         self.policy.backoff = self.policy.backoff.jitter(true);
         self
     }
 
-    /// Retries the failures for which `retries` returns `true`, in place of the default choice.
+    /// Retries the failures for which `retries` returns `true`, instead of the default choice.
     #[must_use]
     pub fn when(mut self, retries: impl Fn(&Failure) -> bool + Send + Sync + 'static) -> Self {
         self.policy.retries = Some(Arc::new(retries));
@@ -107,16 +109,17 @@ impl<C: Command + Clone, H: Handler<C>> Asking<H, C> {
         self.completion.call_handler(&*self.inner, self.command.clone())
     }
 
-    /// Whether another attempt follows this failure.
+    /// Returns whether another attempt follows this failure.
     fn retries(&self, failure: &Failure) -> bool {
         self.retried < self.policy.times && !self.completion.is_cancelled() && self.policy.retries(failure)
     }
 
-    /// Retries until an attempt succeeds or no further attempt follows, and answers the command.
+    /// Awaits the attempt, and retries until an attempt succeeds or no further attempt follows. Then answers the
+    /// command.
     async fn go_on(mut self, mut attempt: HandlerCall<C::Reply>) {
         loop {
             let answer = attempt.await;
-            // The predicate is user code and may panic, as may the clone of the command below.
+            // The predicate is user code and may panic. The clone of the command below may panic too.
             match catch(|| answer.as_ref().err().is_some_and(|failure| self.retries(failure))) {
                 Ok(true) => drop(answer),
                 Ok(false) => return self.completion.finish(answer),
@@ -139,8 +142,9 @@ impl<C: Command + Clone, H: Handler<C>> Asking<H, C> {
 
 /// Waits for `wait`, and returns `Pending` at least once.
 ///
-/// A wait of zero is over at its first poll. If every attempt fails immediately, too, a loop of attempts and waits
-/// would never return from its poll. The worker could then run no timer, kill or shutdown between two attempts.
+/// A wait of zero completes in its first poll. If every attempt also fails immediately, the loop of attempts and waits
+/// would never return from its poll. Then the worker could not handle a timer, a kill or a shutdown between two
+/// attempts.
 async fn pause(mut wait: impl FusedFuture + Unpin) {
     let mut is_first = true;
     poll_fn(|cx| {

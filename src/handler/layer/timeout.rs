@@ -14,10 +14,10 @@ use crate::process::failure::Failure;
 /// Fails a command with [`Failure::TimedOut`] if the inner handler has not answered in time. The handler then sees that
 /// its answer is no longer wanted, and a late answer is discarded.
 ///
-/// The time begins when the command reaches this layer. With a time of zero the handler is not called. A time that ends
-/// beyond the 584 years of the clock is no limit. [`Perform::timeout`](crate::future::Perform::timeout) is a limit of the
-/// process instead: it cancels the command in all layers, whereas the failure of this layer may be retried by an outer
-/// layer.
+/// The time limit begins when the command reaches this layer. If the limit is zero, the handler is not called. If the
+/// limit ends after the last time that the clock can represent (584 years), there is no limit. In contrast,
+/// [`Perform::timeout`](crate::future::Perform::timeout) is a limit of the process: it cancels the command in all
+/// layers. The failure of this layer may be retried by an outer layer.
 #[derive(Debug, Clone)]
 pub struct Timeout<H> {
     inner: H,
@@ -25,7 +25,7 @@ pub struct Timeout<H> {
 }
 
 impl<H> Timeout<H> {
-    /// Wraps `inner`, which has the time `time` for each command.
+    /// Wraps `inner`. Each command may take the time `time`.
     pub fn new(inner: H, time: Duration) -> Self {
         Self { inner, time }
     }

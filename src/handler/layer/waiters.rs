@@ -1,5 +1,5 @@
-//! The queue of commands that wait for a limit: bounded, first in, first out. A command that is cancelled leaves it
-//! immediately. The owner of a queue has a lock around it.
+//! The queue of commands that wait because a limit is reached. The queue is bounded; it is first in, first out. A
+//! cancelled command leaves the queue immediately. The owner of a queue protects it with a lock.
 
 use std::any::type_name;
 use std::collections::BTreeMap;
@@ -28,20 +28,20 @@ impl Default for Bound {
     }
 }
 
-/// A command that waits, without its type.
+/// A waiting command whose type is erased.
 pub(super) trait WaitingCommand: Send {
     fn host(&self) -> &Host;
 
-    /// Whether the command is still wanted. If it is, `leaver` is woken when that ends.
+    /// Returns whether the command is still wanted. If it is, `leaver` is woken when the command is no longer wanted.
     fn watch(&self, leaver: &Waker) -> bool;
 
-    /// Hands the command to its handler. `place` is dropped when the handler has answered.
+    /// Hands the command to its handler. `place`, for example a permit, is dropped when the handler has answered.
     fn go(self: Box<Self>, place: Box<dyn Send>);
 
     fn refuse(self: Box<Self>, limit: String, queue: usize, displaced: bool);
 }
 
-/// A command and the handler that it is for.
+/// A command and its handler.
 pub(super) struct Turn<H, C: Command> {
     pub(super) inner: Arc<H>,
     pub(super) command: C,
@@ -49,7 +49,7 @@ pub(super) struct Turn<H, C: Command> {
 }
 
 impl<C: Command, H: Handler<C>> Turn<H, C> {
-    /// As [`Waiting::go`], for a command that did not wait.
+    /// As [`WaitingCommand::go`], for a command that did not wait.
     pub(super) fn run_immediately<P: Send + 'static>(self, place: P) {
         let Self { inner, command, completion } = self;
         let completion = completion.intercept(move |answer, outer| {
@@ -113,14 +113,14 @@ impl<L: Leave + 'static> Wake for RemoveWaker<L> {
     }
 }
 
-/// A command to refuse or to drop after a join. The caller of `join` does so after the unlock.
+/// The command that the caller of `join` must refuse or drop after the caller has unlocked the queue.
 #[must_use]
 pub(super) enum QueueAnswer {
     /// The new command, which is refused.
     Refused(Box<dyn WaitingCommand>),
-    /// The oldest command, which the new one has displaced.
+    /// The oldest command, because the new command displaced it from the queue.
     Displaced(Box<dyn WaitingCommand>),
-    /// The new command, whose answer is no longer wanted.
+    /// The new command, because its answer is no longer wanted.
     Unwanted(Box<dyn WaitingCommand>),
 }
 
@@ -150,8 +150,8 @@ impl Line {
         self.waiting.len()
     }
 
-    /// Appends a command. When the command is cancelled, [`Leave::leave`] of `whose` removes it. `leave` takes the lock
-    /// that the caller of this function holds, so it can't run before the command is in the queue.
+    /// Appends a command. When the command is cancelled, [`Leave::leave`] of `whose` removes it. The caller of this
+    /// function holds the lock that `leave` takes. Therefore, `leave` cannot run before the command is in the queue.
     pub(super) fn join<L: Leave + 'static>(
         &mut self,
         turn: Box<dyn WaitingCommand>,
@@ -177,7 +177,7 @@ impl Line {
         self.waiting.pop_first().map(|(_, turn)| turn)
     }
 
-    /// Host of the command that has waited longest among those whose runtime has not shut down.
+    /// Returns the host of the command that has waited longest. Commands whose runtime has shut down are ignored.
     pub(super) fn open_host(&self) -> Option<Host> {
         self.waiting.values().map(|turn| turn.host()).find(|host| host.phase() != Phase::Closed).cloned()
     }
@@ -187,9 +187,9 @@ impl Line {
     }
 }
 
-/// Spawns a task that hands a waiting command to its handler. This thread does not call the handler, because it may be
-/// in the middle of the answer of another command. Returns `false` if the runtime of the command has shut down: then
-/// the command is dropped.
+/// Spawns a task that hands a waiting command to its handler. This thread does not call the handler itself, because it
+/// may be in the middle of answering another command. If the runtime of the command has shut down, drops the command
+/// and returns `false`.
 pub(super) fn spawn_turn(turn: Box<dyn WaitingCommand>, place: impl FnOnce() -> Box<dyn Send>) -> bool {
     let host = turn.host().clone();
     if host.phase() == Phase::Closed {
@@ -201,9 +201,10 @@ pub(super) fn spawn_turn(turn: Box<dyn WaitingCommand>, place: impl FnOnce() -> 
     true
 }
 
-/// Hands a waiting command to its handler, inside a task of the same runtime. So commands that are due at the same time
-/// keep their order, whereas separate tasks would run in any order. A command of another runtime is handed to [a task
-/// there](spawn_turn).
+/// Hands a waiting command to its handler. The caller is a task of the runtime of `here`. If the command belongs to the
+/// same runtime, this task calls the handler itself. Therefore, commands that are due at the same time keep their
+/// order; separate tasks could run in any order. If the command belongs to another runtime, a [task of that
+/// runtime](spawn_turn) calls the handler.
 pub(super) fn run_in_order(turn: Box<dyn WaitingCommand>, here: &Host) {
     if Arc::ptr_eq(turn.host().shared(), here.shared()) && here.phase() != Phase::Closed {
         turn.go(Box::new(()));

@@ -1,9 +1,9 @@
-//! An outer handler asks an inner handler: the inner answer goes to the outer handler, which decides what the process
-//! receives.
+//! Lets an outer handler call an inner handler. The answer of the inner handler goes to the outer handler, and the
+//! outer handler decides what the process receives.
 //!
-//! The inner handler gets a completion of the same yield, whose answer goes into a cell. The outer handler holds the
-//! other end of the cell, the [`HandlerCall`]. When the handler call is dropped, or the process cancels the yield, the
-//! inner handler observes a cancellation.
+//! The inner handler gets a completion of the same yield, but the answer of this completion goes into a one-shot cell.
+//! The outer handler holds the other end of the cell, the [`HandlerCall`]. If the `HandlerCall` is dropped, or the
+//! process cancels the yield, the completion of the inner handler reports that it is cancelled.
 
 use std::fmt;
 use std::pin::Pin;
@@ -19,19 +19,19 @@ use crate::process::command::Command;
 use crate::process::failure::Failure;
 use crate::process::state::oneshot::Oneshot;
 
-/// Tells a handler whether its caller has stopped waiting, although the yield is still in flight.
+/// Tells a handler whether its caller has stopped waiting, even if the yield is still in flight.
 pub(crate) trait Gate: fmt::Debug + Send + Sync {
     /// Whether the caller has stopped waiting.
     fn is_closed(&self) -> bool;
 
-    /// Returns true while the caller waits. Then `watcher` will be woken when the caller stops waiting.
+    /// Returns true if the caller still waits. In this case `watcher` is woken when the caller stops waiting.
     fn watch(&self, watcher: &Waker) -> bool;
 }
 
 /// The one-shot channel between an outer handler and an inner handler.
 struct Cell<T> {
     answer: Oneshot<Result<T, Failure>>,
-    /// The gate of the outer handler, if that is the inner handler of another one.
+    /// Gate of the outer handler, if another handler has called the outer handler.
     outer: Option<Arc<dyn Gate>>,
 }
 
@@ -51,7 +51,7 @@ impl<T: Send> Gate for Cell<T> {
     }
 }
 
-/// The inner end of the cell: sends the answer into it.
+/// The sending end of the cell. The completion of the inner handler holds it.
 struct Asked<T> {
     cell: Arc<Cell<T>>,
     gate: Arc<dyn Gate>,
@@ -59,7 +59,8 @@ struct Asked<T> {
 
 impl<T: Send + 'static> Layer<T> for Asked<T> {
     fn answer(self: Box<Self>, answer: Result<T, Failure>, slip: UntypedCompletion) {
-        // The outer handler answers the yield. The answer to the yield is counted then.
+        // This is not the answer to the yield. The outer handler answers the yield later, and only that answer is
+        // counted.
         drop(slip.release());
         if let Err(late) = self.cell.answer.send(answer) {
             let _ = drop_caught(late);
@@ -75,7 +76,7 @@ impl<T: Send + 'static> Layer<T> for Asked<T> {
     }
 }
 
-/// Answer of an inner handler, as a future: see [`Completion::call_handler`].
+/// Future that resolves to the answer of an inner handler: see [`Completion::call_handler`].
 #[must_use = "dropped, it tells the handler that nobody waits for its answer"]
 pub struct HandlerCall<T> {
     cell: Option<Arc<Cell<T>>>,
@@ -83,10 +84,11 @@ pub struct HandlerCall<T> {
 }
 
 impl<T: Send + 'static> Completion<T> {
-    /// Asks `handler` for an answer that goes to the caller instead of the process. Layers use it to wait for an
-    /// answer, to retry, or to ask several handlers. The caller must still answer this completion.
+    /// Calls `handler`, and returns a future that resolves to its answer. The answer goes to the caller of this method
+    /// instead of the process. Layers use this method to wait for an answer, to retry, or to call several handlers. The
+    /// caller must still answer this completion.
     ///
-    /// The call runs the handler immediately, on this thread, with a completion of the same yield.
+    /// The handler runs immediately, on this thread, with a completion of the same yield.
     ///
     /// ```
     /// use procession::{Command, Completion, Handler};
@@ -119,13 +121,14 @@ impl<T: Send + 'static> Completion<T> {
     /// ```
     ///
     /// # Errors
-    /// The future resolves to the failures of the handler, which include [`Failure::Panicked`] and
-    /// [`Failure::Abandoned`]. It resolves to [`Failure::Cancelled`] as soon as the process no longer waits for the
-    /// command.
+    /// If the handler fails, the future resolves to its failure, for example [`Failure::Panicked`] or
+    /// [`Failure::Abandoned`]. If the process stops waiting for the command, the future resolves to
+    /// [`Failure::Cancelled`].
     ///
     /// # Cancel safety
-    /// Dropping the future cancels it: the handler observes the cancellation, and a late answer is discarded. The
-    /// handler also observes it when the process cancels the command, however many handlers are between them.
+    /// Dropping the future cancels the call: the completion of the handler reports that it is cancelled, and a late
+    /// answer is discarded. The completion also reports this if the process cancels the command, even if other handlers
+    /// are between the process and this handler.
     pub fn call_handler<C, H>(&self, handler: &H, command: C) -> HandlerCall<T>
     where
         C: Command<Reply = T>,

@@ -1,8 +1,9 @@
 //! The right to answer one yield, exactly once.
 //!
-//! A completion is consumed by its answer; if it is dropped, it answers [`Failure::Abandoned`]. Several answers may
-//! compete: a completion, `complete_yield`, a cancellation, the exit of the process. The process's table of yields
-//! decides which one counts (`yields.rs`).
+//! An answer consumes the completion. If a completion is dropped without an answer, the yield fails with
+//! [`Failure::Abandoned`]. Several events may compete for one yield: an answer through the completion, a call of
+//! `complete_yield`, a cancellation, and the exit of the process. The process's table of yields (`yields.rs`) decides
+//! which event takes effect.
 
 use std::any::Any;
 use std::fmt;
@@ -27,17 +28,18 @@ use crate::process::state::Ref;
 use crate::process::state::current::Current;
 use crate::process::yields::Sent;
 
-/// Reason of [`Failure::Panicked`] where the text of the panic is unknown.
+/// Reason in [`Failure::Panicked`] if the text of the panic is unknown.
 const SOME_PANIC: Reason = Reason::new("a handler panicked");
 
-/// A completion that was dropped during the call of a handler, and is kept until the call is over.
+/// A completion that was dropped during the call of a handler. It is stored until the call is over.
 enum Kept {
     UntypedCompletion(UntypedCompletion),
-    /// A completion whose answer passes through layers: a call that fails it.
+    /// A function that fails a completion whose answer passes through layers.
     Layered(Box<dyn FnOnce(Failure)>),
 }
 
-/// Untyped part of a completion: the process and the tag of the yield. Dropping it answers [`Failure::Abandoned`].
+/// Untyped part of a completion: the process and the tag of the yield. If it is dropped without an answer, the yield
+/// fails with [`Failure::Abandoned`].
 pub(crate) struct UntypedCompletion(Option<(Ref<dyn AnyControl>, Tag)>);
 
 impl UntypedCompletion {
@@ -62,7 +64,7 @@ impl UntypedCompletion {
         }
     }
 
-    /// Moves the right out of `self`, which then no longer answers when it is dropped.
+    /// Moves the right to answer out of `self`. A later drop of `self` has no effect.
     pub(crate) fn take(&mut self) -> Self {
         Self(self.0.take())
     }
@@ -80,7 +82,8 @@ impl UntypedCompletion {
         to.head().yields().watch(tag, watcher)
     }
 
-    /// Sends an item of a stream. If the buffer is full, registers `waker`, which is woken when there is room.
+    /// Sends an item of a stream. If the buffer is full, registers `waker`. When the buffer has room again, this waker
+    /// is woken.
     pub(crate) fn send(&self, item: &mut Option<Payload>, waker: &Waker) -> Poll<Result<(), Failure>> {
         let (to, tag) = self.parts();
         match to.head().yields().send(tag, item, waker) {
@@ -94,7 +97,7 @@ impl UntypedCompletion {
         Poll::Ready(Ok(()))
     }
 
-    /// Identifies the yield as long as its process exists.
+    /// Returns a value that identifies the yield as long as its process exists.
     fn identity(&self) -> (usize, u64) {
         let (to, tag) = self.parts();
         (to.identity(), tag.number)
@@ -107,7 +110,8 @@ impl UntypedCompletion {
         }
     }
 
-    /// Releases the right to answer. Another caller may answer the yield by its tag.
+    /// Releases the right to answer without an answer. The yield stays in flight, and another caller may answer it by
+    /// its tag.
     pub(super) fn release(mut self) -> Option<(Ref<dyn AnyControl>, Tag)> {
         self.0.take()
     }
@@ -140,8 +144,9 @@ impl Drop for UntypedCompletion {
     }
 }
 
-/// Runs a handler. Returns its result with the completions that it dropped while it unwound, and the completion of its
-/// `own` yield however it was dropped. The caller answers these completions.
+/// Runs a handler and returns its result. Also returns the completions that the handler dropped while it unwound. If
+/// `own` is the identity of a yield, also returns a dropped completion of this yield, with or without a panic. The
+/// caller answers the returned completions.
 fn keeping<T>(own: Option<(usize, u64)>, f: impl FnOnce() -> T) -> (Result<T, Reason>, Option<Vec<Kept>>) {
     let outer = Current::with(|current| current.handler.begin(own));
     let result = catch(f);
@@ -163,7 +168,7 @@ fn fail<T>(kept: Vec<Kept>, result: &Result<T, Reason>) {
     }
 }
 
-/// Runs a handler. If it panics, the yields whose completions it held fail with the text of the panic.
+/// Runs a handler. If the handler panics while it holds completions, their yields fail with the text of the panic.
 #[inline]
 pub(crate) fn guarded(handle: impl FnOnce()) {
     let (result, kept) = keeping(None, handle);
@@ -172,7 +177,7 @@ pub(crate) fn guarded(handle: impl FnOnce()) {
     }
 }
 
-/// Return route of a yield, for a task that works for the yield but does not hold its completion.
+/// Process and tag of a yield, for a task that works for the yield but does not hold its completion.
 #[derive(Debug)]
 pub(crate) struct ReturnRoute {
     to: Ref<dyn AnyControl>,
@@ -188,8 +193,9 @@ impl ReturnRoute {
         if self.to.head().yields().watch(self.tag, cx.waker()) { Poll::Pending } else { Poll::Ready(()) }
     }
 
-    /// Runs a part of the task. A completion of this yield that is dropped meanwhile is returned, and does not answer
-    /// [`Failure::Abandoned`]: the caller knows better how the task ended.
+    /// Runs a part of the task. If `f` drops a completion of this yield, this function returns the completion, and the
+    /// yield does not fail with [`Failure::Abandoned`]. The caller then answers, because only the caller knows how the
+    /// task ended.
     pub(crate) fn keeping<T>(&self, f: impl FnOnce() -> T) -> (Result<T, Reason>, Option<UntypedCompletion>) {
         let own = (self.to.identity(), self.tag.number);
         let (result, kept) = keeping(Some(own), f);
@@ -206,13 +212,13 @@ impl ReturnRoute {
 
 /// The right to answer one yield, from any thread, at any time.
 ///
-/// A completion that is dropped without an answer answers [`Failure::Abandoned`]. If the process has exited, or has
-/// cancelled the yield, the answer is discarded and counted. It never reaches another process.
+/// If a completion is dropped without an answer, the yield fails with [`Failure::Abandoned`]. If the process has
+/// exited, or has cancelled the yield, the answer is discarded and counted. An answer never reaches another process.
 ///
-/// A completion keeps the memory of its process and of its runtime, and the runtime keeps its handlers. Therefore a
-/// handler that stores completions in its own state forms a reference cycle. It should remove each completion whose
-/// yield is [cancelled](Self::is_cancelled), and all of them when the runtime shuts down. Otherwise their memory is
-/// never freed.
+/// A completion holds references to its process and its runtime, and the runtime holds its handlers. Therefore a
+/// handler that stores completions in its own state forms a reference cycle. The handler should remove each completion
+/// whose yield is [cancelled](Self::is_cancelled), and remove all completions when the runtime shuts down. Otherwise
+/// the memory is never freed.
 pub struct Completion<T> {
     slip: Option<UntypedCompletion>,
     layer: Option<Box<dyn Layer<T>>>,
@@ -223,16 +229,18 @@ pub struct Completion<T> {
 pub(super) trait Layer<T>: Send + Sync {
     fn answer(self: Box<Self>, answer: Result<T, Failure>, slip: UntypedCompletion);
 
-    /// Returns a function that fails the completion later, when the panic of the handler that holds it is known.
+    /// Returns a function that fails the completion. It is called later, when the text of the handler's panic is known.
     fn later(self: Box<Self>, slip: UntypedCompletion) -> Box<dyn FnOnce(Failure)>;
 
-    /// The gate that tells, in addition to the yield itself, whether the answer is wanted.
+    /// Returns the gate of the handler that waits for this answer, if a handler waits for it. The answer is wanted only
+    /// if this gate is open and the yield is not cancelled.
     fn gate(&self) -> Option<&Arc<dyn Gate>>;
 }
 
-/// A closure that the answer passes through, and the layer that it passes through next.
+/// A layer that passes the answer to the closure `then`, together with a completion. The answer to that completion
+/// passes through the layer `before`.
 struct Intercept<T, F> {
-    /// Never locked: the lock makes this `Sync`.
+    /// The mutex is never locked. It only makes this type `Sync`.
     then: Mutex<F>,
     before: Option<Box<dyn Layer<T>>>,
 }
@@ -261,7 +269,7 @@ impl<T: Send + 'static> Completion<T> {
         Self { slip: Some(slip), layer: None, marker: PhantomData }
     }
 
-    /// Makes another completion of this yield, whose answer goes only to `layer`.
+    /// Returns another completion of this yield. The answer to the new completion goes only to `layer`.
     pub(super) fn inner(&self, layer: Box<dyn Layer<T>>) -> Self {
         let (to, tag) = self.slip().parts();
         Self { slip: Some(UntypedCompletion::new(to.clone(), tag)), layer: Some(layer), marker: PhantomData }
@@ -294,10 +302,12 @@ impl<T: Send + 'static> Completion<T> {
         }
     }
 
-    /// Returns a completion whose answer passes through `then` before it reaches the process. Layers are built with it.
+    /// Returns a new completion of the same yield. The answer to the new completion goes to `then`, together with this
+    /// completion, and `then` decides what the process receives. Layers are built with this method.
     ///
-    /// `then` runs on the thread that answers. It also receives [`Failure::Abandoned`] when the new completion is
-    /// dropped, and [`Failure::Panicked`] when the handler that holds it panics.
+    /// `then` runs on the thread that answers. If the new completion is dropped without an answer, `then` receives
+    /// [`Failure::Abandoned`]. If the handler that holds the new completion panics, `then` receives
+    /// [`Failure::Panicked`].
     pub fn intercept(mut self, then: impl FnOnce(Result<T, Failure>, Completion<T>) + Send + 'static) -> Completion<T> {
         let layer = Intercept { then: Mutex::new(then), before: self.layer.take() };
         Completion { slip: self.slip.take(), layer: Some(Box::new(layer)), marker: PhantomData }
@@ -318,8 +328,9 @@ impl<T: Send + 'static> Completion<T> {
         self.slip().parts().0.head().host()
     }
 
-    /// Converts the completion to the pid and the tag. The yield stays in flight, and [`Host::complete_yield`] answers
-    /// it. Nothing answers [`Failure::Abandoned`] in its place.
+    /// Converts the completion into its pid and its tag. The yield stays in flight until [`Host::complete_yield`]
+    /// answers it, or until the process cancels it or exits. The yield no longer fails with [`Failure::Abandoned`] by
+    /// itself.
     pub fn into_tag(mut self) -> (Pid, Tag) {
         let parts = (self.pid(), self.tag());
         if let Some(slip) = self.slip.take() {
@@ -328,7 +339,8 @@ impl<T: Send + 'static> Completion<T> {
         parts
     }
 
-    /// Whether the answer would be discarded: the process has exited, or cancelled the yield.
+    /// Returns true if an answer would be discarded: the process has exited or has cancelled the yield, or the handler
+    /// that waits for the answer no longer wants it.
     pub fn is_cancelled(&self) -> bool {
         !self.slip().is_wanted() || self.gate().is_some_and(|gate| gate.is_closed())
     }
@@ -339,12 +351,13 @@ impl<T: Send + 'static> Completion<T> {
         Unwanted { yielded: Some((to.clone(), tag)), gate: self.gate().cloned() }
     }
 
-    /// Sends an item of a stream. If the buffer is full, registers the waker, which is woken when there is room.
+    /// Sends an item of a stream. If the buffer is full, registers the waker of `cx`. When the buffer has room again,
+    /// this waker is woken.
     pub(crate) fn poll_send(&self, item: &mut Option<Payload>, cx: &Context<'_>) -> Poll<Result<(), Failure>> {
         self.slip().send(item, cx.waker())
     }
 
-    /// Return route of this yield, without the right to answer it.
+    /// Returns the process and the tag of this yield, without the right to answer it.
     pub(crate) fn way(&self) -> ReturnRoute {
         let (to, tag) = self.slip().parts();
         ReturnRoute { to: to.clone(), tag }
@@ -362,8 +375,9 @@ impl<T: Send + 'static> Completion<T> {
 impl<T> Drop for Completion<T> {
     fn drop(&mut self) {
         let (Some(layer), Some(slip)) = (self.layer.take(), self.slip.take()) else { return };
-        // The layer receives the failure and decides what its own caller receives. While the handler unwinds, the code
-        // that runs the handler will know how it ended: then the failure is deferred.
+        // The layer receives the failure, and decides what its own caller receives. While the handler unwinds, the text
+        // of its panic is not known yet. Therefore the failure is deferred until the code that runs the handler knows
+        // the text.
         if !thread::panicking() {
             return drop(catch(|| layer.answer(Err(Failure::Abandoned), slip)));
         }
@@ -391,7 +405,7 @@ impl<T> fmt::Debug for Completion<T> {
 /// Future that resolves when the answer to a yield is not wanted any more: see [`Completion::cancelled`].
 ///
 /// # Cancel safety
-/// Dropping it changes nothing.
+/// Dropping the future changes nothing.
 #[derive(Debug)]
 #[must_use = "futures do nothing unless polled"]
 pub struct Unwanted {

@@ -1,5 +1,5 @@
 //! The right to answer an inline command. During the turn that yielded the command, the answer is stored in the
-//! thread's inline command. After that turn a [`Completion`] answers it, like any other command.
+//! thread's inline command. After that turn, the command is answered through a [`Completion`], like any other command.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -18,8 +18,8 @@ use crate::process::state::current::Current;
 use crate::process::state::inline_command::Number;
 use crate::process::yields::AnswerTarget;
 
-/// Passed to the handler of an inline command, inside the turn of its process. The handler must call one of the
-/// methods: dropping this value leaves the command without an answer.
+/// The right to answer an inline command inside the turn of its process. The handler of the command receives it and
+/// must call one of its methods. If this value is dropped, the command gets no answer.
 pub(crate) struct InlineCall<'a, C: Command> {
     number: Number,
     home: &'a dyn Fn() -> Ref<dyn AnyControl>,
@@ -44,22 +44,23 @@ impl<'a, C: Command> InlineCall<'a, C> {
         Current::with(|current| current.inline.answer(self.number, answer.map(Payload::new)));
     }
 
-    /// Converts the call for a handler whose future may or may not be ready at its first poll.
+    /// Converts this right into a [`FutureAnswer`], for a handler whose future may still be pending after its first
+    /// poll.
     #[inline]
     pub(crate) fn owed(self) -> FutureAnswer<C> {
         FutureAnswer::Now(self.number, ProcessRef::new((self.home)()))
     }
 }
 
-/// How the future of a handler answers: within this turn, or through a completion.
+/// How the future of a handler answers: either in the current turn, or through a completion.
 pub(crate) enum FutureAnswer<C: Command> {
     Now(Number, ProcessRef),
     Later(Completion<C::Reply>),
 }
 
 impl<C: Command> FutureAnswer<C> {
-    /// Moves the command to the table of yields, because its turn goes on without an answer. It must be called in the
-    /// turn of the process.
+    /// Moves the command to the table of yields, because the turn continues without an answer. The caller must be
+    /// inside the turn of the process.
     pub(crate) fn defer(&mut self) {
         let Self::Now(number, home) = self else { return };
         let tag = Tag::<C>::inline(*number);

@@ -1,5 +1,5 @@
-//! The table of the command handlers of one host. It does not know the types of handlers and completions: `dispatch.rs`
-//! fills the table and calls the handlers. `E` is the control block of a process.
+//! The table of the command handlers of one host. The table does not know the types of handlers and completions:
+//! `dispatch.rs` fills the table and calls the handlers. The type parameter `E` is the control block of a process.
 
 use std::any::TypeId;
 use std::borrow::Cow;
@@ -16,21 +16,21 @@ use crate::process::state::Ref;
 use crate::process::state::current::Current;
 use crate::process::state::inline_command::Number;
 
-/// A handler that is found by the type of its commands, behind a type-erased interface.
+/// Type-erased interface of a handler that is found by the type of its commands.
 pub(crate) trait AnyHandler<E: ?Sized>: Send + Sync {
-    /// Handles the command of the yield `tag` of the process `to`, and takes it out of `command`.
+    /// Takes the command of the yield `tag` of the process `to` out of `command`, and handles it.
     fn handle(&self, command: &mut Option<Payload>, to: Ref<E>, tag: Tag);
-    /// Handles the inline command of the thread. `home` returns a reference to the process.
+    /// Handles the inline command of this thread. `home` returns a reference to the process that yielded the command.
     fn handle_inline(&self, current: &Current, number: Number, home: &dyn Fn() -> Ref<E>);
 }
 
-/// A handler that is found by the name of its commands.
+/// Interface of a handler that is found by the name of its commands.
 pub(crate) trait NamedHandler<C, E: ?Sized>: Send + Sync {
     /// Handles the command of the yield `tag` of the process `to`.
     fn handle(&self, command: C, to: Ref<E>, tag: Tag);
 }
 
-/// Hasher for `TypeId`, which contains a hash already.
+/// Hasher for `TypeId`. A `TypeId` already contains a hash, so this hasher only combines its words.
 #[derive(Default)]
 struct TypeIdHasher(u64);
 
@@ -54,7 +54,7 @@ impl Hasher for TypeIdHasher {
     }
 }
 
-/// For each command type, the index of its handler in `typed`.
+/// Maps each command type to the index of its handler in [`Dispatcher::typed`].
 type ByType = HashMap<TypeId, u32, BuildHasherDefault<TypeIdHasher>>;
 
 pub(super) type ByName<C, E> = BTreeMap<Cow<'static, str>, Box<dyn NamedHandler<C, E>>>;
@@ -91,7 +91,8 @@ impl<E: ?Sized> Dispatcher<E> {
         &self.host
     }
 
-    /// Failure of a command that has no handler. It names the command, and the host if that has a name.
+    /// Returns the failure of a command that has no handler. The failure names the command. If the host has a name, the
+    /// failure also names the host.
     pub(super) fn no_handler(&self, command: Cow<'static, str>) -> Failure {
         Failure::NoHandler(match &*self.host {
             "" => command,
@@ -99,8 +100,8 @@ impl<E: ?Sized> Dispatcher<E> {
         })
     }
 
-    /// Adds the handler of a command type. `is_inline` tells whether it answers inline commands. Returns false if the
-    /// type already has a handler.
+    /// Adds the handler of a command type. `is_inline` tells whether the handler answers inline commands. Returns false
+    /// if the type already has a handler.
     pub(super) fn insert(&mut self, command: TypeId, is_inline: bool, handler: Box<dyn AnyHandler<E>>) -> bool {
         let Vacant(vacant) = self.by_type.entry(command) else { return false };
         vacant.insert(u32::try_from(self.typed.len()).expect("fewer than 2^32 types"));
@@ -119,7 +120,7 @@ impl<E: ?Sized> Dispatcher<E> {
         self.typed.get(place as usize).map(|(_, handler)| &**handler)
     }
 
-    /// Index of the handler of this command type, if that handler answers inline commands.
+    /// Returns the index of the handler of this command type, if the handler answers inline commands.
     #[inline]
     pub(crate) fn inline(&self, command: TypeId) -> Option<u32> {
         let place = *self.by_type.get(&command)?;

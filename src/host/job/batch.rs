@@ -1,21 +1,24 @@
-//! Batches of tasks: the tasks that the timers of one tick wake, or that a worker takes from the injector.
+//! Batches of tasks. A batch contains either the tasks that the timers of one tick wake, or the tasks that a worker
+//! takes from the injector.
 //!
-//! The memory of such tasks is often not in the cache, and the address of one cache line is stored in another. A task
-//! that ran immediately would wait for its lines one after the other. Therefore a batch is prefetched step by step: the
-//! waits of its tasks overlap.
+//! The memory of these tasks is often not in the cache. Each task needs several cache lines, and each line contains the
+//! address of the next one. If a worker ran the tasks without a prefetch, each task would wait for its lines one after
+//! the other. This module prefetches a batch step by step, so that the cache misses of different tasks overlap.
 
 use crate::host::shared::Job;
 use crate::platform::prefetch::{TASK, prefetch};
 use crate::process::state::{PendingSchedule, RunnableProcess};
 
-/// Queues the processes of a batch, in their order. The timers have prefetched the processes themselves.
+/// Queues the processes of a batch in their order, and prefetches the data that each process points to. The timers have
+/// already prefetched the memory of the processes themselves.
 pub(crate) fn queue(woken: Vec<PendingSchedule>) {
     woken.iter().filter_map(PendingSchedule::process).for_each(lead_data);
     drop(woken);
 }
 
-/// Prefetches the memory of a job that will run `ahead` batches from now. The first step prefetches the process, the
-/// second one the data that the process points to. The second step reads memory that the first one has prefetched.
+/// Prefetches memory of a job that will run `ahead` batches from now. With `ahead` 1, the function prefetches the
+/// process or the future. With `ahead` 0, it prefetches the data that the process points to, by reading memory that was
+/// prefetched in the first step.
 #[inline]
 pub(crate) fn lead(job: &Job, ahead: usize) {
     match (ahead, job) {

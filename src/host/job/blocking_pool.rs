@@ -1,6 +1,6 @@
-//! The blocking pool: a bounded number of threads for blocking work, and a bounded queue. It starts threads on demand,
-//! and a thread exits after it was idle for a while. The pool does not know the commands behind its jobs: the code that
-//! submits a job wraps it so that its result, or its panic, reaches the requester.
+//! The blocking pool: a bounded number of threads for blocking work, and a bounded queue. The pool starts threads on
+//! demand. A thread exits after it was idle for some time. The pool does not know the commands behind its jobs. The
+//! code that submits a job must wrap the job, so that its result or its panic reaches the requester.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -23,12 +23,12 @@ pub(crate) trait Job: Send {
     fn is_wanted(&self) -> bool;
 }
 
-/// Why the pool refuses a job. The text of the failure is written without the lock of the pool.
+/// Reason for which the pool refuses a job. The text of the failure is made without the lock of the pool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Refusal {
     /// All threads are busy, the maximum number of threads is reached, and the queue is full.
     Full,
-    /// The work waited in the queue and was removed to make room for newer work: see [`Overflow::DropOldest`].
+    /// The job waited in the queue and was removed to make room for a newer job: see [`Overflow::DropOldest`].
     Displaced,
     /// The pool has no thread: its maximum is 0, or the system refused to start one.
     NoThread,
@@ -55,24 +55,24 @@ impl Refusal {
     }
 }
 
-/// Policy of the blocking pool or a layer when its queue is full: which work is refused. The requester receives a
-/// [`Failure::Overloaded`] immediately. Default: `Reject`.
+/// Policy that decides which work is refused when the queue of the blocking pool, or of a layer, is full. The requester
+/// of the refused work receives a [`Failure::Overloaded`] immediately. Default: `Reject`.
 ///
-/// There is no policy that waits for room: a handler must not block its worker, and a waiting command can as well wait
-/// in the queue. To run all work, however late, set the queue length to `usize::MAX`. The number of commands that
-/// processes have in flight then bounds the queue.
+/// No policy waits for room, because a handler must not block its worker. A command that has to wait can wait in the
+/// queue. If no work must be refused, set the queue length to `usize::MAX`. In this case the queue can hold at most as
+/// many commands as the processes have in flight.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum Overflow {
     /// The new work is refused.
     #[default]
     Reject,
-    /// The oldest work in the queue is refused, and the new work takes its place. Under overload the most recent
-    /// requesters that still wait are served. With a queue length of 0 the new work is refused, because no work waits.
+    /// The oldest work in the queue is refused, and the new work is queued. Under overload, the most recent requests
+    /// are served. If the queue length is 0, the new work is refused, because the queue holds no older work.
     DropOldest,
 }
 
-/// Calls the function that it is given, once, inside a context of another runtime.
+/// Function that calls its argument once, inside a context of another runtime, for example of tokio.
 pub(crate) type Around = Arc<dyn Fn(&mut dyn FnMut()) + Send + Sync>;
 
 /// Configuration of a pool.
@@ -87,7 +87,7 @@ pub(crate) struct Options {
     pub(crate) keep: Duration,
     /// Name of the threads.
     pub(crate) name: String,
-    /// Called on each thread, around all the jobs that the thread runs.
+    /// Function that each thread calls once. The argument of the function runs all jobs of the thread.
     pub(crate) around: Option<Around>,
 }
 
@@ -127,7 +127,7 @@ pub(crate) struct Pool {
 #[derive(Debug)]
 struct PoolState {
     state: Mutex<State>,
-    /// An idle thread waits here for a job, or for the pool to close.
+    /// Idle threads wait here until a job is queued or the pool is closed.
     work: Condvar,
     /// Notified when the last thread exits. Only a test waits here.
     empty: Condvar,
@@ -139,8 +139,8 @@ struct State {
     queue: VecDeque<Box<dyn Job>>,
     /// Number of threads.
     threads: usize,
-    /// Number of threads that run no job: they wait, or are about to look at the queue. Each of them will take one job
-    /// of the queue. Therefore only jobs beyond this number have to wait.
+    /// Number of threads that run no job. Each of these threads waits, or is about to check the queue, and will then
+    /// take one job. Therefore only the jobs beyond this number have to wait for a busy thread.
     free: usize,
     closed: bool,
     /// Index in the queue at which the next [sweep](State::sweep) begins.
@@ -162,12 +162,13 @@ impl fmt::Debug for State {
     }
 }
 
-/// Number of jobs of a full queue that are checked for each job that does not fit. The queue may be long, and the check
-/// happens under its lock.
+/// Maximum number of jobs that one sweep checks. Each job that does not fit into the queue causes a sweep. The number
+/// is bounded, because the queue may be long and a sweep holds its lock.
 const SWEEP: usize = 128;
 
 impl State {
-    /// Whether one more job may wait. If the queue is full, it moves unwanted jobs to `unwanted` to make room.
+    /// Returns true if one more job can be queued. If the queue is full, first moves jobs whose requesters no longer
+    /// wait to `unwanted`.
     fn has_room(&mut self, options: &Options, unwanted: &mut Vec<Box<dyn Job>>) -> bool {
         let most = self.free.saturating_add(options.queue);
         if self.queue.len() >= most {
@@ -200,23 +201,25 @@ impl Pool {
         Self { shared: Arc::new(shared) }
     }
 
-    /// Runs a job on a thread of the pool: on an idle thread, else on a new one, else on the first one that becomes
-    /// idle. It never waits. If the queue is full, a job is refused immediately.
+    /// Runs a job on a thread of the pool: on an idle thread if there is one, else on a new thread, else on the first
+    /// thread that becomes idle. This call never waits. If the queue is full, either this job or an older job is
+    /// refused immediately.
     pub(crate) fn run(&self, job: Box<dyn Job>) {
         let mut unwanted = Vec::new();
         if let Err((job, refusal)) = self.enqueue(job, &mut unwanted) {
             let _ = catch(|| job.refuse(refusal.failure(&self.shared.options)));
         }
-        // These are dropped without the lock, one by one: the drop of a job runs user code and may panic.
+        // The unwanted jobs are dropped after the lock was released, one by one: the drop of a job runs user code and
+        // may panic.
         for job in unwanted {
             let _ = catch(|| drop(job));
         }
     }
 
-    /// Queues a job. If it takes the place of jobs whose requesters no longer wait, those are moved to `unwanted`.
+    /// Queues a job. If the queue is full, moves jobs whose requesters no longer wait to `unwanted`, to make room.
     ///
     /// # Errors
-    /// Returns the job that is refused: the oldest of the queue, or the new one.
+    /// Returns the refused job: either the oldest job of the queue, or the new job.
     fn enqueue(&self, job: Box<dyn Job>, unwanted: &mut Vec<Box<dyn Job>>) -> Result<(), (Box<dyn Job>, Refusal)> {
         let shared = &self.shared;
         let options = &shared.options;
@@ -225,8 +228,8 @@ impl Pool {
             return Err((job, Refusal::ShutDown));
         }
         if state.queue.len() >= state.free {
-            // No thread is free for the job. The thread is started under the lock: otherwise another caller could queue
-            // a job for this thread before it is known whether the system starts it.
+            // No thread is free for the job, so a new thread is started. This happens under the lock. Otherwise another
+            // caller could queue a job for the new thread before it is known whether the system has started the thread.
             let started = state.threads < options.most && shared.start(&state).is_ok();
             if started {
                 state.threads += 1;
@@ -237,7 +240,7 @@ impl Pool {
                 if options.when_full == Overflow::Reject || options.queue == 0 {
                     return Err((job, Refusal::Full));
                 }
-                // The first `free` jobs are not waiting any more: free threads are about to take them.
+                // The first `free` jobs of the queue do not wait: free threads are about to take them.
                 let at = state.free;
                 let oldest = state.queue.remove(at).expect("with some room at all, a full queue has that many");
                 state.queue.push_back(job);
@@ -264,9 +267,9 @@ impl Pool {
         }
     }
 
-    /// Waits until no thread is left. Returns whether this happened within the time. In a pool that is not closed, the
-    /// threads exit only after they were idle for `keep`. A job of this pool that calls it waits in vain: its own
-    /// thread does not exit.
+    /// Waits until no thread is left, for at most this time. Returns true if no thread is left. If the pool is not
+    /// closed, its threads exit only after they were idle for `keep`. A job of this pool must not call this function:
+    /// the thread of the job cannot exit before the function returns.
     #[cfg(test)]
     pub(crate) fn wait(&self, within: Duration) -> bool {
         let clock = crate::platform::clock::Clock::real();
@@ -308,12 +311,12 @@ impl PoolState {
         let mut served = false;
         if let Some(around) = &self.options.around {
             let mut serve = || {
-                // The second call of the closure must not serve again.
+                // If `around` calls the closure a second time, the closure does nothing.
                 if !std::mem::replace(&mut served, true) {
                     self.serve();
                 }
             };
-            // If `around` panics, or does not call the closure, the thread serves the accepted jobs without it.
+            // If `around` panics, or does not call the closure, the thread runs its jobs without `around`.
             let _ = catch(|| around(&mut serve));
         }
         if !served {
@@ -321,8 +324,8 @@ impl PoolState {
         }
     }
 
-    /// Runs jobs until the pool is closed or the thread was idle for too long. The thread counts as free on entry, and
-    /// is not counted any more on return.
+    /// Runs jobs until the pool is closed, or until the thread was idle for too long. When this function is called, the
+    /// thread is counted as free. When the function returns, the thread is no longer counted.
     fn serve(&self) {
         let mut state = self.state.lock();
         loop {
@@ -444,7 +447,7 @@ mod tests {
             (state.threads, state.free)
         }
 
-        /// Waits until this many threads are free. The thread of a finished job becomes free a moment later.
+        /// Waits until this many threads are free. A thread becomes free only a moment after its job has finished.
         fn free(&self, free: usize) {
             while self.threads().1 < free {
                 thread::yield_now();
@@ -512,7 +515,7 @@ mod tests {
             assert!(f.run());
         }
         f.pool.run(Box::new(Unwanted));
-        // The unwanted job is in the third part of the queue. Its place is used once.
+        // The unwanted job is in the third part of the queue. Only one new job can take its place.
         assert_eq!([f.run(), f.run(), f.run(), f.run()], [false, false, true, false]);
         f.gate.raise();
         f.ended.reached(1 + 3 * SWEEP);
@@ -635,7 +638,7 @@ mod tests {
         f.pool.shared.state.lock().exhausted = false;
         assert!(f.run());
         f.began.reached(1);
-        // With one busy thread, and no other available, jobs wait in the queue while there is room.
+        // One thread is busy, and no other thread can be started. Jobs wait in the queue as long as the queue has room.
         f.pool.shared.state.lock().exhausted = true;
         assert!(f.run() && !f.run());
         f.gate.raise();

@@ -9,7 +9,7 @@ use crate::process::pid::Pid;
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ShutdownReport {
-    /// The processes that had not exited at the deadline and were killed then.
+    /// The processes that had not exited at the deadline. The shutdown killed them.
     pub left: Vec<UnfinishedProcess>,
 }
 

@@ -1,5 +1,6 @@
-//! Alarms for futures that a foreign executor polls, where no thread of the runtime may check the timers. One thread
-//! serves the whole program. It starts at the first alarm, and exits when no alarm was set for a while.
+//! Alarms for futures that a foreign executor polls. In this case, possibly no thread of the runtime checks the timers.
+//! One alarm thread serves the whole program. It starts at the first alarm, and exits when no alarm was pending for
+//! some time.
 
 use std::io;
 use std::task::Waker;
@@ -12,11 +13,12 @@ use crate::process::catch::{catch, drop_caught};
 
 /// Wakes `waker` after this duration of real time. Dropping the `Alarm` cancels it.
 ///
-/// If there is no alarm thread and the system refuses to start one, the waker is woken immediately. The woken future
-/// checks the clock, finds that it is too early, and sets the next alarm. This is slow, but the future makes progress.
+/// If there is no alarm thread and the system refuses to start a thread, the waker is woken immediately. The woken
+/// future checks the clock, finds that it is too early, and sets the next alarm. This repetition is slow, but the
+/// future makes progress.
 pub(crate) fn ring(after: Duration, waker: Waker) -> Alarm {
     if cfg!(procession_shuttle) {
-        // Under this model checker no time passes, and the contents of a static would outlive an execution.
+        // Under the model checker shuttle, no time passes, and the value of a static would outlive an execution.
         return Alarm(Key::NONE);
     }
     Alarm(alarm_waker().ring(after, waker))
@@ -31,7 +33,7 @@ fn alarm_waker() -> &'static Arc<AlarmWaker> {
 /// The thread exits after it had no alarm for this time.
 const IDLE: Duration = Duration::from_secs(5);
 
-/// An alarm that was set. Dropping it cancels it.
+/// An alarm that was set. Dropping the `Alarm` cancels the alarm.
 #[derive(Debug)]
 #[must_use]
 pub(crate) struct Alarm(Key);
@@ -64,7 +66,7 @@ struct AlarmWaker {
     timers: Timers,
     idle: Duration,
     state: Mutex<State>,
-    /// The thread waits here for the next alarm, or for an earlier one.
+    /// The alarm thread waits here until the next alarm is due, or until an earlier alarm is set.
     changed: Condvar,
 }
 
@@ -88,8 +90,9 @@ impl AlarmWaker {
 
     fn ring(self: &Arc<Self>, after: Duration, waker: Waker) -> Key {
         let (key, earlier) = self.timers.insert(None, self.clock.now() + after, Fire::Wake(waker));
-        // The lock is taken after the insertion. Therefore a thread that was about to sleep or to exit has seen the new
-        // alarm, or is notified of it, or has recorded its exit under the lock.
+        // The lock is taken after the insertion. Therefore, if the alarm thread is about to sleep or to exit, one of
+        // three cases is true: the thread has already seen the new alarm, the thread is notified below, or the thread
+        // has recorded its exit under the lock and a new thread is started below.
         let mut state = self.state.lock();
         let there = state.running || self.start(&mut state).is_ok();
         drop(state);
@@ -104,7 +107,8 @@ impl AlarmWaker {
     }
 
     fn call_off(&self, key: Key) {
-        // The thread is not notified: it wakes up once without need, and sleeps again.
+        // The alarm thread is not notified. It wakes once at the deadline of the cancelled alarm, and then sleeps
+        // again.
         if let Some(fire) = self.timers.cancel(key) {
             let _ = drop_caught(fire);
         }
@@ -238,7 +242,7 @@ mod tests {
             gone(&ringer);
             assert_eq!(ringer.state.lock().started, times);
         }
-        // An alarm that never rings does not keep the thread either.
+        // An alarm that never rings does not prevent the exit of the thread.
         ringer.ring(Duration::MAX, bell.waker());
         gone(&ringer);
     }

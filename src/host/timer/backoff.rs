@@ -5,7 +5,7 @@ use std::time::Duration;
 
 /// Delays that grow up to a maximum, and start again at the first delay after a stable period.
 ///
-/// Each delay is random, with a uniform distribution between zero and its full length. So processes that failed
+/// Each delay is random, with a uniform distribution between zero and its full length. Therefore processes that failed
 /// together do not restart together. This is the *full jitter* of Brooker, *Exponential Backoff And Jitter*, AWS
 /// Architecture Blog, 2015.
 ///
@@ -32,8 +32,8 @@ impl Backoff {
         Self { first, most, factor: 2, jitter: true, reset_after: most.saturating_mul(10) }
     }
 
-    /// Sets the ratio of each delay to the previous delay. Default: 2. With 1 or 0 all delays are as long as the first
-    /// one.
+    /// Sets the ratio of each delay to the previous delay. Default: 2. With a ratio of 1 or 0, all delays are equal to
+    /// the first delay.
     #[must_use]
     pub const fn factor(mut self, factor: u32) -> Self {
         self.factor = factor;
@@ -67,7 +67,8 @@ impl Backoff {
         lived >= self.reset_after
     }
 
-    /// Returns the delay after `before` earlier delays in a row. `random` returns the random number for the jitter.
+    /// Returns the next delay. `before` is the number of delays since the last stable period. `random` returns the
+    /// random number for the jitter.
     pub(crate) fn wait(&self, before: u32, random: impl FnOnce() -> u64) -> Duration {
         let factor = if self.factor > 1 { self.factor.saturating_pow(before) } else { 1 };
         let full = self.first.saturating_mul(factor).min(self.most);

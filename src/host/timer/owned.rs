@@ -1,5 +1,5 @@
-//! Timers that belong to a process: setting one puts it into the timers of the runtime and into the table of the
-//! process (`pending.rs`).
+//! Timers that belong to a process. A new timer is added to the timers of the runtime, and to the table of timers of
+//! its process (`pending.rs`).
 
 use crate::host::control::AnyControl;
 use crate::host::timer::Fire;
@@ -8,19 +8,20 @@ use crate::platform::clock::Instant;
 use crate::process::catch::drop_caught;
 use crate::process::state::Ref;
 
-/// Reserves a timer of a process. A timer of a process that has exited is over immediately.
+/// Reserves a timer of a process. If the process has exited, the timer is cancelled immediately.
 pub(crate) fn begin(owner: &Ref<dyn AnyControl>) -> TimerRef {
     let pending = owner.head().pending();
     let timer = pending.begin();
-    // The first timer creates the table, so the exit may have found no table to close. The exit closes the mailbox,
-    // under its lock, before it looks for the table. If the mailbox is still open here, the exit finds the table.
+    // The first timer creates the table. A concurrent exit of the process may have found no table to close. The exit
+    // closes the mailbox, under the lock of the mailbox, before it searches for the table. Therefore, if the mailbox is
+    // still open here, the exit will find the table.
     if owner.is_closed() {
         pending.close(&owner.head().host().shared().timers);
     }
     timer
 }
 
-/// Sets a timer of a process. If the timer is over meanwhile, it is cancelled.
+/// Sets a timer of a process. If the timer was cancelled in the meantime, it does not fire.
 pub(crate) fn set(owner: &Ref<dyn AnyControl>, timer: TimerRef, at: Instant, call: impl FnOnce() + Send + 'static) {
     let host = owner.head().host();
     let key = host.fire_at(at, Fire::Call(Box::new(call)));

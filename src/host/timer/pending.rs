@@ -1,5 +1,5 @@
-//! The pending timers of one process. Each process has a table of the timers that it has set and that have not fired.
-//! The exit of the process cancels them. `owned.rs` sets them.
+//! The pending timers of one process. Each process has a table of the timers that it has set and that have not fired
+//! yet. When the process exits, it cancels these timers. The functions in `owned.rs` set them.
 
 use slab::Slab;
 
@@ -21,14 +21,15 @@ pub(crate) struct Pending(Mutex<Table>);
 
 #[derive(Debug, Default)]
 struct Table {
-    /// Number of each timer. When the timer is set, also its key and its deadline.
+    /// The number of each timer. If the timer is already set, the entry also contains its key and its deadline.
     timers: Slab<(u64, Option<(Key, Instant)>)>,
     next_number: u64,
     closed: bool,
 }
 
 impl Pending {
-    /// Reserves an entry for a timer that will be set. If the process has exited, the returned timer is already over.
+    /// Reserves an entry for a timer that will be set. If the process has exited, returns a timer without an entry, as
+    /// if the timer had been cancelled.
     pub(crate) fn begin(&self) -> TimerRef {
         let mut table = self.0.lock();
         let number = table.next_number;
@@ -39,7 +40,8 @@ impl Pending {
         TimerRef { slot: table.timers.insert((number, None)), number }
     }
 
-    /// Stores the key of a timer that was set. Returns false if the timer is over already.
+    /// Stores the key of a timer that was set. Returns false if the timer has no entry any more, because it has fired
+    /// or was cancelled.
     pub(crate) fn set(&self, timer: TimerRef, key: Key, at: Instant) -> bool {
         let mut table = self.0.lock();
         match table.timers.get_mut(timer.slot) {
@@ -55,8 +57,8 @@ impl Pending {
         self.0.lock().timers.get(timer.slot).is_some_and(|&(number, _)| number == timer.number)
     }
 
-    /// Removes a timer. Returns its key and deadline, if it is set. `None` if the timer is over: only one caller gets
-    /// it.
+    /// Removes the entry of a timer. If the timer is already set, returns its key and its deadline. Returns `None` if
+    /// the entry was removed before, so only one caller ends a timer.
     pub(crate) fn end(&self, timer: TimerRef) -> Option<Option<(Key, Instant)>> {
         let mut table = self.0.lock();
         table.timers.get(timer.slot).filter(|(number, _)| *number == timer.number)?;

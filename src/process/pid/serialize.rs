@@ -1,5 +1,5 @@
-//! Serialization of pids with serde: the text form for human-readable formats, four numbers for all other formats. Both
-//! keep the pid; neither keeps the process alive.
+//! Serialization of pids with serde: the text form for human-readable formats, and four numbers for all other formats.
+//! A serialized pid does not keep the process alive.
 
 use std::fmt;
 
@@ -8,8 +8,8 @@ use serde::ser::{Serialize, Serializer};
 
 use crate::process::pid::Pid;
 
-/// Writes the pid as its text, for example `"<1.7.2>"`, in a human-readable format such as JSON. In any other format it
-/// is a tuple of four `u32`: node, incarnation, index and generation.
+/// Writes the pid as its text, for example `"<1.7.2>"`, in a human-readable format such as JSON. In any other format,
+/// writes a tuple of four `u32`: node, incarnation, index and generation.
 impl Serialize for Pid {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         if serializer.is_human_readable() {

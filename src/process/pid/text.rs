@@ -1,5 +1,5 @@
-//! Parses the text form of a pid. A text without an incarnation is a pid of the simulation that the thread runs, if it
-//! runs one.
+//! Parses the text form of a pid. If the thread runs a simulation, a text without an incarnation is a pid of that
+//! simulation.
 
 use std::error::Error;
 use std::fmt;
@@ -14,7 +14,7 @@ impl FromStr for Pid {
     /// Parses exactly the text that `Display` writes: no spaces, signs, leading zeros or uppercase digits.
     ///
     /// # Errors
-    /// Returns an error that tells the wrong part of the text.
+    /// Returns an error that tells which part of the text is wrong.
     fn from_str(text: &str) -> Result<Self, ParsePidError> {
         use Wrong::*;
         let inner = text.strip_prefix('<').and_then(|t| t.strip_suffix('>')).ok_or(ParsePidError(Brackets))?;
@@ -39,7 +39,7 @@ impl FromStr for Pid {
 }
 
 impl Pid {
-    /// Creates the pid that has these numbers in its text. A pid of a simulation has the incarnation 0 there.
+    /// Creates the pid whose text contains these numbers. In the text of a simulated pid, the incarnation is 0.
     pub(super) fn from_parts(node: u32, incarnation: u32, index: u32, generation: u32) -> Result<Self, ParsePidError> {
         let incarnation = match (node, incarnation) {
             // A pid of a simulation prints without an incarnation, so no text has this number.
@@ -92,7 +92,7 @@ impl fmt::Display for ParsePidError {
 
 impl Error for ParsePidError {}
 
-/// Makes the text of a simulated pid parse to a pid of one simulation, until it is dropped. Guards are dropped in
+/// Guard: until it is dropped, the text of a simulated pid parses to a pid of one simulation. Guards are dropped in
 /// reverse order.
 #[derive(Debug)]
 #[must_use]

@@ -1,7 +1,7 @@
 //! The items that a stream has sent and that its process has not pulled yet.
 //!
-//! A buffer is plain data in a slot of the tag table, under the lock of the table. It wakes no task. Its methods return
-//! the wakers that the caller wakes after it has unlocked the table.
+//! A buffer is plain data in a slot of the tag table, protected by the lock of the table. It wakes no task. Its methods
+//! return the wakers that the caller must wake after the unlock.
 
 use std::collections::VecDeque;
 use std::task::Waker;
@@ -11,10 +11,10 @@ use crate::process::payload::Payload;
 
 /// The items of one stream on the way from its handler to its process.
 ///
-/// A hand-written process is notified of items by *notices* in its mailbox: one for each item that it has pulled and
-/// that is in the buffer, and one for the end. A notice does not identify an item. Each notice takes the first item of
-/// the buffer when it is read. Therefore, the items keep their order and the end comes last, even if notices overtake
-/// each other on the way into the mailbox.
+/// A hand-written process is notified of items by *notices* in its mailbox. It gets one notice for each requested item
+/// that is in the buffer, and one notice for the end of the stream. A notice does not identify an item: when the
+/// process reads a notice, it takes the first item of the buffer. Therefore, the items keep their order and the end
+/// comes last, even if one notice overtakes another on the way into the mailbox.
 #[derive(Debug)]
 pub(crate) struct Buffer {
     items: VecDeque<Payload>,
@@ -22,13 +22,13 @@ pub(crate) struct Buffer {
     room: usize,
     /// Waker of the handler, if it waits for room.
     sender: Option<Waker>,
-    /// The process's future waits: it found no item, and was not woken since. Initially true.
+    /// Whether the future of the process waits: it found no item, and was not woken since then. Initially true.
     waits: bool,
-    /// Number of pulled items that have no notice yet.
+    /// Number of items that the process has requested and that have no notice yet.
     wanted: usize,
     /// Number of items whose notice was sent and not read yet.
     noticed: usize,
-    /// The notice of the end was sent.
+    /// Whether the notice of the end was sent.
     end_noticed: bool,
 }
 
@@ -50,14 +50,14 @@ impl Buffer {
         self.items.len() < self.room
     }
 
-    /// Appends an item. Returns whether the process's future waits: then the caller wakes it.
+    /// Appends an item. Returns whether the future of the process waits. If it does, the caller must wake it.
     #[must_use]
     pub(super) fn push(&mut self, item: Payload) -> bool {
         self.items.push_back(item);
         std::mem::take(&mut self.waits)
     }
 
-    /// Takes out the first item. Also returns the waker of the handler, if it waits for the room that is free now.
+    /// Takes out the first item. If the handler waits for room, also returns the waker of the handler.
     pub(super) fn pop(&mut self) -> Option<(Payload, Option<Waker>)> {
         let item = self.items.pop_front()?;
         self.noticed = self.noticed.saturating_sub(1);
@@ -65,12 +65,12 @@ impl Buffer {
         Some((item, sender))
     }
 
-    /// Notes that the process's future found no item and waits.
+    /// Records that the future of the process found no item and waits.
     pub(super) fn wait(&mut self) {
         self.waits = true;
     }
 
-    /// Whether the handler already waits with this waker.
+    /// Returns whether the handler already waits with this waker.
     pub(super) fn is_waited_with(&self, waker: &Waker) -> bool {
         self.sender.as_ref().is_some_and(|known| known.will_wake(waker))
     }
@@ -80,12 +80,12 @@ impl Buffer {
         self.sender.replace(waker)
     }
 
-    /// Takes out the handler's waker, because the stream accepts no more items. The caller wakes the handler.
+    /// Takes out the handler's waker, because the stream accepts no more items. The caller must wake the handler.
     pub(super) fn take_waiting_sender(&mut self) -> Option<Waker> {
         self.sender.take()
     }
 
-    /// Counts one more pulled item of a hand-written process.
+    /// Counts one more item that a hand-written process requests.
     pub(super) fn want(&mut self) {
         self.wanted = self.wanted.saturating_add(1);
     }
@@ -102,7 +102,7 @@ impl Buffer {
         fresh + usize::from(end)
     }
 
-    /// Takes apart the buffer of a stream that is not pulled any more: the caller drops the items and wakes the
+    /// Takes apart the buffer of a stream that is not pulled any more. The caller must drop the items and wake the
     /// handler.
     pub(super) fn into_parts(self) -> (VecDeque<Payload>, Option<Waker>) {
         (self.items, self.sender)
@@ -144,7 +144,7 @@ mod tests {
         let _ = buffer.push(Payload::new(1_u32));
         assert_eq!((buffer.due(false), buffer.due(false)), (1, 0));
         let _ = buffer.push(Payload::new(2_u32));
-        // The second item is not pulled, so the end has no notice before it.
+        // The second item is not requested, so there is no notice of the end before it.
         assert_eq!((buffer.due(false), buffer.due(true)), (0, 0));
         assert_eq!(take(&mut buffer), Some(1));
         assert_eq!(buffer.due(true), 0);

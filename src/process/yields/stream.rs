@@ -13,13 +13,14 @@ use crate::process::yields::table::{Phase, Slot};
 use crate::process::yields::{Answer, AnswerTarget, Pulled, Sent, Yields};
 
 impl Yields {
-    /// Sends an item, or registers `waker` until there is room. `item` is taken out if it was sent.
+    /// Sends an item if there is room. Otherwise registers `waker`, which is woken when there is room. A sent item is
+    /// taken out of `item`.
     ///
     /// # Errors
-    /// The stream accepts no items any more: it was answered or cancelled, or its process has exited.
+    /// Returns an error if the stream accepts no more items: it was answered or cancelled, or its process has exited.
     pub(crate) fn send(&self, tag: Tag, item: &mut Option<Payload>, waker: &Waker) -> Poll<Result<Sent, ()>> {
-        // The waker is cloned outside the lock, because the clone runs user code. Therefore, the loop looks a second
-        // time.
+        // The waker is cloned outside the lock, because the clone runs user code. Therefore, the loop checks the buffer
+        // again after the clone.
         let mut fresh = None;
         loop {
             let Some(mut guard) = self.table() else { return Poll::Ready(Err(())) };
@@ -32,9 +33,9 @@ impl Yields {
                 let sent = match (buffer.push(item), &mut *target) {
                     (_, AnswerTarget::Event) => Sent::Notices(buffer.due(false)),
                     (true, AnswerTarget::Own) => Sent::Own,
-                    // The waker is moved out, not cloned. The woken future pulls until it finds no item, and registers
-                    // its waker again then. Until then, an answer wakes the task, which is at most one superfluous
-                    // wake-up.
+                    // The waker is moved out, not cloned. The woken future pulls until it finds no item, and then
+                    // registers its waker again. Until then, an answer wakes the task instead. This causes at most one
+                    // superfluous wake-up.
                     (true, AnswerTarget::Other(_)) => match mem::replace(target, AnswerTarget::Own) {
                         AnswerTarget::Other(waker) => Sent::Other(waker),
                         _ => unreachable!("just seen"),
@@ -58,7 +59,8 @@ impl Yields {
         }
     }
 
-    /// Pulls an item for a future. If there is none and no answer, the future waits. `None` if the tag is gone.
+    /// Pulls an item for a future. If there is neither an item nor an answer, the future waits. Returns `None` if the
+    /// tag is not in the table.
     pub(crate) fn pull(&self, tag: Tag, target: AnswerTarget) -> Option<Pulled> {
         let mut guard = self.table()?;
         let table = &mut *guard;
@@ -88,7 +90,7 @@ impl Yields {
         }
     }
 
-    /// Asks for one more item for a hand-written process. Returns the number of notices to push into its mailbox, or
+    /// Requests one more item for a hand-written process. Returns the number of notices to push into its mailbox, or
     /// `None` if there is no such stream.
     pub(crate) fn want(&self, tag: Tag) -> Option<usize> {
         let mut guard = self.table()?;
@@ -99,8 +101,8 @@ impl Yields {
         Some(buffer.due(ended))
     }
 
-    /// Takes out what a notice announced: the next item, or the answer if there is no item. `None` if the stream was
-    /// cancelled meanwhile.
+    /// Takes out the item or the answer that a notice announced: the next item, or the answer if there is no item.
+    /// Returns `None` if the stream was cancelled meanwhile.
     pub(crate) fn collect_notice(&self, tag: Tag) -> Option<Result<Payload, Answer>> {
         let mut guard = self.table()?;
         let table = &mut *guard;

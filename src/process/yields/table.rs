@@ -24,13 +24,13 @@ use crate::process::yields::{Answer, AnswerTarget, Yield};
 ///   start ──────────▶ InFlight ── complete, for an event ──────────────▶ Queued ─── collect ─────────────▶ gone
 ///   admit ──────────▶    │ │ └─── complete, for a future or a stream ──▶ Answered ─ poll, collect_notice ▶ gone
 ///   admit_answer ────────┼─┼──────────────────────────────────────────────▲ │
-///                        │ └──── complete, for nothing ─────────────────────┼──────────────────────────────▶ gone
+///                        │ └──── complete, if detached ─────────────────────┼──────────────────────────────▶ gone
 ///                        └────── cancel or close, in each state ────────────┴──────────────────────────────▶ gone
 /// ```
 ///
-/// `start` registers a yield. `admit` and `admit_answer` move a command here from the inline path of a turn
-/// (`state/inline_command.rs`), under the tag that it has there. A command that is answered within its turn does not
-/// enter the table. An answer to a yield that is gone is refused as late.
+/// `start` registers a yield. `admit` and `admit_answer` move a yield from the inline path of a turn
+/// (`state/inline_command.rs`) to the table, and the yield keeps its tag. If the answer to a command is read in the
+/// turn of the command, the yield does not enter the table. If a yield is gone, an answer to it is refused as late.
 #[derive(Debug)]
 pub(super) enum Phase {
     /// There is no answer yet.
@@ -41,7 +41,7 @@ pub(super) enum Phase {
     Queued,
 }
 
-/// Wakers of the tasks that observe the end of a yield. Usually there is none, or one.
+/// Wakers of the tasks that observe the end of a yield. Usually there is at most one.
 #[derive(Debug, Default)]
 pub(super) struct Watchers {
     first: Option<Waker>,
@@ -115,8 +115,8 @@ impl Slot {
         }
         if let Some(buffer) = self.buffer {
             let (items, sender) = buffer.into_parts();
-            // Items are dropped one by one. Therefore, a panic in the drop of one item does not prevent the drop of the
-            // next.
+            // Items are dropped one by one. Therefore, a panic in the drop of one item does not prevent the drops of
+            // the remaining items.
             items.into_iter().for_each(|item| drop(panic::drop_caught(item)));
             let sender = sender.filter(|_| !planted!("yields_cancel_forgets_watchers"));
             sender.into_iter().for_each(panic::wake);
@@ -124,8 +124,8 @@ impl Slot {
     }
 }
 
-/// The slots of all yields, by key. The first slot is inline. Most processes have one yield in flight, and the inline
-/// slot halves their memory for yields.
+/// The slots of all yields, by key. The first slot is stored inline. Most processes have only one yield in flight, and
+/// for these processes the inline slot halves the memory for yields.
 #[derive(Debug, Default)]
 #[repr(C)]
 pub(super) struct Slots {
@@ -168,9 +168,9 @@ pub(super) struct Table {
     pub(super) keys: BTreeMap<u64, u32>,
     /// Commands that were yielded in this step, in order, until they are dispatched at the end of the step.
     pub(super) pending: VecDeque<Yield>,
-    /// Answers that the process does not want any more, and that have not arrived: they are in the mailbox, or the command
-    /// is on the inline path of a turn. The map contains their count by the number of the tag. The number of a chosen tag
-    /// may occur more than once.
+    /// Answers that the process does not want any more, and that it has not received yet. Such an answer is in the
+    /// mailbox, or its command is on the inline path of a turn. For each number of a tag, the map contains the number
+    /// of these answers. A chosen tag may have more than one.
     pub(super) recalled: BTreeMap<u64, u32>,
 }
 

@@ -1,4 +1,5 @@
-//! Runs one scenario under many seeds. If a seed fails, the check shrinks the failure and reports how to run it again.
+//! Runs one scenario under many seeds. If the scenario fails under a seed, the check shrinks the failure and reports
+//! how to repeat it.
 
 use std::fmt::Write as _;
 use std::ops::Range;
@@ -15,33 +16,35 @@ use crate::task::body::ProcessOutput;
 
 /// Number of lines of the trace in a report.
 const LINES: usize = 60;
-/// One passing seed in about this many is run twice.
+/// About one of this many passing seeds is run twice.
 const REPEATED_ONE_IN: u64 = 100;
-/// Maximum number of turns after the scenario has ended, in which processes receive pending exits.
+/// Maximum number of turns that run after the scenario has ended. In these turns, processes receive pending exits.
 const TURNS_AFTER: u32 = 1 << 12;
 
-/// Runs a scenario in a [`Simulation`] for each of these seeds, and panics for the first seed under which it fails.
+/// Runs a scenario in a [`Simulation`] for each of these seeds, and panics at the first seed under which the scenario
+/// fails.
 ///
-/// A seed fails if
-/// - the future of the scenario ends with an error, or panics;
-/// - the future can never complete (see [`Simulation::run`]);
-/// - a process fails, by an error or a panic, and no link, monitor, supervisor or join handle receives its exit. A
-///   handle receives it when its result is taken. A process that is cancelled or killed does not fail. When the
-///   scenario ends, the runnable processes still run, to receive such exits; a failure that begins then does not count;
-/// - the scenario behaves differently when it is run with the same seed again, because it uses real time, other threads
-///   or a randomly seeded map. Each failing seed, the first seed, and about one in a hundred other seeds are run twice
-///   for this.
+/// The scenario fails under a seed if one of the following is true:
+/// - The future of the scenario resolves to an error, or panics.
+/// - The future can never complete (see [`Simulation::run`]).
+/// - A process fails with an error or a panic, and no link, monitor, supervisor or join handle receives its exit. A
+///   join handle receives the exit when its result is taken. A process that is cancelled or killed does not fail. After
+///   the scenario has ended, the runnable processes still run, so that they receive pending exits. If a process fails
+///   during these last turns, its failure does not count.
+/// - The scenario behaves differently when it is run with the same seed again. Possible causes are real time, other
+///   threads or a randomly seeded map. To detect this, the check runs each failing seed, the first seed, and about one
+///   in a hundred other seeds twice.
 ///
-/// The type [`Check`] has options. The scenario must begin anew in each run: state that it captures must not change its
-/// behaviour.
+/// The type [`Check`] has options. Each run of the scenario must be independent of earlier runs: state that the
+/// scenario captures must not change its behaviour.
 ///
-/// The scenario may be an `async fn` or an async closure, which may borrow its captures. A scenario adds its own
-/// handlers and limits by [`Host::add_host`].
+/// The scenario may be an `async fn` or an async closure. The closure may borrow its captures. A scenario can add its
+/// own handlers and limits with [`Host::add_host`].
 ///
-/// The check shrinks a failure: it keeps as few random choices of the seed as possible. After these choices, the
-/// process that has been runnable for the longest time is next. The panic message names the seed and how to run it
-/// alone, and ends with the last lines of the trace. Each run of the scenario, also while shrinking, prints its panics
-/// on stderr.
+/// The check shrinks a failure: it looks for the smallest number of random choices with which the scenario still fails.
+/// After these choices, the process that has been runnable for the longest time is always next. The panic message names
+/// the seed, tells how to run this seed alone, and ends with the last lines of the trace. Each run of the scenario
+/// prints its panics on stderr, also each run for shrinking.
 ///
 /// ```
 /// use procession::{Context, Exit, Host, Reply, check};
@@ -73,13 +76,14 @@ const TURNS_AFTER: u32 = 1 << 12;
 /// ```
 ///
 /// # Panics
-/// Panics if the scenario fails under one of the seeds. The message names the process, and for a panic its location.
+/// Panics if the scenario fails under one of the seeds. If a process has failed, the message names the process. If the
+/// process panicked, the message also contains the location of the panic.
 #[track_caller]
 pub fn check<T: ProcessOutput>(seeds: Range<u64>, scenario: impl AsyncFn(Host) -> T) {
     Check::new(seeds).run(scenario);
 }
 
-/// As [`check`], with options.
+/// Does the same as [`check`], with options.
 ///
 /// ```
 /// use procession::{Check, Context, Host};
@@ -103,8 +107,8 @@ impl Check {
         Self { seeds, allow_unobserved: false, deadlock_after: None }
     }
 
-    /// Ignores a failed process whose exit no link, monitor, supervisor or join handle receives. By default the seed
-    /// fails.
+    /// Ignores each failed process whose exit is received by no link, monitor, supervisor or join handle. By default,
+    /// the scenario fails if a process of this kind exists.
     pub fn allow_unobserved_exits(mut self) -> Self {
         self.allow_unobserved = true;
         self
@@ -148,7 +152,7 @@ impl Check {
         }
     }
 
-    /// Returns whether a passing seed is run twice.
+    /// Returns true if a passing seed is run twice.
     fn repeats(&self, seed: u64) -> bool {
         seed == self.seeds.start || Rng::seeded(seed).next().is_multiple_of(REPEATED_ONE_IN)
     }
@@ -170,10 +174,10 @@ impl Check {
         // depend on whether this happens before the scenario ends.
         simulation.settle(TURNS_AFTER);
         let late = trace.take_late();
-        // The drop of the simulation can report a further failed process, for example one that panics while it is
+        // When the simulation is dropped, further processes can fail, for example a process that panics while it is
         // dropped.
         drop(simulation);
-        // A process that failed only after the scenario ended may have failed because the scenario ended.
+        // If a process failed only after the scenario had ended, the cause may be the end of the scenario.
         let counts = |report: &CrashReport| !self.allow_unobserved && !late.contains(&report.origin());
         for report in unobserved.lock().drain(..).filter(counts) {
             let exit = report.summary();
@@ -184,9 +188,10 @@ impl Check {
         Run { failure, drawn, trace }
     }
 
-    /// Returns the smallest number of choices with which the scenario still fails, as found by bisection, and that run.
+    /// Finds by bisection the smallest number of random choices with which the scenario still fails. Returns this
+    /// number and the run with this number of choices.
     fn shrink<T: ProcessOutput>(&self, seed: u64, first: Run, scenario: &impl AsyncFn(Host) -> T) -> (u64, Run) {
-        // The scenario fails with `fails` draws. It passes with one less than `passes`.
+        // The scenario fails with `fails` random choices. It passes with `passes - 1` random choices.
         let (mut fails, mut passes) = (first.drawn, 0);
         let mut failed = first;
         while passes < fails {
@@ -203,7 +208,7 @@ impl Check {
 
 /// One run of a scenario.
 struct Run {
-    /// How the scenario failed, or `None`.
+    /// Text of the failure; `None` if the scenario passed.
     failure: Option<String>,
     /// Number of choices until the end of the scenario.
     drawn: u64,

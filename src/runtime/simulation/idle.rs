@@ -1,36 +1,38 @@
-//! Finds a deadlock beside timers: some processes wait forever while periodic timers keep others busy.
+//! Detects a deadlock while timers still fire: some processes wait forever, and periodic timers keep other processes
+//! busy.
 //!
-//! The rule counts steps of time, which are jumps of the clock when no process is runnable. A run is a deadlock if, for
-//! a number of such steps in a row:
-//! - the future that the simulation runs has not been polled;
-//! - no process has run that existed at the first check and had not run since then;
-//! - at several checks in between, each timer that was set before the previous check had fired or was cancelled.
+//! The rule counts time steps. A time step is a jump of the clock at a time when no process is runnable. A run is a
+//! deadlock if all of the following is true for a number of consecutive time steps:
+//! - The future that the simulation runs has not been polled.
+//! - No process that existed at the first check has run for the first time since that check.
+//! - At several checks during these steps, each timer that was set before the previous check had fired or was
+//!   cancelled.
 //!
-//! Then no old timer is pending, so only the processes that run repeatedly can wake the waiting ones. A process that
-//! counts more ticks than the limit before it wakes another process is reported wrongly. The limit can be raised for
-//! it.
+//! In this state no old timer is pending. Therefore only the processes that run repeatedly can wake the waiting
+//! processes. The rule is wrong for one kind of process: a process that counts more ticks than the limit and then wakes
+//! another process. For a process of this kind, the limit can be raised.
 
 use std::collections::BTreeSet;
 use std::mem;
 
 use crate::host::timer::Timers;
 
-/// Steps of time between two checks of the timers.
+/// Number of time steps between two checks of the timers.
 const STEPS_PER_CHECK: u64 = 1 << 10;
-/// How many times all pending timers must have been replaced by new ones before the run is a deadlock.
+/// Number of times that all pending timers must have been replaced by new timers before the run is a deadlock.
 const RENEWALS: u32 = 8;
-/// Default number of steps of time without progress before the run is a deadlock.
+/// Default number of time steps without progress after which a run is a deadlock.
 const LIMIT: u64 = 1 << 16;
 
-/// Counts the steps of time without progress, and knows the processes that have not run meanwhile.
+/// Counts the time steps without progress, and records the processes that have not run during these steps.
 #[derive(Debug)]
 pub(super) struct Idle {
     limit: u64,
-    /// Steps of time without progress.
+    /// Number of time steps without progress.
     steps: u64,
-    /// How many checks have found that no timer from before the mark was left.
+    /// Number of checks at which no timer with a number below `mark` was pending.
     renewals: u32,
-    /// The number that the next timer had at the last such check.
+    /// Number that the next timer had at the last of these checks. Older timers have lower numbers.
     mark: u64,
     /// Labels of the processes that existed at the first check and have not run since.
     suspects: Option<BTreeSet<u64>>,
@@ -47,14 +49,14 @@ impl Idle {
         self.limit = steps;
     }
 
-    /// The future that the simulation runs has been polled.
+    /// Records that the future of the simulation was polled.
     #[inline]
     pub(super) fn progress(&mut self) {
         self.reset();
         self.suspects = None;
     }
 
-    /// The process with this label has run.
+    /// Records that the process with this label has run.
     #[inline]
     pub(super) fn ran(&mut self, process: u64) {
         if let Some(suspects) = &mut self.suspects
@@ -68,8 +70,8 @@ impl Idle {
         (self.steps, self.renewals) = (0, 0);
     }
 
-    /// Counts a step of time: the clock has moved because no process was runnable. Returns the labels of the deadlocked
-    /// processes if this is a deadlock. `alive` returns the labels of all processes that have not exited.
+    /// Counts a time step. If the run is a deadlock, returns the labels of the deadlocked processes. `alive` returns
+    /// the labels of all processes that have not exited.
     #[inline]
     pub(super) fn time_passed(
         &mut self,
@@ -120,8 +122,8 @@ mod tests {
             self.timers.insert(None, Instant::from_ns(seconds * 1_000_000_000), Fire::Call(Box::new(|| {}))).0
         }
 
-        /// Returns after how many steps of time the run is a deadlock. In each step a periodic timer fires and `also`
-        /// is called.
+        /// Runs at most `most` time steps. If the run becomes a deadlock, returns the number of the step and the
+        /// deadlocked processes. In each step a periodic timer fires and `also` is called.
         fn steps(&mut self, most: u64, mut also: impl FnMut(&mut Idle, u64)) -> Option<(u64, BTreeSet<u64>)> {
             (1..=most).find_map(|step| {
                 let fired = self.tick.take().map(|tick| self.timers.cancel(tick));
@@ -135,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_never_runs_beside_a_periodic_timer_is_found() {
+    fn a_process_that_never_runs_while_a_periodic_timer_fires_is_found() {
         let mut fixture = Fixture::new();
         let found = fixture.steps(2 * LIMIT, |idle, _| idle.ran(2));
         let (step, suspects) = found.expect("a deadlock");
@@ -153,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn a_timer_that_never_fires_hides_no_deadlock() {
+    fn a_timer_that_never_fires_does_not_hide_a_deadlock() {
         let mut fixture = Fixture::new();
         fixture.timers.insert(None, Instant::FAR, Fire::Call(Box::new(|| {})));
         assert!(fixture.steps(2 * LIMIT, |_, _| {}).is_some());

@@ -1,5 +1,5 @@
-//! The queue of runnable tasks of a simulation. A random number generator, seeded by the simulation, draws the next
-//! task.
+//! The queue of runnable tasks of a simulation. A random number generator chooses the next task. The seed of the
+//! simulation initializes the generator.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -17,7 +17,7 @@ pub(super) enum ReadyEntry {
     Own(Arc<Own>),
 }
 
-/// The result of a choice.
+/// What the simulation does next.
 pub(super) enum Next {
     Entry(ReadyEntry),
     /// The first due timer fires next.
@@ -33,7 +33,7 @@ struct State {
     rng: Rng,
     /// Number of choices until now. A choice counts only if there were at least two candidates.
     drawn: u64,
-    /// How many choices are drawn at random.
+    /// Number of choices that are random.
     most: u64,
     closed: bool,
 }
@@ -50,8 +50,8 @@ impl ReadyQueue {
         Self(Mutex::new(State { ready: VecDeque::new(), rng, drawn: 0, most: u64::MAX, closed: false }))
     }
 
-    /// Limits how many choices are drawn at random. From then on, the task that has been runnable for the longest time
-    /// is next.
+    /// Limits the number of random choices. After these choices, the task that has been runnable for the longest time
+    /// is always next.
     pub(super) fn limit(&self, most: u64) {
         self.0.lock().most = most;
     }
@@ -61,8 +61,8 @@ impl ReadyQueue {
         self.0.lock().drawn
     }
 
-    /// Queues a runnable task. If the queue is closed, the task is dropped outside the lock, because it will never run;
-    /// for a process the drop is its exit.
+    /// Queues a runnable task. If the queue is closed, the task will never run. In this case the task is dropped after
+    /// the lock was released; if the task is a process, the drop makes the process exit.
     pub(super) fn push(&self, entry: ReadyEntry) {
         let mut state = self.0.lock();
         if !state.closed {
@@ -72,8 +72,8 @@ impl ReadyQueue {
         drop(entry);
     }
 
-    /// Removes the next task. If a timer is due, it is one of the candidates. If the choice is not random, a due timer
-    /// comes first.
+    /// Chooses what runs next, and removes the chosen task from the queue. `is_due` tells whether a timer is due. In a
+    /// random choice, the due timer is one of the candidates. If the choice is not random, the due timer comes first.
     pub(super) fn next(&self, is_due: bool) -> Next {
         let state = &mut *self.0.lock();
         let count = state.ready.len() + usize::from(is_due);
@@ -101,7 +101,8 @@ impl ReadyQueue {
     }
 }
 
-/// Waker of the future that the simulation runs. It queues the future at most once, however often it is woken.
+/// Waker of the future that the simulation runs. If the future is woken several times before its next poll, it is
+/// queued only once.
 pub(super) struct Own {
     queue: Arc<ReadyQueue>,
     is_queued: AtomicBool,
@@ -115,7 +116,7 @@ impl Own {
         own
     }
 
-    /// The future is about to be polled: from here on a wake queues it again.
+    /// Called immediately before the future is polled. After this call, a wake-up queues the future again.
     pub(super) fn begin(&self) {
         self.is_queued.store(false, Ordering::SeqCst);
     }
@@ -137,7 +138,7 @@ impl Wake for Own {
 mod tests {
     use super::*;
 
-    /// Runs three futures, each of which wakes itself in each turn. Returns the order of their turns.
+    /// Runs three futures. Each future wakes itself in each of its turns. Returns the order of the turns.
     fn order(seed: u64, most: u64) -> Vec<usize> {
         let queue = Arc::new(ReadyQueue::new(Rng::seeded(seed)));
         queue.limit(most);

@@ -12,7 +12,7 @@ use crate::platform::clock::Instant;
 use crate::platform::sync::Mutex;
 use crate::process::pid::Pid;
 
-/// Number of lines that are kept. Earlier lines are only counted and hashed.
+/// Maximum number of lines that the trace keeps. Earlier lines are only counted and hashed.
 const KEPT: usize = 1 << 20;
 
 /// Observer that keeps the events of a simulation.
@@ -39,10 +39,11 @@ struct Line {
 /// The event of a line.
 #[derive(Debug, Hash)]
 pub(super) enum What {
-    /// A process changed to the last state. `None` as the former state means that it was spawned.
+    /// A process changed from the first state to the second state. If the first state is `None`, the process was
+    /// spawned.
     State(Pid, Option<ProcessState>, ProcessState),
     Panicked(Pid, Box<str>),
-    /// A future without a pid was polled, for example that of a handler.
+    /// A future without a pid was polled, for example the future of a handler.
     Future,
     /// The future that the simulation runs was polled.
     Own,
@@ -78,7 +79,8 @@ impl Trace {
         mem::take(&mut self.0.lock().late)
     }
 
-    /// Returns the first step in which the two traces differ: its number, and the line of each trace.
+    /// Compares two traces. If they differ, returns the number of the first step that differs, and the line of each
+    /// trace at this step.
     pub(super) fn difference(&self, other: &Self) -> Option<String> {
         let (one, other) = (self.0.lock(), other.0.lock());
         if one.forgotten == other.forgotten && one.digest != other.digest {
@@ -117,7 +119,7 @@ impl Trace {
 }
 
 impl Lines {
-    /// Number of lines until now, including those that are not kept.
+    /// Returns the number of lines until now, including the lines that are not kept.
     fn end(&self) -> u64 {
         self.forgotten + self.last.len() as u64
     }
@@ -135,7 +137,8 @@ impl Observer for Trace {
     }
 
     fn panicked(&self, pid: Pid, message: &str) {
-        // The process was running, so the trace has a line for it. Its last line has the present time.
+        // The process was running when it panicked, so the trace is not empty. The last line of the trace has the
+        // current time.
         let now = self.0.lock().last.back().map_or(Instant::FAR, |line| line.at);
         self.note(now, What::Panicked(pid, message.into()));
     }

@@ -1,5 +1,5 @@
-//! Common interface of the actor runtimes. An actor handles one message after the other, and can be told and asked. A
-//! workload is written once over [`Actors`]; each file of `actors/` implements the interface for one runtime.
+//! Common interface of the actor runtimes. An actor handles one message after the other, and supports tell and ask. A
+//! workload is written once over [`Actors`]. Each file of `actors/` implements the interface for one runtime.
 
 mod actix;
 mod by_hand;

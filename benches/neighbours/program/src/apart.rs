@@ -1,5 +1,5 @@
-//! Runs each round in an operating system process of its own, so that the heap of earlier rounds does not affect it.
-//! The program starts itself with the round as arguments, and reads the result from the output.
+//! Runs each round in its own operating system process, so that the heap of earlier rounds does not affect it. The
+//! program starts itself with the round as arguments, and reads the result from the output of the child process.
 
 use std::process::{Command, Stdio, exit};
 use std::time::Duration;
@@ -7,10 +7,11 @@ use std::time::Duration;
 use crate::round::{Round, Runner, Sample};
 use crate::workload::{self, Workload};
 
-/// Flag that makes this program run one round.
+/// Argument that makes this program run one round.
 const ROUND: &str = "--round";
 
-/// Runs one round in a child process. Ends the program if that fails; the child has printed the reason.
+/// Runs one round in a child process. If the child process fails, this function ends the program. The child process has
+/// then printed the reason.
 pub(crate) fn run(workload: &Workload, runner: Runner, round: &Round) -> Sample {
     let program = std::env::current_exe().expect("a program knows where it is");
     let workers = round.workers.map(|count| count.to_string());

@@ -1,12 +1,12 @@
-//! The bar chart of the README. Each row shows procession, tokio and the best other neighbour, relative to tokio.
+//! The bar chart of the README. Each row shows procession, tokio and the best other runtime. The costs are relative to
+//! tokio.
 
 use std::fmt::Write as _;
 
 use crate::round::{Runner, workers};
 use crate::verdict::{Cost, Quantity, Row};
 
-/// Sizes in pixels: the column of the names, the length of tokio's bar, the height of a bar, the height of a row with
-/// its gap.
+/// Sizes in pixels: width of the column of names, length of tokio's bar, height of a bar, height of a row with its gap.
 const LEFT: f64 = 130.0;
 const UNIT: f64 = 330.0;
 const BAR: f64 = 11.0;

@@ -1,11 +1,12 @@
-//! The latch by which the measuring thread waits for the end of the work. The thread sleeps, and the last operation
-//! wakes it. All runtimes use the latch, so no `block_on` is measured, and the measuring thread drives no runtime.
+//! The latch by which the measuring thread waits for the end of the work. The measuring thread sleeps, and the last
+//! operation wakes it. All runtimes use the latch. So no `block_on` is measured, and the measuring thread drives no
+//! runtime.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::{self, Thread};
 
-/// A countdown latch. Only one is in use at a time, so it is a static variable.
+/// A countdown latch. The program uses only one latch at a time, so the latch is a static variable.
 pub(crate) struct Latch {
     left: AtomicU64,
     waiter: Mutex<Option<Thread>>,

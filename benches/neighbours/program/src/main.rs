@@ -1,5 +1,5 @@
-//! Runs the same work on procession and on its neighbours, in interleaved rounds. Prints the cost of an operation and
-//! the ratios. `../README.md` explains the rows and how to read them.
+//! Runs the same work on procession and on other runtimes in turn. Prints the cost of an operation and the ratios.
+//! `../README.md` explains the rows and the numbers.
 
 mod actors;
 mod apart;
@@ -25,12 +25,12 @@ use workload::Workload;
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// Maximum ratio of a basic row to the better neighbour with `--check`.
+/// Maximum ratio of a basic row to the better of tokio and async-executor. `--check` uses it.
 const LIMIT: f64 = 1.5;
 
 fn main() -> ExitCode {
-    // A wrong result panics in a task. Without this hook the runtime would catch the panic, and the measuring thread
-    // would wait forever for the missing operation.
+    // If a result is wrong, an assertion panics in a task. Without this hook, the runtime would catch the panic, and
+    // the measuring thread would wait forever for the missing operation.
     let report = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
         report(panic);
@@ -71,8 +71,8 @@ fn main() -> ExitCode {
     conclude(&options, all.iter().flat_map(|(_, rows)| rows))
 }
 
-/// Runs all rounds of one workload. The runners take turns within a round, so that a disturbance of the machine affects
-/// all of them. Each round begins with another runner, so that no runner always follows the same one.
+/// Runs all rounds of one workload. The runners take turns, so that a disturbance of the machine affects all of them.
+/// Each round begins with another runner, so that no runner always follows the same one.
 fn measure(workload: &'static Workload, ops: u64, workers: Option<usize>, options: &Options) -> Vec<Row> {
     let round = Round { ops, times: options.times(ops), workers };
     let runs: Vec<_> = workload.runs.iter().filter(|(runner, _)| options.wants(*runner)).collect();
@@ -88,7 +88,7 @@ fn measure(workload: &'static Workload, ops: u64, workers: Option<usize>, option
     workload.judged.iter().map(|judged| Row::new(workload, *judged, (ops, round.times), &samples)).collect()
 }
 
-/// Prints the rows that fail `--bars` or `--check`. Returns a failure if there are any.
+/// Prints the rows that fail `--bars` or `--check`. Returns `FAILURE` if a row fails.
 fn conclude<'a>(options: &Options, rows: impl Iterator<Item = &'a Row> + Clone) -> ExitCode {
     let mut failed = false;
     if options.bars {
@@ -104,6 +104,6 @@ fn conclude<'a>(options: &Options, rows: impl Iterator<Item = &'a Row> + Clone) 
             println!("{name}: {ratio:.2} × the better neighbour, more than {LIMIT}");
         }
     }
-    // With `--quick` the ratios are too inaccurate: there are few operations and three rounds.
+    // With `--quick`, the ratios are too inaccurate, because there are few operations and three rounds.
     if failed && !options.quick { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }

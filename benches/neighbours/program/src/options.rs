@@ -84,12 +84,12 @@ impl Options {
         self.rounds.unwrap_or(if self.quick { 3 } else { 9 })
     }
 
-    /// Returns the numbers of workers, one for each table. `None` is the default of the runtimes.
+    /// Returns the number of workers for each table. `None` means the default of the runtimes.
     pub(crate) fn workers(&self) -> Vec<Option<usize>> {
         if self.workers.is_empty() { vec![None] } else { self.workers.iter().copied().map(Some).collect() }
     }
 
-    /// Returns the numbers of operations of the workload, one for each row.
+    /// Returns the number of operations for each row of the workload.
     pub(crate) fn sizes(&self, workload: &Workload) -> Vec<u64> {
         if self.growth {
             return (3..=if self.quick { 4 } else { 7 }).map(|power| 10_u64.pow(power)).collect();

@@ -70,18 +70,19 @@ pub(crate) struct Sample {
     /// User and system time of all threads.
     pub(crate) cpu: Duration,
     pub(crate) wall: Duration,
-    /// Steals, parks and wakes; only procession counts them.
+    /// Steals, parks and wakes. Only procession has these counters.
     pub(crate) counts: Option<[u64; 3]>,
-    /// The waiting times that the workload recorded, in ascending order.
+    /// Waiting times that the workload recorded, in ascending order.
     pub(crate) waits: Vec<Duration>,
 }
 
 pub(crate) struct Round {
     /// Number of operations of the work.
     pub(crate) ops: u64,
-    /// Number of repetitions of the work. A small work is repeated, because the clocks are too coarse for it.
+    /// Number of repetitions of the work. A short work is repeated, because the clocks are too coarse to measure it
+    /// once.
     pub(crate) times: u64,
-    /// Number of workers of each runtime. `None` is the default.
+    /// Number of workers of each runtime. `None` means the default of the runtime.
     pub(crate) workers: Option<usize>,
 }
 
@@ -105,8 +106,8 @@ impl Round {
         self.procession(procession::Runtime::builder(), |rt, n| work(&ByHand(rt.host().clone()), n))
     }
 
-    /// Measures on tokio's multi-thread runtime without I/O and time drivers. The measuring thread has entered the
-    /// runtime.
+    /// Measures on tokio's multi-thread runtime without I/O and time drivers. The measuring thread enters the runtime
+    /// before the work begins.
     pub(crate) fn tokio(&self, work: impl Fn(&tokio::runtime::Runtime, u64)) -> Sample {
         self.tokio_built(&mut tokio::runtime::Builder::new_multi_thread(), work)
     }
@@ -138,7 +139,7 @@ impl Round {
         self.measure(|ops| work(&executor, ops))
     }
 
-    /// Measures on a leaked executor. It is never freed, so it needs no list of its tasks.
+    /// Measures on an executor that is leaked and therefore never freed. This executor needs no list of its tasks.
     pub(crate) fn static_executor(&self, work: impl Fn(&&'static StaticExecutor, u64)) -> Sample {
         let executor = Executor::new().leak();
         let _threads = DriverThreads::new(self.workers(), move |stopped| {
@@ -173,8 +174,8 @@ impl Round {
 
     fn warm_up(&self, work: impl Fn(u64)) {
         work((self.ops / 10).max(1));
-        // The last operation opens the latch before its task is freed and before the workers park. The pause keeps both
-        // out of the measurement.
+        // The last operation opens the latch before its task is freed and before the workers park. The pause lets both
+        // happen before the measurement begins.
         thread::sleep(Duration::from_millis(1));
         drop(WAITS.take());
     }
@@ -198,7 +199,7 @@ pub(crate) fn workers() -> usize {
     thread::available_parallelism().map_or(1, NonZero::get)
 }
 
-/// The threads that drive an executor. Dropping this stops and joins them.
+/// Threads that drive an executor. The drop of this value stops and joins them.
 struct DriverThreads {
     stop: Option<async_channel::Sender<()>>,
     threads: Vec<JoinHandle<()>>,

@@ -1,4 +1,4 @@
-//! Prints the table: a line for each row as soon as it is measured.
+//! Prints the table. Each line is printed when its row has been measured.
 
 use crate::options::Options;
 use crate::round::{Runner, workers};
@@ -7,11 +7,11 @@ use crate::verdict::{Against, Cost, Row, Shape};
 const NAME: usize = 15;
 const WIDTH: usize = 8;
 
-/// Columns of the ratios of procession to a neighbour.
+/// Columns of the ratios of procession to another runtime.
 const RATIOS: [(&str, Against); 3] =
     [("tokio", Against::One(Runner::Tokio)), ("actix", Against::One(Runner::Actix)), ("best", Against::Best)];
 
-/// Runners whose wall time and cores are printed. The CSV file contains those of all runners.
+/// Runners whose wall time and cores are printed. The CSV file contains these columns for all runners.
 const BESIDE: [Runner; 2] = [Runner::Procession, Runner::Tokio];
 
 /// Prints the machine, the allocator and the number of rounds, and the head of the table.
@@ -63,7 +63,7 @@ pub(crate) fn line(row: &Row) {
     println!(" | {}", bars(row));
 }
 
-/// Formats each bar as `tokio 0.47 ≤ 0.55 met`. For parallel rows it adds the number of parallel rounds.
+/// Formats each bar as `tokio 0.47 ≤ 0.55 met`. If the row is parallel, adds the number of parallel rounds.
 fn bars(row: &Row) -> String {
     let mut words: Vec<_> = row
         .bars()

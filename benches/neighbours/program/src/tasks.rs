@@ -1,5 +1,5 @@
 //! Common interface of the task runtimes: spawn, an unbounded channel, a oneshot channel, a yield. A workload is
-//! written once over [`Tasks`]; each method only calls the function of the runtime.
+//! written once over [`Tasks`]. Each method of `Tasks` only calls the function of the runtime.
 
 use std::sync::Arc;
 

@@ -37,11 +37,11 @@ impl Quantity {
     }
 }
 
-/// The neighbour that procession is compared with.
+/// Runtime that procession is compared with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Against {
     One(Runner),
-    /// The neighbour with the lowest cost.
+    /// The other runtime with the lowest cost.
     Best,
 }
 
@@ -54,7 +54,7 @@ impl Against {
     }
 }
 
-/// Maximum ratio of procession to a neighbour.
+/// Maximum ratio of procession to another runtime.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Bar {
     pub(crate) against: Against,
@@ -84,7 +84,7 @@ pub(crate) struct Judged {
     pub(crate) bars: &'static [Bar],
 }
 
-/// Judges the CPU time, as most rows do.
+/// Evaluates the CPU time. Most rows use this quantity.
 pub(crate) const fn cpu(bars: &'static [Bar]) -> Judged {
     Judged { quantity: Quantity::Cpu, bars }
 }
@@ -92,13 +92,13 @@ pub(crate) const fn cpu(bars: &'static [Bar]) -> Judged {
 /// Number of threads that the work can use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Shape {
-    /// One operation follows the other, so a second worker only adds cost.
+    /// Each operation starts after the previous one has ended, so a second worker only adds cost.
     Sequential,
-    /// The work can use a second worker. Only rounds count in which a second worker took part on both sides.
+    /// The work can use a second worker. A round counts only if a second worker took part on both sides.
     Parallel,
 }
 
-/// Ratio of CPU time to wall time above which a second worker took part.
+/// Threshold of the ratio of CPU time to wall time. Above it, a second worker took part.
 const PARALLEL_CORES: f64 = 1.2;
 
 /// Cost of one operation on one runner, in nanoseconds.
@@ -145,7 +145,7 @@ impl Met {
 }
 
 impl Row {
-    /// `ops` is the number of operations of one repetition; a round has `times` repetitions.
+    /// Evaluates the samples. `ops` is the number of operations of one repetition, and a round has `times` repetitions.
     pub(crate) fn new(
         workload: &Workload,
         judged: Judged,
@@ -183,7 +183,7 @@ impl Row {
             shape: workload.shape,
             costs: costs.collect(),
             counts,
-            // The bars apply to the system's allocator, which programs use by default.
+            // The bars apply to the system's allocator. Programs use this allocator by default.
             bars: if cfg!(feature = "mimalloc") { &[] } else { judged.bars },
         }
     }
@@ -196,7 +196,7 @@ impl Row {
         self.costs.iter().filter(|cost| !cost.runner.is_ours())
     }
 
-    /// The neighbour with the lowest cost.
+    /// Returns the cost of the other runtime with the lowest cost.
     pub(crate) fn best(&self) -> Option<&Cost> {
         self.neighbours().min_by(|a, b| a.ns.total_cmp(&b.ns))
     }
@@ -209,7 +209,7 @@ impl Row {
         self.cost(Runner::Procession).and(cost).map(|cost| cost.ratio)
     }
 
-    /// Ratio of procession to the better of tokio and async-executor, which is the higher one of the two ratios.
+    /// Returns the higher of two ratios: procession to tokio, and procession to async-executor.
     pub(crate) fn ratio_to_better(&self) -> Option<f64> {
         [Runner::Tokio, Runner::AsyncExecutor]
             .into_iter()
@@ -217,19 +217,20 @@ impl Row {
             .reduce(f64::max)
     }
 
-    /// Returns whether a second worker took part on both sides in too few rounds, although the work is parallel.
+    /// Returns whether the row is starved: the work is parallel, but a second worker took part on both sides in too few
+    /// rounds.
     pub(crate) fn is_starved(&self) -> bool {
         let starved = |cost: &Cost| cost.runner.is_parallel() && cost.together < min_parallel_rounds(self.rounds);
         self.shape == Shape::Parallel && self.cost(Runner::Tokio).is_some_and(starved)
     }
 
-    /// The bars whose neighbour was measured, with their results.
+    /// Returns the bars whose runtime was measured, with their ratios.
     pub(crate) fn bars(&self) -> impl Iterator<Item = Met> {
         self.bars.iter().filter_map(|&bar| Some(Met { bar, ratio: self.ratio(bar.against)? }))
     }
 
-    /// Returns whether the row meets its bars. A starved row with bars only has to be at most as expensive as the best
-    /// neighbour.
+    /// Returns whether the row meets its bars. If a row with bars is starved, its only condition is a ratio of at most
+    /// 1.0 to the best other runtime.
     pub(crate) fn holds(&self) -> bool {
         match self.ratio(Against::Best) {
             Some(ratio) if self.is_starved() && !self.bars.is_empty() => ratio <= 1.0,

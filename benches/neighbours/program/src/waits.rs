@@ -3,7 +3,7 @@
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-/// Waiting times of the current round. Only one round runs at a time, so this is a static variable.
+/// Waiting times of the current round. Only one round runs at a time, so this value is a static variable.
 pub(crate) struct Waits(Mutex<Vec<Duration>>);
 
 /// The waiting times of the current work.

@@ -23,7 +23,7 @@ mod yields;
 use crate::round::{Round, Runner, Sample};
 use crate::verdict::{Judged, Shape};
 
-/// A row, or several rows for several quantities.
+/// A row of the table. If several quantities are measured, the workload has one row for each quantity.
 pub(crate) struct Workload {
     pub(crate) name: &'static str,
     /// Number of operations of a full round.
@@ -31,7 +31,7 @@ pub(crate) struct Workload {
     pub(crate) shape: Shape,
     /// The lines of the table for this workload, usually one.
     pub(crate) judged: &'static [Judged],
-    /// The runners with their implementations. A runner without a counterpart is left out.
+    /// The runners with their implementations. A runner that has no counterpart of the work is absent.
     pub(crate) runs: &'static [(Runner, Run)],
 }
 
@@ -39,8 +39,8 @@ pub(crate) struct Workload {
 type Run = fn(&Round) -> Sample;
 
 /// Builds `runs` for work that is written up to three times: for procession, over [`Tasks`](crate::tasks::Tasks), and
-/// over [`Actors`](crate::actors::Actors). With `built:`, the function for procession takes the round and configures
-/// its own builder.
+/// over [`Actors`](crate::actors::Actors). With `built:`, the function for procession gets the round and configures its
+/// own builder.
 macro_rules! runs {
     (built: $built:expr $(, by_hand: $by_hand:expr)? $(, tasks: $tasks:expr)? $(, actors: $actors:expr)?) => {
         &[
@@ -88,7 +88,7 @@ pub(crate) const ALL: &[&[Workload]] = &[
     server::ROWS,
 ];
 
-/// The basic rows, which `--check` without a name measures.
+/// The basic rows. `--check` measures these rows if no row is named.
 pub(crate) const BASIC: &[&str] = &[
     "ping-pong",
     "counting",

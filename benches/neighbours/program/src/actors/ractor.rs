@@ -12,8 +12,8 @@ pub(crate) struct Ractor;
 /// Adapter for a ractor actor. It is not private, because `Actors::Address` names it.
 pub(crate) struct Adapter<A>(PhantomData<A>);
 
-/// Generic over the actor and not over its message type. A message type may contain this address type, so the types
-/// would be infinitely recursive.
+/// The type parameter is the actor and not its message type. A message type may contain an address of this type. If the
+/// message type were the parameter, the two types would be infinitely recursive.
 pub(crate) enum Envelope<A: Actor> {
     Only(A::Message),
     AndAsked(A::Message, RpcReplyPort<u64>),

@@ -25,11 +25,11 @@ const PROCESSES: usize = 120;
 enum Message {
     /// A question, with the index of the sender.
     Ping(usize),
-    /// An answer, and also the message that starts a process.
+    /// An answer. The same message also starts a process.
     Pong,
 }
 
-/// The addresses of all processes. They are set before the first message.
+/// Addresses of all processes. They are set before the first message is sent.
 type Everyone<To> = Arc<OnceLock<Vec<To>>>;
 
 /// State of a process and its reaction to a message, on all runtimes.

@@ -64,8 +64,8 @@ struct Mall<C> {
     waiting: Option<C>,
     left: u64,
     faded: u64,
-    /// Twice the number of meetings, and the sum of the meetings that the creatures have counted. Both must be equal at
-    /// the end.
+    /// Two sums that must be equal at the end: twice the number of meetings in the mall, and the sum of the meetings
+    /// that the creatures have counted.
     met: [u64; 2],
 }
 

@@ -1,5 +1,5 @@
 //! Commands: one process performs commands one after another, and waits for each answer. An operation is one command
-//! with its answer. The neighbours have no commands: there a task asks another task.
+//! with its answer. The other runtimes have no commands. On these runtimes, a task asks another task.
 
 use std::sync::{Arc, OnceLock};
 
@@ -12,7 +12,7 @@ use crate::tasks::Tasks;
 use crate::verdict::{Shape, cpu};
 
 pub(super) const ROWS: &[Workload] = &[
-    // A handler answers inline. On the neighbours a task answers.
+    // A handler answers inline. On the other runtimes, a task answers.
     Workload {
         name: "command-inline",
         ops: 200_000,
@@ -31,8 +31,8 @@ pub(super) const ROWS: &[Workload] = &[
         judged: &[cpu(&[])],
         runs: runs!(built: perform_by_a_process, tasks: call::tasks::<_, 1, 1>),
     },
-    // A future answers, which the runtime runs for this command. On the neighbours a task is spawned for each question,
-    // and awaited.
+    // A future answers. The runtime runs one future for each command. On the other runtimes, a task is spawned for each
+    // question and then awaited.
     Workload {
         name: "command-async",
         ops: 200_000,

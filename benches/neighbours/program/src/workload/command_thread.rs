@@ -1,7 +1,7 @@
-//! Commands that a thread outside the runtime answers, with 1,000 commands in flight. In `command-thread` one process
-//! has all of them in flight, and each answer makes room for the next command. In `command-each` each of 1,000
-//! processes waits for its own command. An operation is one command with its answer. On the neighbours the thread
-//! answers through a oneshot channel. The column `by-hand` of `command-thread` is two channels between two threads,
+//! Commands that a thread outside the runtime answers, with 1,000 commands in flight. In `command-thread`, one process
+//! has all 1,000 commands in flight, and performs the next command after each answer. In `command-each`, each of 1,000
+//! processes has one command in flight. An operation is one command with its answer. On the other runtimes, the thread
+//! answers through a oneshot channel. In `command-thread`, the column `by-hand` uses two channels between two threads,
 //! without a runtime.
 
 use std::sync::mpsc;
@@ -63,7 +63,7 @@ fn each(round: &Round) -> Sample {
     })
 }
 
-/// Returns how many of `n` operations the process `at` does.
+/// Returns how many of `n` operations the process with the index `at` does.
 fn share(n: u64, at: u64) -> u64 {
     n / IN_FLIGHT + u64::from(at < n % IN_FLIGHT)
 }
@@ -84,7 +84,7 @@ fn answered_outside(round: &Round, run: impl Fn(&Runtime, u64)) -> Sample {
     sample
 }
 
-/// Keeps `FLYING` commands in flight until all are answered.
+/// Keeps `IN_FLIGHT` commands in flight until all are answered.
 struct InFlight {
     left: u64,
     in_flight: u64,

@@ -16,7 +16,7 @@ pub(super) const ROWS: &[Workload] = &[Workload {
     runs: runs!(ours, tasks: tasks),
 }];
 
-/// Number of calls of fib(k), including itself.
+/// Number of calls of fib(k), including the call itself.
 const fn calls(k: u64) -> u64 {
     2 * numbers(k + 1).0 - 1
 }
@@ -31,7 +31,7 @@ const fn numbers(k: u64) -> (u64, u64) {
     (a, b)
 }
 
-/// Returns the largest argument that takes at most `n` calls.
+/// Returns the largest `k` for which fib(k) needs at most `n` calls.
 fn argument(n: u64) -> u64 {
     (0..90).take_while(|&k| calls(k) <= n.max(1)).last().expect("fib(0) is one call")
 }

@@ -1,5 +1,5 @@
-//! Links, monitors and restarts. An operation is one link or monitor that is set and removed, one monitored child from
-//! its spawn until its exit is received, or one child that is started, killed and restarted.
+//! Links, monitors and restarts. An operation is one of these: a link or monitor is set and removed; a monitored child
+//! is spawned and its exit is received; a child is started, killed and restarted.
 
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ pub(super) const ROWS: &[Workload] = &[
         judged: &[cpu(&[])],
         runs: &[(Runner::Procession, |round| round.procession(Runtime::builder(), monitor_demonitor))],
     },
-    // tokio's counterpart is a `JoinSet`, which reports the tasks that have finished.
+    // tokio's counterpart of a monitor is a `JoinSet`, which reports the tasks that have finished.
     Workload {
         name: "spawn-monitor",
         ops: 1_000_000,
@@ -47,7 +47,8 @@ pub(super) const ROWS: &[Workload] = &[
     },
 ];
 
-/// Defines a work that repeats an operation in a process, with the pid of another process that waits.
+/// Defines a work that repeats an operation in a process. The operation gets the pid of another process, which only
+/// waits.
 macro_rules! beside_another {
     ($name:ident, |$ctx:ident, $other:ident| $once:expr) => {
         fn $name(rt: &Runtime, n: u64) {

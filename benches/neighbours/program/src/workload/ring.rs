@@ -18,7 +18,8 @@ pub(super) const ROWS: &[Workload] = &[Workload {
 
 const PROCESSES: u64 = 100;
 
-/// Returns whether a process that receives the token with `hops` remaining hops will not receive it again.
+/// Returns whether the process that receives the token now receives it for the last time. `hops` is the number of
+/// remaining hops.
 fn is_last_round(hops: u64) -> bool {
     hops < PROCESSES
 }

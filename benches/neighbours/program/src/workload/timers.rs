@@ -1,5 +1,5 @@
 //! Timers: many concurrent sleeps, timers that are cancelled before they fire, and the lateness of sleeps. tokio uses
-//! its own timers, and async-executor those of async-io. An operation is one timer.
+//! its own timers, and async-executor uses the timers of async-io. An operation is one timer.
 
 use std::pin::{Pin, pin};
 use std::sync::{Arc, mpsc};
@@ -17,7 +17,7 @@ use crate::tasks::{Tasks, Tokio};
 use crate::verdict::{Judged, Quantity, Shape, best, cpu, tokio};
 use crate::waits::WAITS;
 
-/// Builds `runs`: the first function is for procession, the second one for the neighbours.
+/// Builds `runs`: the first function is for procession, the second one for the other runtimes.
 macro_rules! runs {
     ($ours:expr, $theirs:expr) => {
         &[
@@ -84,8 +84,8 @@ fn scattered(i: u64, below: u64) -> u64 {
     (i.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 20) % below
 }
 
-// ---- A million concurrent sleeps, each in a task of its own. About 500 of them are due in each millisecond of two
-// seconds.
+// ---- A million concurrent sleeps, each in its own task. All sleeps are due within two seconds, about 500 of them in
+// each millisecond.
 
 fn nap(i: u64, n: u64) -> Duration {
     Duration::from_micros(scattered(i, n * 2))
@@ -118,8 +118,8 @@ fn sleep<T: Timers>(on: &T, n: u64) {
     DONE.wait();
 }
 
-// ---- The same timers without the tasks: one task creates all timers, their wakers count, and they are dropped when
-// all have fired.
+// ---- The same timers without the tasks. One task creates all timers. The waker of a timer counts the timers that
+// fire. When all timers have fired, they are dropped.
 
 struct CountingWaker;
 
@@ -129,7 +129,7 @@ impl Wake for CountingWaker {
     }
 }
 
-/// The delay is at least one second, in which all timers are created.
+/// The delay is at least one second, because the task needs this time to create all timers.
 fn alarm(i: u64, n: u64) -> Duration {
     Duration::from_secs(1) + nap(i, n)
 }
@@ -169,7 +169,8 @@ fn fire<T: Timers>(on: &T, n: u64) {
     drop(receive.recv());
 }
 
-// ---- While 1,000 other timers wait, timers of some seconds are set and cancelled, like timeouts that do not elapse.
+// ---- Timers of some seconds are set and cancelled, while 1,000 other timers wait. This is the use of a timeout that
+// does not elapse.
 
 const LIVE: u64 = 1_000;
 
@@ -229,9 +230,9 @@ fn cancel<T: Timers>(on: &T, n: u64) {
     DONE.wait();
 }
 
-// ---- Lateness of sleeps in a runtime that is mostly idle: 100 tasks sleep some milliseconds each time. procession and
-// tokio have ticks of a millisecond, so their average lateness is at least half a millisecond. async-io uses the exact
-// deadline.
+// ---- Lateness of sleeps in a runtime that is mostly idle: 100 tasks sleep for some milliseconds, repeatedly.
+// procession and tokio have ticks of a millisecond, so their average lateness is at least half a millisecond. async-io
+// uses the exact deadline.
 
 const SLEEPERS: u64 = 100;
 

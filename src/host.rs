@@ -31,6 +31,8 @@ use crate::host::timer::Fire;
 use crate::observe::{Counter, Counters, ProcessState, Transition};
 use crate::platform::clock::Instant;
 use crate::platform::sync::Arc;
+#[cfg(feature = "net")]
+use crate::platform::sync::Weak;
 use crate::process::catch::catch;
 use crate::process::error::{Addressee, SendError, SendErrorKind};
 use crate::process::event::Tag;
@@ -125,9 +127,29 @@ pub(crate) struct Share {
     namespace: Arc<Namespace<dyn AnyControl>>,
 }
 
+/// Reference to a host that does not keep the state of the runtime alive.
+#[cfg(feature = "net")]
+#[derive(Debug)]
+pub(crate) struct WeakHost(Weak<Shared>, Weak<Namespace<dyn AnyControl>>);
+
+#[cfg(feature = "net")]
+impl WeakHost {
+    /// Returns the host, unless its runtime was dropped.
+    pub(crate) fn upgrade(&self) -> Option<Host> {
+        let share = Share { shared: self.0.upgrade()?, namespace: self.1.upgrade()? };
+        Some(Host { share: Ref::counted(share) })
+    }
+}
+
 impl Host {
     pub(crate) fn new(shared: Arc<Shared>, namespace: Namespace<dyn AnyControl>) -> Self {
         Self { share: Ref::counted(Share { shared, namespace: Arc::new(namespace) }) }
+    }
+
+    /// Returns a reference that does not keep the state of the runtime alive.
+    #[cfg(feature = "net")]
+    pub(crate) fn downgrade(&self) -> WeakHost {
+        WeakHost(Arc::downgrade(&self.share.shared), Arc::downgrade(&self.share.namespace))
     }
 
     /// The state that all hosts of the runtime share.

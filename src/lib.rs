@@ -121,6 +121,8 @@ pub(crate) mod host;
 #[cfg(procession_loom)]
 #[doc(hidden)]
 pub mod model;
+#[cfg(all(feature = "net", not(any(procession_loom, procession_shuttle))))]
+pub mod net;
 pub mod observe;
 pub(crate) mod platform;
 pub(crate) mod process;

@@ -1,5 +1,5 @@
-//! Platform layer: locks, threads, the clock, random numbers, memory blocks, values of any type, cells that two owners
-//! share, prefetching and preemption requests.
+//! Platform layer: locks, threads, the clock, the poller of sockets, random numbers, memory blocks, values of any type,
+//! cells that two owners share, prefetching and preemption requests.
 //!
 //! This folder imports no other folder. The other folders get time, threads and random numbers only from here, so the
 //! model checkers and the simulation can replace them. It knows no process, no task and no queue.
@@ -7,6 +7,7 @@
 pub(crate) mod alloc;
 pub(crate) mod clock;
 pub(crate) mod erased;
+pub(crate) mod poller;
 pub(crate) mod preempt;
 pub(crate) mod prefetch;
 pub(crate) mod random;

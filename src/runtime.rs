@@ -129,6 +129,10 @@ impl scheduler::Driver for Time {
     fn alarm(&self, waker: &Waker, after: Duration) -> Alarm {
         alarm::ring(after, waker.clone())
     }
+
+    fn wake_all(&self, ready: &mut Vec<Waker>) {
+        batch::wake_all(ready);
+    }
 }
 
 /// A runtime: it runs processes on its worker threads.
@@ -327,6 +331,10 @@ impl Runtime {
         // queued after the last `drain`, the closed queue drops it. This drop also ends the process of the task.
         self.run_dry();
         self.threads.close();
+        if let Some(poller) = self.threads.poller() {
+            // The operations of the sockets fail, also outside the processes of this runtime.
+            poller.close().into_iter().for_each(|waker| drop(catch(|| waker.wake())));
+        }
         self.run_dry();
         self.host.shared().pool.iter().for_each(Pool::close);
         self.host.shared().timers.clear();
@@ -763,6 +771,8 @@ impl Builder {
             chance: Mutex::new(Rng::seeded(seed)),
         });
         let host = Host::new(Arc::new(shared), namespace);
+        #[cfg(feature = "net")]
+        threads.set_owner(host.downgrade());
         threads.start()?;
         Ok(Runtime { host, threads, tokio: self.tokio })
     }

@@ -25,9 +25,10 @@ use std::task::Waker;
 use std::time::Duration;
 
 use crate::observe::{Counter, Metrics, WorkerState};
-use crate::platform::sync::atomic::{AtomicUsize, Ordering};
+use crate::platform::poller::Poller;
+use crate::platform::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use crate::platform::sync::thread::LocalKey;
-use crate::platform::sync::{Arc, CachePadded, Condvar, Event, Mutex, TallyLock, planted, thread};
+use crate::platform::sync::{Arc, CachePadded, Condvar, Event, Mutex, OnceLock, TallyLock, planted, thread};
 pub(crate) use crate::scheduler::guest::{Budget, OwnWaker};
 pub(crate) use crate::scheduler::hooks::{Hook, Hooks};
 use crate::scheduler::idle::Idle;
@@ -62,7 +63,7 @@ pub(crate) trait Task: Sized + Send + 'static {
     fn current() -> &'static LocalKey<Here<Self>>;
 }
 
-/// Source of time of a scheduler: a clock and timers. I/O can be added here later.
+/// Source of time of a scheduler: a clock and timers.
 pub(crate) trait Driver: Send + Sync + 'static {
     /// Guard of an alarm. Dropping it cancels the alarm.
     type Alarm: Send + 'static;
@@ -91,6 +92,10 @@ pub(crate) trait Driver: Send + Sync + 'static {
 
     /// Wakes `waker` after the time `after`. No thread of the scheduler is needed for this.
     fn alarm(&self, waker: &Waker, after: Duration) -> Self::Alarm;
+
+    /// Wakes the tasks of the wakers, which the poller has returned, and queues them in this order. Leaves the vector
+    /// empty.
+    fn wake_all(&self, ready: &mut Vec<Waker>);
 }
 
 /// How a task is queued.
@@ -107,6 +112,9 @@ pub(crate) enum Placement {
     /// The priority of the task is not normal: it goes to the queue of its priority.
     Ranked(Rank),
 }
+
+/// If the monitor notices a long step only after more than this time, it does not protect sockets from the long step.
+const LONGEST_DELAY_OF_SOCKETS: Duration = Duration::from_millis(100);
 
 type Around = Arc<dyn Fn(&mut dyn FnMut()) + Send + Sync>;
 /// Callback for changes of worker states. Its arguments are the slot, the new state and, if a long step blocks the
@@ -174,6 +182,13 @@ pub(crate) struct Scheduler<T: Task> {
     /// Notified when a slot is ready for a spare thread, and when the scheduler stops.
     called: Condvar,
     monitor: Monitor,
+    /// The poller of the sockets. It is opened for the first socket.
+    poller: OnceLock<Arc<Poller>>,
+    /// Set after `poller`. From then on, the timekeeper waits in the poller.
+    polls: AtomicBool,
+    /// The runtime that this scheduler belongs to. The scheduler only stores it.
+    #[cfg(feature = "net")]
+    owner: OnceLock<Box<dyn std::any::Any + Send + Sync>>,
 }
 
 /// Object-safe form of [`Driver`], with boxed alarms.
@@ -185,6 +200,7 @@ trait ErasedDriver: Send + Sync {
     fn keep_time(&self) -> Option<Duration>;
     fn keeps_no_time(&self);
     fn alarm(&self, waker: &Waker, after: Duration) -> Box<dyn Send>;
+    fn wake_all(&self, ready: &mut Vec<Waker>);
 }
 
 impl<D: Driver> ErasedDriver for D {
@@ -214,6 +230,10 @@ impl<D: Driver> ErasedDriver for D {
 
     fn alarm(&self, waker: &Waker, after: Duration) -> Box<dyn Send> {
         Box::new(Driver::alarm(self, waker, after))
+    }
+
+    fn wake_all(&self, ready: &mut Vec<Waker>) {
+        Driver::wake_all(self, ready);
     }
 }
 
@@ -268,6 +288,10 @@ impl<T: Task> Scheduler<T> {
             orders: AtomicUsize::new(0),
             left: Condvar::new(),
             called: Condvar::new(),
+            poller: OnceLock::new(),
+            polls: AtomicBool::new(false),
+            #[cfg(feature = "net")]
+            owner: OnceLock::new(),
         }))
     }
 
@@ -389,9 +413,82 @@ impl<T: Task> Scheduler<T> {
         }
     }
 
-    /// Returns whether there is a deadline but no timekeeper.
+    /// Returns whether there is a deadline or a poller, but no timekeeper.
     fn is_untimed(&self) -> bool {
-        self.driver.wait().is_some() && self.idle.timekeeper().is_none()
+        (self.poller().is_some() || self.driver.wait().is_some()) && self.idle.timekeeper().is_none()
+    }
+
+    /// Returns whether a worker that was the timekeeper and has found work must wake another worker to become the
+    /// timekeeper.
+    ///
+    /// The former timekeeper checks the timers and the poller between its tasks. Only a long step delays them. If the
+    /// monitor is on, it notices the long step within its [bound](Monitor::bound), hands the tasks over, and wakes
+    /// another worker, which becomes the timekeeper. So a wake-up is needed now only for a deadline within the bound, for
+    /// sockets if the bound is long, or if the monitor is off.
+    fn needs_timekeeper(&self) -> bool {
+        let Some(bound) = self.monitor.bound() else { return self.is_untimed() };
+        let is_needed = self.driver.wait().is_some_and(|wait| wait <= bound)
+            || bound > LONGEST_DELAY_OF_SOCKETS && self.poller().is_some();
+        is_needed && self.idle.timekeeper().is_none()
+    }
+
+    /// Returns the scheduler whose worker the calling thread acts as.
+    #[cfg(feature = "net")]
+    pub(crate) fn here() -> Option<Arc<Self>> {
+        Local::<T>::here().map(|local| Arc::clone(local.scheduler()))
+    }
+
+    /// Returns whether the calling thread acts as a worker of this scheduler.
+    #[cfg(feature = "net")]
+    pub(crate) fn is_here(&self) -> bool {
+        let address = std::ptr::from_ref(self) as usize;
+        T::current().try_with(|here| here.borrow().as_ref().is_some_and(|local| local.is_of(address))).unwrap_or(false)
+    }
+
+    /// Stores the runtime that this scheduler belongs to.
+    #[cfg(feature = "net")]
+    pub(crate) fn set_owner(&self, owner: impl std::any::Any + Send + Sync) {
+        let _ = self.owner.set(Box::new(owner));
+    }
+
+    /// Returns the value of [`set_owner`](Self::set_owner), if it has this type.
+    #[cfg(feature = "net")]
+    pub(crate) fn owner<O: 'static>(&self) -> Option<&O> {
+        self.owner.get()?.downcast_ref()
+    }
+
+    /// Returns the poller, if it was opened.
+    #[inline]
+    pub(crate) fn poller(&self) -> Option<&Arc<Poller>> {
+        if self.polls.load(Ordering::SeqCst) { self.poller.get() } else { None }
+    }
+
+    /// Returns the poller. Opens it if it is not open yet, and has the timekeeper wait in it.
+    ///
+    /// # Errors
+    /// Returns the error of `open`.
+    #[cfg(any(feature = "net", procession_loom))]
+    pub(crate) fn open_poller<E>(
+        self: &Arc<Self>,
+        open: impl FnOnce() -> Result<Poller, E>,
+    ) -> Result<&Arc<Poller>, E> {
+        if let Some(poller) = self.poller() {
+            return Ok(poller);
+        }
+        // The lock ensures that only one poller is opened.
+        let crew = self.crew.lock();
+        if self.poller.get().is_none() {
+            let _ = self.poller.set(Arc::new(open()?));
+        }
+        drop(crew);
+        self.polls.store(true, Ordering::SeqCst);
+        // `rearm` has a fence before it reads the timekeeper. A worker becomes the timekeeper, executes a fence in
+        // `announce`, and then reads `polls`. So either this thread sees the timekeeper and wakes it, or the timekeeper
+        // sees `polls` and waits in the poller.
+        if !planted!("poller_opens_quietly") {
+            self.rearm();
+        }
+        Ok(self.poller.get().expect("set above"))
     }
 
     /// Returns whether a task is queued or a timer is due.

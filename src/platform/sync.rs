@@ -169,6 +169,16 @@ impl<T> Mutex<T> {
         }
     }
 
+    /// Locks the mutex, unless another thread holds it.
+    #[cfg(any(feature = "net", procession_loom))]
+    pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
+        match self.0.try_lock() {
+            Ok(guard) => Some(guard),
+            Err(std::sync::TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(std::sync::TryLockError::WouldBlock) => None,
+        }
+    }
+
     /// Returns the value without locking. This is safe, because `&mut self` excludes other holders.
     #[inline]
     pub(crate) fn get_mut(&mut self) -> &mut T {

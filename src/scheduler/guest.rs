@@ -13,8 +13,9 @@ use std::time::Duration;
 
 use pin_project_lite::pin_project;
 
-use crate::platform::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
-use crate::platform::sync::{Arc, EventListener, Mutex, this_thread, thread};
+use crate::platform::poller::Poller;
+use crate::platform::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering, fence};
+use crate::platform::sync::{Arc, EventListener, Mutex, OnceLock, planted, this_thread, thread};
 use crate::scheduler::worker::WorkerGuard;
 use crate::scheduler::{Local, Scheduler, Task};
 
@@ -34,6 +35,8 @@ const SHORT: Duration = Duration::from_micros(20);
 const OWN_POLLS_IN_A_ROW: u32 = 16;
 /// Maximum time that a thread without a worker slot parks before it checks the timers.
 const PARK_WITHOUT_SLOT: Duration = Duration::from_secs(1);
+/// How often a polled guest asks the poller, if the thread that would wait in the poller could not be started.
+const POLL_WITHOUT_THREAD: Duration = Duration::from_millis(10);
 /// Number of rounds of a search of a guest thread. A guest parks early, because its time belongs to the application.
 const GUEST_ROUNDS: u32 = 1;
 
@@ -271,7 +274,11 @@ impl<T: Task> GuestSlot<T> {
             return false;
         }
         self.asleep = true;
-        if let Some(time) = local.time_if_unkept() {
+        let mut time = local.time_if_unkept();
+        if self.scheduler.poller_has_no_thread() && self.scheduler.start_poll_thread().is_err() {
+            time = Some(time.map_or(POLL_WITHOUT_THREAD, |time| time.min(POLL_WITHOUT_THREAD)));
+        }
+        if let Some(time) = time {
             self.alarm = Some(Mutex::new(self.scheduler.driver.alarm(cx.waker(), time)));
         }
         // A wake-up of the own future does not change the idle word. Either this check sees the wake-up, or the wake-up
@@ -288,6 +295,15 @@ impl<T: Task> GuestSlot<T> {
         let Some(seated) = SeatedGuest::new(self) else { return f() };
         seated.enter_own_future();
         f()
+    }
+
+    /// Queues the tasks of ready sockets on the guest's worker.
+    fn queue_ready(&mut self, ready: Vec<Waker>) {
+        if !ready.is_empty()
+            && let Some(seated) = SeatedGuest::new(self)
+        {
+            seated.queue_ready(ready);
+        }
     }
 
     /// Finds tasks and runs them until the budget is spent, no task is found, or the guest's own future comes first.
@@ -410,6 +426,34 @@ impl<T: Task, F: Future> Future for Run<T, F> {
 struct Unpark {
     own: OwnWake,
     thread: thread::Thread,
+    /// Whether the thread waits in the poller, or is about to.
+    is_in_poller: AtomicBool,
+    /// Wakes the poller. Set before `is_in_poller`.
+    poller: OnceLock<Waker>,
+}
+
+impl Unpark {
+    fn new() -> Arc<Self> {
+        let is_in_poller = AtomicBool::new(false);
+        Arc::new(Self { own: OwnWake::new(), thread: thread::current(), is_in_poller, poller: OnceLock::new() })
+    }
+
+    /// Calls `park` unless the future was woken. `park` may wait in the poller, if there is one.
+    fn park(&self, poller: Option<&Arc<Poller>>, park: impl FnOnce()) {
+        if let Some(poller) = poller {
+            self.poller.get_or_init(|| poller.waker().clone());
+            self.is_in_poller.store(true, Ordering::SeqCst);
+            // Pairs with the fence in `wake_by_ref`: either this thread sees that the future was woken, or the waker
+            // sees that the thread waits in the poller.
+            if !planted!("guest_enters_poller_without_fence") {
+                fence(Ordering::SeqCst);
+            }
+        }
+        if !self.own.is_woken() {
+            park();
+        }
+        self.is_in_poller.store(false, Ordering::Relaxed);
+    }
 }
 
 impl Wake for Unpark {
@@ -420,6 +464,11 @@ impl Wake for Unpark {
     fn wake_by_ref(self: &Arc<Self>) {
         if self.own.wake() {
             self.thread.unpark();
+            // Pairs with the fence in `park`.
+            fence(Ordering::SeqCst);
+            if self.is_in_poller.load(Ordering::Relaxed) {
+                self.poller.get().into_iter().for_each(Waker::wake_by_ref);
+            }
         }
     }
 }
@@ -456,7 +505,7 @@ impl<T: Task> Scheduler<T> {
     /// Runs tasks on this thread until the future completes.
     pub(crate) fn block_on<F: Future>(self: &Arc<Self>, future: F) -> F::Output {
         let mut future = pin!(future);
-        let unpark = Arc::new(Unpark { own: OwnWake::new(), thread: thread::current() });
+        let unpark = Unpark::new();
         let own = &unpark.own;
         let waker = Waker::from(Arc::clone(&unpark));
         let mut lender = GuestSlot::new(Arc::clone(self));
@@ -493,14 +542,11 @@ impl<T: Task> Scheduler<T> {
                 }
                 continue;
             };
-            let slot = local.slot();
             if local.may_sleep() {
-                lender.asleep = true;
-                let time = lender.local.as_ref().and_then(|local| local.time_to_keep());
-                if !own.is_woken() {
-                    self.idle.park(slot, time);
-                }
-                lender.wake_up();
+                let mut ready = Vec::new();
+                unpark.park(self.poller(), || local.park(&mut ready));
+                local.wake_up();
+                lender.queue_ready(ready);
             }
         }
     }

@@ -49,6 +49,13 @@ impl Monitor {
         let _ = self.state.compare_exchange(OFF, ASLEEP, Ordering::SeqCst, Ordering::SeqCst);
     }
 
+    /// Maximum time after which a step is noticed, within the precision of the system's timers. `None` if no step is
+    /// noticed.
+    pub(super) fn bound(&self) -> Option<Duration> {
+        let is_on = self.state.load(Ordering::Relaxed) != OFF;
+        is_on.then(|| self.pause.saturating_mul(LONG + 2))
+    }
+
     pub(super) fn ring(&self) {
         self.bell.notify_all();
     }

@@ -7,9 +7,11 @@
 
 use std::collections::VecDeque;
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 use crate::observe::WorkerState;
+use crate::platform::poller::Wait;
 use crate::platform::sync::atomic::Ordering;
 use crate::platform::sync::{Arc, Mutex, MutexGuard, planted, this_thread, thread, wait_while, wait_within};
 use crate::scheduler::{Local, SLOTS, Scheduler, Task, hooks};
@@ -44,6 +46,8 @@ pub(super) struct WorkerThreads<T: Task> {
     /// Number of worker threads ever started, for their names.
     started: usize,
     pub(super) monitored: bool,
+    /// Whether the thread was started that waits in the poller.
+    polled: bool,
     pub(super) stopping: bool,
 }
 
@@ -58,6 +62,7 @@ impl<T: Task> WorkerThreads<T> {
             calls: VecDeque::new(),
             started: 0,
             monitored: false,
+            polled: false,
             stopping: false,
         }
     }
@@ -119,7 +124,57 @@ impl<T: Task> Scheduler<T> {
             (0..SLOTS).for_each(|slot| self.idle.wake(slot));
         }
         while self.hire() {}
+        if self.poller_has_no_thread() {
+            // If the thread cannot be started, the guests ask the poller.
+            let _ = self.start_poll_thread();
+        }
         self.notify();
+    }
+
+    /// Returns whether the poller is open, but neither a worker nor another thread will wait in it.
+    pub(crate) fn poller_has_no_thread(&self) -> bool {
+        self.poller().is_some() && self.idle.timekeeper().is_none() && {
+            let crew = self.crew.lock();
+            crew.target == 0 && !crew.polled && !crew.stopping
+        }
+    }
+
+    /// Starts a thread that waits in the poller until the scheduler stops. For a scheduler without workers: a polled
+    /// guest cannot wait in the poller, because its executor parks the thread.
+    ///
+    /// # Errors
+    /// Returns the error of the system if the thread cannot be started.
+    pub(crate) fn start_poll_thread(self: &Arc<Self>) -> io::Result<()> {
+        let mut crew = self.crew.lock();
+        if crew.polled || crew.stopping {
+            return Ok(());
+        }
+        crew.polled = true;
+        let counted = CountedThread::new(&mut crew, Arc::clone(self));
+        drop(crew);
+        let scheduler = Arc::clone(self);
+        let name = format!("{}-poller", self.options.name);
+        let started = thread::Builder::new().name(name).spawn(move || {
+            scheduler.poll_until_stop();
+            drop(counted);
+        });
+        if let Err(error) = started {
+            self.crew.lock().polled = false;
+            return Err(error);
+        }
+        Ok(())
+    }
+
+    /// Main function of the thread that waits in the poller.
+    fn poll_until_stop(&self) {
+        let Some(poller) = self.poller() else { return };
+        let mut ready = Vec::new();
+        // If the system returns an error, the poller is unusable, and the thread exits.
+        while !self.is_stopping() && poller.poll(Wait::Alone, &mut ready) {
+            // A waker is user code. If it panics, the thread must go on.
+            let _ = catch_unwind(AssertUnwindSafe(|| self.driver.wake_all(&mut ready)));
+            ready.clear();
+        }
     }
 
     /// Employs one more worker if there are too few. Returns false if there are enough workers, or if no more can be
@@ -307,6 +362,9 @@ impl<T: Task> Scheduler<T> {
         self.crew.lock().stopping = true;
         self.called.notify_all();
         self.monitor.ring();
+        if let Some(poller) = self.poller() {
+            poller.waker().wake_by_ref();
+        }
         (0..SLOTS).for_each(|slot| self.idle.wake(slot));
     }
 

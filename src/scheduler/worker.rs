@@ -14,6 +14,7 @@ use std::time::Duration;
 use crossbeam_deque::Steal;
 
 use crate::observe::{Counter, SlotGuard, WorkerState};
+use crate::platform::poller::{Poller, Wait};
 use crate::platform::preempt;
 use crate::platform::random::Rng;
 use crate::platform::sync::{Arc, CachePadded, NeverDropped, hint, planted, this_thread, thread};
@@ -58,6 +59,8 @@ pub(crate) struct Local<T: Task> {
     kept_time: Cell<bool>,
     /// The worker runs tasks only while an executor polls it. The executor may never poll it again.
     polled: Cell<bool>,
+    /// The wakers that the poller returned, until their tasks are queued. The worker reuses its memory.
+    ready: Cell<Vec<Waker>>,
     shuffles: bool,
     rng: RefCell<Rng>,
     state: Cell<WorkerState>,
@@ -120,6 +123,7 @@ impl<T: Task> Local<T> {
             rounds: Cell::new(ROUNDS),
             kept_time: Cell::new(false),
             polled: Cell::new(false),
+            ready: Cell::default(),
             shuffles: scheduler.options.shuffle,
             rng: RefCell::new(rng),
             state: Cell::new(WorkerState::Parked),
@@ -153,6 +157,11 @@ impl<T: Task> Local<T> {
         }
         let _back = Back(T::current().with(|here| here.take()));
         f()
+    }
+
+    #[cfg(feature = "net")]
+    pub(super) fn scheduler(&self) -> &Arc<Scheduler<T>> {
+        &self.scheduler
     }
 
     pub(super) fn slot(&self) -> usize {
@@ -288,8 +297,9 @@ impl<T: Task> Local<T> {
         let looks = self.looks.get().wrapping_add(1);
         self.looks.set(looks);
         if looks.is_multiple_of(GLOBAL_EVERY) {
-            // This time the global queue and the timers come first, no matter how many local tasks wait.
+            // This time the timers, the sockets and the global queue come first, no matter how many local tasks wait.
             self.turn_driver();
+            self.poll_sockets();
             if let Some(task) = self.take_global() {
                 return Some(task);
             }
@@ -320,7 +330,33 @@ impl<T: Task> Local<T> {
         }
         // Due timers. The tasks that the timers wake go to the queues of this worker.
         self.turn_driver();
+        if self.polled.get() {
+            // A polled slot never waits in the poller, so it asks the poller each time that it finds no task.
+            self.poll_sockets();
+        }
         self.queues.next().or_else(|| self.take_ranked())
+    }
+
+    /// Queues the tasks of the ready sockets here, unless another thread waits in the poller.
+    fn poll_sockets(&self) {
+        if let Some(poller) = self.scheduler.poller() {
+            let mut ready = self.ready.take();
+            poller.poll(Wait::No, &mut ready);
+            self.queue_ready(ready);
+        }
+    }
+
+    /// Wakes the tasks that wait for sockets. They go to the queues of this worker, in this order.
+    pub(super) fn queue_ready(&self, mut ready: Vec<Waker>) {
+        if !ready.is_empty() {
+            if self.searching.get() {
+                self.ends_search();
+            }
+            // A waker is user code. If it panics, the worker must go on.
+            let _ = catch_unwind(AssertUnwindSafe(|| self.scheduler.driver.wake_all(&mut ready)));
+            ready.clear();
+        }
+        self.ready.set(ready);
     }
 
     fn take_ranked(&self) -> Option<T> {
@@ -413,7 +449,7 @@ impl<T: Task> Local<T> {
                 self.scheduler.notify();
             }
         }
-        if self.kept_time.take() && self.scheduler.is_untimed() && !planted!("idle_keeper_keeps_quiet") {
+        if self.kept_time.take() && self.scheduler.needs_timekeeper() && !planted!("idle_keeper_keeps_quiet") {
             // It may be long before this worker checks the timers again. Therefore it wakes another worker to become
             // the timekeeper.
             self.scheduler.notify();
@@ -445,6 +481,17 @@ impl<T: Task> Local<T> {
             }
             if self.scheduler.is_stopping() {
                 return None;
+            }
+            // In a search of one round, the worker parks next, and then takes the events if it is the timekeeper.
+            if rounds > 1 && self.scheduler.poller().is_some() {
+                self.poll_sockets();
+                if let Some(task) = self.queues.next() {
+                    return Some(task);
+                }
+                if !self.searching.get() {
+                    // The wakers of the sockets woke no task of this worker, and ended its search.
+                    return None;
+                }
             }
             if round < TIGHT_ROUNDS {
                 hint::spin_loop();
@@ -667,14 +714,44 @@ impl<T: Task> Local<T> {
             return;
         }
         let scheduler = &self.scheduler;
+        let mut ready = self.ready.take();
         Self::aside(|| {
             hooks::call(scheduler.options.hooks.park.as_ref());
             let began = scheduler.driver.now();
-            scheduler.idle.park(self.slot, self.time_to_keep());
-            self.learn(scheduler.driver.now().saturating_sub(began));
+            self.park(&mut ready);
+            // The search before this sleep found no task. Sockets become ready in the poller, so a longer search would
+            // not have found their tasks either.
+            let slept = scheduler.driver.now().saturating_sub(began);
+            self.learn(if ready.is_empty() { slept } else { Duration::MAX });
             self.wake_up();
             hooks::call(scheduler.options.hooks.unpark.as_ref());
         });
+        self.queue_ready(ready);
+    }
+
+    /// Parks the thread until the slot is woken or, if the worker is the timekeeper, until the nearest deadline. The
+    /// timekeeper waits in the poller, if it is open, and appends the wakers of the ready operations to `ready`. May
+    /// return spuriously.
+    pub(super) fn park(&self, ready: &mut Vec<Waker>) {
+        let scheduler = &self.scheduler;
+        let time = self.time_to_keep();
+        if let Some(poller) = scheduler.poller()
+            && scheduler.idle.timekeeper() == Some(self.slot)
+            && self.park_in(poller, time, ready)
+        {
+            return;
+        }
+        scheduler.idle.park(self.slot, time);
+    }
+
+    /// Waits in the poller. Returns false if another thread waits there.
+    fn park_in(&self, poller: &Poller, time: Option<Duration>, ready: &mut Vec<Waker>) -> bool {
+        let idle = &self.scheduler.idle;
+        // From here on, `wake` wakes the poller. If `wake` has set the token before, this thread sees the token.
+        idle.parks_as_waker(self.slot, poller.waker());
+        let waited = idle.is_woken(self.slot) || poller.poll(Wait::For(time), ready);
+        idle.parks_as_thread(self.slot);
+        waited
     }
 
     /// Sets the number of rounds of the next search. Called when a search found nothing and the worker then slept for

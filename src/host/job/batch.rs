@@ -5,8 +5,11 @@
 //! address of the next one. If a worker ran the tasks without a prefetch, each task would wait for its lines one after
 //! the other. This module prefetches a batch step by step, so that the cache misses of different tasks overlap.
 
+use std::task::Waker;
+
 use crate::host::shared::Job;
 use crate::platform::prefetch::{TASK, prefetch};
+use crate::process::catch::catch;
 use crate::process::state::{PendingSchedule, RunnableProcess};
 
 /// Queues the processes of a batch in their order, and prefetches the data that each process points to. The timers have
@@ -14,6 +17,37 @@ use crate::process::state::{PendingSchedule, RunnableProcess};
 pub(crate) fn queue(woken: Vec<PendingSchedule>) {
     woken.iter().filter_map(PendingSchedule::process).for_each(lead_data);
     drop(woken);
+}
+
+/// Wakes the tasks of these wakers, and queues the processes among them in their order. Leaves `ready` empty.
+///
+/// A single process goes to the next slot of its worker, as after a message. Several processes go to the back of the
+/// queue: in the next slot, the last one would run first.
+pub(crate) fn wake_all(ready: &mut Vec<Waker>) {
+    if let [waker] = &ready[..] {
+        waker.wake_by_ref();
+        return ready.clear();
+    }
+    let mut woken = Vec::with_capacity(ready.len());
+    for waker in ready.drain(..) {
+        match PendingSchedule::wake(&waker) {
+            Some(process) => woken.push(process),
+            None => {
+                // This waker is not a waker of a process that waits. It may run user code that waits for one of the
+                // processes before it, so these processes are queued first.
+                queue_in_order(&mut woken);
+                let _ = catch(|| waker.wake());
+            }
+        }
+    }
+    queue_in_order(&mut woken);
+}
+
+fn queue_in_order(woken: &mut Vec<PendingSchedule>) {
+    for process in &*woken {
+        process.process().into_iter().for_each(|process| prefetch(process.at(), TASK));
+    }
+    woken.drain(..).for_each(PendingSchedule::queue_behind);
 }
 
 /// Prefetches memory of a job that will run `ahead` batches from now. With `ahead` 1, the function prefetches the

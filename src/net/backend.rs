@@ -1,0 +1,79 @@
+//! Finds the poller that a new socket registers with. A simulated network would be selected here.
+
+use std::io;
+
+use crate::host::{Host, WeakHost};
+use crate::platform::poller::Poller;
+use crate::platform::sync::Arc;
+use crate::process::state::current::Current;
+use crate::runtime::enqueue::Threads;
+
+/// The runtime of a socket.
+#[derive(Debug, Clone)]
+pub(crate) struct Backend {
+    threads: Arc<Threads>,
+}
+
+impl Backend {
+    /// Returns the backend of the calling thread's runtime.
+    ///
+    /// # Errors
+    /// Returns an error in a simulation, and on a thread without a runtime.
+    pub(crate) fn current() -> io::Result<Self> {
+        if Current::with(|current| current.simulation.get()) != 0 {
+            return Err(simulated());
+        }
+        match Threads::here() {
+            Some(threads) => Ok(Self { threads }),
+            None => Err(io::Error::other(
+                "there is no runtime on this thread: create the socket inside a process or inside `Runtime::block_on`, \
+                 or pass the host to the function with the suffix `_in`",
+            )),
+        }
+    }
+
+    /// Returns the backend of the runtime of `host`.
+    ///
+    /// # Errors
+    /// Returns an error if the host belongs to a simulation.
+    pub(crate) fn of(host: &Host) -> io::Result<Self> {
+        let threads = Arc::clone(&host.shared().place).downcast().map_err(|_| simulated())?;
+        Ok(Self { threads })
+    }
+
+    /// Returns the poller. The first socket of a runtime opens it.
+    ///
+    /// # Errors
+    /// Returns the error of the system if the poller cannot be opened.
+    pub(crate) fn poller(&self) -> io::Result<&Arc<Poller>> {
+        self.threads.open_poller(Poller::open)
+    }
+
+    /// Returns the host of the runtime.
+    ///
+    /// # Errors
+    /// Returns an error if the runtime was dropped.
+    pub(crate) fn host(&self) -> io::Result<Host> {
+        let host = self.threads.owner::<WeakHost>().and_then(WeakHost::upgrade);
+        host.ok_or_else(|| io::Error::new(io::ErrorKind::NotConnected, "the runtime has ended"))
+    }
+
+    /// Called before an operation waits. Ensures that a thread waits in the poller: a thread outside the runtime runs no
+    /// tasks, so it never waits there itself.
+    ///
+    /// # Errors
+    /// Returns the error of the system if a thread is needed and cannot be started.
+    pub(crate) fn will_wait(&self) -> io::Result<()> {
+        if !self.threads.is_here() && self.threads.poller_has_no_thread() {
+            self.threads.start_poll_thread()?;
+        }
+        Ok(())
+    }
+}
+
+fn simulated() -> io::Error {
+    io::Error::new(
+        io::ErrorKind::Unsupported,
+        "a simulation has no network: use a handler or a message in place of a socket",
+    )
+}

@@ -1,0 +1,193 @@
+//! [`Async`]: any file descriptor that the system can poll.
+
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, AsRawFd, RawFd};
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use futures::io::{AsyncRead, AsyncWrite};
+use mio::event::Source;
+use mio::unix::SourceFd;
+use mio::{Interest, Registry, Token};
+
+use crate::host::Host;
+use crate::net::backend::Backend;
+use crate::net::registered::Registered;
+use crate::platform::poller::source::Direction;
+
+/// Waits for a file descriptor: a pipe, a terminal, an inotify instance, or a socket of another crate. Unix only.
+///
+/// Regular files cannot be polled: the system refuses them with an error. Read them on the blocking pool, see
+/// [`Host::spawn_blocking`].
+///
+/// The descriptor must be in non-blocking mode. Otherwise the operations block the thread. The functions
+/// [`read_with`](Self::read_with) and [`write_with`](Self::write_with) perform the operations of any type. If `T`
+/// implements `Read` or `Write`, then `Async<T>` implements `AsyncRead` or `AsyncWrite`.
+///
+/// ```
+/// use procession::net::Async;
+/// use std::io::{Read, Write};
+/// use std::os::unix::net::UnixStream;
+///
+/// # let rt = procession::Runtime::new()?;
+/// # rt.block_on(async {
+/// let (one, mut other) = UnixStream::pair()?;
+/// one.set_nonblocking(true)?;
+/// let one = Async::new(one)?;
+/// other.write_all(b"x")?;
+/// let mut buf = [0; 8];
+/// assert_eq!(one.read_with(|mut one| one.read(&mut buf)).await?, 1);
+/// # std::io::Result::Ok(())
+/// # })?;
+/// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
+/// ```
+#[derive(Debug)]
+pub struct Async<T: AsFd> {
+    io: Registered<Descriptor<T>>,
+}
+
+/// Registers the descriptor of a value with the poller.
+#[derive(Debug)]
+struct Descriptor<T>(T);
+
+impl<T: AsFd> Descriptor<T> {
+    fn raw(&self) -> RawFd {
+        self.0.as_fd().as_raw_fd()
+    }
+}
+
+impl<T: AsFd> Source for Descriptor<T> {
+    fn register(&mut self, registry: &Registry, token: Token, interests: Interest) -> io::Result<()> {
+        SourceFd(&self.raw()).register(registry, token, interests)
+    }
+
+    fn reregister(&mut self, registry: &Registry, token: Token, interests: Interest) -> io::Result<()> {
+        SourceFd(&self.raw()).reregister(registry, token, interests)
+    }
+
+    fn deregister(&mut self, registry: &Registry) -> io::Result<()> {
+        SourceFd(&self.raw()).deregister(registry)
+    }
+}
+
+impl<T: AsFd> Async<T> {
+    /// Registers the descriptor of `io` with the runtime of the calling thread. The descriptor must be non-blocking.
+    ///
+    /// # Errors
+    /// Returns the error of the system, for example for a regular file. Returns an error if the thread has no runtime,
+    /// or if the runtime is a simulation.
+    pub fn new(io: T) -> io::Result<Self> {
+        Ok(Self { io: Registered::new(Descriptor(io), Backend::current()?)? })
+    }
+
+    /// As [`new`](Self::new), with the runtime of `host`.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub fn new_in(host: &Host, io: T) -> io::Result<Self> {
+        Ok(Self { io: Registered::new(Descriptor(io), Backend::of(host)?)? })
+    }
+
+    /// Returns the value.
+    pub fn get_ref(&self) -> &T {
+        &self.io.io().0
+    }
+
+    /// Deregisters the descriptor and returns the value.
+    pub fn into_inner(self) -> T {
+        self.io.into_inner().0
+    }
+
+    /// Waits until the descriptor can be read. It may have become unreadable again when the future completes.
+    ///
+    /// # Errors
+    /// Returns an error if the runtime has ended.
+    pub async fn readable(&self) -> io::Result<()> {
+        self.io.ready(Direction::Read).await
+    }
+
+    /// Waits until the descriptor can be written. It may have become unwritable again when the future completes.
+    ///
+    /// # Errors
+    /// Returns an error if the runtime has ended.
+    pub async fn writable(&self) -> io::Result<()> {
+        self.io.ready(Direction::Write).await
+    }
+
+    /// Calls `op` until it returns something else than [`io::ErrorKind::WouldBlock`]. Between two calls, waits until the
+    /// descriptor can be read.
+    ///
+    /// # Errors
+    /// Returns the error of `op`. Returns an error if the runtime has ended.
+    ///
+    /// # Cancel safety
+    /// Cancel safe if a call of `op` that returns `WouldBlock` has no effect.
+    pub async fn read_with<R>(&self, mut op: impl FnMut(&T) -> io::Result<R>) -> io::Result<R> {
+        self.io.op(Direction::Read, |io| op(&io.0)).await
+    }
+
+    /// Calls `op` until it returns something else than [`io::ErrorKind::WouldBlock`]. Between two calls, waits until the
+    /// descriptor can be written.
+    ///
+    /// # Errors
+    /// Returns the error of `op`. Returns an error if the runtime has ended.
+    ///
+    /// # Cancel safety
+    /// Cancel safe if a call of `op` that returns `WouldBlock` has no effect.
+    pub async fn write_with<R>(&self, mut op: impl FnMut(&T) -> io::Result<R>) -> io::Result<R> {
+        self.io.op(Direction::Write, |io| op(&io.0)).await
+    }
+}
+
+impl<T: AsFd> AsyncRead for &Async<T>
+where
+    for<'a> &'a T: Read,
+{
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut [u8]) -> Poll<io::Result<usize>> {
+        self.io.poll_op(Direction::Read, cx, |io| (&io.0).read(buf))
+    }
+}
+
+impl<T: AsFd> AsyncWrite for &Async<T>
+where
+    for<'a> &'a T: Write,
+{
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        self.io.poll_op(Direction::Write, cx, |io| (&io.0).write(buf))
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.io.poll_op(Direction::Write, cx, |io| (&io.0).flush())
+    }
+
+    /// Flushes. The descriptor is closed when the value is dropped.
+    fn poll_close(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.poll_flush(cx)
+    }
+}
+
+impl<T: AsFd + Unpin> AsyncRead for Async<T>
+where
+    for<'a> &'a T: Read,
+{
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut [u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut &*self).poll_read(cx, buf)
+    }
+}
+
+impl<T: AsFd + Unpin> AsyncWrite for Async<T>
+where
+    for<'a> &'a T: Write,
+{
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut &*self).poll_write(cx, buf)
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut &*self).poll_flush(cx)
+    }
+
+    fn poll_close(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut &*self).poll_close(cx)
+    }
+}

@@ -1,0 +1,221 @@
+//! A socket that is registered with the poller of a runtime, and the operations on it.
+
+use std::future::poll_fn;
+use std::io;
+use std::task::{Context, Poll, ready};
+
+use mio::event::Source as System;
+
+use crate::net::backend::Backend;
+use crate::platform::poller::source::{Direction, Seen, Source, WaiterKey};
+use crate::platform::sync::Arc;
+use crate::process::state::current::Current;
+
+/// Whether a read that fills only a part of the buffer shows that the system has no more data now. This is true for
+/// edge-triggered events on the systems below. The next read then waits without a system call.
+const PARTIAL_MEANS_EMPTY: bool = cfg!(any(
+    target_os = "linux",
+    target_os = "android",
+    target_os = "macos",
+    target_os = "ios",
+    target_os = "freebsd",
+    target_os = "netbsd",
+    target_os = "openbsd",
+    target_os = "dragonfly"
+));
+
+/// A socket with its state in the poller. Dropping it deregisters and closes the socket.
+#[derive(Debug)]
+pub(crate) struct Registered<S: System> {
+    /// `None` after `into_inner`.
+    io: Option<S>,
+    source: Arc<Source>,
+    backend: Backend,
+}
+
+/// Guard of a waiting future: removes its waker from the source.
+struct Waiter<'a> {
+    source: &'a Source,
+    key: Option<WaiterKey>,
+}
+
+impl Drop for Waiter<'_> {
+    fn drop(&mut self) {
+        if let Some(key) = self.key {
+            self.source.forget(key);
+        }
+    }
+}
+
+impl<S: System> Registered<S> {
+    /// Registers a non-blocking socket.
+    ///
+    /// # Errors
+    /// Returns the error of the system. The socket is then closed.
+    pub(crate) fn new(mut io: S, backend: Backend) -> io::Result<Self> {
+        let source = backend.poller()?.register(&mut io)?;
+        Ok(Self { io: Some(io), source, backend })
+    }
+
+    /// The socket itself.
+    pub(crate) fn io(&self) -> &S {
+        self.io.as_ref().expect("only `into_inner` takes it")
+    }
+
+    pub(crate) fn backend(&self) -> &Backend {
+        &self.backend
+    }
+
+    /// Deregisters the socket and returns it.
+    pub(crate) fn into_inner(mut self) -> S {
+        self.deregister().expect("only this function takes it")
+    }
+
+    fn deregister(&mut self) -> Option<S> {
+        let mut io = self.io.take()?;
+        if let Ok(poller) = self.backend.poller() {
+            poller.deregister(&mut io, &self.source);
+        }
+        Some(io)
+    }
+
+    /// Polls an operation: calls `op` until it returns something else than `WouldBlock`, and waits in between. The waker
+    /// replaces the waker of the last such call for this direction.
+    pub(crate) fn poll_op<R>(
+        &self,
+        direction: Direction,
+        cx: &mut Context<'_>,
+        mut op: impl FnMut(&S) -> io::Result<R>,
+    ) -> Poll<io::Result<R>> {
+        ready!(spend_budget(cx));
+        let polled = self.poll_with(
+            direction,
+            || self.source.poll_ready(direction, cx.waker()),
+            |io| op(io).map(|result| (result, false)),
+        );
+        refund_if_pending(&polled);
+        polled
+    }
+
+    /// As [`poll_op`](Self::poll_op), for a read or a write of `size` bytes on a stream. `op` returns the number of bytes.
+    pub(crate) fn poll_transfer(
+        &self,
+        direction: Direction,
+        cx: &mut Context<'_>,
+        size: usize,
+        mut op: impl FnMut(&S) -> io::Result<usize>,
+    ) -> Poll<io::Result<usize>> {
+        ready!(spend_budget(cx));
+        let polled = self.poll_with(
+            direction,
+            || self.source.poll_ready(direction, cx.waker()),
+            |io| op(io).map(|count| (count, PARTIAL_MEANS_EMPTY && 0 < count && count < size)),
+        );
+        refund_if_pending(&polled);
+        polled
+    }
+
+    /// Waits until `op` returns something else than `WouldBlock`. Several futures can wait for one direction.
+    ///
+    /// # Cancel safety
+    /// Cancel safe if a call of `op` that returns `WouldBlock` has no effect.
+    pub(crate) async fn op<R>(&self, direction: Direction, mut op: impl FnMut(&S) -> io::Result<R>) -> io::Result<R> {
+        let mut waiter = Waiter { source: &self.source, key: None };
+        poll_fn(move |cx| {
+            ready!(spend_budget(cx));
+            let waiter = &mut waiter;
+            let polled = self.poll_with(
+                direction,
+                || self.source.poll_ready_as(direction, cx.waker(), &mut waiter.key),
+                |io| op(io).map(|result| (result, false)),
+            );
+            refund_if_pending(&polled);
+            polled
+        })
+        .await
+    }
+
+    /// Calls `op` once, without waiting.
+    ///
+    /// # Errors
+    /// Returns the error of `op`. If it is `WouldBlock`, later operations wait for an event.
+    pub(crate) fn try_op<R>(&self, direction: Direction, op: impl FnOnce(&S) -> io::Result<R>) -> io::Result<R> {
+        let Poll::Ready(seen) = self.source.check(direction) else { return Err(io::ErrorKind::WouldBlock.into()) };
+        let seen = seen?;
+        op(self.io()).inspect_err(|error| {
+            if error.kind() == io::ErrorKind::WouldBlock {
+                self.source.clear(direction, seen);
+            }
+        })
+    }
+
+    /// Waits until the direction is ready. The socket may have become unready again when the future completes.
+    pub(crate) async fn ready(&self, direction: Direction) -> io::Result<()> {
+        let mut waiter = Waiter { source: &self.source, key: None };
+        poll_fn(move |cx| match self.source.poll_ready_as(direction, cx.waker(), &mut waiter.key) {
+            Poll::Ready(seen) => Poll::Ready(seen.map(drop)),
+            Poll::Pending => self.pending(),
+        })
+        .await
+    }
+
+    fn poll_with<R>(
+        &self,
+        direction: Direction,
+        mut poll_ready: impl FnMut() -> Poll<io::Result<Seen>>,
+        mut op: impl FnMut(&S) -> io::Result<(R, bool)>,
+    ) -> Poll<io::Result<R>> {
+        loop {
+            let Poll::Ready(seen) = poll_ready() else { return self.pending() };
+            let seen = seen?;
+            match op(self.io()) {
+                Ok((result, is_empty)) => {
+                    if is_empty {
+                        self.source.clear(direction, seen);
+                    }
+                    return Poll::Ready(Ok(result));
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.source.clear(direction, seen),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Poll::Ready(Err(error)),
+            }
+        }
+    }
+
+    /// Returns `Pending` after an operation has registered its waker.
+    fn pending<R>(&self) -> Poll<io::Result<R>> {
+        match self.backend.will_wait() {
+            Ok(()) => Poll::Pending,
+            Err(error) => Poll::Ready(Err(error)),
+        }
+    }
+}
+
+impl<S: System> Drop for Registered<S> {
+    fn drop(&mut self) {
+        drop(self.deregister());
+    }
+}
+
+/// Takes one unit from the budget of the turn. If the budget is spent, yields once.
+fn spend_budget(cx: &Context<'_>) -> Poll<()> {
+    let yields = Current::with(|current| {
+        let yields = current.should_yield();
+        if yields {
+            current.note_again();
+        }
+        yields
+    });
+    if yields {
+        cx.waker().wake_by_ref();
+        return Poll::Pending;
+    }
+    Poll::Ready(())
+}
+
+/// An operation that waits takes nothing from the budget.
+fn refund_if_pending<R>(polled: &Poll<R>) {
+    if polled.is_pending() {
+        Current::with(Current::refund);
+    }
+}

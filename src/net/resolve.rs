@@ -1,0 +1,152 @@
+//! Resolution of names to addresses, on the blocking pool.
+
+use std::future::Future;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6, ToSocketAddrs as _};
+use std::vec;
+
+use crate::host::Host;
+use crate::net::backend::Backend;
+
+/// An address, or a name that must be looked up.
+#[derive(Debug, Clone)]
+#[doc(hidden)]
+pub enum Unresolved {
+    Addresses(Vec<SocketAddr>),
+    Name(String, u16),
+    Invalid(String),
+}
+
+mod sealed {
+    pub trait Resolve {
+        fn unresolved(&self) -> super::Unresolved;
+    }
+}
+
+/// Types that name one or several socket addresses: the same types as for [`std::net::ToSocketAddrs`].
+///
+/// A name is looked up on the blocking pool of the runtime, with the resolver of the system. An address, also as text,
+/// needs no lookup.
+pub trait ToSocketAddrs: sealed::Resolve {}
+
+impl<T: sealed::Resolve + ?Sized> ToSocketAddrs for T {}
+
+macro_rules! addresses {
+    ($($type:ty),*) => {
+        $(impl sealed::Resolve for $type {
+            fn unresolved(&self) -> Unresolved {
+                Unresolved::Addresses(vec![SocketAddr::from(*self)])
+            }
+        })*
+    };
+}
+
+addresses!(SocketAddr, SocketAddrV4, SocketAddrV6, (IpAddr, u16), (Ipv4Addr, u16), (Ipv6Addr, u16));
+
+impl sealed::Resolve for [SocketAddr] {
+    fn unresolved(&self) -> Unresolved {
+        Unresolved::Addresses(self.to_vec())
+    }
+}
+
+impl sealed::Resolve for Vec<SocketAddr> {
+    fn unresolved(&self) -> Unresolved {
+        Unresolved::Addresses(self.clone())
+    }
+}
+
+impl sealed::Resolve for (&str, u16) {
+    fn unresolved(&self) -> Unresolved {
+        match self.0.parse::<IpAddr>() {
+            Ok(address) => Unresolved::Addresses(vec![SocketAddr::new(address, self.1)]),
+            Err(_) => Unresolved::Name(self.0.to_owned(), self.1),
+        }
+    }
+}
+
+impl sealed::Resolve for (String, u16) {
+    fn unresolved(&self) -> Unresolved {
+        (self.0.as_str(), self.1).unresolved()
+    }
+}
+
+impl sealed::Resolve for str {
+    fn unresolved(&self) -> Unresolved {
+        if let Ok(address) = self.parse() {
+            return Unresolved::Addresses(vec![address]);
+        }
+        match self.rsplit_once(':').and_then(|(name, port)| Some((name, port.parse().ok()?))) {
+            Some((name, port)) => Unresolved::Name(name.to_owned(), port),
+            None => Unresolved::Invalid(self.to_owned()),
+        }
+    }
+}
+
+impl sealed::Resolve for String {
+    fn unresolved(&self) -> Unresolved {
+        self.as_str().unresolved()
+    }
+}
+
+impl<T: sealed::Resolve + ?Sized> sealed::Resolve for &T {
+    fn unresolved(&self) -> Unresolved {
+        (**self).unresolved()
+    }
+}
+
+/// Looks up the addresses of a name, on the blocking pool of the calling thread's runtime. The result is not empty.
+///
+/// # Errors
+/// Returns the error of the resolver, or an error if the name has no address. Returns an error if the thread has no
+/// runtime, or if the blocking pool refuses the lookup.
+///
+/// # Cancel safety
+/// Cancel safe. A lookup that has begun continues on the blocking pool, and its result is dropped.
+pub async fn lookup_host(addr: impl ToSocketAddrs) -> io::Result<vec::IntoIter<SocketAddr>> {
+    Ok(resolve(addr.unresolved(), || Backend::current()?.host()).await?.into_iter())
+}
+
+/// Resolves an address. `host` returns the host whose blocking pool looks up names.
+pub(crate) async fn resolve(
+    unresolved: Unresolved,
+    host: impl FnOnce() -> io::Result<Host>,
+) -> io::Result<Vec<SocketAddr>> {
+    let found = match unresolved {
+        Unresolved::Addresses(addresses) => addresses,
+        Unresolved::Name(name, port) => {
+            let lookup = host()?.spawn_blocking(move || (name.as_str(), port).to_socket_addrs().map(Iterator::collect));
+            lookup.await.map_err(io::Error::other)??
+        }
+        Unresolved::Invalid(text) => {
+            let text = format!("`{text}` is not a socket address: it must end with a colon and a port number");
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+        }
+    };
+    if found.is_empty() {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "the name or the list has no address"));
+    }
+    Ok(found)
+}
+
+/// Calls `f` for each address until one call succeeds.
+///
+/// # Errors
+/// Returns the last error.
+pub(crate) async fn first_of<T, Fut: Future<Output = io::Result<T>>>(
+    addresses: Vec<SocketAddr>,
+    f: impl Fn(SocketAddr) -> Fut,
+) -> io::Result<T> {
+    let mut last = None;
+    for address in addresses {
+        match f(address).await {
+            Ok(value) => return Ok(value),
+            Err(error) => last = Some(error),
+        }
+    }
+    Err(last.unwrap_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "there is no address")))
+}
+
+/// The unresolved form of an address.
+pub(crate) fn unresolved(addr: &impl ToSocketAddrs) -> Unresolved {
+    addr.unresolved()
+}

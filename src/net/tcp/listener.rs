@@ -1,0 +1,149 @@
+//! [`TcpListener`]: accepts TCP connections.
+
+use std::io;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use futures::Stream;
+
+use crate::host::Host;
+use crate::net::backend::Backend;
+use crate::net::registered::Registered;
+use crate::net::resolve::{ToSocketAddrs, resolve, unresolved};
+use crate::net::tcp::stream::TcpStream;
+use crate::platform::poller::source::Direction;
+
+/// A listening TCP socket.
+///
+/// Several processes can accept from one listener: share it with an `Arc`. See the [module](crate::net) for an example.
+#[derive(Debug)]
+pub struct TcpListener {
+    io: Registered<mio::net::TcpListener>,
+}
+
+impl TcpListener {
+    /// Opens a socket on `addr` and listens, on the runtime of the calling thread. If `addr` names several addresses,
+    /// uses the first one that can be bound. With port 0, the system chooses a port: see
+    /// [`local_addr`](Self::local_addr).
+    ///
+    /// On Unix the address can be bound again immediately after the listener was closed (`SO_REUSEADDR`). The system
+    /// queues up to 1,024 connections that were not accepted yet. Use [`TcpSocket`](crate::net::TcpSocket) for other
+    /// options.
+    ///
+    /// # Errors
+    /// Returns the error of the system or of the name lookup. Returns an error if the thread has no runtime, or if the
+    /// runtime is a simulation.
+    pub async fn bind(addr: impl ToSocketAddrs) -> io::Result<Self> {
+        Self::bind_on(Backend::current()?, addr).await
+    }
+
+    /// As [`bind`](Self::bind), on the runtime of `host`.
+    ///
+    /// # Errors
+    /// As [`bind`](Self::bind).
+    pub async fn bind_in(host: &Host, addr: impl ToSocketAddrs) -> io::Result<Self> {
+        Self::bind_on(Backend::of(host)?, addr).await
+    }
+
+    async fn bind_on(backend: Backend, addr: impl ToSocketAddrs) -> io::Result<Self> {
+        let mut last = None;
+        for address in resolve(unresolved(&addr), || backend.host()).await? {
+            match mio::net::TcpListener::bind(address) {
+                Ok(io) => return Self::register(io, backend),
+                Err(error) => last = Some(error),
+            }
+        }
+        Err(last.expect("a resolution is not empty"))
+    }
+
+    pub(crate) fn register(io: mio::net::TcpListener, backend: Backend) -> io::Result<Self> {
+        Ok(Self { io: Registered::new(io, backend)? })
+    }
+
+    /// Registers a listener of the standard library with the runtime of the calling thread, and makes it non-blocking.
+    ///
+    /// # Errors
+    /// Returns the error of the system. Returns an error if the thread has no runtime, or if the runtime is a
+    /// simulation.
+    pub fn from_std(listener: std::net::TcpListener) -> io::Result<Self> {
+        let backend = Backend::current()?;
+        listener.set_nonblocking(true)?;
+        Self::register(mio::net::TcpListener::from_std(listener), backend)
+    }
+
+    /// As [`from_std`](Self::from_std), with the runtime of `host`.
+    ///
+    /// # Errors
+    /// As [`from_std`](Self::from_std).
+    pub fn from_std_in(host: &Host, listener: std::net::TcpListener) -> io::Result<Self> {
+        let backend = Backend::of(host)?;
+        listener.set_nonblocking(true)?;
+        Self::register(mio::net::TcpListener::from_std(listener), backend)
+    }
+
+    /// Waits for a connection. Returns its stream and the address of the peer.
+    ///
+    /// If several futures of this method wait, each connection goes to one of them.
+    ///
+    /// # Errors
+    /// Returns the error of the system, for example if no descriptor is free (`EMFILE`). The listener remains usable. If
+    /// the cause persists, the next call fails immediately, so a loop must wait for some time before it calls again.
+    pub async fn accept(&self) -> io::Result<(TcpStream, SocketAddr)> {
+        let (io, address) = self.io.op(Direction::Read, mio::net::TcpListener::accept).await?;
+        Ok((TcpStream::register(io, self.io.backend().clone())?, address))
+    }
+
+    /// As [`accept`](Self::accept), as a poll function. If several tasks call it, only the last one is woken.
+    ///
+    /// # Errors
+    /// As [`accept`](Self::accept).
+    pub fn poll_accept(&self, cx: &mut Context<'_>) -> Poll<io::Result<(TcpStream, SocketAddr)>> {
+        let (io, address) = ready!(self.io.poll_op(Direction::Read, cx, mio::net::TcpListener::accept))?;
+        Poll::Ready(TcpStream::register(io, self.io.backend().clone()).map(|stream| (stream, address)))
+    }
+
+    /// Returns a stream of the accepted connections. It never ends.
+    pub fn incoming(&self) -> Incoming<'_> {
+        Incoming { listener: self }
+    }
+
+    /// Returns the local address.
+    ///
+    /// # Errors
+    /// Returns the error of the system.
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.io.io().local_addr()
+    }
+
+    /// Returns the time to live of outgoing packets.
+    ///
+    /// # Errors
+    /// Returns the error of the system.
+    pub fn ttl(&self) -> io::Result<u32> {
+        self.io.io().ttl()
+    }
+
+    /// Sets the time to live of outgoing packets. Accepted connections inherit it.
+    ///
+    /// # Errors
+    /// Returns the error of the system.
+    pub fn set_ttl(&self, ttl: u32) -> io::Result<()> {
+        self.io.io().set_ttl(ttl)
+    }
+}
+
+/// Stream of the connections of a listener: see [`TcpListener::incoming`].
+#[derive(Debug)]
+#[must_use = "streams do nothing unless polled"]
+pub struct Incoming<'a> {
+    listener: &'a TcpListener,
+}
+
+impl Stream for Incoming<'_> {
+    type Item = io::Result<TcpStream>;
+
+    fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        self.listener.poll_accept(cx).map_ok(|(stream, _)| stream).map(Some)
+    }
+}

@@ -1,0 +1,185 @@
+//! [`TcpSocket`]: a TCP socket that does not listen or connect yet, so that its options can be set.
+
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
+
+use crate::host::Host;
+use crate::net::backend::Backend;
+use crate::net::tcp::listener::TcpListener;
+use crate::net::tcp::stream::TcpStream;
+
+/// A TCP socket that neither listens nor is connected. Set its options, then call [`listen`](Self::listen) or
+/// [`connect`](Self::connect).
+///
+/// ```
+/// # use procession::net::TcpSocket;
+/// # let rt = procession::Runtime::new()?;
+/// # rt.block_on(async {
+/// let socket = TcpSocket::new_v4()?;
+/// socket.set_reuse_address(true)?;
+/// socket.bind("127.0.0.1:0".parse().expect("a valid address"))?;
+/// let listener = socket.listen(128)?;
+/// # drop(listener);
+/// # std::io::Result::Ok(())
+/// # })?;
+/// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
+/// ```
+#[derive(Debug)]
+pub struct TcpSocket {
+    socket: Socket,
+    backend: Backend,
+}
+
+impl TcpSocket {
+    /// Opens a socket for IPv4, on the runtime of the calling thread.
+    ///
+    /// # Errors
+    /// Returns the error of the system. Returns an error if the thread has no runtime, or if the runtime is a
+    /// simulation.
+    pub fn new_v4() -> io::Result<Self> {
+        Self::open(Domain::IPV4, Backend::current()?)
+    }
+
+    /// Opens a socket for IPv6, on the runtime of the calling thread.
+    ///
+    /// # Errors
+    /// As [`new_v4`](Self::new_v4).
+    pub fn new_v6() -> io::Result<Self> {
+        Self::open(Domain::IPV6, Backend::current()?)
+    }
+
+    /// Opens a socket for IPv4, on the runtime of `host`.
+    ///
+    /// # Errors
+    /// As [`new_v4`](Self::new_v4).
+    pub fn new_v4_in(host: &Host) -> io::Result<Self> {
+        Self::open(Domain::IPV4, Backend::of(host)?)
+    }
+
+    /// Opens a socket for IPv6, on the runtime of `host`.
+    ///
+    /// # Errors
+    /// As [`new_v4`](Self::new_v4).
+    pub fn new_v6_in(host: &Host) -> io::Result<Self> {
+        Self::open(Domain::IPV6, Backend::of(host)?)
+    }
+
+    fn open(domain: Domain, backend: Backend) -> io::Result<Self> {
+        let socket = Socket::new(domain, Type::STREAM, Some(Protocol::TCP))?;
+        socket.set_nonblocking(true)?;
+        Ok(Self { socket, backend })
+    }
+
+    /// Sets whether the address can be bound although old connections of it are not over yet (`SO_REUSEADDR`).
+    ///
+    /// # Errors
+    /// Returns the error of the system. This is true for all methods that set an option.
+    pub fn set_reuse_address(&self, on: bool) -> io::Result<()> {
+        self.socket.set_reuse_address(on)
+    }
+
+    /// Sets whether several sockets can be bound to one address (`SO_REUSEPORT`). The system then distributes the
+    /// connections among them.
+    ///
+    /// # Errors
+    /// Returns the error of the system.
+    #[cfg(all(unix, not(any(target_os = "solaris", target_os = "illumos", target_os = "cygwin"))))]
+    pub fn set_reuse_port(&self, on: bool) -> io::Result<()> {
+        self.socket.set_reuse_port(on)
+    }
+
+    /// Sets whether small packets are sent immediately (`TCP_NODELAY`).
+    ///
+    /// # Errors
+    /// Returns the error of the system.
+    pub fn set_nodelay(&self, on: bool) -> io::Result<()> {
+        self.socket.set_tcp_nodelay(on)
+    }
+
+    /// Sets the size of the send buffer in bytes. The system may round it.
+    ///
+    /// # Errors
+    /// Returns the error of the system.
+    pub fn set_send_buffer_size(&self, size: usize) -> io::Result<()> {
+        self.socket.set_send_buffer_size(size)
+    }
+
+    /// Sets the size of the receive buffer in bytes. The system may round it.
+    ///
+    /// # Errors
+    /// Returns the error of the system.
+    pub fn set_recv_buffer_size(&self, size: usize) -> io::Result<()> {
+        self.socket.set_recv_buffer_size(size)
+    }
+
+    /// Sets after how much idle time the system checks whether the peer still exists. `None` disables the check.
+    ///
+    /// # Errors
+    /// Returns the error of the system.
+    pub fn set_keepalive(&self, after: Option<Duration>) -> io::Result<()> {
+        match after {
+            None => self.socket.set_keepalive(false),
+            Some(after) => self.socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(after)),
+        }
+    }
+
+    /// Returns a reference for setting the other options of the socket, with the crate `socket2`.
+    pub fn options(&self) -> SockRef<'_> {
+        SockRef::from(&self.socket)
+    }
+
+    /// Binds the socket to a local address.
+    ///
+    /// # Errors
+    /// Returns the error of the system.
+    pub fn bind(&self, addr: SocketAddr) -> io::Result<()> {
+        self.socket.bind(&addr.into())
+    }
+
+    /// Returns the local address.
+    ///
+    /// # Errors
+    /// Returns the error of the system. Returns an error if the address is not an IP address.
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        let address = self.socket.local_addr()?;
+        address.as_socket().ok_or_else(|| io::Error::other("the socket has no IP address"))
+    }
+
+    /// Makes a listener. The system queues up to `backlog` connections that were not accepted yet.
+    ///
+    /// # Errors
+    /// Returns the error of the system.
+    pub fn listen(self, backlog: u32) -> io::Result<TcpListener> {
+        self.socket.listen(i32::try_from(backlog).unwrap_or(i32::MAX))?;
+        TcpListener::register(mio::net::TcpListener::from_std(self.socket.into()), self.backend)
+    }
+
+    /// Connects to `addr`.
+    ///
+    /// # Errors
+    /// Returns the error of the system.
+    ///
+    /// # Cancel safety
+    /// Cancel safe: dropping the future ends the attempt.
+    pub async fn connect(self, addr: SocketAddr) -> io::Result<TcpStream> {
+        if let Err(error) = self.socket.connect(&addr.into())
+            && !is_in_progress(&error)
+        {
+            return Err(error);
+        }
+        let io = mio::net::TcpStream::from_std(self.socket.into());
+        TcpStream::register(io, self.backend)?.connected().await
+    }
+}
+
+/// Returns whether a non-blocking `connect` has begun.
+fn is_in_progress(error: &io::Error) -> bool {
+    #[cfg(unix)]
+    if error.raw_os_error() == Some(libc::EINPROGRESS) {
+        return true;
+    }
+    error.kind() == io::ErrorKind::WouldBlock
+}

@@ -1,0 +1,162 @@
+//! The two halves of a TCP stream, for two processes.
+
+use std::fmt;
+use std::io::{self, IoSlice, IoSliceMut};
+use std::net::{Shutdown, SocketAddr};
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use futures::io::{AsyncRead, AsyncWrite};
+
+use crate::net::tcp::stream::TcpStream;
+use crate::platform::sync::Arc;
+
+/// The read half of a [`TcpStream`]: see [`TcpStream::into_split`].
+///
+/// Dropping it has no effect on the connection as long as the write half exists.
+#[derive(Debug)]
+pub struct OwnedReadHalf(Arc<TcpStream>);
+
+/// The write half of a [`TcpStream`]: see [`TcpStream::into_split`].
+///
+/// Dropping it sends the end of the stream to the peer. The read half can still receive.
+#[derive(Debug)]
+pub struct OwnedWriteHalf {
+    /// `None` after `reunite`.
+    stream: Option<Arc<TcpStream>>,
+}
+
+pub(crate) fn into_halves(stream: TcpStream) -> (OwnedReadHalf, OwnedWriteHalf) {
+    let stream = Arc::new(stream);
+    (OwnedReadHalf(Arc::clone(&stream)), OwnedWriteHalf { stream: Some(stream) })
+}
+
+/// Error of [`OwnedReadHalf::reunite`]: the halves belong to two streams. It contains both halves.
+#[derive(Debug)]
+pub struct ReuniteError(pub OwnedReadHalf, pub OwnedWriteHalf);
+
+impl fmt::Display for ReuniteError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the halves belong to two different streams")
+    }
+}
+
+impl std::error::Error for ReuniteError {}
+
+impl OwnedReadHalf {
+    /// Makes a stream from its two halves.
+    ///
+    /// # Errors
+    /// Returns the halves if they belong to two streams.
+    pub fn reunite(self, mut write: OwnedWriteHalf) -> Result<TcpStream, ReuniteError> {
+        match write.stream.take() {
+            Some(stream) if Arc::ptr_eq(&stream, &self.0) => {
+                drop(stream);
+                Ok(Arc::into_inner(self.0).expect("these are both halves"))
+            }
+            stream => {
+                write.stream = stream;
+                Err(ReuniteError(self, write))
+            }
+        }
+    }
+
+    /// Returns the address of the peer.
+    ///
+    /// # Errors
+    /// Returns the error of the system.
+    pub fn peer_addr(&self) -> io::Result<SocketAddr> {
+        self.0.peer_addr()
+    }
+
+    /// Waits until the stream can be read: see [`TcpStream::readable`].
+    ///
+    /// # Errors
+    /// As [`TcpStream::readable`].
+    pub async fn readable(&self) -> io::Result<()> {
+        self.0.readable().await
+    }
+
+    /// Reads without waiting: see [`TcpStream::try_read`].
+    ///
+    /// # Errors
+    /// As [`TcpStream::try_read`].
+    pub fn try_read(&self, buf: &mut [u8]) -> io::Result<usize> {
+        self.0.try_read(buf)
+    }
+}
+
+impl OwnedWriteHalf {
+    fn stream(&self) -> &TcpStream {
+        self.stream.as_deref().expect("only `reunite` takes it")
+    }
+
+    /// Returns the address of the peer.
+    ///
+    /// # Errors
+    /// Returns the error of the system.
+    pub fn peer_addr(&self) -> io::Result<SocketAddr> {
+        self.stream().peer_addr()
+    }
+
+    /// Waits until the stream can be written: see [`TcpStream::writable`].
+    ///
+    /// # Errors
+    /// As [`TcpStream::writable`].
+    pub async fn writable(&self) -> io::Result<()> {
+        self.stream().writable().await
+    }
+
+    /// Writes without waiting: see [`TcpStream::try_write`].
+    ///
+    /// # Errors
+    /// As [`TcpStream::try_write`].
+    pub fn try_write(&self, buf: &[u8]) -> io::Result<usize> {
+        self.stream().try_write(buf)
+    }
+}
+
+impl Drop for OwnedWriteHalf {
+    fn drop(&mut self) {
+        if let Some(stream) = &self.stream {
+            // An error means that the connection was closed before.
+            let _ = stream.shutdown(Shutdown::Write);
+        }
+    }
+}
+
+impl AsyncRead for OwnedReadHalf {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut [u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut &*self.0).poll_read(cx, buf)
+    }
+
+    fn poll_read_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &mut [IoSliceMut<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut &*self.0).poll_read_vectored(cx, bufs)
+    }
+}
+
+impl AsyncWrite for OwnedWriteHalf {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream()).poll_write(cx, buf)
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream()).poll_write_vectored(cx, bufs)
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream()).poll_flush(cx)
+    }
+
+    fn poll_close(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream()).poll_close(cx)
+    }
+}

@@ -1,0 +1,183 @@
+//! [`UdpSocket`]: a UDP socket.
+
+use std::io;
+use std::net::SocketAddr;
+use std::task::{Context, Poll};
+
+use socket2::SockRef;
+
+use crate::host::Host;
+use crate::net::backend::Backend;
+use crate::net::registered::Registered;
+use crate::net::resolve::{ToSocketAddrs, resolve, unresolved};
+use crate::platform::poller::source::Direction;
+
+/// A UDP socket.
+///
+/// All methods take `&self`, so several processes can share a socket in an `Arc`.
+#[derive(Debug)]
+pub struct UdpSocket {
+    io: Registered<mio::net::UdpSocket>,
+}
+
+impl UdpSocket {
+    /// Opens a socket and binds it to `addr`, on the runtime of the calling thread. With port 0, the system chooses a
+    /// port.
+    ///
+    /// # Errors
+    /// Returns the error of the system or of the name lookup. Returns an error if the thread has no runtime, or if the
+    /// runtime is a simulation.
+    pub async fn bind(addr: impl ToSocketAddrs) -> io::Result<Self> {
+        Self::bind_on(Backend::current()?, addr).await
+    }
+
+    /// As [`bind`](Self::bind), on the runtime of `host`.
+    ///
+    /// # Errors
+    /// As [`bind`](Self::bind).
+    pub async fn bind_in(host: &Host, addr: impl ToSocketAddrs) -> io::Result<Self> {
+        Self::bind_on(Backend::of(host)?, addr).await
+    }
+
+    async fn bind_on(backend: Backend, addr: impl ToSocketAddrs) -> io::Result<Self> {
+        let mut last = None;
+        for address in resolve(unresolved(&addr), || backend.host()).await? {
+            match mio::net::UdpSocket::bind(address) {
+                Ok(io) => return Ok(Self { io: Registered::new(io, backend)? }),
+                Err(error) => last = Some(error),
+            }
+        }
+        Err(last.expect("a resolution is not empty"))
+    }
+
+    /// Registers a socket of the standard library with the runtime of the calling thread, and makes it non-blocking.
+    ///
+    /// # Errors
+    /// Returns the error of the system. Returns an error if the thread has no runtime, or if the runtime is a
+    /// simulation.
+    pub fn from_std(socket: std::net::UdpSocket) -> io::Result<Self> {
+        let backend = Backend::current()?;
+        socket.set_nonblocking(true)?;
+        Ok(Self { io: Registered::new(mio::net::UdpSocket::from_std(socket), backend)? })
+    }
+
+    /// As [`from_std`](Self::from_std), with the runtime of `host`.
+    ///
+    /// # Errors
+    /// As [`from_std`](Self::from_std).
+    pub fn from_std_in(host: &Host, socket: std::net::UdpSocket) -> io::Result<Self> {
+        let backend = Backend::of(host)?;
+        socket.set_nonblocking(true)?;
+        Ok(Self { io: Registered::new(mio::net::UdpSocket::from_std(socket), backend)? })
+    }
+
+    /// Sets the address that [`send`](Self::send) uses. From then on the socket receives only packets from this address.
+    ///
+    /// # Errors
+    /// Returns the error of the system or of the name lookup.
+    pub async fn connect(&self, addr: impl ToSocketAddrs) -> io::Result<()> {
+        let mut last = None;
+        for address in resolve(unresolved(&addr), || self.io.backend().host()).await? {
+            match self.io.io().connect(address) {
+                Ok(()) => return Ok(()),
+                Err(error) => last = Some(error),
+            }
+        }
+        Err(last.expect("a resolution is not empty"))
+    }
+
+    /// Sends a packet to the address of [`connect`](Self::connect). Returns the number of bytes.
+    ///
+    /// # Errors
+    /// Returns the error of the system. An error may report that an earlier packet was refused.
+    pub async fn send(&self, buf: &[u8]) -> io::Result<usize> {
+        self.io.op(Direction::Write, |io| io.send(buf)).await
+    }
+
+    /// Receives a packet. Returns the number of bytes. If the packet is longer than `buf`, the rest is lost.
+    ///
+    /// # Errors
+    /// Returns the error of the system.
+    pub async fn recv(&self, buf: &mut [u8]) -> io::Result<usize> {
+        self.io.op(Direction::Read, |io| io.recv(buf)).await
+    }
+
+    /// Sends a packet to `target`. Returns the number of bytes.
+    ///
+    /// # Errors
+    /// Returns the error of the system.
+    pub async fn send_to(&self, buf: &[u8], target: SocketAddr) -> io::Result<usize> {
+        self.io.op(Direction::Write, |io| io.send_to(buf, target)).await
+    }
+
+    /// Receives a packet. Returns the number of bytes and the address of the sender. If the packet is longer than `buf`,
+    /// the rest is lost.
+    ///
+    /// # Errors
+    /// Returns the error of the system.
+    pub async fn recv_from(&self, buf: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
+        self.io.op(Direction::Read, |io| io.recv_from(buf)).await
+    }
+
+    /// Reads a packet and leaves it in the socket, so that the next call returns it again.
+    ///
+    /// # Errors
+    /// Returns the error of the system.
+    pub async fn peek_from(&self, buf: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
+        self.io.op(Direction::Read, |io| io.peek_from(buf)).await
+    }
+
+    /// As [`recv_from`](Self::recv_from), as a poll function. If several tasks call it, only the last one is woken.
+    ///
+    /// # Errors
+    /// As [`recv_from`](Self::recv_from).
+    pub fn poll_recv_from(&self, cx: &mut Context<'_>, buf: &mut [u8]) -> Poll<io::Result<(usize, SocketAddr)>> {
+        self.io.poll_op(Direction::Read, cx, |io| io.recv_from(buf))
+    }
+
+    /// As [`send_to`](Self::send_to), as a poll function. If several tasks call it, only the last one is woken.
+    ///
+    /// # Errors
+    /// As [`send_to`](Self::send_to).
+    pub fn poll_send_to(&self, cx: &mut Context<'_>, buf: &[u8], target: SocketAddr) -> Poll<io::Result<usize>> {
+        self.io.poll_op(Direction::Write, cx, |io| io.send_to(buf, target))
+    }
+
+    /// Sends a packet without waiting: see [`send_to`](Self::send_to).
+    ///
+    /// # Errors
+    /// Returns [`io::ErrorKind::WouldBlock`] if the packet cannot be sent now, or the error of the system.
+    pub fn try_send_to(&self, buf: &[u8], target: SocketAddr) -> io::Result<usize> {
+        self.io.try_op(Direction::Write, |io| io.send_to(buf, target))
+    }
+
+    /// Receives a packet without waiting: see [`recv_from`](Self::recv_from).
+    ///
+    /// # Errors
+    /// Returns [`io::ErrorKind::WouldBlock`] if there is no packet now, or the error of the system.
+    pub fn try_recv_from(&self, buf: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
+        self.io.try_op(Direction::Read, |io| io.recv_from(buf))
+    }
+
+    /// Returns the local address.
+    ///
+    /// # Errors
+    /// Returns the error of the system.
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.io.io().local_addr()
+    }
+
+    /// Returns the address of [`connect`](Self::connect).
+    ///
+    /// # Errors
+    /// Returns the error of the system.
+    pub fn peer_addr(&self) -> io::Result<SocketAddr> {
+        self.io.io().peer_addr()
+    }
+
+    /// Returns a reference for setting the options of the socket, with the crate `socket2`: broadcast, multicast, time to
+    /// live, buffer sizes.
+    pub fn options(&self) -> SockRef<'_> {
+        SockRef::from(self.io.io())
+    }
+}

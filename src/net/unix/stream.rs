@@ -1,0 +1,186 @@
+//! [`UnixStream`]: a connection between two processes of one system.
+
+use std::io::{self, IoSlice, IoSliceMut, Read, Write};
+use std::net::Shutdown;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::SocketAddr;
+use std::path::Path;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use futures::io::{AsyncRead, AsyncWrite};
+
+use crate::host::Host;
+use crate::net::backend::Backend;
+use crate::net::registered::Registered;
+use crate::net::tcp::stream::{end_of_stream, owned_io};
+use crate::platform::poller::source::Direction;
+
+/// A connection over a Unix domain socket.
+///
+/// The traits of `futures::io` work as for [`TcpStream`](crate::net::TcpStream). For two processes, share the stream in an
+/// `Arc`: `&UnixStream` implements [`AsyncRead`] and [`AsyncWrite`].
+#[derive(Debug)]
+pub struct UnixStream {
+    io: Registered<mio::net::UnixStream>,
+}
+
+impl UnixStream {
+    /// Connects to the listener at `path`, on the runtime of the calling thread.
+    ///
+    /// # Errors
+    /// Returns the error of the system. Returns an error if the thread has no runtime, or if the runtime is a
+    /// simulation.
+    pub async fn connect(path: impl AsRef<Path>) -> io::Result<Self> {
+        let backend = Backend::current()?;
+        Self::register(mio::net::UnixStream::connect(path)?, backend)?.connected().await
+    }
+
+    /// As [`connect`](Self::connect), on the runtime of `host`.
+    ///
+    /// # Errors
+    /// As [`connect`](Self::connect).
+    pub async fn connect_in(host: &Host, path: impl AsRef<Path>) -> io::Result<Self> {
+        let backend = Backend::of(host)?;
+        Self::register(mio::net::UnixStream::connect(path)?, backend)?.connected().await
+    }
+
+    async fn connected(self) -> io::Result<Self> {
+        let is_connected = |io: &mio::net::UnixStream| match io.take_error()? {
+            Some(error) => Err(error),
+            None => io.peer_addr().map(drop).map_err(|error| match error.kind() {
+                io::ErrorKind::NotConnected => io::ErrorKind::WouldBlock.into(),
+                _ => error,
+            }),
+        };
+        self.io.op(Direction::Write, is_connected).await?;
+        Ok(self)
+    }
+
+    /// Makes two connected streams, on the runtime of the calling thread.
+    ///
+    /// # Errors
+    /// As [`connect`](Self::connect).
+    pub fn pair() -> io::Result<(Self, Self)> {
+        let backend = Backend::current()?;
+        let (one, other) = mio::net::UnixStream::pair()?;
+        Ok((Self::register(one, backend.clone())?, Self::register(other, backend)?))
+    }
+
+    pub(crate) fn register(io: mio::net::UnixStream, backend: Backend) -> io::Result<Self> {
+        Ok(Self { io: Registered::new(io, backend)? })
+    }
+
+    /// Registers a stream of the standard library with the runtime of the calling thread, and makes it non-blocking.
+    ///
+    /// # Errors
+    /// Returns the error of the system. Returns an error if the thread has no runtime, or if the runtime is a
+    /// simulation.
+    pub fn from_std(stream: std::os::unix::net::UnixStream) -> io::Result<Self> {
+        let backend = Backend::current()?;
+        stream.set_nonblocking(true)?;
+        Self::register(mio::net::UnixStream::from_std(stream), backend)
+    }
+
+    /// Deregisters the stream and returns it as a stream of the standard library. It stays non-blocking.
+    pub fn into_std(self) -> std::os::unix::net::UnixStream {
+        std::os::unix::net::UnixStream::from(OwnedFd::from(self.io.into_inner()))
+    }
+
+    /// Waits until the stream can be read, or the peer has closed its side. The stream may have become unreadable again
+    /// when the future completes.
+    ///
+    /// # Errors
+    /// Returns an error if the runtime has ended.
+    pub async fn readable(&self) -> io::Result<()> {
+        self.io.ready(Direction::Read).await
+    }
+
+    /// Waits until the stream can be written. The stream may have become unwritable again when the future completes.
+    ///
+    /// # Errors
+    /// Returns an error if the runtime has ended.
+    pub async fn writable(&self) -> io::Result<()> {
+        self.io.ready(Direction::Write).await
+    }
+
+    /// Reads without waiting. Returns the number of bytes, which is 0 at the end of the stream.
+    ///
+    /// # Errors
+    /// Returns [`io::ErrorKind::WouldBlock`] if there are no bytes now, or the error of the system.
+    pub fn try_read(&self, buf: &mut [u8]) -> io::Result<usize> {
+        self.io.try_op(Direction::Read, |mut io| io.read(buf))
+    }
+
+    /// Writes without waiting. Returns the number of bytes that were written.
+    ///
+    /// # Errors
+    /// Returns [`io::ErrorKind::WouldBlock`] if nothing can be written now, or the error of the system.
+    pub fn try_write(&self, buf: &[u8]) -> io::Result<usize> {
+        self.io.try_op(Direction::Write, |mut io| io.write(buf))
+    }
+
+    /// Closes the read side, the write side, or both.
+    ///
+    /// # Errors
+    /// Returns the error of the system, for example if the connection was closed before.
+    pub fn shutdown(&self, how: Shutdown) -> io::Result<()> {
+        self.io.io().shutdown(how)
+    }
+
+    /// Returns the local address.
+    ///
+    /// # Errors
+    /// Returns the error of the system.
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.io.io().local_addr()
+    }
+
+    /// Returns the address of the peer.
+    ///
+    /// # Errors
+    /// Returns the error of the system.
+    pub fn peer_addr(&self) -> io::Result<SocketAddr> {
+        self.io.io().peer_addr()
+    }
+}
+
+impl AsyncRead for &UnixStream {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut [u8]) -> Poll<io::Result<usize>> {
+        self.io.poll_transfer(Direction::Read, cx, buf.len(), |mut io| io.read(buf))
+    }
+
+    fn poll_read_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &mut [IoSliceMut<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let size = bufs.iter().map(|buf| buf.len()).sum();
+        self.io.poll_transfer(Direction::Read, cx, size, |mut io| io.read_vectored(bufs))
+    }
+}
+
+impl AsyncWrite for &UnixStream {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        self.io.poll_transfer(Direction::Write, cx, buf.len(), |mut io| io.write(buf))
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let size = bufs.iter().map(|buf| buf.len()).sum();
+        self.io.poll_transfer(Direction::Write, cx, size, |mut io| io.write_vectored(bufs))
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_close(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(end_of_stream(self.shutdown(Shutdown::Write)))
+    }
+}
+
+owned_io!(UnixStream, read, write);

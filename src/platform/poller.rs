@@ -1,0 +1,56 @@
+//! The poller: waits until sockets are ready, and collects the wakers of the operations that wait for them.
+//!
+//! The scheduler waits in the poller in place of a park, and asks it without waiting between two tasks. The poller calls
+//! no waker. It passes the wakers to its caller, in the order in which the system reported the events.
+//!
+//! With the feature `net`, the poller is that of mio (epoll, kqueue, IOCP). Under loom it is a model without a system.
+//! Otherwise there is no poller: its type has no value, so the compiler removes the code that uses it.
+
+#[cfg(all(feature = "net", not(any(procession_loom, procession_shuttle))))]
+mod mio;
+#[cfg(procession_loom)]
+pub(crate) mod model;
+#[cfg(all(feature = "net", not(any(procession_loom, procession_shuttle))))]
+pub(crate) mod source;
+
+use std::time::Duration;
+
+#[cfg(all(feature = "net", not(any(procession_loom, procession_shuttle))))]
+pub(crate) use crate::platform::poller::mio::Poller;
+#[cfg(procession_loom)]
+pub(crate) use crate::platform::poller::model::Poller;
+
+/// How long a call of `Poller::poll` may wait.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Wait {
+    /// The call returns immediately. It also returns immediately if another thread uses the poller.
+    No,
+    /// The call waits until a source is ready, the poller is woken, or the time is over. `None`: without a time limit.
+    /// The call returns immediately if another thread uses the poller.
+    For(Option<Duration>),
+    /// As `For(None)`, but first waits until no other thread uses the poller.
+    Alone,
+}
+
+/// Stands for the poller in a build without sockets.
+#[cfg(all(not(feature = "net"), not(procession_loom)))]
+#[derive(Debug)]
+pub(crate) enum Poller {}
+#[cfg(all(feature = "net", procession_shuttle))]
+#[derive(Debug)]
+pub(crate) enum Poller {}
+
+#[cfg(any(all(not(feature = "net"), not(procession_loom)), procession_shuttle))]
+impl Poller {
+    pub(crate) fn poll(&self, _: Wait, _: &mut Vec<std::task::Waker>) -> bool {
+        match *self {}
+    }
+
+    pub(crate) fn waker(&self) -> &std::task::Waker {
+        match *self {}
+    }
+
+    pub(crate) fn close(&self) -> Vec<std::task::Waker> {
+        match *self {}
+    }
+}

@@ -128,6 +128,8 @@ pub(crate) mod platform;
 pub(crate) mod process;
 pub(crate) mod runtime;
 pub(crate) mod scheduler;
+#[cfg(all(feature = "net", not(any(procession_loom, procession_shuttle))))]
+pub mod signal;
 pub mod supervisor;
 pub(crate) mod task;
 pub use handler::layer;

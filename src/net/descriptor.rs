@@ -139,6 +139,17 @@ impl<T: AsFd> Async<T> {
     }
 }
 
+impl<T: AsFd> Async<T> {
+    /// As [`read_with`](Self::read_with), as a poll function. If several tasks call it, only the last one is woken.
+    pub(crate) fn poll_read_with<R>(
+        &self,
+        cx: &mut Context<'_>,
+        mut op: impl FnMut(&T) -> io::Result<R>,
+    ) -> Poll<io::Result<R>> {
+        self.io.poll_op(Direction::Read, cx, |io| op(&io.0))
+    }
+}
+
 impl<T: AsFd> AsyncRead for &Async<T>
 where
     for<'a> &'a T: Read,

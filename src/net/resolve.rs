@@ -1,6 +1,5 @@
 //! Resolution of names to addresses, on the blocking pool.
 
-use std::future::Future;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6, ToSocketAddrs as _};
 use std::vec;
@@ -126,24 +125,6 @@ pub(crate) async fn resolve(
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "the name or the list has no address"));
     }
     Ok(found)
-}
-
-/// Calls `f` for each address until one call succeeds.
-///
-/// # Errors
-/// Returns the last error.
-pub(crate) async fn first_of<T, Fut: Future<Output = io::Result<T>>>(
-    addresses: Vec<SocketAddr>,
-    f: impl Fn(SocketAddr) -> Fut,
-) -> io::Result<T> {
-    let mut last = None;
-    for address in addresses {
-        match f(address).await {
-            Ok(value) => return Ok(value),
-            Err(error) => last = Some(error),
-        }
-    }
-    Err(last.unwrap_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "there is no address")))
 }
 
 /// The unresolved form of an address.

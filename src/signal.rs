@@ -1,0 +1,42 @@
+//! Ctrl-C and the signals of Unix. Needs the feature `net`.
+//!
+//! ```no_run
+//! # use procession::Runtime;
+//! # use std::time::Duration;
+//! # let rt = Runtime::new()?;
+//! rt.block_on(async {
+//!     procession::signal::ctrl_c().await?;
+//!     rt.shutdown(Duration::from_secs(5)).await;
+//!     std::io::Result::Ok(())
+//! })?;
+//! # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
+//! ```
+
+#[cfg(unix)]
+pub mod unix;
+#[cfg(windows)]
+mod windows;
+
+use std::io;
+
+/// Waits until the program gets Ctrl-C: on Unix the signal `SIGINT`.
+///
+/// The first call installs a handler, which stays until the program ends. So from the first call on, Ctrl-C does not end
+/// the program any more. The future only sees signals that arrive after it was first polled.
+///
+/// # Errors
+/// Returns an error if the handler cannot be installed. On Unix, returns an error if the thread has no runtime, or if the
+/// runtime is a simulation: see [`net`](crate::net).
+///
+/// # Cancel safety
+/// Cancel safe. A signal that arrives after the future was dropped is lost, unless another future waits for it.
+pub async fn ctrl_c() -> io::Result<()> {
+    #[cfg(unix)]
+    {
+        unix::signal(unix::SignalKind::INTERRUPT)?.recv().await
+    }
+    #[cfg(windows)]
+    {
+        windows::ctrl_c().await
+    }
+}

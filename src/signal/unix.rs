@@ -1,0 +1,143 @@
+//! The signals of Unix, as a stream of arrivals.
+//!
+//! The crate `signal-hook` installs the handler. The handler writes one byte to a socket, and the poller of the runtime
+//! wakes the process that waits for the other end of this socket.
+
+use std::io::{self, Read};
+use std::os::unix::net::UnixStream;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use futures::Stream;
+use signal_hook::SigId;
+use signal_hook::consts as number;
+
+use crate::host::Host;
+use crate::net::Async;
+
+/// A kind of signal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct SignalKind(i32);
+
+impl SignalKind {
+    /// `SIGALRM`.
+    pub const ALARM: Self = Self(number::SIGALRM);
+    /// `SIGCHLD`: a child process of the program has changed its state.
+    pub const CHILD: Self = Self(number::SIGCHLD);
+    /// `SIGHUP`: the terminal was closed. Servers often use it as a request to reload their configuration.
+    pub const HANGUP: Self = Self(number::SIGHUP);
+    /// `SIGINT`: Ctrl-C.
+    pub const INTERRUPT: Self = Self(number::SIGINT);
+    /// `SIGPIPE`: a write to a pipe without a reader. The standard library ignores it.
+    pub const PIPE: Self = Self(number::SIGPIPE);
+    /// `SIGQUIT`.
+    pub const QUIT: Self = Self(number::SIGQUIT);
+    /// `SIGTERM`: a request to end the program.
+    pub const TERMINATE: Self = Self(number::SIGTERM);
+    /// `SIGUSR1`.
+    pub const USER_DEFINED1: Self = Self(number::SIGUSR1);
+    /// `SIGUSR2`.
+    pub const USER_DEFINED2: Self = Self(number::SIGUSR2);
+    /// `SIGWINCH`: the terminal has another size.
+    pub const WINDOW_CHANGE: Self = Self(number::SIGWINCH);
+
+    /// Returns the kind with this number of the system. [`signal`] refuses a number that does not exist.
+    pub const fn from_raw(number: i32) -> Self {
+        Self(number)
+    }
+
+    /// Returns the number of the system.
+    pub const fn as_raw(self) -> i32 {
+        self.0
+    }
+}
+
+/// Arrivals of one kind of signal: see [`signal`].
+///
+/// The system merges signals of one kind that arrive in quick succession. So one arrival means "at least one signal".
+#[derive(Debug)]
+pub struct Signal {
+    arrivals: Async<UnixStream>,
+    handler: SigId,
+}
+
+/// Returns the arrivals of a kind of signal from now on, on the runtime of the calling thread.
+///
+/// The first call for a kind installs a handler, which stays until the program ends. So the default effect of the signal
+/// does not occur any more, also after the [`Signal`] was dropped.
+///
+/// # Errors
+/// Returns an error if the handler cannot be installed: the kind does not exist, or it is `SIGKILL`, `SIGSTOP`, `SIGILL`,
+/// `SIGFPE` or `SIGSEGV`. Returns an error if the thread has no runtime, or if the runtime is a simulation.
+pub fn signal(kind: SignalKind) -> io::Result<Signal> {
+    register(kind, Async::new)
+}
+
+/// As [`signal`], on the runtime of `host`.
+///
+/// # Errors
+/// As [`signal`].
+pub fn signal_in(host: &Host, kind: SignalKind) -> io::Result<Signal> {
+    register(kind, |stream| Async::new_in(host, stream))
+}
+
+fn register(kind: SignalKind, new: impl FnOnce(UnixStream) -> io::Result<Async<UnixStream>>) -> io::Result<Signal> {
+    if number::FORBIDDEN.contains(&kind.0) {
+        let text = format!("a program cannot handle signal {}", kind.0);
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+    }
+    let (reader, writer) = UnixStream::pair()?;
+    reader.set_nonblocking(true)?;
+    let arrivals = new(reader)?;
+    // The function makes the writer non-blocking. If the socket is full, the handler drops the byte: the reader is woken by
+    // the bytes that are there.
+    let handler = signal_hook::low_level::pipe::register(kind.0, writer)?;
+    Ok(Signal { arrivals, handler })
+}
+
+impl Signal {
+    /// Waits for the next arrival.
+    ///
+    /// # Errors
+    /// Returns an error if the runtime has ended.
+    ///
+    /// # Cancel safety
+    /// Cancel safe: the next call returns the arrival.
+    pub async fn recv(&mut self) -> io::Result<()> {
+        self.arrivals.read_with(take_all).await
+    }
+}
+
+/// Reads all bytes that the handler has written.
+fn take_all(mut stream: &UnixStream) -> io::Result<()> {
+    let mut bytes = [0; 64];
+    let mut result = Err(io::ErrorKind::WouldBlock.into());
+    loop {
+        match stream.read(&mut bytes) {
+            Ok(0) => return Ok(()),
+            Ok(count) => {
+                result = Ok(());
+                if count < bytes.len() {
+                    return result;
+                }
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return result,
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+impl Stream for Signal {
+    type Item = ();
+
+    /// Ends when the runtime ends.
+    fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<()>> {
+        self.arrivals.poll_read_with(cx, take_all).map(Result::ok)
+    }
+}
+
+impl Drop for Signal {
+    fn drop(&mut self) {
+        signal_hook::low_level::unregister(self.handler);
+    }
+}

@@ -1,0 +1,67 @@
+//! Echo servers on each kind of socket.
+
+use std::io::{Result, Write};
+
+use futures::{AsyncReadExt, AsyncWriteExt};
+use procession::net::{TcpListener, TcpStream};
+use procession::{Context, Exit, Runtime};
+
+async fn echo(stream: TcpStream) -> std::result::Result<(), Exit> {
+    futures::io::copy(&stream, &mut &stream).await?;
+    Ok(())
+}
+
+async fn serve(ctx: Context, listener: TcpListener) -> std::result::Result<(), Exit> {
+    loop {
+        let (stream, _) = listener.accept().await?;
+        ctx.spawn(move |_: Context| echo(stream));
+    }
+}
+
+fn round_trips(rt: &Runtime, clients: usize) -> Result<()> {
+    rt.block_on(async {
+        let listener = TcpListener::bind("127.0.0.1:0").await?;
+        let address = listener.local_addr()?;
+        rt.spawn(move |ctx: Context| serve(ctx, listener));
+        let handles: Vec<_> = (0..clients)
+            .map(|n| {
+                rt.spawn(async move |_: Context| -> std::result::Result<(), Exit> {
+                    let mut stream = TcpStream::connect(address).await?;
+                    for round in 0..100_u32 {
+                        let sent = [n as u8, round as u8, 3, 4];
+                        stream.write_all(&sent).await?;
+                        let mut read = [0; 4];
+                        stream.read_exact(&mut read).await?;
+                        assert_eq!(read, sent);
+                    }
+                    Ok(())
+                })
+            })
+            .collect();
+        for handle in handles {
+            handle.await.map_err(std::io::Error::other)?;
+        }
+        Ok(())
+    })
+}
+
+/// 12.2a: TCP connections echo bytes, on workers.
+#[test]
+fn many_connections_echo_on_workers() {
+    let rt = Runtime::builder().workers(2).build().unwrap();
+    round_trips(&rt, 50).unwrap();
+}
+
+/// 12.4a: sockets work on a thread in `block_on`, without workers.
+#[test]
+fn connections_echo_on_a_thread_in_block_on() {
+    let rt = Runtime::builder().workers(0).build().unwrap();
+    round_trips(&rt, 10).unwrap();
+}
+
+#[test]
+fn a_connection_echoes_with_one_worker() {
+    let rt = Runtime::builder().workers(1).build().unwrap();
+    round_trips(&rt, 1).unwrap();
+    std::io::stdout().flush().unwrap();
+}

@@ -1,0 +1,3 @@
+//! Tests of the sockets. All traffic goes to loopback.
+
+mod basics;

@@ -771,8 +771,7 @@ impl Builder {
             chance: Mutex::new(Rng::seeded(seed)),
         });
         let host = Host::new(Arc::new(shared), namespace);
-        #[cfg(feature = "net")]
-        threads.set_owner(host.downgrade());
+        enqueue::set_owner(&threads, &host);
         threads.start()?;
         Ok(Runtime { host, threads, tokio: self.tokio })
     }

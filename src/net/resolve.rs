@@ -7,20 +7,23 @@ use std::vec;
 use crate::host::Host;
 use crate::net::backend::Backend;
 
-/// An address, or a name that must be looked up.
-#[derive(Debug, Clone)]
-#[doc(hidden)]
-pub enum Unresolved {
-    Addresses(Vec<SocketAddr>),
-    Name(String, u16),
-    Invalid(String),
-}
-
 mod sealed {
+    use std::net::SocketAddr;
+
+    /// An address, or a name that must be looked up.
+    #[derive(Debug, Clone)]
+    pub enum Unresolved {
+        Addresses(Vec<SocketAddr>),
+        Name(String, u16),
+        Invalid(String),
+    }
+
     pub trait Resolve {
-        fn unresolved(&self) -> super::Unresolved;
+        fn unresolved(&self) -> Unresolved;
     }
 }
+
+pub(crate) use sealed::Unresolved;
 
 /// Types that name one or several socket addresses: the same types as for [`std::net::ToSocketAddrs`].
 ///

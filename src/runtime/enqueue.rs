@@ -69,6 +69,13 @@ impl Job {
 
 pub(crate) type Threads = Scheduler<Job>;
 
+/// Tells the scheduler which runtime it belongs to, so that a socket finds its runtime through the worker.
+#[cfg_attr(not(feature = "net"), expect(unused_variables, reason = "only sockets need it"))]
+pub(crate) fn set_owner(threads: &Threads, host: &Host) {
+    #[cfg(feature = "net")]
+    threads.set_owner(host.downgrade());
+}
+
 /// Queues a job of the threaded runtime.
 pub(crate) fn to_threads(job: Job, source: WakeSource<'_>) {
     let (host, (priority, is_new)) = match &job {

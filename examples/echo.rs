@@ -1,0 +1,77 @@
+//! TCP echo server: one process for each connection.
+//!
+//!     cargo run --features net --example echo              a server and a client that checks the answers
+//!     cargo run --features net --example echo -- 4000      a server on that local port: try `nc 127.0.0.1 4000`
+//!
+//! Ctrl-C ends the server: it cancels the processes of the connections and waits for them.
+
+use std::net::Ipv4Addr;
+use std::time::Duration;
+
+use futures::{AsyncReadExt, AsyncWriteExt};
+use procession::net::{TcpListener, TcpStream};
+use procession::{Context, Exit, Result, Runtime, signal};
+
+/// The longest time to wait for the connections at the end.
+const GRACE: Duration = Duration::from_secs(5);
+
+/// Sends back the bytes of one connection, until the peer closes its side or this process is asked to exit.
+async fn connection(ctx: Context, mut stream: TcpStream) -> Result<(), Exit> {
+    let mut buf = vec![0; 8 << 10];
+    loop {
+        let count = ctx.run_until_cancelled(stream.read(&mut buf)).await??;
+        if count == 0 {
+            return Ok(());
+        }
+        stream.write_all(&buf[..count]).await?;
+    }
+}
+
+async fn server(ctx: Context, listener: TcpListener) -> Result<(), Exit> {
+    loop {
+        match ctx.run_until_cancelled(listener.accept()).await? {
+            Ok((stream, _)) => {
+                stream.set_nodelay(true)?;
+                ctx.spawn(move |ctx: Context| connection(ctx, stream));
+            }
+            Err(error) => {
+                // For example, no file descriptor is free. A connection that closes frees one.
+                eprintln!("cannot accept a connection: {error}");
+                ctx.sleep(Duration::from_millis(100)).await;
+            }
+        }
+    }
+}
+
+/// Sends lines and checks that they come back.
+async fn client(port: u16) -> Result<(), Exit> {
+    let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await?;
+    for number in 0..1_000 {
+        let line = format!("line {number}\n");
+        stream.write_all(line.as_bytes()).await?;
+        let mut answer = vec![0; line.len()];
+        stream.read_exact(&mut answer).await?;
+        assert_eq!(answer, line.as_bytes());
+    }
+    Ok(())
+}
+
+fn main() -> Result {
+    let port: Option<u16> = std::env::args().nth(1).map(|port| port.parse()).transpose()?;
+    let rt = Runtime::new()?;
+    rt.block_on(async {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port.unwrap_or(0))).await?;
+        let address = listener.local_addr()?;
+        println!("listening on {address}");
+        rt.spawn(move |ctx: Context| server(ctx, listener));
+        if port.is_some() {
+            signal::ctrl_c().await?;
+        } else {
+            rt.spawn(move |_: Context| client(address.port())).await?;
+            println!("1,000 lines came back");
+        }
+        let report = rt.shutdown(GRACE).await;
+        println!("{} processes did not end in time", report.left.len());
+        Ok(())
+    })
+}

@@ -14,6 +14,7 @@ pub mod idle;
 pub mod links;
 pub mod mailbox;
 pub mod names;
+pub mod poller;
 pub mod room;
 pub mod run_state;
 pub mod slots;

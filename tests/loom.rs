@@ -39,7 +39,11 @@
 //! - idle_batch_counts_one: batch
 //! - idle_office_is_left_empty: timekeeper_leaves
 //! - idle_keeper_keeps_quiet: timekeeper_finds_work
+//! - poller_opens_quietly: first_socket
+//! - poller_ignores_token: push_against_poller
+//! - guest_enters_poller_without_fence: guest_waits_in_poller
 //! - rearm_forgets_timekeeper: nearer_deadline
+//! - rearm_forgets_timekeeper: nearer_deadline_in_poller
 //! - rearm_forgets_timekeeper: nearer_deadline_against_hand_over
 //! - monitor_has_no_fence: monitor_sleeps_against_begin
 //! - handover_finds_nobody: behind_a_long_step
@@ -92,8 +96,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use procession::model::{
-    answer, cancel, completion, counts, groups, handover, idle, links, mailbox, names, room, run_state, slots, stream,
-    timers,
+    answer, cancel, completion, counts, groups, handover, idle, links, mailbox, names, poller, room, run_state, slots,
+    stream, timers,
 };
 
 /// Explores the executions of `model`, with one preemption less if the model is `large`. Panics if there are fewer than
@@ -160,6 +164,10 @@ models! {
     idle::timekeeper_finds_work "large", 19_000;
     idle::nearer_deadline_against_hand_over "large", 42_000;
     idle::monitor_sleeps_against_begin, 25;
+    poller::first_socket, 1;
+    poller::push_against_poller, 1;
+    poller::guest_waits_in_poller, 1;
+    poller::nearer_deadline_in_poller, 1;
     handover::behind_a_long_step, 120_000;
     handover::spawned_by_a_long_step, 90_000;
     handover::return_against_hand_over, 27_000;

@@ -25,6 +25,11 @@ impl Job {
     pub(super) fn new(f: impl FnOnce() + Send + 'static) -> Self {
         Self(Box::new(f))
     }
+
+    /// Runs the job on the calling thread.
+    pub(super) fn run_now(self) {
+        self.0();
+    }
 }
 
 impl Task for Job {
@@ -45,8 +50,8 @@ impl Task for Job {
 
 /// Driver with one timer, which is off, far in the future, or due.
 #[derive(Default)]
-struct Timer {
-    due: AtomicUsize,
+pub(super) struct Timer {
+    pub(super) due: AtomicUsize,
     fired: Option<Arc<Jobs>>,
     /// Counts how many times a worker became the timekeeper or read its deadline again.
     kept: Option<Arc<Jobs>>,
@@ -54,7 +59,14 @@ struct Timer {
 
 const OFF: usize = 0;
 const FAR: usize = 1;
-const DUE: usize = 2;
+pub(super) const DUE: usize = 2;
+
+impl Timer {
+    /// Returns a timer that is far in the future. `fired` counts how many times it fires.
+    pub(super) fn far(fired: Arc<Jobs>) -> Self {
+        Self { due: AtomicUsize::new(FAR), fired: Some(fired), kept: None }
+    }
+}
 
 impl Driver for Arc<Timer> {
     type Alarm = ();
@@ -93,6 +105,10 @@ impl Driver for Arc<Timer> {
     fn keeps_no_time(&self) {}
 
     fn alarm(&self, _: &Waker, _: Duration) {}
+
+    fn wake_all(&self, ready: &mut Vec<Waker>) {
+        ready.drain(..).for_each(Waker::wake);
+    }
 }
 
 /// Number of jobs that are done. Also holds the thread that waits for the jobs.
@@ -124,7 +140,7 @@ impl Jobs {
     }
 }
 
-fn scheduler(workers: usize, timer: &Arc<Timer>) -> Arc<Scheduler<Job>> {
+pub(super) fn scheduler(workers: usize, timer: &Arc<Timer>) -> Arc<Scheduler<Job>> {
     let options = Options {
         workers,
         name: String::new(),
@@ -351,7 +367,7 @@ pub fn monitor_sleeps_against_begin() {
 }
 
 /// Returns a job, and a future that completes when the job has run.
-fn awaited() -> (Job, impl Future<Output = ()>) {
+pub(super) fn awaited() -> (Job, impl Future<Output = ()>) {
     let done = Arc::new(Mutex::new((false, None::<Waker>)));
     let answer = Arc::clone(&done);
     let job = Job(Box::new(move || {

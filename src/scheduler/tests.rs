@@ -93,6 +93,10 @@ impl Driver for Moved {
     fn alarm(&self, _: &Waker, _: Duration) {
         self.0.alarms.fetch_add(1, Ordering::SeqCst);
     }
+
+    fn wake_all(&self, ready: &mut Vec<Waker>) {
+        ready.drain(..).for_each(Waker::wake);
+    }
 }
 
 fn options(workers: usize) -> Options {
@@ -525,6 +529,10 @@ impl Driver for Waits {
     fn keeps_no_time(&self) {}
 
     fn alarm(&self, _: &Waker, _: Duration) {}
+
+    fn wake_all(&self, ready: &mut Vec<Waker>) {
+        ready.drain(..).for_each(Waker::wake);
+    }
 }
 
 #[test]

@@ -749,7 +749,8 @@ impl<T: Task> Local<T> {
         let idle = &self.scheduler.idle;
         // From here on, `wake` wakes the poller. If `wake` has set the token before, this thread sees the token.
         idle.parks_as_waker(self.slot, poller.waker());
-        let waited = idle.is_woken(self.slot) || poller.poll(Wait::For(time), ready);
+        let is_woken = idle.is_woken(self.slot) && !planted!("poller_ignores_token");
+        let waited = is_woken || poller.poll(Wait::For(time), ready);
         idle.parks_as_thread(self.slot);
         waited
     }

@@ -1,0 +1,77 @@
+//! The poller as a source of work: no event, no task and no wake-up is lost while a worker goes to wait in the poller.
+
+use std::pin::pin;
+use std::task::{Wake, Waker};
+
+use crate::model::idle::{self, DUE, Jobs, Timer, awaited, scheduler, stop};
+use crate::model::{join, spawn};
+use crate::platform::poller::Poller;
+use crate::platform::sync::atomic::Ordering;
+use crate::platform::sync::{Arc, thread};
+use crate::scheduler::{Placement, Scheduler};
+
+/// Waker of an operation. It counts the events.
+struct Operation(Arc<Jobs>);
+
+impl Wake for Operation {
+    fn wake(self: Arc<Self>) {
+        self.0.one_is_done();
+    }
+}
+
+impl Operation {
+    fn waker(jobs: &Arc<Jobs>) -> Waker {
+        Waker::from(Arc::new(Self(Arc::clone(jobs))))
+    }
+}
+
+fn open(scheduler: &Arc<Scheduler<idle::Job>>) -> Arc<Poller> {
+    let open = || Ok::<_, std::convert::Infallible>(Poller::new());
+    Arc::clone(scheduler.open_poller(open).unwrap_or_else(|never| match never {}))
+}
+
+/// The first socket is registered while the only worker parks. The worker must wait in the poller and take the event.
+pub fn first_socket() {
+    let (scheduler, jobs) = (idle::started(1), Jobs::new());
+    // The yield lets the worker check the queues first, see `idle::one_pusher`.
+    thread::yield_now();
+    open(&scheduler).report(Operation::waker(&jobs));
+    jobs.wait(1);
+    stop(&scheduler);
+}
+
+/// A task is pushed while the worker goes to wait in the poller.
+pub fn push_against_poller() {
+    let (scheduler, jobs) = (scheduler(1, &Arc::default()), Jobs::new());
+    open(&scheduler);
+    scheduler.start().expect("a model has threads");
+    thread::yield_now();
+    scheduler.schedule(jobs.one(), Placement::Woken);
+    jobs.wait(1);
+    stop(&scheduler);
+}
+
+/// The future of a guest is woken while the guest goes to wait in the poller. There is no worker thread.
+pub fn guest_waits_in_poller() {
+    let scheduler = scheduler(0, &Arc::default());
+    open(&scheduler);
+    let (job, future) = awaited();
+    // The job runs on this thread and not on a worker, so only the waker of the future can end the wait.
+    let waker = spawn(&scheduler, |_| job.run_now());
+    scheduler.block_on(pin!(future));
+    join(waker);
+}
+
+/// An earlier deadline is inserted while the timekeeper waits in the poller.
+pub fn nearer_deadline_in_poller() {
+    let jobs = Jobs::new();
+    let timer = Arc::new(Timer::far(Arc::clone(&jobs)));
+    let scheduler = scheduler(1, &timer);
+    open(&scheduler);
+    scheduler.start().expect("a model has threads");
+    thread::yield_now();
+    timer.due.swap(DUE, Ordering::SeqCst);
+    scheduler.rearm();
+    jobs.wait(1);
+    stop(&scheduler);
+}

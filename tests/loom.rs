@@ -41,7 +41,7 @@
 //! - idle_keeper_keeps_quiet: timekeeper_finds_work
 //! - poller_opens_quietly: first_socket
 //! - poller_ignores_token: push_against_poller
-//! - guest_enters_poller_without_fence: guest_waits_in_poller
+//! - guest_hides_in_poller: guest_waits_in_poller
 //! - rearm_forgets_timekeeper: nearer_deadline
 //! - rearm_forgets_timekeeper: nearer_deadline_in_poller
 //! - rearm_forgets_timekeeper: nearer_deadline_against_hand_over
@@ -164,10 +164,10 @@ models! {
     idle::timekeeper_finds_work "large", 19_000;
     idle::nearer_deadline_against_hand_over "large", 42_000;
     idle::monitor_sleeps_against_begin, 25;
-    poller::first_socket, 1;
-    poller::push_against_poller, 1;
-    poller::guest_waits_in_poller, 1;
-    poller::nearer_deadline_in_poller, 1;
+    poller::first_socket, 150;
+    poller::push_against_poller, 190;
+    poller::guest_waits_in_poller, 27;
+    poller::nearer_deadline_in_poller, 150;
     handover::behind_a_long_step, 120_000;
     handover::spawned_by_a_long_step, 90_000;
     handover::return_against_hand_over, 27_000;

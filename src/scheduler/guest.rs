@@ -14,7 +14,7 @@ use std::time::Duration;
 use pin_project_lite::pin_project;
 
 use crate::platform::poller::Poller;
-use crate::platform::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
+use crate::platform::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering, fence};
 use crate::platform::sync::{Arc, EventListener, Mutex, OnceLock, planted, this_thread, thread};
 use crate::scheduler::worker::WorkerGuard;
 use crate::scheduler::{Local, Scheduler, Task};
@@ -442,9 +442,10 @@ impl Unpark {
     fn park(&self, poller: Option<&Arc<Poller>>, park: impl FnOnce()) {
         if let Some(poller) = poller {
             self.poller.get_or_init(|| poller.waker().clone());
-            // All four accesses are SeqCst. So either this thread sees below that the future was woken, or the waker sees
-            // in `wake_by_ref` that the thread waits in the poller.
-            self.is_in_poller.store(!planted!("guest_hides_in_poller"), Ordering::SeqCst);
+            self.is_in_poller.store(!planted!("guest_hides_in_poller"), Ordering::Relaxed);
+            // Pairs with the fence in `wake_by_ref`: either this thread sees below that the future was woken, or the waker
+            // sees that the thread waits in the poller.
+            fence(Ordering::SeqCst);
         }
         if !self.own.is_woken() {
             park();
@@ -461,7 +462,9 @@ impl Wake for Unpark {
     fn wake_by_ref(self: &Arc<Self>) {
         if self.own.wake() {
             self.thread.unpark();
-            if self.is_in_poller.load(Ordering::SeqCst) {
+            // Pairs with the fence in `park`.
+            fence(Ordering::SeqCst);
+            if self.is_in_poller.load(Ordering::Relaxed) {
                 self.poller.get().into_iter().for_each(Waker::wake_by_ref);
             }
         }

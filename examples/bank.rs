@@ -1,9 +1,11 @@
 //! Account processes transfer money while random accounts are killed. At the end the total is the same, to the cent.
 //!
-//! A killed account is restarted from its data on disk, and it acts on saved data only. It saves before it sends,
-//! resends until the receiver acknowledges, and credits each payment only once.
+//! A killed account is restarted from its data on disk. An account saves each payment before it sends the payment. The
+//! account sends a payment again until the receiver acknowledges the payment. The receiver credits each payment only
+//! once.
 
-// These lints protect the source of the crate. A program that uses the crate may use these types and methods.
+// The crate's own source must not use some types and methods. Programs that use the crate may use all types and
+// methods.
 #![allow(clippy::disallowed_types)]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -41,8 +43,8 @@ struct Book {
     taken: BTreeSet<(Owner, u64)>,
 }
 
-/// Reads an account for a new instance of its process. From then on, writes of earlier instances are refused, even if
-/// they are already in progress.
+/// Reads an account for a new instance of its process. After this read, writes of earlier instances are refused, even
+/// if the writes are already in progress.
 struct Load(Owner);
 impl Command for Load {
     type Reply = (u64, Book);
@@ -243,7 +245,7 @@ fn main() -> Result {
     let done = rt.block_on(futures::future::try_join_all(tellers))?;
     let (confirmed, unknown) = done.into_iter().fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
 
-    // No new payments are made. When no account has payments left to be acknowledged, no balance changes any more.
+    // No new payments are made from here on. When all payments are acknowledged, no balance changes any more.
     for owner in NAMES {
         rt.block_on(settled(&rt, owner));
     }

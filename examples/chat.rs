@@ -129,7 +129,7 @@ fn converse(host: &Host, socket: &TcpStream) {
     thread::scope(|s| {
         s.spawn(|| write_lines(mailbox, socket));
         while let Some(line) = read_line(&mut lines) {
-            // Waits for room in the mailbox, which slows down a client that sends too fast.
+            // Waits until the mailbox has a free place. The wait slows down a client that sends too fast.
             if block_on(user.send_wait(line)).is_err() {
                 break;
             }
@@ -138,7 +138,7 @@ fn converse(host: &Host, socket: &TcpStream) {
     });
 }
 
-/// Serves the given number of clients. Returns when the last one has disconnected.
+/// Serves the given number of clients. Returns when the last client has disconnected.
 fn listen(host: &Host, listener: &TcpListener, clients: usize) -> IoResult<()> {
     thread::scope(|s| {
         for socket in listener.incoming().take(clients) {
@@ -230,7 +230,7 @@ fn check(port: u16) -> IoResult<()> {
     }
     println!("{} lines, heard by three in one order", ada_heard.len());
 
-    // One client changes its room, one quits, one disconnects.
+    // The first client changes its room, the second client quits, and the third client disconnects.
     ada.say("/join coffee")?;
     all_hear(&mut [&mut bill, &mut carl], "* ada leaves")?;
     all_hear(&mut [&mut ada, &mut dora], "* ada joins")?;

@@ -1,6 +1,7 @@
 //! Five ways to answer a command: inline, by a future, by a blocking closure, later from a thread, and by name.
 
-// These lints protect the source of the crate. A program that uses the crate may use these types and methods.
+// The crate's own source must not use some types and methods. Programs that use the crate may use all types and
+// methods.
 #![allow(clippy::disallowed_methods)]
 
 use std::time::Duration;
@@ -52,11 +53,11 @@ async fn body(ctx: Context) -> Result<(), Exit> {
     }
     println!("from another thread: {}", ctx.perform(Later(7)).await?);
 
-    // A command by name. Scripting hosts use commands of this kind.
+    // Performs a command by its name. Hosts of scripting languages use named commands.
     let shouted = ctx.perform(NamedCommand::new("shout").arg("hello".to_owned())).await?;
     println!("{}", shouted.downcast::<String>().unwrap_or_default());
 
-    // The time limit passes before the answer. The handler sees that the command is cancelled.
+    // The time limit passes before the handler answers. The handler sees that its command is cancelled.
     let late = ctx.perform(Later(60_000)).timeout(Duration::from_millis(5)).await;
     assert!(matches!(late, Err(Failure::TimedOut)));
     let missing = ctx.perform(Unheard).await;

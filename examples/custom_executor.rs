@@ -40,7 +40,7 @@ fn main() -> procession::Result {
     finish.send(()).expect("the driver waits for it");
     pool.run_until(driving).expect("it was told to finish, not dropped");
 
-    // Conversely, the runtime runs plain futures through the trait `SpawnExt`.
+    // The runtime can also run plain futures, through the trait `SpawnExt`.
     let spawner = rt.host().clone();
     let answer = rt.block_on(spawner.spawn_with_handle(async { 6 * 7 })?);
     assert_eq!(answer, 42);

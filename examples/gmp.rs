@@ -4,7 +4,8 @@
 //! An observer records each state transition, in order. At the end, the program checks that all transitions are legal,
 //! and that each process has started and exited.
 
-// These lints protect the source of the crate. A program that uses the crate may use these types and methods.
+// The crate's own source must not use some types and methods. Programs that use the crate may use all types and
+// methods.
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)]
 
 use std::collections::BTreeMap;

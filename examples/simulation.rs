@@ -1,5 +1,5 @@
-//! A simulation finds an order of events in which a wrong protocol loses money. It finds no such order for a correct
-//! protocol. At the end, the program simulates a year within a moment.
+//! A simulation finds an order of events in which a wrong protocol loses money. For a correct protocol, the simulation
+//! finds no order that loses money. At the end, the program simulates a year within a moment.
 //!
 //! Two clerks move money between two accounts. The accounts are processes. The wrong protocol reads a balance and then
 //! writes the new balance. The correct protocol sends the change to the account.
@@ -65,8 +65,8 @@ async fn transfers(host: Host, days: i64, is_careful: bool) -> Result<(), Exit> 
 }
 
 fn main() -> procession::Result {
-    // Each seed gives another order of events. `check` shrinks the first run that fails, and panics. The message of the
-    // panic tells how to repeat the run.
+    // Each seed gives a different order of events. `check` shrinks the first run that fails, and panics. The message of
+    // the panic tells how to repeat the run.
     panic::set_hook(Box::new(|_| ()));
     let found = panic::catch_unwind(AssertUnwindSafe(|| check(0..1_000, |host| transfers(host, 2, false))));
     let _ = panic::take_hook();

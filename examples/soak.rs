@@ -1,12 +1,13 @@
-//! A load test of all features, for a given time. Test processes, called monkeys, spawn other processes and act on them
-//! at random. The other processes exit, panic, are killed and are cancelled. The monkeys send messages and calls to
-//! living and dead processes. Handlers answer, fail, panic, wait, or drop their completions. Streams are dropped half
-//! read, and sleeps are cancelled. At the end, each process must have exited. Each accepted message must have been
-//! read, or must be a dead letter. The memory must not have grown.
+//! A load test of all features, for a given time. Test processes, called monkeys, spawn other processes and perform
+//! random operations on these processes. The other processes exit, panic, are killed and are cancelled. The monkeys
+//! send messages and calls to living and dead processes. Handlers answer, fail, panic, wait, or drop their completions.
+//! Streams are dropped half read, and sleeps are cancelled. At the end, each process must have exited. Each accepted
+//! message must have been read, or must be a dead letter. The memory must not have grown.
 //!
 //! `cargo run --release --example soak -- [SECONDS [WORKERS [SEED]]]`
 
-// These lints protect the source of the crate. A program that uses the crate may use these types and methods.
+// The crate's own source must not use some types and methods. Programs that use the crate may use all types and
+// methods.
 #![allow(clippy::disallowed_methods, clippy::disallowed_types)]
 
 use std::process::ExitCode;
@@ -168,7 +169,7 @@ async fn monkey(ctx: Context, books: Arc<Books>) -> Result<(), Exit> {
                         let at = pick(KNOWN as u64) as usize;
                         let former = std::mem::replace(&mut known[at], new.address());
                         drop(known);
-                        // If no monkey knows a process, the process would wait forever. Therefore it is cancelled.
+                        // A process that no monkey knows would wait forever. Therefore this process is cancelled.
                         let _ = ctx.host().cancel(former.pid(), "forgotten", Duration::from_millis(5));
                     }
                 }

@@ -9,9 +9,9 @@
 //! ```
 //!
 //! The walker keeps a bounded number of mappers alive. Files are read in chunks, and folders are listed in parts. A
-//! mapper that has gathered a few thousand words passes them to a shard, and waits for the shard before it reads more.
-//! So the memory is bounded by the distinct words and the length of the longest word. `cargo run --release --example
-//! wordcount -- --help` prints the options.
+//! mapper that has gathered a few thousand words passes these words to a shard. The mapper waits for the shard before
+//! the next read. Therefore the memory is bounded by the distinct words and the length of the longest word. `cargo run
+//! --release --example wordcount -- --help` prints the options.
 
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -261,8 +261,8 @@ async fn mapper(ctx: Context, path: PathBuf, mut cutter: Cutter) -> Result<Total
     let mut next = Some(ReadFile::Open(path.clone()));
     while let Some(read) = next {
         next = cutter.handle_read(&path, ctx.perform(read).await, ctx.is_cancelled());
-        // Waits until the shard has taken the words. Mailboxes have no bound, and the shards may be slower than the
-        // mappers.
+        // Waits until the shard has taken the words. Without this wait, the mailbox of a slow shard could grow without
+        // limit.
         while let Some((shard, counts)) = cutter.part() {
             ctx.call(&shard, |taken| ToShard::Add(counts, taken)).await?;
         }
@@ -270,7 +270,7 @@ async fn mapper(ctx: Context, path: PathBuf, mut cutter: Cutter) -> Result<Total
     Ok(cutter.totals)
 }
 
-/// A mapper as a hand-written process. It does the same as the function `mapper`.
+/// A mapper as a hand-written process. This process does the same as the function `mapper`.
 struct Mapper {
     path: PathBuf,
     cutter: Cutter,
@@ -602,7 +602,7 @@ fn count(arguments: Arguments) -> procession::Result<ExitCode> {
     }
     let printed = if json { outcome.json() } else { format!("{outcome}{counters}\n") };
     let written = match io::stdout().write_all(printed.as_bytes()) {
-        // If the reader of the output has closed the pipe, this is no error.
+        // It is not an error if the reader of the output has closed the pipe.
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
             complain(Path::new("stdout"), &error);
             false
@@ -617,7 +617,7 @@ fn count(arguments: Arguments) -> procession::Result<ExitCode> {
 }
 
 fn progress() -> ProgressBar {
-    // indicatif draws the bar on a terminal only.
+    // The crate `indicatif` draws the bar only on a terminal.
     let style = ProgressStyle::with_template("{spinner} {bar:40} {pos} of {len} files found, {per_sec}");
     ProgressBar::new(0).with_style(style.expect("the template is right"))
 }

@@ -1,9 +1,9 @@
-//! API for the code of a process. [`SelfHandle`] acts: it sends, calls, spawns and sleeps. [`Mailbox`] receives.
-//! [`Context`] combines both halves; an async body gets a `Context` as its argument. The trait `Process` and its
-//! `StepOutput` are in `step.rs`.
+//! API for the code of a process. A [`SelfHandle`] sends, calls, spawns and sleeps. A [`Mailbox`] receives. A
+//! [`Context`] contains a `SelfHandle` and a `Mailbox`, and is the argument of an async body. The trait `Process` and
+//! its `StepOutput` are in `step.rs`.
 //!
-//! This folder imports `platform`, `process`, `observe` and `host`. The modules below define these types, and the
-//! futures that their methods return. No module of this folder polls or steps a process: `task` does this.
+//! This folder imports `platform`, `process`, `observe` and `host`. The modules of this folder define these types, and
+//! the futures that their methods return. The module `task` polls and steps the processes.
 
 pub(crate) mod address;
 pub(crate) mod call;
@@ -29,11 +29,10 @@ use crate::process::exit::Exit;
 use crate::process::payload::Payload;
 use crate::process::state::Ref;
 
-/// Argument of an async process body: the process's API and its mailbox. `Context` receives messages of any type as
-/// [`Payload`]; `Context<Msg>` receives messages of type `Msg`.
+/// Argument of an async process body. A context contains the API of the process and its mailbox. A `Context` receives
+/// messages of any type as [`Payload`]. A `Context<Msg>` receives messages of type `Msg`.
 ///
-/// A `Context` dereferences to [`SelfHandle`], the acting half. The receiving methods of [`Mailbox`] are also methods
-/// of `Context`.
+/// A `Context` dereferences to [`SelfHandle`]. The receiving methods of [`Mailbox`] are also methods of `Context`.
 ///
 /// ```
 /// # use procession::{Context, Exit, Runtime};
@@ -70,7 +69,7 @@ impl<M: Send + 'static> Deref for Context<M> {
 }
 
 impl<M: Send + 'static> Context<M> {
-    /// Makes the first receiver of this control block. Must be called only once per control block.
+    /// Makes the first receiver of this control block. The caller must call this only once for each control block.
     pub(crate) fn new(control: Ref<Control<M>>) -> Self {
         Self::of(Mailbox::new(control))
     }
@@ -83,7 +82,7 @@ impl<M: Send + 'static> Context<M> {
     ///
     /// # Errors
     /// - [`Exit::Cancelled`] after the process was asked to exit. The `?` operator returns this error from the body.
-    /// - [`Exit::Failed`] after [another receiver](Mailbox) replaced this one.
+    /// - [`Exit::Failed`] after [another receiver](Mailbox) has replaced this receiver.
     ///
     /// # Cancel safety
     /// Cancel safe: a dropped future has taken no message.
@@ -91,8 +90,8 @@ impl<M: Send + 'static> Context<M> {
         self.mailbox.receive()
     }
 
-    /// Waits at most this long for the next message. The time counts from the call. Returns `Ok(None)` if no message
-    /// arrives within the time. Same as [`Mailbox::receive_timeout`].
+    /// Waits at most this time for the next message. The time is counted from this call. Returns `Ok(None)` if no
+    /// message arrives within the time. Same as [`Mailbox::receive_timeout`].
     ///
     /// # Errors
     /// Same as [`receive`](Self::receive).
@@ -122,12 +121,12 @@ impl<M: Send + 'static> Context<M> {
         self.mailbox.try_receive()
     }
 
-    /// Puts a message aside until [`unstash`](Self::unstash). Same as [`Mailbox::stash`].
+    /// Stores a message until [`unstash`](Self::unstash) is called. Same as [`Mailbox::stash`].
     pub fn stash(&mut self, message: M) {
         self.mailbox.stash(message);
     }
 
-    /// Puts the stashed messages back in front of all other messages. Returns the number of stashed messages. Same as
+    /// Moves the stashed messages to the front of the mailbox. Returns the number of these messages. Same as
     /// [`Mailbox::unstash`].
     pub fn unstash(&mut self) -> usize {
         self.mailbox.unstash()
@@ -146,11 +145,11 @@ impl<M: Send + 'static> Context<M> {
         &mut self.mailbox
     }
 
-    /// Splits the context into its two halves. The body can then pass the mailbox to a combinator while calls are in
-    /// flight.
+    /// Splits the context into a `SelfHandle` and a `Mailbox`. After the split, the body can pass the mailbox to a
+    /// combinator while calls are in flight.
     ///
     /// The mailbox can also be sent to another thread or process. There, the mailbox is still the only receiver of this
-    /// process: see [`Mailbox`].
+    /// process.
     pub fn split(self) -> (SelfHandle<M>, Mailbox<M>) {
         (self.mailbox.me().clone(), self.mailbox)
     }

@@ -5,7 +5,7 @@
 //! [`handle_stream`](crate::Builder::handle_stream). The functions of this module return a handler as a value. Another
 //! handler can wrap this value: see [`layer`].
 
-// This folder imports `platform`, `process`, `observe` and `host`; `blocking.rs` also takes a size limit from
+// This folder imports `platform`, `process`, `observe` and `host`. The file `blocking.rs` also takes a size limit from
 // `task/body.rs`. The lookup of handlers is not here: `host/dispatch.rs` finds the handler of a command by its type.
 
 pub(crate) mod blocking;
@@ -39,8 +39,8 @@ use crate::process::state::current::Current;
 
 /// Return type of a handler function: the reply, or a `Result` whose error becomes the failure.
 ///
-/// If the reply type of a command is itself a `Result`, the function may return this `Result`. An error in it is then
-/// part of the reply, and not a failure.
+/// If the reply type of a command is itself a `Result`, the function may return this `Result`. In this case an error in
+/// the `Result` is part of the reply, and not a failure.
 pub trait IntoReply<T> {
     /// Converts the return value into the reply or the failure.
     ///
@@ -89,8 +89,9 @@ impl<C: Command, A: IntoReply<C::Reply>, F: Fn(C) -> A + Send + Sync + 'static> 
 ///
 /// The worker that stepped the process polls the future immediately, before the worker dispatches the next command of
 /// that step. If the future completes in this first poll, it is never queued, and the process is stepped again in the
-/// same turn. If it does not complete, it becomes a task. As in any handler, the code before the first wait must be
-/// short. Put long work behind an `await` that really waits, or into [`blocking`](fn@blocking).
+/// same turn. If the first poll does not complete the future, the future becomes a task. As in any handler, the code
+/// before the first wait must be short. Put long work behind an `await` that really waits, or into
+/// [`blocking`](fn@blocking).
 ///
 /// If the command is cancelled or times out, or its process exits, the future is dropped as soon as no poll is in
 /// progress. The future is not polled again, even if another wake-up arrives at the same time. When the future
@@ -232,7 +233,7 @@ where
 trait Work {
     type Output;
 
-    /// Called after the first poll, inside the turn of the process, if the future has not completed.
+    /// Called if the future is still pending after its first poll. The caller is inside the turn of the process.
     fn defer(&mut self);
 
     fn poll_cancelled(&self, cx: &Context<'_>) -> Poll<()>;
@@ -290,7 +291,8 @@ pin_project! {
         work: Option<W>,
         #[pin]
         future: Option<Fut>,
-        // Whether the future was polled before. If it was, a cancellation of the command wakes the task.
+        // Whether the future was polled before. If the future was polled before, a cancellation of the command wakes
+        // the task.
         waits: bool,
     }
 

@@ -1,10 +1,9 @@
 //! Holds the state of a runtime except its threads: pid table, names, links, cancellation, timers and command handlers.
 //! The module also delivers messages, answers and exits.
 //!
-//! This folder imports `platform`, `process` and `observe`. It does not depend on the scheduler or on the system's
-//! clock. The threaded runtime and the simulation create a [`Host`], and pass in the queueing function, a clock and a
-//! seed. This module runs no process.
-//! no process.
+//! This folder imports `platform`, `process` and `observe`. This folder does not depend on the scheduler or on the
+//! system's clock. The threaded runtime and the simulation create a [`Host`], and pass in the queueing function, a
+//! clock and a seed. This module runs no process.
 
 pub(crate) mod cancel;
 pub(crate) mod control;
@@ -53,11 +52,11 @@ pub enum PanicPolicy {
     /// Calls the [`Observer`](crate::Observer), if the runtime has one. This is the default.
     #[default]
     Observe,
-    /// Does the same as `Observe`, and calls this function on the thread that ran the process. A panic of the function
-    /// is caught.
+    /// Calls the observer as `Observe` does, and then calls this function on the thread that ran the process. A panic
+    /// of the function is caught.
     Call(Arc<dyn Fn(Pid, &str) + Send + Sync>),
-    /// Does the same as `Observe`, and begins a shutdown: the runtime refuses new work from outside and cancels every
-    /// process. This shutdown has no deadline.
+    /// Calls the observer as `Observe` does, and then begins a shutdown. The runtime refuses new work from outside and
+    /// cancels every process. This shutdown has no deadline.
     ShutDown,
 }
 
@@ -75,8 +74,8 @@ impl fmt::Debug for PanicPolicy {
 ///
 /// A `Host` is `Clone`, `Send`, `Sync` and `'static`, and a clone costs one increment of a reference count. A `Host`
 /// works on any thread, inside and outside of processes. An application should therefore store a `Host`, and not the
-/// [`Runtime`](crate::Runtime), in the state of its request handlers. A host does not keep the runtime running: after
-/// the runtime has shut down or was dropped, spawns and sends are refused.
+/// [`Runtime`](crate::Runtime), in the state of its request handlers. A `Host` does not keep the runtime running. After
+/// the runtime has shut down or was dropped, each spawn and each send through the host is refused.
 ///
 /// This example stores a host in the state of a web application, for example for axum's `State` extractor:
 ///
@@ -204,8 +203,8 @@ impl fmt::Debug for Host {
     }
 }
 
-/// Contents of a new control block. The function that places the control block must call [`fill`](Self::fill) itself.
-/// Then each field is written once, at its final address. If the fields were copied after they were written, the wider
+/// Contents of a new control block. The function that places the control block must call [`fill`](Self::fill) itself,
+/// so that each field is written once, at its final address. If the fields were copied after the first write, the wider
 /// loads of the copy would miss store forwarding.
 pub(crate) struct ControlParts {
     place: LocalId,
@@ -245,7 +244,7 @@ impl Host {
         self.shared().pid_table.node()
     }
 
-    /// Returns a snapshot of the counters. Two snapshots can be subtracted.
+    /// Returns a snapshot of the counters. One snapshot can be subtracted from another.
     pub fn counters(&self) -> Counters {
         self.shared().metrics.counters()
     }
@@ -259,7 +258,7 @@ impl Host {
         self.shared().metrics.alive() as usize
     }
 
-    /// Name of this host; empty for the host that the runtime was built with.
+    /// Name of this host. The host that the runtime was built with has an empty name.
     pub fn name(&self) -> &str {
         self.namespace().name()
     }
@@ -316,8 +315,8 @@ impl Host {
         })
     }
 
-    /// Returns the control block of a process that never runs. Its mailbox is closed and its exit is set. The handle of
-    /// a refused spawn points to this control block.
+    /// Returns the control block of a process that never runs. The mailbox of the control block is closed, and its exit
+    /// is set. The handle of a refused spawn points to this control block.
     pub(crate) fn refused_control<N: Send + 'static>(&self, exit: Exit) -> Ref<Control<N>> {
         let head = Head::new(RunState::over(), LocalId::NOWHERE, self.clone(), 0, None, SpawnSettings::default());
         let control = Ref::new(|life| Control { life, head, inbox: Inbox::new(MailboxCapacity::Unbounded, None) });
@@ -357,8 +356,8 @@ impl Host {
 
     // ---- Time
 
-    /// Adds an entry to the timers. If the new entry has the earliest deadline, notifies the thread that waits for the
-    /// earliest deadline.
+    /// Adds an entry to the timers. If the new entry has the earliest deadline, this call notifies the thread that
+    /// waits for the next deadline.
     pub(crate) fn fire_at(&self, at: Instant, fire: Fire) -> timer::Key {
         let (key, earlier) = self.shared().timers.insert(self.shared().metrics.worker(), at, fire);
         if earlier {
@@ -367,7 +366,7 @@ impl Host {
         key
     }
 
-    /// Counts that a process has spent the budget of its turn and yields its worker.
+    /// Counts a process that yields its worker because the budget of its turn is spent.
     pub(crate) fn count_budget_yield(&self) {
         self.shared().metrics.add(Counter::BudgetYields, 1);
     }

@@ -1,8 +1,9 @@
-//! Models for the model checker: the protocols of this crate, each with two or three threads.
+//! Models for the model checker: each model runs a protocol of this crate on two or three threads.
 //!
-//! Compiled only under `--cfg procession_loom`, for `tests/loom.rs`. That file lists how far each model is explored,
-//! and the planted bugs under which it must fail. The models use the crate's own types, and add only the threads and
-//! the assertions. A lost wake-up is a deadlock, which the model checker reports itself.
+//! These models are compiled only under `--cfg procession_loom`, for `tests/loom.rs`. `tests/loom.rs` states how far
+//! each model is explored. The file also lists the planted bugs with which a model must fail. The models use the
+//! crate's own types, and add only the threads and the assertions. A lost wake-up causes a deadlock, and the model
+//! checker reports each deadlock.
 
 pub mod answer;
 pub mod cancel;
@@ -26,7 +27,7 @@ use std::task::{Wake, Waker};
 use crate::platform::sync::atomic::{AtomicBool, Ordering};
 use crate::platform::sync::{Arc, thread};
 
-/// Executor of one task: the thread that created it waits for wake-ups.
+/// Executor of one task. The thread that created the executor waits for wake-ups.
 struct Waiter {
     woken: AtomicBool,
     thread: thread::Thread,
@@ -41,7 +42,7 @@ impl Waiter {
         Waker::from(Arc::clone(self))
     }
 
-    /// Returns after a wake-up that came since the last return.
+    /// Waits for a wake-up. A wake-up that came after the last call also counts.
     fn wait(&self) {
         while !self.woken.swap(false, Ordering::SeqCst) {
             thread::park();
@@ -51,7 +52,7 @@ impl Waiter {
 
 impl Wake for Waiter {
     fn wake(self: Arc<Self>) {
-        // Not a plain store: loom would let the `swap` in `wait` miss it.
+        // A swap is needed, because loom would let the `swap` in `wait` miss a plain store.
         self.woken.swap(true, Ordering::SeqCst);
         self.thread.unpark();
     }

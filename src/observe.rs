@@ -1,7 +1,7 @@
-//! Observation of a runtime: the states of processes and workers, the `Observer` that is notified of their changes, the
-//! counters and the histograms.
+//! Observation of a runtime: the states of processes and workers, the `Observer` that is notified when these states
+//! change, the counters and the histograms.
 //!
-//! This folder imports `platform` and `process`. It only reports, and takes no scheduling decisions.
+//! This folder imports `platform` and `process`. This folder only reports, and takes no scheduling decisions.
 
 pub(crate) mod crash;
 pub(crate) mod histogram;
@@ -29,8 +29,8 @@ use crate::process::pid::Pid;
 /// ```
 ///
 /// Any event and any wake-up makes a blocked or an idle process ready. The two states differ only in whether yields are
-/// outstanding. Messages to an async body are an exception: a body that does not await its mailbox is not polled for
-/// messages. It finds them when it awaits its mailbox.
+/// outstanding. Messages to an async body are an exception. If a body does not await its mailbox, a message does not
+/// cause a poll of the body. The body finds the message when it awaits its mailbox.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum ProcessState {
@@ -62,12 +62,12 @@ impl ProcessState {
 pub struct Transition {
     /// The process.
     pub pid: Pid,
-    /// The previous state; `None` for a new process.
+    /// The previous state. `None` if the process is new.
     pub from: Option<ProcessState>,
     /// The new state.
     pub to: ProcessState,
-    /// The worker on which the change happened. `None` on another thread: for example, if a thread outside the runtime
-    /// sends a message.
+    /// The worker on which the change happened. `None` if the thread is no worker, for example if a thread outside the
+    /// runtime sends a message.
     pub worker: Option<usize>,
     /// Time of the change.
     pub at: Instant,
@@ -84,19 +84,19 @@ pub enum WorkerState {
     /// The worker sleeps until it is woken for new work.
     Parked,
     /// The worker is in a step that takes too long, or that called [`block_in_place`](crate::block_in_place). A
-    /// replacement thread may take over its queues. For a long step, the monitor thread reports this state, so the
-    /// report may arrive after later changes of the worker.
+    /// replacement thread may take over the queues of this worker. For a long step, the monitor thread reports this
+    /// state, so the report may arrive after later changes of the worker.
     Blocked,
 }
 
-/// Receives all changes in a runtime while they happen.
+/// Is notified of every state change in a runtime immediately.
 ///
-/// Each method is called on the thread on which the change happens, in the middle of the scheduler's work. Several
-/// threads may call the methods at the same time. Keep the methods short, and never block in them. For one process, the
-/// calls follow the order of its changes. A panic in a method is caught and ignored.
+/// Each method is called on the thread on which the change happens, while the scheduler is working. Several threads may
+/// call the methods at the same time. Keep the methods short, and never block in them. For one process, the calls
+/// follow the order of its changes. A panic in a method is caught and ignored.
 ///
-/// An `Arc` of an observer and a `&'static` reference to one are observers too, so the application can read the
-/// observer that it gave to the builder.
+/// An `Arc` of an observer and a `&'static` reference to an observer also implement this trait. Therefore an
+/// application can pass an `Arc` to the builder, and read the observer through another `Arc`.
 ///
 /// ```
 /// # use procession::{Exit, Observer, Pid};
@@ -117,14 +117,14 @@ pub enum WorkerState {
 pub trait Observer: Send + Sync + 'static {
     /// A process was spawned. `type_name` is the name of the type of its code: the type of the
     /// [`Process`](crate::Process), or of the function or closure of an async body. `name` is the name that the
-    /// [builder](crate::ProcessBuilder::name) of the process registered. If the process registers a name itself, it has
-    /// no name yet. This is the first call for the process, before its first transition.
+    /// [builder](crate::ProcessBuilder::name) of the process registered. A name that the process registers itself is
+    /// not known yet. This call is the first call for the process, before its first transition.
     fn started(&self, pid: Pid, name: Option<&str>, type_name: &'static str) {}
 
-    /// A process has exited. Its mailbox is closed, its state is dropped, its pid and its names are free. `name` is the
-    /// name of the process. If the process had several names, `name` is the name that it registered first. Links,
-    /// monitors and the join handle receive the exit after this call. This is the last call for the process, after the
-    /// transition to [`ProcessState::Complete`].
+    /// A process has exited. The mailbox of the process is closed, its state is dropped, and its pid and its names are
+    /// free. `name` is the name of the process. If the process had several names, `name` is the name that it registered
+    /// first. Links, monitors and the join handle receive the exit after this call. This call is the last call for the
+    /// process, after the transition to [`ProcessState::Complete`].
     fn ended(&self, pid: Pid, name: Option<&str>, type_name: &'static str, exit: &Exit) {}
 
     /// The state of a process changed.
@@ -133,9 +133,9 @@ pub trait Observer: Send + Sync + 'static {
     /// The state of a worker changed to `state`.
     fn worker(&self, worker: usize, state: WorkerState, at: Instant) {}
 
-    /// A step has run for longer than [`Builder::long_step_threshold`](crate::Builder::long_step_threshold), and still
-    /// runs. `pid` is its process, or `None` for a future without a pid. The monitor thread calls this, once per step.
-    /// Until the step returns, the state of the worker is [`WorkerState::Blocked`].
+    /// A step has run for longer than [`Builder::long_step_threshold`](crate::Builder::long_step_threshold), and has
+    /// not returned yet. `pid` is the process of the step, or `None` for a future without a pid. The monitor thread
+    /// calls this method once per step. Until the step returns, the state of the worker is [`WorkerState::Blocked`].
     fn blocked(&self, worker: usize, pid: Option<Pid>, at: Instant) {}
 
     /// A process panicked with this message. By default, a panic has two effects: the process exits, and this method is
@@ -143,7 +143,7 @@ pub trait Observer: Send + Sync + 'static {
     fn panicked(&self, pid: Pid, message: &str) {}
 }
 
-/// Implements the trait for a pointer to an observer. It forwards every method of the trait.
+/// Implements the trait for a pointer to an observer, and forwards every method of the trait.
 macro_rules! observe_through {
     ($($pointer:ty),*) => {$(
         impl<T: Observer + ?Sized> Observer for $pointer {

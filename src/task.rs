@@ -1,9 +1,9 @@
-//! The turns of a process, and its exit. A turn runs a step of the machine of the process, and dispatches the commands
-//! that the step yielded. If handlers answer within the turn, the turn runs a further step. `host/exit.rs` defines the
-//! order of the steps of an exit; this module implements the steps that need the machine.
+//! The turns and the exit of a process. A turn runs a step of the process's machine, and dispatches the commands that
+//! the step yielded. If handlers answer within the turn, the turn runs another step. `host/exit.rs` defines the order
+//! of the steps of an exit. This module implements the exit steps that need the machine.
 //!
-//! This folder imports `context` and all folders that `context` imports. It does not choose a worker or a queue: if a
-//! task must run again, `cell.rs` passes it to the queueing function of its host.
+//! This folder imports `context` and all folders that `context` imports. This folder does not choose a worker or a
+//! queue: if a task must run again, `cell.rs` passes the task to the queueing function of its host.
 
 pub(crate) mod body;
 pub(crate) mod cell;
@@ -39,8 +39,8 @@ use crate::task::effects::Around;
 /// turn.
 const ANSWERED_IN_TURN: u32 = 32;
 
-/// Code that a task drives: a hand-written process, or an async body. It is pinned, because the future of a body must
-/// not move.
+/// Code that a task drives, namely a hand-written process or an async body. A machine is pinned, because the future of
+/// a body must not move.
 pub(crate) trait Machine {
     type Message: Send + 'static;
     type Output: Send + 'static;
@@ -51,14 +51,15 @@ pub(crate) trait Machine {
     /// Whether the machine keeps a reference to its own process.
     const KEEPS_ITSELF: bool;
 
-    /// Receives the reference to its own process, before the first turn. Called only if
-    /// [`KEEPS_ITSELF`](Self::KEEPS_ITSELF).
+    /// Receives the reference to its own process before the first turn. This method is called only if
+    /// [`KEEPS_ITSELF`](Self::KEEPS_ITSELF) is true.
     fn keep(self: Pin<&mut Self>, own: Ref<Control<Self::Message>>);
 
-    /// Whether the machine has not begun its first turn.
+    /// Returns true if the machine has not begun its first turn.
     fn is_fresh(&self) -> bool;
 
-    /// Initializes the machine in its first turn. If this fails, [`close`](Self::close) does not call the user's code.
+    /// Initializes the machine in its first turn. If the initialization fails, [`close`](Self::close) does not call the
+    /// user's code.
     fn init(self: Pin<&mut Self>, me: &SelfHandle<Self::Message>) -> Result<(), InitError>;
 
     fn step(
@@ -70,15 +71,14 @@ pub(crate) trait Machine {
 
     fn close(self: Pin<&mut Self>);
 
-    /// Drops the user's state. If the process took messages out of its mailbox and did not read them, they become dead
+    /// Drops the user's state. Messages that the process has taken out of its mailbox but has not read become dead
     /// letters.
     fn clear(self: Pin<&mut Self>, me: &SelfHandle<Self::Message>);
 
-    /// Whether the machine was [cleared](Self::clear).
+    /// Returns whether the machine was [cleared](Self::clear).
     fn is_gone(&self) -> bool;
 
-    /// Step 12 of the exit. Called after the processes that are linked with this process or monitor it have received
-    /// the exit.
+    /// Step 12 of the exit. Before this step, all linked and all monitoring processes have received the exit.
     #[inline]
     fn ended(self: Pin<&mut Self>, _: &SelfHandle<Self::Message>, _: &Exit) {}
 }
@@ -99,8 +99,8 @@ pin_project! {
 
 /// Stage of the life cycle of a hand-written process.
 enum LifecyclePhase<P: Process> {
-    /// Before the first turn. The entry is boxed and is dropped in the first turn, because most processes have no
-    /// method and no input.
+    /// The process has not had its first turn. The entry is boxed, because most processes have no method and no input.
+    /// The entry is dropped in the first turn.
     Fresh {
         process: P,
         entry: Option<Box<Entry>>,
@@ -111,22 +111,22 @@ enum LifecyclePhase<P: Process> {
     },
     /// The process was replaced by an upgrade.
     Upgraded(Box<Upgraded<P>>),
-    /// `init` runs, or it has failed or panicked.
+    /// `init` is running, has failed or has panicked.
     Failed {
         process: P,
     },
     Gone,
 }
 
-/// A process that replaced another one by an upgrade. The box keeps the other variants small: most processes are never
-/// replaced.
+/// A process that has replaced another process by an upgrade. The enum contains this type in a box, so that the other
+/// variants stay small, because most processes are never replaced.
 struct Upgraded<P: Process> {
     process: AnyProcess<P::Message, P::Output>,
     mail: Mail<P::Message>,
 }
 
 impl<P: Process> LifecyclePhase<P> {
-    /// Drops the present process and stores `next` instead. The mail is kept.
+    /// Drops the present process and stores `next` instead. `next` gets the unread events of the present process.
     #[cold]
     fn replace_by(&mut self, next: Box<dyn Any + Send>) {
         let Ok(next) = next.downcast::<AnyProcess<P::Message, P::Output>>() else {
@@ -249,24 +249,24 @@ struct Turn<'a, X: Machine> {
     machine: Pin<&'a mut X>,
     me: &'a SelfHandle<X::Message>,
     around: Around<'a>,
-    /// Whether the process has exited and the pid table has handed over its reference. In that case, the owner of the
-    /// right to run releases the reference count of the pid table together with its own count.
+    /// Whether the process has exited and the pid table has given its reference to this turn. If this is true, the
+    /// owner of the right to run releases the reference count of the pid table together with its own count.
     left: bool,
 }
 
-/// Outcome of a process: its output, or its exit. The caller of a turn provides the memory for the outcome. The turn
-/// writes the outcome there once, so most of it is not moved again.
+/// Outcome of a process, namely its output or its exit. The caller of a turn provides the memory for the outcome, and
+/// the turn writes the outcome to this memory. Therefore most of the outcome is not moved again.
 type End<T> = Option<Result<T, Exit>>;
 
 /// Result of a turn.
 #[derive(Debug)]
 pub(crate) enum TurnOutcome {
     Waits,
-    /// As `Waits`, but the process waits for a message, and its mailbox slot is open to senders.
+    /// The process waits for a message, and its mailbox slot is open to senders.
     WaitsOpen,
     /// The process needs another turn.
     Again,
-    /// The process has exited; the outcome is in the [`End`] of the caller. The value is true if the caller must
+    /// The process has exited, and the outcome is in the [`End`] of the caller. If the value is true, the caller must
     /// release the reference of the pid table: see [`Turn::left`](Turn::left).
     Over(bool),
 }
@@ -320,8 +320,8 @@ impl<'a, X: Machine> Turn<'a, X> {
                 Err(exit) => return Stepped::ended(end, Err(exit)),
             }
         };
-        // The closure writes an outcome to `end` directly. If it returned the outcome, each step would move the
-        // outcome's memory, but most steps have no outcome.
+        // The closure writes an outcome directly to `end`. If the closure returned the outcome, each step would copy
+        // the memory of the outcome, although most steps have no outcome.
         let stepped = catch(|| match self.machine.as_mut().step(self.current, self.me, cx) {
             Ok(Next::Wait) => Stepped::Waits,
             Ok(Next::Again) => Stepped::Again,
@@ -351,8 +351,8 @@ impl<'a, X: Machine> Turn<'a, X> {
         }
     }
 
-    /// Runs the exit of the process: see `host/exit.rs` for its steps. Returns the final exit: a panic of the user's
-    /// code during this call replaces `exit`.
+    /// Runs the exit of the process: see `host/exit.rs` for its steps. Returns the final exit. If the user's code
+    /// panics during this call, the panic replaces `exit`.
     fn end(&mut self, exit: Exit) -> Exit {
         let control = self.me.control();
         control.run_exit(&mut Exiting { turn: self, ending: None, unread: 0 }, exit)
@@ -362,8 +362,8 @@ impl<'a, X: Machine> Turn<'a, X> {
 /// A process during its exit.
 struct Exiting<'t, 'a, X: Machine> {
     turn: &'t mut Turn<'a, X>,
-    /// While this is set, this thread keeps the replies that are dropped, so that their callers are notified of the
-    /// exit.
+    /// While this field is `Some`, this thread stores the replies that are dropped, so that their callers are notified
+    /// of the exit.
     ending: Option<Ending<'a>>,
     /// Number of messages that the process did not read.
     unread: usize,
@@ -379,8 +379,9 @@ impl<X: Machine> ExitOwner for Exiting<'_, '_, X> {
     fn drop_state(&mut self, exit: &mut Exit) {
         let Turn { current, machine, me, around, .. } = &mut *self.turn;
         self.ending = Some(current.ending(me.control().head.address()));
-        // A process may be dropped outside its own turn, even inside the turn of another process. In that case, the
-        // kept timer and the inline command of this thread do not belong to the dropped process.
+        // A process may be dropped outside its own turn, for example inside the turn of another process. If the process
+        // is dropped outside its own turn, the kept timer and the inline command of this thread do not belong to this
+        // process.
         let in_turn = current.steps(me.control().address());
         if in_turn {
             current.begin_kept_timer();
@@ -419,7 +420,7 @@ impl<X: Machine> ExitOwner for Exiting<'_, '_, X> {
     }
 }
 
-/// Runs a turn of a process. If the turn was the last one, the outcome is in `end`.
+/// Runs a turn of a process. If the process exits in this turn, the outcome is in `end`.
 #[inline]
 pub(crate) fn turn<X: Machine>(
     machine: Pin<&mut X>,
@@ -477,8 +478,8 @@ impl<X: Machine> Turn<'_, X> {
         let mut answered = 0;
         loop {
             let mut flags = this.head().flags();
-            // One branch tests both flags. Each turn must test for a kill anyway, so the test for an observer costs
-            // nothing.
+            // One branch tests both flags. Because each turn must test for a kill, the test for an observer has no
+            // additional cost.
             if flags & (flag::KILLED | flag::OBSERVED) == 0 {
                 this.head().enter_unseen(ProcessState::Running);
             } else if let Some(fate) = this.around.check_killed(flags, answered == 0) {

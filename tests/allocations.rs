@@ -3,7 +3,8 @@
 
 #![cfg(not(any(procession_loom, procession_shuttle)))]
 #![allow(unsafe_code)]
-// These lints protect the source of the crate. A program that uses the crate may use these types and methods.
+// The crate's own source must not use some types and methods. Programs that use the crate may use all types and
+// methods.
 #![allow(clippy::disallowed_methods, clippy::disallowed_types)]
 
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -20,13 +21,14 @@ static ALLOCATIONS: AtomicUsize = AtomicUsize::new(0);
 static BYTES: AtomicIsize = AtomicIsize::new(0);
 
 // SAFETY: `GlobalAlloc` requires that each returned block is valid, fits its layout, and is not returned twice before
-// it is freed. `System` guarantees this, and each call passes the same arguments to `System`. The counters are atomics,
-// so they neither unwind nor allocate.
+// it is freed. `System` meets these requirements, and each method passes its arguments to `System` unchanged. The
+// counters are atomics, so they neither unwind nor allocate.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATIONS.fetch_add(1, Relaxed);
         BYTES.fetch_add(layout.size() as isize, Relaxed);
-        // SAFETY: `System::alloc` requires a layout of nonzero size. The caller of this function guarantees this.
+        // SAFETY: `System::alloc` requires a layout of nonzero size. The caller of this function guarantees a nonzero
+        // size.
         unsafe { System.alloc(layout) }
     }
 
@@ -70,8 +72,8 @@ fn many_processes_share_one_allocation() {
     let spawn = || {
         rt.block_on(rt.spawn(async |ctx: Context| {
             let all: Vec<_> = (0..10_000).map(|_| ctx.spawn(idle).address()).collect();
-            // The parent yields twenty times. After that, each child has run its first turn, in whichever queue the
-            // child was.
+            // The parent yields twenty times. After these yields, each child has run its first turn, no matter which
+            // queue contained the child.
             for _ in 0..20 {
                 ctx.yield_now().await;
             }
@@ -106,7 +108,7 @@ fn the_memory_of_exited_processes_is_reused() {
     assert!(allocations <= 100, "{allocations} allocations for 1000 processes");
 }
 
-/// If the mailbox is empty, a message of up to 24 bytes is stored in the slot of the mailbox. Such a message needs no
+/// An empty mailbox stores a message of up to 24 bytes in its slot. Storing such a small message in the slot needs no
 /// allocation.
 #[test]
 fn the_first_message_needs_no_allocation() {
@@ -197,16 +199,17 @@ fn an_address_does_not_keep_the_memory_of_a_large_body() {
     assert!(least < 1000, "{least} bytes are kept");
 }
 
-/// If a hand-written process cancels a command, the entry of the command in the table of yields becomes free. So the
-/// memory of the process does not grow with the number of cancelled commands.
+/// If a hand-written process cancels a command, the entry of the command in the table of yields becomes free. Therefore
+/// the memory of the process does not grow with the number of cancelled commands.
 #[test]
 fn cancelled_commands_do_not_increase_the_memory() {
     struct Ask;
     impl Command for Ask {
         type Reply = u64;
     }
-    /// A process that receives a number `count`. The process yields `count` commands. Then it keeps the oldest
-    /// `count / 2` commands and cancels all other commands. So a message of 0 cancels all commands that are left.
+    /// A process that receives numbers. For each number `count`, the process yields `count` commands. Then the process
+    /// cancels all commands except the oldest `count / 2` commands. Therefore the number 0 cancels all remaining
+    /// commands.
     struct Cancels(Vec<Tag<Ask>>);
     impl Process for Cancels {
         type Message = usize;

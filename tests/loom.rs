@@ -4,11 +4,11 @@
 //! RUSTFLAGS="--cfg procession_loom" cargo test --release -p checks --test loom
 //! ```
 //!
-//! loom explores every execution with at most two preemptions. `LOOM_MAX_PREEMPTIONS` sets another bound. Models marked
-//! "large" get one preemption less. The table below lists a minimum number of executions for each model. If a model has
-//! fewer executions, its test fails, because the model has become smaller and verifies less. The minimums of the `idle`
-//! models are about a tenth below the measured numbers: these models run the whole scheduler, so each change of the
-//! scheduler changes their numbers a little.
+//! loom explores every execution with at most two preemptions. `LOOM_MAX_PREEMPTIONS` sets another maximum. A model
+//! that is marked "large" gets one preemption less. The table below lists a minimum number of executions for each
+//! model. If a model has fewer executions than this minimum, its test fails, because the model has become smaller and
+//! verifies less. The `idle` models run the whole scheduler, so each change of the scheduler changes their numbers of
+//! executions a little. Therefore the minimums of the `idle` models are about a tenth below the measured numbers.
 //!
 //! Each line below names a planted bug and a test. If `PROCESSION_BUG` is set to the name of the bug, this test must
 //! fail:

@@ -1,5 +1,5 @@
 //! Checks rules that the compiler cannot check. The rules limit the imports between folders, the files with unsafe
-//! code, and the files that name the system's clock, threads and randomness. They also limit the length of files and
+//! code, and the files that name the system's clock, threads and randomness. Other rules limit the length of files and
 //! functions, and the use of unclear words. In addition, this file checks the changelog, the list of promises and the
 //! list of public items against the code.
 
@@ -8,8 +8,8 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
 
-/// Folders and top-level files of `src`, from bottom to top. Each entry lists the folders that it may import. `lib.rs`
-/// and the models for the model checker may import all folders.
+/// Folders and top-level files of `src`, from bottom to top. Each entry names a folder and lists the other folders that
+/// this folder may import. `lib.rs` and the models for the model checker may import all folders.
 const LAYERS: &[(&str, &[&str])] = &[
     ("platform", &[]),
     ("process", &["platform"]),
@@ -28,7 +28,8 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("guide", &[]),
 ];
 
-/// Pairs of files. The first file may import the second one although the folder of the first file may not.
+/// Pairs of files. The first file may import the second file, although the folder of the first file may not import the
+/// second file.
 const EXCEPTIONS: &[(&str, &str)] = &[("handler::blocking", "task::body")];
 
 /// Maximum number of files of one folder in a cycle of imports.
@@ -441,9 +442,9 @@ fn citations() -> BTreeMap<String, String> {
     found
 }
 
-/// Returns the tests of a file whose doc comments begin with numbers of promises. Each test is returned with its
-/// numbers. In a file that calls `scenarios!`, a function without `#[test]` also counts, because this macro adds the
-/// attribute.
+/// Returns the tests of a file whose doc comments begin with numbers of promises. Each returned test has the numbers of
+/// its promises. In a file that calls `scenarios!`, a function without `#[test]` also counts, because this macro adds
+/// the attribute.
 fn citations_of(text: &str) -> Vec<(&str, Vec<&str>)> {
     let lines: Vec<&str> = text.lines().map(str::trim).collect();
     let scenarios = lines.contains(&"scenarios! {");
@@ -531,8 +532,8 @@ fn functions(code: &str) -> Vec<(&str, usize)> {
         let Some(rest) = head.strip_prefix("fn ") else { continue };
         let name = rest.split(|c: char| !c.is_alphanumeric() && c != '_').next().unwrap_or_default();
         let inside = |line: &&&str| line.trim().is_empty() || line.len() - line.trim_start().len() > indent;
-        // If rustfmt wraps a signature, its last lines begin with `)`, or are `where` or `{`. These lines are not the
-        // end of the function.
+        // If rustfmt wraps a signature, its last lines begin with `)`, or are `where` or `{`. The last lines of a
+        // wrapped signature are not the end of the function.
         let ends = |line: &str| line.trim_start().starts_with(')') || line.trim() == "where" || line.trim() == "{";
         let mut length = 1;
         for line in &lines[at + 1..] {
@@ -635,7 +636,8 @@ fn imports(file: &str, code: &str, files: &BTreeMap<String, String>) -> BTreeSet
         let path = &path["crate::".len()..];
         found.insert(module(path).unwrap_or_else(|| path.to_owned()));
     }
-    // In an inline module, `super` is the file itself. The path then leads to no file, and the search skips it.
+    // In an inline module, `super` is the file itself. Then the path in the import leads to no file, so the
+    // search skips this path.
     let parent = file.rsplit_once("::").map_or(String::new(), |(parent, _)| format!("{parent}::"));
     found.extend(paths(code, "super::").iter().filter_map(|path| module(&path.replacen("super::", &parent, 1))));
     found.remove(file);
@@ -677,7 +679,8 @@ fn expand<'a>(text: &'a str, prefix: &str, found: &mut Vec<String>) -> &'a str {
         _ => {
             found.push(if segment.is_empty() { prefix.to_owned() } else { path });
             let alias = rest.strip_prefix(" as ").map(|rest| rest.trim_start_matches(|c: char| c.is_alphanumeric()));
-            // If the text cannot be parsed, one character is skipped. So the loop over a group always terminates.
+            // If the text cannot be parsed, one character is skipped. Therefore the loop over a group always
+            // terminates.
             match alias {
                 Some(rest) => rest,
                 None if segment.is_empty() => rest.get(1..).unwrap_or_default(),
@@ -709,7 +712,7 @@ fn import_groups_are_expanded() {
 
 #[test]
 fn the_promises_that_a_test_cites_are_read() {
-    // Each line begins with a quotation mark here. So this file itself does not cite the numbers.
+    // Each line begins with a quotation mark here. Therefore this file itself does not cite the numbers.
     let text = [
         "/// 1.10a, 11: x.",
         "/// 2.2: not at the head.",

@@ -1,4 +1,5 @@
-//! Restart intensity: a maximum number of restarts within a sliding window. Supervisors and pools use it.
+//! Restart intensity, namely a maximum number of restarts within a sliding window. Supervisors and pools use this
+//! intensity.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -6,7 +7,7 @@ use std::time::Duration;
 use crate::platform::clock::Instant;
 
 /// Minimum delay between a start that failed immediately and the next start. While starts are refused, this delay
-/// prevents the retries from using a whole worker. It also allows the clock of a simulation to advance.
+/// prevents the retries from using a whole worker. This delay also allows the clock of a simulation to advance.
 pub(crate) const RETRY_PAUSE: Duration = Duration::from_millis(1);
 
 /// The restarts within the window, as in OTP's `supervisor` (`intensity` and `period`).
@@ -14,7 +15,7 @@ pub(crate) const RETRY_PAUSE: Duration = Duration::from_millis(1);
 pub(crate) struct Intensity {
     most: u32,
     within: Duration,
-    /// Times of the restarts that still count, oldest first. The list never has more than `most` entries.
+    /// Times of the restarts within the window, oldest first. The list never has more than `most` entries.
     restarts: VecDeque<Instant>,
 }
 
@@ -31,8 +32,8 @@ impl Intensity {
         self.within
     }
 
-    /// If the maximum is not reached, counts a restart and returns true. Otherwise returns false. A restart stops
-    /// counting after the time `within`.
+    /// If the maximum is not reached, counts a restart and returns true. If the maximum is reached, returns false. A
+    /// restart is no longer counted after the time `within`.
     pub(crate) fn allows(&mut self, now: Instant) -> bool {
         while self.restarts.front().is_some_and(|&first| now - first >= self.within) {
             self.restarts.pop_front();

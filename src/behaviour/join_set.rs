@@ -1,5 +1,5 @@
-//! A set of processes whose exits are awaited together: [`JoinSet`], after tokio's type of the same name. The set holds
-//! a join handle of each process. The drop of the set kills the remaining processes.
+//! Defines [`JoinSet`], a set of processes whose exits are awaited together. The design is after tokio's `JoinSet`. The
+//! set contains a join handle of each process. The drop of the set kills the remaining processes.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -22,15 +22,16 @@ use crate::process::state::Ref;
 use crate::task::body::Body;
 use crate::task::join::JoinHandle;
 
-/// A set of processes that return values of one type. The caller waits for the next exit, or for all exits. The
+/// A set of processes that return values of the same type. The caller can wait for the next exit or for all exits. The
 /// processes may have different message types.
 ///
 /// An empty set is made with [`Host::join_set`] outside a process, and with [`SelfHandle::join_set`] inside a process.
 /// The futures of a set also work on any other executor.
 ///
-/// The drop of the set kills the processes that are still in it, as with tokio's `JoinSet`. The drop does not wait for
-/// their exits. To keep the processes running, call [`detach_all`](Self::detach_all) first. Unlike a set, a
-/// [scope](SelfHandle::scope) waits for its processes, and ends all of them at the first failure.
+/// The drop of the set kills the processes that are still in the set, as with tokio's `JoinSet`. The drop does not wait
+/// for the exits of these processes. To keep the processes running, call [`detach_all`](Self::detach_all) before the
+/// drop. In contrast to a set, a [scope](SelfHandle::scope) waits for its processes, and ends all its processes at the
+/// first failure.
 ///
 /// ```
 /// use procession::{Context, Exit, Runtime};
@@ -59,13 +60,13 @@ pub struct JoinSet<T> {
     host: Host,
     inherited: InheritedContext,
     running: FuturesUnordered<SetMember<T>>,
-    /// Processes that have exited and were not returned yet.
+    /// Processes that have exited but were not returned yet.
     exited: VecDeque<Joined<T>>,
-    /// Number of processes that were ever in the set.
+    /// Number of processes that were added to the set.
     added: u64,
 }
 
-/// Exited process of a set, and its result.
+/// A process of a set that has exited, with its result.
 struct Joined<T> {
     /// Number of the process in the set. Processes are numbered in the order in which they were added.
     number: u64,
@@ -73,7 +74,7 @@ struct Joined<T> {
     result: Result<T, Exit>,
 }
 
-/// A process of a set. Dropping it kills the process, unless it is detached.
+/// A process of a set. Dropping this value kills the process, if the process is not detached.
 struct SetMember<T> {
     number: u64,
     control: Ref<dyn AnyControl>,
@@ -112,7 +113,7 @@ impl<T: Send + 'static> JoinSet<T> {
     /// Spawns an async body, adds the process to the set, and returns its address. If the set belongs to a process, the
     /// new process inherits the values, the deadline and the cancel token of that process.
     ///
-    /// If the spawn is refused, the set contains a process that exited with [`Exit::Refused`].
+    /// If the spawn is refused, the set contains a process that has exited with [`Exit::Refused`].
     pub fn spawn<N, F, Fut>(&mut self, body: F) -> Address<N>
     where
         N: Send + 'static,
@@ -123,8 +124,8 @@ impl<T: Send + 'static> JoinSet<T> {
         self.insert(handle)
     }
 
-    /// Adds a process that was spawned in another way, for example with options, or as a hand-written process. Returns
-    /// the address of the process.
+    /// Adds a process that was not spawned by the set, for example a process with options or a hand-written process.
+    /// Returns the address of the process.
     ///
     /// ```
     /// # use procession::{Context, Exit, Runtime};
@@ -144,19 +145,19 @@ impl<T: Send + 'static> JoinSet<T> {
         address
     }
 
-    /// Waits until one of the processes exits, and removes that process from the set. Returns the result of the
-    /// process, or its exit if the exit is not normal. Returns `None` if the set is empty.
+    /// Waits until one of the processes exits, and removes this process from the set. Returns the result of this
+    /// process. If the exit is not normal, returns the exit as an error. Returns `None` if the set is empty.
     ///
     /// # Cancel safety
-    /// Cancel safe: if the future is dropped before it completes, it has removed no process.
+    /// Cancel safe: if the future is dropped before it completes, no process is removed from the set.
     pub async fn join_next(&mut self) -> Option<Result<T, Exit>> {
         self.join_next_with_pid().await.map(|(_, result)| result)
     }
 
-    /// As [`join_next`](Self::join_next), with the pid of the process.
+    /// Same as [`join_next`](Self::join_next), but also returns the pid of the process.
     ///
     /// # Cancel safety
-    /// Cancel safe: if the future is dropped before it completes, it has removed no process.
+    /// Cancel safe: if the future is dropped before it completes, no process is removed from the set.
     pub async fn join_next_with_pid(&mut self) -> Option<(Pid, Result<T, Exit>)> {
         let joined = match self.exited.pop_front() {
             Some(joined) => joined,
@@ -166,7 +167,7 @@ impl<T: Send + 'static> JoinSet<T> {
     }
 
     /// Waits until all processes have exited, and empties the set. Returns the results in the order in which the
-    /// processes were added. (tokio returns them in the order of the exits.)
+    /// processes were added. In contrast, tokio returns the results in the order of the exits.
     ///
     /// # Cancel safety
     /// Cancel safe: if the future is dropped, the results of the processes that have exited stay in the set.
@@ -179,8 +180,8 @@ impl<T: Send + 'static> JoinSet<T> {
         all.into_iter().map(|joined| joined.result).collect()
     }
 
-    /// Requests that all processes exit. After `grace`, kills the processes that still run: see [`Host::cancel`]. The
-    /// processes stay in the set until they are joined.
+    /// Asks all processes to exit. After the time `grace`, the processes that still run are killed: see
+    /// [`Host::cancel`]. The processes stay in the set until they are joined.
     pub fn cancel_all(&self, reason: impl Into<Reason>, grace: Duration) {
         let (reason, deadline) = (reason.into(), self.host.now() + grace);
         for member in &self.running {
@@ -195,15 +196,15 @@ impl<T> JoinSet<T> {
         self.running.iter().for_each(|member| member.control.kill());
     }
 
-    /// Removes all processes from the set without ending them. Their results are dropped, as if their join handles were
-    /// dropped.
+    /// Removes all processes from the set. The processes continue to run, and their results are dropped.
     pub fn detach_all(&mut self) {
         self.running.iter_mut().for_each(|member| member.is_detached = true);
         self.running.clear();
         self.exited.clear();
     }
 
-    /// Returns the number of processes in the set, including those that have exited and were not joined yet.
+    /// Returns the number of processes in the set. The number includes the processes that have exited but were not
+    /// joined yet.
     pub fn len(&self) -> usize {
         self.running.len() + self.exited.len()
     }

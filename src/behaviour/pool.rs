@@ -1,8 +1,8 @@
-//! Pools: processes with the same body behind one address.
+//! Pools. A pool is a group of processes with the same body and one address.
 //!
-//! A pool is a process. Its mailbox forwards each message to a member, on the sender's thread and during the send. The
-//! body of the pool, called the keeper, starts and replaces the members. If no member has room for a message, the
-//! message is queued, and the keeper forwards it later.
+//! A pool is itself a process. During a send, the thread of the sender forwards the message from the mailbox of the
+//! pool to a member. The body of the pool, called the keeper, starts and replaces the members. If no member has room
+//! for a message, the message is queued, and the keeper forwards it later.
 
 pub(crate) mod members;
 
@@ -34,31 +34,31 @@ use crate::task::body::Body;
 use crate::task::join::{JoinHandle, KillOnDrop};
 use crate::task::spawn::ProcessBuilder;
 
-/// Several processes with the same body that share the messages of one address. The pool itself is also a process, with
-/// a pid, an optional name, and a handle.
+/// A group of processes with the same body that share the messages of one address. The pool itself is also a process. A
+/// pool has a pid, an optional name, and a handle.
 ///
-/// A message goes directly to a member. If no member has room, the message waits in the queue of the pool. This queue
-/// is in order. If the queue is full too, the send is refused ([`SendErrorKind::Full`](crate::SendErrorKind::Full)).
-/// [`send_wait`](crate::Address::send_wait) waits instead. With [`by_key`](Self::by_key), a send is also refused if the
-/// member of its key is full. While the pool runs, it refuses no other message. A call is answered by the member that
-/// reads it.
+/// A message goes directly to a member. If no member has room, the message waits in the queue of the pool. The queue of
+/// the pool keeps the order of the messages. If the queue is also full, `send` is refused
+/// ([`SendErrorKind::Full`](crate::SendErrorKind::Full)), and [`send_wait`](crate::Address::send_wait) waits. With
+/// [`by_key`](Self::by_key), a send is also refused if the member of the key is full. In all other cases, a running
+/// pool accepts the message. The member that reads a call answers the call.
 ///
-/// If a member exits for any reason, the pool replaces it. The messages that the member had not read go to other
-/// members, before all later messages. If the member had taken a message but not finished it, the message is lost, as
-/// with any process. If too many members exit in a short time ([`restarts`](Self::restarts)), the pool fails, and its
-/// members are killed.
+/// If a member exits for any reason, the pool replaces this member. The unread messages of the member go to other
+/// members, before all later messages. If the member exits while it handles a message, this message is lost, as in any
+/// process. If too many members exit in a short time ([`restarts`](Self::restarts)), the pool fails, and its members
+/// are killed.
 ///
-/// The runtime can refuse a member, because the limit of processes is reached:
-/// - If one of the first members is refused, the pool's own start fails, and the members that it has started are
+/// If the limit of processes is reached, the runtime refuses a new member:
+/// - If one of the first members is refused, the start of the pool fails, and the members that were already started are
 ///   killed.
-/// - If a replacement is refused, the refusal counts as a restart, and the pool tries again after 1 ms. Until then,
-///   messages for that member wait in the queue of the pool. After a shutdown of the runtime the pool does not try
-///   again, and fails.
+/// - If a replacement is refused, the refusal counts as a restart, and the pool tries again after 1 ms. Before the next
+///   attempt, messages for this member wait in the queue of the pool. After a shutdown of the runtime, the pool does
+///   not try again, and fails.
 /// - If the pool wants to [grow](Self::max_size) and the new member is refused, the pool keeps its size.
 ///
-/// A pool that is cancelled cancels its members with the same reason and deadline. It exits when all members have
-/// exited. The messages that are still unread then are [dead letters](Host::dead_letters). If a pool is killed, its
-/// members are killed too.
+/// If a pool is cancelled, the pool cancels its members with the same reason and the same deadline. The pool exits when
+/// all members have exited. The unread messages become [dead letters](Host::dead_letters). If a pool is killed, its
+/// members are also killed.
 ///
 /// ```
 /// use procession::{Context, Exit, Pool, Reply, Runtime};
@@ -100,11 +100,12 @@ impl<M, F> fmt::Debug for Pool<M, F> {
 }
 
 impl<M: Send + 'static, F> Pool<M, F> {
-    /// Creates a pool of `size` members. Each member runs a clone of `body`. With 0, the pool starts its first member
-    /// when it receives its first message.
+    /// Creates a pool of `size` members. Each member runs a clone of `body`. With a size of 0, the pool starts its
+    /// first member when the pool receives its first message.
     ///
-    /// By default each message goes to the member with the lowest load. The load is the number of messages that the
-    /// member is handling or has not read. If several members have the lowest load, the first of them gets the message.
+    /// By default, each message goes to the member with the lowest load. The load of a member is the number of its
+    /// unread messages, plus one if the member is handling a message. If several members have the lowest load, the
+    /// first of these members gets the message.
     pub fn new<Fut>(size: usize, body: F) -> Self
     where
         F: Body<M, Future = Fut> + FnOnce(Context<M>) -> Fut + Clone,
@@ -122,15 +123,16 @@ impl<M: Send + 'static, F> Pool<M, F> {
         Self { body, routing: Routing::LeastLoaded, plan: Box::new(plan) }
     }
 
-    /// Chooses members by round robin: each message goes to the next member in turn. Full members are skipped.
+    /// Chooses members by round robin. Each message goes to the next member. Full members are skipped.
     pub fn round_robin(mut self) -> Self {
         self.routing = Routing::RoundRobin;
         self
     }
 
-    /// Chooses members by key: all messages with the same key go to the same member, in order, while the number of
-    /// members stays the same. If the number changes, most keys keep their member. If the member of a key is full, the
-    /// send is refused, even if another member has room. If a member has exited, its replacement gets its messages.
+    /// Chooses members by key. While the number of members stays the same, all messages with the same key go to the
+    /// same member, in order. If the number of members changes, most keys keep their member. If the member of a key is
+    /// full, the send is refused, even if another member has room. If a member has exited, the replacement gets the
+    /// messages of this member.
     ///
     /// `key` runs on the sending thread. If `key` panics, the send panics.
     pub fn by_key<K: Hash>(mut self, key: impl Fn(&M) -> K + Send + Sync + 'static) -> Self {
@@ -143,38 +145,38 @@ impl<M: Send + 'static, F> Pool<M, F> {
     }
 
     /// Sets the maximum number of members. Default: the initial size. The pool adds a member when no member has room
-    /// for a message. If the pool has more members than initially, it removes a member that has been
-    /// [idle](Self::idle_timeout). A maximum below the initial size means that the pool does not grow.
+    /// for a message. If the pool has more members than its initial size, the pool removes a member that has been
+    /// [idle](Self::idle_timeout). If the maximum is below the initial size, the pool does not grow.
     pub fn max_size(mut self, most: usize) -> Self {
         self.plan.most = most.max(self.plan.least).max(1);
         self
     }
 
-    /// Sets how long the last member must be idle before it is cancelled. A member is cancelled only if the pool has
-    /// more members than initially. Default: 10 s. The keeper checks once in this time, so a member may stay idle for
-    /// almost twice as long.
+    /// Sets the idle time after which the last member is cancelled. Default: 10 s. A member is cancelled only if the
+    /// pool has more members than its initial size. The keeper checks the last member once in each period of this
+    /// length. Therefore a member may be idle for almost twice this time before it is cancelled.
     pub fn idle_timeout(mut self, time: Duration) -> Self {
         self.plan.idle = time;
         self
     }
 
-    /// Sets how many messages may wait at a member, in addition to the message that the member is handling. The default
-    /// is 1, so that no message waits for a busy member while another member is idle. With
-    /// [`round_robin`](Self::round_robin) or [`by_key`](Self::by_key), the default is 1,024. 0 means 1.
+    /// Sets the maximum number of messages that wait in the mailbox of a member. The message that the member is
+    /// handling does not count. Default: 1, so that no message waits for a busy member while another member is idle.
+    /// With [`round_robin`](Self::round_robin) or [`by_key`](Self::by_key), the default is 1,024. A value of 0 means 1.
     pub fn member_capacity(mut self, most: usize) -> Self {
         self.plan.mailbox = Some(most);
         self
     }
 
-    /// Sets how many messages may wait in the queue of the pool. Default: 1,024. 0 means 1. If a member exits, its
-    /// unread messages go into the queue even if the queue then exceeds this number.
+    /// Sets the maximum number of messages in the queue of the pool. Default: 1,024. A value of 0 means 1. If a member
+    /// exits, its unread messages go into the queue, even if the queue becomes longer than this maximum.
     pub fn queue_capacity(mut self, most: usize) -> Self {
         self.plan.queue = most;
         self
     }
 
-    /// Sets how many members may exit, or fail to start, within a sliding window. Default: 10 within 10 s. If more
-    /// members exit or fail to start in this time, the pool fails.
+    /// Sets the maximum number of restarts within a sliding window. Default: 10 within 10 s. Each exit of a member and
+    /// each failed start counts as a restart. If there are more restarts in this time, the pool fails.
     pub fn restarts(mut self, most: u32, within: Duration) -> Self {
         self.plan.restarts = most;
         self.plan.within = within;
@@ -198,15 +200,15 @@ where
     most: usize,
     room: usize,
     intensity: Intensity,
-    /// Places of the members whose replacement was refused. `retry` is the timer of the next attempt.
+    /// Positions of the members whose replacement was refused. `retry` is the timer of the next attempt.
     vacancies: Vec<Vacancy<M>>,
     retry: Option<Sleep>,
-    /// The idle time, the timer of the next check, and the number of messages that the last member had taken when a
-    /// check found it idle.
+    /// Three values: the idle time; the timer of the next check; and the number of messages that the last member had
+    /// taken when a check found this member idle.
     idle: (Duration, Option<Sleep>, u64),
 }
 
-/// Place of a member that has exited and for which a replacement was refused.
+/// Position of a member that has exited and whose replacement was refused.
 struct Vacancy<M: Send + 'static> {
     place: usize,
     former: Ref<Control<M>>,
@@ -214,7 +216,7 @@ struct Vacancy<M: Send + 'static> {
     exit: Exit,
 }
 
-/// Future of the exit of a member. It resolves to the place, the control block and the exit of the member.
+/// Future of the exit of a member. The future resolves to the position, the control block and the exit of the member.
 struct Member<T, M: Send + 'static> {
     place: usize,
     handle: KillOnDrop<T, M>,
@@ -273,9 +275,9 @@ where
     /// after a pause.
     ///
     /// # Errors
-    /// Returns the exit with which the pool must fail: there were too many replacements, or the runtime has shut down.
+    /// If there were too many replacements, or the runtime has shut down, returns the exit of the pool.
     fn fill(&mut self, place: usize, former: Ref<Control<M>>, exit: Exit) -> Result<(), Exit> {
-        // Since the exit of the member, the pool may have shrunk, and may have grown again.
+        // After the exit of the member, the pool may have removed this position, and may have added it again.
         if !self.members.list().get(place).is_some_and(|there| there.is_same(&former)) {
             return Ok(());
         }
@@ -326,8 +328,8 @@ where
         loop {
             let mut left = self.members.hand_on(&mut self.mailbox, cx)?;
             if left == Some(true) {
-                // If a member makes room after this call, it wakes the pool. If a member made room before, the second
-                // attempt finds the room.
+                // If a member makes room after this call, this member wakes the pool. If a member made room before this
+                // call, the second attempt finds the room.
                 self.members.watch(cx.waker());
                 left = self.members.hand_on(&mut self.mailbox, cx)?;
             }
@@ -351,7 +353,7 @@ where
         Poll::Pending
     }
 
-    /// If the pool has more members than its initial size, checks periodically whether the last member is idle.
+    /// Checks periodically whether the last member is idle, if the pool has more members than its initial size.
     fn remove_idle(&mut self, cx: &mut Cx<'_>) {
         let (time, next, taken) = &mut self.idle;
         while self.size > self.least {
@@ -365,13 +367,13 @@ where
             }
             let (busy, took) = self.members.list().last().map_or((0, 0), |last| last.inbox.load());
             let was_idle = (busy, took) == (0, *taken);
-            // If the last member is busy now, the next check begins its idle time. If the last member is removed now,
-            // the next check begins the idle time of the previous member.
+            // If the last member is busy, its idle time begins at the next check. If the last member is removed, the
+            // idle time of the new last member begins at the next check.
             *taken = if busy == 0 && !was_idle { took } else { u64::MAX };
             if was_idle && let Some(last) = self.members.pop() {
                 self.size -= 1;
-                // The member is cancelled, not killed: a sender may have given it a message just before. The member can
-                // still finish this message.
+                // A sender may have sent a message to this member just before. Therefore the member is cancelled
+                // instead of killed, and can still finish the message.
                 let last = last.into_any();
                 last.cancel(Reason::from("idle"), Instant::FAR);
             }
@@ -412,7 +414,7 @@ where
 
 impl ProcessBuilder {
     /// Spawns a [`Pool`]. Its members inherit the values, the deadline and the cancel token that this builder gives to
-    /// the pool. All other options apply only to the process of the pool. The mailbox of this process is the
+    /// the pool. All other options apply only to the pool itself. The mailbox of the pool is the
     /// [queue](Pool::queue_capacity) of the pool.
     ///
     /// # Errors
@@ -423,7 +425,7 @@ impl ProcessBuilder {
         F: Body<M> + Clone,
     {
         let queue = MailboxCapacity::Reject(pool.plan.queue);
-        // The pool is stored here, so that the function can return it if the spawn is refused.
+        // This variable contains the pool, so that the function can return the pool if the spawn is refused.
         let place = Arc::new(Mutex::new(Some(pool)));
         let taken = Arc::clone(&place);
         let body = async move |ctx| {

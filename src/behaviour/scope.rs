@@ -1,4 +1,4 @@
-//! Structured concurrency: a scope spawns child processes, and completes only when all child processes have exited.
+//! Structured concurrency. A scope spawns child processes, and completes only when all child processes have exited.
 //!
 //! The design is after N. J. Smith, *Notes on structured concurrency, or: Go statement considered harmful* (2018).
 
@@ -27,8 +27,8 @@ use crate::task::body::{Body, ProcessOutput};
 use crate::task::join::JoinHandle;
 use crate::task::spawn::ProcessBuilder;
 
-/// Handle of a scope. It spawns the children of the scope, see [`SelfHandle::scope`]. A clone refers to the same scope.
-/// A child may use a clone to spawn siblings.
+/// Handle of a scope, which spawns the children of the scope: see [`SelfHandle::scope`]. A clone refers to the same
+/// scope. A child may use a clone to spawn other children of the scope.
 #[derive(Clone)]
 pub struct Scope {
     shared: Arc<ScopeState>,
@@ -44,7 +44,7 @@ struct ScopeState {
 
 struct State {
     over: bool,
-    /// Children that were spawned but that the task of the scope has not taken over yet.
+    /// Children that were spawned, but that the task of the scope does not wait for yet.
     fresh: Vec<Ref<dyn AnyControl>>,
     grace: Duration,
 }
@@ -56,10 +56,11 @@ impl fmt::Debug for Scope {
 }
 
 impl Scope {
-    /// Spawns a child. It inherits the values, the deadline and the cancel token of the process that runs the scope.
+    /// Spawns a child. The child inherits the values, the deadline and the cancel token of the process that runs the
+    /// scope.
     ///
-    /// If the spawn is refused, the handle resolves to [`Exit::Refused`]. A scope that is over refuses every spawn. In
-    /// a running scope, a refused child counts as a child that failed.
+    /// If the spawn is refused, the handle resolves to [`Exit::Refused`]. A scope that has completed refuses every
+    /// spawn. In a running scope, a refused child counts as a child that has failed.
     pub fn spawn<N, F, Fut>(&self, body: F) -> JoinHandle<F::Value, N>
     where
         N: Send + 'static,
@@ -73,7 +74,7 @@ impl Scope {
         self.adopt(builder.spawn_or_refuse(body))
     }
 
-    /// Spawns a child with options that `build` sets: `scope.spawn_with(|process| process.name("one"), body)`.
+    /// Spawns a child with options that `build` sets. Example: `scope.spawn_with(|process| process.name("one"), body)`.
     ///
     /// # Errors
     /// Returns the body and the reason of the refusal. A refusal does not fail the scope.
@@ -93,8 +94,8 @@ impl Scope {
         build(self.process()).spawn(body).map(|handle| self.adopt(handle))
     }
 
-    /// Sets how long children may take to exit after they were cancelled. After this time they are killed. Default: 1
-    /// s.
+    /// Sets the maximum time between the cancellation of the children and their exits. After this time, the children
+    /// are killed. Default: 1 s.
     pub fn grace(&self, time: Duration) -> &Self {
         self.shared.state.lock().grace = time;
         self
@@ -151,10 +152,10 @@ pin_project! {
         #[pin]
         body: Option<Fut>,
         own: Ref<dyn AnyControl>,
-        // Resolves when the process is cancelled. Then the scope cancels the children too.
+        // Resolves when the process is cancelled. The scope then also cancels the children.
         cancelled: Option<Cancelled>,
         children: FuturesUnordered<ScopedChild>,
-        // Either the value that the body returned, or the first error.
+        // The value that the body returned, or the first error.
         outcome: Option<Result<T, Exit>>,
         shared: Arc<ScopeState>,
     }
@@ -194,7 +195,8 @@ impl<T, Fut> Run<T, Fut> {
         inherited.is_at_end(self.shared.host.now())
     }
 
-    /// Takes over the children that were spawned since the last call. Returns whether there were any.
+    /// Adds the children that were spawned since the last call to the children that the scope waits for. Returns true
+    /// if there were new children.
     fn adopt(self: Pin<&mut Self>) -> bool {
         let this = self.project();
         let (fresh, grace) = {
@@ -215,7 +217,7 @@ impl<T, Fut> Run<T, Fut> {
         any
     }
 
-    /// Forwards a cancellation of the process to the children before the body can react to the cancellation.
+    /// Cancels the children if the process was cancelled. This happens before the body can react to the cancellation.
     fn hand_on_cancel(self: Pin<&mut Self>, cx: &mut Cx<'_>) {
         let this = self.project();
         let Some(cancelled) = this.cancelled else { return };
@@ -238,8 +240,8 @@ impl<T: Send + 'static, Fut: Future<Output: ProcessOutput<Output = T>>> Future f
             self.as_mut().adopt();
             self.as_mut().hand_on_cancel(cx);
             while let Poll::Ready(Some(exit)) = self.as_mut().project().children.poll_next_unpin(cx) {
-                // If a child was cancelled together with the process, it has not failed. A deadline or a cancel token
-                // may cancel a child before it cancels the process.
+                // If a child was cancelled together with the process, the child has not failed. A deadline or a cancel
+                // token may cancel a child before the process.
                 let expected = matches!(exit, Exit::Cancelled(_)) && (self.cancelled.is_none() || self.is_at_end());
                 if !exit.is_normal() && !expected {
                     self.as_mut().fail(exit);
@@ -273,21 +275,20 @@ impl<T: Send + 'static, Fut: Future<Output: ProcessOutput<Output = T>>> Future f
 }
 
 impl<M: Send + 'static> SelfHandle<M> {
-    /// Runs a body with child processes that cannot outlive it. The future resolves to the result of the body, after
-    /// the body has returned and all children have exited.
+    /// Runs a body with child processes. The children cannot outlive the scope. When the body has returned and all
+    /// children have exited, the future resolves to the result of the body.
     ///
-    /// The first failure ends the scope: either a child exits abnormally, or the body returns an error. The body is
-    /// dropped. The other children are cancelled ([`Reason::PARENT`]), and killed after their [grace
-    /// period](Scope::grace). When all children have exited, the scope fails with this first error. If the process is
-    /// cancelled, its children are cancelled with the same reason and deadline. The body continues, and receives the
-    /// cancellation as usual.
+    /// The first failure ends the scope. A failure is an abnormal exit of a child or an error of the body. After the
+    /// failure, the body is dropped, and the other children are cancelled with [`Reason::PARENT`]. After their [grace
+    /// period](Scope::grace), the other children are killed. When all children have exited, the scope fails with the
+    /// first error. If the process is cancelled, its children are cancelled with the same reason and deadline. The body
+    /// continues, and receives the cancellation in the same way as without a scope.
     ///
     /// # Errors
     /// Returns the first error of the body or of a child.
     ///
     /// # Cancel safety
-    /// If the future is dropped, the children are killed, as they are at the exit of the process. The drop cannot wait
-    /// for the exits of the children.
+    /// If the future is dropped, the children are killed. The drop cannot wait for the exits of the children.
     ///
     /// ```
     /// use procession::{Context, Exit, Runtime};

@@ -1,5 +1,5 @@
-//! Servers: a process that consists of a state and message handlers, after OTP's `gen_server`. This file contains the
-//! receive loop, so that a body need not contain one.
+//! Servers. A server is a process that consists of a state and message handlers. The design is after OTP's
+//! `gen_server`. This file contains the receive loop, so that the body of a server needs no receive loop.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -18,10 +18,10 @@ use crate::process::error::InitError;
 use crate::process::event::{Event, Signal};
 use crate::process::exit::{Exit, Reason};
 
-/// A state with message handlers that handle one message after another. The trait provides the receive loop.
+/// A state with message handlers. The server handles one message after another. The trait provides the receive loop.
 ///
 /// The method [`serve`](Self::serve) makes the body of the process: `rt.spawn(|ctx| server.serve(ctx))`, or
-/// `Child::new(NAME, |ctx| Counter::default().serve(ctx))`. It allocates nothing and boxes nothing.
+/// `Child::new(NAME, |ctx| Counter::default().serve(ctx))`. The method allocates no memory.
 ///
 /// | `gen_server` | here |
 /// |---|---|
@@ -37,15 +37,17 @@ use crate::process::exit::{Exit, Reason};
 ///
 /// Handlers receive the whole [`Context`], and may use all its methods: they may receive selectively, stash messages,
 /// spawn, and link. While a handler awaits, the next message waits. Only the process itself polls the futures of its
-/// handlers, and they are dropped with the process. Only a kill can stop a handler at an `await`.
+/// handlers. When the process exits, the future of a running handler is dropped. Only a kill can stop a handler at an
+/// `await`.
 ///
-/// After a cancellation no further message is handled. If a handler is running, it continues to its end. It can notice
-/// the cancellation by [`cancelled`](crate::SelfHandle::cancelled). Then `terminate` is called.
+/// After a cancellation, the server handles no further message. If a handler is running, the handler continues to its
+/// end. The handler can detect the cancellation with [`cancelled`](crate::SelfHandle::cancelled). After the end of the
+/// handler, the server calls `terminate`.
 ///
 /// There is no separate trait for state machines. A state machine is a server whose state contains an `enum`. The
 /// handler matches this `enum` together with the message. To postpone a message, the handler [stashes](Context::stash)
-/// it, and unstashes it when the server enters another state. A state timeout is a `deadline` that the current state
-/// contains.
+/// the message, and unstashes the message when the server enters another state. A state timeout is a `deadline` that is
+/// stored in the current state.
 ///
 /// ```
 /// use procession::{Context, Exit, Instant, Next, Reply, Runtime, Server};
@@ -107,16 +109,17 @@ pub trait Server: Sized + Send + 'static {
     /// Type of the messages. A call is a message that contains a [`Reply`](crate::Reply). A cast is a message without a
     /// `Reply`.
     type Message: Send + 'static;
-    /// Result of the process when the server is [done](Next::Done). Joining the process returns it.
+    /// Result of the process when the server is [done](Next::Done). The join handle returns this result.
     type Output: Send + 'static;
 
     /// Initialises the server before any message is handled. When this method has returned,
     /// [`started`](crate::JoinHandle::started) resolves. With [`manual_start`](crate::ProcessBuilder::manual_start),
-    /// `started` resolves when the server reports its start. The default does nothing.
+    /// `started` resolves when the server reports its start. The default implementation does nothing.
     ///
     /// # Errors
-    /// An error ends the process without a call of [`terminate`](Self::terminate). [`Exit::Failed`] becomes
-    /// [`Exit::InitFailed`]. Any other exit, for example a cancellation, does not change.
+    /// If this method returns an error, the process exits without a call of [`terminate`](Self::terminate).
+    /// [`Exit::Failed`] is converted to [`Exit::InitFailed`]. All other exits, for example a cancellation, are not
+    /// changed.
     fn init(&mut self, ctx: &mut Context<Self::Message>) -> impl Future<Output = Result<(), Exit>> + Send {
         let _ = ctx;
         std::future::ready(Ok(()))
@@ -125,7 +128,8 @@ pub trait Server: Sized + Send + 'static {
     /// Handles one message.
     ///
     /// # Errors
-    /// An error ends the process with this exit, after [`terminate`](Self::terminate).
+    /// If this method returns an error, the server calls [`terminate`](Self::terminate), and the process exits with
+    /// this error.
     fn handle(
         &mut self,
         message: Self::Message,
@@ -133,10 +137,12 @@ pub trait Server: Sized + Send + 'static {
     ) -> impl Future<Output = Result<Next<Self::Output>, Exit>> + Send;
 
     /// Handles an event other than a message: an [`Event::Down`], an [`Event::Exit`], an [`Event::Joined`] or an
-    /// [`Event::Left`]. These events arrive in order with the messages. The default ignores them.
+    /// [`Event::Left`]. The events and the messages arrive in their common order. The default implementation ignores
+    /// these events.
     ///
     /// # Errors
-    /// An error ends the process with this exit, after [`terminate`](Self::terminate).
+    /// If this method returns an error, the server calls [`terminate`](Self::terminate), and the process exits with
+    /// this error.
     fn handle_info(
         &mut self,
         event: Event<Self::Message>,
@@ -149,19 +155,21 @@ pub trait Server: Sized + Send + 'static {
     /// Returns the time at which [`handle_timeout`](Self::handle_timeout) should next be called. `None` (the default)
     /// means never.
     ///
-    /// The server loop calls this method each time that it looks for the next message, and uses the latest value. If
-    /// the time is set when a state is entered, it is a state timeout. If every message moves the time, it is an idle
-    /// timeout. Moving the deadline to a later time costs nothing.
+    /// Before each message, the server loop calls this method, and uses the new value. If the server sets the time when
+    /// the server enters a state, the deadline is a state timeout. If the server sets the time at each message, the
+    /// deadline is an idle timeout. Moving the deadline to a later time costs nothing.
     fn deadline(&self) -> Option<Instant> {
         None
     }
 
-    /// Called when the [`deadline`](Self::deadline) has passed, and never earlier. All messages that were in the
-    /// mailbox when the deadline passed are handled first. The call is repeated while the deadline stays the same, and
-    /// other processes run between the calls. The default does nothing.
+    /// Handles the [`deadline`](Self::deadline). The server calls this method when the deadline has passed, and never
+    /// earlier. Before the call, the server handles all messages that were in the mailbox when the deadline passed.
+    /// While the deadline stays the same, the server repeats the call, and other processes run between the calls. The
+    /// default implementation does nothing.
     ///
     /// # Errors
-    /// An error ends the process with this exit, after [`terminate`](Self::terminate).
+    /// If this method returns an error, the server calls [`terminate`](Self::terminate), and the process exits with
+    /// this error.
     fn handle_timeout(
         &mut self,
         ctx: &mut Context<Self::Message>,
@@ -170,11 +178,13 @@ pub trait Server: Sized + Send + 'static {
         std::future::ready(Ok(Next::Wait))
     }
 
-    /// Continues the work after a [`Next::Again`]. Called before any other message is handled, and after other
-    /// processes had a turn. Use this method to divide long work into pieces. The default does nothing.
+    /// Continues the work after a [`Next::Again`]. The server calls this method before the next message, and after a
+    /// turn of other processes. Use this method to divide long work into pieces. The default implementation does
+    /// nothing.
     ///
     /// # Errors
-    /// An error ends the process with this exit, after [`terminate`](Self::terminate).
+    /// If this method returns an error, the server calls [`terminate`](Self::terminate), and the process exits with
+    /// this error.
     fn handle_continue(
         &mut self,
         ctx: &mut Context<Self::Message>,
@@ -183,13 +193,13 @@ pub trait Server: Sized + Send + 'static {
         std::future::ready(Ok(Next::Wait))
     }
 
-    /// Cleans up when the process exits. The argument is the exit of the process: [`Exit::Normal`] if the server is
-    /// done, [`Exit::Cancelled`] after a cancellation, or the error of a handler. [`try_receive`](Context::try_receive)
-    /// returns the unread messages. After a cancellation, this method must return within the grace period. The default
-    /// does nothing.
+    /// Cleans up when the process exits. The argument `exit` is the exit of the process. This exit is [`Exit::Normal`]
+    /// if the server is done, [`Exit::Cancelled`] after a cancellation, or the error of a handler.
+    /// [`try_receive`](Context::try_receive) returns the unread messages. After a cancellation, this method must return
+    /// within the grace period. The default implementation does nothing.
     ///
-    /// This method is not called after a failed `init`, a kill, or a panic. Clean-up that must always happen belongs in
-    /// a `Drop`.
+    /// After a failed `init`, a kill, or a panic, this method is not called. If a clean-up must always happen,
+    /// implement `Drop`.
     fn terminate(self, exit: &Exit, ctx: &mut Context<Self::Message>) -> impl Future<Output = ()> + Send {
         let _ = (self, exit, ctx);
         std::future::ready(())
@@ -198,7 +208,7 @@ pub trait Server: Sized + Send + 'static {
     /// Returns the body of the process. Pass this body to a spawn function.
     ///
     /// # Errors
-    /// The body fails with the exit of the process, unless the server is [done](Next::Done).
+    /// The body fails with the exit of the process, except if the server is [done](Next::Done).
     fn serve(self, ctx: Context<Self::Message>) -> impl Future<Output = Result<Self::Output, Exit>> + Send {
         serve(self, ctx)
     }
@@ -233,8 +243,8 @@ async fn receive_loop<S: Server>(server: &mut S, ctx: &mut Context<S::Message>) 
         let mut next = match heard {
             NextInput::Message(message) => server.handle(message, ctx).await?,
             NextInput::Signal => match target.signal.take() {
-                // The cancel flag of the process is set before this signal is queued. So either the flag was read
-                // before, or the next poll reads it.
+                // The cancel flag of the process is set before this signal is queued. Therefore, either an earlier poll
+                // has read the flag, or the next poll reads the flag.
                 None | Some(Signal::Cancel { .. }) => Next::Wait,
                 Some(signal) => server.handle_info(signal.into_event(ctx.pid()), ctx).await?,
             },
@@ -255,7 +265,8 @@ async fn receive_loop<S: Server>(server: &mut S, ctx: &mut Context<S::Message>) 
     }
 }
 
-/// The next input of the server loop. For `Signal`, the signal itself is in the field `signal` of `ServerContext`.
+/// The next input of the server loop. If the input is `Signal`, the signal itself is in the field `signal` of
+/// `ServerContext`.
 enum NextInput<M> {
     Message(M),
     Signal,
@@ -271,8 +282,8 @@ struct ServerContext {
 }
 
 impl ServerContext {
-    /// Returns the next message that is already in the read-ahead buffer. In a burst of messages, this applies to every
-    /// message except the first. Returns `None` if a deadline or a cancellation must be checked first.
+    /// Returns the next message that is already in the read-ahead buffer. In a burst of messages, this function returns
+    /// every message except the first. Returns `None` if a deadline or a cancellation must be checked first.
     #[inline]
     fn pop_read_ahead<S: Server>(&mut self, server: &S, mailbox: &mut Mailbox<S::Message>) -> Option<S::Message> {
         if self.has_deadline(server.deadline()) || mailbox.control().head.is_cancelled() {
@@ -281,7 +292,7 @@ impl ServerContext {
         mailbox.pop_ahead()
     }
 
-    /// Returns whether there is a deadline or a timer that was set for a former deadline.
+    /// Returns true if there is a deadline, or a timer of an earlier deadline.
     #[inline]
     fn has_deadline(&self, deadline: Option<Instant>) -> bool {
         deadline.is_some() || self.timer.sleep.is_some()
@@ -290,7 +301,7 @@ impl ServerContext {
     #[inline]
     fn poll_next<S: Server>(
         &mut self,
-        // With a shared reference, the server would have to be `Sync`.
+        // The reference is mutable, because a shared reference would require that the server is `Sync`.
         server: &mut S,
         mailbox: &mut Mailbox<S::Message>,
         cx: &mut Cx<'_>,
@@ -312,8 +323,8 @@ impl ServerContext {
     }
 
     /// The timer is polled only when there is no message or when the budget of the turn is spent. Therefore a message
-    /// never has the cost of the timer. If the mailbox is never empty, the server notices the deadline at most one turn
-    /// late.
+    /// never pays for a poll of the timer. If the mailbox is never empty, the server detects the deadline at most one
+    /// turn late.
     fn poll_with_deadline<M: Send + 'static>(
         &mut self,
         deadline: Option<Instant>,
@@ -343,15 +354,15 @@ impl ServerContext {
 
 #[derive(Debug, Default)]
 struct ServerTimer {
-    /// The timer may be set for an earlier deadline that no longer applies. If it fires too early, it is set again.
+    /// The timer may be set for an earlier deadline that no longer applies. If the timer fires too early, the timer is
+    /// set again.
     sleep: Option<Sleep>,
-    /// The deadline that has passed, and the number of unread messages among the messages that were queued at that
-    /// time.
+    /// The deadline that has passed, and the number of messages that were queued at this deadline and are still unread.
     come: Option<(Instant, usize)>,
 }
 
 impl ServerTimer {
-    /// Takes over the present deadline. It may have changed since the last poll.
+    /// Stores the current deadline. The deadline may have changed since the last poll.
     fn set_deadline(&mut self, deadline: Option<Instant>) {
         match deadline {
             None => *self = Self::default(),
@@ -359,8 +370,8 @@ impl ServerTimer {
         }
     }
 
-    /// Returns whether the deadline has passed and all earlier messages have been read. If this is true, the call also
-    /// clears the passed deadline.
+    /// Returns true if the deadline has passed and all earlier messages have been read. If the result is true, the
+    /// function also clears the passed deadline.
     fn take_due(&mut self) -> bool {
         self.come.take_if(|&mut (_, unread)| unread == 0).is_some()
     }

@@ -1,4 +1,5 @@
-//! Supervisors: they start their children in order, restart children that exit, and stop the children in reverse order.
+//! Supervisors. A supervisor starts its children in order, restarts children that exit, and stops the children in
+//! reverse order.
 //!
 //! A supervisor is an ordinary process. `supervisor/plan.rs` decides which children to start and stop, without side
 //! effects. `supervisor/child.rs` spawns and monitors the children. The step in this file executes the plan.
@@ -41,35 +42,37 @@ use crate::task::body::Body;
 /// Maximum number of reports from its children that a supervisor handles in one step.
 const NEWS_AT_ONCE: usize = 256;
 
-/// Process that supervises its children, after OTP's `supervisor`.
+/// Process that supervises its children. The design is after OTP's `supervisor`.
 ///
 /// The children are started in the order in which they were added. Each child is started when the previous child has
 /// [started](crate::JoinHandle::started). The supervisor itself has started when its last child has started.
 ///
-/// A child that exits is restarted if its [`RestartPolicy`] says so. The restart never happens before the previous
-/// instance has exited. The strategy decides which other children are restarted too. To stop a child, the supervisor
-/// cancels it with [`Reason::PARENT`]. Children are stopped in reverse order, one after another. Each child has [its
-/// own time](Child::shutdown) to exit before it is killed.
+/// If a child exits, its [`RestartPolicy`] determines whether the child is restarted. The restart never happens before
+/// the previous instance has exited. The strategy determines which other children are also restarted. To stop a child,
+/// the supervisor cancels it with [`Reason::PARENT`]. Children are stopped in reverse order, one after another. If a
+/// child does not exit within [its time limit](Child::shutdown), the child is killed.
 ///
 /// If there are more restarts within a sliding window than the [`intensity`](Self::intensity) allows, the supervisor
-/// stops all its children and fails with [`SupervisorError::RestartIntensityExceeded`]. The parent supervisor receives that exit. A
-/// failed start counts as a restart.
+/// stops all its children and fails with [`SupervisorError::RestartIntensityExceeded`]. The parent supervisor receives
+/// this exit. A failed start counts as a restart.
 ///
-/// The runtime can refuse a start, because the limit of processes is reached or the name is taken. As in OTP:
+/// The runtime can refuse a start, because the limit of processes is reached or the name is taken. The rules are the
+/// same as in OTP:
 /// - If the first start of a child is refused, the supervisor's own start fails. The supervisor stops the children that
-///   it has started, in reverse order, and fails with [`SupervisorError::StartFailed`]. Its parent supervisor handles this as a refused
-///   start.
+///   it has started, in reverse order, and fails with [`SupervisorError::StartFailed`]. The parent supervisor handles
+///   this failure as a refused start.
 /// - If a restart is refused, the refusal counts towards the intensity. The supervisor tries again after the child's
-///   [back-off](Child::backoff), but not before 1 ms has passed.
+///   [back-off](Child::backoff), and at the earliest after 1 ms.
 /// - If the start of a child that was [added](SupervisorMessage::StartChild) is refused, the answer is the error, and
 ///   the child is removed. If a [requested](SupervisorMessage::RestartChild) start of a stopped child is refused, the
 ///   answer is the error, and the child stays stopped.
-/// - After a shutdown of the runtime no start can succeed. In this case the supervisor does not try again, and exits.
+/// - After a shutdown of the runtime, no start can succeed. Therefore the supervisor does not try again, and exits.
 ///
-/// A supervisor that is cancelled stops its children with the same reason, and exits with that reason. A shutdown of
-/// the runtime first cancels the supervisors, from the top, and then the processes without a supervisor. A supervisor
-/// also stops its children and exits if a process that is linked to it exits abnormally. If a supervisor is killed, its
-/// children are killed too, but it cannot wait for their exits. Its parent supervisor then waits for them.
+/// If a supervisor is cancelled, the supervisor stops its children with the same reason, and exits with this reason. A
+/// shutdown of the runtime first cancels the supervisors, from the top of the tree, and then cancels the processes
+/// without a supervisor. If a linked process exits abnormally, the supervisor also stops its children and exits. If a
+/// supervisor is killed, its children are also killed, but the supervisor cannot wait for the exits of its children.
+/// The parent supervisor then waits for these exits.
 ///
 /// ```
 /// use procession::{Context, Exit, Name, Reply, Runtime, Supervisor};
@@ -110,7 +113,7 @@ pub struct Supervisor {
     initial_children: Vec<Child>,
     children: BTreeMap<Id, ChildEntry>,
     names: BTreeMap<Cow<'static, str>, Id>,
-    /// The identifiers of the children that have a running instance, by pid.
+    /// Map from the pid of each running instance to the identifier of its child.
     pids: BTreeMap<Pid, Id>,
     live_children: Arc<LiveChildren>,
     lives: FuturesUnordered<NextNews>,
@@ -127,7 +130,7 @@ enum PlanProgress {
     Idle,
     /// All actions that are possible now were executed.
     Done,
-    /// A start failed immediately. The remaining actions follow in the next step.
+    /// A start failed immediately. The remaining actions are executed in the next step.
     NotStarted,
 }
 
@@ -136,8 +139,8 @@ struct ChildEntry {
     child: Child,
     restarts: u64,
     last: Option<Exit>,
-    /// Callers that wait until the child has started (`starters`), and callers that wait until it has exited
-    /// (`stoppers`).
+    /// `starters` are the callers that wait until the child has started. `stoppers` are the callers that wait until the
+    /// child has exited.
     starters: Vec<Reply<Result<Pid, Exit>>>,
     stoppers: Vec<Reply<bool>>,
 }
@@ -154,24 +157,24 @@ struct Ending {
 /// Request to a [`Supervisor`].
 ///
 /// A supervisor that is stopping its children in order to exit refuses [`StartChild`](Self::StartChild) with
-/// [`Exit::Refused`]. It answers the other requests for a child as if there were no such child.
+/// [`Exit::Refused`]. Such a supervisor answers all other requests for a child as if the child did not exist.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum SupervisorMessage {
-    /// Adds a child at the end of the order. The answer comes when the child has started. If the child exits before it
-    /// has started, the answer is its exit, and the child is removed. If another child has the same name, the answer is
-    /// [`Exit::Refused`].
+    /// Adds a child after the last child. The answer is sent when the child has started. If the child exits before it
+    /// has started, the answer is the exit of the child, and the child is removed. If another child has the same name,
+    /// the answer is [`Exit::Refused`].
     StartChild(Child, Reply<Result<Pid, Exit>>),
-    /// Stops a child. The child remains in the supervisor, but is not restarted. A
-    /// [temporary](RestartPolicy::Temporary) child is removed. The answer comes when the child has exited: true, or
-    /// false if there is no such child.
+    /// Stops a child. The supervisor keeps the specification of the child, but does not restart the child. A
+    /// [temporary](RestartPolicy::Temporary) child is removed. The answer is true, and is sent when the child has
+    /// exited. If there is no such child, the answer is false.
     TerminateChild(ChildId, Reply<bool>),
-    /// Restarts a child: stops it if it runs, and then starts it again. This does not count as a restart, and resets
-    /// the child's [back-off](Child::backoff). The answer comes when the child has started. If there is no such child,
-    /// the answer is [`Exit::NoProcess`].
+    /// Restarts a child. If the child runs, the supervisor first stops the child. This request does not count towards
+    /// the intensity, and resets the child's [back-off](Child::backoff). The answer is sent when the child has started.
+    /// If there is no such child, the answer is [`Exit::NoProcess`].
     RestartChild(ChildId, Reply<Result<Pid, Exit>>),
-    /// Stops a child and removes it. The answer comes when the child has exited: true, or false if there is no such
-    /// child.
+    /// Stops a child and removes the child from the supervisor. The answer is true, and is sent when the child has
+    /// exited. If there is no such child, the answer is false.
     DeleteChild(ChildId, Reply<bool>),
     /// Lists the children and their states. [`Host::supervision_tree`](crate::Host::supervision_tree) also lists the
     /// children of each child that is a supervisor.
@@ -213,16 +216,16 @@ impl From<Pid> for ChildId {
     }
 }
 
-/// Error of a [`Supervisor`] that failed. [`Exit::error`] finds it.
+/// Error of a [`Supervisor`] that failed. [`Exit::error`] returns this error.
 ///
-/// The exit of the child is not the `source` of this error: an error that wraps this one would otherwise be mapped to
-/// the exit of the child.
+/// The exit of the child is not the `source` of this error. Otherwise, if another error contained this error as a
+/// source, the process would end with the exit of the child.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SupervisorError {
     /// A child exited more often than the [intensity](Supervisor::intensity) allows.
     RestartIntensityExceeded {
-        /// Name of the child, or its number in the order if it has no name.
+        /// Name of the child. If the child has no name, its position in the order.
         child: String,
         /// Maximum number of restarts within the window.
         restarts: u32,
@@ -231,12 +234,12 @@ pub enum SupervisorError {
         /// Last exit of the child.
         last: Exit,
     },
-    /// The supervisor could not start: the first start of a child was refused, because the limit of processes was
-    /// reached or the name was taken.
+    /// The supervisor could not start, because the first start of a child was refused. The cause is the limit of
+    /// processes or a name that was taken.
     StartFailed {
-        /// Name of the child, or its number in the order if it has no name.
+        /// Name of the child. If the child has no name, its position in the order.
         child: String,
-        /// Why the start was refused.
+        /// Reason of the refusal.
         exit: Exit,
     },
 }
@@ -281,24 +284,24 @@ impl Supervisor {
         }
     }
 
-    /// Creates a one-for-one supervisor: only the child that exited is restarted.
+    /// Creates a one-for-one supervisor. Only the child that exited is restarted.
     pub fn one_for_one() -> Self {
         Self::new(Strategy::OneForOne)
     }
 
-    /// Creates a one-for-all supervisor: when a child is restarted, all other children are restarted too.
+    /// Creates a one-for-all supervisor. When a child is restarted, all other children are also restarted.
     pub fn one_for_all() -> Self {
         Self::new(Strategy::OneForAll)
     }
 
-    /// Creates a rest-for-one supervisor: when a child is restarted, the children that were added after it are
-    /// restarted too.
+    /// Creates a rest-for-one supervisor. When a child is restarted, all children that were added after this child are
+    /// also restarted.
     pub fn rest_for_one() -> Self {
         Self::new(Strategy::RestForOne)
     }
 
     /// Sets the maximum number of restarts within a sliding window. Default: 3 within 5 s. If several children are
-    /// restarted together, this counts as one restart.
+    /// restarted together, their restart counts as one restart.
     pub fn intensity(mut self, restarts: u32, within: Duration) -> Self {
         self.plan = Plan::new(self.plan.strategy(), Intensity::new(restarts, within));
         self
@@ -391,8 +394,8 @@ impl Supervisor {
         }
     }
 
-    /// Handles the exit of an instance of a child. If the child is a supervisor that failed with `StartFailed`, its
-    /// start counts as refused.
+    /// Handles the exit of an instance of a child. If the child is a supervisor that failed with `StartFailed`, the
+    /// start of this child counts as refused.
     fn instance_has_exited(&mut self, me: &SelfHandle<SupervisorMessage>, id: Id, exit: Exit) {
         let is_supervisor = self.children.get(&id).is_some_and(|kept| kept.child.spec.is_supervisor);
         let was_refused = is_supervisor && matches!(exit.error(), Some(SupervisorError::StartFailed { .. }));
@@ -505,8 +508,9 @@ impl Supervisor {
         false
     }
 
-    /// Executes the actions of the plan. If a start fails immediately, this returns and leaves the remaining actions to
-    /// the next step. Each further start may fail immediately too, so a loop here might not end.
+    /// Executes the actions of the plan. If a start fails immediately, this function returns, and the next step
+    /// executes the remaining actions. A loop over all actions might never end, because each further start may also
+    /// fail immediately.
     fn act(&mut self, me: &SelfHandle<SupervisorMessage>) -> PlanProgress {
         let mut acted = PlanProgress::Idle;
         while let Some(action) = self.plan.next(me.now()) {

@@ -1,5 +1,5 @@
-//! The typed address of a process, and the future that resolves when a process has exited. The address refers to the
-//! control block directly, so a send needs no lookup in the pid table.
+//! The typed address of a process, and the future that resolves when a process has exited. The address points directly
+//! to the control block of the process. Therefore a send through an address needs no lookup in the pid table.
 
 pub(crate) mod recipient;
 pub(crate) mod send_wait;
@@ -23,7 +23,7 @@ use crate::process::pid::Pid;
 use crate::process::state::Ref;
 
 /// Typed address of a process: sends messages of type `M` without a lookup of the pid. An address is cheap to clone and
-/// works on any thread. Two addresses are equal if they lead to the same process.
+/// works on any thread. Two addresses are equal if they belong to the same process.
 ///
 /// ```
 /// use procession::{Address, Context, Exit, Runtime};
@@ -102,7 +102,7 @@ impl<M: Send + 'static> Address<M> {
     /// Sends a request that carries a [`Reply`]. Returns a future that resolves to the reply.
     ///
     /// This method calls `request` immediately. The message is sent at the first poll, or by [`Call::start`]. If the
-    /// call fails, the future resolves to a [`CallError`](crate::CallError): see [`Call`].
+    /// call fails, the future resolves to a [`CallError`](crate::CallError).
     ///
     /// ```
     /// # use procession::{Context, Exit, Reply, Runtime};
@@ -126,7 +126,7 @@ impl<M: Send + 'static> Address<M> {
     /// Returns whether the mailbox of the process is closed. If the mailbox is closed, the process is exiting or has
     /// exited, and every later send fails.
     ///
-    /// If this returns `false`, the process may nevertheless exit before the caller uses the result. A killed process
+    /// If `is_closed` returns `false`, the process can still exit before the caller uses the result. A killed process
     /// closes its mailbox only when it runs next.
     pub fn is_closed(&self) -> bool {
         self.control.inbox.is_closed()
@@ -137,11 +137,12 @@ impl<M: Send + 'static> Address<M> {
         Exited::new(Some(self.control.any()))
     }
 
-    /// Returns the highest number of unread messages that the mailbox has held at one time.
+    /// Returns the highest number of unread messages that were in the mailbox at the same time.
     ///
-    /// Without a [`MailboxCapacity`](crate::MailboxCapacity), the number is the larger of two numbers: the most
-    /// messages that the receiver has taken out of the mailbox at one time, and the messages that are in the mailbox
-    /// now. Messages in the read-ahead buffer of the receiver are not counted.
+    /// Without a [`MailboxCapacity`](crate::MailboxCapacity), the method returns the larger of two numbers. The first
+    /// is the largest number of messages that the receiver has taken out of the mailbox in one operation. The second is
+    /// the number of messages that are in the mailbox now. The result does not include messages in the read-ahead
+    /// buffer of the receiver.
     pub fn peak_mailbox_len(&self) -> usize {
         self.control.inbox.high()
     }
@@ -155,13 +156,13 @@ impl<M: Send + 'static> Route<M> for &Address<M> {
 }
 
 impl Host {
-    /// Returns the typed address of a process. Returns `None` if the process has exited or takes messages of another
-    /// type.
+    /// Returns the typed address of a process. Returns `None` if the process has exited or if its message type is not
+    /// `N`.
     pub fn address<N: Send + 'static>(&self, pid: Pid) -> Option<Address<N>> {
         self.typed(pid).map(Address::new)
     }
 
-    /// Returns the control block of a process that takes messages of type `N`.
+    /// Returns the control block of a process whose message type is `N`.
     fn typed<N: Send + 'static>(&self, pid: Pid) -> Option<Ref<Control<N>>> {
         self.shared().pid_table.get(pid)?.downcast()
     }
@@ -176,8 +177,8 @@ impl Host {
 /// Future that resolves to the [`Exit`] of a process when the process has exited. If the process did not exist when the
 /// future was made, the future resolves to [`Exit::NoProcess`].
 ///
-/// A pending `Exited` counts as an observer of the exit. If it receives a failure, the runtime does not report this
-/// failure as unobserved.
+/// A pending `Exited` counts as an observer of the exit. If a pending `Exited` receives a failure, the runtime does not
+/// report this failure as unobserved.
 #[must_use = "futures do nothing unless polled"]
 #[derive(Debug)]
 pub struct Exited {
@@ -194,7 +195,7 @@ impl Exited {
         Self { control, listening: Listening::default(), over: false }
     }
 
-    /// Stops waiting: removes this future from the count of futures that wait for the exit.
+    /// Decrements the number of futures that wait for the exit of the process.
     fn leave(&mut self) {
         if let Some(control) = self.control.take() {
             control.head().await_end(Change::Less);

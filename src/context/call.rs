@@ -1,6 +1,6 @@
-//! Calls: a request message that carries a [`Reply`], and [`Call`], the future of the answer. Caller and callee share
-//! one oneshot channel, which is in `answer`. This file adds the request and the time limit. It also counts the call
-//! among the operations that the calling process waits for.
+//! Defines [`Reply`], which a request message carries, and [`Call`], the future of the answer. The caller and the
+//! callee share one oneshot channel, which is in `answer`. This file adds the request and the time limit. This file
+//! also counts the call among the operations that the calling process waits for.
 
 pub(crate) mod answer;
 
@@ -42,30 +42,30 @@ enum RequestStage {
 
 type Answer<T> = Result<T, CallError>;
 
-/// The callee's end of the shared cell.
+/// The callee's half of the shared cell.
 type Replier<T> = ReplySender<Caller, RequestStage, Answer<T>>;
 
-/// The caller's end of the shared cell.
+/// The caller's half of the shared cell.
 type PendingReply<T> = ReplyReceiver<Caller, RequestStage, Answer<T>>;
 
-/// The process, host or yield that the call belongs to. Each variant gives access to the host. Both ends share one
-/// value of this type.
+/// The process, host or yield that the call belongs to. Each variant gives access to the host. The caller and the
+/// callee share one value of this type.
 enum Caller {
-    /// The calling process. It counts the call as soon as the request is sent.
+    /// The calling process. The process counts the call as soon as the request is sent.
     Process(ProcessRef),
     /// The process in whose turn the call was made through an address. A handler may own the future, or the future may
-    /// move to another process. So the process counts the call only when its own task polls the future.
+    /// move to another process. Therefore, the process counts the call only when its own task polls the future.
     Within(ProcessRef),
-    /// The callee. Used if the call was made outside any process, through an address.
+    /// The callee. This variant is used if the call was made outside any process, through an address.
     Callee(Ref<dyn AnyControl>),
     Host(Host),
-    /// The yield that the reply answers. A hand-written process made this yield. There is no `Call` future: only the
-    /// `Reply` refers to this cell.
+    /// The yield that the reply answers. A hand-written process made this yield. For this variant there is no `Call`
+    /// future, and only the `Reply` refers to the cell.
     Yield(UntypedCompletion),
 }
 
 impl Caller {
-    /// Returns the process that waits or may wait for the answer.
+    /// Returns the process that may wait for the answer.
     #[inline]
     fn asker(&self) -> Option<&ProcessRef> {
         match self {
@@ -81,7 +81,7 @@ impl Caller {
         }
     }
 
-    /// Returns whether the task of the calling process makes this poll, with its own waker and in its own step.
+    /// Returns whether this poll is made by the task of the calling process, in its own step and with its own waker.
     #[inline]
     fn is_polled_by_task(&self, waker: &Waker) -> bool {
         self.asker()
@@ -126,8 +126,8 @@ fn finish<T: Send + 'static>(to: Replier<T>, value: T) -> Result<(), T> {
     Ok(())
 }
 
-/// The right to answer one call. A `Reply` travels inside the request message, and can be forwarded. Its size is one
-/// word.
+/// The right to answer one call. A `Reply` is sent inside the request message, and can be forwarded to another process.
+/// The size of a `Reply` is one word.
 ///
 /// If a `Reply` is dropped without an answer, the caller gets [`CallError::Dropped`]. If a process exits while it holds
 /// a `Reply`, or while a `Reply` is unread in its mailbox, the caller gets [`CallError::Died`] with the exit of that
@@ -136,7 +136,7 @@ pub struct Reply<T: Send + 'static> {
     to: Option<Replier<T>>,
 }
 
-/// A message that consists of a `Reply` and one more word fits into a [`Payload`] without allocation.
+/// The size matters because a message of a `Reply` and one other word fits into a [`Payload`] without allocation.
 const _: () = assert!(size_of::<Reply<u64>>() == size_of::<usize>());
 
 impl<T: Send + 'static> Reply<T> {
@@ -144,7 +144,7 @@ impl<T: Send + 'static> Reply<T> {
         Self { to: Some(ReplySender::alone(Caller::Yield(slip), || RequestStage::Sent { counted: false })) }
     }
 
-    /// Answers the call. If the caller no longer waits, the value is dropped and counted as a late reply.
+    /// Answers the call. If the caller has stopped waiting, the value is dropped and counted as a late reply.
     pub fn send(self, value: T) {
         let _late = self.try_send(value);
     }
@@ -152,7 +152,7 @@ impl<T: Send + 'static> Reply<T> {
     /// Answers the call.
     ///
     /// # Errors
-    /// Returns the value if the caller no longer waits. The value is counted as a late reply.
+    /// Returns the value if the caller has stopped waiting. The value is counted as a late reply.
     pub fn try_send(self, value: T) -> Result<(), T> {
         let Some(to) = ManuallyDrop::new(self).to.take() else { unreachable!("a reply is used once, by value") };
         if let Caller::Yield(_) = *to {
@@ -164,7 +164,7 @@ impl<T: Send + 'static> Reply<T> {
         })
     }
 
-    /// Returns whether the caller no longer waits for the answer.
+    /// Returns whether the caller has stopped waiting for the answer.
     pub fn is_closed(&self) -> bool {
         self.to.as_ref().is_none_or(|to| match &**to {
             Caller::Yield(slip) => !slip.is_wanted(),
@@ -172,7 +172,7 @@ impl<T: Send + 'static> Reply<T> {
         })
     }
 
-    /// Resolves when the caller no longer waits for the answer.
+    /// Resolves when the caller has stopped waiting for the answer.
     ///
     /// # Cancel safety
     /// Cancel safe: dropping the future has no effect on the call.
@@ -210,9 +210,9 @@ impl<T: Send + 'static> fmt::Debug for Reply<T> {
     }
 }
 
-/// A request that has not necessarily been sent. A send moves the content out.
+/// A request before and after it is sent. The send takes the message out of the request.
 enum Request {
-    /// The target is a control block. The payload contains a message of the type that the target receives.
+    /// The target is a control block. The message in the payload has the message type of the target.
     Here(Ref<dyn AnyControl>, Option<Payload>),
     There(Option<Box<dyn FnOnce() -> Result<(), CallError> + Send>>),
 }
@@ -230,8 +230,8 @@ impl Request {
     }
 }
 
-/// Future of a call; resolves to the reply. Dropping the future cancels the call: a reply that arrives later is dropped
-/// and counted as late.
+/// Future of a call. The future resolves to the reply. Dropping the future cancels the call: if the callee replies
+/// later, the reply is dropped and counted as late.
 ///
 /// # Errors
 /// - [`CallError::Send`] if the request is refused;
@@ -240,11 +240,13 @@ impl Request {
 /// - [`CallError::TimedOut`] if the time limit of [`timeout`](Self::timeout) has passed.
 ///
 /// # Cancel safety
-/// Dropping the future loses the reply. If the request was sent, it stays in the mailbox of the callee.
+/// Dropping the future loses the reply. If the request was already sent, the request stays in the mailbox of the
+/// callee.
 #[must_use = "futures do nothing unless polled"]
 pub struct Call<T> {
-    // The future is two words, because it is moved before it is polled. The request is stored in the shared cell.
-    /// `None` when the call is over.
+    // The future is only two words long, because it is moved before it is polled. Therefore the request is stored in
+    // the shared cell.
+    /// The field is `None` after the call has ended.
     asking: Option<PendingReply<T>>,
     limit: Option<Box<Sleep>>,
 }
@@ -255,12 +257,12 @@ impl<T> fmt::Debug for Call<T> {
     }
 }
 
-/// Sends the request, which must be unsent.
+/// Sends the request. The request must not have been sent before.
 fn send<T>(asking: &mut PendingReply<T>) {
     let (party, stage) = asking.parts();
     let RequestStage::Unsent(request) = stage else { unreachable!("only an unsent call is sent") };
     // The assignments below drop the request. After a refusal, the request still contains the message, and the message
-    // may contain the callee's end of this cell.
+    // may contain the callee's half of this cell.
     match request.send() {
         Ok(()) => {
             let counted = matches!(party, Caller::Process(_));
@@ -280,7 +282,7 @@ impl<T> Call<T> {
         self
     }
 
-    /// Ends the call. If `answered` is set, the answer was taken, so the cell need not be closed.
+    /// Ends the call. If `answered` is true, the answer was already taken, so this function does not close the cell.
     #[inline]
     fn end(&mut self, answered: bool) {
         self.limit = None;
@@ -295,16 +297,16 @@ impl<T> Call<T> {
                     asking.close();
                 }
             }
-            // The unsent request contains the callee's end of the cell, and is itself stored in the cell. Without this
-            // drop, the request and the cell would keep each other alive.
+            // The unsent request contains the callee's half of the cell, and the cell contains the request. Without
+            // this drop, the request and the cell would keep each other alive.
             RequestStage::Unsent(_) => drop(mem::replace(stage, RequestStage::Sent { counted: false })),
             RequestStage::Refused(_) => {}
         }
     }
 
-    /// Returns the answer if the request was sent and the answer is in the cell. If the request was refused, its drop
-    /// also puts an answer into the cell. This function ignores that answer, because the caller must get the refusal
-    /// instead.
+    /// Returns the answer if the request was sent and the answer is in the cell. The drop of a refused request also
+    /// puts an answer into the cell. This function ignores the answer of a refused request, because the caller must get
+    /// the refusal instead.
     #[inline(always)]
     fn take(&mut self) -> Option<Answer<T>> {
         let asking = self.asking.as_mut()?;
@@ -314,8 +316,8 @@ impl<T> Call<T> {
         Some(answer)
     }
 
-    /// Sets a time limit, counted from now. If the reply does not arrive in time, the future fails with
-    /// [`CallError::TimedOut`]. A second limit replaces the first one.
+    /// Sets a time limit. The limit is counted from this call. If the reply does not arrive in time, the future fails
+    /// with [`CallError::TimedOut`]. A second limit replaces the first limit.
     pub fn timeout(mut self, time: Duration) -> Self {
         if let Some(asking) = &self.asking {
             self.limit = Some(Box::new(asking.party().host().sleep(time)));
@@ -330,7 +332,7 @@ impl<T> Future for Call<T> {
     #[inline(always)]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         // A future that is polled again usually has its answer. This path is inlined into the caller's code, so that
-        // the answer need not be moved again when it is returned.
+        // the return does not move the answer once more.
         match self.take() {
             Some(answer) => Poll::Ready(answer),
             None => self.poll_slowly(cx),
@@ -387,7 +389,7 @@ impl<T> Drop for Call<T> {
     }
 }
 
-/// Sends a request. If the request is refused, counts the refusal at the host of the caller.
+/// Sends a request. If the request is refused, the function counts the refusal at the host of the caller.
 fn ask<N: Send + 'static>(host: &Host, to: &Way<'_, N>, request: N) -> Result<(), SendError<N>> {
     match to {
         Way::Here(control) => control.push(request).map_err(|(refusal, request)| {
@@ -408,7 +410,8 @@ pub(crate) fn sent_elsewhere<N, T: Send + 'static>(host: &Host, request: impl Fn
 
 impl Host {
     /// Sends a request that carries a [`Reply`]. Returns a future that resolves to the reply: see
-    /// [`Address::call`](crate::Address::call). If `to` is a name or a pid, it is looked up when the request is sent.
+    /// [`Address::call`](crate::Address::call). If `to` is a name or a pid, the process is looked up when the request
+    /// is sent.
     pub fn call<N: Send + 'static, T: Send + 'static>(
         &self,
         to: impl Target<N>,
@@ -466,8 +469,8 @@ pub(crate) fn call_as_yield<N: Send + 'static, T: Send + 'static>(
     let message = request(Reply::to_yield(UntypedCompletion::new(control.clone(), tag)));
     if let Err(refused) = ask(control.head().host(), to, message) {
         let error = CallError::Send(refused.kind());
-        // The refusal must answer the yield before the refused message is dropped. That drop also drops the `Reply` in
-        // the message, which would answer `Dropped`.
+        // The refusal must answer the yield before the refused message is dropped. When the message is dropped, its
+        // `Reply` is dropped, and the drop of the `Reply` answers `Dropped`.
         let _ = control.complete(tag, &mut Some(Err(Failure::new(error))), false);
         drop(refused);
     }

@@ -1,5 +1,5 @@
-//! Cooperative scheduling of async bodies: [`cooperative`] wraps a future so that it yields when the budget of the turn
-//! is spent. The budget itself is in `process::state::current`.
+//! Cooperative scheduling of async bodies. [`cooperative`] wraps a future; if the budget of the turn is spent, the
+//! wrapper yields first. The budget itself is in `process::state::current`.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -10,13 +10,13 @@ use pin_project_lite::pin_project;
 
 use crate::process::state::current::Current;
 
-/// Wraps a future so that other processes can run before it. If the budget of the turn is spent, or the process was
-/// [asked to yield](crate::Host::preempt), the wrapper first yields once.
+/// Wraps a future, so that other processes can run before the future is polled. If the budget of the turn is spent, or
+/// the process was [asked to yield](crate::Host::preempt), the wrapper yields once before it polls the future.
 ///
-/// A body that awaits only ready futures never ends its turn. With this wrapper, the body can yield before each wrapped
-/// future, but not within a future. A future that is pending costs no budget. Outside a process, the wrapper has no
-/// effect. A hand-written process gets the same effect if each [step](crate::Process::step) does one piece of work and
-/// returns [`Next::Again`](crate::Next::Again).
+/// If all futures that a body awaits are ready, the body never ends its turn. With this wrapper, the body can yield
+/// before each wrapped future. The wrapper cannot yield within a future. A future that is pending costs no budget.
+/// Outside a process, the wrapper has no effect. A hand-written process does not need this wrapper: each
+/// [step](crate::Process::step) can do a part of the work and return [`Next::Again`](crate::Next::Again).
 ///
 /// ```
 /// # use procession::{Context, Exit, Runtime, cooperative};

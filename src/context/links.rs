@@ -1,4 +1,4 @@
-//! Methods of a process that set links and monitors. The tables and the protocol are in `host::link`; the guide for
+//! Methods that set the links and monitors of a process. The tables and the protocol are in `host::link`. The guide for
 //! users is [`guide::lifecycle`](crate::guide::lifecycle).
 
 use crate::context::mailbox::Mailbox;
@@ -15,8 +15,8 @@ use crate::process::pid::Pid;
 use crate::process::state::Ref;
 
 impl Host {
-    /// Returns the process to be linked or monitored. If this runtime's pid table does not contain the process, returns
-    /// the exit to report.
+    /// Returns the process with this pid, for a link or a monitor. If the pid table of this runtime does not contain
+    /// the process, returns the exit to report.
     fn other(&self, pid: Pid) -> Result<Ref<dyn AnyControl>, Exit> {
         let absent = || if pid.node() == self.node() { Exit::NoProcess } else { Exit::NodeDown };
         self.shared().pid_table.get(pid).ok_or_else(absent)
@@ -26,14 +26,16 @@ impl Host {
 macro_rules! ties {
     ($caller:ident) => {
         impl<M: Send + 'static> $caller<M> {
-            /// Links this process with another process, in any host of the runtime. If one of them exits abnormally,
-            /// the other one exits with [`Exit::Linked`], unless it [traps exits](Self::trap_exit). A second link
-            /// between the same processes has no effect. A link of a process with itself has no effect either.
+            /// Links this process with another process, in any host of the runtime. If one of the two processes exits
+            /// abnormally, the other process exits with [`Exit::Linked`]. If the other process [traps
+            /// exits](Self::trap_exit), it does not exit. A second link between the same two processes has no effect. A
+            /// link of a process with itself has no effect.
             ///
             /// # Errors
-            /// Fails with [`NoProcess`], which contains `pid`, if the other process is not alive in this runtime. If
-            /// this process traps exits, the call succeeds instead, and an [`Event::Exit`](crate::Event::Exit) arrives.
-            /// The event contains [`Exit::NoProcess`], or [`Exit::NodeDown`] for a pid of another node.
+            /// Fails with [`NoProcess`], which contains `pid`, if the other process is not alive in this runtime.
+            /// However, if this process traps exits, the call succeeds, and an [`Event::Exit`](crate::Event::Exit)
+            /// arrives. For a pid of this node, the event contains [`Exit::NoProcess`]. For a pid of another node, the
+            /// event contains [`Exit::NodeDown`].
             ///
             /// Fails with [`NoProcess`], which contains the pid of this process, if this process has exited.
             pub fn link(&self, pid: Pid) -> Result<(), NoProcess> {
@@ -46,31 +48,31 @@ macro_rules! ties {
                 })
             }
 
-            /// Removes the link with another process, if there is one. After this returns, the exit of the other
+            /// Removes the link with another process, if there is a link. After this call, the exit of the other
             /// process does not affect this process. An [`Event::Exit`](crate::Event::Exit) that is already in the
             /// mailbox stays there.
             pub fn unlink(&self, pid: Pid) {
                 table::unlink::<dyn AnyControl>(&**self.control(), pid);
             }
 
-            /// Sets whether this process traps exits. If it does, the exit of a linked process, even a normal exit,
-            /// arrives as an [`Event::Exit`](crate::Event::Exit) and does not end this process. Returns the former
-            /// setting. Default: false.
+            /// Sets whether this process traps exits. If this process traps exits, each exit of a linked process
+            /// arrives as an [`Event::Exit`](crate::Event::Exit), and this process continues. A normal exit also
+            /// arrives as an event. Returns the previous setting. Default: false.
             ///
-            /// A kill of this process cannot be trapped. If a linked process is killed, this process can trap that
-            /// exit.
+            /// A process cannot trap its own kill. If a linked process is killed, this process can trap the exit of
+            /// that process.
             pub fn trap_exit(&self, on: bool) -> bool {
                 self.control().head.links().trap(on)
             }
 
             /// Monitors another process, in any host of the runtime. When that process has exited, one
-            /// [`Event::Down`](crate::Event::Down) arrives for each monitor. It arrives after all messages that the
-            /// process sent before its exit. [`event`](crate::Mailbox::event) returns the `Down`. A receive skips the
-            /// `Down`, and the `Down` stays in the mailbox.
+            /// [`Event::Down`](crate::Event::Down) arrives for each monitor. The `Down` event arrives after all
+            /// messages that the exited process sent. [`event`](crate::Mailbox::event) returns the `Down` event.
+            /// [`receive`](crate::Mailbox::receive) skips the `Down` event, and the event stays in the mailbox.
             ///
-            /// If the process is not alive in this runtime, a `Down` arrives immediately. It contains
-            /// [`Exit::NoProcess`], or [`Exit::NodeDown`] for a pid of another node. If a process monitors itself, no
-            /// event ever arrives.
+            /// If the other process is not alive in this runtime, a `Down` event arrives immediately. For a pid of this
+            /// node, the event contains [`Exit::NoProcess`]. For a pid of another node, the event contains
+            /// [`Exit::NodeDown`]. If a process monitors itself, no event arrives.
             pub fn monitor(&self, pid: Pid) -> MonitorRef {
                 let control = self.control();
                 let other = control.head.host().other(pid);
@@ -78,12 +80,12 @@ macro_rules! ties {
                 monitor(caller, control.any(), pid, other)
             }
 
-            /// Removes a monitor of this process. Returns true if the `Down` of the monitor has not arrived; in this
-            /// case the `Down` will never arrive. Returns false if the `Down` has arrived, read or unread, or if there
-            /// is no such monitor.
+            /// Removes a monitor of this process. Returns true if the `Down` event of the monitor has not arrived; the
+            /// event will then never arrive. Returns false if the `Down` event has arrived, even if the event is
+            /// unread. Also returns false if this process has no monitor with this reference.
             ///
-            /// If the monitor is of a [group](Self::monitor_group), no further event of the monitor arrives, and its
-            /// unread events are discarded. In this case, returns true if there was such a monitor.
+            /// For a monitor of a [group](Self::monitor_group), no further event of the monitor arrives, and the unread
+            /// events of the monitor are discarded. For such a monitor, the method returns true if the monitor existed.
             pub fn demonitor(&self, monitor: MonitorRef) -> bool {
                 let head = &self.control().head;
                 if monitor.is_of_group() {
@@ -93,7 +95,7 @@ macro_rules! ties {
                 demonitor::<dyn AnyControl>(&**self.control(), monitor, false)
             }
 
-            /// Same as [`demonitor`](Self::demonitor), but also discards an unread `Down`.
+            /// Same as [`demonitor`](Self::demonitor), but also discards an unread `Down` event.
             pub fn demonitor_flush(&self, monitor: MonitorRef) -> bool {
                 if monitor.is_of_group() {
                     return self.demonitor(monitor);

@@ -1,5 +1,6 @@
-//! The receiving half of a context: [`Mailbox`]. A mailbox belongs to a process, or to no process if [`Host::mailbox`]
-//! made it. It receives messages in order or selectively. The queue that senders share is in `process::mailbox`.
+//! Defines [`Mailbox`], the receiving half of a context. A mailbox belongs to a process. A mailbox that
+//! [`Host::mailbox`] made belongs to no process. The receiver takes messages in order or selectively. The queue that
+//! senders share is in `process::mailbox`.
 
 use std::fmt;
 use std::pin::Pin;
@@ -31,12 +32,13 @@ enum Poller {
     Other,
 }
 
-/// The state of the inbox, if it can be read without the lock. Messages in the read-ahead buffer are not included.
+/// State of the inbox as it is known without taking the lock. The state does not include the messages in the read-ahead
+/// buffer.
 #[derive(Clone, Copy)]
 enum Known {
-    /// The receiver still waits: no message has arrived.
+    /// The receiver waits, and no message has arrived.
     Empty,
-    /// The receiver still waits, and one message was delivered into the slot.
+    /// The receiver waits, and a sender has written one message into the slot.
     Delivered(ReceiverTurn),
     Unknown,
 }
@@ -44,21 +46,23 @@ enum Known {
 /// Receiving half of a [`Context`](crate::Context): returns messages in the order in which they arrived.
 ///
 /// The `Stream` of a mailbox ends when the process is asked to exit. [`Host::mailbox`] makes a mailbox outside any
-/// process, for threads and for tasks of other executors. Such a mailbox exists until it is dropped or killed.
+/// process, for threads and for tasks of other executors. A mailbox outside any process exists until it is dropped or
+/// killed.
 ///
-/// A process has one receiver at a time. A mailbox that was [split](crate::Context::split) off can be sent to another
-/// thread or process, and is still the receiver there. A different receiver replaces it in two cases:
+/// A process has one receiver at a time. A mailbox that was [split](crate::Context::split) from its context can be sent
+/// to another thread or process. There, the mailbox is still the receiver. Another receiver replaces a mailbox in two
+/// cases:
 ///
-/// - [An upgrade](crate::Context::upgrade) gave this mailbox to a new body, and the new body failed to start. The old
-///   body is then the receiver again.
-/// - A hand-written process delegated a step to [`EntryPoints`](crate::EntryPoints). Later it reads its
+/// - [An upgrade](crate::Context::upgrade) gave this mailbox to a new body, and the new body failed to start. In this
+///   case, the old body is the receiver again.
+/// - A hand-written process delegated a step to [`EntryPoints`](crate::EntryPoints). Later, the process reads its
 ///   [`Events`](crate::Events) itself, or delegates a step to other `EntryPoints`.
 ///
 /// After the replacement, this mailbox receives nothing. [`receive`](Self::receive) and
 /// [`receive_where`](Self::receive_where) fail with [`Exit::Failed`], the `Stream` ends,
 /// [`try_receive`](Self::try_receive) returns `None`, and [`event`](Self::event) never resolves. This mailbox may
-/// contain messages that it has read ahead and not returned. They go to the new receiver when this mailbox is next
-/// asked for a message or dropped.
+/// contain messages that it has read ahead and not returned. These messages go to the new receiver when this mailbox is
+/// next asked for a message, or when this mailbox is dropped.
 pub struct Mailbox<M: Send + 'static> {
     me: SelfHandle<M>,
     /// The read-ahead buffer: messages that were taken out of the inbox and have not been returned yet.
@@ -72,21 +76,21 @@ impl<M: Send + 'static> fmt::Debug for Mailbox<M> {
 }
 
 impl<M: Send + 'static> Mailbox<M> {
-    /// Makes the first receiver of this control block. Must be called only once per control block.
+    /// Makes the first receiver of this control block. The caller must call this only once for each control block.
     pub(crate) fn new(control: Ref<Control<M>>) -> Self {
         Self::with(control, ReadAhead::default())
     }
 
-    /// Makes a receiver that replaces another one.
+    /// Makes a receiver that replaces another receiver.
     pub(crate) fn with(control: Ref<Control<M>>, front: ReadAhead<M>) -> Self {
         Self { me: SelfHandle::new(control), front }
     }
 
-    /// Makes a new receiver, on trial, that replaces this receiver. The new receiver gets the messages that this
-    /// receiver has read ahead or stashed.
+    /// Makes a new receiver that replaces this receiver until the trial ends. The new receiver gets the messages that
+    /// this receiver has read ahead or stashed.
     ///
     /// # Errors
-    /// Fails if a different receiver has already replaced this one.
+    /// Fails if another receiver has already replaced this receiver.
     pub(crate) fn begin_trial(&mut self, turn: InTurn) -> Result<(Self, Trial), Exit> {
         let control = self.me.control().clone();
         match control.begin_trial(turn, &mut self.front) {
@@ -95,7 +99,7 @@ impl<M: Send + 'static> Mailbox<M> {
         }
     }
 
-    /// Ends a failed trial: `self` is the receiver again.
+    /// Ends a failed trial. After this call, `self` is the receiver again.
     pub(crate) fn end_trial(&mut self, trial: &Trial) {
         self.me.control().end_trial(trial, &mut self.front);
     }
@@ -115,8 +119,8 @@ impl<M: Send + 'static> Mailbox<M> {
         self.me.control()
     }
 
-    /// Returns the number of unread events. The number includes events that are no longer wanted, for example events of
-    /// a removed monitor.
+    /// Returns the number of unread events. The number includes events that will be discarded, for example the events
+    /// of a removed monitor.
     pub(crate) fn unread(&mut self) -> usize {
         self.front.len() + self.me.control().inbox.len()
     }
@@ -129,11 +133,11 @@ impl<M: Send + 'static> Mailbox<M> {
     /// Waits for the next message.
     ///
     /// # Errors
-    /// - [`Exit::Cancelled`] after the process was asked to exit. From then on, each call fails, even if messages are
-    ///   unread. [`try_receive`](Self::try_receive) returns the messages that are still queued.
-    /// - [`Exit::Failed`] after [another receiver](Mailbox) replaced this one.
-    /// - The exit of the process, if it has exited. If a mailbox outside any process was killed, it first returns the
-    ///   messages that it had read ahead, and then fails with [`Exit::Killed`].
+    /// - [`Exit::Cancelled`] after the process was asked to exit. After the request, each call of `receive` fails, even
+    ///   if there are unread messages. [`try_receive`](Self::try_receive) still returns the unread messages.
+    /// - [`Exit::Failed`] after [another receiver](Mailbox) has replaced this receiver.
+    /// - The exit of the process, if it has exited. If a mailbox outside any process was killed, `receive` first
+    ///   returns the messages that were read ahead, and then fails with [`Exit::Killed`].
     /// - [`Exit::Refused`] for a mailbox outside any process that was closed from the start: see [`Host::mailbox`].
     ///
     /// # Cancel safety
@@ -142,8 +146,9 @@ impl<M: Send + 'static> Mailbox<M> {
         Receive { mailbox: Some(self) }
     }
 
-    /// Waits at most this long for the next message. The time counts from the call. Returns `Ok(None)` if no message
-    /// arrives within the time. With a time of zero, this takes a message only if the mailbox already contains one.
+    /// Waits at most this time for the next message. The time is counted from this call. Returns `Ok(None)` if no
+    /// message arrives within the time. With a time of zero, this method takes a message only if the mailbox already
+    /// contains a message.
     ///
     /// ```
     /// # use procession::{Context, Exit, Runtime};
@@ -185,8 +190,8 @@ impl<M: Send + 'static> Mailbox<M> {
         if !sleep.is_terminated() && sleep.poll_unpin(cx).is_pending() {
             return Poll::Pending;
         }
-        // If the budget of the process was spent, this poll has not checked the mailbox. The process checks the mailbox
-        // once more, in its next turn.
+        // If the budget of the process was spent, this poll has not checked the mailbox. In this case, the process
+        // checks the mailbox once more, in its next turn.
         let is_spent = |current: &Current| {
             let is_spent = current.steps(self.me.control().address()) && current.is_spent();
             if is_spent {
@@ -201,8 +206,8 @@ impl<M: Send + 'static> Mailbox<M> {
         Poll::Ready(Ok(None))
     }
 
-    /// Waits for the first message that `pick` accepts, and returns the value that `pick` made of the message. A
-    /// message that `pick` returns as an `Err` keeps its place in the mailbox.
+    /// Waits for the first message that `pick` accepts, and returns the value that `pick` made from the message. If
+    /// `pick` returns a message as an `Err`, this message keeps its position in the mailbox.
     ///
     /// # Errors
     /// Same as [`receive`](Self::receive).
@@ -254,9 +259,9 @@ impl<M: Send + 'static> Mailbox<M> {
         }
     }
 
-    /// Passes the messages of a bounded queue to `take`, oldest first. A message that `take` returns keeps its place.
-    /// If `all` is not set, the first returned message ends the loop. Returns whether a message is left. If no message
-    /// is left, the receiver waits for the next one.
+    /// Passes the messages of a bounded queue to `take`, oldest first. A message that `take` returns keeps its
+    /// position. If `all` is false, the loop ends at the first message that `take` returns. Returns whether a message
+    /// is left. If no message is left, the receiver waits for the next message.
     pub(crate) fn offer(
         &mut self,
         cx: &mut Cx<'_>,
@@ -292,8 +297,8 @@ impl<M: Send + 'static> Mailbox<M> {
         }
     }
 
-    /// Returns the next message, or `None` if the mailbox is empty. After a cancel, this still returns messages, so a
-    /// process can drain its mailbox.
+    /// Returns the next message, or `None` if the mailbox is empty. After the process was asked to exit, this method
+    /// still returns messages, so the process can drain its mailbox.
     pub fn try_receive(&mut self) -> Option<M> {
         if self.front.is_replaced() {
             self.refuse();
@@ -302,9 +307,9 @@ impl<M: Send + 'static> Mailbox<M> {
         self.front.pop().or_else(|| self.me.control().pop(&mut self.front))
     }
 
-    /// Puts a message aside. After [`unstash`](Self::unstash), the message is received again. A stashed message does
-    /// not count against a [`MailboxCapacity`]. If the process exits first, the stashed message becomes a dead letter,
-    /// like all unread messages.
+    /// Stores a message until [`unstash`](Self::unstash) is called. After that call, the message is received again. A
+    /// stashed message does not use the [`MailboxCapacity`]. If the process exits before the call of `unstash`, the
+    /// stashed message becomes a dead letter.
     ///
     /// ```
     /// # use procession::{Context, Exit, Runtime};
@@ -337,8 +342,9 @@ impl<M: Send + 'static> Mailbox<M> {
         self.front.unstash()
     }
 
-    /// Waits for the next event: a message, a cancel, a `Down` or any other event, in the order of their arrival. The
-    /// future never resolves if the process has exited or [another receiver](Mailbox) has replaced this one.
+    /// Waits for the next event: a message, a cancel, a `Down` or any other event. Events are returned in the order in
+    /// which they arrived. If the process has exited or [another receiver](Mailbox) has replaced this receiver, the
+    /// future never resolves.
     ///
     /// # Cancel safety
     /// Cancel safe: a dropped future has taken no event.
@@ -360,8 +366,8 @@ impl<M: Send + 'static> Mailbox<M> {
         })
     }
 
-    /// Returns the next message from the read-ahead buffer. Returns `None` if the buffer is empty, if a signal comes
-    /// before the message, or if the budget of this turn is spent.
+    /// Returns the next message from the read-ahead buffer. Returns `None` if the buffer is empty, if the next event is
+    /// a signal, or if the budget of this turn is spent.
     #[inline]
     pub(crate) fn pop_ahead(&mut self) -> Option<M> {
         if !self.front.is_clear() || !self.spend() {
@@ -370,8 +376,8 @@ impl<M: Send + 'static> Mailbox<M> {
         self.front.pop_clear()
     }
 
-    /// Same as [`event`](Self::event), but uses no budget. Resolves to a message. If the event is a signal, stores it
-    /// in `signal` and resolves to `None`.
+    /// Same as [`event`](Self::event), but uses no budget. If the event is a message, the poll returns the message. If
+    /// the event is a signal, the poll stores the signal in `signal` and returns `None`.
     #[inline]
     pub(crate) fn next_event(&mut self, signal: &mut Option<Signal>, cx: &mut Cx<'_>) -> Poll<Option<M>> {
         match self.front.pop_clear() {
@@ -401,8 +407,8 @@ impl<M: Send + 'static> Mailbox<M> {
                 Poll::Ready(Ok(())) => match &signal {
                     None => return Poll::Ready(message),
                     Some(signal) if self.me.control().head.heeds(signal) => return Poll::Ready(None),
-                    // The signal is no longer wanted, for example because its monitor was removed while the signal was
-                    // in the mailbox.
+                    // The signal is discarded, for example because its monitor was removed while the signal was in the
+                    // mailbox.
                     Some(_) => *signal = None,
                 },
                 Poll::Ready(Err(_)) | Poll::Pending => return Poll::Pending,
@@ -414,8 +420,8 @@ impl<M: Send + 'static> Mailbox<M> {
     pub(crate) fn poll_receive(&mut self, cx: &mut Cx<'_>) -> Poll<Result<M, Exit>> {
         let poller = self.poller(cx);
         let known = self.glance(poller);
-        // A delivered message is moved directly into the result, in the receiver's own code. Another move right after
-        // the write would miss store forwarding.
+        // A delivered message is moved directly into the result, in the receiver's own code. If the message were moved
+        // again right after it was written, that move would miss store forwarding.
         if let Known::Delivered(seat) = known
             && !self.me.control().head.is_cancelled()
             && Current::with(Current::spend)
@@ -425,8 +431,8 @@ impl<M: Send + 'static> Mailbox<M> {
             self.me.control().inbox.take_delivered_with(seat, |message| received = Poll::Ready(Ok(message)));
             return received;
         }
-        // The message is returned separately from the result. A whole result would be copied with wider loads than it
-        // was written with, and would miss store forwarding.
+        // The message is returned separately from the result. If the whole result were returned, it would be copied
+        // with wider loads than the stores that wrote it, and the copy would miss store forwarding.
         let mut message = None;
         match self.poll_further(poller, known, cx, &mut message) {
             Poll::Ready(Ok(())) => message.map_or(Poll::Pending, |message| Poll::Ready(Ok(message))),
@@ -460,8 +466,8 @@ impl<M: Send + 'static> Mailbox<M> {
         self.poll_inbox(poller, cx, message)
     }
 
-    /// A separate function: during a burst, most messages are in the read-ahead buffer, and the code that reads the
-    /// buffer needs few registers.
+    /// This code is a separate function, so that the code that reads the read-ahead buffer needs few registers. During
+    /// a burst, most messages are in the read-ahead buffer.
     #[inline(never)]
     fn poll_inbox(&mut self, poller: Poller, cx: &mut Cx<'_>, message: &mut Option<M>) -> Poll<Result<(), Exit>> {
         if let Some(next) = self.front.pop() {
@@ -474,8 +480,8 @@ impl<M: Send + 'static> Mailbox<M> {
         })
     }
 
-    /// Returns the caller of this poll. In a step of the process, it also removes the turn's note about the mailbox,
-    /// because the note is no longer valid.
+    /// Returns the caller of this poll. In a step of the process, this function also deletes the turn's note about the
+    /// mailbox, because the note is no longer valid.
     #[inline]
     fn poller(&self, cx: &Cx<'_>) -> Poller {
         Current::with(|current| {
@@ -485,8 +491,8 @@ impl<M: Send + 'static> Mailbox<M> {
         })
     }
 
-    /// Returns the state of the inbox without its lock. This works only if the process's own task polls and the
-    /// read-ahead buffer is empty.
+    /// Returns the state of the inbox without taking the lock. The state is known only if the process's own task polls
+    /// and the read-ahead buffer is empty.
     #[inline]
     fn glance(&mut self, poller: Poller) -> Known {
         let Poller::Task(turn) = poller else { return Known::Unknown };
@@ -498,7 +504,7 @@ impl<M: Send + 'static> Mailbox<M> {
         }
     }
 
-    /// Takes the delivered message. The task still waits for the next one.
+    /// Takes the delivered message. The task continues to wait for the next message.
     #[inline]
     fn take_delivered(&mut self, seat: ReceiverTurn) -> Option<M> {
         Current::with(Current::note_delivered);
@@ -511,8 +517,9 @@ impl<M: Send + 'static> Mailbox<M> {
         Current::with(|current| !current.steps(self.me.control().address()) || current.spend())
     }
 
-    /// Returns whether the budget of this turn is spent. If it is spent, this function also wakes the task, which is
-    /// then stepped again after other tasks. Otherwise a mailbox that is never empty would keep the worker busy.
+    /// Returns whether the budget of this turn is spent. If the budget is spent, this function also wakes the task, so
+    /// that the task is stepped again after other tasks. Without this limit, a process whose mailbox is never empty
+    /// would occupy the worker.
     #[inline]
     pub(crate) fn is_spent(&self, cx: &Cx<'_>) -> bool {
         if self.spend() {
@@ -524,7 +531,7 @@ impl<M: Send + 'static> Mailbox<M> {
         true
     }
 
-    /// Takes a message from the read-ahead buffer or, if the buffer is empty, from the inbox. If there is none, the
+    /// Takes a message from the read-ahead buffer or, if the buffer is empty, from the inbox. If both are empty, the
     /// receiver waits.
     #[inline]
     fn take<R>(
@@ -539,14 +546,14 @@ impl<M: Send + 'static> Mailbox<M> {
             Poller::Other => None,
         };
         let reader = match seat {
-            // A process whose steps are counted does not open its mailbox slot. Otherwise a delivery without the lock
-            // might wake the process once more than necessary.
+            // If the steps of a process are counted, the process does not open its mailbox slot. With an open slot, a
+            // delivery without the lock could wake the process once more than necessary.
             Some(seat) => {
                 let lends = !self.me.control().head.has(flag::LIMITED);
                 Reader::Task { seat, lends }
             }
-            // This case includes a receiver that is on trial or was replaced. The waker is cloned before the lock is
-            // taken, because `clone` runs user code.
+            // This case includes a receiver whose trial has not ended, and a receiver that was replaced. The waker is
+            // cloned before the lock is taken, because `clone` runs user code.
             None => Reader::Other(cx.waker().clone()),
         };
         let (taken, spare) = take_or_wait(self.me.control(), &mut self.front, reader);
@@ -566,12 +573,12 @@ impl<M: Send + 'static> Mailbox<M> {
         }
         let exit = self.me.control().head.exit();
         if exit.is_some() {
-            // The exit of the process may have collected the wakers before this waker was stored. In this case, no
-            // other code would drop this waker.
+            // The exit of the process may have collected the wakers before this waker was stored. Without this line, no
+            // code would then drop this waker.
             drop(self.me.control().inbox.forget_reader());
         }
-        // A cancel sets its flag before it looks for a waiting receiver. So either this code sees the flag, or the
-        // cancel wakes this receiver.
+        // A cancel sets its flag before it searches for a waiting receiver. Therefore, either this code sees the flag,
+        // or the cancel wakes this receiver.
         if checks_cancel && let Some((reason, _)) = self.me.control().head.cancel() {
             return Poll::Ready(Err(Exit::Cancelled(reason)));
         }
@@ -599,24 +606,24 @@ impl<M: Send + 'static> Unpin for Mailbox<M> {}
 impl<M: Send + 'static> Drop for Mailbox<M> {
     fn drop(&mut self) {
         let control = &self.me.control();
-        // A mailbox outside any process has no other owner: dropping it releases its pid.
+        // A mailbox outside any process has no other owner, so the drop of the mailbox releases its pid.
         if control.head.has(flag::OUTSIDE) || !self.front.is_empty() {
             control.leave(&mut self.front);
         }
     }
 }
 
-/// Progress of a selective receive. It passes no message to `pick` twice.
+/// Progress of a selective receive. A selective receive passes no message to `pick` twice.
 #[derive(Debug, Default)]
 struct LookedAt {
     /// Number of messages in the read-ahead buffer that were already passed to `pick`.
     ahead: usize,
-    /// In a bounded queue: all messages with lower numbers were already passed to `pick`.
+    /// Used for a bounded queue. All messages with a lower number than this were already passed to `pick`.
     number: u64,
 }
 
-/// The place of a message in a bounded queue while `pick` has the message. Dropping this value releases the place,
-/// because `pick` accepted the message or panicked.
+/// The reserved position of a message in a bounded queue while `pick` has the message. If `pick` accepts the message or
+/// panics, this value is dropped, and the drop releases the position.
 struct ReservedPlace<'a, M: Send + 'static> {
     control: &'a Control<M>,
     number: u64,
@@ -643,7 +650,7 @@ impl<M: Send + 'static> Drop for ReservedPlace<'_, M> {
     }
 }
 
-/// Future of [`Mailbox::receive`]; resolves to the next message.
+/// Future of [`Mailbox::receive`]. The future resolves to the next message.
 ///
 /// # Errors
 /// See [`Mailbox::receive`].
@@ -677,11 +684,12 @@ impl<M: Send + 'static> FusedFuture for Receive<'_, M> {
 }
 
 impl Host {
-    /// Makes a mailbox with a pid, but without a process: a channel for threads and for tasks of any executor.
+    /// Makes a mailbox that has a pid but no process. The mailbox is a channel for threads and for tasks of any
+    /// executor.
     ///
     /// The mailbox exists until the [`Mailbox`] is dropped or its pid is killed. If all pids are in use or the runtime
-    /// has shut down, the mailbox is closed from the start: it refuses all messages, and [`receive`](Mailbox::receive)
-    /// fails with [`Exit::Refused`].
+    /// has shut down, the mailbox is closed from the start. A closed mailbox refuses all messages, and
+    /// [`receive`](Mailbox::receive) fails with [`Exit::Refused`].
     ///
     /// ```
     /// # use procession::{Context, Runtime};
@@ -703,7 +711,8 @@ impl Host {
 
     /// Makes a mailbox for dead letters. A dead letter is an accepted message that no receiver will read, because its
     /// receiver has exited or because a full mailbox has dropped it. If there are several mailboxes for dead letters,
-    /// the newest one gets each dead letter. If there is none, a dead letter is counted and dropped.
+    /// the newest mailbox gets each dead letter. If there is no mailbox for dead letters, each dead letter is counted
+    /// and dropped.
     ///
     /// If a dead letter contains a [`Reply`](crate::Reply), the caller gets an answer only when the dead letter is
     /// dropped.

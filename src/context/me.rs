@@ -1,5 +1,5 @@
-//! Defines [`SelfHandle`]. A process uses its `SelfHandle` to send, call, yield commands and set timers. The futures
-//! that a `SelfHandle` returns are defined in the other modules of this folder.
+//! Defines [`SelfHandle`]. A process uses its `SelfHandle` to send, call, yield commands and set timers. The other
+//! modules of this folder define the futures that a `SelfHandle` returns.
 
 use std::fmt;
 use std::task::Poll;
@@ -31,9 +31,9 @@ use crate::process::state::current::Current;
 
 /// Handle of a process to itself, with all operations of a [`Context`](crate::Context) except receiving.
 ///
-/// A `SelfHandle` is cheap to clone. The futures that it returns borrow nothing. A future starts its operation at its
-/// first poll, and cancels the operation when it is dropped. The futures of [`perform`](Self::perform) and
-/// [`stream`](Self::stream) work only inside their own process.
+/// A `SelfHandle` is cheap to clone. The futures that a `SelfHandle` returns borrow nothing. The first poll of a future
+/// starts the operation, and the drop of the future cancels the operation. The futures of [`perform`](Self::perform)
+/// and [`stream`](Self::stream) work only inside their own process.
 pub struct SelfHandle<M = Payload> {
     control: Ref<Control<M>>,
 }
@@ -104,7 +104,7 @@ impl<M: Send + 'static> SelfHandle<M> {
     /// ```
     ///
     /// # Errors
-    /// - the failure of the handler: [`Failure::Error`], [`Failure::Panicked`] or [`Failure::Abandoned`];
+    /// - the failure of the handler, namely [`Failure::Error`], [`Failure::Panicked`] or [`Failure::Abandoned`];
     /// - [`Failure::NoHandler`] if no handler is registered for the command;
     /// - [`Failure::TimedOut`] if the time limit of [`Perform::timeout`] has passed;
     /// - [`Failure::Cancelled`] if the yield was cancelled;
@@ -122,8 +122,8 @@ impl<M: Send + 'static> SelfHandle<M> {
     /// items ahead of the process.
     ///
     /// # Cancel safety
-    /// Dropping the future of `next()` loses no item. Dropping the stream itself cancels the command: the handler sees
-    /// the cancellation.
+    /// Dropping the future of `next()` loses no item. Dropping the stream itself cancels the command, and the handler
+    /// sees the cancellation.
     pub fn stream<C: StreamCommand>(&self, command: C) -> ItemStream<C> {
         ItemStream::new(self.home(), command)
     }
@@ -142,8 +142,8 @@ impl<M: Send + 'static> SelfHandle<M> {
     /// Returns the message and the reason of the refusal: see [`SendWait`].
     ///
     /// # Cancel safety
-    /// If the future is dropped before it resolves, the message is not sent. There is one exception: if room became
-    /// free before the drop, the message is already in the mailbox.
+    /// If the future is dropped while its message waits for room, the message is not sent. If room became free before
+    /// the drop, the message is already in the mailbox.
     pub fn send_wait<N: Send + 'static>(&self, to: impl Target<N>, message: N) -> SendWait<N> {
         self.host().send_wait(to, message)
     }
@@ -169,14 +169,14 @@ impl<M: Send + 'static> SelfHandle<M> {
         self.host().random()
     }
 
-    /// Returns a future that resolves when this time has passed since the call of `sleep`.
+    /// Returns a future that resolves when this time has passed. The time is counted from the call of `sleep`.
     #[inline(always)]
     pub fn sleep(&self, time: Duration) -> Sleep {
         Sleep::for_time(Sleeper::Process(self.home()), self.seen_now(), time)
     }
 
-    /// Reads the clock. Inside a step of this process, this method also records the time in the turn, so that a sleep
-    /// can take over the timer of an earlier sleep.
+    /// Reads the clock. Inside a step of this process, this method also records the time in the turn. With the recorded
+    /// time, a sleep can take over the timer of an earlier sleep.
     #[inline(never)]
     fn seen_now(&self) -> Instant {
         let now = self.now();
@@ -188,12 +188,13 @@ impl<M: Send + 'static> SelfHandle<M> {
         now
     }
 
-    /// Returns a future that resolves at this time, or at its first poll if the time has passed.
+    /// Returns a future that resolves at this time. If the time has already passed, the future resolves at its first
+    /// poll.
     pub fn sleep_until(&self, at: Instant) -> Sleep {
         Sleep::new(Sleeper::Process(self.home()), at)
     }
 
-    /// Returns an interval that ticks once per period. The first tick is due one period from now.
+    /// Returns an interval that ticks once per period. The first tick is due one period after this call.
     ///
     /// # Panics
     /// Panics if the period is zero.
@@ -213,12 +214,12 @@ impl<M: Send + 'static> SelfHandle<M> {
         Interval::new(self.sleep_until(first), every)
     }
 
-    /// Returns a future that resolves to the output of `future`. If this time has passed since the call of `timeout`,
-    /// the returned future fails with [`Failure::TimedOut`]. Each poll polls `future` before the timer: if both are
-    /// ready, the output is returned.
+    /// Returns a future that resolves to the output of `future`. If `future` is not ready within this time, the
+    /// returned future fails with [`Failure::TimedOut`]. The time is counted from the call of `timeout`. If both
+    /// `future` and the timer are ready at the same poll, the output is returned.
     ///
     /// # Errors
-    /// [`Failure::TimedOut`] if the time has passed before `future` was ready.
+    /// [`Failure::TimedOut`] if the time passes before `future` is ready.
     pub fn timeout<F: Future>(
         &self,
         time: Duration,
@@ -227,8 +228,8 @@ impl<M: Send + 'static> SelfHandle<M> {
         Timeout::new(future, self.sleep(time))
     }
 
-    /// Sends a message when this time has passed, unless this process has exited by then. If the message is refused at
-    /// that time, it is dropped and counted as refused.
+    /// Sends a message when this time has passed. If this process exits before that time, the message is not sent. If
+    /// the receiver refuses the message, the message is dropped and counted as refused.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -248,11 +249,11 @@ impl<M: Send + 'static> SelfHandle<M> {
         later::send_at(&self.any(), self.now() + time, to, message)
     }
 
-    /// Sends a clone of a message once per period. The first clone is sent one period from now. If the timer fires
-    /// late, the periods that have passed are skipped, so a delay causes no burst of messages.
+    /// Sends a clone of a message once per period. The first clone is sent one period after this call. If the timer
+    /// fires late, the periods that have passed are skipped, so a delay causes no burst of messages.
     ///
     /// The interval ends when it is cancelled, when this process exits, when `clone` panics, or when a message is
-    /// refused. The interval continues in two cases of a refusal: the mailbox is full, or `to` is a name that no
+    /// refused. In two cases, the interval continues after a refusal: the mailbox is full, or `to` is a name that no
     /// process has at that time.
     ///
     /// # Panics
@@ -273,18 +274,18 @@ impl<M: Send + 'static> SelfHandle<M> {
         assert!(!every.is_zero(), "process {} made an interval of zero; pass a period longer than zero", self.pid());
     }
 
-    /// Cancels a timer of this process. Returns the time that was left; the message is then not sent. Returns `None` if
-    /// the message was already sent, or the timer was cancelled before.
+    /// Cancels a timer of this process. If the timer was active, returns the time that was left; the message will not
+    /// be sent. Returns `None` if the message was already sent or the timer was already cancelled.
     ///
-    /// A timer of [`send_interval`](Self::send_interval) can be cancelled until the interval ends.
+    /// A timer of [`send_interval`](Self::send_interval) is active until its interval ends.
     pub fn cancel_timer(&self, timer: TimerRef) -> Option<Duration> {
         later::cancel(&self.control.head, timer)
     }
 
     // ---- Scheduling and life cycle
 
-    /// Yields to other processes. Resolves when this process is stepped again, after the tasks that are queued before
-    /// it.
+    /// Yields to other processes. The future resolves when this process is stepped again. The tasks that were queued
+    /// before this process run first.
     pub async fn yield_now(&self) {
         let mut yielded = false;
         std::future::poll_fn(|cx| {
@@ -303,21 +304,21 @@ impl<M: Send + 'static> SelfHandle<M> {
         .await;
     }
 
-    /// Returns a future that resolves to the reason when this process is asked to exit. If the process was asked
-    /// before, the future resolves immediately. Use this method in a body that waits for something other than its
-    /// mailbox.
+    /// Returns a future that resolves when this process is asked to exit. The output is the reason of the request. If
+    /// the process was already asked to exit, the future resolves immediately. Use this method in a body that waits for
+    /// something other than its mailbox.
     pub fn cancelled(&self) -> Cancelled {
         Cancelled::new(self.any())
     }
 
-    /// Runs a future until it completes or this process is asked to exit, whichever comes first. At the request, the
-    /// future is dropped. If the future is ready in the same poll, its output is returned. If the process was asked to
-    /// exit before the first poll, the future is not polled.
+    /// Runs a future until the future completes or this process is asked to exit. When the process is asked to exit,
+    /// the future is dropped. If the future is ready in the same poll, its output is returned. If the process was asked
+    /// to exit before the first poll, the future is not polled.
     ///
     /// ```
     /// # use procession::{Context, Exit, Reason, Runtime};
     /// async fn client(ctx: Context) -> Result<(), Exit> {
-    ///     // A future that the runtime knows nothing about, for example a read of a socket.
+    ///     // A future that does not use the runtime, for example a read of a socket.
     ///     ctx.run_until_cancelled(futures::future::pending::<()>()).await
     /// }
     /// let rt = Runtime::new()?;
@@ -328,7 +329,7 @@ impl<M: Send + 'static> SelfHandle<M> {
     /// ```
     ///
     /// # Errors
-    /// [`Exit::Cancelled`] with the reason of the request. `?` returns it from the body.
+    /// [`Exit::Cancelled`] with the reason of the request. The `?` operator returns this error from the body.
     ///
     /// # Cancel safety
     /// The same as that of `future`.
@@ -344,25 +345,26 @@ impl<M: Send + 'static> SelfHandle<M> {
         self.control.head.is_cancelled()
     }
 
-    /// Reports that the process has started. It is needed only if
+    /// Reports that the process has started. This call is needed only if
     /// [`ProcessBuilder::manual_start`](crate::ProcessBuilder::manual_start) was set.
     pub fn mark_started(&self) {
         self.control.head.started();
     }
 
-    /// Returns the token that cancels this process and the processes that it spawns. Returns `None` if the process
-    /// neither got nor inherited a token.
+    /// Returns the token that cancels this process and the processes that it spawns. Returns `None` if no token was set
+    /// for the process and the process has inherited no token.
     pub fn cancel_token(&self) -> Option<CancelToken> {
         self.control.head.inherited().cancel_token().cloned()
     }
 
-    /// Returns the time at which this process is asked to exit: its own deadline or the inherited deadline, whichever
-    /// is nearer. Returns `None` if it has no deadline.
+    /// Returns the deadline of this process: at this time the process is asked to exit. If the process has its own
+    /// deadline and an inherited deadline, returns the earlier deadline. Returns `None` if the process has no deadline.
     pub fn deadline(&self) -> Option<Instant> {
         self.control.head.inherited().deadline()
     }
 
-    /// Returns the inherited value of this type. The spawner of this process set the value, or inherited it itself.
+    /// Returns the inherited value of this type. The process that spawned this process has either set this value or
+    /// inherited this value.
     pub fn value<T: Send + Sync + 'static>(&self) -> Option<Arc<T>> {
         self.control.head.inherited().value()
     }

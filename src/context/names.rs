@@ -1,5 +1,5 @@
-//! Names: texts under which processes can be found in their host. This file has the public types and methods; the table
-//! is in `host::registry::names`.
+//! A name is a text that identifies a process in its host. This file has the public types and methods; the table of
+//! names is in `host::registry::names`.
 
 pub(crate) mod groups;
 
@@ -18,10 +18,10 @@ use crate::process::error::NameError;
 use crate::process::pid::Pid;
 use crate::process::state::Ref;
 
-/// Name of a process that takes messages of type `M`. It is usually a constant.
+/// Name of a process whose message type is `M`. A name is usually a constant.
 ///
-/// The name is looked up at each send, so a send also reaches a restarted process. A name belongs to at most one
-/// process of a host at a time. Each host has its own names.
+/// The name is looked up at each send. Therefore, a send also reaches a process that was restarted under the same name.
+/// At each time, a name belongs to at most one process of a host. Each host has its own names.
 ///
 /// ```
 /// use procession::{Context, Exit, Name, Reply, Runtime};
@@ -113,7 +113,7 @@ mod sealed {
 }
 use sealed::Sealed;
 
-/// A name of a process that takes messages of type `M`: either a [`Name`] of that type, or a text.
+/// A name of a process whose message type is `M`. The name is either a [`Name`] of that type or a text.
 pub trait IntoName<M>: Sealed<M> + Into<Cow<'static, str>> + AsRef<str> {}
 
 macro_rules! process_names {
@@ -151,7 +151,7 @@ impl<M: Send + 'static> SelfHandle<M> {
     /// [unregisters](Self::unregister) the name. A process can have several names. If the process already has this
     /// name, nothing changes.
     ///
-    /// When a process exits, its names are released before its exit is reported, for example by a monitor.
+    /// When a process exits, its names are released before a monitor or another observer receives the exit.
     ///
     /// # Errors
     /// Fails with [`NameError::Taken`] if another process has the name. The error contains the pid of that process.

@@ -1,6 +1,6 @@
-//! The future of a command that an async body yields: [`Perform`]. [`Perform`] and streams both use [`BodyYield`]. A
-//! command takes the inline path if its handler can answer it within the turn. Otherwise the command goes through the
-//! table of yields.
+//! Defines [`Perform`], the future of a command that an async body yields. Both [`Perform`] and streams use
+//! [`BodyYield`]. A command takes the inline path if its handler can answer it within the turn. If not, the command
+//! goes through the table of yields.
 
 use std::any::TypeId;
 use std::fmt;
@@ -26,15 +26,15 @@ use crate::process::yields::{AnswerTarget, Yields};
 enum State<C> {
     /// The command has not been yielded yet.
     Fresh(Payload),
-    /// The command was yielded on the inline path: see `process::state::inline_command`. The command may since have
-    /// moved to the table of yields.
+    /// The command was yielded on the inline path: see `process::state::inline_command`. Afterwards the command may
+    /// have moved to the table of yields.
     Inline(Number),
-    /// The yield is in the table of yields, and its time limit is set.
+    /// The yield is in the table of yields. If the yield has a time limit, the timer is set.
     Flying(Tag<C>),
     Over,
 }
 
-/// A yield of an async body, from its creation to its answer or cancellation. Both commands and streams use this type.
+/// A yield of an async body, from its creation to its answer or cancellation.
 pub(crate) struct BodyYield<C: Command> {
     control: ProcessRef,
     state: State<C>,
@@ -50,7 +50,7 @@ impl<C: Command> BodyYield<C> {
         &self.control
     }
 
-    /// Sets a time limit, counted from now. If there are several limits, the earliest one applies.
+    /// Sets a time limit. The limit is counted from this call. If there are several limits, the earliest limit applies.
     pub(crate) fn limit(&mut self, time: Duration) {
         let at = self.control.head().host().now() + time;
         let at = self.deadline.map_or(at, |before| before.min(at));
@@ -71,11 +71,11 @@ impl<C: Command> BodyYield<C> {
         self.control.is_here()
     }
 
-    /// Yields the command, unless it was already yielded. The handler gets the command when the step returns.
+    /// Yields the command if the command was not yielded before. The handler gets the command when the step returns.
     ///
     /// # Errors
     /// Fails with [`Failure::Outside`] if this thread is not in a step of the process. Fails with [`Failure::TimedOut`]
-    /// if the deadline passed before the command was yielded. In this case, no handler gets the command.
+    /// if the deadline passed before the command was yielded; no handler then gets the command.
     pub(crate) fn launch(
         &mut self,
         target: impl FnOnce() -> AnswerTarget,
@@ -99,7 +99,7 @@ impl<C: Command> BodyYield<C> {
         Ok(Some(tag))
     }
 
-    /// Records that the yield is in the table, and sets its time limit.
+    /// Records that the yield is in the table of yields, and sets the time limit of the yield.
     #[inline]
     fn flies(&mut self, tag: Tag<C>) {
         self.state = State::Flying(tag);
@@ -108,7 +108,7 @@ impl<C: Command> BodyYield<C> {
         }
     }
 
-    /// Returns the tag if the yield is in flight in the table of yields.
+    /// Returns the tag of the yield if the yield is in the table of yields and has no answer yet.
     pub(crate) fn flying(&self) -> Option<Tag> {
         match &self.state {
             State::Flying(tag) => Some(tag.erase()),
@@ -120,7 +120,7 @@ impl<C: Command> BodyYield<C> {
         matches!(self.state, State::Over)
     }
 
-    /// Records that the answer was taken. A later `end` or drop then cancels nothing.
+    /// Records that the answer was taken. After this call, `end` and the drop of this value do not cancel the command.
     pub(crate) fn answered(&mut self) {
         self.state = State::Over;
     }
@@ -135,10 +135,13 @@ impl<C: Command> BodyYield<C> {
         }
     }
 
-    /// Tries to make the command the inline command of this turn. Returns false if this is not possible. It is possible
-    /// if all of these hold: the command has no deadline; this turn has no other inline command; no other command is
-    /// pending in the table of yields; the task itself polls the future in its own step; and the handler supports the
-    /// inline path.
+    /// Tries to make the command the inline command of this turn. Returns true on success. The command must meet these
+    /// conditions:
+    /// - The command has no deadline.
+    /// - This turn has no other inline command.
+    /// - No other command is pending in the table of yields.
+    /// - The task itself polls the future, in its own step.
+    /// - The handler supports the inline path.
     #[inline]
     fn offer(&mut self, cx: &Context<'_>) -> bool {
         let head = self.control.head();
@@ -168,13 +171,13 @@ impl<C: Command> BodyYield<C> {
         })
     }
 
-    /// Takes the answer to an inline command, if it was given in this turn.
+    /// Takes the answer to an inline command, if the handler has answered in this turn.
     #[inline]
     fn claim(&self, number: Number) -> Option<Answer> {
         Current::with(|current| current.inline_of(self.control.address())?.claim(number))
     }
 
-    /// Returns whether an inline command has moved to the table. If so, this sets the state to `Flying`.
+    /// Returns true and sets the state to `Flying`, if the inline command has moved to the table of yields.
     #[cold]
     fn find_in_table(&mut self, number: Number) -> bool {
         let tag = Tag::<C>::inline(number);
@@ -185,8 +188,8 @@ impl<C: Command> BodyYield<C> {
         is_there
     }
 
-    /// Moves an inline command to the table, unless a handler has taken the command. A command stays inline only if it
-    /// has no time limit and the task itself waits for its answer.
+    /// Moves an inline command to the table of yields, unless a handler has already taken the command. A command stays
+    /// inline only if the command has no time limit and the task itself waits for the answer.
     #[cold]
     fn move_to_table(&mut self, target: impl FnOnce() -> AnswerTarget) -> bool {
         let State::Inline(number) = self.state else { return false };
@@ -197,7 +200,7 @@ impl<C: Command> BodyYield<C> {
         true
     }
 
-    /// Takes back an inline command, unless a handler has taken the command.
+    /// Takes an inline command back from the turn, unless a handler has already taken the command.
     fn withdraw(&self, number: Number) -> Option<Payload> {
         Current::with(|current| current.inline_of(self.control.address())?.withdraw(number))
     }
@@ -230,7 +233,7 @@ pub(crate) fn answer_target(cx: &Context<'_>) -> AnswerTarget {
     }
 }
 
-/// Future of a command; resolves to its answer. See [`SelfHandle::perform`](crate::SelfHandle::perform).
+/// Future that resolves to the answer of a command. See [`SelfHandle::perform`](crate::SelfHandle::perform).
 ///
 /// # Errors
 /// See [`SelfHandle::perform`](crate::SelfHandle::perform).
@@ -251,34 +254,36 @@ impl<C: Command> Perform<C> {
         Self(BodyYield::new(control, Payload::new(command)))
     }
 
-    /// Sets a time limit, counted from now. If the answer does not arrive in time, the command is cancelled and the
-    /// future fails with [`Failure::TimedOut`]. If there are several limits, the earliest one applies.
+    /// Sets a time limit. The limit is counted from this call. If the answer does not arrive in time, the command is
+    /// cancelled and the future fails with [`Failure::TimedOut`]. If there are several limits, the earliest limit
+    /// applies.
     ///
-    /// After the command is yielded, the limit works without further polls. The handler sees the cancellation at the
-    /// deadline, even if the future was detached or is not polled. If the limit passes before the command is yielded
-    /// (for example, a limit of zero), the command fails and no handler gets it. A deadline beyond the clock's range of
-    /// 584 years has no effect.
+    /// After the command is yielded, the limit works even if the future is detached or is not polled: the handler sees
+    /// the cancellation at the deadline. If the limit passes before the command is yielded, the command fails and no
+    /// handler gets the command. An example is a limit of zero. A deadline beyond the clock's range of 584 years has no
+    /// effect.
     pub fn timeout(mut self, time: Duration) -> Self {
         self.0.limit(time);
         self
     }
 
-    /// Yields the command now instead of at the first poll. The handler gets the command when the step returns. Outside
-    /// the process of the command, this method does nothing, and the first poll fails with [`Failure::Outside`].
+    /// Yields the command now instead of at the first poll. The handler gets the command when the step returns. If the
+    /// caller is outside the process of the command, this method has no effect, and the first poll fails with
+    /// [`Failure::Outside`].
     pub fn start(mut self) -> Self {
         let _ = self.0.launch(|| AnswerTarget::Own, None);
         self
     }
 
-    /// Lets the command run, and discards its answer. If the command has not been yielded yet, this method yields it
-    /// now, provided that this thread is in a step of its process.
+    /// Lets the command run, and discards its answer. If the command has not been yielded yet and this thread is in a
+    /// step of the process, this method yields the command.
     pub fn detach(mut self) {
         let _ = self.0.launch(|| AnswerTarget::Nobody, None);
         if let State::Inline(number) = self.0.state
             && !self.0.move_to_table(|| AnswerTarget::Nobody)
             && !self.0.find_in_table(number)
         {
-            // If there is an answer, it is dropped here. If there is no answer, the command is cancelled.
+            // If there is an answer, this line drops the answer. If there is no answer, this line cancels the command.
             drop(self.0.claim(number).inspect(|_| self.0.state = State::Over));
         }
         if let State::Flying(tag) = self.0.state {

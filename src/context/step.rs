@@ -36,9 +36,9 @@ use crate::process::yields::{AnswerTarget, Yields};
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Start<'a> {
-    /// Name of the entry point; empty if none was set.
+    /// Name of the entry point. The name is empty if no entry point was set.
     pub method: &'a str,
-    /// Input of the entry point; `()` if none was set.
+    /// Input of the entry point. The input is `()` if no input was set.
     pub input: Payload,
     /// Pid of the new process.
     pub pid: Pid,
@@ -48,8 +48,8 @@ pub struct Start<'a> {
 
 /// A hand-written process: a state machine that the runtime calls step by step.
 ///
-/// A hand-written process runs in the same kind of task as an async body, and has the same operations. It needs no
-/// allocated future, and it receives every event.
+/// A hand-written process runs in the same kind of task as an async body, and has the same operations. A hand-written
+/// process needs no allocated future, and receives every event.
 ///
 /// ```
 /// use procession::{Event, Events, Exit, Next, Process, Reply, Runtime, StepOutput};
@@ -89,8 +89,8 @@ pub trait Process: 'static {
     /// Type of the result that the join handle of the process returns.
     type Output: Send + 'static;
 
-    /// Prepares the process for its first step. This method runs on a worker. Messages that are sent before the first
-    /// step wait in the mailbox.
+    /// Prepares the process for its first step. This method runs on a worker. Before the first step, messages wait in
+    /// the mailbox.
     ///
     /// # Errors
     /// If this method returns an error, the process exits with [`Exit::InitFailed`], without any step.
@@ -101,18 +101,18 @@ pub trait Process: 'static {
 
     /// Handles the events that arrived since the last step, and returns what the process does next.
     ///
-    /// The first step follows `init` directly, and may have no events. Events that a step does not read come first in
-    /// the next step.
+    /// The first step follows `init` directly, and may have no events. If a step does not read all of its events, the
+    /// next step reads the remaining events first.
     ///
     /// # Errors
-    /// If this method returns an [`Exit`] as an error, the process exits with this exit.
+    /// If this method returns an [`Exit`] as an error, the process exits with this [`Exit`].
     fn step(
         &mut self,
         events: Events<'_, Self::Message>,
         out: &mut StepOutput<'_, Self::Message>,
     ) -> Result<Next<Self::Output>, Exit>;
 
-    /// Cleans up after the last step, for every kind of exit. The runtime calls this method exactly once for each
+    /// Cleans up after the last step. The runtime calls this method for every kind of exit, and exactly once for each
     /// process whose `init` succeeded.
     fn close(&mut self) {}
 }
@@ -126,18 +126,18 @@ pub(crate) type AnyProcess<M, T> = Box<dyn Process<Message = M, Output = T> + Se
 pub enum Next<T> {
     /// Waits for an event.
     Wait,
-    /// The process is stepped again, after the tasks that are queued before it.
+    /// The process is stepped again. The tasks that are queued before this process run first.
     Again,
     /// Exits with this result. The commands of this step are still dispatched; their answers are discarded.
     Done(T),
 }
 
-/// The messages and signals that a hand-written process has taken from its inbox and not read yet. The task of the
-/// process keeps them between steps.
+/// The messages and signals that a hand-written process has taken from its inbox but has not read yet. Between steps,
+/// the task of the process stores these messages and signals.
 #[derive(Debug)]
 pub(crate) struct Mail<M> {
-    /// Allocated when the process takes a signal, or takes more than one message at a time. Until then, the process
-    /// needs only the space of a pointer.
+    /// The box is allocated when the process takes a signal, or takes more than one message at a time. Before the
+    /// allocation, this field needs only the space of a pointer.
     taken: Option<Box<Taken<M>>>,
     look: Look,
 }
@@ -147,9 +147,10 @@ pub(crate) struct Mail<M> {
 enum Look {
     NotYet,
     Taken,
-    /// The step has left its events unread in the inbox.
+    /// The step has not taken its events from the inbox.
     Left,
-    /// A [`Mailbox`](crate::Mailbox) is the receiver, until the process reads its events itself.
+    /// A [`Mailbox`](crate::Mailbox) is the receiver. When the process reads its events itself, the process becomes the
+    /// receiver again.
     HandedOver,
 }
 
@@ -167,8 +168,8 @@ impl<M: Send + 'static> Mail<M> {
         Events { mail: self, control, here: PhantomData, yields: None }
     }
 
-    /// Called after a step has returned. Returns true if the step did not read its events and new events have arrived.
-    /// In this case the process must be stepped again.
+    /// Returns true if the step did not read its events and new events have arrived; the process must then be stepped
+    /// again. The task calls this function after a step has returned.
     pub(crate) fn missed(&mut self, control: &Control<M>, turn: InTurn) -> bool {
         if self.look != Look::NotYet {
             return false;
@@ -179,7 +180,7 @@ impl<M: Send + 'static> Mail<M> {
         unread(self) > before
     }
 
-    /// Takes out the messages and signals that are unread. The signals are dropped with the process.
+    /// Takes the unread messages and signals. The signals are dropped with the process.
     pub(crate) fn take(&mut self) -> (VecDeque<M>, Held<Option<Box<Taken<M>>>>) {
         let mut taken = self.taken.take();
         let messages = taken.as_deref_mut().map(|taken| std::mem::take(&mut taken.messages)).unwrap_or_default();
@@ -187,29 +188,31 @@ impl<M: Send + 'static> Mail<M> {
     }
 }
 
-/// Maximum number of yields that are removed from the table of yields under one lock. Their answers have been read.
+/// Maximum number of answered yields that are removed from the table of yields under one lock.
 const COLLECT_AT: usize = 32;
 
-/// The events since the last step, in the order in which they arrived. They are taken from the inbox when the first
-/// event is requested.
+/// The events since the last step, in the order in which they arrived. When the first event is requested, the events
+/// are taken from the inbox.
 ///
 /// `Events` stays on the thread that steps the process. If the step calls [`block_on`](crate::Runtime::block_on), the
 /// thread may run nested steps of other processes. During a nested step, `next` takes no events from the inbox and
-/// returns `None`; the events can be read later. If an earlier step was delegated to
-/// [`EntryPoints`](crate::EntryPoints), the mailbox has another receiver. In this case, reading the first event makes
-/// the process the receiver again: see [`Mailbox`](crate::Mailbox).
+/// returns `None`. After the nested step, the events can be read. If an earlier step was delegated to
+/// [`EntryPoints`](crate::EntryPoints), another receiver reads the mailbox. When the process then reads its first event
+/// itself, the process becomes the receiver again: see [`Mailbox`](crate::Mailbox).
 pub struct Events<'a, M> {
     mail: &'a mut Mail<M>,
     control: &'a Control<M>,
-    /// Makes the type not `Send`: another thread must not read the mailbox at the same time as the process.
+    /// This field makes the type not `Send`, because another thread must not read the mailbox at the same time as the
+    /// process.
     here: PhantomData<*const ()>,
-    /// The table of yields, looked up once per step. Each lookup reads a cache line that other cores write when they
-    /// answer yields.
+    /// The table of yields. The table is looked up only once per step, because each lookup reads a cache line that
+    /// other cores write when they answer yields.
     yields: Option<&'a Yields>,
 }
 
 impl<M: Send + 'static> Events<'_, M> {
-    /// Leaves the events in the inbox, for a process that reads the inbox through a [`Mailbox`](crate::Mailbox).
+    /// Leaves the events in the inbox. A process that reads the inbox through a [`Mailbox`](crate::Mailbox) calls this
+    /// method.
     pub(crate) fn leave(self) {
         if self.mail.look != Look::HandedOver {
             self.mail.look = Look::Left;
@@ -224,8 +227,9 @@ impl<M: Send + 'static> Events<'_, M> {
         Some(self.control.hand_over(turn, self.mail.taken.get_or_insert_default()))
     }
 
-    /// Returns the turn of the process, or `None` outside this turn. The turn is looked up at each use, because the
-    /// turn of another process may be nested in the step. Records about a mailbox belong to the innermost turn.
+    /// Returns the turn of the process, or `None` outside the turn of the process. The turn is looked up at each use,
+    /// because the turn of another process may be nested in the step. Records about a mailbox belong to the innermost
+    /// turn.
     #[inline]
     fn turn(&self) -> Option<InTurn> {
         Current::with(|current| current.in_step(self.control.address()))
@@ -236,7 +240,7 @@ impl<M: Send + 'static> Events<'_, M> {
         std::ptr::eq(self.control, control)
     }
 
-    /// Makes the process the receiver instead of its `Mailbox`, and takes the events that are in the inbox.
+    /// Makes the process the receiver again, instead of its `Mailbox`, and takes the events that are in the inbox.
     #[cold]
     fn reclaim(&mut self, turn: InTurn) {
         self.mail.look = Look::Taken;
@@ -248,8 +252,8 @@ impl<M: Send + 'static> Events<'_, M> {
 impl<M: Send + 'static> Iterator for Events<'_, M> {
     type Item = Event<M>;
 
-    /// This method is inlined into the caller, so that a single message is moved directly to its final address. If the
-    /// message were moved again right after it was written, the second move would miss store forwarding.
+    /// This method is inlined into the caller, so that a single message is moved directly to its final address. A
+    /// second move right after the first move would miss store forwarding.
     #[inline(always)]
     fn next(&mut self) -> Option<Event<M>> {
         if self.mail.look != Look::Taken {
@@ -268,7 +272,7 @@ impl<M: Send + 'static> Iterator for Events<'_, M> {
 }
 
 impl<M: Send + 'static> Events<'_, M> {
-    /// Returns the next of the events that were taken from the inbox.
+    /// Returns the next event that was taken from the inbox.
     #[inline(never)]
     fn next_taken(&mut self) -> Option<Event<M>> {
         let taken = self.mail.taken.as_deref_mut()?;
@@ -279,8 +283,8 @@ impl<M: Send + 'static> Events<'_, M> {
                 Signal::Completed(Completed { tag, .. }) if !yields.wants_answer(tag) => {}
                 Signal::Completed(completed) => {
                     taken.read.push(completed.tag);
-                    // The process may reuse a chosen tag immediately, so the yield of a chosen tag is removed from the
-                    // table now.
+                    // The process may reuse a chosen tag immediately. Therefore the yield of a chosen tag is removed
+                    // from the table now.
                     if completed.tag.is_chosen() || taken.read.len() == COLLECT_AT {
                         yields.collect(taken.read.drain(..));
                     }
@@ -342,7 +346,7 @@ impl<M: Send + 'static> Deref for StepOutput<'_, M> {
 }
 
 impl<'a, M: Send + 'static> StepOutput<'a, M> {
-    /// Makes the output for a process whose result is a `T`.
+    /// Makes the output for a process whose result type is `T`.
     #[inline]
     pub(crate) fn new<T: 'static>(me: &'a SelfHandle<M>, waker: &'a Waker) -> Self {
         Self { me, waker, output: || (TypeId::of::<T>(), std::any::type_name::<T>()), successor: None }
@@ -362,7 +366,7 @@ impl<'a, M: Send + 'static> StepOutput<'a, M> {
         self.successor.take()
     }
 
-    /// Returns the waker of the task, for a process that polls futures.
+    /// Returns the waker of the task. A process uses this waker to poll futures.
     pub(crate) fn waker(&self) -> &'a Waker {
         self.waker
     }
@@ -381,8 +385,8 @@ impl<'a, M: Send + 'static> StepOutput<'a, M> {
         self.me.control().head.yields()
     }
 
-    /// Yields a command. Handlers get the commands of a step when the step returns, in the order of the yields. The
-    /// answer arrives as [`Event::Completed`] with the returned tag.
+    /// Yields a command. When the step returns, the handlers get the commands of the step in the order of the yields.
+    /// The answer arrives as [`Event::Completed`] with the returned tag.
     pub fn perform<C: Command>(&mut self, command: C) -> Tag<C> {
         self.start(Some(Payload::new(command)), None)
     }
@@ -397,8 +401,8 @@ impl<'a, M: Send + 'static> StepOutput<'a, M> {
     /// Same as [`perform`](Self::perform), with a tag that the process has chosen.
     ///
     /// # Errors
-    /// Returns the command, with [`SendErrorKind::TagInUse`], if a yield with this tag is still in flight, or if the
-    /// tag was not made by [`Tag::chosen`](crate::Tag::chosen).
+    /// If a yield with this tag is still in flight, returns the command with [`SendErrorKind::TagInUse`]. The error is
+    /// the same if the tag was not made by [`Tag::chosen`](crate::Tag::chosen).
     pub fn perform_as<C: Command>(&mut self, tag: Tag<C>, command: C) -> Result<(), SendError<C>> {
         let refuse = |command| SendError::new(SendErrorKind::TagInUse, command).to(Addressee::Handler(self.me.pid()));
         if !tag.is_chosen() {
@@ -467,7 +471,7 @@ impl<'a, M: Send + 'static> StepOutput<'a, M> {
     }
 
     /// Requests one more item of a stream. Several requests can be outstanding. Returns false if the stream was
-    /// cancelled or its answer was read. In this case no further item arrives.
+    /// cancelled or its answer was read; no further item then arrives.
     pub fn pull<C: StreamCommand>(&mut self, tag: Tag<C>) -> bool {
         let control = self.me.any();
         let due = control.head().yields().want(tag.erase());
@@ -477,10 +481,10 @@ impl<'a, M: Send + 'static> StepOutput<'a, M> {
         due.is_some()
     }
 
-    /// Sets a time limit for a yield, counted from now. When the time has passed, the yield fails with
-    /// [`Failure::TimedOut`](crate::Failure), and its handler sees the cancellation. The limit of a stream applies to
-    /// the whole stream. If a yield has several limits, the earliest limit applies. A limit of zero passes immediately.
-    /// A limit that ends after the clock's range of 584 years has no effect.
+    /// Sets a time limit for a yield. The limit is counted from this call. When the time has passed, the yield fails
+    /// with [`Failure::TimedOut`](crate::Failure), and the handler sees the cancellation. The limit of a stream applies
+    /// to the whole stream. If a yield has several limits, the earliest limit applies. A limit of zero passes
+    /// immediately. A limit that ends after the clock's range of 584 years has no effect.
     pub fn set_timeout<C>(&mut self, tag: Tag<C>, time: Duration) {
         let host = self.me.host();
         answer_at(&self.me.any(), tag.erase(), host.now() + time, Err(Failure::TimedOut));
@@ -489,8 +493,7 @@ impl<'a, M: Send + 'static> StepOutput<'a, M> {
     /// Sends a request to another process. The message is sent immediately. The reply arrives as [`Event::Completed`]
     /// with the returned tag.
     ///
-    /// If the call fails, the answer is a [`CallError`](crate::CallError) inside
-    /// [`Failure::Error`].
+    /// If the call fails, the answer is a [`Failure::Error`] that contains a [`CallError`](crate::CallError).
     pub fn call<N: Send + 'static, T: Send + 'static>(
         &mut self,
         to: impl Target<N>,
@@ -501,18 +504,19 @@ impl<'a, M: Send + 'static> StepOutput<'a, M> {
         tag
     }
 
-    /// Starts a sleep. When this time has passed, counted from now, [`Event::Completed`] arrives with the returned tag.
+    /// Starts a sleep. When this time has passed, [`Event::Completed`] arrives with the returned tag. The time is
+    /// counted from this call.
     pub fn sleep(&mut self, time: Duration) -> Tag<BuiltinCommand<()>> {
         let tag = self.start::<BuiltinCommand<()>>(None, None);
-        // If the yield is cancelled or the process exits, the timer is cancelled, too.
+        // If the yield is cancelled or the process exits, the timer is also cancelled.
         answer_at(&self.me.any(), tag.erase(), self.me.host().now() + time, Ok(Payload::new(())));
         tag
     }
 
-    /// Cancels a yield: a command, call, sleep or stream. If a handler has received the command, the handler sees the
-    /// cancellation. If the command was not dispatched yet, no handler receives it. No further event of the yield
-    /// arrives, even if the answer is already in the mailbox. Returns true if the yield was in flight. Returns false if
-    /// it was answered or cancelled before.
+    /// Cancels a yield. The yield can be a command, a call, a sleep or a stream. If a handler has received the command,
+    /// the handler sees the cancellation. If the command was not dispatched yet, no handler receives it. No further
+    /// event of the yield arrives, even if the answer is already in the mailbox. Returns true if the yield was in
+    /// flight. Returns false if the yield was already answered or cancelled.
     pub fn cancel_yield<C>(&mut self, tag: Tag<C>) -> bool {
         self.yields().cancel(tag.erase())
     }
@@ -525,8 +529,8 @@ mod tests {
     use super::*;
     use crate::{Context, Runtime};
 
-    /// A turn records facts about the mailbox of its own process only. A sender relies on these records when it writes
-    /// the mailbox slot without the lock.
+    /// A turn contains records only about the mailbox of its own process. A sender that writes the mailbox slot without
+    /// the lock relies on these records.
     #[test]
     fn events_are_taken_only_in_the_turn_of_their_process() {
         let rt = Runtime::builder().workers(0).build().unwrap();

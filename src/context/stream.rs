@@ -1,5 +1,5 @@
-//! The stream of a stream command in an async body: its items, and then its answer. The buffer of the items is in
-//! `process::yields::buffer`.
+//! Defines [`ItemStream`], the stream of a stream command in an async body. The stream returns the items and then the
+//! answer. The buffer of the items is in `process::yields::buffer`.
 
 use std::fmt;
 use std::pin::Pin;
@@ -20,11 +20,11 @@ use crate::process::yields::{AnswerTarget, Pulled};
 
 /// Stream of the items of a stream command: see [`SelfHandle::stream`](crate::SelfHandle::stream).
 ///
-/// The stream ends after the last item, also if the answer is a failure. [`last`](Self::last) returns the answer.
+/// The stream ends after the last item, even if the answer is a failure. [`last`](Self::last) returns the answer.
 #[must_use = "streams do nothing unless polled"]
 pub struct ItemStream<C: StreamCommand> {
     issue: BodyYield<C>,
-    /// The answer; set when all items have been pulled.
+    /// The answer. The field is set when all items have been pulled.
     last: Option<Answer>,
 }
 
@@ -33,21 +33,22 @@ impl<C: StreamCommand> ItemStream<C> {
         Self { issue: BodyYield::new(control, Payload::new(Streamed(command))), last: None }
     }
 
-    /// Sets a time limit, counted from now. If the answer does not arrive in time, the stream ends with
-    /// [`Failure::TimedOut`], and the handler is cancelled. Items that were sent before can still be pulled.
+    /// Sets a time limit. The limit is counted from this call. If the answer does not arrive in time, the stream ends
+    /// with [`Failure::TimedOut`], and the handler is cancelled. Items that the handler sent before the limit can still
+    /// be pulled.
     pub fn timeout(mut self, time: Duration) -> Self {
         self.issue.limit(time);
         self
     }
 
-    /// Yields the command now instead of at the first poll. Outside the process, this does nothing, and the stream
-    /// fails with [`Failure::Outside`] at the first poll.
+    /// Yields the command now instead of at the first poll. If the caller is outside the process, this method has no
+    /// effect, and the stream fails with [`Failure::Outside`] at the first poll.
     pub fn start(mut self) -> Self {
         let _ = self.issue.launch(|| AnswerTarget::Own, Some(Buffer::new(C::BUFFER)));
         self
     }
 
-    /// Waits for the answer of the stream. Items that were not pulled are dropped.
+    /// Waits for the answer of the stream. If items were not pulled, they are dropped.
     ///
     /// # Errors
     /// The failure of the handler, or one of the failures of [`SelfHandle::perform`](crate::SelfHandle::perform).

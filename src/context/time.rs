@@ -28,24 +28,25 @@ use crate::platform::clock::{Instant, StdInstant};
 use crate::process::failure::Failure;
 use crate::process::state::current::Current;
 
-/// Future that resolves at its deadline, never before. Dropping the future cancels the sleep.
+/// Future that resolves at its deadline, and never earlier. Dropping the future cancels the sleep.
 ///
-/// A duration is counted from the call that creates the sleep. The resolution is one millisecond: the sleep ends at the
-/// first tick that is not before its deadline. A sleep with a duration of zero resolves at its first poll. If the
-/// deadline is beyond the clock's range of 584 years, the sleep never resolves. After its runtime has shut down, a
-/// sleep still resolves at its deadline. After its [`Simulation`](crate::Simulation) has ended, a sleep resolves
-/// immediately.
+/// A duration is counted from the call that creates the sleep. The timers tick once per millisecond. A sleep ends at
+/// the first tick that is at or after its deadline. A sleep with a duration of zero resolves at its first poll. If the
+/// deadline is beyond the clock's range of 584 years, the sleep never resolves. If the runtime of the sleep has shut
+/// down, the sleep still resolves at its deadline. If the [`Simulation`](crate::Simulation) of the sleep has ended, the
+/// sleep resolves immediately.
 #[must_use = "futures do nothing unless polled"]
 pub struct Sleep {
     sleeper: Sleeper,
     deadline: Instant,
-    /// The timer of this sleep. If an earlier sleep has set the timer, it may be due before the deadline of this sleep.
+    /// The timer of this sleep. If an earlier sleep has set the timer, the timer may be due before the deadline of this
+    /// sleep.
     timer: Option<Timer>,
-    /// True if the timer is an alarm of the program's alarm thread. This is so if the runtime has shut down, because
-    /// its own timers no longer fire.
+    /// True if the timer is an alarm of the program's alarm thread. The sleep uses this thread after the runtime has
+    /// shut down, because the timers of the runtime no longer fire.
     rings: bool,
     over: bool,
-    /// True if the sleep was created for a duration above zero, and was not polled yet.
+    /// True if the duration of the sleep is above zero and the sleep was not polled yet.
     fresh: bool,
     /// True if the timer wakes the task of the sleeping process.
     own: bool,
@@ -53,11 +54,11 @@ pub struct Sleep {
     outstanding: bool,
 }
 
-/// An application may hold a million sleeps.
+/// The size matters because an application may have a million sleeps.
 #[cfg(target_pointer_width = "64")]
 const _: () = assert!(size_of::<Sleep>() == 56);
 
-/// Owner of a sleep. It determines the clock.
+/// Owner of a sleep. The owner determines the clock.
 pub(crate) enum Sleeper {
     Outside(Host),
     Process(ProcessRef),
@@ -71,8 +72,8 @@ impl Sleeper {
         }
     }
 
-    /// Returns true if a sleep that is polled with this waker may take over the timer of an earlier sleep, and may
-    /// leave its own timer to a later sleep.
+    /// Returns whether a sleep that is polled with this waker may reuse timers. Such a sleep may take over the timer of
+    /// an earlier sleep, and may leave its own timer to a later sleep.
     #[inline]
     fn passes_on(&self, waker: &Waker) -> bool {
         match self {
@@ -88,9 +89,9 @@ impl Sleep {
         Self { sleeper, deadline, timer: None, rings: false, over: false, fresh: false, own: false, outstanding: false }
     }
 
-    /// Creates a sleep of this duration, counted from `now`. The function is inlined into the caller. Otherwise the
-    /// returned `Sleep` would be copied with wider loads than the stores that wrote it, and the loads would miss store
-    /// forwarding.
+    /// Creates a sleep of this duration, counted from `now`. The function is inlined into the caller. Without inlining,
+    /// the returned `Sleep` would be copied with wider loads than the stores that wrote the `Sleep`, and the loads
+    /// would miss store forwarding.
     #[inline(always)]
     pub(crate) fn for_time(sleeper: Sleeper, now: Instant, time: Duration) -> Self {
         let mut sleep = Self::new(sleeper, now + time);
@@ -103,7 +104,7 @@ impl Sleep {
         self.deadline
     }
 
-    /// Sets another deadline. If the sleep has already ended, it sleeps again until the new deadline.
+    /// Sets another deadline. If the sleep has already ended, the sleep starts again and ends at the new deadline.
     pub fn reset(&mut self, deadline: Instant) {
         self.stop();
         self.deadline = deadline;
@@ -145,21 +146,22 @@ impl Sleep {
         }
     }
 
-    /// Takes over the timer of an earlier sleep, if a timer is kept and is due at the deadline of this sleep or
-    /// earlier. Returns true if this sleep has taken over a timer.
+    /// Takes over the kept timer of an earlier sleep. The timer must be due at or before the deadline of this sleep.
+    /// Returns whether this sleep has taken over a timer.
     #[inline]
     fn take_over(&mut self) -> bool {
         let Sleeper::Process(home) = &self.sleeper else { return false };
         let Some(timer) = spare::take(home, self.deadline) else { return false };
         self.timer = Some(timer);
         self.own = true;
-        // The process has counted the earlier sleep. This count now belongs to this sleep.
+        // The process has counted the earlier sleep as an external event. From here on, this count belongs to the
+        // present sleep.
         self.outstanding = true;
         true
     }
 
-    /// If `outstanding` is true, the process counts this sleep as an external event that it waits for. Otherwise the
-    /// process no longer counts it.
+    /// If `outstanding` is true, the process counts this sleep as an external event that the process waits for. If
+    /// `outstanding` is false, the process stops counting this sleep.
     fn count(&mut self, outstanding: bool) {
         if let Sleeper::Process(control) = &self.sleeper
             && outstanding != self.outstanding
@@ -175,8 +177,8 @@ impl Future for Sleep {
 
     #[inline]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        // A new sleep cannot be over yet, so the clock is not read. If the deadline passes before the timer is set, the
-        // timer fires immediately.
+        // The deadline of a new sleep has not passed yet, so the clock is not read. If the deadline passes before the
+        // timer is set, the timer fires immediately.
         if self.fresh && self.sleeper.passes_on(cx.waker()) && self.take_over() {
             self.fresh = false;
             return Poll::Pending;
@@ -205,14 +207,14 @@ impl Sleep {
         }
         let is_set = own
             && match self.timer {
-                // The timer wakes this task. Either the timer has not fired yet, or it has fired during this turn and
-                // so causes another turn.
+                // The timer wakes this task. If the timer has already fired, it has fired during this turn, and then
+                // causes another turn.
                 Some(timer) => self.own && Current::with(|current| current.has_seen_before(timer.due())),
                 None => self.take_over(),
             };
         if is_set {
-            // If a shutdown of the runtime has cleared the timers, the shutdown has also killed this process, and the
-            // process is not polled again.
+            // If a shutdown of the runtime has cleared the timers, the shutdown has also killed this process. Therefore
+            // this process is not polled again.
             return Poll::Pending;
         }
         self.own = false;
@@ -235,8 +237,8 @@ impl Sleep {
             let key = host.fire_at(self.deadline, Fire::Wake(cx.waker().clone()));
             self.timer = Some(Timer::new(key, self.deadline));
             if host.phase() == Phase::Closed {
-                // A shutdown may have cleared the timers before this timer was set. Therefore the task is woken and
-                // polls the sleep again.
+                // A shutdown may have cleared the timers before this timer was set. Therefore this line wakes the task,
+                // so that the task polls the sleep again.
                 cx.waker().wake_by_ref();
             }
         }
@@ -287,7 +289,7 @@ impl<F: Future> Future for Timeout<F> {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.project();
-        // The future is polled first, so that an output that is ready in time is not lost if the timer is polled late.
+        // The future is polled before the timer. If both are ready because of a late poll, the output is not lost.
         if let Poll::Ready(output) = this.future.poll(cx) {
             return Poll::Ready(Ok(output));
         }
@@ -296,12 +298,12 @@ impl<F: Future> Future for Timeout<F> {
 }
 
 impl Host {
-    /// Converts an instant of this runtime's clock to an instant of the standard library: for example, to pass a
-    /// deadline to tokio.
+    /// Converts an instant of this runtime's clock to an instant of the standard library. For example, a program can
+    /// pass the result to tokio as a deadline.
     ///
     /// The conversion back gives the same instant. The two clocks differ by at most the time of one clock reading,
-    /// about 50 ns. Returns `None` if `at` means *never*. Also returns `None` in a [`Simulation`](crate::Simulation),
-    /// because its virtual clock has no relation to real time.
+    /// about 50 ns. Returns `None` if `at` means *never*. The method also returns `None` in a
+    /// [`Simulation`](crate::Simulation), because its virtual clock has no relation to real time.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -325,7 +327,7 @@ impl Host {
         self.shared().timers.clock().instant_of_std(at)
     }
 
-    /// Returns a sleep on the runtime's clock. It can be awaited anywhere: in a process, in a thread or in another
+    /// Returns a sleep on the runtime's clock. The sleep can be awaited in a process, in a thread or in another
     /// executor. The time is counted from this call.
     pub fn sleep(&self, time: Duration) -> Sleep {
         Sleep::for_time(Sleeper::Outside(self.clone()), self.now(), time)

@@ -1,7 +1,7 @@
-//! Coming from actix, ractor or kameo: the terms for actors, and their counterparts here. The versions are actix 0.13,
-//! ractor 0.16 and kameo 0.22.
+//! For users of actix, ractor or kameo. This page lists the terms for actors and their counterparts in this crate. The
+//! versions are actix 0.13, ractor 0.16 and kameo 0.22.
 //!
-//! An actor is called a process here. An actor that is a struct with handlers corresponds to a
+//! In this crate, an actor is called a process. The counterpart of a struct with message handlers is a
 //! [`Server`](crate::Server):
 //!
 //! ```
@@ -67,11 +67,11 @@
 //!   continues until it returns, fails, or is cancelled. To end a process, call [`cancel`](crate::Host::cancel), or
 //!   spawn it in a [`scope`](crate::SelfHandle::scope).
 //! - **A body can receive anywhere.** A handler of an actor gets one message at a time. A body calls
-//!   [`receive`](crate::Context::receive) wherever its protocol needs a message. So a dialogue of several messages
-//!   needs no state machine. A `Server` handler can do the same with its context.
-//! - **Messages wait while a handler awaits**, as in ractor and kameo. For concurrent work, spawn a process, or keep
+//!   [`receive`](crate::Context::receive) wherever its protocol needs a message. Therefore a dialogue of several
+//!   messages needs no state machine. A handler of a `Server` can also call `receive`.
+//! - **Messages wait while a handler awaits**, as in ractor and kameo. For concurrent work, spawn a process, or store
 //!   the `Reply` and answer later. A hand-written [`Process`](crate::Process) can have many requests in flight.
-//! - **I/O leaves the process as a command.** A handler that is registered in the runtime answers a
-//!   [`Command`](crate::Command). A test can register another handler. A process may also await the socket of another
-//!   library directly.
+//! - **A process performs I/O with commands.** A handler that is registered in the runtime answers a
+//!   [`Command`](crate::Command). A test can register a different handler. A process may also await the socket of
+//!   another library directly.
 //! - **A panic ends the process**, and callers get [`CallError::Died`](crate::CallError::Died) immediately.

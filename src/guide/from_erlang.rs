@@ -1,7 +1,8 @@
-//! Coming from Erlang or Elixir: processes and OTP behaviours, and their counterparts here.
+//! For users of Erlang or Elixir. This page lists processes, OTP behaviours and other terms with their counterparts in
+//! this crate.
 //!
 //! Exits, links, monitors and supervisors have the semantics of Erlang/OTP. The page [`lifecycle`](super::lifecycle)
-//! lists each rule, and each intended difference.
+//! lists all rules and all intended differences.
 //!
 //! ```erlang
 //! counter(N) ->
@@ -40,16 +41,16 @@
 //!
 //! | Erlang, Elixir | here | difference |
 //! |---|---|---|
-//! | `spawn`, `spawn_link`, `spawn_monitor` | [`spawn`](crate::SelfHandle::spawn), [`spawn_link`](crate::SelfHandle::spawn_link), [`spawn_monitor`](crate::SelfHandle::spawn_monitor) | they return a [`JoinHandle`](crate::JoinHandle): the result of the process can be awaited |
-//! | pid | [`Pid`](crate::Pid), [`Address<M>`](crate::Address) | an address has the type of the messages, and a send to it needs no lookup |
-//! | `Pid ! Msg`, `send` | [`send`](crate::SelfHandle::send) | a send to an exited process, or with a wrong message type, is an error that returns the message |
+//! | `spawn`, `spawn_link`, `spawn_monitor` | [`spawn`](crate::SelfHandle::spawn), [`spawn_link`](crate::SelfHandle::spawn_link), [`spawn_monitor`](crate::SelfHandle::spawn_monitor) | these methods return a [`JoinHandle`](crate::JoinHandle), so the result of the process can be awaited |
+//! | pid | [`Pid`](crate::Pid), [`Address<M>`](crate::Address) | an address has a message type, and a send to an address needs no lookup |
+//! | `Pid ! Msg`, `send` | [`send`](crate::SelfHandle::send) | if the process has exited or the message type is wrong, the send returns an error with the message |
 //! | `receive … end` | [`receive`](crate::Context::receive), [`receive_where`](crate::Context::receive_where) | `receive` takes the first message. `receive_where` is selective |
 //! | `receive … after T` | [`receive_timeout`](crate::Context::receive_timeout) | if the time passes, no message is lost |
 //! | `self()`, `register`, `whereis` | [`pid`](crate::SelfHandle::pid), [`register`](crate::SelfHandle::register), [`whereis`](crate::Host::whereis) | names have a type: [`Name<M>`](crate::Name) |
 //! | `pg` | [`Group`](crate::Group), [`monitor_group`](crate::SelfHandle::monitor_group) | |
 //! | `link`, `unlink`, `monitor`, `demonitor` | methods of the same names | |
 //! | `process_flag(trap_exit, true)` | [`trap_exit`](crate::SelfHandle::trap_exit) | |
-//! | `{'EXIT', Pid, R}`, `{'DOWN', …}` | [`Event::Exit`](crate::Event::Exit), [`Event::Down`](crate::Event::Down) | [`event`](crate::Context::event) returns them, `receive` does not |
+//! | `{'EXIT', Pid, R}`, `{'DOWN', …}` | [`Event::Exit`](crate::Event::Exit), [`Event::Down`](crate::Event::Down) | [`event`](crate::Context::event) returns these events, but `receive` does not |
 //! | `exit(Pid, kill)` | [`Host::kill`](crate::Host::kill) | |
 //! | `exit(Pid, shutdown)` | [`Host::cancel`](crate::Host::cancel) | a request with a grace period; the next `receive` of the process returns it as an error |
 //! | `gen_server` | [`Server`](crate::Server) | the page of `Server` has a table of the callbacks |
@@ -72,12 +73,13 @@
 //!
 //! # What surprises Erlang users
 //!
-//! - **No pre-emption.** A process that computes without an `await` keeps its worker. The runtime notices the long step
+//! - **No pre-emption.** A process that computes without an `await` keeps its worker. The runtime detects the long step
 //!   after 10 to 20 ms, and a replacement thread runs the other processes. Call [`should_yield`](crate::should_yield)
 //!   in long loops.
-//! - **Messages are moved, not copied.** The sender loses the ownership of the message. A shared value needs an `Arc`.
-//! - **One message type.** A process declares its message type, and the compiler checks each message. Replies do not
-//!   arrive in the mailbox: a reply resolves the future of its call.
-//! - **Processes share memory.** Rust prevents data races. But a process can hold an `Arc<Mutex<_>>`. If the process
+//! - **Messages are moved, not copied.** After a send, the sender no longer owns the message. A shared value needs an
+//!   `Arc`.
+//! - **One message type.** A process declares its message type, and the compiler checks each message. A reply does not
+//!   arrive in the mailbox; it resolves the future of the call.
+//! - **Processes can share memory.** Rust prevents data races, but processes can share an `Arc<Mutex<_>>`. If a process
 //!   panics while it holds the lock, the lock is poisoned for the other processes.
-//! - **A panic is an exit**, if panics unwind. With `panic = "abort"`, a panic ends the program.
+//! - **A panic is an exit.** This holds only if panics unwind. With `panic = "abort"`, a panic ends the program.

@@ -1,7 +1,9 @@
-//! Coming from Go: goroutines, channels and contexts, and their counterparts here.
+//! For users of Go. This page lists goroutines, channels, contexts and other terms of Go with their counterparts in
+//! this crate.
 //!
-//! The scheduler is modelled on Go's scheduler: see [`scheduling`](super::scheduling). The programming style differs.
-//! In Go, goroutines share channels. Here each process has one mailbox, and other processes send to its address.
+//! The scheduler is modelled on Go's scheduler: see [`scheduling`](super::scheduling). The programming style is
+//! different. In Go, goroutines share channels. In this crate, each process has one mailbox, and other processes send
+//! to the address of the process.
 //!
 //! ```go
 //! results := make(chan int)
@@ -40,37 +42,38 @@
 //! | `go f(x)` | [`spawn`](crate::SelfHandle::spawn) | returns a [`JoinHandle`](crate::JoinHandle) with the result of the process |
 //! | `make(chan T)` | the mailbox of a process; [`Host::mailbox`](crate::Host::mailbox) outside a process | a send does not wait for the receiver |
 //! | `make(chan T, n)` | [`MailboxCapacity`](crate::MailboxCapacity) and [`send_wait`](crate::Address::send_wait) | `send` never waits; `send_wait` waits for room |
-//! | `ch <- v` | [`send`](crate::Address::send) | a send is an error if the receiver has exited; in Go it panics or waits for ever |
+//! | `ch <- v` | [`send`](crate::Address::send) | if the receiver has exited, the send returns an error. In Go, such a send panics or waits forever |
 //! | `v := <-ch` | [`receive`](crate::Context::receive) | each mailbox has one receiver |
 //! | several readers of one channel | [`Pool`](crate::Pool) | |
 //! | `close(ch)` | [`cancel`](crate::Host::cancel) the process, or send a message that means "end" | |
 //! | `select` | `futures::select!`, `tokio::select!` | the futures that do not complete first are dropped |
 //! | `time.After`, `time.Ticker` | [`sleep`](crate::SelfHandle::sleep), [`interval`](crate::SelfHandle::interval) | |
-//! | `context.WithCancel` | [`CancelToken`](crate::CancelToken) | spawned processes inherit the token; it need not be passed as an argument |
-//! | `context.WithTimeout`, `WithDeadline` | [`ProcessBuilder::deadline`](crate::ProcessBuilder::deadline) | spawned processes inherit the deadline. It is enforced: the process is cancelled, then killed |
+//! | `context.WithCancel` | [`CancelToken`](crate::CancelToken) | spawned processes inherit the token, so the token need not be an argument |
+//! | `context.WithTimeout`, `WithDeadline` | [`ProcessBuilder::deadline`](crate::ProcessBuilder::deadline) | spawned processes inherit the deadline. At the deadline, the process is cancelled and later killed |
 //! | `context.WithValue` | [`ProcessBuilder::value`](crate::ProcessBuilder::value) | |
 //! | `ctx.Done()` | [`cancelled`](crate::SelfHandle::cancelled) | `receive` also returns the cancellation |
-//! | `sync.WaitGroup` | [`JoinSet`](crate::JoinSet) | waits for any or for all processes, and returns their results |
+//! | `sync.WaitGroup` | [`JoinSet`](crate::JoinSet) | the set waits for the next exit or for all exits, and returns the results |
 //! | `errgroup` | [`scope`](crate::SelfHandle::scope) | the first error cancels the other processes |
 //! | `sync.Mutex` | a process that owns the data | locks of other crates also work, but do not hold a lock across an `await` |
-//! | `sync.Once`, `singleflight` | [`spawn_or_send`](crate::ProcessBuilder::spawn_or_send) | if several callers race, exactly one of them spawns the process |
-//! | request with a reply channel | [`call`](crate::Address::call) with a [`Reply`](crate::Reply) | the call fails immediately if the other process exits |
-//! | `recover` | [`Supervisor`](crate::Supervisor), or the exit of the process | a panic ends one process, not the program |
+//! | `sync.Once`, `singleflight` | [`spawn_or_send`](crate::ProcessBuilder::spawn_or_send) | if several callers race, exactly one caller spawns the process |
+//! | request with a reply channel | [`call`](crate::Address::call) with a [`Reply`](crate::Reply) | if the other process exits, the call fails immediately |
+//! | `recover` | [`Supervisor`](crate::Supervisor), or the exit of the process | a panic ends only one process |
 //! | `runtime.Gosched` | [`yield_now`](crate::SelfHandle::yield_now) | |
 //! | `GOMAXPROCS` | [`Builder::workers`](crate::Builder::workers), [`set_workers`](crate::Runtime::set_workers) | |
-//! | blocking system call | [`spawn_blocking`](crate::Host::spawn_blocking), [`block_in_place`](crate::block_in_place) | without these functions, the monitor notices a blocking step after 10 to 20 ms |
+//! | blocking system call | [`spawn_blocking`](crate::Host::spawn_blocking), [`block_in_place`](crate::block_in_place) | without these functions, the monitor detects a blocking step after 10 to 20 ms |
 //! | `runtime/trace`, `pprof` | [`Observer`](crate::Observer), [`Counters`](crate::observe::Counters) | |
 //! | race detector, `synctest` | the compiler; [`check`](crate::check()) | safe Rust code has no data races. `check` finds wrong orders of events |
 //!
 //! # What surprises Go users
 //!
-//! - **No pre-emption.** Go interrupts a goroutine that runs for 10 ms. Here a process runs until its next `await`. If
-//!   this takes long, a replacement thread runs the other processes of its worker. See
+//! - **No pre-emption.** Go interrupts a goroutine that runs for 10 ms. In this crate, a process runs until its next
+//!   `await`. If a process runs for a long time, a replacement thread runs the other processes of the worker. See
 //!   [`should_yield`](crate::should_yield).
 //! - **Waiting is visible.** A process waits only at an `await`. A function that waits is `async`.
-//! - **A blocking function blocks a worker.** Go starts another thread when a goroutine blocks in a system call. In
+//! - **A blocking function blocks a worker.** If a goroutine blocks in a system call, Go starts another thread. In
 //!   Rust, `std::fs`, `std::net` and `std::thread::sleep` block the worker. A replacement thread starts after 10 to 20
 //!   ms.
-//! - **Every process has an exit.** Go does not report the end of a goroutine. Here links, monitors, supervisors and
-//!   join handles receive the [`Exit`](crate::Exit) of a process.
-//! - **Dropped work is cancelled.** A dropped future stops. A spawned process continues, even if its handle is dropped.
+//! - **Every process has an exit.** Go does not report the end of a goroutine. In this crate, links, monitors,
+//!   supervisors and join handles receive the [`Exit`](crate::Exit) of a process.
+//! - **Dropped work is cancelled.** A dropped future stops. A spawned process continues to run, even if its handle is
+//!   dropped.

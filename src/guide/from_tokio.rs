@@ -1,8 +1,8 @@
-//! Coming from tokio: the terms for tasks, channels and utilities, and their counterparts here.
+//! For users of tokio. This page lists the terms of tokio and their counterparts in this crate.
 //!
 //! A process is a task with a mailbox, a pid and an exit. A common pattern of tokio is a task that owns a state and
-//! reads requests from an mpsc channel, each with a oneshot sender. Here this task becomes a process that answers
-//! calls:
+//! reads requests from an mpsc channel. Each request contains a oneshot sender. In this crate, such a task becomes a
+//! process that answers calls:
 //!
 //! ```
 //! use procession::{Context, Exit, Reply};
@@ -39,26 +39,26 @@
 //! | tokio | here | difference |
 //! |---|---|---|
 //! | `#[tokio::main]` | [`run`](crate::run), [`Runtime::block_on`](crate::Runtime::block_on) | `main` stays a plain function |
-//! | `runtime::Builder` | [`Runtime::builder`](crate::Runtime::builder) | handlers of commands are registered here too |
+//! | `runtime::Builder` | [`Runtime::builder`](crate::Runtime::builder) | the handlers of commands are also registered with this builder |
 //! | `Handle` | [`Host`](crate::Host) | works on any thread; does not keep the runtime alive |
-//! | `tokio::spawn(future)` | [`Host::spawn(body)`](crate::Host::spawn), [`SelfHandle::spawn`](crate::SelfHandle::spawn) | a body is a function of a [`Context`](crate::Context). `Host` also implements `futures::task::Spawn`, for plain futures without a pid |
+//! | `tokio::spawn(future)` | [`Host::spawn(body)`](crate::Host::spawn), [`SelfHandle::spawn`](crate::SelfHandle::spawn) | a body is a function of a [`Context`](crate::Context). `Host` also implements `futures::task::Spawn` for plain futures that have no pid |
 //! | `JoinHandle` | [`JoinHandle`](crate::JoinHandle) | the handle is also the address of the process. Its error is an [`Exit`](crate::Exit). As in tokio, dropping the handle detaches the process |
 //! | `JoinError::is_panic` | [`Exit::Panicked`](crate::Exit::Panicked) | contains the panic message |
 //! | `JoinSet` | [`JoinSet`](crate::JoinSet), [`SelfHandle::scope`](crate::SelfHandle::scope) | a scope fails with the first error, and then ends its other processes |
-//! | `abort` | [`abort`](crate::JoinHandle::abort), [`Host::kill`](crate::Host::kill) | the process ends at its next scheduling point. [`cancel`](crate::Host::cancel) lets it clean up first |
+//! | `abort` | [`abort`](crate::JoinHandle::abort), [`Host::kill`](crate::Host::kill) | the process ends at its next scheduling point. After [`cancel`](crate::Host::cancel), the process can clean up first |
 //! | `mpsc::unbounded_channel` | the mailbox; [`Host::mailbox`](crate::Host::mailbox) outside a process | every [`Address`](crate::Address) is a sender. There is one receiver. Dropping all addresses does not end the process |
-//! | `mpsc::channel(n)` | [`MailboxCapacity`](crate::MailboxCapacity) and [`send_wait`](crate::Address::send_wait) | `send` never waits: if the mailbox is full, the policy decides whether the send fails or a message is dropped |
-//! | `oneshot` | [`Reply`](crate::Reply), [`call`](crate::Address::call) | if the receiver of the request exits, the call fails immediately with its exit |
+//! | `mpsc::channel(n)` | [`MailboxCapacity`](crate::MailboxCapacity) and [`send_wait`](crate::Address::send_wait) | `send` never waits. If the mailbox is full, the policy determines whether the send fails or a message is dropped |
+//! | `oneshot` | [`Reply`](crate::Reply), [`call`](crate::Address::call) | if the receiver of the request exits, the call fails immediately with the exit of the receiver |
 //! | `broadcast` | [`Group`](crate::Group), [`Host::broadcast`](crate::Host::broadcast) | each member has its own mailbox, so a slow member does not affect the others |
 //! | `watch`, `Mutex`, `RwLock` | a process that owns the value | the types of `tokio::sync` also work in a process, because they need no tokio runtime |
-//! | `Semaphore` | [`layer::ConcurrencyLimit`](crate::handler::layer::ConcurrencyLimit), [`Pool`](crate::Pool) | they limit commands or messages, not sections of code |
-//! | `time::sleep`, `timeout`, `interval` | [`sleep`](crate::SelfHandle::sleep), [`timeout`](crate::SelfHandle::timeout), [`interval`](crate::SelfHandle::interval) | these are methods of the context. In a simulation the clock is virtual. [`MissedTickBehavior`](crate::MissedTickBehavior) has the variants of tokio |
+//! | `Semaphore` | [`layer::ConcurrencyLimit`](crate::handler::layer::ConcurrencyLimit), [`Pool`](crate::Pool) | the limits apply to commands or messages instead of sections of code |
+//! | `time::sleep`, `timeout`, `interval` | [`sleep`](crate::SelfHandle::sleep), [`timeout`](crate::SelfHandle::timeout), [`interval`](crate::SelfHandle::interval) | these functions are methods of the context. In a simulation, the clock is virtual. [`MissedTickBehavior`](crate::MissedTickBehavior) has the variants of tokio |
 //! | `select!` | `tokio::select!`, `futures::select!` | [`receive`](crate::Context::receive) is cancel safe. A dropped [`perform`](crate::SelfHandle::perform) cancels its command |
-//! | `spawn_blocking` | [`Host::spawn_blocking`](crate::Host::spawn_blocking), [`handle_blocking`](crate::Builder::handle_blocking) | at most 64 threads and 65,536 waiting closures by default; beyond that, the closure is refused |
-//! | `block_in_place` | [`block_in_place`](crate::block_in_place) | it never panics. If a step blocks without it, the monitor notices the step after 10 to 20 ms |
+//! | `spawn_blocking` | [`Host::spawn_blocking`](crate::Host::spawn_blocking), [`handle_blocking`](crate::Builder::handle_blocking) | by default, there are at most 64 threads and 65,536 waiting closures. If both limits are reached, a new closure is refused |
+//! | `block_in_place` | [`block_in_place`](crate::block_in_place) | `block_in_place` never panics. If a step blocks without this function, the monitor detects the step after 10 to 20 ms |
 //! | `task::yield_now` | [`yield_now`](crate::SelfHandle::yield_now) | |
-//! | `task::coop` | [`should_yield`](crate::should_yield), [`cooperative`](crate::cooperative()) | the budget of a turn is 128. Each received message uses one unit of it |
-//! | `LocalSet`, `spawn_local` | [`LocalSet`](crate::LocalSet) | made by [`Runtime::local_set`](crate::Runtime::local_set) |
+//! | `task::coop` | [`should_yield`](crate::should_yield), [`cooperative`](crate::cooperative()) | the budget of a turn is 128. Each received message uses one unit of the budget |
+//! | `LocalSet`, `spawn_local` | [`LocalSet`](crate::LocalSet) | [`Runtime::local_set`](crate::Runtime::local_set) makes a `LocalSet` |
 //! | `CancellationToken` | [`CancelToken`](crate::CancelToken) | a cancellation has a reason and a grace period. Spawned processes inherit the token |
 //! | `task_local!` | [`ProcessBuilder::value`](crate::ProcessBuilder::value), [`SelfHandle::value`](crate::SelfHandle::value) | spawned processes inherit the value |
 //! | `TaskTracker`, `shutdown_timeout` | [`Runtime::shutdown`](crate::Runtime::shutdown) | cancels the processes in order, and reports the processes that did not exit |
@@ -69,13 +69,13 @@
 //! # What surprises tokio users
 //!
 //! - **Messages of a process may stay unread.** If the receiver has exited, a send to an [`Address`](crate::Address)
-//!   returns an error, as a send to a tokio channel does. But if a message was accepted before the exit and was not
-//!   read, it becomes a dead letter: [`Host::dead_letters`](crate::Host::dead_letters).
+//!   returns an error, as a send to a tokio channel does. But if the receiver exits before it reads an accepted
+//!   message, the message becomes a dead letter: [`Host::dead_letters`](crate::Host::dead_letters).
 //! - **`?` on `receive` ends a process.** A tokio task usually ends when its channel is closed. A process usually ends
-//!   when it is cancelled: `receive` then returns an error.
+//!   when it is cancelled, because `receive` then returns an error.
 //! - **A failure is not silent.** If no join handle, link, monitor or supervisor receives the exit of a failed process,
-//!   the runtime reports it on stderr.
-//! - **`block_on` inside a process does not panic.** It blocks the worker until the future completes. Use `await`
-//!   instead.
-//! - **Calls have no time limit by default.** If two processes call each other, both wait for ever. Use
+//!   the runtime reports the failure on stderr.
+//! - **`block_on` inside a process does not panic.** `block_on` blocks the worker until the future completes. Use
+//!   `await` instead of `block_on`.
+//! - **Calls have no time limit by default.** If two processes call each other, both wait forever. Use
 //!   [`Call::timeout`](crate::future::Call::timeout).

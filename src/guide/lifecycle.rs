@@ -1,15 +1,15 @@
-//! Life cycle of a process: rules of exits, links, monitors, supervisors and cancellation. Each rule in the tables has
-//! a test.
+//! Life cycle of a process. This page contains the rules of exits, links, monitors, supervisors and cancellation. Each
+//! rule in the tables has a test.
 //!
-//! A process exits once, with one [`Exit`](crate::Exit). Its [`JoinHandle`](crate::JoinHandle) is a future, which
-//! resolves to the result or to this exit. Any thread can wait for the exit with [`exited`](crate::Host::exited).
-//! Processes can also observe each other by links and monitors, which have the semantics of Erlang:
+//! A process exits once, with one [`Exit`](crate::Exit). The [`JoinHandle`](crate::JoinHandle) of a process is a future
+//! that resolves to the result or to the exit. Any thread can wait for the exit with [`exited`](crate::Host::exited).
+//! Processes can also observe each other with links and monitors. Links and monitors have the semantics of Erlang:
 //!
-//! - A **link** is for two processes that cannot continue without each other. If one of the two linked processes exits
-//!   abnormally, the other one exits too. A process that [traps exits](crate::SelfHandle::trap_exit) gets an
-//!   [`Event::Exit`](crate::Event::Exit) instead.
-//! - A **monitor** is for a process that only needs a notice of the exit of another process. After any exit, also a
-//!   normal one, the monitor delivers one [`Event::Down`](crate::Event::Down).
+//! - A **link** is for two processes that cannot continue without each other. If one of two linked processes exits
+//!   abnormally, the other process also exits. If the other process [traps exits](crate::SelfHandle::trap_exit), it
+//!   gets an [`Event::Exit`](crate::Event::Exit) instead.
+//! - A **monitor** is for a process that only needs a notice of the exit of another process. After any exit, even after
+//!   a normal exit, the monitor delivers one [`Event::Down`](crate::Event::Down).
 //!
 //! ```
 //! use procession::{Context, Event, Exit, Runtime};
@@ -54,55 +54,55 @@
 //!
 //! | rule | test |
 //! |---|---|
-//! | **Order.** Messages that a process sent before its exit arrive before its `Down` and its `Exit` event. | `messages_sent_before_an_exit_arrive_before_it` |
+//! | **Order.** The messages of a process arrive before its `Down` event and its `Exit` event. | `messages_sent_before_an_exit_arrive_before_it` |
 //! | When a process receives a `Down` or `Exit` event, the names of the exited process are free, the pid leads to no process, and the exited process is no longer counted as alive. | `a_process_is_gone_before_its_exit_is_delivered` |
-//! | [`event`](crate::Mailbox::event) returns `Down` and `Exit` events. A receive leaves them in the mailbox. | `only_event_returns_down_and_exit_events` |
+//! | [`event`](crate::Mailbox::event) returns `Down` and `Exit` events. `receive` leaves these events in the mailbox. | `only_event_returns_down_and_exit_events` |
 //! | **Links.** After an abnormal exit (an error, a panic, a failed `init`, a kill, a cancellation), each linked process exits with `Exit::Linked`. | `an_abnormal_exit_ends_linked_processes` |
-//! | A link works in both directions, whichever process created it. | `a_link_works_in_both_directions` |
-//! | `Exit::Linked` names the process that exited first, and its exit. An exit `Linked` never contains another exit `Linked`. | `an_exit_names_its_origin_along_any_chain` |
-//! | A linked process ignores a normal exit, unless it traps exits. | `a_normal_exit_is_ignored_unless_trapped` |
-//! | A trapped exit is an event. The exit is trapped if `trap_exit` is set when the exit arrives. | `a_trapped_exit_is_an_event` |
+//! | A link works in both directions. Either process may create the link. | `a_link_works_in_both_directions` |
+//! | `Exit::Linked` contains the pid and the exit of the process that exited first. An exit `Linked` never contains another exit `Linked`. | `an_exit_names_its_origin_along_any_chain` |
+//! | If a linked process does not trap exits, it ignores a normal exit. | `a_normal_exit_is_ignored_unless_trapped` |
+//! | A trapped exit arrives as an event. An exit is trapped if `trap_exit` is set when the exit arrives. | `a_trapped_exit_is_an_event` |
 //! | A process cannot trap its own kill. Its linked processes receive the exit `Killed`, and can trap this exit. | `a_kill_cannot_be_trapped_but_its_exit_signal_can` |
-//! | A link to an exited process fails with the error `NoProcess`. If the caller traps exits, it gets an `Exit` event instead of the error. | `linking_to_an_exited_process_is_an_error_or_an_event` |
+//! | A link to an exited process fails with the error `NoProcess`. If the caller traps exits, the caller gets an `Exit` event instead of the error. | `linking_to_an_exited_process_is_an_error_or_an_event` |
 //! | A second link between two processes changes nothing. A process cannot be linked with itself. | `a_second_link_and_a_link_to_oneself_have_no_effect` |
 //! | After `unlink` has returned, no new exit arrives through the link. | `no_exit_arrives_after_an_unlink` |
-//! | If an exit signal reaches a process that exits for another reason at the same time, the process still has one exit. Each link and monitor delivers this exit once. | `a_process_exits_once_if_an_exit_signal_races_another_reason`, `two_linked_processes_can_be_killed_concurrently` |
-//! | Each process of a circle or a clique of links exits once, in one turn. The total work is linear in the number of links. | `every_process_of_a_circle_of_links_exits_once`, `every_process_of_a_clique_of_links_exits_once` |
+//! | If an exit signal arrives while a process exits for another reason, the process still has only one exit. Each link and monitor delivers this exit once. | `a_process_exits_once_if_an_exit_signal_races_another_reason`, `two_linked_processes_can_be_killed_concurrently` |
+//! | If the links form a circle or a clique, each process exits once, in one turn. The total work is linear in the number of links. | `every_process_of_a_circle_of_links_exits_once`, `every_process_of_a_clique_of_links_exits_once` |
 //! | **Monitors.** A monitor of an exited process delivers one `Down` with `NoProcess`. If a process monitors itself, the monitor delivers no `Down`. | `monitoring_an_exited_process_delivers_one_down_event` |
-//! | Each monitor delivers its own `Down`, also after a normal exit. | `each_monitor_delivers_one_down_event` |
-//! | `demonitor` returns whether it removed the monitor before the `Down` was queued. `demonitor_flush` also removes an unread `Down`. | `demonitor_reports_a_queued_down_event_and_demonitor_flush_removes_it` |
-//! | If a process has both a link and a monitor to another process, each of them delivers an event. | `a_link_and_a_monitor_both_deliver_an_event` |
-//! | **Spawning.** `spawn_link` and `spawn_monitor` set the link and the monitor before the child runs. No exit is missed, not even an exit in `init`. | `links_and_monitors_are_set_before_the_child_begins` |
-//! | If a spawn is refused, its link and its monitor deliver the same events as after an exit, unless the spawn returns the refusal as an error. | `a_refused_spawn_delivers_its_refusal_as_an_exit` |
-//! | **Other hosts and nodes.** Links and monitors work between all hosts of a runtime. For a pid of another node they deliver `NodeDown`. | `links_and_monitors_reach_other_hosts_but_not_other_runtimes` |
-//! | A [mailbox outside any process](crate::Host::mailbox) can link and monitor like a process. | `mailboxes_outside_processes_can_link_and_monitor` |
-//! | A hand-written process has the same operations and receives the same events. | `a_hand_written_process_receives_down_and_exit_events` |
+//! | Each monitor delivers its own `Down`, even after a normal exit. | `each_monitor_delivers_one_down_event` |
+//! | If the `Down` was not queued yet, `demonitor` returns true. `demonitor_flush` also removes an unread `Down`. | `demonitor_keeps_a_queued_down_event_and_demonitor_flush_removes_the_event` |
+//! | If a process has both a link and a monitor to another process, both the link and the monitor deliver an event. | `a_link_and_a_monitor_both_deliver_an_event` |
+//! | **Spawning.** `spawn_link` and `spawn_monitor` set the link and the monitor before the child runs. Even an exit in `init` is delivered. | `links_and_monitors_are_set_before_the_child_begins` |
+//! | If a refused spawn does not return an error, its link and its monitor deliver the same events as after an exit. | `a_refused_spawn_delivers_its_refusal_as_an_exit` |
+//! | **Other hosts and nodes.** Links and monitors work between all hosts of a runtime. For a pid of another node, links and monitors deliver `NodeDown`. | `links_and_monitors_reach_other_hosts_but_not_other_runtimes` |
+//! | A [mailbox outside any process](crate::Host::mailbox) can have links and monitors, as a process can. | `mailboxes_outside_processes_can_link_and_monitor` |
+//! | A hand-written process has the same operations and receives the same events as an async body. | `a_hand_written_process_receives_down_and_exit_events` |
 //! | Random graphs of links, exits and kills behave like an executable model. | `random_graphs_behave_like_the_model` |
 //!
 //! # Supervisors
 //!
-//! A [`Supervisor`](crate::Supervisor) is a process that starts other processes, its children, and restarts them. The
-//! tests are in `tests/it/supervisors.rs`. The file `src/behaviour/supervisor/plan.rs` decides which children a
-//! supervisor starts and stops. This file contains no I/O, and has unit tests.
+//! A [`Supervisor`](crate::Supervisor) is a process that starts and restarts other processes. These other processes are
+//! called children. The tests are in `tests/it/supervisors.rs`. The code in `src/behaviour/supervisor/plan.rs` decides
+//! which children a supervisor starts and stops. This code performs no I/O, and has unit tests.
 //!
 //! | rule | test |
 //! |---|---|
-//! | Children start in order. A child starts when the previous child has started. With `manual_start`, a child has started when it has called [`mark_started`](crate::SelfHandle::mark_started). Children stop in reverse order. | `children_start_in_order_and_stop_in_reverse_order` |
-//! | One-for-one: only the child that exited is restarted, under the same name. | `a_child_is_restarted_under_its_name` |
-//! | One-for-all: all other children are stopped, then all children are started. | `one_for_all_restarts_all_children` |
-//! | Rest-for-one: the exited child and the children after it are restarted. | `rest_for_one_restarts_the_later_children` |
+//! | Children start in order. A child starts when the previous child has started. With `manual_start`, a child has started when the child has called [`mark_started`](crate::SelfHandle::mark_started). Children stop in reverse order. | `children_start_in_order_and_stop_in_reverse_order` |
+//! | With one-for-one, only the child that exited is restarted, under the same name. | `a_child_is_restarted_under_its_name` |
+//! | With one-for-all, all other children are stopped, and then all children are started. | `one_for_all_restarts_all_children` |
+//! | With rest-for-one, the exited child and all children after this child are restarted. | `rest_for_one_restarts_the_later_children` |
 //! | A permanent child is always restarted. A transient child is restarted after an abnormal exit. A temporary child is never restarted. | `restart_policies_are_obeyed` |
 //! | A failed start counts as a restart. A start fails if the factory panics, if the name is taken, or if the child exits before its start is complete. | `failed_starts_count_as_restarts` |
 //! | If the restarts exceed the intensity, the supervisor stops its children and fails. [`Exit::error`](crate::Exit::error) returns the cause. The parent supervisor restarts the branch. | `a_supervisor_that_exceeds_its_intensity_is_restarted_by_its_parent_supervisor` |
-//! | A backoff delays a restart, and grows with each restart. The backoff of a child delays only this child, and the children that are restarted together with it. | `a_backoff_grows` |
-//! | Each child has its own time to stop, within the deadline of its supervisor. After this time, the child is killed. | `each_child_has_its_own_shutdown_time` |
-//! | Children can be added, stopped, restarted, deleted, counted and listed while the supervisor runs. If an added child fails to start, it is removed. | `children_are_managed_at_run_time` |
+//! | A backoff delays a restart, and grows with each restart. The backoff of a child delays only this child and the children that are restarted together with this child. | `a_backoff_grows` |
+//! | Each child has its own time limit for the stop, within the deadline of its supervisor. After this time, the child is killed. | `each_child_has_its_own_shutdown_time` |
+//! | Children can be added, stopped, restarted, deleted, counted and listed while the supervisor runs. If an added child fails to start, the child is removed. | `children_are_managed_at_run_time` |
 //! | A kept mailbox outlives the instances of its child. No unread message is lost, and the messages keep their order. | `a_kept_mailbox_outlives_its_child`, `a_kept_mailbox_loses_no_unread_message` |
-//! | A child never has two instances at the same time. If a supervisor is killed, it is restarted only after its children have exited. | `a_child_never_has_two_instances` |
-//! | If a process that is linked with a supervisor exits abnormally, the supervisor stops its children and exits. | `a_supervisor_exits_in_order_when_a_linked_process_fails` |
+//! | A child never has two instances at the same time. If a supervisor is killed, the supervisor is restarted only after its children have exited. | `a_child_never_has_two_instances` |
+//! | If a process that is linked with a supervisor exits abnormally, the supervisor stops its children and exits. | `a_supervisor_stops_its_children_in_order_when_a_linked_process_fails` |
 //! | A [shutdown](crate::Runtime::shutdown) first stops the supervision trees, from the top. Each supervisor stops its children in reverse order. After the last tree has exited, the remaining processes are cancelled. | `a_shutdown_stops_the_supervision_trees_first` |
 //! | During a shutdown, a branch that has not been stopped yet still restarts its children. | `a_branch_that_was_not_stopped_yet_restarts_its_children` |
-//! | A shutdown keeps its deadline. Processes that remain at the deadline are killed and listed. | `a_shutdown_keeps_to_its_deadline` |
+//! | A shutdown ends at its deadline. At the deadline, the remaining processes are killed and listed. | `a_shutdown_keeps_to_its_deadline` |
 //! | Random trees with many kills behave as an executable model allows (`tests/it/trees.rs`). | `random_trees_behave_as_the_model_allows` |
 //!
 //! # Deadlines and cancel tokens
@@ -112,33 +112,33 @@
 //!
 //! | rule | test |
 //! |---|---|
-//! | If a process has several deadlines, the earliest one applies, whichever process set it. | `the_earliest_of_several_deadlines_applies` |
-//! | The cancellation of a token notifies children before parents: first the processes of its child tokens, beginning with the newest child token. | `a_token_notifies_children_before_parents` |
+//! | If a process has several deadlines, the earliest deadline applies. | `the_earliest_of_several_deadlines_applies` |
+//! | The cancellation of a token notifies the processes of the child tokens before the processes of the token itself. The newest child token is the first. | `a_token_notifies_children_before_parents` |
 //! | A process that is spawned during or after the cancellation is cancelled from its beginning. | `processes_spawned_during_a_cancellation_are_cancelled`, `a_cancelled_token_also_cancels_processes_spawned_later` |
-//! | Each process is notified once. If several cancellations run concurrently, the first reason counts. | `a_parent_and_a_child_token_can_be_cancelled_concurrently` |
-//! | If a process has not exited after the grace period, it is killed. | `a_process_is_killed_after_the_grace_period_of_its_token` |
+//! | Each process is notified once. If several cancellations run concurrently, the first reason applies. | `a_parent_and_a_child_token_can_be_cancelled_concurrently` |
+//! | If a process has not exited after the grace period, the process is killed. | `a_process_is_killed_after_the_grace_period_of_its_token` |
 //! | A process can cancel its own token. Any thread can wait for a token. | `a_process_can_cancel_its_own_token`, `a_token_can_be_awaited_on_any_thread` |
 //! | Dropping a token cancels no process. | `dropping_a_token_cancels_no_process` |
-//! | Only the supervisor cancels its children. It cancels them in its order, and restarts none of them. If a child has its own token or deadline, this token or deadline also cancels the child. | `a_supervisor_under_a_token_stops_its_children_in_order`, `a_supervised_child_may_have_its_own_token` |
+//! | A token of a supervisor does not cancel the children directly. The supervisor cancels its children in its own order, and restarts none of its children. If a child has its own token or deadline, this token or deadline also cancels the child. | `a_supervisor_under_a_token_stops_its_children_in_order`, `a_supervised_child_may_have_its_own_token` |
 //! | If the children of a scope are cancelled before its body, the scope does not fail. | `a_scope_body_receives_the_cancellation_of_its_token` |
 //!
 //! # Differences from Erlang
 //!
 //! The scenarios in `tests/it/erlang` run on this crate and on Erlang/OTP. Two tests compare the outcomes:
-//! `every_scenario_has_the_same_outcome_as_on_erlang` and `the_recorded_outcomes_equal_the_outcomes_of_erlang`. These
-//! differences are intended:
+//! `every_scenario_has_the_same_outcome_as_on_erlang` and `the_recorded_outcomes_equal_the_outcomes_of_erlang`. The
+//! following differences are intended:
 //!
 //! | in Erlang | here |
 //! |---|---|
-//! | An exit signal ends a linked process immediately. | The linked process exits at its next scheduling point, as after a kill. A step in progress is not interrupted. If the process ends in that step, the exit of the step counts. |
+//! | An exit signal ends a linked process immediately. | The linked process exits at its next scheduling point, as after a kill. A running step is not interrupted. If the process ends in this step, the exit of the step applies. |
 //! | A link passes on the exit reason itself. | The exit is wrapped once in `Linked`, with the pid of the process that exited first. |
 //! | `exit(Pid, Reason)` sends any reason. | [`cancel`](crate::Host::cancel) asks the process to exit. [`kill`](crate::Host::kill) ends the process. |
 //! | A monitor or link to a pid of an unreachable node answers when the connection fails. | A monitor or link to a pid of another node answers immediately with `NodeDown`, even if a `Deliver` is attached for that node. |
 //! | A monitor can be set on a name. | A monitor is set on a pid. [`whereis`](crate::Host::whereis) returns the pid of a name. |
-//! | A process has at most one registered name. | A process may have several names. A second registration of the same name by the same process is no error. Only the process itself can unregister a name. |
-//! | If a child fails to start, the start of its supervisor fails. | The supervisor retries within its intensity, also at its own start. The supervisor fails immediately only if the runtime refuses the first start. |
-//! | Children are linked to their supervisor. | Children cannot leave their supervisor. If the supervisor is killed, its children are killed too, even if they trap exits. The next instance of the supervisor starts when the children have exited. |
-//! | A restart of a group starts all its children. | A restart of a group starts the children that were running. A child that was stopped by hand, or had exited for good, stays stopped. |
-//! | A supervisor that exceeds its intensity exits with `shutdown`. If it is a transient child, it is not restarted. | The supervisor fails. If it is a transient child, it is restarted. |
-//! | If the process that started a supervisor exits for any reason, the supervisor exits too. The exit of another linked process does not end the supervisor. | If a process that is linked with the supervisor exits abnormally, the supervisor exits too. |
-//! | A child can be restarted by hand only while it is stopped. | A running child can be restarted by hand. The supervisor stops it first. |
+//! | A process has at most one registered name. | A process may have several names. If a process registers the same name twice, the second registration is no error. Only the process itself can unregister its names. |
+//! | If a child fails to start, the start of its supervisor fails. | The supervisor tries again within its intensity, even at its own start. The supervisor fails immediately only if the runtime refuses the first start. |
+//! | Children are linked to their supervisor. | Children cannot leave their supervisor. If the supervisor is killed, its children are also killed, even if the children trap exits. The next instance of the supervisor starts when the children have exited. |
+//! | A restart of a group starts all its children. | A restart of a group starts the children that were running. A child that was stopped by a request, or that must not be restarted, stays stopped. |
+//! | A supervisor that exceeds its intensity exits with `shutdown`. If this supervisor is a transient child, it is not restarted. | The supervisor fails. If this supervisor is a transient child, it is restarted. |
+//! | If the process that started a supervisor exits for any reason, the supervisor also exits. The exit of another linked process does not end the supervisor. | If a linked process exits abnormally, the supervisor also exits. |
+//! | Only a stopped child can be restarted by a request. | A running child can also be restarted by a request. The supervisor first stops the child. |

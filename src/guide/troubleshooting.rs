@@ -1,4 +1,5 @@
-//! Troubleshooting by symptom: the causes of each symptom, how to recognize them, and what to do.
+//! Troubleshooting by symptom. For each symptom, this page lists the causes, the way to recognize each cause, and the
+//! remedy.
 //!
 //! | symptom | section |
 //! |---|---|
@@ -7,22 +8,23 @@
 //! | the memory of the program grows | [Memory grows](#memory-grows) |
 //! | `shutdown` or the end of `main` takes long | [Shutdown hangs](#shutdown-hangs) |
 //! | a message was sent but not handled | [A message is missing](#a-message-is-missing) |
-//! | a call or a command waits for ever | [A call never returns](#a-call-never-returns) |
+//! | a call or a command waits forever | [A call never returns](#a-call-never-returns) |
 //!
 //! Two tools help with all symptoms:
 //!
-//! - [`Host::counters`](crate::Host::counters) returns all counts since the start of the runtime. Print them with
-//!   `println!("{}", rt.counters())`. Subtract an earlier snapshot to see the counts since that snapshot.
-//! - An [`Observer`](crate::Observer) receives the start, each transition and the exit of each process. It also
-//!   receives the states of workers, long steps, and panics. The example `gmp` prints all of them.
+//! - [`Host::counters`](crate::Host::counters) returns all counts since the start of the runtime. To print the
+//!   counters, use `println!("{}", rt.counters())`. To see the counts since an earlier snapshot, subtract the earlier
+//!   snapshot.
+//! - An [`Observer`](crate::Observer) receives the start, each transition and the exit of each process. An observer
+//!   also receives the states of workers, long steps, and panics. The example `gmp` prints all of these events.
 //!
 //! # Nothing runs
 //!
-//! | cause | how to see it | what to do |
+//! | cause | how to recognize the cause | what to do |
 //! |---|---|---|
 //! | The runtime has no workers, and no thread is inside `run` or `block_on`. | `Builder::workers(0)` in the code | Poll [`Runtime::run`](crate::Runtime::run) while processes must run, or use workers. |
 //! | `main` returned and dropped the runtime. The drop kills all processes. | the program exits | Await a join handle in `main`, or wait for a signal and call [`shutdown`](crate::Runtime::shutdown). |
-//! | The spawn was refused. | the join handle resolves to [`Exit::Refused`](crate::Exit::Refused) | Check the reason of the refusal: a shutdown, or [`max_processes`](crate::Builder::max_processes). |
+//! | The spawn was refused. | the join handle resolves to [`Exit::Refused`](crate::Exit::Refused) | Check the reason of the refusal. The reason is a shutdown or [`max_processes`](crate::Builder::max_processes). |
 //! | The future was created but is not polled. | the compiler warns about an unused future | Await the future. If a call must not wait, use [`Call::start`](crate::future::Call::start). |
 //! | The process failed at its start. | a [crash report](crate::CrashReport) on stderr, or the exit in the join handle | See [`JoinHandle::started`](crate::JoinHandle::started). |
 //! | All workers block, for example in `std::thread::sleep`. | [`Counters::long_steps`](crate::observe::Counters::long_steps) grows | See the next section. |
@@ -31,77 +33,77 @@
 //!
 //! A step runs until it returns or awaits. A worker cannot interrupt a step.
 //!
-//! | cause | how to see it | what to do |
+//! | cause | how to recognize the cause | what to do |
 //! |---|---|---|
-//! | A long computation has no `await`. | [`Observer::blocked`](crate::Observer::blocked) names the process after 10 to 20 ms | Call [`should_yield`](crate::should_yield) in the loop, and await [`yield_now`](crate::SelfHandle::yield_now) if it returns true. Or move the computation to [`spawn_blocking`](crate::Host::spawn_blocking). |
+//! | A long computation has no `await`. | [`Observer::blocked`](crate::Observer::blocked) names the process after 10 to 20 ms | Call [`should_yield`](crate::should_yield) in the loop, and await [`yield_now`](crate::SelfHandle::yield_now) if it returns true. As an alternative, move the computation to [`spawn_blocking`](crate::Host::spawn_blocking). |
 //! | A loop awaits futures that are always ready. | the same | Wrap each future in [`cooperative`](crate::cooperative()). |
 //! | A process or an inline handler calls a blocking function. | the same; the CPU is idle | Use [`handle_blocking`](crate::Builder::handle_blocking), [`spawn_blocking`](crate::Host::spawn_blocking), or [`block_in_place`](crate::block_in_place). |
-//! | Two processes send to each other without end. | `messages` in the counters grows fast | Check the protocol. After 16 turns, the pair goes to the back of the queue, so it does not starve other processes. |
-//! | A process wakes itself without end. | `polls` in the counters grows fast, and the process is always `Ready` or `Running` | Search for `wake_by_ref` in your own futures, and for [`Next::Again`](crate::Next::Again) in hand-written processes. |
-//! | A process runs longer than it should. | | Set [`Limits::steps`](crate::Limits::steps) or [`Limits::time`](crate::Limits::time). They end the process with an error. |
+//! | Two processes send to each other without end. | the counter `messages` grows fast | Check the protocol. After 16 turns, the pair goes to the back of the queue, so other processes do not starve. |
+//! | A process wakes itself without end. | the counter `polls` grows fast, and the process is always `Ready` or `Running` | Search for `wake_by_ref` in your own futures, and for [`Next::Again`](crate::Next::Again) in hand-written processes. |
+//! | A process runs longer than it should. | | Set [`Limits::steps`](crate::Limits::steps) or [`Limits::time`](crate::Limits::time). These limits end the process with an error. |
 //!
 //! # Memory grows
 //!
-//! | cause | how to see it | what to do |
+//! | cause | how to recognize the cause | what to do |
 //! |---|---|---|
-//! | A mailbox grows: the receiver is slower than its senders. | [`Address::peak_mailbox_len`](crate::Address::peak_mailbox_len) | Set a [`MailboxCapacity`](crate::MailboxCapacity). Let senders wait: [`send_wait`](crate::Address::send_wait). |
-//! | No `receive_where` accepts some messages. | the same | Also receive the other messages, or drop them. |
+//! | A mailbox grows, because the receiver is slower than its senders. | [`Address::peak_mailbox_len`](crate::Address::peak_mailbox_len) | Set a [`MailboxCapacity`](crate::MailboxCapacity). Let the senders wait with [`send_wait`](crate::Address::send_wait). |
+//! | No `receive_where` accepts some messages. | the same | Also receive these messages, or drop these messages. |
 //! | `Down` and `Exit` events are never read. | the process monitors or links, and calls only `receive` | Call [`event`](crate::Context::event), or remove the monitor with [`demonitor`](crate::SelfHandle::demonitor). |
 //! | Stashed messages are never unstashed. | | Call [`unstash`](crate::Context::unstash). |
 //! | Processes are spawned and never exit. | [`Host::processes_alive`](crate::Host::processes_alive) grows | Dropping a handle or all addresses does not end a process. Use a [`scope`](crate::SelfHandle::scope), a [deadline](crate::ProcessBuilder::deadline), or [`max_processes`](crate::Builder::max_processes). |
-//! | The program keeps addresses or handles of exited processes. | `processes_alive` is low | The memory block of a process is freed with its last address or handle. Keep the [`Pid`](crate::Pid) instead, which keeps no memory alive. |
-//! | A stream is not read, so its items wait. | | Read the stream, or drop it. At most [`StreamCommand::BUFFER`](crate::StreamCommand::BUFFER) items wait. |
-//! | Many commands wait for a slow handler. | `yields` in the counters grows faster than `completions` | Use a [`layer`](crate::handler::layer), or limit the queue of the blocking pool: [`blocking_queue_capacity`](crate::Builder::blocking_queue_capacity). |
+//! | The program keeps addresses or handles of exited processes. | `processes_alive` is low | The memory block of a process is freed with its last address or handle. Store the [`Pid`](crate::Pid) instead, because a pid keeps no memory alive. |
+//! | A stream is not read, so its items wait. | | Read the stream, or drop the stream. At most [`StreamCommand::BUFFER`](crate::StreamCommand::BUFFER) items wait. |
+//! | Many commands wait for a slow handler. | the counter `yields` grows faster than the counter `completions` | Use a [`layer`](crate::handler::layer), or limit the queue of the blocking pool: [`blocking_queue_capacity`](crate::Builder::blocking_queue_capacity). |
 //!
-//! After a burst, the runtime returns memory to the allocator. The allocator may keep this memory for later.
+//! After a burst, the runtime returns memory to the allocator. The allocator may not return this memory to the system.
 //!
 //! # Shutdown hangs
 //!
 //! [`Runtime::shutdown`](crate::Runtime::shutdown) returns at its deadline at the latest. If a process does not exit,
-//! the shutdown waits until the deadline. The [report](crate::ShutdownReport) names each process that remains, and its
+//! the shutdown waits until the deadline. The [report](crate::ShutdownReport) contains each remaining process and its
 //! state:
 //!
 //! | report | cause | what to do |
 //! |---|---|---|
 //! | in a step that did not return | an endless or blocking step | see [above](#one-process-uses-all-cpu-time) |
-//! | waiting for answers | the body ignores the cancellation, because it waits for a call or a command | Set time limits. Or wait for the call and for [`cancelled`](crate::SelfHandle::cancelled) in one `select!`. |
+//! | waiting for answers | the body ignores the cancellation, because it waits for a call or a command | Set time limits. As an alternative, wait for both the call and [`cancelled`](crate::SelfHandle::cancelled) in one `select!`. |
 //! | waiting for mail | the body ignores the error of [`receive`](crate::Context::receive), or waits with `event` and ignores [`Event::Cancel`](crate::Event::Cancel) | Return from the body. |
-//! | waiting for a worker | there is too much work until the deadline, or no thread drives the runtime | Set a later deadline. With 0 workers, poll the future of `shutdown` itself. |
+//! | waiting for a worker | there is too much work before the deadline, or no thread drives the runtime | Set a later deadline. With 0 workers, poll the future of `shutdown` itself. |
 //!
-//! Further causes:
+//! Other causes:
 //!
-//! - If a process awaits `shutdown`, the shutdown waits for the exit of this process, until the deadline. Drop the
-//!   future and return.
+//! - If a process awaits `shutdown`, the shutdown waits for the exit of this process until the deadline. Drop the
+//!   future, and let the process return.
 //! - A supervisor waits for each of its children, up to the [stop time](crate::Child::shutdown) of the child. The
 //!   default is 5 s for each child.
-//! - The drop of a runtime waits for steps in progress, up to one second. Then it prints the pid of the process and
-//!   detaches the thread.
+//! - The drop of a runtime waits for steps in progress, up to one second. After one second, the drop prints the pid of
+//!   the process and detaches the thread.
 //!
 //! # A message is missing
 //!
-//! | cause | how to see it | what to do |
+//! | cause | how to recognize the cause | what to do |
 //! |---|---|---|
-//! | The send was refused, and the sender ignored the error. | `refused` in the counters | Handle the error of [`send`](crate::Address::send), which contains the message. |
-//! | The receiver exited before it read the message. | `dead_letters` in the counters; [`Host::dead_letters`](crate::Host::dead_letters) receives the message | Use a [`call`](crate::Address::call) if the sender must know. [`Child::keep_mailbox`](crate::Child::keep_mailbox) keeps unread messages across a restart. |
-//! | The policy of a full mailbox dropped the message. | `dropped_by_policy` in the counters | Use [`MailboxCapacity::Reject`](crate::MailboxCapacity::Reject). |
+//! | The send was refused, and the sender ignored the error. | the counter `refused` | Handle the error of [`send`](crate::Address::send), which contains the message. |
+//! | The receiver exited before it read the message. | the counter `dead_letters`; [`Host::dead_letters`](crate::Host::dead_letters) receives the message | If the sender must know the result, use a [`call`](crate::Address::call). [`Child::keep_mailbox`](crate::Child::keep_mailbox) keeps unread messages across a restart. |
+//! | The policy of a full mailbox dropped the message. | the counter `dropped_by_policy` | Use [`MailboxCapacity::Reject`](crate::MailboxCapacity::Reject). |
 //! | The process received the message and then crashed. | the exit of the process | The message is lost, as in Erlang. If a call fails, send the request again. |
 //! | The body waits for another event and does not receive. | the state of the process is `Blocked` | Wait for both in one `select!`, or use `event`. |
 //! | A `receive_where` left the message in the mailbox. | | The next plain [`receive`](crate::Context::receive) returns the message. |
-//! | The pid is old: it belongs to another runtime, or the process was restarted. | [`SendErrorKind::NoProcess`](crate::SendErrorKind::NoProcess) | Send to a [`Name`](crate::Name). |
+//! | The pid is old. It belongs to another runtime, or the process was restarted. | [`SendErrorKind::NoProcess`](crate::SendErrorKind::NoProcess) | Send to a [`Name`](crate::Name). |
 //! | The process that called `send_after` or `send_interval` has exited. | | The exit of a process cancels its timers. |
-//! | A `receive` future was dropped. | | This is not the cause: `receive` is cancel safe. |
+//! | A `receive` future was dropped. | | A dropped `receive` loses no message, because `receive` is cancel safe. |
 //!
 //! # A call never returns
 //!
-//! A call fails immediately if the other process exits or drops the [`Reply`](crate::Reply). So while a call waits, the
-//! other process is alive and has the request.
+//! If the other process exits or drops the [`Reply`](crate::Reply), the call fails immediately. Therefore, while a call
+//! waits, the other process is alive and has the request.
 //!
-//! | cause | how to see it | what to do |
+//! | cause | how to recognize the cause | what to do |
 //! |---|---|---|
-//! | Two processes call each other. | both are `Blocked` | Set [`Call::timeout`](crate::future::Call::timeout). Or let one of the two processes answer with a message. A [`Simulation`](crate::Simulation) reports this deadlock. |
+//! | Two processes call each other. | both are `Blocked` | Set [`Call::timeout`](crate::future::Call::timeout). As an alternative, let one of the two processes answer with a message. A [`Simulation`](crate::Simulation) reports this deadlock. |
 //! | The other process waits for another event first. | its state is `Blocked` | See the previous row. |
 //! | The other process stored the `Reply` and never used it. | | Check each path of the code. [`Reply::is_closed`](crate::Reply::is_closed) returns whether the caller has stopped waiting. |
 //! | The request waits behind many messages. | [`peak_mailbox_len`](crate::Address::peak_mailbox_len) | Use a [`Pool`](crate::Pool), or a bounded mailbox. |
-//! | A handler keeps the [`Completion`](crate::Completion) and never answers. | `yields` in the counters is higher than `completions` | Set [`Perform::timeout`](crate::future::Perform::timeout), or put a [`Timeout`](crate::handler::layer::Timeout) around the handler. |
+//! | A handler keeps the [`Completion`](crate::Completion) and never answers. | the counter `yields` is higher than the counter `completions` | Set [`Perform::timeout`](crate::future::Perform::timeout), or put a [`Timeout`](crate::handler::layer::Timeout) around the handler. |
 //! | The runtime does not run. | no call returns | See [Nothing runs](#nothing-runs). |
-//! | A process awaits its own handle, or calls itself. | the handle fails immediately; a call to itself waits for ever | Compute the answer in the process, without a call. |
+//! | A process awaits its own handle, or calls itself. | the handle fails immediately; a call to itself waits forever | Compute the answer in the process, without a call. |

@@ -1,4 +1,4 @@
-//! Tutorial in seven chapters. Each chapter builds on the previous one and takes about five minutes.
+//! Tutorial in seven chapters. Each chapter builds on the previous chapter, and takes about five minutes.
 //!
 //! | chapter | contents |
 //! |---|---|

@@ -21,9 +21,9 @@ use crate::process::state::oneshot::Oneshot;
 use crate::task::body::is_large;
 
 impl Host {
-    /// Runs a future that is not a process: it has no pid and no mailbox. The runtime drops the future when it shuts
-    /// down. If the runtime has already shut down, the future is dropped immediately. A panic of the future is caught
-    /// and [counted](crate::observe::Counters::panics).
+    /// Runs a future that is not a process. The future has no pid and no mailbox. The runtime drops the future when it
+    /// shuts down. If the runtime has already shut down, the future is dropped immediately. A panic of the future is
+    /// caught and [counted](crate::observe::Counters::panics).
     pub fn spawn_future<Fut>(&self, future: Fut)
     where
         Fut: Future<Output = ()> + Send + 'static,
@@ -57,7 +57,7 @@ impl Host {
     ///
     /// # Errors
     /// - [`Failure::Panicked`], if the closure panics.
-    /// - [`Failure::Overloaded`], if the pool refuses the closure: this function never waits for room. See
+    /// - [`Failure::Overloaded`], if the pool refuses the closure. This function never waits for room in the queue. See
     ///   [`Builder::blocking_overflow`](crate::Builder::blocking_overflow).
     /// - [`Failure::ShutDown`], if the runtime has shut down.
     pub fn spawn_blocking<T, F>(&self, f: F) -> Blocking<T>
@@ -105,9 +105,9 @@ impl Host {
         }
     }
 
-    /// Runs the future of a handler. This thread runs the first poll; after that, the future is a task. The runtime
-    /// keeps no list of these tasks: a task ends when its command ends, and a command ends at the latest when its
-    /// process exits.
+    /// Runs the future of a handler. This thread runs the first poll. After the first poll, the future is a task. The
+    /// runtime keeps no list of these tasks, because a task ends when its command ends. A command ends when its process
+    /// exits, or earlier.
     pub(crate) fn start(&self, future: impl Future<Output = ()> + Send + 'static) {
         let (runnable, task) =
             async_task::Builder::new().metadata(self.clone()).spawn(move |_| future, WithInfo(schedule));
@@ -178,7 +178,7 @@ impl<T> Drop for Blocking<T> {
 }
 
 pin_project! {
-    /// A future without a pid. At its shutdown, the runtime must find and drop the future: a runnable future is in a
+    /// A future without a pid. At a shutdown, the runtime must find and drop the future. A runnable future is in a
     /// queue, and the waker of a waiting future is in a list.
     struct Registered<F> {
         #[pin]

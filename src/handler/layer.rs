@@ -1,4 +1,4 @@
-//! Layers: handlers that wrap another handler, for timeouts, retries and limits. They nest in any order.
+//! Layers: handlers that wrap another handler, for timeouts, retries and limits. Layers can be nested in any order.
 //!
 //! ```
 //! use procession::handler;
@@ -11,9 +11,9 @@
 //! impl Command for Fetch { type Reply = usize; }
 //!
 //! let fetch = handler::future(async |Fetch(url)| if url.is_empty() { Err("no url") } else { Ok(url.len()) });
-//! let fetch = Timeout::new(fetch, Duration::from_secs(5));                 // each attempt
-//! let fetch = Retry::new(fetch, 3, Duration::from_millis(1)).jitter();     // after up to 1, 2 and 4 ms
-//! let fetch = ConcurrencyLimit::new(fetch, 10).queue_capacity(100);                 // ten at a time, retries included
+//! let fetch = Timeout::new(fetch, Duration::from_secs(5));                 // time limit of each attempt
+//! let fetch = Retry::new(fetch, 3, Duration::from_millis(1)).jitter();     // waits of up to 1, 2 and 4 ms
+//! let fetch = ConcurrencyLimit::new(fetch, 10).queue_capacity(100);                 // ten commands at a time
 //! let rt = Runtime::builder().handler(fetch).build()?;
 //!
 //! assert_eq!(rt.block_on(rt.spawn(async |ctx: Context| ctx.perform(Fetch("a/b")).await))?, 3);
@@ -22,14 +22,14 @@
 //! ```
 //!
 //! All layers obey the same rules. A command is answered exactly once. If the process cancels its command or exits, the
-//! inner handler sees the cancellation immediately. If the command waits in the queue of a layer, the layer drops the
-//! command immediately. A panic of a handler counts as a failure. A layer measures time with the clock of the command's
-//! runtime, and takes random numbers from the seed of that runtime. A limit belongs to one runtime: clones share the
-//! limit, and must not be used in another runtime.
+//! inner handler sees the cancellation immediately. If a cancelled command waits in the queue of a layer, the layer
+//! drops the command immediately. A panic of a handler counts as a failure. A layer measures time with the clock of the
+//! command's runtime, and takes random numbers from the seed of that runtime. A limit belongs to one runtime: clones
+//! share the limit, and must not be used in another runtime.
 //!
 //! # Writing a layer
 //!
-//! A layer is a [`Handler`](crate::Handler) that owns another handler. If it only inspects the answer,
+//! A layer is a [`Handler`](crate::Handler) that owns another handler. If a layer only inspects the answer,
 //! [`Completion::intercept`](crate::Completion::intercept) is enough:
 //!
 //! ```

@@ -33,7 +33,7 @@ where
     }
 }
 
-/// A stream handler as a handler of the dispatcher.
+/// Adapter that makes a stream handler a handler for the dispatcher.
 pub(crate) struct ByStream<H>(pub(crate) H);
 
 impl<C: StreamCommand, H: StreamHandler<C>> Handler<Streamed<C>> for ByStream<H> {
@@ -55,7 +55,7 @@ impl<C: StreamCommand> StreamCompletion<C> {
     /// Sends an item. If [`StreamCommand::BUFFER`] items were sent and not pulled yet, this function waits until the
     /// process pulls an item.
     ///
-    /// Works on any executor, including a `block_on` on a thread outside the runtime.
+    /// This function works on any executor, including a `block_on` on a thread outside the runtime.
     ///
     /// # Errors
     /// [`Failure::Cancelled`], if the stream is no longer wanted: the process has exited or has cancelled the stream,

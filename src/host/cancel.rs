@@ -1,5 +1,5 @@
-//! Cancellation: [`CancelToken`] requests the exit of many processes as a tree, and [`Cancelled`] waits for a request.
-//! `process.rs` cancels a single process, and `spawn.rs` registers a process with a token.
+//! Cancellation of many processes. A [`CancelToken`] requests the exit of many processes, and a [`Cancelled`] future
+//! waits for this request. `process.rs` cancels a single process, and `spawn.rs` registers a process with a token.
 
 pub(crate) mod inherited;
 mod process;
@@ -22,19 +22,20 @@ use crate::process::state::Ref;
 
 /// Requests the exit of many processes and tasks.
 ///
-/// A cancelled token cancels the processes that were [given it](crate::ProcessBuilder::cancel_token) and all processes
-/// that they spawned. It also resolves all futures of [`cancelled`](Self::cancelled), inside and outside of processes.
-/// A clone is a handle to the same token.
+/// Cancelling a token cancels the processes that were [spawned with the token](crate::ProcessBuilder::cancel_token),
+/// and all processes that these processes spawned. The cancellation also resolves all futures of
+/// [`cancelled`](Self::cancelled), inside and outside of processes. A clone is a handle to the same token.
 ///
 /// Tokens form trees: cancelling a token cancels its [children](Self::child) and their descendants, but not its parent.
 /// Child tokens are notified before their parent. Within one token, the processes are notified in reverse order of
 /// their spawns, so a process is notified after the processes that it spawned. The children of a
-/// [`Supervisor`](crate::Supervisor) are notified only by that supervisor, in its own order. Notification does not wait
-/// for exits: to terminate processes in order, use supervisors or [`SelfHandle::scope`](crate::SelfHandle::scope).
+/// [`Supervisor`](crate::Supervisor) are notified only by that supervisor, in the supervisor's own order. A
+/// cancellation does not wait for exits. To terminate processes in order, use supervisors or
+/// [`SelfHandle::scope`](crate::SelfHandle::scope).
 ///
 /// A token is cancelled at most once and stays cancelled. A process that is spawned with a cancelled token is cancelled
-/// from its beginning. Dropping all handles of a token does not cancel the token, and its ancestors can still cancel
-/// it.
+/// from its beginning. Dropping all handles of a token does not cancel the token. The ancestors of the token can still
+/// cancel it.
 ///
 /// ```
 /// use procession::{CancelToken, Context, Exit, Runtime};
@@ -87,8 +88,9 @@ impl CancelToken {
     /// Requests the exit of all processes and tasks of this token. Processes that have not exited after `grace` are
     /// killed. Returns false if the token was cancelled before.
     ///
-    /// The call returns when all processes and tasks were notified; the time is proportional to their number. For a
-    /// process the first cancel reason counts, whether it came from a token or not.
+    /// The call returns after all processes and tasks were notified. The duration of the call is proportional to their
+    /// number. If a process is cancelled several times, the first reason counts, even if this reason did not come from
+    /// a token.
     ///
     /// Several threads may cancel tokens of one tree at the same time. Each process is notified by the thread that
     /// finds it first. Therefore a process of a parent token may be notified before a process of a child token that
@@ -114,24 +116,25 @@ impl CancelToken {
     }
 
     /// Runs a future until it completes or the token is cancelled, whichever comes first: see
-    /// [`SelfHandle::run_until_cancelled`](crate::SelfHandle::run_until_cancelled). It works in any executor.
+    /// [`SelfHandle::run_until_cancelled`](crate::SelfHandle::run_until_cancelled). The returned future works in any
+    /// executor.
     ///
     /// # Errors
     /// [`Exit::Cancelled`] with the reason of the cancellation.
     ///
     /// # Cancel safety
-    /// The same as that of `future`.
+    /// The returned future is as cancel safe as `future`.
     pub fn run_until_cancelled<F: Future>(&self, future: F) -> impl Future<Output = Result<F::Output, Exit>> + use<F> {
         UntilCancelled::new(future, self.cancelled())
     }
 
-    /// Whether the token was cancelled, although some of its processes may not have been notified yet.
+    /// Whether the token was cancelled. Some processes of the token may not have been notified yet.
     pub(crate) fn has_begun(&self) -> bool {
         self.0.cause().is_some()
     }
 
-    /// Registers a process with this token until the returned value is dropped. Returns `None` if the token was
-    /// cancelled. In this case the process has been notified.
+    /// Registers a process with this token until the returned value is dropped. If the token is already cancelled, this
+    /// call notifies the process and returns `None`.
     pub(crate) fn adopt(&self, process: &Ref<dyn AnyControl>) -> Option<CancelRegistration> {
         self.0.adopt(process).map(|number| CancelRegistration { token: self.clone(), number })
     }
@@ -163,8 +166,8 @@ impl fmt::Debug for CancelToken {
     }
 }
 
-/// Registration of a process with a token. The control block of the process owns the registration. Dropping it removes
-/// the process from the token.
+/// Registration of a process with a token. The control block of the process owns the registration. Dropping the
+/// registration removes the process from the token.
 #[derive(Debug)]
 pub(crate) struct CancelRegistration {
     token: CancelToken,
@@ -177,7 +180,7 @@ impl Drop for CancelRegistration {
     }
 }
 
-/// Future that resolves to the reason when the exit of a process is requested or a token is cancelled: see
+/// Future that resolves when the exit of a process is requested or a token is cancelled. The output is the reason: see
 /// [`SelfHandle::cancelled`](crate::SelfHandle::cancelled), [`CancelToken::cancelled`].
 ///
 /// # Cancel safety
@@ -253,8 +256,8 @@ impl<F: Future> Future for UntilCancelled<F> {
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.project();
         let mut cancelled = Pin::new(this.cancelled);
-        // Before the first poll, a cancellation comes first. Later the future comes first: an output that is ready must
-        // not be lost.
+        // The first poll checks for a cancellation before it polls the future. Each later poll polls the future first,
+        // because an output that is ready must not be lost.
         if !std::mem::replace(this.was_polled, true)
             && let Poll::Ready(reason) = cancelled.as_mut().poll(cx)
         {

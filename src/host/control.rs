@@ -30,8 +30,8 @@ use crate::process::state::current::InTurn;
 use crate::process::state::{Header, HeaderFirst, Ref, RunnableProcess};
 use crate::process::yields::{Answered, Late};
 
-/// The control block. The fields that each turn needs come before the mailbox: most turns that read no message touch
-/// only one cache line of the control block.
+/// Control block of one process. The fields that each turn needs come before the mailbox. Therefore most turns that
+/// read no message access only one cache line of the control block.
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct Control<M> {
@@ -41,7 +41,7 @@ pub(crate) struct Control<M> {
 }
 
 impl<M: Send + 'static> Control<M> {
-    /// Address of the control block. It identifies the process as long as the control block exists.
+    /// Address of the control block. The address identifies the process as long as the control block exists.
     #[inline]
     pub(crate) fn address(&self) -> usize {
         std::ptr::from_ref(self) as usize
@@ -62,14 +62,14 @@ impl<M: Send + 'static> Control<M> {
         }
     }
 
-    /// Performs the wake-ups of a change in the mailbox, outside its lock.
+    /// Performs the wake-ups that a change of the mailbox requires. The caller does not hold the lock of the mailbox.
     #[inline]
     fn tell(&self, wakes: Wakes) {
         wakes.wake_in(&self.head.host().shared().place);
     }
 
-    /// Calls `put` with the answer to the question: may the event wake the process? The answer is no if the event comes
-    /// from inside the process's own turn, because the process is then stepped again in this turn anyway.
+    /// Calls `put`, and tells `put` whether the event may wake the process. An event from inside the process's own turn
+    /// must not wake the process, because the process is stepped again in this turn anyway.
     #[inline]
     fn put_by<E>(&self, put: impl FnOnce(bool) -> Result<Wakes, E>) -> Result<Wakes, E> {
         let is_own_turn = Current::with(|current| current.is_in_turn_of(self.address()));
@@ -85,8 +85,8 @@ impl<M: Send + 'static> Control<M> {
         self.head.count(Counter::Messages);
     }
 
-    /// Finishes a push that did not simply store the message. If the policy dropped a message, the push counts as
-    /// successful.
+    /// Finishes a push that did not store the message in the usual way. If the policy dropped a message, the push
+    /// counts as successful.
     #[cold]
     fn settle(&self, unsent: Unsent<M>) -> Result<(), (SendErrorKind, M)> {
         match unsent {
@@ -101,8 +101,8 @@ impl<M: Send + 'static> Control<M> {
         }
     }
 
-    /// Passes a message to the router. If no receiver takes the message now, and the message may wait, stores it in the
-    /// mailbox. If there is a waker, the message waits for room, as in [`push_or_wait`](Self::push_or_wait).
+    /// Passes a message to the router. If the router finds no receiver now, the message is either stored in the mailbox
+    /// or refused. If there is a waker, the message can wait for room, as in [`push_or_wait`](Self::push_or_wait).
     fn route(
         &self,
         message: M,
@@ -124,7 +124,7 @@ impl<M: Send + 'static> Control<M> {
         }
     }
 
-    /// Returns why a push would be refused now. Returns `None` if a push would be accepted.
+    /// Returns the reason why the mailbox would refuse a push now. Returns `None` if a push would be accepted.
     pub(crate) fn refuses(&self) -> Option<SendErrorKind> {
         self.inbox.refuses().map(|full| if full { SendErrorKind::Full } else { self.head.host().gone() })
     }
@@ -135,9 +135,10 @@ impl<M: Send + 'static> Control<M> {
         host.dead_letters_of(&self.head, std::iter::once(message));
     }
 
-    /// Does the same as [`push`](Self::push), with one difference. If the mailbox is full, the message waits for room,
-    /// and the waker is stored with the message. The function then returns a number, and the sender polls for admission
-    /// with this number. If there is no waker, the message is refused. A policy that drops messages does not apply.
+    /// Puts a message into the mailbox and wakes its receiver, as [`push`](Self::push) does. If the mailbox is full and
+    /// there is a waker, the message waits for room, and the waker is stored with the message. In this case the
+    /// function returns a number, and the sender polls for admission with this number. If the mailbox is full and there
+    /// is no waker, the message is refused. A policy that drops messages has no effect here.
     ///
     /// # Errors
     /// Returns the message if the process has exited or the mailbox accepts no messages. Also returns the message if
@@ -154,7 +155,7 @@ impl<M: Send + 'static> Control<M> {
         }
     }
 
-    /// Notifies the task that waits for the new room.
+    /// Notifies a task that has waited for room in the mailbox.
     pub(crate) fn relieve(&self, relieved: RoomWaiter) {
         match relieved {
             RoomWaiter::Sender(sender) => self.admit(sender),
@@ -186,8 +187,8 @@ impl<M: Send + 'static> Control<M> {
         }
     }
 
-    /// Calls [`Inbox::drain_or_pop`] in the turn of the process. Skips the lock if the mailbox is known to be
-    /// unchanged.
+    /// Calls [`Inbox::drain_or_pop`] in the turn of the process. If the mailbox is known to be unchanged, this call
+    /// does not take the lock.
     #[inline]
     pub(crate) fn drain_or_pop(&self, seat: ReceiverTurn, taken: &mut Option<Box<Taken<M>>>) -> Option<M> {
         if taken.as_deref().is_none_or(|taken| taken.len() == 0) {
@@ -213,9 +214,9 @@ impl<M: Send + 'static> Control<M> {
         self.tell(wakes);
     }
 
-    /// Closes the mailbox slot at the beginning of a turn. Called if a receiver outside the process's turns polled the
-    /// mailbox while the slot was open. If there is a message in the slot, it is for that receiver, and the receiver is
-    /// woken.
+    /// Closes the mailbox slot at the beginning of a turn. A turn calls this function if a receiver outside the
+    /// process's turns has polled the mailbox while the slot was open. If the slot contains a message, this function
+    /// wakes that receiver.
     #[cold]
     pub(crate) fn recalled(&self, ready: &RunnableProcess) {
         if let Some(reader) = self.inbox.recalled(ready.in_turn()) {
@@ -223,7 +224,7 @@ impl<M: Send + 'static> Control<M> {
         }
     }
 
-    /// Calls [`Inbox::begin_trial`], and wakes the receiver that it replaces.
+    /// Calls [`Inbox::begin_trial`], and wakes the replaced receiver.
     pub(crate) fn begin_trial(&self, turn: InTurn, present: &mut ReadAhead<M>) -> Option<(ReadAhead<M>, Trial)> {
         Current::with(Current::looks_into_mailbox);
         let (next, trial, waiting) = self.inbox.begin_trial(turn, present)?;
@@ -231,12 +232,12 @@ impl<M: Send + 'static> Control<M> {
         Some((next, trial))
     }
 
-    /// Calls [`Inbox::end_trial`], and wakes the receiver that was on trial.
+    /// Calls [`Inbox::end_trial`], and wakes the receiver whose trial ends.
     pub(crate) fn end_trial(&self, trial: &Trial, former: &mut ReadAhead<M>) {
         self.inbox.end_trial(trial, former).into_iter().for_each(panic::wake);
     }
 
-    /// Calls [`Inbox::hand_over`], and wakes the receiver that it replaces.
+    /// Calls [`Inbox::hand_over`], and wakes the replaced receiver.
     pub(crate) fn hand_over(&self, turn: InTurn, taken: &mut Taken<M>) -> ReadAhead<M> {
         Current::with(Current::looks_into_mailbox);
         let (next, waiting) = self.inbox.hand_over(turn, taken);
@@ -244,7 +245,7 @@ impl<M: Send + 'static> Control<M> {
         next
     }
 
-    /// Calls [`Inbox::reclaim`], and wakes the receiver that it replaces.
+    /// Calls [`Inbox::reclaim`], and wakes the replaced receiver.
     pub(crate) fn reclaim(&self, turn: InTurn, taken: &Taken<M>) {
         Current::with(Current::looks_into_mailbox);
         self.inbox.reclaim(turn, taken).into_iter().for_each(panic::wake);
@@ -261,7 +262,7 @@ impl<M: Send + 'static> Control<M> {
         }
     }
 
-    /// Handles the drop of the receiving half. If the mailbox is outside any process, the drop ends the mailbox.
+    /// Handles the drop of the receiving half. If the mailbox is outside any process, the drop closes the mailbox.
     pub(crate) fn leave(&self, front: &mut ReadAhead<M>) {
         self.put_back(front);
         if self.head.has(flag::OUTSIDE) {
@@ -276,8 +277,8 @@ pub(crate) trait AnyControl: HeaderFirst + Send + Sync + 'static {
     fn head(&self) -> &Head;
     /// Delivers a message of any type.
     fn deliver(&self, payload: Payload) -> Result<(), (SendErrorKind, Payload)>;
-    /// Does the same with the message in `payload`. If the message is refused, it stays in `payload`. The error is
-    /// boxed, so that the result fits into one word.
+    /// Delivers the message in `payload`. If the message is refused, it stays in `payload`. The error is boxed, so that
+    /// the result fits into one word.
     fn deliver_from(&self, payload: &mut Option<Payload>) -> Result<(), Box<SendErrorKind>> {
         let Some(message) = payload.take() else { return Ok(()) };
         self.deliver(message).map_err(|(refusal, message)| {
@@ -300,14 +301,14 @@ pub(crate) trait AnyControl: HeaderFirst + Send + Sync + 'static {
     fn put_answer(&self, tag: Tag, answer: &mut Option<Answer>) -> Result<Wakes, ()>;
     /// Puts the `Down` event of a monitor into the mailbox. Returns `None` if the mailbox is closed.
     fn put_down(&self, number: u64, pid: Pid, reason: &Exit) -> Option<Wakes>;
-    /// Wakes the process, and a receiver that waits on its mailbox elsewhere.
+    /// Wakes the process, and a receiver outside its turns that waits on its mailbox.
     fn rouse(&self);
     /// Wakes only the process.
     fn wake(&self);
     /// Whether the mailbox is closed. An exit closes the mailbox before it releases names, drops the state or publishes
     /// the exit.
     fn is_closed(&self) -> bool;
-    /// Ends a mailbox outside any process.
+    /// Closes a mailbox outside any process.
     fn close_outside(&self, exit: &Exit);
 }
 
@@ -411,8 +412,8 @@ impl Linkable for dyn AnyControl {
         if !this.head().has(flag::OUTSIDE) {
             return this.rouse();
         }
-        // Closing this mailbox may end other mailboxes through its links. A chain of links may be long, so the call is
-        // deferred; recursion would overflow the stack.
+        // Closing this mailbox may close other mailboxes that are linked to it. A chain of links may be long. The call
+        // is deferred, because recursion could overflow the stack.
         let (outside, fate) = (this.clone(), fate.clone());
         Current::with(|current| current.deferred.call(move || outside.close_outside(&fate)));
     }
@@ -431,8 +432,8 @@ impl dyn AnyControl {
     /// of the answer with the reply type of the command.
     ///
     /// # Errors
-    /// Returns why the answer was refused: it came too late, no yield has this tag, or the answer has the wrong type.
-    /// The answer then stays in `answer`.
+    /// Returns the reason for the refusal of the answer. Either the answer came too late, or no yield has this tag, or
+    /// the answer has the wrong type. The answer then stays in `answer`.
     pub(crate) fn complete(&self, tag: Tag, answer: &mut Option<Answer>, check: bool) -> Result<(), Late> {
         let head = self.head();
         let taken = || head.count(Counter::Completions);
@@ -454,28 +455,28 @@ impl dyn AnyControl {
         }
     }
 
-    /// Puts notices of a stream into the mailbox.
+    /// Puts `count` notices of a stream into the mailbox.
     pub(crate) fn notice(&self, tag: Tag, count: usize) {
         for _ in 0..count {
             self.signal(Signal::Notice(tag));
         }
     }
 
-    /// Wakes the task. If the thread is in a turn of this process, only notes the answer, because the process is
-    /// stepped again in this turn anyway.
+    /// Wakes the task of this process, unless the thread is in a turn of this process. In a turn, this function only
+    /// records the answer, because the process is stepped again in this turn anyway.
     pub(crate) fn wake_or_note(&self) {
         if !self.note_answered_in_turn() {
             self.wake();
         }
     }
 
-    /// Wakes a combinator of the process.
+    /// Calls the waker of a combinator of the process.
     pub(crate) fn wake_other(&self, waker: Waker) {
         self.note_answered_in_turn();
         panic::wake(waker);
     }
 
-    /// If this thread is in a turn of this process, notes that the process received an answer. Returns whether the
+    /// If this thread is in a turn of this process, records that the process received an answer. Returns whether the
     /// thread is in such a turn.
     fn note_answered_in_turn(&self) -> bool {
         Current::with(|current| {
@@ -488,7 +489,7 @@ impl dyn AnyControl {
     }
 
     /// Delivers the cancel event, at most once. Returns false if the event was delivered before. The function sets no
-    /// timer: the caller arranges the kill at the deadline.
+    /// timer. The caller must set the timer that kills the process at the deadline.
     pub(crate) fn cancel(&self, reason: Reason, deadline: Instant) -> bool {
         let head = self.head();
         if !head.set_cancel(reason.clone(), deadline) {
@@ -498,8 +499,8 @@ impl dyn AnyControl {
         true
     }
 
-    /// Kills the process: the process ends at its next scheduling point. A mailbox outside any process ends
-    /// immediately.
+    /// Kills the process, so that the process exits at its next scheduling point. A mailbox outside any process is
+    /// closed immediately.
     pub(crate) fn kill(&self) {
         if !self.head().set(flag::KILLED) {
             return;

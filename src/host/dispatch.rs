@@ -1,4 +1,4 @@
-//! Finds the handler of a command. The handler of a [`NamedCommand`] is found by the name of the command; any other
+//! Finds the handler of a command. The handler of a [`NamedCommand`] is found by the name of the command. Any other
 //! handler is found by the type of the command. The set of handlers does not change after the runtime is built.
 //! Therefore the table of handlers, in `table.rs`, has no lock.
 
@@ -25,8 +25,8 @@ use crate::process::state::Ref;
 use crate::process::state::current::Current;
 use crate::process::state::inline_command::Number;
 
-/// Handles the commands of one type. A handler answers before `handle` returns, later from any thread, or never. If a
-/// command may never be answered, the process should set a deadline.
+/// Handles the commands of one type. A handler may answer before `handle` returns, or later from any thread, or never.
+/// If a command may never be answered, the process should set a deadline.
 ///
 /// A handler runs on the worker that stepped the process, and must not block this worker. See
 /// [`handler`](crate::handler) for handlers that are futures or that block. Any closure `Fn(C, Completion<C::Reply>)`
@@ -54,19 +54,19 @@ use crate::process::state::inline_command::Number;
 /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
 /// ```
 pub trait Handler<C: Command>: Send + Sync + 'static {
-    /// Handles the command, and answers through `completion`, now or later. If this function panics while it holds
-    /// completions, their yields fail with [`Failure::Panicked`]. The panic has no other effect.
+    /// Handles the command, and answers through `completion`, immediately or later. If this function panics while it
+    /// holds completions, the yields of these completions fail with [`Failure::Panicked`]. The panic has no other
+    /// effect.
     fn handle(&self, command: C, completion: Completion<C::Reply>);
 }
 
-/// A handler that can also answer the inline command of an async body. `handle_inline` has the same effect as `handle`,
-/// at a lower cost.
+/// A handler that can also answer the inline command of an async body. The function `handle_inline` has the same effect
+/// as `handle`, but costs less.
 pub(crate) trait InlineHandler<C: Command>: Handler<C> {
     fn handle_inline(&self, command: C, call: InlineCall<'_, C>);
 }
 
-/// A type-erased [`InlineHandler`]. [`Dispatcher::add`] finds out by this type whether a handler of the command is an
-/// inline handler.
+/// A type-erased [`InlineHandler`]. [`Dispatcher::add`] recognizes an inline handler by this type.
 pub(crate) struct AnyInline<C: Command>(Box<dyn AnyInlineHandler<C>>);
 
 impl<C: Command> AnyInline<C> {
@@ -193,8 +193,8 @@ impl Dispatcher<dyn AnyControl> {
     }
 
     /// Calls the handler with this index for the inline command of this thread. The handler takes the command out of
-    /// `current.inline` and stores its answer there. Passing the command as an argument and the answer as a result
-    /// would cost more than most handlers do. Returns true if the handler has answered.
+    /// `current.inline`, and stores its answer in `current.inline`. If the command were an argument and the answer were
+    /// a result, the moves would cost more than most handlers. Returns true if the handler has answered.
     #[inline]
     pub(crate) fn dispatch_inline(
         &self,
@@ -210,8 +210,8 @@ impl Dispatcher<dyn AnyControl> {
         current.inline.is_answered()
     }
 
-    /// Takes the command of the yield `tag` of the process `to` out of `command`, and passes the command to its
-    /// handler. If no handler exists, the yield fails, and the failure names the command.
+    /// Takes the command out of `command`, and passes the command to its handler. The command belongs to the yield
+    /// `tag` of the process `to`. If the command has no handler, the yield fails, and the failure names the command.
     pub(crate) fn dispatch(&self, command: &mut Option<Payload>, to: Ref<dyn AnyControl>, tag: Tag) {
         if let Some(type_id) = command.as_ref().map(Payload::type_id)
             && let Some(handler) = self.of_type(type_id)

@@ -1,53 +1,56 @@
-//! The exit of a process: all of its steps. [`Control::run_exit`] runs these steps in order. The module also delivers
-//! dead letters: the unread messages of mailboxes that were closed.
+//! Exit of a process. [`Control::run_exit`] runs the steps of an exit in order. The module also delivers dead letters,
+//! namely the unread messages of closed mailboxes.
 //!
 //! The exit of a process runs on the thread that has the right to run the process. The exit of a mailbox outside any
 //! process runs on the thread that closes the mailbox. Steps that need the state of the process belong to the
-//! [`ExitOwner`], which `task.rs` implements. The list gives the reason for the position of each step, and the race
-//! that another position would allow.
+//! [`ExitOwner`], which `task.rs` implements. The following list gives the reason for the position of each step, and
+//! the race that another position would allow.
 //!
-//! 1. **Call the user's `close`.** A panic of `close` replaces the exit. So this step precedes each step that passes
-//!    the exit on: otherwise two processes could receive different exits of one process.
-//! 2. **Close the mailbox.** Senders and this step use the lock of the mailbox. So either a message is refused, or step
-//!    5 finds it. Steps 3, 6 and 8 rely on the closed mailbox: code that adds a name, a group or the first timer first
-//!    announces the addition, and then checks the mailbox. If the mailbox is still open at this check, the later step
-//!    finds the addition. If these steps came before this step, a name, a membership or a timer could stay after the
-//!    exit.
-//! 3. **Release the names.** This step comes before step 4, because destructors may run for a long time. During that
-//!    time a look-up by name would find a process that takes no message, and the successor of the process could not get
-//!    the name.
-//! 4. **Drop the state.** Messages that the process took out of the mailbox and did not read become dead letters here:
-//!    they are older than the messages of step 5. A panic of a destructor replaces the exit. So if the state drops
-//!    replies, they are kept for step 7.
-//! 5. **Deliver the unread messages** of the closed mailbox: either to the kept mailbox of a supervised child, or as
-//!    dead letters. This step comes before step 10: when the supervisor receives the exit, it finds the messages for
-//!    the successor.
+//! 1. **Call the user's `close`.** A panic of `close` replaces the exit. Therefore this step comes before each step
+//!    that passes the exit to another process. Otherwise two processes could receive different exits of the same
+//!    process.
+//! 2. **Close the mailbox.** Senders and this step use the lock of the mailbox. Therefore each message is either
+//!    refused or found by step 5. Steps 3, 6 and 8 must come after this step. Code that adds a name, a group or the
+//!    first timer first announces the addition, and then checks the mailbox. If this check finds the mailbox open, step
+//!    3, 6 or 8 finds the addition. If steps 3, 6 and 8 came before step 2, a name, a membership or a timer could stay
+//!    after the exit.
+//! 3. **Release the names.** This step comes before step 4, because destructors may run for a long time. While
+//!    destructors run, a look-up by name would find a process that accepts no message, and the successor of the process
+//!    could not get the name.
+//! 4. **Drop the state.** Messages that the process took out of the mailbox and did not read become dead letters in
+//!    this step, because these messages are older than the messages of step 5. A panic of a destructor replaces the
+//!    exit. Therefore replies that the state drops are stored for step 7.
+//! 5. **Deliver the unread messages** of the closed mailbox. If a supervisor keeps the mailbox for the successor, the
+//!    messages go to this mailbox. Otherwise the messages become dead letters. This step comes before step 10.
+//!    Therefore, when the supervisor receives the exit, the supervisor finds the messages for the successor.
 //! 6. **Count the exit, remove the pid, leave the groups.** If a thread no longer finds the pid, or receives the leave
-//!    notice, it cannot encounter a resource or a later message of the process. The count comes before the removal: a
-//!    thread that no longer finds the pid finds the exit counted. This includes a shutdown that waits for the last
-//!    exit.
-//! 7. **Notify the callers** whose replies the state has dropped. The exit is final since step 4. When a caller
-//!    receives the exit, it does not find the pid any more, because of step 6.
+//!    notice, this thread cannot find a resource or a later message of the process. The count comes before the removal.
+//!    Therefore a thread that no longer finds the pid sees a count that includes the exit. For example, a shutdown
+//!    waits for the last exit in this way.
+//! 7. **Notify the callers** whose replies the state has dropped. The exit is final after step 4. Because step 6 comes
+//!    first, a caller that receives the exit does not find the pid any more.
 //! 8. **Close the yields and the timers.** In step 4 the futures of the state have cancelled their own yields and
-//!    timers. This step cancels the rest. It comes before step 10: after the exit is published, no further timer of the
-//!    process fires, and its handlers see that no process wants their answers.
-//! 9. **Enter the state `Complete`, and give back the place in the limit of the host.** This step comes before step 10:
-//!    if a process receives the exit and spawns a successor, the limit does not refuse the successor.
-//! 10. **Publish the exit**: to the observer, to futures that wait for it, to links, to monitors. This step comes after all steps that
-//!     free a resource, because the receiver of an exit may start a successor. Code that adds a link sets `TIED` and
-//!     then reads `ENDED`. This step sets `ENDED` and then reads `TIED`. Both flags are in one word. So either the exit
-//!     reaches the link, or the code sees the exit.
+//!    timers. This step cancels all other yields and timers. This step comes before step 10. Therefore no timer of the
+//!    process fires after the exit is published, and the handlers see that no process wants their answers.
+//! 9. **Enter the state `Complete`, and subtract the process from the process count of the host.** This step comes
+//!    before step 10. Therefore, if a process receives the exit and spawns a successor, the limit of the host does not
+//!    refuse the successor.
+//! 10. **Publish the exit**: to the observer, to futures that wait for it, to links, to monitors. This step comes after
+//!     all steps that free a resource, because the receiver of an exit may start a successor. Code that adds a link
+//!     sets `TIED` and then reads `ENDED`. This step sets `ENDED` and then reads `TIED`. Both flags are in one word.
+//!     Therefore either this step finds the link, or the code that adds the link sees the exit.
 //! 11. **Notify a shutdown** that waits for the exit of the last top-level supervisor, or of the last process. If this
-//!     step came before the count in step 6, the shutdown that it wakes could find the process alive and wait for ever.
-//!     This step comes after step 10: the shutdown cancels further processes after the supervisors, and these processes
-//!     receive the exits of the supervisors before they are cancelled.
-//! 12. **Notify the monitor that the parent set at the spawn.** The owner carries this monitor. This step records that
-//!     the exit was received; for this record it needs the exit that step 10 has stored.
+//!     step came before step 6, the woken shutdown could still count the process as alive and wait for ever. This step
+//!     also comes after step 10. A shutdown cancels the supervisors before the other processes, and the other processes
+//!     must receive the exits of the supervisors before their own cancellation.
+//! 12. **Notify the monitor that the parent set at the spawn.** The [`ExitOwner`] stores this monitor. This step comes
+//!     after step 10, because this step marks the stored exit as received.
 //! 13. **Wake the tasks that wait on the mailbox**: a receiver that was split off, and senders that wait for room. If
 //!     these tasks were woken before step 10, they would find neither a message nor the exit, and wait again for ever.
-//! 14. **Hand the outcome to the join handle** (`Cell::finish` in `task/cell.rs`). This step comes last: a task that
-//!     awaits the join handle sees the effects of all other steps. A failure counts as unobserved if no link, no
-//!     monitor and no join handle has received it. Only at this point all of them have had the chance to receive it.
+//! 14. **Hand the outcome to the join handle** (`Cell::finish` in `task/cell.rs`). This step comes last, so that a task
+//!     that awaits the join handle sees the effects of all other steps. A failure counts as unobserved if no link, no
+//!     monitor and no join handle has received it. This decision comes last, because all links, all monitors and the
+//!     join handle must have had the chance to receive the exit.
 
 use std::any::TypeId;
 use std::borrow::Cow;
@@ -66,19 +69,20 @@ use crate::process::payload::Payload;
 use crate::process::state::Ref;
 use crate::process::state::current::Current;
 
-/// The part of an exit that depends on the state of the process. The documentation of each method names its step; the
-/// steps are listed at the head of this file.
+/// The part of an exit that depends on the state of the process. The documentation of each method names a step of the
+/// list at the head of this file.
 pub(crate) trait ExitOwner {
     /// Step 1: calls the user's `close`. A panic replaces `exit`.
     fn close(&mut self, exit: &mut Exit);
-    /// Step 4: drops the state, and keeps the replies that the state drops. A panic replaces `exit`.
+    /// Step 4: drops the state of the process. Replies that the state drops are stored for step 7. A panic replaces
+    /// `exit`.
     fn drop_state(&mut self, exit: &mut Exit);
     /// Step 6: takes the reference of the pid table.
     fn take_entry(&mut self, entry: Option<Ref<dyn AnyControl>>);
-    /// Step 7: notifies the callers of the replies that were kept.
+    /// Step 7: notifies the callers whose replies step 4 has stored.
     fn notify_callers(&mut self, exit: &Exit);
-    /// Step 10: returns what a crash report says about the process. `name` is the oldest of the names that it had.
-    /// `None` if there is no process.
+    /// Step 10: returns the details for the crash report. `name` is the oldest name of the process. Returns `None` if
+    /// there is no process.
     fn last_state(&self, name: Option<Cow<'static, str>>) -> Option<LastState>;
     /// Step 12: notifies the monitor that the parent set at the spawn.
     fn notify_monitor(&mut self, exit: &Exit);
@@ -86,7 +90,7 @@ pub(crate) trait ExitOwner {
     fn may_be_awaited(&self) -> bool;
 }
 
-/// Owner of a mailbox outside any process. It has no state, no pending replies and no parent.
+/// Owner of a mailbox outside any process. This owner has no state, no pending replies and no parent.
 struct NoProcess;
 
 impl ExitOwner for NoProcess {
@@ -112,7 +116,7 @@ impl ExitOwner for NoProcess {
 }
 
 impl<M: Send + 'static> Control<M> {
-    /// Runs the exit of a process up to step 13. Returns the final exit: a panic of user code replaces `exit`. The step
+    /// Runs the exit of a process up to step 13. Returns the final exit. A panic of user code replaces `exit`. The step
     /// numbers are the numbers in the list at the head of this file.
     #[inline]
     pub(crate) fn run_exit(&self, owner: &mut impl ExitOwner, mut exit: Exit) -> Exit {
@@ -141,8 +145,8 @@ impl<M: Send + 'static> Control<M> {
         if let Some(pending) = head.pending_if_any() {
             pending.close(&host.shared().timers);
         }
-        // 9. Enter `Complete`, give back the place in the limit. A mailbox outside any process has neither this state
-        //    nor a place in the limit.
+        // 9. Enter `Complete`, and subtract the process from the process count. A mailbox outside any process never
+        //    enters this state and is not counted.
         if !head.has(flag::OUTSIDE) {
             head.enter(head.flags(), ProcessState::Complete);
             host.namespace().leave();
@@ -165,7 +169,7 @@ impl<M: Send + 'static> Control<M> {
         exit
     }
 
-    /// Ends a mailbox outside any process. If its exit is already published, this does nothing.
+    /// Closes a mailbox outside any process, unless the exit of the mailbox is already published.
     pub(super) fn end_outside(&self, exit: &Exit) {
         if !self.head.has_ended() {
             let _ = self.run_exit(&mut NoProcess, exit.clone());
@@ -251,8 +255,8 @@ impl Host {
         let is_dead_letter = TypeId::of::<M>() == TypeId::of::<Envelope>();
         for message in mail {
             let dead_letter_mailbox = if is_dead_letter { None } else { self.dead_letter_mailbox() };
-            // User code runs here: if no mailbox of dead letters accepts the message, the destructor of the message
-            // runs.
+            // If no mailbox of dead letters accepts the message, the destructor of the message runs. This destructor is
+            // user code.
             match dead_letter_mailbox {
                 Some(dead_letter_mailbox) => {
                     let package = Envelope { from: None, to, payload: Payload::new(message) };
@@ -265,11 +269,11 @@ impl Host {
         }
     }
 
-    /// Adds a mailbox of dead letters. It becomes the newest one, and receives the dead letters from now on.
+    /// Adds a mailbox of dead letters. The added mailbox is the newest mailbox, and receives all later dead letters.
     pub(crate) fn add_dead_letter_mailbox(&self, dead_letter_mailbox: &Ref<Control<Envelope>>) {
         let mut dead_letter_mailboxes = self.shared().dead_letter_mailboxes.lock();
-        // The look-up removes closed mailboxes only when there is a dead letter. Therefore this function removes closed
-        // mailboxes too, whenever the list would grow. The amortized cost of an addition is constant.
+        // The look-up removes closed mailboxes only when there is a dead letter. Therefore this function also removes
+        // closed mailboxes, whenever the list would grow. The amortized cost of an addition is constant.
         if dead_letter_mailboxes.len() == dead_letter_mailboxes.capacity() {
             dead_letter_mailboxes.retain(|one| one.upgrade().is_some_and(|one| !one.head.has_ended()));
         }
@@ -292,8 +296,8 @@ impl Host {
     }
 }
 
-/// Drops a message of a mailbox that has no receiver any more. A message may own another mailbox with messages, so
-/// nested drops are deferred; recursion would overflow the stack. If a destructor panics, the panic is caught.
+/// Drops a message of a mailbox that has no receiver any more. A message may own another mailbox with messages. Nested
+/// drops are deferred, because recursion could overflow the stack. If a destructor panics, the panic is caught.
 fn drop_message<M: Send + 'static>(message: M) {
     if std::mem::needs_drop::<M>() {
         Current::with(|current| current.deferred.call(|| drop(message)));

@@ -26,7 +26,7 @@ impl Schedule for Anywhere {
     }
 }
 
-/// Schedule function of every future. It is a function item, so it takes no space in the task.
+/// Schedule function of every future. The schedule function is a function item, so it takes no space in the task.
 #[inline]
 pub(crate) fn schedule(runnable: Runnable<Host>, info: ScheduleInfo) {
     let source = if info.woken_while_running { WakeSource::Turn } else { WakeSource::Waiting(None) };

@@ -1,7 +1,7 @@
-//! The tables of links and monitors. They determine which processes receive the exit of a process.
+//! The tables of links and monitors. The tables determine which processes receive the exit of a process.
 //!
 //! Each process that has links or monitors has a table with its own lock. Under this lock, exit signals are put into
-//! the mailbox of the process, and its fate is recorded when it is killed.
+//! the mailbox of the process. If a link kills the process, the fate of the process is recorded under the same lock.
 //!
 //! # The protocol
 //!
@@ -9,22 +9,22 @@
 //! process. Each operation that sets a link or a monitor, or removes a link, locks both tables, in the order of their
 //! addresses. Therefore either both tables have the entry, or neither of them has it. (A new entry is first added to
 //! the table of the other process. The lock of that table may be released a moment before the lock of the caller's
-//! table.) An exiting process first publishes its exit (`Linkable::exit`). Then it closes its table and takes out all
-//! entries, and notifies one process after the other. Each notification locks only the table of the notified process.
-//! (A monitor that is set by a spawn is only in the table of the watcher. The child [carries](Watch) this monitor, and
-//! notifies the watcher after the child has closed its own table.) The protocol guarantees:
+//! table.) An exiting process first publishes its exit (`Linkable::exit`). Then the exiting process closes its table,
+//! takes out all entries, and notifies one process after the other. Each notification locks only the table of the
+//! notified process. (A monitor that is set by a spawn is only in the table of the watcher. The child [carries](Watch)
+//! this monitor, and notifies the watcher after the child has closed its own table.) The protocol guarantees:
 //!
 //! - *Notified or refused.* A caller that sets a link or monitor checks, under the locks, whether the other process has
 //!   exited. If the process has not exited, the entry is added before the table is closed, so the caller is notified
-//!   later. If the process has exited, the caller learns this immediately.
+//!   later. If the process has exited, the caller is notified immediately.
 //! - *At most once.* A notification removes the entry from the table of the notified process. Therefore there is only
 //!   one notification if two processes exit at the same time, or if a link was set twice.
 //! - *Nothing after an unlink.* A notification that comes after an unlink finds no entry. A notification that comes
-//!   before an unlink takes effect under the lock: before the unlink gets the lock, either the signal is in the mailbox
-//!   or the process is marked as killed.
+//!   before an unlink takes effect under the lock. Therefore, before the unlink gets the lock, either the signal is in
+//!   the mailbox or the process is marked as killed.
 //!
-//! A process that is killed by a link exits in a turn of its own. Therefore no function here recurses, even if a chain
-//! of links is long. An exit costs one look-up in the table of each linked or watching process.
+//! A process that is killed by a link exits in a turn of its own. Therefore no function of this module recurses, even
+//! if a chain of links is long. An exit costs one look-up in the table of each linked or watching process.
 
 pub(crate) mod monitors;
 
@@ -43,7 +43,7 @@ use crate::process::state::Ref;
 pub(crate) trait Linkable {
     fn pid(&self) -> Pid;
 
-    /// The table of the process. Before the call returns, it marks the process as having a table. The exit publishes
+    /// Returns the table of the process, and marks the process as having a table. The exit publishes
     /// [`exit`](Self::exit) before it checks the mark. Therefore either the exit sees the mark and closes the table, or
     /// the caller sees the exit.
     fn links(&self) -> &Links<Self>;
@@ -62,8 +62,8 @@ pub(crate) trait Linkable {
     /// Puts the `Down` event of a monitor into the mailbox. Returns `None` if the mailbox is closed.
     fn put_down(&self, number: u64, pid: Pid, reason: &Exit) -> Option<Wakes>;
 
-    /// Marks the process as killed. Returns false if the process was marked before; it then exits for the earlier
-    /// reason.
+    /// Marks the process as killed. Returns false if the process was marked before. In this case the process exits for
+    /// the earlier reason.
     fn condemn(&self) -> bool;
 
     /// Makes the process exit with this fate. The caller has marked the process as killed, and holds no lock of a
@@ -81,7 +81,7 @@ impl<E: ?Sized> Default for Links<E> {
     }
 }
 
-/// The table. Most processes have only one link or monitor, so one entry is stored inline.
+/// Contents of the table. Most processes have only one link or monitor, so one entry is stored inline.
 #[derive(Debug)]
 struct LinkTable<E: ?Sized> {
     one: Option<(LinkEntry, Ref<E>)>,
@@ -94,7 +94,7 @@ struct LinkTable<E: ?Sized> {
 struct LinkEntry {
     /// Word of the other process's pid. Linked and monitoring processes belong to the same runtime.
     word: u64,
-    /// Number of the monitor; 0 for a link. No monitor has the number 0.
+    /// Number of the monitor. The number of a link is 0. No monitor has the number 0.
     number: u64,
 }
 
@@ -210,7 +210,7 @@ impl<E: Linkable + ?Sized> Links<E> {
         self.0.lock().more.as_ref().and_then(|more| more.fate.clone())
     }
 
-    /// At most `most` of the processes that are linked with this one.
+    /// Returns the pids of at most `most` linked processes.
     pub(crate) fn linked(&self, most: usize) -> Vec<Pid> {
         let table = self.0.lock();
         let one = table.one.iter().map(|(tie, other)| (tie, other));
@@ -218,8 +218,8 @@ impl<E: Linkable + ?Sized> Links<E> {
         one.chain(more).filter(|(tie, _)| tie.number == 0).take(most).map(|(_, other)| other.pid()).collect()
     }
 
-    /// Whether the down signal of this monitor is still wanted, when it is read from the mailbox. It removes the
-    /// monitor.
+    /// Whether the process still wants the `Down` event of this monitor, which was just read from the mailbox. The call
+    /// removes the monitor.
     pub(crate) fn collect(&self, number: u64) -> bool {
         self.0.lock().more.as_mut().is_some_and(|more| more.watched.collect(number))
     }
@@ -229,7 +229,7 @@ impl<E: Linkable + ?Sized> Links<E> {
     /// watcher.
     pub(crate) fn dissolve(&self, pid: Pid, exit: &Exit) -> bool {
         let mut table = self.0.lock();
-        // The exit is published, so no entry is added any more.
+        // No entry is added after the exit is published.
         let (one, more) = (table.one.take(), table.more.take());
         drop(table);
         let (mut fate, mut received) = (None, false);
@@ -275,16 +275,16 @@ pub(crate) fn fate_of_peers(pid: Pid, exit: &Exit) -> Exit {
         (origin, first) = (*further, reason);
     }
     match exit {
-        // The usual case: the exit is not nested, and its reason is shared by reference count.
+        // In the usual case, the exit is not nested, and its reason is shared by reference count.
         Exit::Linked { reason, .. } if std::ptr::eq(&**reason, first) => exit.clone(),
         _ => Exit::Linked { origin, reason: Arc::new(first.clone()) },
     }
 }
 
-/// Applies the verdict about an exit to a process. Returns whether the process received the exit. There are two
-/// exceptions. If the process has exited, it does not receive the exit. If the process was killed before, it receives
-/// the exit only if its own fate is a failure, because then its exit reports that failure. A process that was killed
-/// directly exits with `Killed`, and `Killed` reports no failure.
+/// Applies the verdict about an exit to a process. Returns whether the process received the exit. A process that has
+/// exited does not receive the exit. If the process was killed before, the exit counts as received only if the fate of
+/// the process is a failure. In this case the exit of the process reports a failure. A process that was killed directly
+/// exits with `Killed`, and `Killed` is no failure.
 fn tell_peer<E: Linkable + ?Sized>(
     peer: &Ref<E>,
     from: Pid,
@@ -310,8 +310,8 @@ fn tell_peer<E: Linkable + ?Sized>(
                 E::fall(peer, fate);
                 return lives;
             }
-            // The process exits with its earlier fate. This fate is either the exit of another link, or a kill. A kill
-            // would hide a failure.
+            // The process exits with its earlier fate. This fate is either the exit that another link has propagated,
+            // or `Killed`. The exit `Killed` would hide the failure.
             lives && table.more.as_ref().and_then(|more| more.fate.as_ref()).is_some_and(Exit::is_failure)
         }
     }
@@ -339,7 +339,7 @@ fn lock_both<'a, 'b, E: ?Sized>(one: &'a Links<E>, other: &'b Links<E>) -> (Guar
     }
 }
 
-/// Tells which process had exited when a link was to be set.
+/// Reason why a link cannot be set: one of the two processes has exited.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Gone {
     Caller,
@@ -373,8 +373,9 @@ pub(crate) fn link<E: Linkable + ?Sized>(
             if !ended {
                 if own.get(LinkEntry::link(pid)).is_none() {
                     theirs.add(LinkEntry::link(me), handle);
-                    // The lock of `own` is still held. If an exit finds the entry in `theirs`, it waits for this lock,
-                    // as if both tables were locked.
+                    // This thread still holds the lock of `own`. If the exit of the other process finds the entry in
+                    // `theirs`, this exit waits for the lock of `own`. Therefore the effect is the same as if both
+                    // tables were locked.
                     drop(theirs);
                     own.add(LinkEntry::link(pid), other);
                 }
@@ -396,7 +397,7 @@ pub(crate) fn link<E: Linkable + ?Sized>(
     Ok(())
 }
 
-/// Removes the link between two processes. Returns false if there was none.
+/// Removes the link between two processes. Returns false if the processes were not linked.
 pub(crate) fn unlink<E: Linkable + ?Sized>(caller: &E, pid: Pid) -> bool {
     let me = caller.pid();
     if !me.is_in_same_runtime(pid) {
@@ -406,8 +407,8 @@ pub(crate) fn unlink<E: Linkable + ?Sized>(caller: &E, pid: Pid) -> bool {
     let Some(other) = links.0.lock().get(LinkEntry::link(pid)).cloned() else { return false };
     let (mut own, mut theirs) = lock_both(links, other.links());
     let cut = (own.cut(LinkEntry::link(pid)), theirs.cut(LinkEntry::link(me)));
-    // The references are dropped after the unlock: the drop of the last reference to a process drops values of the
-    // user.
+    // The references are dropped after the unlock, because the drop of the last reference to a process drops values of
+    // the user.
     drop((own, theirs));
     cut.0.is_some()
 }
@@ -421,7 +422,8 @@ pub(crate) fn monitor<E: Linkable + ?Sized>(
     other: Result<Ref<E>, Exit>,
 ) -> MonitorRef {
     let me = caller.pid();
-    // A process that monitors itself could not receive the `Down` event, because the process has exited by then.
+    // A process that monitors itself could not receive the `Down` event, because the event is sent after the exit of
+    // the process.
     let is_itself = me == pid;
     let absent = match other {
         Err(absent) => absent,
@@ -430,7 +432,7 @@ pub(crate) fn monitor<E: Linkable + ?Sized>(
             if !caller.has_ended() && !other.has_ended() {
                 let vacant = own.more().watched.vacant();
                 theirs.add(LinkEntry::monitor(me, vacant.number()), handle);
-                // The lock of `own` is still held, as in `link`.
+                // This thread still holds the lock of `own`, as in `link`.
                 drop(theirs);
                 return MonitorRef::new(me, vacant.watch(Some(other)));
             }
@@ -451,8 +453,8 @@ pub(crate) fn monitor<E: Linkable + ?Sized>(
     monitor
 }
 
-/// Removes a monitor. Returns true if its `Down` event was not delivered and will never be delivered. With `flush`, a
-/// `Down` event that was delivered and not read is dropped too.
+/// Removes a monitor. Returns true if the `Down` event of the monitor was not delivered and will never be delivered. If
+/// `flush` is true, this call also drops a `Down` event that was delivered and not read.
 pub(crate) fn demonitor<E: Linkable + ?Sized>(caller: &E, monitor: MonitorRef, flush: bool) -> bool {
     let me = caller.pid();
     if !monitor.is_of(me) {
@@ -513,12 +515,12 @@ pub(crate) struct SpawnLinks {
     pub(crate) monitor: bool,
 }
 
-/// Links a process with its child and sets the monitor of the process on the child, as requested. The child has not
-/// started, so it cannot exit before the links are set.
+/// Sets the requested links and monitors between a process and its child. The child has not started, so it cannot exit
+/// before the links are set.
 pub(crate) fn adopt<E: Linkable + ?Sized>(parent: &Ref<E>, child: &Ref<E>, ties: SpawnLinks) -> Option<MonitorRef> {
     let pid = child.pid();
     if ties.link && link(&**parent, parent.clone(), pid, Ok(child.clone())) == Err(Gone::Caller) {
-        // The parent has exited just now. The child is treated as if the two had been linked before that exit.
+        // The parent has just exited. The child is treated as if parent and child had been linked before this exit.
         let exit = parent.exit().unwrap_or(Exit::Killed);
         let fate = fate_of_peers(parent.pid(), &exit);
         tell_peer(child, parent.pid(), &exit, &fate, |table| table.verdict(&exit));
@@ -526,7 +528,8 @@ pub(crate) fn adopt<E: Linkable + ?Sized>(parent: &Ref<E>, child: &Ref<E>, ties:
     ties.monitor.then(|| monitor(&**parent, parent.clone(), pid, Ok(child.clone())))
 }
 
-/// Notifies a process that its child was never started. The two should have been linked.
+/// Notifies a process that its child was never started. The spawn has requested a link between the process and its
+/// child.
 pub(crate) fn deliver_exit<E: Linkable + ?Sized>(parent: &Ref<E>, pid: Pid, exit: &Exit) {
     let fate = fate_of_peers(pid, exit);
     tell_peer(parent, pid, exit, &fate, |table| table.verdict(exit));

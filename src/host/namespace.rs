@@ -1,8 +1,8 @@
 //! The namespace of a host: name, command handlers, limits, and the names and groups of its processes.
 //!
-//! Several hosts may share one runtime; each has its own namespace. [`HostBuilder`](crate::HostBuilder) builds the
-//! namespace, and its handlers do not change after that. The names and groups change while the host runs. `E` is the
-//! control block of a process.
+//! Several hosts may share one runtime, and each host has its own namespace. [`HostBuilder`](crate::HostBuilder) builds
+//! the namespace. The handlers do not change after the build. The names and groups change while the host runs. `E` is
+//! the control block of a process.
 
 pub(crate) mod builder;
 
@@ -46,7 +46,7 @@ impl<E: Linkable + ?Sized> Namespace<E> {
         &self.groups
     }
 
-    /// Name of the host; empty for the host that the runtime was built with.
+    /// Name of the host. The host that the runtime was built with has an empty name.
     pub(crate) fn name(&self) -> &str {
         self.dispatcher.host()
     }

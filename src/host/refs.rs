@@ -25,7 +25,7 @@ impl ProcessRef {
         host.shared().pid_table.get(Current::with(Current::pid)?).map(Self)
     }
 
-    /// Address of the control block. It identifies the process as long as the reference exists.
+    /// Address of the control block. The address identifies the process as long as the reference exists.
     #[inline]
     pub(crate) fn address(&self) -> usize {
         self.identity()

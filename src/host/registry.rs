@@ -20,14 +20,15 @@ use crate::process::pid::Pid;
 use crate::process::state::Ref;
 use crate::process::state::current::Current;
 
-/// Number of slots in each of a shard's first chunks.
+/// Number of slots in each of the smallest chunks of a shard.
 const FIRST: usize = if cfg!(procession_loom) { 1 } else { 64 };
-/// Number of consecutive chunks of one size. The chunks after them are twice as large. In a large table at most a fifth
-/// of the allocated slots was never used.
+/// Number of consecutive chunks of one size. The next chunks are twice as large. In a large table, at most a fifth of
+/// the allocated slots has never been used.
 const CHUNKS_PER_SIZE: usize = if cfg!(procession_loom) { 1 } else { 4 };
 /// Number of chunks that 32-bit indices need.
 const CHUNKS: usize = 26 * CHUNKS_PER_SIZE;
-/// The last generation of a slot. Under the model checker it is small, so that the generations of a slot run out.
+/// The last generation of a slot. Under the model checker this number is small, so that a test can exhaust the
+/// generations of a slot.
 const LAST_GENERATION: u32 = if cfg!(procession_loom) { 3 } else { u32::MAX };
 
 /// The part of a pid that distinguishes the processes of one runtime: an index into the table, and a generation of that
@@ -59,7 +60,8 @@ impl From<u64> for LocalId {
     }
 }
 
-/// Number of the pid-table shard that this thread uses, before it is reduced by the number of shards.
+/// Number that selects the shard of this thread in the pid table. The table reduces this number modulo the number of
+/// shards.
 #[inline]
 pub(crate) fn own() -> usize {
     static THREADS: Tally = Tally::new(0);
@@ -73,22 +75,22 @@ pub(crate) fn own() -> usize {
 
 /// The shared value that all entries of a table refer to.
 ///
-/// If all entries used one reference count, every spawn and every exit would contend for its cache line. Therefore some
-/// thousands of entries share a count, and their references are counted in advance.
+/// If all entries used one reference count, every spawn and every exit would contend for its cache line. Therefore
+/// several thousand entries share one count, and the references of these entries are counted in advance.
 pub(crate) trait Lane: Sized {
     /// Pre-counted references that share one count.
     type CountedRefs: fmt::Debug;
 
-    /// Creates pre-counted references to the same value, with a reference count of their own.
+    /// Creates pre-counted references to the same value, with a separate reference count.
     fn stock(&self, count: u32) -> Self::CountedRefs;
 
-    /// Takes one pre-counted reference. Returns `None` if the references refer to another value than `self`, or if none
-    /// is left.
+    /// Takes one pre-counted reference. Returns `None` if the references refer to another value than `self`, or if no
+    /// reference is left.
     fn take(&self, stock: &mut Self::CountedRefs) -> Option<Self>;
 }
 
-/// Entry of the pid table. It stores its own generation: if the slot stored the generation, the slot would cost more
-/// memory for each idle process.
+/// Entry of the pid table. The entry stores its own generation. A generation in the slot would cost more memory for
+/// each idle process.
 pub(crate) trait PidEntry {
     fn generation(&self) -> u32;
 }
@@ -102,14 +104,14 @@ const REFERENCES_PER_COUNT: u32 = 4096;
 /// The part of a shard from which spawning threads take slots.
 #[derive(Debug)]
 struct Fresh<S> {
-    /// Free slots of this shard, and the generation that each will have next.
+    /// Free slots of this shard. Each slot is stored with the generation of its next entry.
     free: Vec<LocalId>,
     /// Index of the first slot that was never used.
     next: u32,
     /// Pre-counted references for the next entries.
     lane: Option<S>,
-    /// Set when the table is closed. Pre-counted references are no longer stored here: they would keep the table itself
-    /// alive.
+    /// Set when the table is closed. A closed table stores no pre-counted references, because these references would
+    /// keep the table alive.
     closed: bool,
 }
 
@@ -117,17 +119,17 @@ struct Fresh<S> {
 #[derive(Debug)]
 struct ReturnedSlots {
     free: Lock<Vec<LocalId>>,
-    /// Length of `free`. It is read without the lock, to decide whether to take the lock.
+    /// Length of `free`. A thread reads this length without the lock, to decide whether it must take the lock.
     len: AtomicUsize,
 }
 
 #[derive(Debug)]
 struct Shard<E: ?Sized, L: Lane> {
     chunks: [OnceLock<Box<[Slot<E>]>>; CHUNKS],
-    /// Slots are taken from here.
+    /// The slots that spawning threads take.
     fresh: CachePadded<Lock<Fresh<L::CountedRefs>>>,
-    /// Threads that use another shard return slots here. It has its own lock: these threads contend with the shard's
-    /// own threads only when `fresh` has no free slots.
+    /// The slots that threads of other shards return. These slots have a separate lock. Therefore the threads of other
+    /// shards contend with the threads of this shard only when `fresh` has no free slots.
     returned: CachePadded<ReturnedSlots>,
     /// Number of slots whose generations are exhausted.
     retired: AtomicUsize,
@@ -212,7 +214,7 @@ impl<E: ?Sized + PidEntry, L: Lane> Shard<E, L> {
         let lane = wanted.take(&mut stock).expect("there is one");
         let spent = if fresh.closed { Some(stock) } else { fresh.lane.replace(stock) };
         // The dropped references may be the last references to a host, and the drop of a host runs user code. Therefore
-        // they are dropped after the unlock.
+        // the references are dropped after the unlock.
         drop(fresh);
         drop(spent);
         Some((place, lane))
@@ -271,7 +273,7 @@ impl<E: ?Sized + PidEntry, L: Lane> PidTable<E, L> {
         Pid::new(self.node, self.incarnation, place.index, place.generation)
     }
 
-    /// Reserves a pid, has `make` build the entry, and publishes the entry. `hint` selects the shard, so that threads
+    /// Reserves a pid, builds the entry with `make`, and publishes the entry. `hint` selects the shard, so that threads
     /// use different shards. `lane` is the value that the entry refers to.
     ///
     /// Returns `None` if all pids are in use.
@@ -293,7 +295,7 @@ impl<E: ?Sized + PidEntry, L: Lane> PidTable<E, L> {
         Some(LocalId { index, ..place })
     }
 
-    /// Drops the pre-counted references, and stores none from now on.
+    /// Drops the pre-counted references. After this call, the table stores no pre-counted references.
     pub(crate) fn close(&self) {
         for shard in &self.shards {
             let mut fresh = shard.fresh.lock();
@@ -338,7 +340,7 @@ impl<E: ?Sized + PidEntry, L: Lane> PidTable<E, L> {
         }
         let (shard, index) = self.shard_and_index(pid.index());
         let entry = shard.slot(index)?.lock().take_if(|entry| entry.generation() == pid.generation())?;
-        // No other thread reserves the slot before it is returned below, with the next generation.
+        // No other thread can reserve the slot until the code below returns the slot with the next generation.
         if pid.generation() == LAST_GENERATION && !planted!("relay_never_retires") {
             shard.retired.fetch_add(1, Ordering::Relaxed);
             return Some(entry);
@@ -415,7 +417,7 @@ mod tests {
         let (mut live, mut all, mut chance) = (Vec::new(), BTreeSet::new(), Rng::seeded(1));
         for round in 0..40_000 {
             let hint = chance.below(3);
-            // The number of entries grows for 2,000 rounds, and then shrinks for 2,000.
+            // The number of entries grows for 2,000 rounds, and then shrinks for 2,000 rounds.
             if live.is_empty() || chance.below(10) < if round % 4_000 < 2_000 { 6 } else { 4 } {
                 let pid = insert(&table, hint);
                 assert!(all.insert(pid), "{pid} was there before");
@@ -435,7 +437,7 @@ mod tests {
         let table = Table::new(0, 0, 4);
         for _ in 0..10_000 {
             let pid = insert(&table, 0);
-            // The first of four shards has every fourth index.
+            // The indices of the first of four shards are the multiples of four.
             assert!(pid.index() < 4 * 2, "slot {} for one at a time", pid.index());
             remove(&table, 1, pid);
         }

@@ -24,7 +24,7 @@ use crate::process::state::RunnableProcess;
 use crate::process::state::wake_order::{SchedulerHandle, WakeSource};
 use crate::process::{catch as panic, state as counted};
 
-/// Phase of the life cycle of a runtime. It only moves forward.
+/// Phase of the life cycle of a runtime. The phase only moves forward.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub(crate) enum Phase {
@@ -53,8 +53,8 @@ impl Job {
     }
 }
 
-/// Queues a job in the scheduler of its host. The source tells whether the job was waiting before, or has just had a
-/// turn.
+/// Queues a job in the scheduler of its host. The `WakeSource` tells whether the job was waiting before, or has just
+/// finished a turn.
 pub(crate) type Enqueue = fn(Job, WakeSource<'_>);
 /// Queues many new jobs in the scheduler with the handle [`Environment::place`].
 pub(crate) type EnqueueAll = fn(&SchedulerHandle, Vec<Job>);
@@ -64,20 +64,20 @@ pub(crate) struct Environment {
     pub(crate) pid_table: PidTable<dyn AnyControl, Host>,
     pub(crate) clock: Clock,
     pub(crate) timers: Arc<Timers>,
-    /// Blocking pool. A simulation has no pool: there, blocking work runs as an ordinary task.
+    /// Blocking pool. A simulation has no pool, and runs blocking work as an ordinary task.
     pub(crate) pool: Option<Pool>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) observer: Option<Arc<dyn Observer>>,
     pub(crate) on_panic: PanicPolicy,
-    /// Function that is called once for each exit that is counted as `unobserved`. It runs on the thread that detects
-    /// the exit.
+    /// Function that is called once for each exit that is counted as `unobserved`. The function runs on the thread that
+    /// detects the exit.
     pub(crate) on_crash: OnCrash,
     pub(crate) schedule: Enqueue,
     pub(crate) schedule_all: EnqueueAll,
     /// Handle of the scheduler. `schedule` uses the handle to find the queues of the scheduler.
     pub(crate) place: SchedulerHandle,
     /// Address of the scheduler. A thread compares this address with the address of its own scheduler, to find out
-    /// whether it works for this runtime.
+    /// whether the thread works for this runtime.
     pub(crate) home: usize,
     /// Tells the thread that waits for the earliest deadline that a timer with an earlier deadline was added.
     pub(crate) rearm: Box<dyn Fn() + Send + Sync>,
@@ -90,12 +90,13 @@ pub(crate) struct Environment {
 pub(crate) struct Shared {
     environment: Environment,
     pub(crate) phase: AtomicU8,
-    /// Time in ns at which a shutdown kills the processes that are left.
+    /// Time in ns at which a shutdown kills the processes that have not exited.
     pub(crate) deadline: AtomicU64,
     /// Report of the shutdown; `None` until the shutdown has ended. Every caller of [`Host::shutdown`] gets this
     /// report.
     pub(crate) report: Mutex<Option<ShutdownReport>>,
-    /// Wakers of the pending futures that belong to no process. When the runtime closes, it wakes these wakers.
+    /// Wakers of the pending futures that belong to no process. When the runtime enters the phase `Closed`, it calls
+    /// these wakers.
     pub(crate) futures: Mutex<Slab<Waker>>,
     /// Event of the shutdown: notified when the last process has exited, and when the shutdown has ended.
     pub(crate) emptied: Event,

@@ -25,27 +25,29 @@ use crate::process::exit::Reason;
 use crate::process::state::Ref;
 
 /// Time after the deadline for which a shutdown waits for steps in progress. A worker needs this time to finish a short
-/// step. Without this time, a short step would be treated as a step that does not return.
+/// step. Without this time, the shutdown would treat a short step like a step that never returns.
 pub(crate) const SHUTDOWN_GRACE: Duration = Duration::from_millis(10);
 
 impl Host {
-    /// Shuts the runtime down in order. The shutdown begins with this call: the runtime refuses new work from outside
-    /// and cancels every process. Processes may still perform commands to clean up. The runtime keeps running until the
-    /// last process has exited, or until `within` has passed. Then the runtime kills the processes that have not
-    /// exited, and refuses all work.
+    /// Shuts the runtime down in an orderly way. The shutdown begins with this call: the runtime refuses new work from
+    /// outside and cancels every process. Processes may still perform commands to clean up. The runtime keeps running
+    /// until the last process has exited, or until `within` has passed. At the end, the runtime kills the processes
+    /// that have not exited, and refuses all work.
     ///
-    /// The returned future resolves to a report that lists the killed processes. It resolves when all processes have
-    /// exited, at the latest at the deadline. If a step does not return, the future resolves up to 10 ms after the
-    /// deadline. Dropping the future changes nothing: the runtime still kills the remaining processes at the deadline.
+    /// The returned future resolves to a report that lists the killed processes. The future resolves when all processes
+    /// have exited, but not later than at the deadline. If a step does not return, the future resolves up to 10 ms
+    /// after the deadline. Dropping the future changes nothing: the runtime still kills the remaining processes at the
+    /// deadline.
     ///
     /// `shutdown` can be called on any thread, also in a step. If a process calls `shutdown`, this process is cancelled
-    /// like all other processes. It should therefore drop the future and return. If the process awaits the future
-    /// instead, it has not exited at the deadline, and is killed.
+    /// like all other processes. Therefore this process should drop the future and return. If the process awaits the
+    /// future instead, it has not exited at the deadline, and is killed.
     ///
     /// When the future resolves, all processes have exited, except for a process whose step does not return. The exit
-    /// of the last process may reach its join handle, links and monitors a moment later. A repeated call can only bring
-    /// the deadline forward. All callers get the same report. The shutdown does not stop the worker threads; dropping
-    /// the [`Runtime`](crate::Runtime) stops them. In a [`Simulation`](crate::Simulation) the time is virtual.
+    /// of the last process may reach its join handle, links and monitors a moment later. A second call can only make
+    /// the deadline earlier. All callers get the same report. The shutdown does not stop the worker threads. Dropping
+    /// the [`Runtime`](crate::Runtime) stops the worker threads. In a [`Simulation`](crate::Simulation) the time is
+    /// virtual.
     ///
     /// ```
     /// # use procession::{Context, Exit, Host, Runtime};
@@ -76,7 +78,7 @@ impl Host {
             };
             self.fire_at(deadline, Fire::Call(Box::new(end)));
         }
-        // In virtual time, no alarm is needed: the timer above wakes the future.
+        // In virtual time, no alarm is needed, because the timer above wakes the future.
         let ring: Ring = if self.shared().clock.is_virtual() { |_, _| None } else { |at, w| Some(alarm::ring(at, w)) };
         Shutdown { ended: self.clone().ended_by(deadline, ring), report: None }
     }
@@ -112,11 +114,11 @@ impl Host {
         self.shared().left()
     }
 
-    /// Refuses work from outside and cancels the processes. Top-level supervisors are cancelled first; each terminates
-    /// its children in its own order. The other unsupervised processes are cancelled when the last top-level supervisor
-    /// has exited.
+    /// Refuses work from outside and cancels the processes. Top-level supervisors are cancelled first. Each supervisor
+    /// terminates its children in its own order. The other unsupervised processes are cancelled when the last top-level
+    /// supervisor has exited.
     ///
-    /// A repeated call can only bring the deadline forward.
+    /// A second call can only make the deadline earlier.
     pub(crate) fn begin_shutdown(&self, deadline: Instant) {
         self.shared().deadline.fetch_min(deadline.ns(), Ordering::SeqCst);
         self.advance(Phase::Closing);
@@ -215,8 +217,8 @@ impl Shared {
         futures.into_iter().for_each(Waker::wake);
     }
 
-    /// Ends a shutdown: refuses all work, and kills the processes that have not exited. Returns the report. The first
-    /// call makes the report, because the killed processes exit soon after that call.
+    /// Ends a shutdown: refuses all work, and kills the processes that have not exited. Returns the report. Only the
+    /// first call creates the report, because the killed processes exit soon after the first call.
     fn end_shutdown(&self, all_ended: bool) -> ShutdownReport {
         let mut report = self.report.lock();
         if let Some(report) = &*report {
@@ -237,13 +239,13 @@ impl Shared {
 /// Sets an alarm that wakes the waker after this time.
 type Ring = fn(Duration, Waker) -> Option<Alarm>;
 
-/// Future of [`Host::shutdown`]; resolves to the report of the shutdown.
+/// Future of [`Host::shutdown`]. The future resolves to the report of the shutdown.
 ///
 /// # Cancel safety
-/// Dropping the future changes nothing: the shutdown goes on.
+/// Dropping the future changes nothing, because the shutdown continues without it.
 pub struct Shutdown {
     ended: AllEnded<Option<Alarm>, Ring>,
-    /// The report; set after the remaining processes were killed.
+    /// The report. This field is set after the remaining processes were killed.
     report: Option<ShutdownReport>,
 }
 

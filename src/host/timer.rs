@@ -26,7 +26,7 @@ use crate::process::state::PendingSchedule;
 /// Resolution in ns. Each deadline is rounded up to a multiple of the resolution, so no timer fires early.
 const TICK: u64 = 1_000_000;
 
-/// Action of a timer. A panic in it is caught and ignored.
+/// Action of a timer. A panic of the action is caught and ignored.
 pub(crate) enum Fire {
     /// Wakes a task.
     Wake(Waker),
@@ -51,7 +51,7 @@ impl Fire {
     fn run(self, woken: &mut Vec<PendingSchedule>) {
         match self {
             Self::Wake(waker) => match PendingSchedule::wake(&waker) {
-                // A process that waited keeps its task cell alive, so dropping the waker runs no user code.
+                // A waiting process keeps its task cell alive. Therefore dropping the waker runs no user code.
                 Some(process) => woken.push(process),
                 None => {
                     woken.clear();
@@ -101,7 +101,7 @@ pub(crate) struct Timers {
     clock: Clock,
     /// One shard for each worker. The last shard is for all other threads.
     shards: Box<[CachePadded<Shard>]>,
-    /// Time in ns by which a thread will check the timers; `u64::MAX` if no thread has promised a check.
+    /// Time in ns by which a thread will check the timers. `u64::MAX` if no thread has promised a check.
     kept: CachePadded<AtomicU64>,
     /// Earliest deadline in ns that was reported to a thread, even if the timer of this deadline was cancelled later.
     /// `u64::MAX` if the reported deadline has passed.
@@ -110,8 +110,8 @@ pub(crate) struct Timers {
 
 #[derive(Debug)]
 struct Shard {
-    /// Earliest deadline in ns; `u64::MAX` if no timer of the wheel will fire. Threads write this value under the lock
-    /// of the wheel, so the value agrees with the wheel. Threads read it without the lock.
+    /// Earliest deadline in ns. `u64::MAX` if no timer of the wheel will fire. Threads write this value under the lock
+    /// of the wheel, so the value agrees with the wheel. Threads read this value without the lock.
     nearest: AtomicU64,
     wheel: Lock<Wheel<Fire>>,
 }
@@ -123,7 +123,7 @@ impl Shard {
     }
 }
 
-/// Maximum number of entries that are processed each time a lock is taken.
+/// Maximum number of entries that a thread processes while it holds the lock of a wheel.
 const BATCH: usize = 64;
 
 impl Timers {
@@ -145,8 +145,8 @@ impl Timers {
     }
 
     /// Adds a timer to the wheel of this worker, or to the common wheel. Returns the key of the timer, and whether the
-    /// caller must notify a thread. The caller must do this if the new deadline is the earliest deadline and no thread
-    /// has promised to check the timers by then.
+    /// caller must notify a thread. A notification is needed if the new deadline is the earliest deadline and no thread
+    /// has promised to check the timers by this deadline.
     pub(crate) fn insert(&self, worker: Option<usize>, at: Instant, fire: Fire) -> (Key, bool) {
         let others = self.shards.len() - 1;
         let which = worker.filter(|&worker| worker < others).unwrap_or(others);
@@ -160,11 +160,10 @@ impl Timers {
             shard.nearest.store(due, Ordering::SeqCst);
         }
         drop(wheel);
-        // Two threads may insert two timers on two wheels at the same time. The call with the earlier deadline finds no
-        // earlier deadline, so at least one of the two calls returns true. The SeqCst accesses pair with the accesses
-        // in `keep_time`: either `keep_time` reads the `nearest` that is stored above, or this call reads the `kept`
-        // that `keep_time` has stored. With a weaker ordering, both threads could miss the store of the other thread,
-        // and the timer would fire late.
+        // Two threads may insert two timers on two wheels at the same time. In this case, the call with the earlier of
+        // the two deadlines returns true. The SeqCst accesses pair with the accesses in `keep_time`: either `keep_time`
+        // reads the `nearest` that is stored above, or this call reads the `kept` that `keep_time` has stored. With a
+        // weaker ordering, each thread could miss the store of the other thread, and the timer would fire late.
         let earlier = first_here
             && due < self.kept.load(Ordering::SeqCst)
             && self.shards.iter().all(|other| other.nearest.load(Ordering::SeqCst) >= due);
@@ -223,15 +222,15 @@ impl Timers {
     /// Fires all timers that are due at the time of the call, and returns their number. If a timer is inserted during
     /// the turn, it waits for the next turn. Therefore the turn ends even if a timer inserts itself again immediately.
     ///
-    /// Several threads may run a turn at the same time. In this case they share the work.
+    /// Several threads may run a turn at the same time. In this case these threads share the work.
     pub(crate) fn turn(&self) -> usize {
         self.turn_at_most(usize::MAX, &mut Vec::new())
     }
 
-    /// Does the same as [`turn`](Self::turn), but fires at most about `BATCH` timers of each wheel. A worker calls this
-    /// function, runs the woken tasks itself, and then calls the function again. If very many timers are due, most of
-    /// them wait in the wheels, and their tasks do not wait in the queues. Therefore each task runs while its memory is
-    /// still in the cache.
+    /// Fires due timers as [`turn`](Self::turn) does, but at most about `BATCH` timers of each wheel. A worker calls
+    /// this function, runs the woken tasks itself, and then calls the function again. If very many timers are due, most
+    /// of these timers stay in the wheels until a later call. Therefore the queues contain only few woken tasks, and
+    /// each task runs while its memory is still in the cache.
     ///
     /// On return, `woken` contains the processes that the last of these timers have woken, in the order of the timers.
     /// The caller must queue these processes. All tasks that were woken earlier are already queued.
@@ -239,7 +238,7 @@ impl Timers {
         self.turn_at_most(BATCH, woken)
     }
 
-    /// Does the same as [`turn`](Self::turn), but fires at most one timer of each wheel.
+    /// Fires due timers as [`turn`](Self::turn) does, but at most one timer of each wheel.
     pub(crate) fn turn_one(&self) -> usize {
         self.turn_at_most(1, &mut Vec::new())
     }
@@ -303,10 +302,10 @@ impl Timers {
         self.nearest().map(|at| at - self.clock.now())
     }
 
-    /// Does the same as [`wait`](Self::wait), for a thread that promises to check the timers after this time. The
-    /// returned time also ends at the reported deadline, even if the timer of that deadline was cancelled. Many
-    /// programs set and cancel timeouts again and again. With this rule, these timeouts wake the thread once in the
-    /// length of a timeout, and not once for each timeout.
+    /// Returns the time until the next check of the timers. Unlike the caller of [`wait`](Self::wait), the caller
+    /// promises to make this check. The returned time is not longer than the time until the reported deadline, even if
+    /// the timer of the reported deadline was cancelled. Many programs repeatedly set a timeout and cancel it. With
+    /// this rule, the thread wakes once per length of the timeout, and not once for each timeout.
     pub(crate) fn keep_time(&self) -> Option<Duration> {
         let now = self.clock.now();
         let mut told = self.told.load(Ordering::Relaxed);
@@ -356,7 +355,7 @@ impl Timers {
             drop(wheel);
             for fire in fires {
                 let _ = match fire {
-                    // The sleeping task must be polled again: it then uses another clock or ends its sleep.
+                    // The sleeping task must be polled again, so that the task uses another clock or ends its sleep.
                     Fire::Wake(waker) => catch(|| waker.wake()),
                     Fire::Call(call) => drop_caught(call),
                 };
@@ -468,8 +467,8 @@ mod tests {
             .collect();
         let bytes = || f.timers.shards.iter().map(|shard| shard.wheel.lock().bytes()).sum::<usize>();
         assert!(bytes() <= 64 * COUNT, "{}", bytes() as f64 / COUNT as f64);
-        // Measures again while timers move down to lower levels of the wheel, and after nine of ten timers were
-        // cancelled.
+        // Measures the memory again while timers move down to lower levels of the wheel, and after nine of ten timers
+        // were cancelled.
         f.turn_at(1_000);
         assert!(bytes() <= 64 * COUNT, "{}", bytes() as f64 / COUNT as f64);
         keys.iter().enumerate().filter(|(n, _)| n % 10 > 0).for_each(|(_, &key)| drop(f.timers.cancel(key)));

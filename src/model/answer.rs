@@ -1,4 +1,5 @@
-//! The answer to a call: a caller that waits receives it, and the callee learns if the caller has left.
+//! The answer to a call: a waiting caller receives the answer, and the callee learns whether the caller has stopped
+//! waiting.
 
 use std::task::{Poll, Waker};
 
@@ -47,7 +48,7 @@ fn wait_elsewhere(asker: &mut ReplyReceiver<Arc<Task>, (), Token>) -> Token {
     }
 }
 
-/// The task waits for the answer. It registered as waiting when it called.
+/// A task waits for the answer. The task was registered as waiting at the time of the call.
 pub fn answer_to_a_task() {
     let (task, mut asker, answerer) = ask();
     asker.task_waits();
@@ -77,7 +78,7 @@ pub fn answer_to_another_waiter() {
     assert_eq!(Arc::strong_count(&token), 1);
 }
 
-/// The task registered as waiting when it called. Then another waiter waits instead of the task.
+/// The task was registered as waiting at the time of the call. Then another waiter waits instead of the task.
 pub fn answer_to_a_new_waiter() {
     let (task, mut asker, answerer) = ask();
     asker.task_waits();
@@ -91,8 +92,8 @@ pub fn answer_to_a_new_waiter() {
     assert_eq!(Arc::strong_count(&token), 1);
 }
 
-/// The caller waits with its task, with another waker, or with both. Then it leaves. The answer is either refused, or
-/// dropped with the shared state.
+/// The caller waits with its task, with another waker, or with both. Then the caller stops waiting. The answer is
+/// either refused, or dropped together with the shared state.
 pub fn answer_against_leaving() {
     for (at_first, elsewhere) in [(true, false), (false, true), (true, true)] {
         let (_task, mut asker, answerer) = ask();
@@ -112,7 +113,8 @@ pub fn answer_against_leaving() {
     }
 }
 
-/// The callee is notified that the caller has left. After that, the answer of the callee is refused.
+/// The callee is notified that the caller has stopped waiting. After the notification, the answer of the callee is
+/// refused.
 pub fn leaving_against_watch() {
     let (_task, asker, answerer) = ask();
     let leaves = thread::spawn(move || asker.close());

@@ -1,5 +1,4 @@
-//! Cancel tokens: a cancellation at the same time as subjects register and leave, and a cancellation of a parent token
-//! at the same time as that of its child token.
+//! Cancel tokens: a cancellation happens while subjects register and leave, or while the child token is cancelled.
 
 use std::time::Duration;
 
@@ -98,8 +97,8 @@ pub fn two_cancel_at_once() {
     assert!(first || child.told() == [ROOT]);
 }
 
-/// While the parent is cancelled, a subject leaves and the child token is dropped. Afterwards there are no references
-/// to the subject and the child token.
+/// While the parent is cancelled, a subject leaves and the child token is dropped. After these operations, no reference
+/// to the subject or to the child token exists.
 pub fn drop_against_cancel() {
     let (root, leaver) = (Node::root(), Ref::counted(Subscriber::default()));
     let branch = root.child();

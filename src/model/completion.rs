@@ -1,5 +1,5 @@
-//! Completion of a yield at the same time as another answer, a cancellation, the exit, and a poll of the waiting
-//! future.
+//! A yield is answered. At the same time, another answer arrives, or the yield is cancelled, or the process exits, or
+//! the waiting future is polled.
 
 use crate::model::{Waiter, join, spawn};
 use crate::platform::sync::Arc;
@@ -108,7 +108,7 @@ pub fn two_answers() {
 pub fn answer_against_exit() {
     let world = World::new(AnswerTarget::Event);
     let answer = spawn(&world, World::answer);
-    // The order is that of `Control::run_exit`.
+    // `Control::run_exit` uses the same order.
     drop(world.inbox.close());
     world.yields.close();
     assert!(!world.answer(), "its process has ended");
@@ -116,8 +116,8 @@ pub fn answer_against_exit() {
     assert_eq!(world.dropped(), 2);
 }
 
-/// An answer against a cancellation: exactly one of them succeeds, and its caller knows it. The slot is reused by another
-/// yield, which the old tag does not affect.
+/// A yield is answered and cancelled at the same time. Exactly one of the two calls succeeds and returns true. Then
+/// another yield reuses the slot, and the old tag does not affect this yield.
 pub fn answer_against_cancel() {
     let world = World::new(AnswerTarget::Event);
     let answer = spawn(&world, World::answer);
@@ -133,7 +133,7 @@ pub fn answer_against_cancel() {
     assert!(!world.answer() && world.yields.is_wanted(next) && world.yields.cancel(next));
 }
 
-/// A hand-written process waits for an answer. It is woken and reads the answer.
+/// A hand-written process waits for an answer. The process is woken and reads the answer.
 pub fn answer_wakes_the_reader() {
     let world = World::new(AnswerTarget::Event);
     let answer = spawn(&world, World::answer);
@@ -166,7 +166,7 @@ pub fn answer_against_poll() {
     assert_eq!(world.yields.outstanding(), 0);
 }
 
-/// A future was polled with another waker. Then its own task polls it.
+/// A future was polled with another waker. Then the task of the process polls the future.
 pub fn answer_against_poll_by_the_task() {
     let other = Waiter::here();
     let world = World::new(AnswerTarget::Other(other.waker()));
@@ -178,18 +178,19 @@ pub fn answer_against_poll_by_the_task() {
     assert_eq!(world.dropped(), 1);
 }
 
-/// A handler watches for the cancellation. Either the handler is notified, or it learns immediately that the yield is
-/// cancelled.
+/// A handler watches for the cancellation. Either the handler is notified later, or the call of the handler reports
+/// immediately that the yield is cancelled.
 pub fn watch_against_cancel() {
     watch(&World::new(AnswerTarget::Event), |world| world.yields.cancel(world.tag));
 }
 
-/// An observer is notified of the answer, or learns immediately that the yield is answered.
+/// An observer watches for the answer. Either the observer is notified later, or its call reports immediately that the
+/// yield is answered.
 pub fn watch_against_answer() {
     watch(&World::new(AnswerTarget::Event), World::answer);
 }
 
-/// A command that is on the inline path moves to the table while another thread cancels it: it is cancelled.
+/// An inline command moves to the table while another thread cancels the command. The command is cancelled.
 pub fn admit_against_cancel() {
     let world = World::new(AnswerTarget::Event);
     let tag = Tag::inline(world.yields.issue());
@@ -200,7 +201,7 @@ pub fn admit_against_cancel() {
     assert_eq!(world.yields.outstanding(), 1);
 }
 
-/// The answer to an inline command moves to the table while another thread cancels the command: the answer is dropped.
+/// The answer to an inline command moves to the table while another thread cancels the command. The answer is dropped.
 pub fn admitted_answer_against_cancel() {
     let world = World::new(AnswerTarget::Event);
     let tag = Tag::inline(world.yields.issue());

@@ -1,5 +1,5 @@
-//! The reference counts. A value is dropped once, after every access to the value. Its memory is freed once, after
-//! every access to the reference counts.
+//! The reference counts. A value is dropped once, after every access to the value. The memory of the value is freed
+//! once, after every access to the reference counts.
 
 use crate::model::join;
 use crate::platform::sync::counts::explored;
@@ -7,7 +7,7 @@ use crate::platform::sync::tally::{AtomicUsize, Ordering};
 use crate::platform::sync::{Arc, UnsafeCell};
 use crate::process::state::{Ref, RefCounted, Weak};
 
-/// A value that counts its drops. If an access has no happens-before edge to the drop, loom reports it.
+/// A value that counts its drops. Loom reports each access that has no happens-before edge to the drop.
 struct Value {
     accessed: UnsafeCell<()>,
     drops: Arc<AtomicUsize>,
@@ -29,7 +29,7 @@ impl Drop for Value {
 
 type Strong = Ref<RefCounted<Value>>;
 
-/// Creates a value with one strong reference. Also returns the number of its drops.
+/// Creates a value with one strong reference. Also returns the counter of the drops of the value.
 fn value() -> (Strong, Arc<AtomicUsize>) {
     let drops = Arc::new(AtomicUsize::new(0));
     let value = Value { accessed: UnsafeCell::new(()), drops: Arc::clone(&drops) };
@@ -47,8 +47,8 @@ fn upgrade(weak: Weak<RefCounted<Value>>) {
     }
 }
 
-/// The first thread clones its reference, the second upgrades a weak reference, and the third drops its reference. Each
-/// thread then drops all its references.
+/// The first thread clones its reference. The second thread upgrades a weak reference. The third thread drops its
+/// reference. Each thread then drops all its references.
 pub fn clone_against_upgrade_and_drop() {
     let (one, drops) = value();
     let (own, weak) = (one.clone(), Ref::downgrade(&one));
@@ -64,7 +64,8 @@ pub fn clone_against_upgrade_and_drop() {
     assert_eq!(drops.load(Ordering::Relaxed), 1, "it is dropped once");
 }
 
-/// Two threads upgrade weak references and then drop them. Meanwhile the only strong reference is dropped.
+/// Two threads upgrade weak references and then drop the results. At the same time, the only strong reference is
+/// dropped.
 pub fn two_upgrades_against_the_last_drop() {
     let (one, drops) = value();
     let threads = [Ref::downgrade(&one), Ref::downgrade(&one)].map(|weak| with(weak, upgrade));
@@ -73,8 +74,8 @@ pub fn two_upgrades_against_the_last_drop() {
     assert_eq!(drops.load(Ordering::Relaxed), 1, "it is dropped once");
 }
 
-/// The first thread creates a weak reference and drops it, the second drops a weak reference, and the third drops a
-/// strong reference.
+/// The first thread creates a weak reference and drops it. The second thread drops a weak reference. The third thread
+/// drops a strong reference.
 pub fn weak_drops_against_the_last_drop() {
     let (one, drops) = value();
     let (own, weak) = (one.clone(), Ref::downgrade(&one));

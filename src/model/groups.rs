@@ -1,4 +1,5 @@
-//! Monitored groups. While a group is monitored, processes join and leave it, or the observer exits.
+//! Monitored groups. While a process monitors a group, other processes join and leave the group, or the monitoring
+//! process exits.
 
 use std::task::Waker;
 
@@ -95,8 +96,8 @@ impl World {
     }
 }
 
-/// A process joins a group and exits, while another process starts to monitor the group. The monitor sees or receives
-/// each change once, and in order.
+/// A process joins a group and exits, while another process starts to monitor the group. The monitoring process sees or
+/// receives each change once, and in order.
 pub fn watch_against_join() {
     let world = World::new();
     let joins = spawn(&world, |world| {
@@ -119,8 +120,8 @@ pub fn watch_against_join() {
     assert!(world.is_void());
 }
 
-/// An observer exits while it starts to monitor the group. Meanwhile another process joins. Afterwards the group keeps
-/// no reference to the observer.
+/// An observer exits while it starts to monitor the group. At the same time, another process joins the group. After the
+/// exit, the group keeps no reference to the observer.
 pub fn watch_against_end() {
     let world = World::new();
     let ends = spawn(&world, |world| world.end(&world.watcher));

@@ -1,5 +1,5 @@
-//! The hand-over of a long step while the step returns. The tasks that wait behind the step run, and no surplus worker
-//! stays.
+//! A long step is handed over to another thread, possibly while the step returns. The tasks that wait behind the step
+//! must run, and no surplus worker may stay.
 
 use crate::model::idle::{Job, Jobs, started, stop};
 use crate::model::{Waiter, join};
@@ -12,8 +12,8 @@ pub fn behind_a_long_step() {
     behind(Placement::Woken);
 }
 
-/// A step spawns a task, which stays in the worker's own queues, and then waits for the task. Meanwhile the step is
-/// handed over to another thread.
+/// A step spawns a task, which stays in the worker's own queues, and then waits for the task. At the same time, the
+/// step is handed over to another thread.
 pub fn spawned_by_a_long_step() {
     behind(Placement::New);
 }
@@ -73,8 +73,8 @@ pub fn return_against_hand_over() {
     assert_eq!(scheduler.active_and_taken().0, 1, "the worker, or its replacement, is active");
 }
 
-/// The monitor hands over a step by its poll count, but the worker may have finished this step already. No thread may
-/// count a hand-over that did not happen, and no worker may leave because of it.
+/// The monitor hands over a step by its poll count, but the worker may have finished this step already. If the step was
+/// finished, no thread may count a hand-over, and no worker may leave.
 pub fn late_hand_over_against_return() {
     let (scheduler, jobs) = (started(1), Jobs::new());
     thread::yield_now();

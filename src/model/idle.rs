@@ -1,4 +1,5 @@
-//! The idle word: no worker sleeps forever while there is work. The models use the real workers of the scheduler.
+//! The idle word must ensure that no worker sleeps forever while there is work. The models use the real workers of the
+//! scheduler.
 
 use std::cell::RefCell;
 use std::future::{pending, poll_fn};
@@ -48,12 +49,12 @@ impl Task for Job {
     }
 }
 
-/// Driver with one timer, which is off, far in the future, or due.
+/// Driver with one timer. The timer is off, far in the future, or due.
 #[derive(Default)]
 pub(super) struct Timer {
     pub(super) due: AtomicUsize,
     fired: Option<Arc<Jobs>>,
-    /// Counts how many times a worker became the timekeeper or read its deadline again.
+    /// Counts how many times a worker became the timekeeper or read the deadline again.
     kept: Option<Arc<Jobs>>,
 }
 
@@ -111,7 +112,7 @@ impl Driver for Arc<Timer> {
     }
 }
 
-/// Number of jobs that are done. Also holds the thread that waits for the jobs.
+/// Number of finished jobs, and the thread that waits for the jobs.
 pub(super) struct Jobs {
     done: AtomicUsize,
     waiter: Arc<Waiter>,
@@ -132,7 +133,7 @@ impl Jobs {
         Job(Box::new(move || jobs.one_is_done()))
     }
 
-    /// Returns when `all` jobs are done.
+    /// Waits until `all` jobs are finished.
     pub(super) fn wait(&self, all: usize) {
         while self.done.load(Ordering::SeqCst) != all {
             self.waiter.wait();
@@ -172,8 +173,8 @@ pub(super) fn stop(scheduler: &Scheduler<Job>) {
 /// A task is pushed while a worker parks.
 pub fn one_pusher() {
     let (scheduler, jobs) = (started(1), Jobs::new());
-    // Without this, loom does not explore the executions in which the worker checks the queues first. These executions
-    // need the fences.
+    // Without this yield, loom does not explore the executions in which the worker checks the queues first. The fences
+    // are needed for the executions in which the worker checks the queues first.
     thread::yield_now();
     scheduler.schedule(jobs.one(), Placement::Woken);
     jobs.wait(1);
@@ -191,7 +192,7 @@ pub fn two_pushers() {
     stop(&scheduler);
 }
 
-/// Returns two jobs. The first job does not return until the second has run.
+/// Returns two jobs. The first job does not return until the second job has run.
 fn long_and_short(jobs: &Arc<Jobs>) -> (Job, Job) {
     let latch = Arc::new((Mutex::new(false), Condvar::new()));
     let (opens, waits) = (Arc::clone(&latch), latch);
@@ -211,12 +212,13 @@ fn long_and_short(jobs: &Arc<Jobs>) -> (Job, Job) {
     (long, short)
 }
 
-/// Two jobs are pushed. The first job does not return until the second is done. The worker that finds the first job
-/// must wake the next worker.
+/// Two jobs are pushed. The first job does not return until the second job is finished. The worker that finds the first
+/// job must wake the next worker.
 pub fn last_searcher() {
     let (scheduler, jobs) = (started(2), Jobs::new());
     let (long, short) = long_and_short(&jobs);
-    // Both workers park first. Later in the model, this would cost a preemption.
+    // This yield lets both workers park first. If the workers parked later in the model, the parking would cost a
+    // preemption.
     thread::yield_now();
     scheduler.schedule(long, Placement::Woken);
     scheduler.schedule(short, Placement::Woken);
@@ -227,8 +229,9 @@ pub fn last_searcher() {
 /// A job is pushed while the last searching worker takes another job. Either this worker sees the second job, or the
 /// pushing thread sees no searching worker.
 ///
-/// Between the two pushes, the pushing thread waits until the searching worker runs. This wait costs no preemption. One
-/// preemption is left for the second push, which comes between the removal of the first job and the end of the search.
+/// Between the two pushes, the pushing thread waits until the searching worker runs. This wait costs no preemption.
+/// Therefore one preemption is left for the second push, so that the second push can come between the removal of the
+/// first job and the end of the search.
 pub fn push_against_last_searcher() {
     let (scheduler, jobs) = (started(2), Jobs::new());
     let (long, short) = long_and_short(&jobs);
@@ -252,13 +255,13 @@ pub fn batch() {
     stop(&scheduler);
 }
 
-/// A guest thread sleeps. A push chooses it, and then it leaves. Another worker must take the task.
+/// A push chooses a sleeping guest thread, but then the guest thread leaves. Another worker must take the task.
 pub fn chosen_guest_leaves() {
     let (scheduler, jobs) = (scheduler(1, &Arc::default()), Jobs::new());
-    // The guest occupies the lowest slot, so the push chooses it.
+    // The guest occupies the lowest slot, so the push chooses the guest.
     let lender = scheduler.sleeping_guest();
     scheduler.start().expect("a model has threads");
-    // The yield lets the worker check the queues first, see `one_pusher`.
+    // This yield lets the worker check the queues first, as in `one_pusher`.
     thread::yield_now();
     let job = jobs.one();
     let pusher = spawn(&scheduler, |scheduler| scheduler.schedule(job, Placement::Woken));
@@ -268,8 +271,8 @@ pub fn chosen_guest_leaves() {
     stop(&scheduler);
 }
 
-/// A guest thread that is the timekeeper leaves, while a worker parks. The worker has already seen that there is a
-/// timekeeper, but must become the timekeeper nevertheless.
+/// A guest thread that is the timekeeper leaves, while a worker parks. The worker may have seen the old timekeeper, but
+/// must become the timekeeper itself.
 pub fn timekeeper_leaves() {
     let kept = Jobs::new();
     let timer = Arc::new(Timer { due: AtomicUsize::new(FAR), fired: None, kept: Some(Arc::clone(&kept)) });
@@ -277,7 +280,7 @@ pub fn timekeeper_leaves() {
     let lender = scheduler.sleeping_guest();
     let by_the_lender = kept.done.load(Ordering::SeqCst);
     scheduler.start().expect("a model has threads");
-    // The yield lets the worker check the queues first, see `one_pusher`.
+    // This yield lets the worker check the queues first, as in `one_pusher`.
     thread::yield_now();
     drop(lender);
     while kept.done.load(Ordering::SeqCst) == by_the_lender {
@@ -286,7 +289,7 @@ pub fn timekeeper_leaves() {
     stop(&scheduler);
 }
 
-/// Jobs that wait until [`open`](Gate::open) is called.
+/// A gate for jobs. Each job waits until [`open`](Gate::open) is called.
 struct Gate {
     is_open: Mutex<bool>,
     opened: Condvar,
@@ -297,7 +300,7 @@ impl Gate {
         Arc::new(Self { is_open: Mutex::new(false), opened: Condvar::new() })
     }
 
-    /// Returns a job that counts in `begun` when it begins, and in `done` when it returns.
+    /// Returns a job that increments `begun` when it begins, and `done` when it returns.
     fn job(self: &Arc<Self>, begun: &Arc<Jobs>, done: &Arc<Jobs>) -> Job {
         let (gate, begun, done) = (Arc::clone(self), Arc::clone(begun), Arc::clone(done));
         Job::new(move || {
@@ -326,7 +329,7 @@ pub fn timekeeper_finds_work() {
     let timer = Arc::new(Timer { due: AtomicUsize::new(FAR), fired: None, kept: Some(Arc::clone(&kept)) });
     let (scheduler, begun, done, gate) = (scheduler(2, &timer), Jobs::new(), Jobs::new(), Gate::new());
     scheduler.start().expect("a model has threads");
-    // The yield lets the workers check the queues first, see `one_pusher`.
+    // This yield lets the workers check the queues first, as in `one_pusher`.
     thread::yield_now();
     scheduler.schedule(gate.job(&begun, &done), Placement::Woken);
     begun.wait(1);
@@ -338,7 +341,7 @@ pub fn timekeeper_finds_work() {
     stop(&scheduler);
 }
 
-/// An earlier deadline is inserted while one worker becomes the timekeeper instead of another. The timer must fire
+/// An earlier deadline is inserted while one worker replaces another worker as the timekeeper. The timer must fire
 /// before the running job returns.
 pub fn nearer_deadline_against_hand_over() {
     let fired = Jobs::new();
@@ -422,7 +425,7 @@ pub fn guest_is_forgotten() {
     let poller = Waiter::here();
     assert!(run.as_mut().poll(&mut Context::from_waker(&poller.waker())).is_pending());
     let pusher = spawn(&scheduler, |scheduler| scheduler.schedule(job, Placement::Woken));
-    // Both guests sleep. So the second guest is not polled before the push has woken it.
+    // Both guests sleep, and the second guest is not polled until the push has woken this guest.
     poller.wait();
     while run.as_mut().poll(&mut Context::from_waker(&poller.waker())).is_pending() {
         poller.wait();
@@ -430,8 +433,8 @@ pub fn guest_is_forgotten() {
     join(pusher);
 }
 
-/// Two tasks are pushed while two guest threads are in `block_on`. Each guest waits for one of the jobs, may run both
-/// jobs, and leaves.
+/// Two tasks are pushed while two guest threads are in `block_on`. Each guest waits for one of the tasks, may run both
+/// tasks, and then leaves.
 pub fn two_guests() {
     let scheduler = scheduler(0, &Arc::default());
     let ((one, is_done), (another, other_is_done)) = (awaited(), awaited());
@@ -452,7 +455,7 @@ pub fn nearer_deadline() {
     let timer = Arc::new(Timer { due: AtomicUsize::new(FAR), fired: Some(Arc::clone(&jobs)), kept: None });
     let scheduler = scheduler(1, &timer);
     scheduler.start().expect("a model has threads");
-    // The yield lets the worker check the queues first, see `one_pusher`.
+    // This yield lets the worker check the queues first, as in `one_pusher`.
     thread::yield_now();
     timer.due.swap(DUE, Ordering::SeqCst);
     scheduler.rearm();

@@ -1,5 +1,5 @@
-//! The publication of an exit, at the same time as link, unlink, monitor, demonitor or send. Each signal is received
-//! once or refused.
+//! A process publishes its exit while another thread calls link, unlink, monitor, demonitor or send. Each signal is
+//! received once or refused.
 
 use std::task::Waker;
 
@@ -17,7 +17,7 @@ const ENDED: u8 = 1;
 const TIED: u8 = 1 << 1;
 const KILLED: u8 = 1 << 2;
 
-/// A process, reduced to the parts that these models need: it exits by `end`, can be killed, and never runs.
+/// A process with only the parts that these models need. The process never runs, exits in `end`, and can be killed.
 struct Peer {
     pid: Pid,
     flags: AtomicU8,
@@ -35,8 +35,8 @@ impl Peer {
         })
     }
 
-    /// Creates two processes, ordered by address. Locks are taken in the order of addresses. With a fixed order, loom
-    /// can repeat an execution.
+    /// Creates two processes, ordered by address. Locks are taken in the order of addresses. Therefore loom can repeat
+    /// an execution only if the order of the two processes is fixed.
     fn pair() -> Arc<(Ref<RefCounted<Self>>, Ref<RefCounted<Self>>)> {
         let (one, other) = (Self::new(1), Self::new(2));
         Arc::new(if one.identity() < other.identity() { (one, other) } else { (other, one) })
@@ -74,7 +74,7 @@ impl Linkable for RefCounted<Peer> {
         self.pid
     }
 
-    /// Like `Head::links`.
+    /// Sets `TIED` as `Head::links` does.
     fn links(&self) -> &Links<Self> {
         if !self.has(TIED) {
             self.flags.fetch_or(TIED, Ordering::SeqCst);
@@ -110,8 +110,8 @@ fn is_alone(peer: &Ref<RefCounted<Peer>>) -> bool {
     peer.count() == 1
 }
 
-/// A process links to another process that exits. Either the exit kills the first process, or the first process learns
-/// that the other process does not exist.
+/// A process links to another process that exits. Either the exit kills the first process, or the link fails because
+/// the other process does not exist.
 pub fn link_against_exit() {
     let peers = Peer::pair();
     let ends = spawn(&peers, |(_, ending)| ending.end());
@@ -159,8 +159,8 @@ pub fn two_ends_at_once() {
     assert!(is_alone(&peers.0) && is_alone(&peers.1));
 }
 
-/// A process monitors another process. That process sends a message and exits. One `Down` event arrives, after the
-/// message.
+/// A process monitors another process. The monitored process sends a message and exits. Exactly one `Down` event
+/// arrives, after the message.
 pub fn monitor_against_send_and_exit() {
     let peers = Peer::pair();
     let ends = spawn(&peers, |(watcher, ending)| {
@@ -173,8 +173,8 @@ pub fn monitor_against_send_and_exit() {
     assert!(is_alone(&peers.0) && is_alone(&peers.1));
 }
 
-/// A monitor is removed while the monitored process exits. The `Down` event arrives if and only if the removal reports
-/// that it was too late.
+/// A monitor is removed while the monitored process exits. The `Down` event arrives if and only if `demonitor` returns
+/// that the removal came too late.
 pub fn demonitor_against_exit() {
     let peers = Peer::pair();
     let watch: MonitorRef = monitor(&*peers.0, peers.0.clone(), peers.1.pid, Ok(peers.1.clone()));
@@ -187,7 +187,7 @@ pub fn demonitor_against_exit() {
     assert!(is_alone(&peers.0) && is_alone(&peers.1));
 }
 
-/// Exits and then notifies the observer, as a child with a monitor set at its spawn does.
+/// Makes a child exit and then notify its observer. A child whose monitor was set by the spawn does the same.
 fn end_and_tell(child: &Peer, watch: Watch<RefCounted<Peer>>) {
     child.end();
     watch.tell(child.pid, &Exit::Killed);
@@ -207,8 +207,8 @@ pub fn carried_monitor_against_demonitor() {
     assert!(is_alone(&peers.0) && is_alone(&peers.1));
 }
 
-/// A child and its observer exit at the same time, while another thread spawns a second child for the observer.
-/// Afterwards the monitors of the two children notify no process, and no references are left.
+/// A child and its observer exit at the same time, while another thread spawns a second child for the observer. After
+/// these exits, the monitors of the two children notify no process, and no references are left.
 pub fn carried_monitor_against_both_ends() {
     let peers = Peer::pair();
     let watch = Watch::set(peers.0.clone());

@@ -1,5 +1,5 @@
-//! Mailbox and wake-ups: each pushed or delivered message is read. The receiver may wait on any thread and with any
-//! waker.
+//! Mailboxes and wake-ups. The receiver reads each message that is pushed or delivered. The receiver may wait on any
+//! thread and with any waker.
 
 use std::ops::Deref;
 use std::task::Waker;
@@ -39,7 +39,7 @@ enum TurnOutcome {
 }
 
 impl Mail {
-    /// Creates a process that will have its first turn on this thread.
+    /// Creates a process whose first turn will run on this thread.
     fn new() -> Arc<Self> {
         let worker = Waiter::here();
         let own = (RunState::active(), worker.waker());
@@ -65,7 +65,8 @@ impl Mail {
         }
     }
 
-    /// Receives in a turn, as the body of a process does. The error is true if the process waits with the slot open.
+    /// Receives a message in a turn, as the body of a process does. If there is no message, returns an error that tells
+    /// whether the slot is open.
     fn receive(&self, front: &mut ReadAhead<u32>) -> Result<u32, bool> {
         let seat = front.seat(InTurn::of_right()).expect("it is the receiver");
         if front.seat_if_read(InTurn::of_right()).is_some() {
@@ -83,8 +84,8 @@ impl Mail {
         message.ok_or(spare.lent)
     }
 
-    /// Receives as a hand-written process that asks for its first event in a turn. The second value is true if the
-    /// process waits with the slot open.
+    /// Receives an event as a hand-written process does, namely the first event of a turn. The second result tells
+    /// whether the process waits with the slot open.
     fn next_of_events(&self, taken: &mut Option<Box<Taken<u32>>>) -> (Option<u32>, bool) {
         let seat = ReceiverTurn::of_events(InTurn::of_right());
         match self.glance() {
@@ -98,7 +99,7 @@ impl Mail {
         }
     }
 
-    /// Runs turns that read messages, until the sum of all messages read is `sum`.
+    /// Runs turns until the sum of all received messages is `sum`.
     fn read(&self, sum: u32) {
         let mut front = ReadAhead::default();
         let mut left = sum;
@@ -123,8 +124,8 @@ fn signal(mail: &Mail) {
     mail.signal(&mail.own, cancel, true).expect("it is open").wake();
 }
 
-/// Reads as a hand-written process does, until it has read the given numbers of messages and signals. Returns the
-/// messages and, for each signal, the number of messages that were read before it.
+/// Reads the given numbers of messages and signals, as a hand-written process does. Returns the messages. For each
+/// signal, also returns the number of messages that were read before the signal.
 fn drain(mail: &Mail, messages: usize, signals: usize) -> (Vec<u32>, Vec<usize>) {
     let (mut read, mut heard, mut taken) = (Vec::new(), Vec::new(), None::<Box<Taken<u32>>>);
     mail.run(|mail| {
@@ -193,8 +194,8 @@ pub fn delivered_in_order() {
     join(one);
 }
 
-/// A receiver takes a delivered message, and then the body waits for another event, which arrives too. When the
-/// receiver asks for the next message, it is there.
+/// A receiver takes a delivered message. Then the body waits for another event, and this event arrives. When the
+/// receiver then asks for the next message, the next message is there.
 pub fn no_wait_after_all() {
     let mail = Mail::new();
     let first = spawn(&mail, |mail| send(mail, 1));
@@ -219,7 +220,7 @@ pub fn no_wait_after_all() {
     sender.into_iter().for_each(join);
 }
 
-/// A receiver moves to another thread while its process waits for mail or will wait for mail soon.
+/// A receiver moves to another thread while its process waits for a message, or shortly before the process waits.
 pub fn read_elsewhere() {
     let mail = Mail::new();
     let mut front = ReadAhead::default();
@@ -237,7 +238,7 @@ pub fn read_elsewhere() {
         })
     };
     let sender = spawn(&mail, |mail| send(mail, 1));
-    // These are the turn in which the receiver was moved, and turns in which the process does other work.
+    // The loop runs the turn in which the receiver was moved, and later turns in which the process does other work.
     let mut open = true;
     mail.run(|_| {
         if done.load(Ordering::Acquire) { TurnOutcome::Over } else { TurnOutcome::Waits(std::mem::take(&mut open)) }
@@ -246,8 +247,8 @@ pub fn read_elsewhere() {
     join(sender);
 }
 
-/// Polls a receiver on this thread until another receiver replaces it, but at most `polls` times. Each poll uses
-/// another waker. Returns the received messages.
+/// Polls a receiver on this thread until another receiver replaces it, but at most `polls` times. Each poll uses a new
+/// waker. Returns the received messages.
 fn poll_elsewhere(mail: &Mail, front: &mut ReadAhead<u32>, polls: usize) -> Vec<u32> {
     let mut received = vec![];
     for _ in 0..polls {
@@ -260,8 +261,8 @@ fn poll_elsewhere(mail: &Mail, front: &mut ReadAhead<u32>, polls: usize) -> Vec<
     received
 }
 
-/// A new body fails to start while another thread uses its mailbox. One of the two bodies reads each message, once. If
-/// a message is sent after the failure, the old body reads it.
+/// A new body fails to start while another thread uses its mailbox. Each message is read once, by one of the two
+/// bodies. Messages that are sent after the failure are read by the old body.
 pub fn failed_trial() {
     let mail = Mail::new();
     let mut former = ReadAhead::default();
@@ -286,7 +287,7 @@ pub fn failed_trial() {
     assert_eq!(read, [1, 2]);
 }
 
-/// A hand-written process has given its mailbox to another thread. Then the process reads its events itself.
+/// A hand-written process has moved its mailbox to another thread. Then the process reads its events itself.
 pub fn reclaimed_by_events() {
     let mail = Mail::new();
     let mut taken = Some(Box::<Taken<u32>>::default());
@@ -305,13 +306,13 @@ pub fn reclaimed_by_events() {
     assert_eq!((read, join(elsewhere)), (vec![1], vec![]));
 }
 
-/// A receiver is inside a combinator, so it waits with another waker at each poll.
+/// A receiver is inside a combinator. Therefore the receiver waits with a new waker at each poll.
 pub fn other_waker() {
     let inbox = Mail::new();
     let senders = [1, 2].map(|message| spawn(&inbox, move |inbox| send(inbox, message)));
     let (mut front, mut sum) = (ReadAhead::default(), 0);
     while sum != 3 {
-        // The first waker is dropped, as it is when a `select` is polled again.
+        // The first waker is dropped. A `select` that is polled again also drops its former waker.
         let (former, latter) = (Waiter::here(), Waiter::here());
         let mut receive = |waiter: &Arc<Waiter>| {
             front.pop().or_else(|| inbox.pop_or_wait(&inbox.own, &mut front, Reader::Other(waiter.waker())).0)
@@ -324,7 +325,8 @@ pub fn other_waker() {
     senders.into_iter().for_each(join);
 }
 
-/// A signal stays behind the messages that arrived before it, even if some of these messages were already taken.
+/// A signal stays behind the messages that arrived before the signal, even if some of these messages were already
+/// taken.
 pub fn signal_keeps_its_place() {
     let inbox = Mail::new();
     signal(&inbox);
@@ -363,7 +365,7 @@ pub fn signal_wakes_both() {
     join(signaller);
 }
 
-/// Several `Down` events wake the reader. The first `Down` event does this for all of them.
+/// Several `Down` events wake the reader. The wake-up of the first `Down` event is enough for all of them.
 pub fn downs_wake_the_reader() {
     let inbox = Mail::new();
     let tellers = [1, 2].map(|number| {
@@ -415,7 +417,7 @@ pub fn close_against_push() {
     let remains = inbox.close();
     seen.extend(front.take());
     seen.extend(remains.into_iter().flat_map(|remains| remains.settle()));
-    // The exit is published in the same way as in `Control::run_exit`.
+    // The inbox is woken in the same way as in `Control::run_exit`.
     inbox.rouse(&inbox.own).wake();
     if waits {
         other.wait();

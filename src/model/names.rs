@@ -1,4 +1,5 @@
-//! Registered names while processes exit. A name refers to one process, and never longer than the process exists.
+//! Registered names while processes exit. A name refers to one process at a time, and only as long as the process
+//! exists.
 
 use crate::host::registry::names::{Gone, Names, Own, Unclaimed};
 use crate::model::{join, spawn};
@@ -6,7 +7,8 @@ use crate::platform::sync::atomic::{AtomicBool, Ordering};
 use crate::platform::sync::{Arc, Mutex};
 use crate::process::state::{Ref, RefCounted};
 
-/// An entry with its list of names and a flag that says whether the list has names. A process has the same fields.
+/// A pid-table entry with a list of names and a flag. The flag tells whether the entry may have names. A process has
+/// the same fields.
 #[derive(Default)]
 struct TestEntry {
     known: AtomicBool,
@@ -24,7 +26,7 @@ impl World {
         Arc::new(Self { names: Names::new() })
     }
 
-    /// Registers as `SelfHandle::register` does.
+    /// Registers the name as `SelfHandle::register` does.
     fn register(&self, lodger: &Ref<RefCounted<TestEntry>>) -> Result<(), Unclaimed<RefCounted<TestEntry>, Gone>> {
         lodger.known.swap(true, Ordering::SeqCst);
         self.names.register("n".into(), lodger, &lodger.own, || !*lodger.closed.lock())
@@ -39,7 +41,8 @@ impl World {
     }
 }
 
-/// A process is registered while it exits. Afterwards another process can register its name, and keeps it.
+/// A process registers a name while the process exits. After the exit, another process can register the same name and
+/// keep it.
 pub fn register_against_end() {
     let world = World::new();
     let first = Ref::counted(TestEntry::default());
@@ -57,7 +60,7 @@ pub fn register_against_end() {
     assert!(world.names.get("n").is_none());
 }
 
-/// Two processes register the same name. Exactly one of them gets it.
+/// Two processes register the same name. Exactly one of the two processes gets the name.
 pub fn two_want_a_name() {
     let world = World::new();
     let (one, other) = (Ref::counted(TestEntry::default()), Ref::counted(TestEntry::default()));

@@ -1,4 +1,4 @@
-//! Room in a bounded mailbox. A sender that waits for room gets it, or gets its message back.
+//! Room in a bounded mailbox. A sender that waits for room either gets room or gets its message back.
 
 use std::task::{Poll, Waker};
 
@@ -13,7 +13,8 @@ fn full() -> Arc<Inbox<u32>> {
     inbox
 }
 
-/// Sends as `SendWait` does. Returns whether the message was admitted. If it was not, the sender has it back.
+/// Sends a message as `SendWait` does. Returns whether the message was admitted. A message that was not admitted goes
+/// back to the sender.
 fn send_wait(inbox: &Inbox<u32>, message: u32) -> bool {
     let waiter = Waiter::here();
     let number = match inbox.push_or_wait(Waker::noop(), message, &mut Some(waiter.waker()), || {}) {
@@ -52,7 +53,7 @@ fn receive(inbox: &Inbox<u32>, front: &mut ReadAhead<u32>) -> u32 {
     }
 }
 
-/// Two senders wait for room. A receiver makes room, and both senders get it.
+/// Two senders wait for room. A receiver makes room, and both senders send their messages.
 pub fn two_wait_for_room() {
     let inbox = full();
     let senders = [1, 2].map(|message| spawn(&inbox, move |inbox| send_wait(inbox, message)));
@@ -64,7 +65,7 @@ pub fn two_wait_for_room() {
     assert!(senders.map(join).into_iter().all(|sent| sent));
 }
 
-/// If a message was not admitted when the inbox closes, its sender gets it back.
+/// An inbox closes while senders wait for room. Each message that was not admitted goes back to its sender.
 pub fn room_against_close() {
     let inbox = full();
     let sender = spawn(&inbox, |inbox| send_wait(inbox, 1));
@@ -73,7 +74,7 @@ pub fn room_against_close() {
     relieve(spare);
     let other = spawn(&inbox, |inbox| send_wait(inbox, 2));
     let remains = inbox.close();
-    // This wakes the senders in the same way as `Control::run_exit`.
+    // The senders are woken in the same way as in `Control::run_exit`.
     inbox.disperse().1.into_iter().for_each(|sender| sender.wake());
     let sent = [(1, join(sender)), (2, join(other))].into_iter().filter(|(_, sent)| *sent);
     let mut read = remains.expect("it has a bound").settle();

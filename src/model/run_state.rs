@@ -1,6 +1,6 @@
-//! The run state of a process: a process that is woken looks at its mail again, and is queued once.
+//! The run state of a process. A woken process is queued once, and checks its messages again.
 //!
-//! This file has unsafe code: in a model, a run state has no cell, so each thread may change it.
+//! This file has unsafe code. In a model, a run state belongs to no task cell, so each thread may change the run state.
 
 #![allow(unsafe_code)]
 
@@ -9,7 +9,7 @@ use crate::platform::sync::atomic::{AtomicUsize, Ordering};
 use crate::platform::sync::{Arc, Mutex};
 use crate::process::state::RunState;
 
-/// Only for run states without a cell: no memory access depends on them.
+/// These functions are only for run states without a task cell. No memory access depends on these run states.
 impl RunState {
     #[must_use = "a process that is not queued again never runs again"]
     pub(super) fn model_wait(&self, open: bool) -> bool {
@@ -24,7 +24,8 @@ impl RunState {
     }
 }
 
-/// A process that waits for two messages. They are in no lock, so only the run state makes them visible.
+/// A process that waits for two messages. No lock protects the messages, so only the run state makes the messages
+/// visible.
 struct World {
     state: RunState,
     mail: [AtomicUsize; 2],

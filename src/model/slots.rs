@@ -1,4 +1,4 @@
-//! Reuse of pid slots. A pid finds the process that it was given to, or no process.
+//! Reuse of pid slots. A look-up of a pid finds either the process to which the pid was issued, or no process.
 
 use crate::host::registry::{Lane, LocalId, PidEntry, PidTable};
 use crate::model::{join, spawn};
@@ -21,7 +21,7 @@ impl PidEntry for RefCounted<TestEntry> {
     }
 }
 
-/// The value that all entries refer to. It is empty in these models.
+/// The value that all entries refer to. In these models the value is empty.
 #[derive(Clone)]
 struct House;
 
@@ -38,8 +38,8 @@ impl Lane for House {
 type Table = PidTable<RefCounted<TestEntry>, House>;
 
 fn pid_table() -> Arc<Table> {
-    // The table has two shards, and no entry is ever inserted into the second shard. So a thread of the second shard
-    // frees only slots of the first shard.
+    // The table has two shards, and no entry is ever inserted into the second shard. Therefore a thread of the second
+    // shard frees only slots of the first shard.
     Arc::new(PidTable::new(0, 0, 2))
 }
 
@@ -61,8 +61,8 @@ fn remove_from_elsewhere(pid_table: &Table, pid: Pid) -> Option<u32> {
     pid_table.remove(1, pid).map(|tenant| tenant.name)
 }
 
-/// The first entry is removed and a second entry is inserted. Meanwhile another thread looks up and removes the first
-/// entry.
+/// The first entry is removed and a second entry is inserted. At the same time, another thread looks up and removes the
+/// pid of the first entry.
 pub fn stale_pid() {
     let pid_table = pid_table();
     let first = insert(&pid_table, 1);
@@ -96,7 +96,7 @@ pub fn two_inserts_at_once() {
     assert_eq!((get(&pid_table, mine), get(&pid_table, gone), pid_table.len()), (Some(2), None, 1));
 }
 
-/// If a slot has reached its last generation, it is not used again. No pid is given out twice.
+/// If a slot has reached its last generation, the slot is not used again. No pid is issued twice.
 pub fn slot_wears_out() {
     let pid_table = pid_table();
     let come_and_go = |pid_table: &Table| {

@@ -1,5 +1,5 @@
-//! A stream between its handler and its process. The models test items against pulls, the end of the stream against
-//! both, and the waiting on both sides.
+//! A stream between its handler and its process. In these models, the handler sends items while the process pulls
+//! items, or one side ends the stream. Each side may have to wait.
 
 use std::task::{Context, Poll};
 
@@ -74,7 +74,8 @@ fn number(payload: Payload) -> u64 {
     payload.downcast().expect("numbers were sent")
 }
 
-/// A future pulls the items of a handler. It gets all items in order and then the end, and both sides make progress.
+/// A future pulls the items of a handler. The future gets all items in order and then the end of the stream, and both
+/// sides make progress.
 pub fn items_against_pulls() {
     let world = World::new(AnswerTarget::Own);
     let handler = spawn(&world, |world| {
@@ -95,7 +96,7 @@ pub fn items_against_pulls() {
     assert_eq!(world.yields.outstanding(), 0);
 }
 
-/// A hand-written process pulls one item after another. It learns of each item and of the end by a notice.
+/// A hand-written process pulls one item after another. A notice announces each item and the end of the stream.
 pub fn notices_against_pulls() {
     let world = World::new(AnswerTarget::Event);
     let handler = spawn(&world, |world| {
@@ -124,7 +125,7 @@ pub fn notices_against_pulls() {
     assert!(heard().is_none(), "there are no more notices than events");
 }
 
-/// A handler that waits for room learns that the process no longer pulls items.
+/// A handler that waits for room is notified that the process no longer pulls items.
 pub fn sender_against_cancel() {
     let world = World::new(AnswerTarget::Own);
     let handler = spawn(&world, |world| {

@@ -39,7 +39,7 @@ impl Fired {
 }
 
 /// Two turns and a cancellation happen at the same time. The timer either fires once or is cancelled. A second timer in
-/// the same place does not fire early, and the cancellation does not affect it.
+/// the same entry does not fire early, and the cancellation of the first timer does not cancel the second timer.
 pub fn cancel_against_fire() {
     let (timers, first, second) = (timers(), Fired::default(), Fired::default());
     let key = first.set(&timers, None, SOON);
@@ -57,7 +57,7 @@ pub fn cancel_against_fire() {
 }
 
 /// A sleep is polled with another waker while its timer fires. Either the last registered waker is woken, or the poll
-/// learns that the timer has already fired.
+/// sees that the timer has already fired.
 pub fn waker_against_fire() {
     let timers = timers();
     let former = Waiter::here();
@@ -71,8 +71,7 @@ pub fn waker_against_fire() {
     assert_eq!((Arc::strong_count(&former), Arc::strong_count(&waiter)), (1, 1), "wakers are let go of");
 }
 
-/// While a wheel turns, later deadlines are inserted into this wheel and into another wheel. Both deadlines remain
-/// known.
+/// While a wheel turns, later deadlines are inserted into this wheel and into another wheel. Neither deadline is lost.
 pub fn insert_against_turn() {
     let (timers, fired) = (timers(), Fired::default());
     fired.set(&timers, Some(0), SOON);
@@ -87,8 +86,9 @@ pub fn insert_against_turn() {
     assert_eq!(timers.nearest(), Some(LATEST));
 }
 
-/// The deadline of a timekeeper was cancelled, and the timekeeper reads its deadline again. Meanwhile another deadline
-/// is inserted. Either the timekeeper sleeps at most until this deadline, or the inserting thread must wake it.
+/// The deadline of a timekeeper was cancelled, and the timekeeper reads the earliest deadline again. At the same time,
+/// another deadline is inserted. Either the timekeeper sleeps at most until this deadline, or the inserting thread must
+/// wake it.
 pub fn insert_against_keeper() {
     let timers = timers();
     let never = |timers: &Timers, at| timers.insert(None, at, Fire::Call(Box::new(|| ())));

@@ -1,6 +1,6 @@
 //! The report of a process that failed while no link, monitor, supervisor or join handle received its exit.
 //!
-//! The host fills it and decides when it is due. This module only formats and prints it.
+//! The host fills the report and decides when to print it. This module only formats and prints the report.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -17,7 +17,8 @@ pub(crate) type OnCrash = Box<dyn Fn(&CrashReport) + Send + Sync>;
 /// Data about an exited process for the observer and the crash report, in addition to the exit.
 #[derive(Debug)]
 pub(crate) struct LastState {
-    /// Name of the process at its exit. If the process had several names, this is the name that it registered first.
+    /// Name of the process at its exit. If the process had several names, this field is the name that the process
+    /// registered first.
     pub(crate) name: Option<Cow<'static, str>>,
     /// Name of the type of the process's code.
     pub(crate) type_name: &'static str,
@@ -27,10 +28,10 @@ pub(crate) struct LastState {
 
 /// Report of a failed process whose exit no link, monitor, supervisor or join handle received.
 ///
-/// The runtime makes one report for each of these exits: either when the process exits, or later, when its
-/// [`JoinHandle`](crate::JoinHandle) is dropped without taking the exit. As in OTP, an exit on request is not a failure
-/// and is not reported. Exits on request are a cancellation, a kill, and the exit of a process that was linked to a
-/// cancelled or killed process.
+/// The runtime makes one report for each exit that no link, monitor, supervisor or join handle receives. The report is
+/// made either at the exit of the process, or when its [`JoinHandle`](crate::JoinHandle) is dropped without taking the
+/// exit. As in OTP, an exit on request is not a failure and is not reported. A process exits on request if it is
+/// cancelled, or if it is killed, or if it is linked to a cancelled or killed process.
 ///
 /// By default the runtime prints the report to stderr, as one block of lines:
 ///
@@ -43,20 +44,20 @@ pub(crate) struct LastState {
 /// ```
 ///
 /// To send the reports elsewhere or to silence them, use [`Builder::on_crash`](crate::Builder::on_crash). In a
-/// [`Simulation`](crate::Simulation), nothing is printed: with such an exit, the run of the seed fails in a
-/// [`check`](crate::check()).
+/// [`Simulation`](crate::Simulation), no report is printed. Instead, in a [`check`](crate::check()), the run of the
+/// seed fails.
 ///
 /// The panic hook of the program runs for every panic, before the runtime knows whether the exit is received. The hook
 /// of the standard library prints the thread, the location, the message and, with `RUST_BACKTRACE=1`, the backtrace.
-/// The report repeats the location and the message, because it may be written to another place. If a program replaces
-/// the hook after it has built its first runtime, the report contains no location.
+/// The report repeats the location and the message, because the report may be written to another place than the output
+/// of the hook. If a program replaces the hook after it has built its first runtime, the report contains no location.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct CrashReport {
     /// Pid of the process.
     pub pid: Pid,
-    /// Registered name of the process at its exit. If the process had several names, this is the name that it
-    /// registered first.
+    /// Registered name of the process at its exit. If the process had several names, this field is the name that the
+    /// process registered first.
     pub name: Option<Cow<'static, str>>,
     /// Name of the type of the process's code: the type of the [`Process`](crate::Process), or of the function or
     /// closure of an async body.
@@ -66,21 +67,21 @@ pub struct CrashReport {
     pub parent: Option<Pid>,
     /// The exit.
     pub exit: Exit,
-    /// Number of messages that the process had accepted and did not read. They become dead letters.
+    /// Number of messages that the process had accepted and did not read. These messages become dead letters.
     pub mailbox_len: usize,
-    /// The processes that were linked with it at its exit; at most 16 of them.
+    /// The processes that were linked with the process at its exit. The list contains at most 16 of these processes.
     pub links: Vec<Pid>,
 }
 
 impl CrashReport {
-    /// Returns the place in the source where the process panicked, as `file:line:column`. If the process exited because
-    /// of a chain of links, it is the place where the first process of the chain panicked. Returns `None` if no process
-    /// panicked, or if the place is unknown.
+    /// Returns the place in the source where the process panicked, as `file:line:column`. If a chain of links made the
+    /// process exit, the result is the place where the first process of the chain panicked. Returns `None` if no
+    /// process panicked, or if the place is unknown.
     pub fn location(&self) -> Option<&str> {
         self.exit.panic_location()
     }
 
-    /// Returns the process that failed first. This is another process if the exit came through links.
+    /// Returns the process that failed first. If the exit came through links, the result is another process.
     pub(crate) fn origin(&self) -> Pid {
         if let Exit::Linked { origin, .. } = self.exit { origin } else { self.pid }
     }

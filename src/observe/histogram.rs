@@ -1,4 +1,4 @@
-//! `Histogram`: a distribution of durations with a relative resolution of a quarter, and the buckets that count them.
+//! `Histogram`: a distribution of durations with a relative resolution of a quarter. `Buckets` counts the durations.
 //!
 //! `Metrics` decides which thread counts in which buckets, and when.
 
@@ -13,10 +13,10 @@ use crate::platform::sync::tally::Ordering::Relaxed;
 
 /// Distribution of durations.
 ///
-/// It is log-linear: each power of two of nanoseconds is divided into four buckets. Therefore, the error of a duration
-/// is at most a quarter of the duration, from a nanosecond to 584 years. There are 252 buckets, which take two
-/// kilobytes. Each count wraps around at 2⁶⁴. The histogram keeps no sum of the durations, so it has no mean: use
-/// [`quantile`](Self::quantile).
+/// The histogram is log-linear, that is, each power of two of nanoseconds is divided into four buckets. Therefore, the
+/// error of a duration is at most a quarter of the duration, from a nanosecond to 584 years. There are 252 buckets,
+/// which take two kilobytes. Each count wraps around at 2⁶⁴. The histogram keeps no sum of the durations, so it has no
+/// mean. Use [`quantile`](Self::quantile) instead.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Histogram {
     buckets: Box<[u64]>,
@@ -29,8 +29,8 @@ impl Histogram {
     }
 
     /// Returns the `q`-quantile: a fraction `q` of the durations does not exceed the result. For example,
-    /// `quantile(0.99)` is the 99th percentile. The result is the upper end of a bucket, so it is at most a quarter too
-    /// long. `q` is clamped to the range from 0 to 1. Returns `None` if there are no durations.
+    /// `quantile(0.99)` is the 99th percentile. The result is the upper end of a bucket. Therefore the result is too
+    /// long by at most a quarter. `q` is clamped to the range from 0 to 1. Returns `None` if there are no durations.
     pub fn quantile(&self, q: f64) -> Option<Duration> {
         let count = self.count();
         if count == 0 {
@@ -78,8 +78,8 @@ impl<'a> Sum<&'a Buckets> for Histogram {
     }
 }
 
-/// The buckets of a histogram while threads count in them. The buckets take two kilobytes. They are allocated at the
-/// first duration, because a runtime has one `Buckets` for each possible worker.
+/// The buckets of a histogram to which threads still add durations. The buckets take two kilobytes. The memory is
+/// allocated at the first duration, because a runtime has one `Buckets` for each possible worker.
 #[derive(Debug)]
 pub(crate) struct Buckets(OnceLock<Box<[AtomicU64]>>);
 
@@ -100,7 +100,7 @@ impl Buckets {
 /// has its own bucket.
 const BUCKETS: usize = 4 + 62 * 4;
 
-/// Returns the bucket of a duration. The position of its highest bit and the next two bits select the bucket.
+/// Returns the bucket of a duration. The position of the highest set bit and the next two bits select the bucket.
 const fn bucket(ns: u64) -> usize {
     if ns < 4 {
         return ns as usize;

@@ -1,7 +1,7 @@
 //! The counters of a runtime, and `Counters`: a snapshot of the counters and of the sampled durations.
 //!
-//! The counters are always on and exact. Threads rarely contend for a cache line: each worker and a few other threads
-//! write to blocks of their own. All further threads share some blocks.
+//! The counters are always on and exact. Each worker and a few other threads write to separate blocks. All other
+//! threads share some blocks. Therefore threads rarely contend for a cache line.
 
 use std::cell::Cell;
 use std::fmt;
@@ -28,19 +28,19 @@ macro_rules! counters {
         ///
         /// Each count is exact and never decreases. The counts are read one after another while the runtime runs, so
         /// related counts may differ by the operations in progress. However, `exited` never exceeds `spawned`. Subtract
-        /// an earlier snapshot to get the counts between the two. `Display` prints one line with the counts that are
-        /// not zero.
+        /// an earlier snapshot from a later snapshot to get the counts between the two snapshots. `Display` prints one
+        /// line with the counts that are not zero.
         #[derive(Debug, Clone, PartialEq, Eq)]
         #[non_exhaustive]
         pub struct Counters {
             $($(#[$doc])* pub $field: u64,)*
-            /// Time from ready to running: how long processes waited for a worker. Sampled at the rate
-            /// `sampled_one_in`.
+            /// Time from ready to running, that is, how long a runnable process waited for a worker. Sampled at the
+            /// rate `sampled_one_in`.
             pub scheduling_delay: Histogram,
-            /// Duration of turns: all steps of a process from one wait to the next. Sampled at the rate
-            /// `sampled_one_in`.
+            /// Duration of turns. A turn contains all steps of a process from one wait to the next wait. Sampled at the
+            /// rate `sampled_one_in`.
             pub step_time: Histogram,
-            /// Sampling rate of the two histograms: one in `sampled_one_in` durations was measured. Default: 64.
+            /// Sampling rate of the two histograms. If the rate is `n`, one in `n` durations was measured. Default: 64.
             pub sampled_one_in: u32,
         }
 
@@ -62,8 +62,8 @@ macro_rules! counters {
             }
         }
 
-        /// Returns the counts between two snapshots of one runtime: `later - earlier`. A counter wraps around at 2^64,
-        /// and so do the differences. If the snapshots are in the wrong order, the differences wrap below zero.
+        /// Returns the counts between two snapshots of one runtime: `later - earlier`. Counters and differences wrap
+        /// around at 2^64. If the snapshots are in the wrong order, the differences wrap below zero.
         impl Sub for Counters {
             type Output = Self;
             fn sub(self, earlier: Self) -> Self {
@@ -85,14 +85,15 @@ counters! {
     Exited => exited,
     /// Polls of a task by a worker. Counted by the scheduler, before the poll.
     Polls => polls,
-    /// Steps of processes. One poll may contain several steps: if an answer arrives in the turn of its yield, the
-    /// process is stepped again.
+    /// Steps of processes. One poll may contain several steps, because a process is stepped again if an answer arrives
+    /// in the turn of its yield.
     Steps => steps,
     /// Polls that kept their worker for longer than
     /// [`Builder::long_step_threshold`](crate::Builder::long_step_threshold). Counted by the monitor thread, while the
     /// poll still runs.
     LongSteps => long_steps,
-    /// Attempts to steal from a victim. Counted by the searching worker. Each attempt is won, empty or retried.
+    /// Attempts to steal from a victim. Counted by the searching worker. Each attempt is counted as won, empty or
+    /// retried.
     StealsTried => steals_tried,
     /// Attempts that stole at least one task.
     StealsWon => steals_won,
@@ -100,22 +101,22 @@ counters! {
     StealsEmpty => steals_empty,
     /// Attempts that lost a race against another thread.
     StealsRetried => steals_retried,
-    /// Times that a worker parked. Counted by the worker, before it sleeps.
+    /// Number of times that a worker parked. Counted by the worker, before it sleeps.
     Parks => parks,
-    /// Times that a parked worker was woken for work. Counted by the waking thread.
+    /// Number of times that a parked worker was woken for work. Counted by the waking thread.
     Wakes => wakes,
-    /// Times that a worker moved a full batch of tasks from its local queue to the global queue.
+    /// Number of times that a worker moved a full batch of tasks from its local queue to the global queue.
     Overflows => overflows,
-    /// Times that a process went to the back of the queue because its budget was spent.
+    /// Number of times that a process went to the back of the queue because its budget was spent.
     BudgetYields => budget_yields,
     /// Messages that a mailbox accepted. Counted by the sender.
     Messages => messages,
     /// Messages that were refused, and returned to the sender.
     Refused => refused,
-    /// Messages that were accepted, and then could not be delivered.
+    /// Messages that were accepted, but never read.
     DeadLetters => dead_letters,
     /// Messages that the policy of a full mailbox dropped: either a queued message in favor of a newer message, or the
-    /// newest message. They count as dead letters too.
+    /// newest message. These messages are also counted as dead letters.
     DroppedByPolicy => dropped_by_policy,
     /// Commands that processes yielded. Counted at the yield.
     Yields => yields,
@@ -123,17 +124,18 @@ counters! {
     Completions => completions,
     /// Answers that arrived after the cancellation of their yield or the exit of their process.
     Discarded => discarded,
-    /// Replies that arrived after the caller stopped waiting for them.
+    /// Replies that arrived after the caller had stopped waiting.
     LateReplies => late_replies,
     /// Panics of processes, and of futures without a pid that run on the runtime.
     Panics => panics,
     /// Processes that failed, and whose exit no link, monitor, supervisor or join handle received. A cancelled or
-    /// killed process does not count.
+    /// killed process is not counted.
     Unobserved => unobserved,
 }
 
 impl Counters {
-    /// Returns the fraction of the attempts to steal that were won, from 0 to 1; 0 if there were no attempts.
+    /// Returns the fraction of the attempts to steal that stole a task, from 0 to 1. Returns 0 if there were no
+    /// attempts.
     pub fn steal_success(&self) -> f64 {
         if self.steals_tried == 0 { 0.0 } else { self.steals_won as f64 / self.steals_tried as f64 }
     }
@@ -161,12 +163,13 @@ impl fmt::Display for Counters {
 /// Each worker has a *slot*. The thread that runs as the worker enters the slot, and counts in the slot's block with a
 /// plain load and store. The counts are exact under two conditions: only one thread at a time is in a slot, and a
 /// thread enters the slot only after it has synchronized with the previous thread. The hand-over of a worker to another
-/// thread ensures both. A thread in no slot counts in the same way in a [block of its own](CounterBlock), if it got
-/// such a block.
+/// thread ensures both conditions. A thread that is in no slot may own a [separate block](CounterBlock), and then
+/// counts in this block in the same way.
 #[derive(Debug)]
 pub(crate) struct Metrics {
     slots: Box<[CachePadded<Block>]>,
-    /// Blocks for threads in no slot of this runtime: first one per [`CounterBlock`], then the shared blocks.
+    /// Blocks for threads that are in no slot of this runtime. The first blocks belong to the [`CounterBlock`]s, and
+    /// the last blocks are shared.
     outside: Box<[CachePadded<Block>]>,
     sample_one_in: u32,
 }
@@ -182,14 +185,14 @@ struct Block {
 const SAMPLE_ONE_IN: u32 = 64;
 const _: () = assert!(SAMPLE_ONE_IN.is_power_of_two());
 
-/// Maximum number of threads that are in no slot and have a block of their own. Such a thread has one block in each
-/// runtime.
+/// Maximum number of threads that are in no slot and own a block. An owning thread has one block in each runtime.
 const OWNED_BLOCKS: usize = 8;
-/// Number of blocks that all further threads share.
+/// Number of blocks that all other threads share.
 const SHARED_BLOCKS: usize = 4;
 
 /// The exclusive right of a thread to write the blocks with this index. With this right, a thread counts without an
-/// atomic read-modify-write. That operation would cost a quarter of the time of an answer (bench `command-thread`).
+/// atomic read-modify-write. An atomic read-modify-write would cost a quarter of the time of an answer (bench
+/// `command-thread`).
 struct CounterBlock(usize);
 
 /// Bit set of the `CounterBlock`s that threads own.
@@ -198,8 +201,8 @@ static TAKEN: AtomicUsize = AtomicUsize::new(0);
 impl CounterBlock {
     fn take() -> Option<Self> {
         let next = |taken: usize| (taken.trailing_ones() < OWNED_BLOCKS as u32).then_some(taken | (taken + 1));
-        // Acquire pairs with the release in `drop`: the last owner's counts are visible, so the plain load and store
-        // lose none of them.
+        // Acquire pairs with the release in `drop`, so that the counts of the last owner are visible. Therefore the
+        // plain load and store lose no count.
         let taken = TAKEN.fetch_update(Ordering::Acquire, Relaxed, next).ok()?;
         Some(Self(taken.trailing_ones() as usize))
     }
@@ -207,7 +210,7 @@ impl CounterBlock {
 
 impl Drop for CounterBlock {
     fn drop(&mut self) {
-        // From now on, this thread counts in a shared block.
+        // After the drop, this thread counts in a shared block.
         let _ = HERE.try_with(|here| here.outside.set(Some(Outside::shared())));
         TAKEN.fetch_and(!(1 << self.0), Ordering::Release);
     }
@@ -225,7 +228,7 @@ impl Outside {
     /// Returns the block of this thread.
     #[inline]
     fn here() -> Self {
-        // If a thread exits and has dropped its thread-locals, it counts in a shared block.
+        // If this thread is exiting and has dropped its thread-locals, it counts in a shared block.
         HERE.try_with(|here| here.outside.get().unwrap_or_else(|| Self::begin(&here.outside))).unwrap_or(Self::last())
     }
 
@@ -256,7 +259,7 @@ impl Outside {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(align(16))]
 struct CurrentSlot {
-    /// Address of the metrics; 0 if the thread is in no slot. A `SlotGuard` keeps the metrics alive.
+    /// Address of the metrics. The value is 0 if the thread is in no slot. A `SlotGuard` keeps the metrics alive.
     metrics: usize,
     slot: usize,
 }
@@ -277,7 +280,7 @@ struct Here {
 thread_local! {
     static HERE: Here =
         const { Here { entered: Cell::new(NOWHERE), ticks: Cell::new(0), outside: Cell::new(None) } };
-    /// Owned until the thread exits.
+    /// The block that this thread owns until it exits.
     static OWNED_BLOCK: Cell<Option<CounterBlock>> = const { Cell::new(None) };
 }
 
@@ -288,7 +291,7 @@ thread_local! {
 pub(crate) struct SlotGuard {
     metrics: Arc<Metrics>,
     before: CurrentSlot,
-    /// The guard must be dropped on its thread, so it is not `Send`.
+    /// The guard is not `Send`, because it must be dropped on the thread that created it.
     _here: PhantomData<*const ()>,
 }
 
@@ -301,7 +304,7 @@ impl Metrics {
         }
     }
 
-    /// Measures every duration, instead of one in 64.
+    /// Measures every duration, instead of one duration in 64.
     pub(crate) fn exact(mut self) -> Self {
         self.sample_one_in = 1;
         self
@@ -316,7 +319,7 @@ impl Metrics {
     /// Returns the slot of this runtime that this thread is in.
     #[inline]
     pub(crate) fn worker(&self) -> Option<usize> {
-        // If a thread exits and has dropped its thread-locals, it is no longer a worker.
+        // If this thread is exiting and has dropped its thread-locals, it is no longer a worker.
         let entered = HERE.try_with(|here| here.entered.get()).unwrap_or(NOWHERE);
         (entered.metrics == self.address()).then_some(entered.slot)
     }
@@ -336,13 +339,13 @@ impl Metrics {
     /// Counts an exited process.
     #[inline]
     pub(crate) fn add_exited(&self) {
-        // Release pairs with the fence in `exited`: a thread that sees this count also sees the count of the spawn of
-        // that process.
+        // Release pairs with the fence in `exited`: a thread that sees this count also sees that the process was
+        // counted as spawned.
         self.write(1, Ordering::Release, |block| &block.counts[Counter::Exited as usize]);
     }
 
-    /// Returns the number of exited processes. If a caller first calls this and then reads the number of spawned
-    /// processes, the second number is at least as large.
+    /// Returns the number of exited processes. If a caller calls this function first and then reads the number of
+    /// spawned processes, the second number is at least as large as the first number.
     fn exited(&self) -> u64 {
         let exited = self.sum(Counter::Exited);
         fence(Ordering::SeqCst);
@@ -359,8 +362,8 @@ impl Metrics {
         self.write(1, Relaxed, |block| block.step.of(ns));
     }
 
-    /// Returns whether to measure this duration: true once in 64 calls on this thread, or always after
-    /// [`exact`](Self::exact).
+    /// Returns whether to measure this duration. The result is true once in 64 calls on this thread. After
+    /// [`exact`](Self::exact), the result is always true.
     #[inline]
     pub(crate) fn tick(&self) -> bool {
         let ticks = HERE.try_with(|here| here.ticks.replace(here.ticks.get().wrapping_add(1))).unwrap_or(1);
@@ -373,8 +376,8 @@ impl Metrics {
         self.slots[slot].counts[Counter::Polls as usize].load(Ordering::Acquire)
     }
 
-    /// Returns the number of processes that are alive. It is exact if no process exited while one of the attempts read
-    /// the counters. Otherwise it may be too high, but it is never too low.
+    /// Returns the number of processes that are alive. The result is exact if no process exited during one of the
+    /// attempts to read the counters. Otherwise the result may be too high, but never too low.
     pub(crate) fn alive(&self) -> u64 {
         let spawned = || {
             let spawned = self.sum(Counter::Spawned);
@@ -385,8 +388,8 @@ impl Metrics {
         difference(|| self.exited(), spawned)
     }
 
-    /// Returns whether every spawned process has exited. If a process is spawned meanwhile, the result may change to
-    /// false, but never to true.
+    /// Returns whether every spawned process has exited. A spawn during this call may change the result to false, but
+    /// not to true.
     pub(crate) fn all_ended(&self) -> bool {
         self.alive() == 0
     }
@@ -408,8 +411,8 @@ impl Metrics {
         };
         let cell = cell(block);
         if own {
-            // No other thread writes here, so no count is lost between the load and the store. This saves an atomic
-            // read-modify-write.
+            // No other thread writes here, so no count is lost between the load and the store. Therefore no atomic
+            // read-modify-write is needed.
             cell.store(cell.load(Relaxed).wrapping_add(n), order);
         } else {
             cell.fetch_add(n, order);
@@ -439,9 +442,9 @@ const ATTEMPTS: u32 = 16;
 
 /// Returns the difference of two counters that only grow. `less` never exceeds `more`.
 ///
-/// `less` is read before and after `more`. If both values are equal, the result is exact: it is the difference at some
-/// moment in between. Otherwise `more` may include additions that `less` does not include, and the result would be too
-/// high. Therefore, both are read again. After several attempts, the lowest result is returned.
+/// `less` is read before and after `more`. If both values of `less` are equal, the result is the exact difference at
+/// the moment when `more` was read. Otherwise `more` may include additions that `less` does not include, and the result
+/// would be too high. In this case both counters are read again. After several attempts, the lowest result is returned.
 fn difference(mut less: impl FnMut() -> u64, mut more: impl FnMut() -> u64) -> u64 {
     let mut lowest = u64::MAX;
     let mut before = less();
@@ -459,7 +462,7 @@ fn difference(mut less: impl FnMut() -> u64, mut more: impl FnMut() -> u64) -> u
 
 impl Drop for SlotGuard {
     fn drop(&mut self) {
-        // Fails only if the thread exits and has dropped its thread-locals.
+        // The access fails only if this thread is exiting and has dropped its thread-locals.
         let left = HERE.try_with(|here| here.entered.replace(self.before));
         debug_assert!(left.is_err() || left.is_ok_and(|left| left.metrics == self.metrics.address()));
     }
@@ -502,11 +505,11 @@ mod tests {
     }
 
     #[test]
-    fn a_difference_is_read_again_if_the_lesser_counter_changes_meanwhile() {
+    fn a_difference_is_read_again_if_the_smaller_counter_changes() {
         let (ended, begun) = (Cell::new(3), Cell::new(5));
         let mut busy = 2;
         let more = || {
-            // Between the reads, processes begin and end.
+            // Processes start and exit between the reads.
             if busy != 0 {
                 busy -= 1;
                 begun.set(begun.get() + 10);
@@ -562,8 +565,8 @@ mod tests {
         assert_eq!((metrics.worker(), metrics.counters().polls), (Some(7), 2));
     }
 
-    /// Two threads are in slots. Some of the other threads own blocks, and some share one. Later threads get the same
-    /// blocks again.
+    /// Two threads are in slots. Some of the other threads own blocks, and some of them share a block. Later threads
+    /// use the same blocks again.
     #[test]
     fn counts_are_exact_with_several_threads() {
         const EACH: u64 = 5_000;
@@ -613,7 +616,7 @@ mod tests {
     }
 
     #[test]
-    fn one_in_64_is_measured_unless_exact() {
+    fn one_duration_in_64_is_measured_unless_the_metrics_are_exact() {
         let metrics = Metrics::new(0);
         assert_eq!((0..640).filter(|_| metrics.tick()).count(), 10);
         assert_eq!(metrics.counters().sampled_one_in, 64);

@@ -1,18 +1,20 @@
-//! Memory blocks for processes, for the shared state of calls, and for payloads that are too large to be stored inline.
-//! Each block consists of whole cache lines. Each thread caches blocks and exchanges them with a global depot in
-//! groups.
+//! Memory blocks for processes, for the shared state of calls, and for payloads that are too large for inline storage.
+//! Each block consists of whole cache lines. Each thread caches blocks, and exchanges groups of blocks with a global
+//! depot.
 //!
 //! This file has unsafe code, because it makes a spawn cheaper. Allocation is most of the cost of a spawn. A block is
-//! often allocated on one thread and freed on another, and the allocators of most systems are slow in this case. With
-//! this allocator, a spawn on two cores is a third cheaper (bench `spawn`).
+//! often allocated on one thread and freed on another thread, and the allocators of most systems are slow in this case.
+//! With this allocator, a spawn on two cores is a third cheaper (bench `spawn`).
 //!
 //! The design is the magazine layer of Bonwick and Adams ("Magazines and Vmem", USENIX 2001). Each thread has two
-//! magazines per size, and one of the two is full or empty. Therefore a thread accesses the depot only after many
-//! allocations in a row, or after many frees in a row. The depot keeps a bounded amount of memory in magazines. Further
-//! blocks go back to the [slabs](slab) from which they were cut, and the slabs go back to the global allocator.
+//! magazines per size, and at least one of the two is full or empty. Therefore, a thread accesses the depot only after
+//! many allocations in a row, or after many frees in a row. The depot stores a bounded amount of memory in magazines.
+//! All further blocks return to the [slabs](slab) from which they were cut, and the slabs return to the global
+//! allocator.
 //!
-//! Under `--cfg procession_plain_memory` and under the model checkers, all memory comes from the global allocator.
-//! `procession_plain_memory` is for sanitizers: they detect a use after free only if the memory is really freed.
+//! Under `--cfg procession_plain_memory` and under the model checkers, all memory comes from the global allocator. The
+//! flag `procession_plain_memory` is for sanitizers, because a sanitizer detects a use after free only if the memory is
+//! really freed.
 
 #![allow(unsafe_code)]
 
@@ -27,29 +29,29 @@ use std::ptr::NonNull;
 use crate::platform::alloc::slab::{Blocks, LINE, Slabs};
 use crate::platform::sync::TallyLock;
 
-/// Number of block sizes, in steps of one cache line. Larger values come from the global allocator.
+/// Number of block sizes, in steps of one cache line. Larger blocks come from the global allocator.
 const SIZES: usize = 16;
 /// Number of blocks in a full magazine.
 const ROUNDS: usize = 32;
-/// Maximum number of bytes that the depot keeps in magazines, per size.
+/// Maximum number of bytes per size that the depot stores in magazines.
 const KEPT: usize = 1 << 20;
 
 /// Whether blocks are cached.
 const KEEPS: bool = !cfg!(any(procession_plain_memory, procession_loom, procession_shuttle));
 
-/// The blocks of one size that are in no thread's cache.
+/// The blocks of one size that are not in the cache of any thread.
 struct Depot {
     /// Full magazines.
     magazines: Vec<Blocks>,
     slabs: Slabs,
 }
 
-/// The depots, indexed by size.
+/// The depots, indexed by block size.
 static DEPOTS: [TallyLock<Depot>; SIZES] = {
     let mut depots = [const { TallyLock::new(Depot::of(0)) }; SIZES];
     let mut size = 1;
     while size < SIZES {
-        // A constant must not run a destructor. The replaced depot is empty, so forgetting it leaks nothing.
+        // A constant must not run a destructor. The replaced depot is empty, so `forget` leaks nothing.
         std::mem::forget(std::mem::replace(&mut depots[size], TallyLock::new(Depot::of(size))));
         size += 1;
     }
@@ -79,14 +81,15 @@ impl Depot {
         if blocks.count() == ROUNDS && self.magazines.len() < KEPT / (ROUNDS * bytes(size)) {
             self.magazines.push(blocks);
         } else {
-            // SAFETY: `Slabs::give_back` needs blocks that were drawn from these slabs. The caller promises that the
-            // blocks came from this depot, which draws all its blocks from them.
+            // SAFETY: `Slabs::give_back` needs blocks that were drawn from these slabs. By contract the blocks came
+            // from this depot, and this depot draws all its blocks from these slabs.
             unsafe { self.slabs.give_back(blocks) };
         }
     }
 }
 
-/// The cache of one thread for one size. The alignment keeps each cache within one cache line.
+/// The cache of one thread for one size. The alignment ensures that the cache does not cross a boundary between cache
+/// lines.
 #[repr(align(32))]
 struct Shelf {
     loaded: Blocks,
@@ -106,15 +109,16 @@ impl Shelf {
         self.loaded.pop()
     }
 
-    /// Makes room: moves the full magazine out of `loaded`.
+    /// Makes room in `loaded`. The full magazine moves to `spare`, and the former `spare` moves to the depot if it
+    /// contains blocks.
     #[cold]
     fn unload(&mut self, size: usize) {
         let full = std::mem::replace(&mut self.spare, self.loaded);
         self.loaded = Blocks::NONE;
         if full.count() != 0 {
-            // SAFETY: `store` needs blocks of this size from this depot. This cache holds only blocks that were drawn
-            // from it by `reload`, or freed with a layout of this size. The magazine was moved out of the cache, so no
-            // other code uses its blocks.
+            // SAFETY: `store` needs blocks of this size from this depot. Each block in this cache was drawn from the
+            // depot by `reload`, or was freed with a layout of this size. The magazine was moved out of the cache, so
+            // no other code uses its blocks.
             DEPOTS[size].with(|depot| unsafe { depot.store(full, size) });
         }
     }
@@ -127,8 +131,8 @@ impl Drop for ThreadCaches {
     fn drop(&mut self) {
         for (size, shelf) in self.0.iter().enumerate() {
             for blocks in [shelf.loaded, shelf.spare] {
-                // SAFETY: `store` needs blocks of this size from this depot: each cache holds no other blocks. The
-                // thread is exiting, so no other code uses its caches.
+                // SAFETY: `store` needs blocks of this size from this depot, and each cache contains only such blocks.
+                // The thread is exiting, so no other code uses its caches.
                 DEPOTS[size].with(|depot| unsafe { depot.store(blocks, size) });
             }
         }
@@ -139,13 +143,13 @@ std::thread_local! {
     static THREAD_CACHES: RefCell<ThreadCaches> = const { RefCell::new(ThreadCaches([const { Shelf::EMPTY }; SIZES])) };
 }
 
-/// A value in a cached block: like a `Box`, except for the origin of its memory.
+/// A value in a cached block. A `Kept` is like a `Box`, but its memory comes from this allocator.
 pub(crate) struct Kept<T>(NonNull<T>);
 
-// SAFETY: a `Kept` is the only owner of its value, as a `Box` is, so it may be sent if the value may. Its block may be
-// freed on any thread.
+// SAFETY: a `Kept` is the only owner of its value, like a `Box`. Therefore, a `Kept` may be sent if its value may be
+// sent. The block of a `Kept` may be freed on any thread.
 unsafe impl<T: Send> Send for Kept<T> {}
-// SAFETY: a shared `Kept` gives access to nothing but `&T`, which `T: Sync` allows.
+// SAFETY: a shared `Kept` gives access only to `&T`, and `T: Sync` allows this access.
 unsafe impl<T: Sync> Sync for Kept<T> {}
 
 impl<T> Kept<T> {
@@ -155,19 +159,19 @@ impl<T> Kept<T> {
         let at = if Self::LAYOUT.size() == 0 {
             NonNull::dangling()
         } else {
-            // SAFETY: `take` needs a layout with a size other than 0, and this branch excludes the size 0.
+            // SAFETY: `take` needs a layout whose size is not 0, and this branch excludes the size 0.
             unsafe { take(Self::LAYOUT) }.cast::<T>()
         };
         // SAFETY: `write` needs a pointer that is aligned and valid for writes. The block has the layout of a `T` and
-        // no other owner. For a type of size 0, a dangling aligned pointer is valid.
+        // has no other owner. For a type of size 0, a dangling aligned pointer is valid.
         unsafe { at.write(value) };
         Self(at)
     }
 
     pub(crate) fn into_inner(self) -> T {
         let block = Block(ManuallyDrop::new(self).0);
-        // SAFETY: `read` needs a valid, aligned pointer to an initialized value, which `new` wrote. The value is not
-        // used again at its old place: `self` is not dropped, and `Block` frees only the memory.
+        // SAFETY: `read` needs a valid, aligned pointer to an initialized value, and `new` wrote this value. The value
+        // is not used again at its old place, because `self` is not dropped and `Block` frees only the memory.
         unsafe { block.0.read() }
     }
 
@@ -178,7 +182,7 @@ impl<T> Kept<T> {
     /// Takes back ownership of a value that [`into_raw`](Self::into_raw) released.
     ///
     /// # Safety
-    /// `at` was returned by `into_raw` of a `Kept<T>`, and was not passed to this function since.
+    /// `into_raw` of a `Kept<T>` returned `at`, and `at` was not passed to this function since then.
     pub(crate) unsafe fn from_raw(at: NonNull<T>) -> Self {
         Self(at)
     }
@@ -188,40 +192,40 @@ impl<T> Drop for Kept<T> {
     fn drop(&mut self) {
         // The guard frees the memory even if the drop of the value panics.
         let block = Block(self.0);
-        // SAFETY: `drop_in_place` needs a valid, aligned pointer to an initialized value, which `new` wrote. `self` is
-        // its only owner and is being dropped, so the value is not used again.
+        // SAFETY: `drop_in_place` needs a valid, aligned pointer to an initialized value, and `new` wrote this value.
+        // `self` is the only owner of the value and is being dropped, so the value is not used again.
         unsafe { block.0.drop_in_place() };
     }
 }
 
-/// Guard that frees a block. The value of the block was moved out, or will be dropped before.
+/// Guard that frees a block. Before the guard is dropped, the value of the block is moved out or dropped.
 struct Block<T>(NonNull<T>);
 
 impl<T> Drop for Block<T> {
     fn drop(&mut self) {
         if Kept::<T>::LAYOUT.size() != 0 {
             // SAFETY: `give_back` needs a block that was taken for this layout and belongs to the caller. `Kept::new`
-            // took it for this layout. The value is gone, so the block has no other user.
+            // took the block for this layout. The value was moved out or dropped, so the block has no other user.
             unsafe { give_back(self.0.cast(), Kept::<T>::LAYOUT) };
         }
     }
 }
 
-/// Returns the block size for this layout, or `None` if blocks of this layout are not cached.
+/// Returns the block size for this layout. If blocks of this layout are not cached, returns `None`.
 #[inline]
 const fn size_of_layout(layout: Layout) -> Option<usize> {
     let size = layout.size().div_ceil(LINE).wrapping_sub(1);
     if KEEPS && layout.align() <= LINE && size < SIZES { Some(size) } else { None }
 }
 
-/// Allocates memory for this layout. Aborts the program if there is no memory, like `Box`.
+/// Allocates memory for this layout. If there is no memory, aborts the program, like `Box`.
 ///
 /// # Safety
 /// The size of the layout is not 0.
 #[inline]
 pub(crate) unsafe fn take(layout: Layout) -> NonNull<u8> {
     let Some(size) = size_of_layout(layout) else {
-        // SAFETY: `alloc` needs a layout with a size other than 0, which the caller promises.
+        // SAFETY: `alloc` needs a layout whose size is not 0, and the caller guarantees this size.
         let block = unsafe { alloc(layout) };
         return NonNull::new(block).unwrap_or_else(|| handle_alloc_error(layout));
     };
@@ -229,7 +233,8 @@ pub(crate) unsafe fn take(layout: Layout) -> NonNull<u8> {
         let shelf = &mut shelves.borrow_mut().0[size];
         shelf.loaded.pop().or_else(|| shelf.reload(size))
     });
-    // The thread-local no longer exists, because the thread exits. So the depot supplies a single block.
+    // While the thread exits, the thread-local may no longer exist. If the thread-local no longer exists, the depot
+    // supplies a single block.
     let block = block.unwrap_or_else(|_| DEPOTS[size].with(|depot| depot.slabs.draw(1)).pop());
     block.expect("a drawn slab has free blocks")
 }
@@ -241,8 +246,8 @@ pub(crate) unsafe fn take(layout: Layout) -> NonNull<u8> {
 #[inline]
 pub(crate) unsafe fn give_back(block: NonNull<u8>, layout: Layout) {
     let Some(size) = size_of_layout(layout) else {
-        // SAFETY: `dealloc` needs a block of the global allocator and the layout that it was allocated with. `take` got
-        // the block from `alloc` with this layout, because the layout has no block size. The caller owns the block.
+        // SAFETY: `dealloc` needs a block of the global allocator and the layout of its allocation. The layout has no
+        // block size, so `take` got the block from `alloc` with this layout. The caller owns the block.
         return unsafe { dealloc(block.as_ptr(), layout) };
     };
     let kept = THREAD_CACHES.try_with(|shelves| {
@@ -250,18 +255,19 @@ pub(crate) unsafe fn give_back(block: NonNull<u8>, layout: Layout) {
         if shelf.loaded.count() == ROUNDS {
             shelf.unload(size);
         }
-        // SAFETY: `push` needs a block of the list's size that belongs to the caller. The caller owns the block, and
-        // `take` took it for this layout, so it has the size of this cache.
+        // SAFETY: `push` needs a block of the list's size that belongs to the caller. The caller owns the block. `take`
+        // allocated the block for this layout, so the block has the size of this cache.
         unsafe { shelf.loaded.push(block) };
     });
     if kept.is_err() {
-        // The thread-local no longer exists, because the thread exits. So the block goes to the depot.
+        // While the thread exits, the thread-local may no longer exist. If the thread-local no longer exists, the block
+        // goes to the depot.
         let mut alone = Blocks::NONE;
-        // SAFETY: `push` needs a block of the list's size that belongs to the caller. The caller owns the block, and
-        // the list is empty, so it takes the size of this block.
+        // SAFETY: `push` needs a block of the list's size that belongs to the caller. The caller owns the block. The
+        // list is empty, so this block determines the size of the list.
         unsafe { alone.push(block) };
-        // SAFETY: `store` needs blocks of this size from this depot. The list has one block, which `take` drew from
-        // this depot.
+        // SAFETY: `store` needs blocks of this size from this depot. The list contains one block, and `take` drew this
+        // block from this depot.
         DEPOTS[size].with(|depot| unsafe { depot.store(alone, size) });
     }
 }
@@ -281,7 +287,7 @@ mod tests {
     };
 
     fn obtain() -> NonNull<u8> {
-        // SAFETY: `take` needs a size other than 0; `LARGEST` has 1024 bytes.
+        // SAFETY: `take` needs a size that is not 0, and `LARGEST` has 1024 bytes.
         unsafe { take(LARGEST) }
     }
 
@@ -303,7 +309,7 @@ mod tests {
         }));
     }
 
-    /// All these checks are in one test, because they share the depot of one size.
+    /// All these checks are in one test, because they use the same depot.
     #[test]
     fn blocks_are_reused_and_the_depot_is_bounded() {
         let block = obtain();
@@ -311,19 +317,20 @@ mod tests {
         assert_eq!(obtain(), block, "the last one that was given back is warm");
         give(block);
 
-        // One thread allocates blocks and another thread frees them, again and again. A block must never have two
+        // One thread allocates blocks and another thread frees these blocks, repeatedly. A block must never have two
         // owners.
         for _ in 0..100 {
             let taken: Vec<usize> = (0..ROUNDS + 1).map(|_| obtain().as_ptr() as usize).collect();
             for &address in &taken {
                 let block = NonNull::new(address as *mut usize).expect("it was taken");
-                // SAFETY: the block was taken above and not freed, has room for a word, and is aligned to a cache line.
+                // SAFETY: the block was taken above and was not freed. The block has room for a word, and is aligned to
+                // a cache line.
                 unsafe { block.write(address) };
             }
             let gives = move || {
                 for address in taken {
                     let block = NonNull::new(address as *mut usize).expect("it was taken");
-                    // SAFETY: the word was written above, and the block was not freed since.
+                    // SAFETY: the word was written above, and the block was not freed since then.
                     assert_eq!(unsafe { block.read() }, address, "somebody else has it");
                     give(block.cast());
                 }
@@ -351,7 +358,7 @@ mod tests {
         let told = Arc::new(());
         let kept = |number| Kept::new(Panics(Arc::clone(&told), [number; 40]));
         let block = kept(0).into_raw();
-        // SAFETY: `into_raw` returned this pointer just now, and it is used once.
+        // SAFETY: `into_raw` returned this pointer just now, and the pointer is used once.
         drop(unsafe { Kept::from_raw(block) });
         assert!(catch_unwind(AssertUnwindSafe(|| drop(kept(1)))).is_err());
         assert_eq!(Arc::strong_count(&told), 1);

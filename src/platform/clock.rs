@@ -1,7 +1,7 @@
-//! The runtime's clock, real or virtual, and the instants that it returns.
+//! The clock of a runtime, and the instants that the clock returns. The clock is either real or virtual.
 //!
-//! This is the only file that reads a system clock. All other files receive an `Instant` or call a `Clock`, so a
-//! simulation controls the time.
+//! This file is the only file that reads a system clock. All other files receive an `Instant` or call a `Clock`.
+//! Therefore, a simulation controls the time.
 
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)]
 
@@ -14,29 +14,31 @@ use crate::platform::sync::Arc;
 use crate::platform::sync::OnceLock;
 use crate::platform::sync::atomic::{AtomicU64, Ordering};
 
-/// An instant of a runtime's clock, real or virtual: nanoseconds since the runtime was created.
+/// An instant of a runtime's clock. The instant is stored in nanoseconds since the runtime was created. The clock is
+/// either real or virtual.
 ///
-/// `Instant + Duration` is a later instant. `Instant - Instant` is the `Duration` between the two. Both operations
-/// saturate. The largest instant, about 584 years after the start, means *never*. If a later instant is subtracted from
-/// an earlier instant, the result is zero. Comparing instants of different runtimes has no meaningful result.
+/// `Instant + Duration` is a later instant. `Instant - Instant` is the `Duration` between the two instants. The
+/// addition and the subtraction saturate. The largest instant is about 584 years after the start, and means *never*. If
+/// a later instant is subtracted from an earlier instant, the result is zero. A comparison of instants of different
+/// runtimes has no meaningful result.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Instant(u64);
 
 impl Instant {
-    /// The largest instant, which means *never*. No clock reaches it.
+    /// The largest instant. This instant means *never*, and no clock reaches this instant.
     pub(crate) const FAR: Self = Self(u64::MAX);
 
-    /// Returns the instant `ns` nanoseconds after the start.
+    /// Returns the instant that is `ns` nanoseconds after the start.
     pub(crate) const fn from_ns(ns: u64) -> Self {
         Self(ns)
     }
 
-    /// Returns the nanoseconds since the start.
+    /// Returns the number of nanoseconds since the start.
     pub(crate) const fn ns(self) -> u64 {
         self.0
     }
 
-    /// Returns the time from `earlier` to this instant, or zero if `earlier` is later.
+    /// Returns the time from `earlier` to this instant. If `earlier` is later than this instant, returns zero.
     pub fn saturating_duration_since(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
@@ -77,9 +79,9 @@ pub(crate) type StdInstant = std::time::Instant;
 /// Source of a runtime's time. Clones share the same time.
 #[derive(Debug, Clone)]
 pub(crate) enum Clock {
-    /// The system's monotonic clock, counted from the creation of this value.
+    /// The system's monotonic clock. The time is counted from the creation of this value.
     Real(Origin),
-    /// A virtual clock: its time changes only when `advance` is called.
+    /// A virtual clock. The time of a virtual clock changes only when `advance` is called.
     Virtual(Arc<AtomicU64>),
 }
 
@@ -88,7 +90,7 @@ impl Clock {
         Self::Real(Origin::now())
     }
 
-    /// Creates a clock at the time 0. Its time changes only when `advance` is called.
+    /// Creates a virtual clock at the time 0. The time of the clock changes only when `advance` is called.
     pub(crate) fn virtual_() -> Self {
         Self::Virtual(Arc::new(AtomicU64::new(0)))
     }
@@ -100,17 +102,17 @@ impl Clock {
     #[inline]
     pub(crate) fn now(&self) -> Instant {
         match self {
-            // Under shuttle, time stands still. This instant is late enough that earlier instants exist.
+            // Under shuttle, the time is constant. This instant is large enough that earlier instants exist.
             Self::Real(_) if cfg!(procession_shuttle) => Instant(1_000_000_000),
             Self::Real(origin) => Instant(origin.elapsed().min(LAST)),
-            // Acquire pairs with the release in `advance`: a thread that sees the new time also sees all writes before
-            // `advance`.
+            // Acquire pairs with the release in `advance`. Therefore, a thread that sees the new time also sees all
+            // writes before `advance`.
             Self::Virtual(ns) => Instant(ns.load(Ordering::Acquire)),
         }
     }
 
-    /// Returns the same moment as an instant of the standard library. `None` on a virtual clock, for [`Instant::FAR`],
-    /// and for a moment that the standard library can't represent.
+    /// Returns the same moment as an instant of the standard library. Returns `None` for a virtual clock, for
+    /// [`Instant::FAR`], and for a moment that the standard library cannot represent.
     pub(crate) fn to_std(&self, at: Instant) -> Option<StdInstant> {
         match self {
             Self::Real(origin) if at != Instant::FAR => origin.to_std(at.0),
@@ -118,7 +120,8 @@ impl Clock {
         }
     }
 
-    /// Returns the same moment as an instant of this clock, saturating at both ends. `None` on a virtual clock.
+    /// Returns the same moment as an instant of this clock. The result saturates at both ends. Returns `None` for a
+    /// virtual clock.
     pub(crate) fn instant_of_std(&self, at: StdInstant) -> Option<Instant> {
         match self {
             Self::Real(origin) => Some(Instant(origin.instant_of_std(at))),
@@ -129,7 +132,7 @@ impl Clock {
     /// Advances a virtual clock, and returns the new time.
     ///
     /// # Panics
-    /// Panics if the clock is a real one.
+    /// Panics if the clock is a real clock.
     pub(crate) fn advance(&self, time: Duration) -> Instant {
         let Self::Virtual(ns) = self else { panic!("only a virtual clock can be advanced") };
         let step = |ns: u64| ns.saturating_add(whole_ns(time)).min(LAST);
@@ -140,13 +143,13 @@ impl Clock {
     }
 }
 
-/// Creation time of a real clock, read from the system's monotonic clock.
+/// Creation time of a real clock, in the time of the system's monotonic clock.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Origin(System);
 
-/// Nanoseconds of `CLOCK_MONOTONIC`, which is the clock of std's `Instant` on Linux. Std's `Instant` stores seconds and
-/// nanoseconds. A subtraction splits two of these pairs and composes the difference. That would take a tenth of the
-/// time to set and cancel a timer.
+/// Time of `CLOCK_MONOTONIC` in nanoseconds. On Linux, the `Instant` of the standard library uses the same clock, but
+/// stores a pair of seconds and nanoseconds. A subtraction of two pairs has to split both pairs and compose the
+/// difference. With pairs, these subtractions would take a tenth of the time that is needed to set and cancel a timer.
 #[cfg(target_os = "linux")]
 type System = u64;
 
@@ -167,13 +170,13 @@ impl Origin {
         Self::now().0.saturating_sub(self.0)
     }
 
-    /// One moment in the time of this file and in the time of the standard library. All conversions of a program use
-    /// the same pair, so a conversion to the other type and back gives the same instant.
+    /// Returns one moment as a time of this file and as a time of the standard library. All conversions of a program
+    /// use the same pair, so a conversion to the other type and back returns the same instant.
     fn pair() -> (u64, StdInstant) {
         static PAIR: OnceLock<(u64, StdInstant)> = OnceLock::new();
         *PAIR.get_or_init(|| {
-            // The standard library is asked first. Therefore the pair makes a converted deadline a little late, by the
-            // time between the two readings, and never early.
+            // The clock of the standard library is read first. Therefore, a converted deadline is late by the time
+            // between the two readings, and is never early.
             let std = StdInstant::now();
             (Self::now().0, std)
         })
@@ -218,10 +221,12 @@ impl Origin {
     }
 }
 
-/// The latest time that a clock returns. It is before `Instant::FAR`, so a timer at `Instant::FAR` never becomes due.
+/// The latest time that a clock returns. This time is before `Instant::FAR`, so a timer at `Instant::FAR` never becomes
+/// due.
 const LAST: u64 = u64::MAX - 1;
 
-/// Returns the nanoseconds of a duration, saturated. A conversion of `as_nanos` to 64 bits would wrap after 584 years.
+/// Returns the number of nanoseconds of a duration. The result saturates. A conversion of `as_nanos` to 64 bits would
+/// wrap after 584 years.
 fn whole_ns(time: Duration) -> u64 {
     time.as_secs().saturating_mul(1_000_000_000).saturating_add(u64::from(time.subsec_nanos()))
 }
@@ -248,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn advance_moves_a_virtual_clock_and_its_clones() {
+    fn advance_changes_the_time_of_a_virtual_clock_and_its_clones() {
         let clock = Clock::virtual_();
         let same = clock.clone();
         assert_eq!(same.now().ns(), 0);
@@ -283,7 +288,7 @@ mod tests {
         }
         assert_eq!(clock.instant_of_std(clock.to_std(Instant(0)).unwrap() - Duration::from_nanos(1)), Some(Instant(0)));
         assert_eq!(clock.to_std(Instant::FAR), None);
-        // A deadline of the standard library has passed when this clock reaches the converted deadline.
+        // When this clock reaches the converted deadline, the deadline of the standard library has passed.
         assert!(clock.instant_of_std(before).unwrap() <= now + Duration::from_millis(1));
         let late = clock.instant_of_std(StdInstant::now()).unwrap();
         while clock.now() < late {}

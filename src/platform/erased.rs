@@ -1,7 +1,7 @@
-//! `Erased`: one value of any type. It stores small values without an allocation.
+//! `Erased`: one value of any type. Small values are stored without an allocation.
 //!
-//! This file has unsafe code. `Box<dyn Any>` allocates for every message, and the messaging benches show that
-//! allocation as the largest part of a send. The payload of a message is built on this type.
+//! This file has unsafe code, because `Box<dyn Any>` allocates memory for every message. In the messaging benches, this
+//! allocation is the largest part of a send. The payload of a message is built on `Erased`.
 
 #![allow(unsafe_code)]
 
@@ -15,27 +15,29 @@ use crate::platform::alloc::Kept;
 /// One value of any type. A value of at most 16 bytes with an alignment of at most 8 is stored inline. Any other value
 /// is boxed.
 ///
-/// It drops its value once, unless `downcast` took the value out. It is `Sync` even if its value is not, because no
-/// method returns a reference to the value.
+/// An `Erased` drops its value once, unless `downcast` took the value out. An `Erased` is `Sync` even if its value is
+/// not, because no method returns a reference to the value.
 pub(crate) struct Erased {
-    /// The type of the value. `new` writes it together with `storage`, and neither changes afterwards.
+    /// The operations of the value's type. `new` writes this field together with `storage`, and neither field changes
+    /// afterwards.
     vtable: &'static VTable,
-    /// The value itself, or the pointer to its box: `vtable` tells which.
+    /// Either the value itself or the pointer to its box. `vtable` says which of the two is stored.
     storage: Storage,
 }
 
-/// 16 bytes for any value. `MaybeUninit` preserves padding and the provenance of pointers when it is moved.
+/// Storage of 16 bytes for any value. `MaybeUninit` preserves padding and the provenance of pointers when it is moved.
 type Storage = MaybeUninit<[u64; 2]>;
 
 /// The operations on a value whose static type is unknown.
 struct VTable {
-    // These are functions because `TypeId::of` and `type_name` are not `const` in the oldest supported Rust version.
+    // These fields are functions, because `TypeId::of` and `type_name` are not `const` in the oldest supported Rust
+    // version.
     type_id: fn() -> TypeId,
     type_name: fn() -> &'static str,
-    /// Drops the value in a storage, and frees its box. `None` if there is nothing to do.
+    /// Drops the value in a storage, and frees its box. If nothing has to be dropped or freed, the field is `None`.
     ///
-    /// The caller passes the storage of an `Erased` with this vtable, calls it once, and does not read the storage
-    /// afterwards.
+    /// The caller passes the storage of an `Erased` with this vtable. The caller calls this function once, and does not
+    /// read the storage afterwards.
     drop: Option<unsafe fn(&mut Storage)>,
 }
 
@@ -50,26 +52,26 @@ impl Erased {
             unsafe { storage.as_mut_ptr().cast::<T>().write(value) };
         } else {
             let kept = Kept::new(value).into_raw();
-            // SAFETY: `write` needs a pointer that is valid and aligned for a `NonNull<T>`. `T` is `Sized`, so that is
-            // one word, and it fits the storage. The storage was uninitialized, so the write overwrites no value that
-            // needs a drop.
+            // SAFETY: `write` needs a pointer that is valid and aligned for a `NonNull<T>`. `T` is `Sized`, so the
+            // pointer is one word and fits the storage. The storage was uninitialized, so the write overwrites no value
+            // that needs a drop.
             unsafe { storage.as_mut_ptr().cast::<NonNull<T>>().write(kept) };
         }
         Self { vtable: VTable::of::<T>(), storage }
     }
 
-    /// Whether the value is a `T`.
+    /// Returns whether the value is a `T`.
     #[inline]
     pub(crate) fn is<T: 'static>(&self) -> bool {
-        // Equal vtables contain equal `type_id` functions, so this case needs no call. The reverse is false: the vtable
-        // of one type may exist twice.
+        // Equal vtables contain equal `type_id` functions, so this case needs no call. Different vtables may belong to
+        // the same type, because the vtable of one type may exist twice.
         ptr::eq(self.vtable, VTable::of::<T>()) || self.type_id() == TypeId::of::<T>()
     }
 
     /// Takes the value out.
     ///
     /// # Errors
-    /// Returns `self`, unchanged, if the value is not a `T`.
+    /// If the value is not a `T`, returns `self` unchanged.
     #[inline]
     pub(crate) fn downcast<T: 'static>(self) -> Result<T, Self> {
         if !self.is::<T>() {
@@ -77,17 +79,18 @@ impl Erased {
         }
         let this = ManuallyDrop::new(self);
         if inline::<T>() {
-            // SAFETY: `read` needs a valid, aligned pointer to a `T` that is not used again. The value is a `T`, as `is`
-            // found. `new` wrote it to this address, because `inline::<T>()` had the same result there. `this` is not
-            // dropped or used again. The value may have been written on another thread: it is `Send`, and the transfer
-            // of `self` to this thread made that write visible.
+            // SAFETY: `read` needs a valid, aligned pointer to a `T` that is not used again. `is` found that the value
+            // is a `T`. `new` wrote the value to this address, because `inline::<T>()` had the same result in `new`.
+            // `this` is not dropped or used again. If the value was written on another thread, the transfer of `self`
+            // to this thread made that write visible, and the value is `Send`.
             Ok(unsafe { this.storage.as_ptr().cast::<T>().read() })
         } else {
-            // SAFETY: `read` needs a valid, aligned pointer to a `NonNull<T>`. The value is a `T`, as `is` found. `new`
-            // wrote the pointer to its box to this address, because `inline::<T>()` had the same result there.
+            // SAFETY: `read` needs a valid, aligned pointer to a `NonNull<T>`. `is` found that the value is a `T`.
+            // `new` wrote the pointer to the value's box to this address, because `inline::<T>()` had the same result
+            // in `new`.
             let kept = unsafe { this.storage.as_ptr().cast::<NonNull<T>>().read() };
             // SAFETY: `new` got the pointer from `Kept::<T>::into_raw`. `this` is not dropped or used again, so no
-            // second `Kept` is made from it.
+            // second `Kept` is created from the pointer.
             Ok(unsafe { Kept::from_raw(kept) }.into_inner())
         }
     }
@@ -97,7 +100,7 @@ impl Erased {
         (self.vtable.type_name)()
     }
 
-    /// Returns the function that returns the name of the type.
+    /// Returns the function that returns the name of the value's type.
     pub(crate) fn type_name_fn(&self) -> fn() -> &'static str {
         self.vtable.type_name
     }
@@ -109,10 +112,10 @@ impl Erased {
     }
 }
 
-/// Returns `value` as a `B`, if `A` and `B` are the same type. The compiler evaluates the comparison.
+/// If `A` and `B` are the same type, returns `value` as a `B`. The compiler evaluates the comparison of the types.
 ///
 /// # Errors
-/// The value, if the types differ.
+/// If the types differ, returns `value` unchanged.
 #[inline]
 pub(crate) fn cast<A: 'static, B: 'static>(value: A) -> Result<B, A> {
     if !same::<A, B>() {
@@ -120,12 +123,12 @@ pub(crate) fn cast<A: 'static, B: 'static>(value: A) -> Result<B, A> {
     }
     let value = ManuallyDrop::new(value);
     // SAFETY: `read` needs a valid, aligned pointer to an initialized `B`. `A` and `B` are the same type, because their
-    // ids are equal, so the pointer to `value` is one. `value` is a `ManuallyDrop` that is not used again, so it is
-    // moved, not duplicated.
+    // ids are equal, so `value` contains an initialized `B`. `value` is a `ManuallyDrop` that is not used again, so the
+    // value is moved, not duplicated.
     Ok(unsafe { (&raw const value).cast::<B>().read() })
 }
 
-/// Whether two types are the same.
+/// Returns whether two types are the same type.
 #[inline]
 pub(crate) fn same<A: 'static, B: 'static>() -> bool {
     TypeId::of::<A>() == TypeId::of::<B>()
@@ -135,17 +138,18 @@ impl Drop for Erased {
     #[inline]
     fn drop(&mut self) {
         if let Some(drop) = self.vtable.drop {
-            // SAFETY: the function needs the storage of an `Erased` with this vtable: one `new` wrote both. The storage
-            // still contains the value, because `downcast` prevents this drop. It runs once, and the storage is not
-            // read afterwards. If the drop of the value panics, the two fields need no drop.
+            // SAFETY: the function needs the storage of an `Erased` with this vtable, and `new` wrote the storage and
+            // the vtable together. The storage still contains the value, because `downcast` prevents this drop. The
+            // function runs once, and the storage is not read afterwards. If the drop of the value panics, the two
+            // fields need no drop.
             unsafe { drop(&mut self.storage) };
         }
     }
 }
 
-// `Send` and `Sync` are auto-implemented, because the fields are bytes and functions. Both are sound: `new` accepts
-// only `Send` values, and a `&Erased` gives no access to the value. This fails to compile if a field removes one of
-// them.
+// `Send` and `Sync` are implemented automatically, because the fields are bytes and functions. `Send` is sound, because
+// `new` accepts only `Send` values. `Sync` is sound, because a `&Erased` gives no access to the value. If a new field
+// removes one of the two traits, this constant does not compile.
 const _: () = {
     const fn send_and_sync<T: Send + Sync>() {}
     send_and_sync::<Erased>();
@@ -174,9 +178,9 @@ impl VTable {
 ///
 /// `inline::<T>()` is true, the storage contains a `T`, and the storage is not read afterwards.
 unsafe fn drop_inline<T>(storage: &mut Storage) {
-    // SAFETY: `drop_in_place` needs a valid, aligned pointer to a `T` that is not used afterwards. The storage contains
-    // a `T`, and is not read afterwards, also if this panics: both by contract. The `&mut` reference is unique, so no
-    // other thread accesses the value meanwhile.
+    // SAFETY: `drop_in_place` needs a valid, aligned pointer to a `T` that is not used afterwards. By contract the
+    // storage contains a `T`, and is not read afterwards, even after a panic. The `&mut` reference is unique, so no
+    // other thread accesses the value during the drop.
     unsafe { storage.as_mut_ptr().cast::<T>().drop_in_place() };
 }
 
@@ -186,15 +190,15 @@ unsafe fn drop_inline<T>(storage: &mut Storage) {
 ///
 /// `inline::<T>()` is false, the storage contains the pointer of a `Kept<T>`, and the storage is not read afterwards.
 unsafe fn drop_boxed<T>(storage: &mut Storage) {
-    // SAFETY: `read` needs a valid, aligned pointer to a `NonNull<T>`. The storage contains one at this address, by
-    // contract.
+    // SAFETY: `read` needs a valid, aligned pointer to a `NonNull<T>`. By contract the storage contains a `NonNull<T>`
+    // at this address.
     let kept = unsafe { storage.as_mut_ptr().cast::<NonNull<T>>().read() };
-    // SAFETY: the pointer came from `Kept::<T>::into_raw`. The storage is not read again, so this is the only `Kept`
-    // that is made from it. A panic in the drop of the value still frees the memory: `Kept` guarantees that.
+    // SAFETY: the pointer came from `Kept::<T>::into_raw`. The storage is not read again, so no second `Kept` is
+    // created from the pointer. If the drop of the value panics, `Kept` still frees the memory.
     drop(unsafe { Kept::from_raw(kept) });
 }
 
-/// Whether a `T` is stored without a box.
+/// Returns whether a `T` is stored without a box.
 const fn inline<T>() -> bool {
     size_of::<T>() <= size_of::<Storage>() && align_of::<T>() <= align_of::<Storage>()
 }
@@ -208,7 +212,7 @@ mod tests {
     struct Wide(u64);
 
     #[test]
-    fn sixteen_bytes_are_inline_and_a_wide_alignment_is_not() {
+    fn a_value_of_sixteen_bytes_is_inline_and_a_wide_alignment_is_boxed() {
         assert!(inline::<()>() && inline::<[u8; 16]>() && inline::<(u64, u64)>() && inline::<&str>());
         assert!(!inline::<[u8; 17]>() && !inline::<Wide>() && !inline::<String>());
         #[repr(align(16))]

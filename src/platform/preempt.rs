@@ -1,9 +1,9 @@
-//! Preemption requests. Each worker slot has one word, which holds the pid of the process that should yield. The
-//! process that runs in the slot reads the word when it checks whether it should yield. The scheduler decides when to
-//! ask a process to yield, and which process.
+//! Preemption requests. Each worker slot has one word, and the word contains the pid of the process that should yield.
+//! The process that runs in the slot reads the word when it checks whether it should yield. The scheduler decides when
+//! to ask a process to yield, and which process.
 //!
-//! The process may already run elsewhere when the word is set. It then yields once without need when it next runs in
-//! this slot.
+//! When the word is set, the process may already run on another worker. Such a process yields once without need when it
+//! next runs in this slot.
 
 use std::cell::RefCell;
 
@@ -13,11 +13,11 @@ use crate::platform::sync::{Arc, CachePadded, NeverDropped, thread_local};
 const NOBODY: u64 = u64::MAX;
 
 thread_local! {
-    /// The word of the slot that this thread works in.
+    /// The word of the worker slot that this thread uses.
     static HERE: NeverDropped<RefCell<Option<Arc<Asked>>>> = const { NeverDropped::new(RefCell::new(None)) };
 }
 
-/// The word of one slot: the process that should yield.
+/// The word of one worker slot. The word contains the pid of the process that should yield.
 #[derive(Debug)]
 pub(crate) struct Asked(CachePadded<AtomicU64>);
 
@@ -26,18 +26,19 @@ impl Asked {
         Arc::new(Self(CachePadded(AtomicU64::new(NOBODY))))
     }
 
-    /// Asks this process to yield. Relaxed is enough here and at the reads: no other data depends on the word.
+    /// Asks this process to yield. Relaxed is sufficient for this store and for the reads, because no other data
+    /// depends on the word.
     pub(crate) fn ask(&self, whom: u64) {
         self.0.store(whom, Ordering::Relaxed);
     }
 
-    /// Makes this thread read this word until the returned guard is dropped.
+    /// Assigns this word to the current thread, so that the thread reads this word until the returned guard is dropped.
     pub(crate) fn sit(self: &Arc<Self>) -> PreemptGuard {
         PreemptGuard(HERE.with(|here| here.replace(Some(Arc::clone(self)))))
     }
 }
 
-/// Guard that restores the word that this thread read before.
+/// Guard that restores the former word of this thread.
 #[must_use]
 pub(crate) struct PreemptGuard(Option<Arc<Asked>>);
 

@@ -1,24 +1,24 @@
 //! Prefetch hints to the processor. This file has unsafe code, because the standard library offers no safe prefetch.
-//! Where tasks run in batches, prefetching makes a million sleeps a third cheaper (bench `sleep`). It makes spawns from
-//! other threads a sixth cheaper.
+//! Tasks that run in batches are prefetched. With this prefetch, a million sleeps are a third cheaper (bench `sleep`),
+//! and spawns from other threads are a sixth cheaper.
 
 #![allow(unsafe_code)]
 
-/// Number of bytes of a task that are prefetched. Most tasks with a small body are smaller than this.
+/// Number of bytes of a task that are prefetched. Most tasks with a small body are smaller than this number.
 pub(crate) const TASK: usize = 512;
 /// Size of a cache line in bytes.
 const LINE: usize = 64;
 
-/// Prefetches the first `bytes` bytes at `at` into the cache. This function neither reads nor writes memory, so the
-/// pointer may dangle.
+/// Prefetches the first `bytes` bytes at `at` into the cache. This function neither reads nor writes memory, so a
+/// dangling pointer is allowed.
 #[inline]
 pub(crate) fn prefetch<T: ?Sized>(at: *const T, bytes: usize) {
     let at = at.cast::<i8>();
     for offset in (0..bytes).step_by(LINE) {
         let line = at.wrapping_add(offset);
         #[cfg(all(target_arch = "x86_64", not(miri)))]
-        // SAFETY: `_mm_prefetch` needs SSE, which each x86_64 target has. It accesses no memory in the sense of the
-        // language: for an invalid address, the processor ignores the hint.
+        // SAFETY: `_mm_prefetch` needs SSE, and each x86_64 target has SSE. `_mm_prefetch` accesses no memory in the
+        // sense of the language, and the processor ignores the hint for an invalid address.
         unsafe {
             use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
             _mm_prefetch::<_MM_HINT_T0>(line);

@@ -1,20 +1,21 @@
 //! Random numbers: a seed from the system, and the generator that all other code uses.
 //!
-//! No other file gets random numbers from the system. So a simulation that chooses the seed determines all random
-//! choices.
+//! No other file gets random numbers from the system. Therefore, a simulation that chooses the seed determines all
+//! random choices.
 
 #![allow(clippy::disallowed_types)]
 
 use std::hash::{BuildHasher, RandomState};
 
-/// Returns a number that differs between runs and between calls. The number must not be used for secrets.
+/// Returns a number that differs between runs and between calls. Do not use the number for secrets.
 pub(crate) fn seed() -> u64 {
-    // Std gets the keys from the system once per thread, and changes the keys at each `new`.
+    // The standard library gets its random keys from the system once per thread, and changes the keys at each call of
+    // `new`.
     RandomState::new().hash_one(0_u8)
 }
 
-/// SplitMix64: Steele, Lea, Flood, *Fast splittable pseudorandom number generators*, OOPSLA 2014, figure 17. Its state
-/// is one word. It accepts any seed, and returns every value once in 2^64 calls.
+/// SplitMix64: Steele, Lea, Flood, *Fast splittable pseudorandom number generators*, OOPSLA 2014, figure 17. The state
+/// of the generator is one word. The generator accepts any seed, and returns every value once in 2^64 calls.
 #[derive(Debug, Clone)]
 pub(crate) struct Rng(u64);
 
@@ -32,10 +33,10 @@ impl Rng {
         z ^ (z >> 31)
     }
 
-    /// Returns a number below `n`, or 0 if `n` is 0.
+    /// Returns a number below `n`. If `n` is 0, returns 0.
     ///
     /// The algorithm is from Lemire, *Fast random integer generation in an interval*, 2019, without the rejection step.
-    /// The probabilities of two numbers differ by at most 2^-64. This does not matter for a scheduler.
+    /// The probabilities of two numbers differ by at most 2^-64, and a scheduler tolerates this difference.
     #[inline]
     pub(crate) fn below(&mut self, n: usize) -> usize {
         ((u128::from(self.next()) * n as u128) >> 64) as usize
@@ -66,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn seeds_differ() {
+    fn two_seeds_from_the_system_are_different() {
         assert_ne!(seed(), seed());
     }
 }

@@ -1,20 +1,22 @@
-//! A heap cell that two halves share: an [`OwnerHalf`], which has a part of the cell for itself, and a [`PeerHalf`],
-//! which can leave an item for the owner half when it goes. The last half frees the cell. A file with unsafe code: an
-//! `Arc` has no part that belongs to one half, and passes an item on only under a lock. The part of the owner half
-//! makes a call a seventh cheaper; the item without a lock, another fifteenth (bench `call`).
+//! A heap cell that two halves share. The [`OwnerHalf`] has a private part of the cell. The [`PeerHalf`] can store an
+//! item for the owner half before it leaves the cell. The last half frees the cell.
+//!
+//! This file has unsafe code. An `Arc` has no private part for one owner, and passes an item to another owner only
+//! under a lock. The private part makes a call a seventh cheaper, and the item without a lock makes a call a fifteenth
+//! cheaper (bench `call`).
 //!
 //! # Access to the item
 //!
-//! The peer half accesses the item until it sets `is_there`. From then on, only the owner half accesses it. If the
-//! owner half is dropped before the peer half has released its count, the peer half is the remaining owner of the cell,
-//! and takes the item back. If the owner half is dropped later without having taken the item, the owner half is the
-//! remaining owner, and drops the item with the cell.
+//! The peer half accesses the item until it sets `is_there`. After that point, only the owner half accesses the item.
+//! If the owner half is dropped before the peer half has released its count, the peer half is the only remaining owner
+//! of the cell, and takes the item back. If the owner half is dropped later and has not taken the item, the owner half
+//! is the only remaining owner, and drops the item with the cell.
 //!
-//! A peer half that leaves releases its count by a `compare_exchange` from [`BOTH`] to [`ONE`]. This succeeds only if
-//! the owner half exists and has not called [`hold`](OwnerHalf::hold), which adds a third count. Both are
-//! read-modify-writes of one word, so one of them comes first. If the `compare_exchange` comes first, the owner half
-//! finds the item, which was stored before. If `hold` comes first, the `compare_exchange` fails, and the peer half
-//! notifies the owner half a second time.
+//! A peer half that leaves the cell releases its count by a `compare_exchange` from [`BOTH`] to [`ONE`]. The exchange
+//! succeeds only if the owner half exists and has not called [`hold`](OwnerHalf::hold). `hold` adds a third count. The
+//! `compare_exchange` and `hold` are read-modify-writes of one word, so one of the two operations comes first. If the
+//! `compare_exchange` comes first, the owner half finds the item, because the item was stored before the exchange. If
+//! `hold` comes first, the `compare_exchange` fails, and the peer half notifies the owner half a second time.
 
 #![allow(unsafe_code)]
 
@@ -28,53 +30,55 @@ use crate::platform::alloc as memory;
 use crate::platform::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use crate::platform::sync::{UnsafeCell, planted};
 
-/// Count while one half exists.
+/// Value of the count while one half exists.
 const ONE: u32 = 1;
-/// Count while both halves exist. [`OwnerHalf::hold`] adds one.
+/// Value of the count while both halves exist. [`OwnerHalf::hold`] adds one.
 const BOTH: u32 = 2;
 
 struct Shared<T, O, G> {
     counts: AtomicU32,
-    /// The item was stored, and belongs to the owner half.
+    /// Whether the item was stored and now belongs to the owner half.
     is_there: AtomicBool,
-    /// The part of the owner half, and whether the owner half has called `hold`, which gives it a second count.
+    /// The private part of the owner half, and whether the owner half has called `hold`. After `hold`, the owner half
+    /// has a second count.
     own: cell::UnsafeCell<(bool, O)>,
     item: UnsafeCell<Option<G>>,
     value: T,
 }
 
-/// The half of the cell that has a part for itself and receives the item.
+/// The half of the cell that has a private part and receives the item.
 pub(crate) struct OwnerHalf<T, O, G>(NonNull<Shared<T, O, G>>);
 
-/// The half of the cell that sends the item. It can exist without an owner half.
+/// The half of the cell that sends the item. A peer half can exist without an owner half.
 pub(crate) struct PeerHalf<T, O, G>(NonNull<Shared<T, O, G>>);
 
-// SAFETY: the thread that gets an owner half shares the value with the peer half (`T: Sync`), accesses `own` (`O:
-// Send`), and takes the item (`G: Send`). As the last half it drops the value, too (`T: Send`).
+// SAFETY: the thread that receives an owner half shares the value with the peer half (`T: Sync`), accesses `own` (`O:
+// Send`), and takes the item (`G: Send`). If the owner half is the last half, it also drops the value (`T: Send`).
 unsafe impl<T: Send + Sync, O: Send, G: Send> Send for OwnerHalf<T, O, G> {}
-// SAFETY: a shared owner half gives access to `&T` (`T: Sync`) and to the atomics. Its own part and the item need
-// `&mut`.
+// SAFETY: a shared owner half gives access to `&T` (`T: Sync`) and to the atomics. Access to its private part and to
+// the item requires `&mut`.
 unsafe impl<T: Send + Sync, O: Send, G: Send> Sync for OwnerHalf<T, O, G> {}
-// SAFETY: the thread that gets a peer half shares the value with the owner half (`T: Sync`) and sends the item (`G:
-// Send`). As the last half it drops the value and `own`, too (`T: Send`, `O: Send`).
+// SAFETY: the thread that receives a peer half shares the value with the owner half (`T: Sync`), and sends the item
+// (`G: Send`). If the peer half is the last half, it also drops the value and `own` (`T: Send`, `O: Send`).
 unsafe impl<T: Send + Sync, O: Send, G: Send> Send for PeerHalf<T, O, G> {}
 // SAFETY: a shared peer half gives access to `&T` (`T: Sync`) and to the atomics. The methods that access the item
-// consume it.
+// consume the peer half.
 unsafe impl<T: Send + Sync, O: Send, G: Send> Sync for PeerHalf<T, O, G> {}
 
-/// Releases this number of counts. Returns true if they were the last ones: then all accesses of the other half
-/// happened before. The function gets only the counter, because the other half may free the cell before the function
-/// returns.
+/// Releases this number of counts. Returns true if these counts were the last counts. If the result is true, all
+/// accesses of the other half happened before the release. The function receives only the counter, because the other
+/// half may free the cell before the function returns.
 #[inline]
 fn release(all: &AtomicU32, counts: u32) -> bool {
-    // Acquire pairs with the release of the other half, here or in the `compare_exchange` in `leave`: the accesses of
-    // the other half happen before the cell is freed. A half that is alone needs no read-modify-write.
+    // Acquire pairs with the release of the other half, either in this function or in the `compare_exchange` in
+    // `leave`. Therefore, the accesses of the other half happen before the cell is freed. The last half needs no
+    // read-modify-write.
     all.load(Ordering::Acquire) == counts || all.fetch_sub(counts, Ordering::AcqRel) == counts
 }
 
 impl<T, O, G> Shared<T, O, G> {
-    /// Allocates a cell and writes each field in place. If the fields were built elsewhere, copying them with wider
-    /// loads would miss store forwarding.
+    /// Allocates a cell and writes each field in place. If the fields were built elsewhere and copied with wider loads,
+    /// the loads would miss store forwarding.
     #[inline(always)]
     fn make(counts: u32, value: impl FnOnce() -> T, own: impl FnOnce() -> O) -> NonNull<Self> {
         // SAFETY: `take` requires a layout with a size above zero, and `Self` contains a counter.
@@ -106,22 +110,22 @@ impl<T, O, G> Shared<T, O, G> {
     /// Drops all fields and frees the memory.
     ///
     /// # Safety
-    /// `at` was made by `make`. The caller is the last half of this cell, and does not access the cell afterwards.
+    /// `at` was created by `make`. The caller is the last half of this cell, and does not access the cell afterwards.
     #[inline]
     unsafe fn free(at: NonNull<Self>) {
-        /// Frees the memory when it is dropped, also if the drop of a field panics.
+        /// Guard that frees the memory when it is dropped, even if the drop of a field panics.
         struct Rest<S>(NonNull<S>);
         impl<S> Drop for Rest<S> {
             #[inline]
             fn drop(&mut self) {
-                // SAFETY: `make` took this memory for the layout of `S`. The caller of `free` owns it alone, and its
-                // fields were dropped before.
+                // SAFETY: `make` allocated this memory with the layout of `S`. Only the caller of `free` owns this
+                // memory, and the fields were dropped before.
                 unsafe { memory::give_back(self.0.cast(), Layout::new::<S>()) };
             }
         }
         let _rest = Rest(at);
-        // SAFETY: `make` wrote all fields. The caller is the last half, so no reference to the fields exists, and they
-        // are dropped once.
+        // SAFETY: `make` wrote all fields. The caller is the last half, so no reference to the fields exists. The
+        // fields are dropped once.
         unsafe { drop_in_place(at.as_ptr()) };
     }
 }
@@ -139,12 +143,12 @@ impl<T, O, G> OwnerHalf<T, O, G> {
         unsafe { self.0.as_ref() }
     }
 
-    /// Returns the shared value, and the part of the owner half.
+    /// Returns the shared value and the private part of the owner half.
     #[inline]
     pub(crate) fn parts(&mut self) -> (&T, &mut O) {
         let own = self.shared().own.get();
-        // SAFETY: only the owner half accesses `own`. There is one owner half, and it stays mutably borrowed as long as
-        // the result.
+        // SAFETY: only the owner half accesses `own`. There is one owner half, and this half stays mutably borrowed as
+        // long as the result is used.
         (&self.shared().value, unsafe { &mut (*own).1 })
     }
 
@@ -154,29 +158,29 @@ impl<T, O, G> OwnerHalf<T, O, G> {
         self.shared().is_there.load(Ordering::Relaxed)
     }
 
-    /// Takes the item, if it was stored and not taken yet.
+    /// Takes the item. If no item was stored, or if the item was already taken, returns `None`.
     #[inline(always)]
     pub(crate) fn take(&mut self) -> Option<G> {
-        // Acquire pairs with the release store of `is_there` in `leave`: the item is completely written.
+        // Acquire pairs with the release store of `is_there` in `leave`, so the item is completely written.
         if !self.shared().is_there.load(Ordering::Acquire) {
             return None;
         }
         // SAFETY: `is_there` is set, so the peer half does not access the item while the owner half exists. There is
-        // one owner half, and it is mutably borrowed.
+        // one owner half, and this half is mutably borrowed.
         self.shared().item.with_mut(|gift| unsafe { (*gift).take() })
     }
 
-    /// Has a peer half that leaves notify the owner half a second time. If the peer half has left already, `take` finds
-    /// the item after this call.
+    /// Requests a second notification from a peer half that leaves the cell later. If the peer half has already left
+    /// the cell, `take` finds the item after this call.
     pub(crate) fn hold(&mut self) {
         let own = self.shared().own.get();
-        // SAFETY: only the owner half accesses `own`. There is one owner half, and it is mutably borrowed.
+        // SAFETY: only the owner half accesses `own`. There is one owner half, and this half is mutably borrowed.
         let holds = unsafe { &mut (*own).0 };
         if !*holds && !planted!("pair_holds_nothing") {
             *holds = true;
-            // AcqRel: this pairs with the `compare_exchange` in `leave`. If that came first, the acquire makes the item
-            // visible to the next `take`. If this comes first, the release makes the waker of the owner half visible to
-            // the second notification.
+            // AcqRel pairs with the `compare_exchange` in `leave`. If the `compare_exchange` came first, the acquire
+            // makes the item visible to the next `take`. If this operation comes first, the release makes the waker of
+            // the owner half visible to the second notification.
             self.shared().counts.fetch_add(1, Ordering::AcqRel);
         }
     }
@@ -185,18 +189,18 @@ impl<T, O, G> OwnerHalf<T, O, G> {
 impl<T, O, G> Drop for OwnerHalf<T, O, G> {
     #[inline]
     fn drop(&mut self) {
-        // SAFETY: only the owner half accesses `own`. There is one owner half, and `drop` has it mutably borrowed.
+        // SAFETY: only the owner half accesses `own`. There is one owner half, and `drop` borrows this half mutably.
         let holds = unsafe { (*self.shared().own.get()).0 };
         if release(&self.shared().counts, 1 + u32::from(holds)) {
-            // SAFETY: `release` returned true: these were the last counts, and the accesses of the peer half happened
-            // before. `make` made the cell, and it is not accessed afterwards.
+            // SAFETY: `release` returned true, so the counts of this half were the last counts, and the accesses of the
+            // peer half happened before. `make` created the cell, and the cell is not accessed afterwards.
             unsafe { Shared::free(self.0) };
         }
     }
 }
 
 impl<T, O, G> PeerHalf<T, O, G> {
-    /// Makes a peer half without an owner half.
+    /// Creates a peer half without an owner half.
     pub(crate) fn alone(value: impl FnOnce() -> T, own: impl FnOnce() -> O) -> Self {
         Self(Shared::make(ONE, value, own))
     }
@@ -208,23 +212,24 @@ impl<T, O, G> PeerHalf<T, O, G> {
     }
 
     /// Stores the item, calls `tell`, and releases this half. If the owner half has called [`hold`](OwnerHalf::hold),
-    /// this calls `again`, too. After a release without a hold, this half does not access the cell. So an owner half
-    /// that has taken the item is usually alone, and frees the cell without a read-modify-write.
+    /// this function also calls `again`. If there was no `hold`, this half does not access the cell after the release.
+    /// Therefore, an owner half that has taken the item is usually the last half, and frees the cell without a
+    /// read-modify-write.
     ///
     /// # Errors
     /// Returns this half and the item if the owner half was dropped and did not take the item.
     #[inline(always)]
     pub(crate) fn leave(self, gift: G, tell: impl FnOnce(&T), again: impl FnOnce(&T)) -> Result<(), (Self, G)> {
         let shared = self.shared();
-        // SAFETY: the peer half alone accesses the item until `is_there` is set. There is one peer half, and `leave`
-        // consumes it. `write` drops no former item, and there is none.
+        // SAFETY: only the peer half accesses the item until `is_there` is set. There is one peer half, and `leave`
+        // consumes this half. `write` does not drop a former item, and no former item exists.
         shared.item.with_mut(|place| unsafe { place.write(Some(gift)) });
         if planted!("pair_tells_early") {
             tell(&shared.value);
             shared.is_there.store(true, Ordering::Release);
         } else {
-            // Release pairs with the acquire load in `take`: the item is written before it is taken. `tell` follows the
-            // store: an owner that it wakes finds the item.
+            // Release pairs with the acquire load in `take`, so the item is written before it is taken. `tell` is
+            // called after the store, so an owner that `tell` wakes finds the item.
             shared.is_there.store(true, Ordering::Release);
             tell(&shared.value);
         }
@@ -248,35 +253,35 @@ impl<T, O, G> PeerHalf<T, O, G> {
         if !release(&gone.shared().counts, 1) {
             return Ok(());
         }
-        // The owner half is gone, and `release` may have left the counter at 0. This half is alone: its count is
-        // restored.
+        // The owner half was dropped, and `release` may have left the counter at 0. This half is the only half, so its
+        // count is restored.
         gone.shared().counts.store(ONE, Ordering::Relaxed);
         ManuallyDrop::into_inner(gone).take_back()
     }
 
-    /// Takes the item back for the last half, if the owner half did not take it. The caller has seen that the owner
-    /// half is gone.
+    /// Takes the item back if the owner half did not take the item. The caller has seen that the owner half was
+    /// dropped, so this half is the last half.
     #[cold]
     fn take_back(self) -> Result<(), (Self, G)> {
-        // SAFETY: the owner half is gone, so only this half accesses the item. Its accesses happened before, because
-        // the caller has read the counter with acquire.
+        // SAFETY: the owner half was dropped, so only this half accesses the item. The caller has read the counter with
+        // acquire, so the accesses of the owner half happened before.
         let gift = self.shared().item.with_mut(|gift| unsafe { (*gift).take() });
         gift.map_or(Ok(()), |gift| Err((self, gift)))
     }
 
-    /// Applies `f` to the shared value and drops the cell, if this is the only half.
+    /// If this half is the only half, applies `f` to the shared value and drops the cell.
     ///
     /// # Errors
-    /// Returns this half if there is an owner half.
+    /// Returns this half if an owner half exists.
     pub(crate) fn finish<R>(self, f: impl FnOnce(&mut T) -> R) -> Result<R, Self> {
-        // Acquire pairs with the release of the owner's count in `release`: the accesses of the owner half happen
+        // Acquire pairs with the release of the owner's count in `release`, so the accesses of the owner half happen
         // before `f`.
         if self.shared().counts.load(Ordering::Acquire) != ONE {
             return Err(self);
         }
         let at = self.0;
-        // SAFETY: the count was `ONE`, which is that of this half: no other half exists, so the reference to the value
-        // is exclusive.
+        // SAFETY: the count was `ONE`, and this half owns one count. Therefore, no other half exists, and the reference
+        // to the value is exclusive.
         let result = f(unsafe { &mut (*at.as_ptr()).value });
         drop(self);
         Ok(result)
@@ -287,8 +292,8 @@ impl<T, O, G> Drop for PeerHalf<T, O, G> {
     #[inline]
     fn drop(&mut self) {
         if release(&self.shared().counts, 1) {
-            // SAFETY: `release` returned true: this was the last count, and the accesses of the owner half happened
-            // before. `make` made the cell, and it is not accessed afterwards.
+            // SAFETY: `release` returned true, so the count of this half was the last count, and the accesses of the
+            // owner half happened before. `make` created the cell, and the cell is not accessed afterwards.
             unsafe { Shared::free(self.0) };
         }
     }

@@ -1,10 +1,10 @@
-//! Synchronization primitives and threads. This is the only file that names `std::sync`, `std::thread` or a model
+//! Synchronization primitives and threads. This file is the only file that names `std::sync`, `std::thread` or a model
 //! checker.
 //!
-//! Under `--cfg procession_loom` the same names come from loom, so the model checker explores the modules of this
-//! crate. Under `--cfg procession_shuttle` they come from shuttle, which explores schedules of whole runtimes. `Arc` is
-//! always the standard type: its reference counting is not a protocol of this crate, and loom's `Arc` cannot hold a
-//! trait object.
+//! Under `--cfg procession_loom` the same names come from loom, so that loom explores the modules of this crate. Under
+//! `--cfg procession_shuttle` the same names come from shuttle, so that shuttle explores schedules of whole runtimes.
+//! `Arc` is always the standard type. The reference counting of `Arc` is not a protocol of this crate, and loom's `Arc`
+//! cannot hold a trait object.
 
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)]
 
@@ -17,10 +17,12 @@ pub(crate) mod lock;
 
 use std::cell::Cell;
 use std::mem::ManuallyDrop;
-/// Atomics for counters and for numbering. No protocol depends on them. They are the standard atomics under the model
-/// checkers too. This saves executions, and allows these atomics in a `static`.
+/// Atomics for counters and for numbering. No protocol depends on these atomics. These atomics are the standard
+/// atomics, even under the model checkers. Therefore, a model needs fewer executions, and a `static` may contain these
+/// atomics.
 pub(crate) use std::sync::atomic as tally;
-/// Atomics of the reference counts. They are the standard atomics, except in the loom model of the reference counts.
+/// Atomics of the reference counts. These atomics are the standard atomics, except in the loom model of the reference
+/// counts.
 #[cfg(not(procession_loom))]
 pub(crate) use std::sync::atomic as counts;
 pub(crate) use std::sync::{Arc, OnceLock, Weak};
@@ -34,7 +36,7 @@ pub(crate) use loom as checker;
 #[cfg(procession_shuttle)]
 pub(crate) use shuttle as checker;
 
-/// Under the model checkers, this lock is built on the checker's own mutex, so the checker sees it.
+/// Under the model checkers, this lock is built on the checker's own mutex, so that the checker observes the lock.
 #[cfg(any(procession_loom, procession_shuttle))]
 pub(crate) use crate::platform::sync::checked::Lock;
 #[cfg(any(procession_loom, procession_shuttle))]
@@ -63,7 +65,8 @@ mod imp {
 
     use super::checker;
 
-    /// Like `std::thread_local!`. Needed because loom's macro does not accept `const`.
+    /// Declares thread-locals like `std::thread_local!`. This macro is needed because loom's macro does not accept
+    /// `const`.
     macro_rules! per_model_thread {
         ($($(#[$attr:meta])* static $name:ident: $type:ty = const $init:block;)*) => {
             $($crate::platform::sync::checker::thread_local! { $(#[$attr])* static $name: $type = $init })*
@@ -86,7 +89,7 @@ mod imp {
             static CURRENT: Thread = const { Thread(Arc::new((RawMutex::new(false), Condvar::new()))) };
         }
 
-        /// Handle that unparks a thread. Loom's own handle loses the token of a thread that blocks on a lock (0.7.2).
+        /// Handle that unparks a thread. The handle of loom 0.7.2 loses the token of a thread that blocks on a lock.
         #[derive(Debug, Clone)]
         pub(crate) struct Thread(Arc<(RawMutex<bool>, Condvar)>);
 
@@ -110,8 +113,8 @@ mod imp {
             *token = false;
         }
 
-        /// In a model, time does not pass. If `time` is zero, this returns immediately. Otherwise it parks without a
-        /// limit.
+        /// Parks the thread in a model, in which time does not pass. If `time` is zero, returns immediately. Otherwise,
+        /// parks without a time limit.
         pub(crate) fn park_timeout(time: std::time::Duration) {
             if !time.is_zero() {
                 park();
@@ -122,9 +125,9 @@ mod imp {
 
 pub(crate) use imp::{Condvar, MutexGuard, atomic, hint, thread, thread_local};
 
-/// Returns true if this run plants the bug with this name, to test that a model finds the bug. The variable
-/// `PROCESSION_BUG` names the bug. Only builds for the model checkers can plant bugs. In all other builds this returns
-/// `false`, and the compiler removes the dependent code.
+/// Returns true if this run plants the bug with this name. A planted bug tests that a model finds the bug. The variable
+/// `PROCESSION_BUG` contains the name of the bug. Only builds for the model checkers can plant bugs. In all other
+/// builds the macro returns `false`, and the compiler removes the dependent code.
 #[cfg(any(procession_loom, procession_shuttle))]
 macro_rules! planted {
     ($bug:literal) => {
@@ -145,8 +148,8 @@ pub(crate) fn is_planted(bug: &str) -> bool {
     PLANTED.get_or_init(|| std::env::var("PROCESSION_BUG").ok()).as_deref() == Some(bug)
 }
 
-/// Mutex that a panic does not poison. It protects plain data that is never left half-changed. No user code runs while
-/// the mutex is held.
+/// Mutex that a panic does not poison. The mutex protects plain data that is never left half-changed. No user code runs
+/// while the mutex is held.
 #[derive(Debug, Default)]
 pub(crate) struct Mutex<T>(imp::RawMutex<T>);
 
@@ -179,7 +182,7 @@ impl<T> Mutex<T> {
         }
     }
 
-    /// Returns the value without locking. This is safe, because `&mut self` excludes other holders.
+    /// Returns the value without locking. No lock is needed, because `&mut self` excludes other holders.
     #[inline]
     pub(crate) fn get_mut(&mut self) -> &mut T {
         match self.0.get_mut() {
@@ -196,7 +199,8 @@ impl<T> Mutex<T> {
     }
 }
 
-/// Mutex for data that no protocol depends on. It is the standard mutex under the model checkers too, like [`tally`].
+/// Mutex for data that no protocol depends on. The mutex is the standard mutex, even under the model checkers, like
+/// [`tally`].
 #[derive(Debug)]
 pub(crate) struct TallyLock<T>(std::sync::Mutex<T>);
 
@@ -210,7 +214,7 @@ impl<T> TallyLock<T> {
     }
 }
 
-/// Waits on `condvar`. If `time` is given, waits at most this long. May return spuriously.
+/// Waits on `condvar`. If `time` is given, waits at most for this duration. The wait may end spuriously.
 #[cfg(all(test, not(procession_loom)))]
 pub(crate) fn wait<'a, T>(
     condvar: &Condvar,
@@ -224,8 +228,8 @@ pub(crate) fn wait<'a, T>(
     }
 }
 
-/// Waits on `condvar` for at most `time`. May return spuriously. Also returns whether the time passed without a
-/// notification.
+/// Waits on `condvar` for at most `time`. The wait may end spuriously. The second result says whether the time passed
+/// without a notification.
 pub(crate) fn wait_within<'a, T>(
     condvar: &Condvar,
     guard: MutexGuard<'a, T>,
@@ -235,7 +239,8 @@ pub(crate) fn wait_within<'a, T>(
     (guard, result.timed_out())
 }
 
-/// Aligns a value so that no two values share a cache line, or a pair of lines that the processor fetches together.
+/// Aligns a value so that two values never share a cache line. Two values also never share a pair of cache lines that
+/// the processor fetches together.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(crate) struct CachePadded<T>(pub(crate) T);
@@ -247,12 +252,12 @@ impl<T> std::ops::Deref for CachePadded<T> {
     }
 }
 
-/// Cell that several threads share. Only one thread at a time accesses it: a protocol ensures this, and the model
-/// checker explores the protocol. Loom's cell reports accesses that overlap.
+/// Cell that several threads share. A protocol ensures that only one thread at a time accesses the cell, and the model
+/// checker explores this protocol. Loom's cell reports accesses that overlap.
 #[cfg(procession_loom)]
 pub(crate) use loom::cell::UnsafeCell;
 
-/// Cell that several threads share. A protocol ensures that only one thread at a time accesses it.
+/// Cell that several threads share. A protocol ensures that only one thread at a time accesses the cell.
 #[cfg(not(procession_loom))]
 #[derive(Debug)]
 pub(crate) struct UnsafeCell<T>(std::cell::UnsafeCell<T>);
@@ -271,8 +276,8 @@ impl<T> UnsafeCell<T> {
     }
 }
 
-/// Thread-local cell without a destructor. So an access need not check whether the thread-local still exists. The cell
-/// must be empty when the thread exits. Otherwise the value leaks.
+/// Thread-local cell without a destructor. An access to the cell does not have to check whether the thread-local still
+/// exists. The cell must be empty when the thread exits. Otherwise, the value leaks.
 pub(crate) struct ThreadCell<T>(Cell<ManuallyDrop<Option<T>>>);
 
 impl<T> ThreadCell<T> {
@@ -281,7 +286,7 @@ impl<T> ThreadCell<T> {
         Self(Cell::new(ManuallyDrop::new(None)))
     }
 
-    /// Stores a value. The cell must be empty. Otherwise the old value leaks.
+    /// Stores a value. The cell must be empty before the call. Otherwise, the old value leaks.
     #[inline]
     pub(crate) fn put(&self, value: T) {
         self.0.set(ManuallyDrop::new(Some(value)));
@@ -293,8 +298,8 @@ impl<T> ThreadCell<T> {
     }
 }
 
-/// Thread-local value that is not dropped when the thread exits. So destructors of other thread-locals can use it. When
-/// the thread exits, the value must own no other value. Otherwise the owned value leaks.
+/// Thread-local value that is not dropped when the thread exits. Therefore, the destructors of other thread-locals can
+/// use the value. When the thread exits, the value must own no other value. Otherwise, the owned value leaks.
 pub(crate) struct NeverDropped<T>(ManuallyDrop<T>);
 
 impl<T> NeverDropped<T> {
@@ -315,7 +320,7 @@ impl<T> std::ops::Deref for NeverDropped<T> {
 // Loom runs all threads of a model on one system thread, so all these threads share this flag.
 #[cfg(procession_loom)]
 std::thread_local! {
-    /// Whether loom explores the reference counts that are created now. See `counts`.
+    /// Whether loom explores the reference counts that are created now: see `counts`.
     static EXPLORED: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
 }
 
@@ -323,13 +328,13 @@ thread_local! {
     static MARK: u8 = const { 0 };
 }
 
-/// Returns a number that no other live thread has. The number is never 0.
+/// Returns a number that no other running thread has. The number is never 0.
 pub(crate) fn this_thread() -> usize {
     MARK.with(|mark| std::ptr::from_ref(mark) as usize)
 }
 
-/// Waits on `condvar` while `condition` holds, for at most `time`. Returns false if the time ended and `condition`
-/// still holds.
+/// Waits on `condvar` while `condition` is true, for at most `time`. Returns false if the time has passed and
+/// `condition` is still true.
 #[cfg(not(any(procession_loom, procession_shuttle)))]
 pub(crate) fn wait_while<T>(
     condvar: &Condvar,
@@ -342,8 +347,8 @@ pub(crate) fn wait_while<T>(
     !waited.unwrap_or_else(PoisonError::into_inner).1.timed_out()
 }
 
-/// Waits on `condvar` while `condition` holds, under the model checkers. Time does not pass there, so the wait ends
-/// only when `condition` does not hold.
+/// Waits on `condvar` while `condition` is true, under the model checkers. In a model, time does not pass, so the wait
+/// ends only when `condition` is false.
 #[cfg(any(procession_loom, procession_shuttle))]
 pub(crate) fn wait_while<T>(
     condvar: &Condvar,

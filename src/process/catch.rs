@@ -13,20 +13,20 @@ use crate::process::exit::Reason;
 use crate::process::pid::Pid;
 use crate::process::state::current::Current;
 
-/// Message and location of a panic. The message is `None` if the payload is not a string.
+/// Message and location of a panic. If the payload is not a string, the message is `None`.
 type Panic = (Option<String>, String);
 
 thread_local! {
-    /// The last panic of this thread, until `text` takes it.
+    /// The last panic of this thread. The function `text` takes it out of this cell.
     static LAST: Cell<Option<Panic>> = const { Cell::new(None) };
 }
 
-/// Records the message and the location of a panic. `text` later creates the [`Reason`] from them. Only a panic hook
-/// receives the location.
+/// Records the message and the location of a panic. The function `text` later creates a [`Reason`] from this record. A
+/// panic hook is needed, because `catch_unwind` does not report the location.
 fn note_location(panic: &PanicHookInfo<'_>) {
     let message = message_of(panic.payload()).map(str::to_owned);
     if let Some(location) = panic.location() {
-        // If the thread is exiting, its thread-locals may already be dropped.
+        // While a thread exits, its thread-locals may already be dropped.
         let _ = LAST.try_with(|last| last.set(Some((message, location.to_string()))));
     }
 }
@@ -38,30 +38,30 @@ fn message_of(payload: &(dyn Any + Send)) -> Option<&str> {
     }
 }
 
-/// Runs `f`, and returns the message of a panic as an error.
+/// Runs `f`. If `f` panics, returns the message of the panic as an error.
 ///
-/// A panic may leave state inconsistent. This state belongs to one process or to one command, and it is dropped without
-/// being read again. Therefore, `AssertUnwindSafe` is correct here.
+/// A panic may leave the state of `f` inconsistent. `AssertUnwindSafe` is correct here, because this state belongs to
+/// one process or to one command, and is dropped without being read again.
 #[inline]
 pub(crate) fn catch<T>(f: impl FnOnce() -> T) -> Result<T, Reason> {
     catch_unwind(AssertUnwindSafe(f)).map_err(text)
 }
 
-/// The drop of a panic payload may panic again, with a new payload. After this number of panics, the last payload is
-/// leaked.
+/// Maximum number of further panics while a panic payload is dropped. The drop of a payload may panic with a new
+/// payload. After this number of panics, the last payload is leaked.
 const PANICS_IN_PANICS: u32 = 8;
 
 fn text(mut panic: Box<dyn Any + Send>) -> Reason {
     let message = message_of(&*panic);
     let text = message.unwrap_or("a panic without a text");
-    // `resume_unwind` does not call the panic hook. After a `resume_unwind`, `LAST` may hold an earlier panic. The
-    // comparison of the messages detects this.
+    // `resume_unwind` does not call the panic hook. Therefore, after a `resume_unwind`, `LAST` may hold an earlier
+    // panic. The message of an earlier panic usually differs, and then the filter ignores the earlier panic.
     let last = LAST.try_with(Cell::take).ok().flatten().filter(|(noted, _)| noted.as_deref() == message);
     let reason = match last {
         Some((_, location)) => Reason::panic(text, location),
         None => Reason::from(text),
     };
-    // The payload of a panic is a user type, and its `Drop` may panic too.
+    // The payload of a panic has a user type, and the `Drop` of this type may panic too.
     for _ in 0..PANICS_IN_PANICS {
         match catch_unwind(AssertUnwindSafe(|| drop(panic))) {
             Ok(()) => return reason,
@@ -77,7 +77,8 @@ pub(crate) fn drop_caught<T>(value: T) -> Result<(), Reason> {
     catch(|| drop(value))
 }
 
-/// Wrapper for a user value in a structure whose drop must not unwind: a panic in the value's `Drop` is caught.
+/// Wrapper for a user value in a structure whose drop must not unwind. The wrapper catches a panic in the value's
+/// `Drop`.
 #[derive(Debug, Clone)]
 pub(crate) struct Held<T>(Option<T>);
 
@@ -106,7 +107,7 @@ impl<T> Drop for Held<T> {
     }
 }
 
-/// Until the returned guard is dropped, the message of an abort on this thread names this process.
+/// Names a process in the message of an abort. The name is valid on this thread until the returned guard is dropped.
 pub(crate) fn name(pid: Pid, code: &'static str) -> Named {
     Named(Current::with(|current| current.dropped.replace(Some((pid, code)))))
 }
@@ -120,16 +121,16 @@ impl Drop for Named {
     }
 }
 
-/// Adds a panic hook that runs before the present hook, once per program. The hook records the location of each panic.
-/// If a panic aborts the program, the hook prints which process panicked. If the program sets another hook later, that
-/// hook replaces this one, and the locations of panics are unknown.
+/// Adds a panic hook that runs before the present hook. The hook is added once per program. The hook records the
+/// location of each panic. If a panic aborts the program, the hook prints which process panicked. If the program later
+/// replaces this hook by another hook, the locations of panics are unknown.
 ///
-/// Only a hook can print the process in an abort. A panic in a destructor during unwinding aborts inside the frames of
-/// the user code. No guard and no `catch_unwind` of the runtime runs after such a panic.
+/// Only a panic hook can print the process before an abort. A panic in a destructor during unwinding aborts the program
+/// inside the frames of the user code. After such a panic, no guard and no `catch_unwind` of the runtime runs.
 pub(crate) fn watch() {
     static ADDED: OnceLock<()> = OnceLock::new();
-    // The model checkers set their own hooks. A panicking thread cannot set a hook; in that case the next runtime adds
-    // the hook.
+    // The model checkers set their own hooks. A panicking thread cannot set a hook. If the thread panics, the next
+    // runtime adds the hook.
     if cfg!(any(procession_loom, procession_shuttle)) || thread::panicking() {
         return;
     }
@@ -149,20 +150,21 @@ pub(crate) fn watch() {
     });
 }
 
-/// Returns whether this panic aborts the program. The standard library has no stable function for this. Therefore, the
-/// payload is compared with the texts of the fatal panics of the standard library.
+/// Returns whether this panic aborts the program. The standard library has no stable function for this check.
+/// Therefore, this function compares the payload with the texts of the fatal panics of the standard library.
 fn is_fatal(panic: &PanicHookInfo<'_>) -> bool {
     const FATAL: [&str; 2] = ["panic in a destructor during cleanup", "panic in a function that cannot unwind"];
     cfg!(panic = "abort") || panic.payload().downcast_ref::<&str>().is_some_and(|text| FATAL.contains(text))
 }
 
-/// Calls `wake` on a waker of unknown origin, and catches a panic in it.
+/// Wakes a waker of unknown origin, and catches a panic of the waker.
 pub(crate) fn wake(waker: Waker) {
     let _ = catch(|| waker.wake());
 }
 
-/// Wrapper for a waker of unknown origin: a panic of its `wake` is caught. Inside async-task, such a panic would abort
-/// the program. In a list of listeners, it would prevent the notification of the remaining listeners.
+/// Wrapper for a waker of unknown origin. The wrapper catches a panic of the waker's `wake`. Without the wrapper, a
+/// panic inside async-task would abort the program. In a list of listeners, a panic of one waker would prevent the
+/// notification of the remaining listeners.
 #[derive(Debug)]
 struct PanicSafeWaker(Held<Waker>);
 
@@ -176,13 +178,13 @@ impl Wake for PanicSafeWaker {
     }
 }
 
-/// Cache for the guarded waker of a future that is polled repeatedly.
+/// Cache for the `PanicSafeWaker` of a future that is polled repeatedly.
 #[derive(Debug, Default)]
 pub(crate) struct Guard(Option<Arc<PanicSafeWaker>>);
 
 impl Guard {
-    /// If the waker of the context is the waker of the task that this thread steps, it belongs to the runtime, and
-    /// `poll` is called with it. Otherwise, `poll` is called with a guarded waker.
+    /// Calls `poll` with a waker that does not panic. The waker of the task that this thread steps belongs to the
+    /// runtime and is used directly. Any other waker is wrapped in a `PanicSafeWaker`.
     pub(crate) fn over<T>(&mut self, cx: &mut Context<'_>, poll: impl FnOnce(&mut Context<'_>) -> T) -> T {
         let waker = cx.waker();
         if Current::with(|current| current.is_own_waker(waker)) {

@@ -1,7 +1,7 @@
-//! The traits and types of commands: [`Command`], [`StreamCommand`], and [`NamedCommand`] for commands that are
-//! identified by name.
+//! The traits and types of commands: [`Command`], [`StreamCommand`] and [`NamedCommand`].
 //!
-//! A process yields a command, and a handler answers it. The dispatch is in `host::dispatch`.
+//! A process yields a command, and a handler answers the command. The module `host::dispatch` passes commands to
+//! handlers.
 
 use std::any::type_name;
 use std::borrow::Cow;
@@ -21,8 +21,7 @@ pub trait Command: Send + 'static {
     type Reply: Send + 'static;
 }
 
-/// A command that is answered several times: first with items, which the process pulls at its own pace, and then with
-/// the reply.
+/// A command whose handler sends several items and then one reply. The process pulls the items at its own pace.
 ///
 /// ```
 /// use procession::{Command, StreamCommand};
@@ -35,16 +34,17 @@ pub trait Command: Send + 'static {
 /// }
 /// ```
 pub trait StreamCommand: Command {
-    /// Type of the items, which precede the reply.
+    /// Type of the items. The handler sends all items before the reply.
     type Item: Send + 'static;
 
-    /// Maximum number of items that were sent and not pulled yet. If this number is reached,
-    /// [`StreamCompletion::send`](crate::StreamCompletion::send) waits. 0 means 1. Default: 8.
+    /// Maximum number of items that the handler has sent and the process has not pulled yet. If there are already this
+    /// many items, [`StreamCompletion::send`](crate::StreamCompletion::send) waits. If the constant is 0, the maximum
+    /// is 1. Default: 8.
     const BUFFER: usize = 8;
 }
 
-/// A stream command in the form in which it is dispatched. It is a distinct type, so that a command can have one
-/// handler for use as a stream and another handler for single use.
+/// A stream command in the form in which the runtime dispatches it. `Streamed<C>` and `C` are distinct types, so that a
+/// command can have one handler for use as a stream and another handler for single use.
 #[derive(Debug)]
 pub(crate) struct Streamed<C>(pub(crate) C);
 
@@ -59,8 +59,8 @@ pub(crate) fn name_of(full: &'static str) -> Cow<'static, str> {
     inner.map_or(Cow::Borrowed(full), |inner| format!("{inner}, as a stream").into())
 }
 
-/// A command that is identified by name, for programs that run scripts. The runtime passes the command to the handler
-/// that was registered under that name.
+/// A command that is identified by its name, for example for programs that run scripts. The runtime passes the command
+/// to the handler that was registered under this name.
 #[derive(Debug)]
 pub struct NamedCommand {
     /// Name under which the handler was registered.

@@ -1,7 +1,7 @@
-//! Errors of refused operations: a send, a spawn, a start, a yield, an answer, the build of a runtime.
+//! Errors of refused operations, for example of a send, a spawn, a yield, an answer, or the build of a runtime.
 //!
-//! Most of these errors contain the value that the operation did not consume. The exit of a process (`Exit`) and the
-//! failure of a command (`Failure`) are in other files.
+//! Most of these errors contain the value that the operation did not consume. The file `exit.rs` has the exit of a
+//! process, and `failure.rs` has the failure of a command.
 
 use std::any::type_name;
 use std::borrow::Cow;
@@ -12,7 +12,7 @@ use crate::platform::sync::Mutex;
 use crate::process::exit::{BoxError, Exit};
 use crate::process::pid::Pid;
 
-/// Error of an operation on a process that has exited, or never existed.
+/// Error of an operation on a process that has exited or that never existed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NoProcess(pub Pid);
 
@@ -24,7 +24,7 @@ impl fmt::Display for NoProcess {
 
 impl Error for NoProcess {}
 
-/// Error of a registration: why a process did not get a name.
+/// Reason why a process did not get a name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum NameError {
@@ -35,11 +35,11 @@ pub enum NameError {
         /// The process that has the name.
         holder: Pid,
     },
-    /// The process that was to get the name has exited.
+    /// The process that should get the name has exited.
     Exited {
         /// The name.
         name: String,
-        /// The process.
+        /// The process that has exited.
         pid: Pid,
     },
 }
@@ -62,27 +62,29 @@ impl fmt::Display for NameError {
 
 impl Error for NameError {}
 
-/// Reason of a [`SendError`]: why a message, a command or an answer was refused.
+/// Reason why a message, a command or an answer was refused: see [`SendError`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SendErrorKind {
-    /// No process has this pid or name: either the process has exited, or it never existed.
+    /// No process has this pid or name. The process has exited, or it never existed.
     NoProcess,
     /// The mailbox of the process is full.
     Full,
-    /// The value has the wrong type: the process takes another message type, or the command takes another reply type.
+    /// The value has the wrong type: the process accepts another message type, or the command expects another reply
+    /// type.
     WrongType {
-        /// Name of the type that the receiver takes.
+        /// Name of the type that the receiver accepts.
         expected: &'static str,
     },
     /// The runtime has shut down.
     ShutDown,
-    /// For a command: its tag is still in flight, or was not created by [`Tag::chosen`](crate::Tag::chosen).
+    /// The tag of a command cannot be used. Either a yield with this tag is still in flight, or the tag was not created
+    /// by [`Tag::chosen`](crate::Tag::chosen).
     TagInUse,
-    /// For an answer: the process never made a yield with this tag. A tag that the process chose itself is also unknown
-    /// after its answer was read or its yield was cancelled.
+    /// An answer has an unknown tag. The process never made a yield with this tag. If the process chose the tag itself,
+    /// the tag also becomes unknown when its answer is read or its yield is cancelled.
     UnknownTag,
-    /// For an answer: the yield with this tag was already answered or cancelled.
+    /// The yield of an answer was already answered or cancelled.
     Spent,
 }
 
@@ -104,24 +106,24 @@ impl fmt::Display for SendErrorKind {
     }
 }
 
-/// Receiver of a refused value, as far as the sender knows the receiver.
+/// Receiver of a refused value. The sender may not know the receiver.
 #[derive(Debug, Clone)]
 pub(crate) enum Addressee {
     Unknown,
-    /// A message to a process.
+    /// The value is a message to a process.
     Process(Pid),
-    /// A message to the process that has a name.
+    /// The value is a message to the process that has this name.
     Named(Box<str>),
-    /// An answer to a yield of a process.
+    /// The value is an answer to a yield of a process.
     Yield(Pid),
-    /// A command of a process.
+    /// The value is a command of a process.
     Handler(Pid),
 }
 
-/// Error of a refused message, command or answer. It contains the refused value.
+/// Error of a refused message, command or answer. The error contains the refused value.
 ///
 /// The error is `Sync` even if the value is only `Send`. Therefore, the error converts into a boxed error. The
-/// conversion into an [`Exit`] drops the value, so [`Exit::error`] finds the error as a `SendError<()>`:
+/// conversion into an [`Exit`] drops the value. Therefore, [`Exit::error`] finds the error as a `SendError<()>`:
 ///
 /// ```
 /// # use procession::{Context, Exit, Pid, Runtime, SendError, SendErrorKind};
@@ -139,20 +141,21 @@ pub(crate) enum Addressee {
 pub struct SendError<M> {
     kind: SendErrorKind,
     to: Addressee,
-    /// Returns the name of the value's type. The name remains available after a conversion that drops the value.
+    /// Function that returns the name of the value's type. The function remains available after a conversion that drops
+    /// the value.
     value_type: fn() -> &'static str,
-    /// Never locked. The `Mutex` only makes the error `Sync`: a `Mutex` of a `Send` type is `Sync`.
+    /// The mutex is never locked. The mutex makes the error `Sync`, because a `Mutex` of a `Send` type is `Sync`.
     message: Mutex<M>,
 }
 
 impl<M> SendError<M> {
-    /// Creates the error of a refused value. A [`Deliver`](crate::Deliver) uses it to return an envelope that it does
-    /// not take.
+    /// Creates the error of a refused value. A [`Deliver`](crate::Deliver) calls this function to return an envelope
+    /// that it does not accept.
     pub fn new(kind: SendErrorKind, message: M) -> Self {
         Self { kind, to: Addressee::Unknown, value_type: type_name::<M>, message: Mutex::new(message) }
     }
 
-    /// Adds the receiver of the value, for the text of the error.
+    /// Sets the receiver of the value, for the text of the error.
     pub(crate) fn to(mut self, to: Addressee) -> Self {
         self.to = to;
         self
@@ -164,22 +167,22 @@ impl<M> SendError<M> {
         self
     }
 
-    /// Why the value was refused.
+    /// Returns the reason of the refusal.
     pub fn kind(&self) -> SendErrorKind {
         self.kind
     }
 
-    /// Returns the message, command or answer that was refused.
+    /// Returns the refused message, command or answer.
     pub fn into_message(self) -> M {
         self.message.into_inner()
     }
 
-    /// Converts the refused value with `f`: for example, from an envelope back to the message inside.
+    /// Converts the refused value with `f`. For example, `f` extracts a message from its envelope.
     pub fn map<N>(self, f: impl FnOnce(M) -> N) -> SendError<N> {
         SendError::new(self.kind, f(self.message.into_inner())).to(self.to)
     }
 
-    /// Drops the value.
+    /// Drops the value and keeps the rest of the error.
     fn into_empty(self) -> SendError<()> {
         let Self { kind, to, value_type, message } = self;
         drop(message);
@@ -214,7 +217,7 @@ impl<M> fmt::Display for SendError<M> {
 
 impl<M> Error for SendError<M> {}
 
-/// Reason of a [`SpawnError`]: why a spawn or an upgrade was refused.
+/// Reason why a spawn or an upgrade was refused: see [`SpawnError`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SpawnErrorKind {
@@ -225,16 +228,16 @@ pub enum SpawnErrorKind {
     /// The first message was refused, either by the mailbox of the new process or by the process that already has the
     /// name.
     MessageRefused(SendErrorKind),
-    /// A link or a monitor was requested, but the builder belongs to a [`Host`](crate::Host). A host is not a process:
-    /// it cannot be linked, and it cannot monitor.
+    /// A link or a monitor was requested, but the builder belongs to a [`Host`](crate::Host). A host is not a process.
+    /// Therefore, a host cannot have links or monitors.
     NoParent,
-    /// The [scope](crate::Scope) of the process is over.
+    /// The [scope](crate::Scope) of the process has ended.
     ScopeOver,
     /// The runtime has shut down.
     ShutDown,
-    /// The new code of an [upgrade](crate::StepOutput::upgrade) did not start. The value is the exit of the new code:
-    /// [`Exit::InitFailed`] or [`Exit::Panicked`], or [`Exit::Failed`] if the output of the new code has the wrong
-    /// type.
+    /// The new code of an [upgrade](crate::StepOutput::upgrade) did not start. The value is the exit of the new code.
+    /// The exit is [`Exit::InitFailed`] or [`Exit::Panicked`], or [`Exit::Failed`] if the output of the new code has
+    /// the wrong type.
     StartFailed(Exit),
 }
 
@@ -256,16 +259,16 @@ impl fmt::Display for SpawnErrorKind {
     }
 }
 
-/// Error of a refused spawn or upgrade. It contains the body or the process that did not start.
+/// Error of a refused spawn or upgrade. The error contains the body or the process that did not start.
 ///
 /// The error is `Sync` even if the body is only `Send`. Therefore, the error converts into a boxed error. The
-/// conversion into an [`Exit`] drops the body, so [`Exit::error`] finds the error as a `SpawnError<()>`.
+/// conversion into an [`Exit`] drops the body. Therefore, [`Exit::error`] finds the error as a `SpawnError<()>`.
 pub struct SpawnError<B> {
     kind: SpawnErrorKind,
     /// Name of the type of the body. The name remains available after a conversion that drops the body.
     body_type: &'static str,
-    /// Never locked. The `Mutex` only makes the error `Sync`: a `Mutex` of a `Send` type is `Sync`. A body may be
-    /// large, and the box keeps the `Result` of each spawn small.
+    /// The mutex is never locked. The mutex makes the error `Sync`, because a `Mutex` of a `Send` type is `Sync`. A
+    /// body may be large, so the body is boxed, and the `Result` of a spawn stays small.
     body: Mutex<Box<B>>,
 }
 
@@ -278,7 +281,7 @@ impl<B> SpawnError<B> {
         Self { kind, body_type: type_name::<B>(), body: Mutex::new(body) }
     }
 
-    /// Why the spawn was refused.
+    /// Returns the reason of the refusal.
     pub fn kind(&self) -> &SpawnErrorKind {
         &self.kind
     }
@@ -288,7 +291,7 @@ impl<B> SpawnError<B> {
         *self.body.into_inner()
     }
 
-    /// Converts the body with `f`: for example, from a wrapper back to the body inside.
+    /// Converts the body with `f`. For example, `f` extracts a body from its wrapper.
     pub fn map<C>(self, f: impl FnOnce(B) -> C) -> SpawnError<C> {
         SpawnError::new(self.kind, f(*self.body.into_inner()))
     }
@@ -315,8 +318,8 @@ impl<B> fmt::Display for SpawnError<B> {
         let Self { kind, body_type, .. } = self;
         match kind {
             SpawnErrorKind::StartFailed(_) => write!(f, "upgrade to {body_type} refused: {kind}"),
-            // The user's body is inside a closure of this crate. The type name of that closure does not help the
-            // reader.
+            // The user's body is inside a closure of this crate. The type name of that closure does not help the reader
+            // of the message.
             _ if body_type.starts_with("procession::") && body_type.contains("{{closure}}") => {
                 write!(f, "spawn refused: {kind}")
             }
@@ -335,44 +338,44 @@ impl<B> Error for SpawnError<B> {
 }
 
 impl Exit {
-    /// Returns whether a process exited because a spawn was refused after the shutdown of the runtime. In that case, no
-    /// later spawn can succeed.
+    /// Returns whether a process exited because a spawn was refused after the shutdown of the runtime. After the
+    /// shutdown, no later spawn can succeed.
     pub(crate) fn is_spawn_after_shutdown(&self) -> bool {
         self.error::<SpawnError<()>>().is_some_and(|error| error.kind == SpawnErrorKind::ShutDown)
     }
 }
 
-/// The refused value is dropped. [`Exit::error`] finds the error as a `SendError<()>`.
+/// The conversion drops the refused value. [`Exit::error`] finds the error as a `SendError<()>`.
 impl<M> From<SendError<M>> for Exit {
     fn from(error: SendError<M>) -> Self {
         Self::failed(error.into_empty())
     }
 }
 
-/// The body is dropped. [`Exit::error`] finds the error as a `SpawnError<()>`. [`SpawnErrorKind::StartFailed`] becomes
-/// the exit that it contains.
+/// The conversion drops the body. [`Exit::error`] finds the error as a `SpawnError<()>`. A
+/// [`SpawnErrorKind::StartFailed`] becomes the exit that it contains.
 impl<B> From<SpawnError<B>> for Exit {
     fn from(error: SpawnError<B>) -> Self {
         error.into_exit()
     }
 }
 
-/// Why a process could not start.
+/// Reason why a process could not start.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum InitError {
-    /// The process has no entry method of this name.
+    /// The process has no entry method with this name.
     UnknownMethod {
         /// The requested name.
         method: String,
         /// The names of the existing entry methods.
         known: Vec<&'static str>,
     },
-    /// The entry method does not take this input.
+    /// The entry method does not accept an input of this type.
     WrongInput {
         /// The requested method.
         method: String,
-        /// Name of the type that the method takes.
+        /// Name of the type that the method accepts.
         expected: &'static str,
         /// Name of the type of the given input.
         found: &'static str,
@@ -382,7 +385,7 @@ pub enum InitError {
 }
 
 impl InitError {
-    /// Returns `Failed` with this error. If the error is already an `InitError`, it is returned unchanged.
+    /// Returns `Failed` with this error. If the error is already an `InitError`, returns that error unchanged.
     pub fn failed(error: impl Into<BoxError>) -> Self {
         match error.into().downcast::<Self>() {
             Ok(error) => *error,
@@ -444,22 +447,22 @@ impl From<String> for InitError {
     }
 }
 
-/// Why a runtime could not be built.
+/// Reason why a runtime could not be built.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum BuildError {
-    /// Another handler for this command is registered already.
+    /// Another handler is already registered for this command.
     DuplicateHandler(Cow<'static, str>),
-    /// The number of workers exceeds the maximum of one runtime, which is 48.
+    /// The requested number of workers is larger than 48, the maximum of one runtime.
     TooManyWorkers {
         /// Requested number of workers.
         asked: usize,
         /// Maximum number of workers.
         most: usize,
     },
-    /// An option has an invalid value, or cannot be used on this system. The text says why.
+    /// An option has an invalid value, or cannot be used on this system. The text gives the reason.
     Invalid(&'static str),
-    /// An operation of the operating system failed: for example, the start of a thread.
+    /// An operation of the operating system failed, for example the start of a thread.
     Io(io::Error),
 }
 
@@ -535,11 +538,12 @@ mod tests {
     }
 
     #[test]
-    fn errors_with_a_value_that_is_only_send_convert_into_boxed_errors() {
+    fn an_error_with_a_value_that_is_not_sync_converts_into_a_boxed_error() {
         let boxed = BoxError::from(SendError::new(SendErrorKind::Full, Cell::new(1)));
         assert_eq!(format!("{boxed:?}"), "SendError { kind: Full, to: Unknown, .. }");
         let _ = BoxError::from(SpawnError::new(SpawnErrorKind::ShutDown, Cell::new(1)));
-        // A message that is not `'static` can't be boxed, but it still converts into an exit.
+        // A message that is not `'static` cannot be boxed. Nevertheless, the error with this message converts into an
+        // exit.
         let short = String::from("x");
         let error = SendError::new(SendErrorKind::Full, short.as_str()).to(Addressee::Process(pid()));
         let (text, exit) = (error.to_string(), Exit::from(error));

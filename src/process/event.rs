@@ -1,6 +1,6 @@
-//! Events of a process, and the tags by which answers find their yields.
+//! Events of a process, and the tags that connect an answer with its yield.
 //!
-//! `Event` is the public form. `Signal` is the form in which an event waits in a mailbox. The mailbox itself is in
+//! `Event` is the public form of an event. `Signal` is the form that the mailbox stores. The mailbox itself is in
 //! `process::mailbox`.
 
 use std::any::type_name;
@@ -18,33 +18,34 @@ use crate::process::pid::Pid;
 /// An event of a process: a message, an answer to a yield, or a signal. A process reads its events in the order in
 /// which they arrived.
 ///
-/// A hand-written process receives every kind of event. An async body receives events through
-/// [`Context::event`](crate::Context::event), except `Completed` and `Item`: these resolve the futures of the body
-/// instead.
+/// A hand-written process receives every kind of event. An async body calls [`Context::event`](crate::Context::event)
+/// to receive events. An async body does not receive `Completed` and `Item`, because these events resolve the futures
+/// of the body.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Event<M = Payload> {
     /// Another process or the application sent a message.
     Message(M),
-    /// A yield was answered.
+    /// A yield of this process was answered.
     Completed(Completed),
-    /// An item of a stream that the process had pulled: see [`StepOutput::stream`](crate::StepOutput::stream).
+    /// An item of a stream arrived. The process had pulled this item: see
+    /// [`StepOutput::stream`](crate::StepOutput::stream).
     Item(StreamItem),
-    /// The process is asked to exit. A process receives this event at most once. If the process still runs at
-    /// `deadline`, it is killed.
+    /// A request to exit. A process receives this event at most once. If the process still runs at `deadline`, it is
+    /// killed.
     Cancel {
         /// Reason of the cancellation.
         reason: Reason,
         /// Time at which the process is killed.
         deadline: Instant,
     },
-    /// A [monitored](crate::SelfHandle::monitor) process has exited. Each monitor causes at most one such event.
+    /// A [monitored](crate::SelfHandle::monitor) process has exited. Each monitor causes at most one `Down` event.
     Down {
-        /// The monitor that reports this.
+        /// The monitor that reports the exit.
         monitor: MonitorRef,
         /// The process that exited.
         pid: Pid,
-        /// How it exited.
+        /// The exit of that process.
         exit: Exit,
     },
     /// A [linked](crate::SelfHandle::link) process has exited, and this process [traps
@@ -52,12 +53,12 @@ pub enum Event<M = Payload> {
     Exit {
         /// The process that exited.
         from: Pid,
-        /// How it exited.
+        /// The exit of that process.
         exit: Exit,
     },
     /// A process has joined a group that is [monitored](crate::SelfHandle::monitor_group).
     Joined {
-        /// The monitor that reports this.
+        /// The monitor that reports the join.
         monitor: MonitorRef,
         /// Name of the group.
         group: Arc<str>,
@@ -67,7 +68,7 @@ pub enum Event<M = Payload> {
     /// A process has left a group that is [monitored](crate::SelfHandle::monitor_group), or a member of the group has
     /// exited.
     Left {
-        /// The monitor that reports this.
+        /// The monitor that reports the leave.
         monitor: MonitorRef,
         /// Name of the group.
         group: Arc<str>,
@@ -76,19 +77,20 @@ pub enum Event<M = Payload> {
     },
 }
 
-/// An event other than a message, in the form in which the mailbox stores it. The mailbox of a parent may hold a
-/// million signals, so their size matters. A signal contains only the number of its monitor, because the reader of the
-/// mailbox is the process that set the monitor.
+/// An event other than a message, in the form that the mailbox stores. The size of a signal matters, because the
+/// mailbox of a parent may contain a million signals. A signal contains only the number of its monitor, because the
+/// reader of the mailbox is the process that set the monitor.
 #[derive(Debug)]
 pub(crate) enum Signal {
     Completed(Completed),
-    /// A notice of this stream: an item that was pulled is in its buffer, or the answer has arrived.
+    /// A notice that a stream has an item or an answer: either its buffer contains an item that was pulled, or the
+    /// answer has arrived.
     Notice(Tag),
     Cancel {
         reason: Reason,
         deadline: Instant,
     },
-    /// The reader checks whether the monitor still exists.
+    /// The exit of a monitored process. The reader checks whether the monitor still exists.
     Down {
         number: u64,
         pid: Pid,
@@ -98,13 +100,13 @@ pub(crate) enum Signal {
         from: Pid,
         reason: Exit,
     },
-    /// The reader checks whether the monitor still exists.
+    /// The join of a monitored group. The reader checks whether the monitor still exists.
     Joined {
         number: u64,
         group: Arc<str>,
         pid: Pid,
     },
-    /// The reader checks whether the monitor still exists.
+    /// The leave of a monitored group. The reader checks whether the monitor still exists.
     Left {
         number: u64,
         group: Arc<str>,
@@ -115,8 +117,8 @@ pub(crate) enum Signal {
 const _: () = assert!(size_of::<Signal>() <= 56);
 
 impl Signal {
-    /// Returns whether the signal is the answer to a yield of a hand-written process. Such a process receives its
-    /// answers as events.
+    /// Returns whether the signal is the answer to a yield of a hand-written process. A hand-written process receives
+    /// its answers as events.
     pub(crate) fn is_answer(&self) -> bool {
         matches!(self, Self::Completed(_) | Self::Notice(_))
     }
@@ -137,7 +139,7 @@ impl Signal {
     }
 }
 
-/// The answer to a yield: its reply, or its failure.
+/// The answer to a yield: either its reply or its failure.
 pub(crate) type Answer = Result<Payload, Failure>;
 
 /// The answer to a yield of a hand-written process.
@@ -148,14 +150,14 @@ pub struct Completed {
 }
 
 impl Completed {
-    /// The tag of the answered yield.
+    /// Returns the tag of the answered yield.
     pub fn tag(&self) -> Tag {
         self.tag
     }
 
     /// Returns the typed answer if `tag` is the tag of this yield.
     ///
-    /// The outer `Result` says whether the tag matches. The inner one is the answer of the handler.
+    /// The outer `Result` says whether the tag matches. The inner `Result` is the answer of the handler.
     ///
     /// # Errors
     /// Returns `self` if `tag` is the tag of another yield.
@@ -175,7 +177,7 @@ impl Completed {
     }
 }
 
-/// An item of a stream, for a hand-written process.
+/// An item of a stream that a hand-written process pulled.
 #[derive(Debug)]
 pub struct StreamItem {
     pub(crate) tag: Tag,
@@ -183,7 +185,7 @@ pub struct StreamItem {
 }
 
 impl StreamItem {
-    /// The tag of the stream.
+    /// Returns the tag of the stream.
     pub fn tag(&self) -> Tag {
         self.tag
     }
@@ -205,8 +207,8 @@ impl StreamItem {
     }
 }
 
-/// Converts an answer to the expected type. The type of an answer is checked when the answer is given. Therefore, a
-/// mismatch is possible only if a host was given the wrong tag. A mismatch is a failure, not a panic.
+/// Converts an answer to the expected type. A handler's answer is checked when the handler gives the answer. Therefore,
+/// a mismatch is possible only if a host was given the wrong tag. A mismatch is a failure, not a panic.
 #[inline]
 pub(crate) fn typed<T: Send + 'static>(answer: Result<Payload, Failure>) -> Result<T, Failure> {
     answer?.downcast::<T>().map_err(|payload| {
@@ -214,16 +216,16 @@ pub(crate) fn typed<T: Send + 'static>(answer: Result<Payload, Failure>) -> Resu
     })
 }
 
-/// Identifier of one monitor. It is never reused for another monitor.
+/// Identifier of one monitor. An identifier is never reused for another monitor.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct MonitorRef {
     watcher: Pid,
-    /// Number of the monitor among the monitors of the same process; never 0.
+    /// Number of the monitor among the monitors of the same process. The number is never 0.
     number: u64,
 }
 
 impl MonitorRef {
-    /// Bit that is set in the number of a group monitor.
+    /// Bit that is set in the number of every group monitor.
     const GROUP: u64 = 1 << 63;
 
     pub(crate) fn new(watcher: Pid, number: u64) -> Self {
@@ -256,38 +258,38 @@ impl fmt::Debug for MonitorRef {
     }
 }
 
-/// Identifier of one yield. The answer to the yield has the same tag. Compare only tags of the same process. A tag is
-/// never reused, unless the process [chose](Self::chosen) it.
+/// Identifier of one yield. The answer to the yield has the same tag as the yield. Compare a tag only with tags of the
+/// same process. A tag is never reused, unless the process [chose](Self::chosen) the tag itself.
 pub struct Tag<C = Payload> {
-    /// Sequence number of the yield in its process, or the number that the process chose. The top bits tell the kind of
-    /// the yield.
+    /// Sequence number of the yield in its process, or the number that the process chose. The top bits contain the kind
+    /// of the yield.
     pub(crate) number: u64,
-    /// Index of the yield's slot in the table of yields. Not used if the slot is looked up by the number.
+    /// Index of the yield's slot in the table of yields. The index is not used if the slot is looked up by the number.
     pub(crate) key: u32,
     marker: PhantomData<fn() -> C>,
 }
 
 impl<C> Tag<C> {
-    /// Bit that is set in a number that a process chose itself.
+    /// Bit that is set in every number that a process chose itself.
     pub(crate) const CHOSEN: u64 = 1 << 63;
-    /// Bit that is set in the number of a command that was yielded on the inline path.
+    /// Bit that is set in the number of every command that was yielded on the inline path.
     const INLINE: u64 = 1 << 62;
-    /// If one of these bits is set, the slot is looked up by the number of the tag, because the tag was created before
-    /// the slot.
+    /// Bits of a tag whose slot is looked up by the number. The tag was created before the slot, so it does not contain
+    /// the index of the slot.
     pub(crate) const LOOKED_UP: u64 = Self::CHOSEN | Self::INLINE;
 
     pub(crate) fn issued(number: u64, key: u32) -> Self {
         Self { number, key, marker: PhantomData }
     }
 
-    /// Tag of a command on the inline path: see `state/inline_command.rs`.
+    /// Creates the tag of a command on the inline path: see `state/inline_command.rs`.
     pub(crate) const fn inline(number: u64) -> Self {
         Self { number: Self::INLINE | number, key: u32::MAX, marker: PhantomData }
     }
 
     /// Creates a tag with a number that the process chooses, for
-    /// [`StepOutput::perform_as`](crate::StepOutput::perform_as). Programs that run scripts often number their calls
-    /// themselves. The process may use the tag again after it has read the answer or cancelled the yield.
+    /// [`StepOutput::perform_as`](crate::StepOutput::perform_as). For example, a program that runs scripts often
+    /// numbers its calls itself. The process may use the tag again after it has read the answer or cancelled the yield.
     pub fn chosen(number: u32) -> Self {
         Self { number: Self::CHOSEN | u64::from(number), key: u32::MAX, marker: PhantomData }
     }
@@ -317,7 +319,7 @@ impl<C> Tag<C> {
         self.number & Self::LOOKED_UP != 0
     }
 
-    /// Returns the number without the bits that tell the kind of the yield.
+    /// Returns the number without the bits that contain the kind of the yield.
     #[inline]
     pub(crate) fn serial(self) -> u64 {
         self.number & !Self::LOOKED_UP

@@ -1,7 +1,7 @@
-//! How a process exited: `Exit`, and the `Reason` texts in it. An exit is recognized inside any error that a body
-//! returns with `?`.
+//! The types `Exit` and `Reason`. An `Exit` says how a process exited, and a `Reason` is a short text in an exit. If a
+//! body returns an error with `?`, the runtime searches the error and its sources for an exit.
 //!
-//! The failure of a command is a `Failure`, not an exit. The errors of refused operations are in `error`.
+//! The failure of a command is a `Failure`, not an exit. The module `error` has the errors of refused operations.
 
 use std::borrow::Cow;
 use std::error::Error;
@@ -13,17 +13,17 @@ use crate::process::error::{InitError, NameError, NoProcess};
 use crate::process::failure::{CallError, Failure};
 use crate::process::pid::Pid;
 
-/// Box for any error. With `?`, a body can return every error type that converts into this box.
+/// Box for any error. A body that returns this box can use `?` on every error type that converts into the box.
 pub type BoxError = Box<dyn Error + Send + Sync>;
 
-/// Result of a body that may return any error. If a body fails only with errors of this crate, it may return `Result<T,
+/// Result of a body that may return any error. A body that fails only with errors of this crate may return `Result<T,
 /// Exit>` instead.
 pub type Result<T = (), E = BoxError> = std::result::Result<T, E>;
 
-/// How a process exited. It is an `Error`, and cheap to clone.
+/// How a process exited. `Exit` implements `Error`, and is cheap to clone.
 ///
 /// If a body returns an error that contains an exit, the process exits with that exit. Any error type may wrap the
-/// exit; [`failed`](Self::failed) lists the exceptions.
+/// exit. [`failed`](Self::failed) lists the exceptions.
 ///
 /// ```
 /// # use procession::{BoxError, Exit, Reason};
@@ -31,35 +31,35 @@ pub type Result<T = (), E = BoxError> = std::result::Result<T, E>;
 /// assert_eq!(Exit::failed(error), Exit::Cancelled(Reason::SHUTDOWN));
 /// ```
 ///
-/// Two exits are equal if they are the same variant with equal values. The errors in `Failed` and `InitFailed` compare
-/// by their text: they are equal if they are the same error or if `Display` writes the same text for both. The types
-/// and the sources of the errors, and the location of a panic, are not compared.
+/// Two exits are equal if they are the same variant with equal values. Two values of `Failed` or `InitFailed` are equal
+/// if they hold the same error, or if `Display` writes the same text for both. The comparison ignores the types and the
+/// sources of the errors, and the location of a panic.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum Exit {
     /// The process finished.
     Normal,
-    /// The initialization of the process failed; no step ran.
+    /// The initialization of the process failed. No step of the process ran.
     InitFailed(Arc<InitError>),
     /// The process returned an error.
     Failed(Arc<dyn Error + Send + Sync>),
     /// The process panicked with this message.
     Panicked(Reason),
-    /// The process exited after a request to exit. The reason is `Reason::REQUESTED`, `DEADLINE`, `SHUTDOWN`, `PARENT`,
-    /// or the reason that the caller gave.
+    /// The process exited because it was asked to exit. The reason is `Reason::REQUESTED`, `Reason::DEADLINE`,
+    /// `Reason::SHUTDOWN`, `Reason::PARENT`, or a reason that the caller gave.
     Cancelled(Reason),
     /// The process was killed. A process cannot react to a kill.
     Killed,
     /// A linked process exited abnormally.
     Linked {
-        /// The process that exited first, at the start of a chain of links.
+        /// The process that exited first, namely the start of the chain of links.
         origin: Pid,
-        /// The exit of `origin`. It is never `Linked` itself.
+        /// The exit of `origin`. This exit is never `Linked` itself.
         reason: Arc<Exit>,
     },
-    /// The process never started: the spawn was refused.
+    /// The process never started, because the spawn was refused.
     Refused(Reason),
-    /// The process did not exist, or had already exited, so its exit is unknown.
+    /// The exit is unknown, because the process did not exist or had already exited.
     NoProcess,
     /// The node of the process is unreachable.
     NodeDown,
@@ -67,20 +67,20 @@ pub enum Exit {
 
 impl Exit {
     /// Returns the exit of a process that returned this error. If the error is an exit, or if one of its sources is an
-    /// exit, the result is that exit. Otherwise, the result is `Failed`. Therefore, a cancellation that passed through
-    /// a `?` remains a cancellation.
+    /// exit, the result is that exit. Otherwise, the result is `Failed`. For example, a cancellation that passes
+    /// through a `?` remains a cancellation.
     ///
-    /// If the exit among the sources is `Failed` or `InitFailed`, the result is `Failed` with the outer error, which
-    /// contains more information. Some wrappers hide the error that they contain, and expose only its source.
-    /// Therefore, the source of a `Cancelled` also counts as that exit. If a `CallError` or a `Failure` contains the
-    /// exit of another process, that exit does not count.
+    /// If the exit among the sources is `Failed` or `InitFailed`, the result is `Failed` with the outer error, because
+    /// the outer error contains more information. Some wrappers hide the error that they contain, and expose only the
+    /// source of that error. Therefore, the source of a `Cancelled` is treated like the `Cancelled` itself. The exit of
+    /// another process inside a `CallError` or a `Failure` is ignored.
     pub fn failed(error: impl Into<BoxError>) -> Self {
         let error = match error.into().downcast::<Self>() {
             Ok(exit) => return *exit,
             Err(error) => error,
         };
         let found = chain(&*error)
-            // An exit inside one of these two types belongs to another process.
+            // A `Failure` or a `CallError` contains only exits of other processes.
             .take_while(|e| !e.is::<Failure>() && !e.is::<CallError>())
             .find_map(|e| match e.downcast_ref::<Self>() {
                 Some(exit) => Some(exit.clone()),
@@ -92,20 +92,20 @@ impl Exit {
         }
     }
 
-    /// Returns whether this is `Normal`. Linked processes are notified of every exit except `Normal`.
+    /// Returns whether this exit is `Normal`. Linked processes are notified of every exit except `Normal`.
     pub fn is_normal(&self) -> bool {
         matches!(self, Self::Normal)
     }
 
     /// Returns the first error of type `E` among the causes of this exit. The causes are the returned error or the
-    /// `InitError`, and the sources of that error. For `Linked`, these are the causes of the exit of `origin`.
+    /// `InitError`, and the sources of that error. For `Linked`, the causes are the causes of the exit of `origin`.
     pub fn error<E: Error + 'static>(&self) -> Option<&E> {
         chain(self.source()?).find_map(|e| e.downcast_ref())
     }
 
-    /// Returns whether the process failed, as opposed to being stopped on request. A cancellation and a kill are not
-    /// failures. If a process exited because a linked process was cancelled or killed, this is not a failure either.
-    /// OTP does not report a crash for the exits `shutdown` and `killed` either.
+    /// Returns whether the process failed. A cancellation and a kill are not failures, because they happen on request.
+    /// If a linked process was cancelled or killed, the resulting exit is not a failure either. OTP also reports no
+    /// crash for the exits `shutdown` and `killed`.
     pub(crate) fn is_failure(&self) -> bool {
         match self {
             Self::Normal | Self::Cancelled(_) | Self::Killed => false,
@@ -114,7 +114,7 @@ impl Exit {
         }
     }
 
-    /// Returns the location of the panic, as `file:line:column`. For `Linked`, it is the location of the panic of
+    /// Returns the location of the panic, as `file:line:column`. For `Linked`, returns the location of the panic of
     /// `origin`. Returns `None` if the process did not panic, or if the location is unknown.
     pub fn panic_location(&self) -> Option<&str> {
         match self {
@@ -124,9 +124,9 @@ impl Exit {
         }
     }
 
-    /// Returns the error that the process exited with, without the exit itself. An error that reports the exit of
-    /// another process uses this as its source. Otherwise, `Exit::failed` would take the exit of the other process for
-    /// the exit of the process that returned the error.
+    /// Returns the error inside this exit, without the exit itself. An error that reports the exit of another process
+    /// uses the returned error as its source. If the exit itself were the source, `Exit::failed` would mistake the exit
+    /// of the other process for the exit of the failed process.
     pub(crate) fn source_of_other(&self) -> Option<&(dyn Error + 'static)> {
         match self {
             Self::InitFailed(error) => Some(&**error),
@@ -137,8 +137,8 @@ impl Exit {
     }
 }
 
-/// Iterates over an error and its sources, outermost first. It stops after 256 errors, because a longer chain is
-/// assumed to be cyclic.
+/// Iterates over an error and its sources, starting with the outermost error. The iterator stops after 256 errors,
+/// because a longer chain is probably cyclic.
 pub(crate) fn chain<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn Error + 'static)> {
     std::iter::successors(Some(error), |&e| e.source()).take(256)
 }
@@ -190,7 +190,8 @@ impl Error for Exit {
             Self::Failed(error) => Some(&**error),
             Self::Cancelled(Reason(text)) => Some(text),
             Self::Linked { reason, .. } => Some(&**reason),
-            // The text of a panic or a refusal is not a source: `failed` would convert it into a `Cancelled`.
+            // The text of a panic or a refusal is not a source, because `failed` would convert this text into a
+            // `Cancelled`.
             Self::Panicked(_) | Self::Refused(_) => None,
             Self::Normal | Self::Killed | Self::NoProcess | Self::NodeDown => None,
         }
@@ -239,13 +240,13 @@ impl From<InitError> for Exit {
     }
 }
 
-/// A short text in an [`Exit`] or a [`Failure`]: for example, why a process was cancelled, or the message of a panic. A
-/// reason is cheap to clone. Reasons are compared by their texts.
+/// A short text in an [`Exit`] or a [`Failure`]. For example, the text says why a process was cancelled, or is the
+/// message of a panic. A reason is cheap to clone. Two reasons are equal if their texts are equal.
 #[derive(Clone)]
 pub struct Reason(ReasonText);
 
-/// Text of a reason. It implements `Error` only because it is the source of `Exit::Cancelled`: `Exit::failed` finds
-/// this source inside other errors.
+/// Text of a reason. `ReasonText` implements `Error` because it is the source of `Exit::Cancelled`. `Exit::failed`
+/// finds this source inside other errors.
 #[derive(Clone)]
 enum ReasonText {
     Static(&'static str),
@@ -260,31 +261,32 @@ struct PanicText {
 }
 
 impl Reason {
-    /// Cancelled because another process or the application requested it.
+    /// The process was cancelled because another process or the application requested it.
     pub const REQUESTED: Self = Self::new("requested");
-    /// Cancelled because its deadline passed.
+    /// The process was cancelled because its deadline passed.
     pub const DEADLINE: Self = Self::new("deadline");
-    /// Cancelled because its runtime shut down.
+    /// The process was cancelled because its runtime shut down.
     pub const SHUTDOWN: Self = Self::new("shutdown");
-    /// Cancelled because the process or the scope that it belonged to ended.
+    /// The process was cancelled because its parent process or its scope ended.
     pub const PARENT: Self = Self::new("parent");
 
-    /// Creates a reason with a fixed text. It does not allocate.
+    /// Creates a reason with a fixed text. This function does not allocate.
     pub const fn new(text: &'static str) -> Self {
         Self(ReasonText::Static(text))
     }
 
-    /// Creates a reason with the message of a panic that happened at this location.
+    /// Creates a reason with the message and the location of a panic.
     pub(crate) fn panic(message: &str, location: String) -> Self {
         Self(ReasonText::Panic(Arc::new(PanicText { message: message.into(), location: location.into() })))
     }
 
-    /// Returns the text.
+    /// Returns the text of this reason.
     pub fn as_str(&self) -> &str {
         self.0.as_str()
     }
 
-    /// Returns the location of a panic as the text ` at file:line:column`, or an empty text if the location is unknown.
+    /// Returns the location of a panic as the text ` at file:line:column`. If the location is unknown, the text is
+    /// empty.
     pub(super) fn at(&self) -> PanicLocation<'_> {
         PanicLocation(self.location())
     }
@@ -297,7 +299,7 @@ impl Reason {
     }
 }
 
-/// Location of a panic, as [`Reason::at`] writes it.
+/// Location of a panic in the form that [`Reason::at`] writes.
 pub(super) struct PanicLocation<'a>(Option<&'a str>);
 
 impl fmt::Display for PanicLocation<'_> {
@@ -398,11 +400,12 @@ const _: () = assert!(size_of::<Exit>() <= 32 && size_of::<Reason>() <= 24);
 mod tests {
     use super::*;
 
-    /// Wraps an error as `#[from]` does: the error is the source.
+    /// Wrapper with the source behaviour of `#[from]`: the wrapped error is the source.
     #[derive(Debug)]
     struct SourceWrapper(BoxError);
 
-    /// Wraps an error as `anyhow` and `#[error(transparent)]` do: its source is the source of the wrapped error.
+    /// Wrapper with the source behaviour of `anyhow` and `#[error(transparent)]`: the source of the wrapped error is
+    /// the source.
     #[derive(Debug)]
     struct TransparentWrapper(BoxError);
 
@@ -458,7 +461,7 @@ mod tests {
         Exit::Cancelled(Reason::new("bye"))
     }
 
-    /// Returns the variant and the text, for comparisons.
+    /// Returns the variant and the text of an exit, so that tests can compare them.
     fn variant_and_text(exit: &Exit) -> String {
         format!("{:?}/{exit}", std::mem::discriminant(exit))
     }
@@ -505,7 +508,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cancellation_is_found_by_its_reason_alone() {
+    fn an_exit_finds_a_cancellation_inside_a_transparent_wrapper() {
         let like = || TransparentWrapper(cancelled().into());
         for wrapped in
             [BoxError::from(like()), SourceWrapper(like().into()).into(), TransparentWrapper(like().into()).into()]
@@ -529,7 +532,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrapper_around_a_failed_exit_is_kept() {
+    fn the_wrapper_of_a_failed_exit_stays_in_the_exit() {
         let exit = Exit::failed(SourceWrapper(Exit::from(io_error()).into()));
         assert_eq!(exit.to_string(), "failed: while testing");
         assert_eq!(exit.error::<io::Error>().map(ToString::to_string), Some("disk".into()));
@@ -567,7 +570,7 @@ mod tests {
     }
 
     #[test]
-    fn the_location_of_a_panic_travels_with_the_exit() {
+    fn the_exit_contains_the_location_of_the_panic() {
         let panicked = Exit::Panicked(Reason::panic("boom", "src/x.rs:1:2".into()));
         assert_eq!(
             (panicked.to_string(), panicked.panic_location()),
@@ -580,7 +583,7 @@ mod tests {
     }
 
     #[test]
-    fn an_exit_on_request_is_no_failure() {
+    fn an_exit_after_a_request_is_not_a_failure() {
         for asked in [Exit::Normal, cancelled(), Exit::Killed, linked(Exit::Killed), linked(cancelled())] {
             assert!(!asked.is_failure(), "{asked}");
         }

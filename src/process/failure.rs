@@ -1,7 +1,7 @@
-//! Errors of commands and calls: `Failure` says why a command was not answered with its reply, and `CallError` says why
-//! a call was not.
+//! Errors of commands and calls. `Failure` says why a command received no reply. `CallError` says why a call received
+//! no reply.
 //!
-//! If a process returns one of these errors with `?`, it exits with an `Exit::Failed` that contains the error.
+//! If a process returns one of these errors with `?`, the process exits with an `Exit::Failed` that contains the error.
 
 use std::borrow::Cow;
 use std::error::Error;
@@ -11,11 +11,11 @@ use crate::platform::sync::Arc;
 use crate::process::error::SendErrorKind;
 use crate::process::exit::{BoxError, Exit, Reason, chain, is_same_error};
 
-/// Why a command was not answered with its reply. It is cheap to clone.
+/// Reason why a command received no reply. A `Failure` is cheap to clone.
 ///
-/// Two failures are equal if they are the same variant with equal values. The errors in `Error` compare by their text:
-/// they are equal if they are the same error or if `Display` writes the same text for both. The types and the sources
-/// of the errors, and the location of a panic, are not compared.
+/// Two failures are equal if they are the same variant with equal values. Two values of `Error` are equal if they hold
+/// the same error, or if `Display` writes the same text for both. The comparison ignores the types and the sources of
+/// the errors, and the location of a panic.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum Failure {
@@ -32,8 +32,9 @@ pub enum Failure {
     /// A future of a process was polled outside the turns of that process.
     Outside,
     /// The blocking pool or a layer refused the command, because its limit is reached and its queue is full. The text
-    /// names the pool or the layer, and its limit and capacity. A command that waited in the queue may also be refused:
-    /// see [`Overflow::DropOldest`](crate::Overflow::DropOldest).
+    /// names the pool or the layer, and its limit and capacity. With
+    /// [`Overflow::DropOldest`](crate::Overflow::DropOldest), this failure also occurs for a command that already
+    /// waited in the queue.
     Overloaded(Reason),
     /// The runtime has shut down, and the blocking pool accepts no more work.
     ShutDown,
@@ -43,11 +44,11 @@ pub enum Failure {
 
 impl Failure {
     /// Returns the failure of a handler that returned this error. If the error is a failure, or if one of its sources
-    /// is a failure, the result is that failure. Otherwise, the result is `Error`. For example, a source is a failure
-    /// if a handler returns an error that wraps the failure of its own command.
+    /// is a failure, the result is that failure. Otherwise, the result is `Error`. For example, a handler may return an
+    /// error that wraps the failure of its own command.
     ///
-    /// If the failure among the sources is an `Error`, the result is `Error` with the outer error, which contains more
-    /// information.
+    /// If the failure among the sources is an `Error`, the result is `Error` with the outer error, because the outer
+    /// error contains more information.
     pub fn new(error: impl Into<BoxError>) -> Self {
         let error = match error.into().downcast::<Self>() {
             Ok(failure) => return *failure,
@@ -107,8 +108,8 @@ impl fmt::Display for Failure {
 impl Error for Failure {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         match self {
-            // The exit of a process inside the handler's error is not the exit of the caller. `Exit::failed` must not
-            // find it among the sources.
+            // The handler's error may contain the exit of a process. That exit is not the exit of the caller.
+            // Therefore, `Exit::failed` must not find that exit among the sources.
             Self::Error(error) => match error.downcast_ref::<Exit>() {
                 Some(exit) => exit.source_of_other(),
                 None => Some(&**error),
@@ -144,7 +145,7 @@ impl From<String> for Failure {
 
 const _: () = assert!(size_of::<Failure>() <= 32);
 
-/// Why a call was not answered with its reply.
+/// Reason why a call received no reply.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum CallError {
@@ -172,8 +173,8 @@ impl fmt::Display for CallError {
 impl Error for CallError {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         match self {
-            // The exit of the called process is not the exit of the caller. `Exit::failed` must not find it among the
-            // sources.
+            // The exit of the called process is not the exit of the caller. Therefore, `Exit::failed` must not find
+            // this exit among the sources.
             Self::Died(exit) => exit.source_of_other(),
             _ => None,
         }

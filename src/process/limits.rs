@@ -1,6 +1,6 @@
-//! The limits on the resources of one process, and the meter that counts what it used.
+//! The limits on the resources of one process, and the meter of the resources that the process has used.
 //!
-//! The mailbox enforces the limit on messages. The task of the process uses the meter before and after each step.
+//! The mailbox enforces the limit on messages. The task of the process calls the meter before and after each step.
 
 use std::error::Error;
 use std::fmt;
@@ -12,10 +12,12 @@ use crate::process::exit::Exit;
 /// Limits on the steps, the running time and the queued messages of one process. Default: no limit.
 ///
 /// A host gives its limits to each process that is spawned in it.
-/// [`ProcessBuilder::limits`](crate::ProcessBuilder::limits) sets limits for one process. If both set a limit, the
-/// lower one applies. A process that exceeds its limit on steps or time exits as [`Exit::Failed`] with a
-/// [`LimitExceeded`] inside. A message beyond the limit on messages is refused with
-/// [`SendErrorKind::Full`](crate::SendErrorKind::Full), and returned to the sender.
+/// [`ProcessBuilder::limits`](crate::ProcessBuilder::limits) sets the limits of one process. If the host and the
+/// builder both set a limit, the lower limit applies.
+///
+/// If a process exceeds its limit on steps or time, it exits with [`Exit::Failed`], and the error is a
+/// [`LimitExceeded`]. If the limit on messages is reached, a send fails with
+/// [`SendErrorKind::Full`](crate::SendErrorKind::Full) and returns the message.
 ///
 /// ```
 /// # use procession::{Context, LimitExceeded, Limits, Runtime};
@@ -51,24 +53,25 @@ impl Limits {
         self
     }
 
-    /// Sets the maximum running time of all steps together. No step is interrupted: the process exits after the step
-    /// that exceeds the limit. In a [`Simulation`](crate::Simulation), steps take no time.
+    /// Sets the maximum running time of all steps together. A step is never interrupted. The process exits after the
+    /// step that exceeds the limit. In a [`Simulation`](crate::Simulation), steps take no time.
     #[must_use]
     pub const fn time(mut self, most: Duration) -> Self {
         self.time = Some(most);
         self
     }
 
-    /// Sets the maximum number of messages that wait in the mailbox. With 0, the mailbox refuses every message. If a
-    /// hand-written process took messages out of the mailbox at the beginning of a step, these messages do not count.
+    /// Sets the maximum number of messages that wait in the mailbox. If the maximum is 0, the mailbox refuses every
+    /// message. A hand-written process may take messages out of the mailbox at the beginning of a step. These messages
+    /// are no longer counted.
     #[must_use]
     pub const fn mailbox_capacity(mut self, most: usize) -> Self {
         self.mail = Some(most);
         self
     }
 
-    /// Combines two sets of limits. The lower limit of each kind applies. Most processes have no limits, so `None`
-    /// takes only a null pointer.
+    /// Combines two sets of limits. For each kind of limit, the lower limit applies. The result is boxed, because most
+    /// processes have no limits, and `None` then takes only a null pointer.
     #[inline]
     pub(crate) fn both(one: Option<&Self>, other: Option<Box<Self>>) -> Option<Box<Self>> {
         match (one, other) {
@@ -95,19 +98,20 @@ impl Limits {
         self.mail
     }
 
-    /// Returns whether there is a limit on the steps or on their running time. If there is, each step must be counted.
+    /// Returns whether there is a limit on the steps or on their running time. If there is such a limit, each step must
+    /// be counted.
     pub(crate) fn limits_steps(&self) -> bool {
         self.steps.is_some() || self.time.is_some()
     }
 }
 
-/// Error of a process that exceeded a limit. It is found in the [`Exit::Failed`] of the process.
+/// Error of a process that exceeded a limit. The [`Exit::Failed`] of the process contains this error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LimitExceeded {
     /// The process needed another step after this number of steps.
     Steps(u64),
-    /// The steps of the process took longer than this in total.
+    /// The total running time of the steps exceeded this duration.
     Time(Duration),
 }
 
@@ -122,13 +126,13 @@ impl fmt::Display for LimitExceeded {
 
 impl Error for LimitExceeded {}
 
-/// Steps and running time that a limited process has used. Only the task of the process writes the meter, so relaxed
-/// loads and stores suffice.
+/// Steps and running time that a limited process has used. Relaxed loads and stores suffice, because only the task of
+/// the process writes the meter.
 #[derive(Debug, Default)]
 pub(crate) struct Meter {
     limits: Limits,
     steps: AtomicU64,
-    /// Running time in ns.
+    /// Running time in nanoseconds.
     ran: AtomicU64,
 }
 
@@ -137,11 +141,11 @@ impl Meter {
         Self { limits, ..Self::default() }
     }
 
-    /// Counts a step that is about to begin. Returns whether the caller must measure its time and pass it to
-    /// [`ran`](Self::ran).
+    /// Counts a step that is about to begin. Returns whether the caller must measure the duration of the step and pass
+    /// it to [`ran`](Self::ran).
     ///
     /// # Errors
-    /// Returns the exit of the process if it has used all its steps.
+    /// Returns the exit of the process if the process has used all its steps.
     pub(crate) fn begin(&self) -> Result<bool, Exit> {
         if let Some(most) = self.limits.steps {
             let steps = self.steps.load(Ordering::Relaxed);
@@ -156,7 +160,7 @@ impl Meter {
     /// Adds the duration of a step.
     ///
     /// # Errors
-    /// Returns the exit of the process if its steps took longer than the limit.
+    /// Returns the exit of the process if the total running time exceeds the limit.
     pub(crate) fn ran(&self, time: Duration) -> Result<(), Exit> {
         let ns = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         let ran = self.ran.load(Ordering::Relaxed).saturating_add(ns);

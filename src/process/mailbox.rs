@@ -1,23 +1,25 @@
-//! Mailbox of one process: the queue of its messages and signals, in arrival order, and the wake-ups that they cause.
+//! Mailbox of one process: a queue of messages and signals in arrival order. A mailbox operation returns the wake-ups
+//! that it causes.
 //!
-//! A sender appends a message under a short spin lock. Under this lock the sender also marks the process as woken;
-//! after the unlock it queues the process. The receiver takes out all queued messages under one lock. No user code runs
-//! under the lock: wakers are called, and messages are dropped, after the unlock. A closed mailbox refuses messages and
-//! signals. A mailbox with a bound keeps its messages in another queue: see `bounded`.
+//! A sender appends a message under a short spin lock. Under this lock the sender also marks the process as woken.
+//! After the unlock, the sender queues the process. The receiver takes out all queued messages under one lock. No user
+//! code runs under the lock, so wakers are called and messages are dropped after the unlock. A closed mailbox refuses
+//! messages and signals. A mailbox with a bound stores its messages in another queue: see `bounded`.
 //!
-//! If a process waits for a message, sending a message to it takes no lock. A receiver that finds no message opens the
-//! mailbox's `slot` before it waits. The sender that wakes the process then has exclusive access to the slot: this
+//! If a process waits for a message, a send to this process takes no lock. A receiver that finds no message opens the
+//! mailbox's `slot` before it waits. The sender that wakes the process then has exclusive access to the slot. This
 //! sender writes the message into the slot and queues the process. The process takes the message in its turn.
 //!
-//! After that, the receiver is still registered as waiting for the next message, without another lock operation. When
-//! the receiver registered, it set a mark on the lock; the next lock operation of any thread clears the mark. While the
-//! mark is set, no message except the one in the slot can have arrived. Therefore, [`glance`](Inbox::glance) answers
-//! without the lock. If a sender takes the lock, it finds the receiver registered and wakes the process. If a process
-//! is woken during its turn, it gets another turn.
+//! After the process has taken a message from the slot, its receiver is still registered as waiting for the next
+//! message. No further lock operation is needed for this registration. When the receiver registers, it sets a mark on
+//! the lock. The next lock operation of any thread clears the mark. While the mark is set, only the message in the slot
+//! can have arrived. Therefore, [`glance`](Inbox::glance) needs no lock. A sender that takes the lock finds the
+//! receiver registered and wakes the process. If a process is woken during its turn, the process gets another turn.
 //!
-//! If a receiver takes a message from the slot and stays registered, the turn records this (`process::state::current`).
-//! The next receive operation removes the record. If the record still exists when the turn ends, the body waits for
-//! something else. A message must then not wake the body ([`Inbox::unwait`]).
+//! If a receiver takes a message from the slot and stays registered, the turn records this fact
+//! (`process::state::current`). The next receive operation removes the record. If the record still exists at the end of
+//! the turn, the body waits for something other than a message. A body that waits for something else must not be woken
+//! by a message ([`Inbox::unwait`]).
 
 pub(crate) mod bounded;
 pub(crate) mod drained;
@@ -50,14 +52,14 @@ pub(crate) use crate::process::mailbox::wakes::{Own, Wakes};
 /// Shared half of a mailbox.
 #[derive(Debug)]
 pub(crate) struct Inbox<M> {
-    /// Holds one small message, which the receiver reads before all other messages.
+    /// Space for one small message. The receiver reads this message before all other messages.
     slot: Slot<M>,
     state: Lock<State<M>>,
 }
 
 impl<M> Inbox<M> {
-    /// Creates an inbox with this bound. If `limit` is lower than the bound, or if there is no bound, `limit` applies
-    /// instead.
+    /// Creates an inbox with this bound. If `limit` is lower than the bound, or if there is no bound, `limit` is the
+    /// bound.
     #[inline(always)]
     pub(crate) fn new(bound: MailboxCapacity, limit: Option<usize>) -> Self {
         let bounded =
@@ -84,16 +86,16 @@ impl<M> Inbox<M> {
         Locked { slot: &self.slot, state: self.state.lock() }
     }
 
-    /// Locks the inbox for the receiver. Retries after growing pauses, because a sender in a loop may take the lock
-    /// again and again.
+    /// Locks the inbox for the receiver. The pauses between two attempts grow, because a sender in a loop may take the
+    /// lock repeatedly.
     #[inline]
     fn lock_to_receive(&self) -> Locked<'_, M> {
         Locked { slot: &self.slot, state: self.state.lock_patiently() }
     }
 
     /// Returns two numbers: the load, and the number of the oldest message. The load is the number of queued messages,
-    /// plus one while the receiver handles a message. The number of the oldest message grows when a message is popped,
-    /// drained, or dropped as the oldest. Returns zeros if there is no bound.
+    /// plus one while the receiver handles a message. The number of the oldest message grows when the oldest message is
+    /// popped, drained, or dropped by the policy. If there is no bound, both numbers are zero.
     pub(crate) fn load(&self) -> (usize, u64) {
         self.state.lock().bounded().map_or((0, 0), |bounded| (bounded.load(), bounded.taken()))
     }
@@ -102,19 +104,19 @@ impl<M> Inbox<M> {
         self.state.lock().closed
     }
 
-    /// Takes the waker of the receiver and the wakers of the waiting senders. Called when the inbox is closed and the
-    /// process has exited.
+    /// Takes the waker of the receiver and the wakers of the waiting senders. The caller calls this function after the
+    /// inbox is closed and the process has exited.
     ///
-    /// The receiver may have stored the waker earlier, and may now wait as the task of the process. The waker is taken
-    /// in this case too, because it may refer to the process itself. This reference cycle would keep the memory of the
-    /// process allocated for ever.
+    /// The receiver may have stored a waker earlier, and may now wait as the task of the process. This function takes
+    /// the waker in this case too. The waker may refer to the process itself, and this reference cycle would keep the
+    /// memory of the process allocated for ever.
     pub(crate) fn disperse(&self) -> (Option<Waker>, Vec<Waker>) {
         let mut state = self.state.lock();
         (state.other(), state.bounded().map_or_else(Vec::new, Bounded::take_sender_wakers))
     }
 
     /// Takes a waker that a receiver stored after the call of [`disperse`](Self::disperse). The receiver calls this
-    /// when it finds that the process has exited.
+    /// function when it finds that the process has exited.
     #[cold]
     pub(crate) fn forget_reader(&self) -> Option<Waker> {
         self.state.lock().other()
@@ -126,24 +128,24 @@ impl<M> Inbox<M> {
         state.queued_len() + state.aside.as_deref().map_or(0, |aside| aside.signals.len())
     }
 
-    /// Returns the largest number of messages that were queued at one time. If the mailbox has no bound, this is the
-    /// larger of two numbers: the largest number of messages taken out under one lock, and the number of messages
-    /// queued now.
+    /// Returns the largest number of messages that were queued at one time. For a mailbox without a bound, the result
+    /// is the larger of two numbers: the largest number of messages that were taken out under one lock, and the number
+    /// of messages that are queued now.
     pub(crate) fn high(&self) -> usize {
         let mut state = self.lock();
         match state.bounded() {
             Some(bounded) => bounded.high(),
-            // `longest` does not count a message that was alone in the slot. `taken` tells whether there was such a
-            // message.
+            // `longest` does not count a message that was the only message, in the slot. If `taken` is not 0, the
+            // mailbox once contained at least one message in the slot.
             None => state.messages().len().max(state.longest as usize).max(usize::from(self.slot.taken() != 0)),
         }
     }
 
-    /// Closes the inbox: from now on it refuses all messages and signals. Returns its content, or `None` if it held
-    /// nothing.
+    /// Closes the inbox. A closed inbox refuses all messages and signals. Returns the content of the inbox, or `None`
+    /// if the inbox was empty.
     ///
-    /// This wakes no waiting receiver or sender. [`disperse`](Self::disperse) takes their wakers later, when the exit
-    /// is known. If the receiver were woken earlier, it would find nothing and wait again.
+    /// This function wakes no waiting receiver or sender. [`disperse`](Self::disperse) takes their wakers later, when
+    /// the exit is known. If the receiver were woken earlier, it would find no exit and wait again.
     #[inline]
     pub(crate) fn close(&self) -> Option<ClosedContents<M>> {
         let mut state = self.lock();

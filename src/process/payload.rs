@@ -1,4 +1,4 @@
-//! `Payload`: one message of any type. Its storage is `platform::erased`, which stores small values without an
+//! `Payload`: one message of any type. The module `platform::erased` stores the value, and small values need no
 //! allocation.
 //!
 //! This module does not depend on mailboxes or pids.
@@ -11,14 +11,14 @@ use crate::platform::erased::{Erased, cast, same};
 /// One message of any type. A value of at most 16 bytes with an alignment of at most 8 is stored inline. Any other
 /// value is boxed.
 ///
-/// A `Payload` takes 24 bytes (20 on some 32-bit targets), and so does an `Option<Payload>`. It drops its value once,
-/// unless `downcast` took the value out.
+/// A `Payload` takes 24 bytes (20 on some 32-bit targets), and an `Option<Payload>` has the same size. A payload drops
+/// its value once, unless `downcast` took the value out.
 ///
-/// Payloads do not nest: `Payload::new` of a payload returns that payload. Therefore, a payload that passes through
-/// generic code still contains the value of its sender. For the same reason, each payload counts as a `Payload`:
-/// `is::<Payload>()` is true, and `downcast::<Payload>()` returns the payload unchanged.
+/// Payloads do not nest: if `Payload::new` is called with a payload, it returns that payload. Therefore, a payload that
+/// passes through generic code still contains the value of its sender. For the same reason, every payload is itself a
+/// `Payload`: `is::<Payload>()` is true, and `downcast::<Payload>()` returns the payload unchanged.
 ///
-/// It is `Sync` even if its value is not, because no method returns a reference to the value.
+/// A `Payload` is `Sync` even if its value is not, because no method returns a reference to the value.
 pub struct Payload(Erased);
 
 impl Payload {
@@ -33,28 +33,28 @@ impl Payload {
         same::<T, Payload>() || self.0.is::<T>()
     }
 
-    /// Takes the value out.
+    /// Takes the value out of the payload.
     ///
     /// # Errors
     ///
-    /// Returns the payload itself, unchanged, if its value is not a `T`.
+    /// If the value is not a `T`, returns the payload unchanged.
     pub fn downcast<T: 'static>(self) -> Result<T, Payload> {
         cast(self).or_else(|this: Self| this.0.downcast().map_err(Self))
     }
 
-    /// If the option contains a `T`, takes the value out: see [`downcast`](Self::downcast). Otherwise, leaves the
+    /// If the option contains a `T`, takes the value out, as [`downcast`](Self::downcast) does. Otherwise, leaves the
     /// option unchanged.
     #[inline]
     pub(crate) fn take<T: 'static>(this: &mut Option<Self>) -> Option<T> {
         this.take_if(|payload| payload.is::<T>())?.downcast().ok()
     }
 
-    /// Returns the name of the value's type, for diagnostics: it is not unique.
+    /// Returns the name of the value's type, for diagnostics. Two types may have the same name.
     pub fn type_name(&self) -> &'static str {
         self.0.type_name()
     }
 
-    /// Returns the function that returns the name of the type of the value.
+    /// Returns the function that returns the name of the value's type.
     pub(crate) fn type_name_fn(&self) -> fn() -> &'static str {
         self.0.type_name_fn()
     }
@@ -73,8 +73,8 @@ impl fmt::Debug for Payload {
 }
 
 const _: () = {
-    // One pointer and 16 bytes. On some 32-bit targets, the `u64`s of the storage have an alignment of 4, and the size
-    // is 20 bytes.
+    // The size is one pointer and 16 bytes. On some 32-bit targets, the `u64`s of the storage have an alignment of 4,
+    // and the size is 20 bytes.
     assert!(size_of::<Payload>() <= 24 && size_of::<Option<Payload>>() == size_of::<Payload>());
     assert!(size_of::<Payload>() == 24 || size_of::<usize>() < 8);
 };
@@ -91,7 +91,7 @@ mod tests {
     use crate::platform::sync::atomic::AtomicUsize;
     use crate::platform::sync::atomic::Ordering::Relaxed;
 
-    /// Counts its drops. `N` is its size in words, in addition to the counter.
+    /// A value that counts its drops. `N` is the size of the value in words, without the counter.
     struct RefCounted<const N: usize>(Arc<AtomicUsize>, [u64; N]);
 
     impl<const N: usize> Drop for RefCounted<N> {
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_in_the_values_drop_drops_nothing_twice() {
+    fn a_panic_in_the_drop_of_the_value_causes_no_second_drop() {
         struct Bomb<const N: usize>(RefCounted<0>, #[allow(dead_code)] [u64; N]);
         impl<const N: usize> Drop for Bomb<N> {
             fn drop(&mut self) {
@@ -195,8 +195,8 @@ mod tests {
     }
 
     #[test]
-    fn payloads_cross_threads() {
-        // A `Cell` is `Send` and not `Sync`; its payload is both.
+    fn a_payload_can_be_sent_to_another_thread() {
+        // A `Cell` is `Send` but not `Sync`. The payload of a `Cell` is both `Send` and `Sync`.
         let payload = Arc::new(Payload::new(std::cell::Cell::new(9)));
         let name = crate::platform::sync::thread::spawn({
             let payload = Arc::clone(&payload);

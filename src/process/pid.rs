@@ -1,7 +1,7 @@
-//! `Pid`: the identifier of one instance of a process. `text.rs` parses its text form.
+//! `Pid`: the identifier of one instance of a process. `text.rs` parses the text form of a pid.
 //!
-//! A pid contains no reference to the process. A sender looks the process up in the pid table, and finds nothing after
-//! the process has exited.
+//! A pid contains no reference to the process. A sender searches for the process in the pid table, and finds nothing
+//! after the process has exited.
 
 #[cfg(feature = "serde")]
 mod serialize;
@@ -11,32 +11,35 @@ use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::num::NonZeroU64;
 
-/// Identifier of a process. `Display` writes it as `<node.index.generation>`, and `FromStr` parses this text.
+/// Identifier of a process. `Display` writes a pid as `<node.index.generation>`, and `FromStr` parses this text.
 ///
-/// A pid has a local part of 64 bits: the *index* of the slot in which the runtime holds the process, and the
-/// *generation* of that slot. It also contains the *node* (which runtime of the program) and the *incarnation* of that
-/// node. Therefore, the pid of an exited process never refers to a later process, and a pid of another runtime never
-/// refers to a process of this runtime. A pid takes 16 bytes, and so does an `Option<Pid>`.
+/// The local part of a pid has 64 bits. The local part contains the *index* of the slot in which the runtime stores the
+/// process, and the *generation* of that slot. A pid also contains its *node*, namely the number of the runtime in the
+/// program, and the *incarnation* of that node. Therefore, the pid of an exited process never refers to a later
+/// process, and a pid of another runtime never refers to a process of this runtime. A `Pid` takes 16 bytes, and an
+/// `Option<Pid>` has the same size.
 ///
-/// In the text, the incarnation follows the node in hexadecimal: `<1-9f3c.7.2>`. An incarnation of 0 is not printed:
-/// `<1.7.2>`. Each pid has exactly one text.
+/// In the text, the incarnation follows the node in hexadecimal, for example `<1-9f3c.7.2>`. If the incarnation is 0,
+/// it is not printed, for example `<1.7.2>`. Each pid has exactly one text.
 ///
-/// A pid of a simulation prints without an incarnation, `<0.7.2>`, because the same seed must print the same trace. The
-/// pid still belongs to one simulation. Pids of different simulations are different, even if their texts are equal, and
-/// never reach a process of the other simulation. While a simulation runs, a text without an incarnation parses to a
-/// pid of that simulation. Outside a simulation, the text parses to a pid that no process has.
+/// A pid of a simulation is printed without an incarnation, for example `<0.7.2>`, because the same seed must print the
+/// same trace. A pid of a simulation still belongs to one simulation. Two pids of different simulations are different,
+/// even if their texts are equal. A pid of one simulation never reaches a process of another simulation. While a
+/// simulation runs, a text without an incarnation parses to a pid of that simulation. Outside a simulation, a text
+/// without an incarnation parses to a pid that no process has.
 ///
-/// With the feature `serde`, a pid implements `Serialize` and `Deserialize`: as its text in human-readable formats, and
-/// as four numbers in all other formats.
+/// With the feature `serde`, a pid implements `Serialize` and `Deserialize`. Human-readable formats contain the text of
+/// the pid, and all other formats contain four numbers.
 ///
-/// Pids are ordered by node, incarnation, generation, index. The order has no meaning, but is the same everywhere.
+/// Pids are ordered by node, incarnation, generation and index. The order has no meaning, but it is the same on every
+/// system.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Pid {
     node: u32,
-    /// Incarnation of the node, or number of a simulation. It is the number of a simulation if the node is 0 and this
-    /// value is even and not 0. The public API does not show the number of a simulation.
+    /// Incarnation of the node, or number of a simulation. If the node is 0 and this value is even and not 0, the value
+    /// is the number of a simulation. The public API does not show the number of a simulation.
     incarnation: u32,
-    /// Index in the low half, generation in the high half. Generations start at 1, so this is never 0.
+    /// Index in the low half, and generation in the high half. Generations start at 1, so this value is never 0.
     local: NonZeroU64,
 }
 
@@ -61,7 +64,7 @@ impl Pid {
         self.node
     }
 
-    /// Returns the random number that the runtime chose when it was built; 0 in simulations.
+    /// Returns the random number that the runtime chose when it was built. In simulations, returns 0.
     #[inline]
     pub const fn incarnation(self) -> u32 {
         if self.is_simulated() { 0 } else { self.incarnation }
@@ -73,7 +76,8 @@ impl Pid {
         self.node == node && self.incarnation == incarnation
     }
 
-    /// Returns whether the pid belongs to a simulation. The incarnation of a runtime is odd.
+    /// Returns whether the pid belongs to a simulation. The number of a simulation is even, and the incarnation of a
+    /// runtime is odd.
     const fn is_simulated(self) -> bool {
         self.node == 0 && self.incarnation != 0 && self.incarnation.is_multiple_of(2)
     }
@@ -84,7 +88,7 @@ impl Pid {
         self.local.get() as u32
     }
 
-    /// Returns index and generation in one word, which is unique in the runtime.
+    /// Returns the index and the generation in one word. The word is unique in the runtime.
     #[inline]
     pub(crate) const fn word(self) -> u64 {
         self.local.get()
@@ -96,7 +100,7 @@ impl Pid {
         self.node == other.node && self.incarnation == other.incarnation
     }
 
-    /// Returns the number of processes that the slot has held, including this process; at least 1.
+    /// Returns the number of processes that the slot has held, including this process. The number is at least 1.
     #[inline]
     pub const fn generation(self) -> u32 {
         (self.local.get() >> 32) as u32
@@ -111,8 +115,8 @@ impl Pid {
     }
 }
 
-/// Hashes the pid without the incarnation. The incarnation differs from run to run. If the hash included it, the
-/// iteration order of a map with a fixed hasher would differ from run to run too.
+/// Hashes the pid without the incarnation. The incarnation changes from run to run. If the hash included the
+/// incarnation, the iteration order of a map with a fixed hasher would also change from run to run.
 impl Hash for Pid {
     #[inline]
     fn hash<H: Hasher>(&self, state: &mut H) {
@@ -142,15 +146,15 @@ impl fmt::Debug for Pid {
 mod tests {
     use super::*;
 
-    /// 2.1b: a pid is 16 bytes and an option of it too.
+    /// 2.1b: a pid takes 16 bytes, and an option of a pid has the same size.
     #[test]
-    fn a_pid_is_16_bytes_and_an_option_of_it_too() {
+    fn a_pid_and_an_option_of_a_pid_have_16_bytes() {
         assert_eq!(size_of::<Pid>(), 16);
         assert_eq!(size_of::<Option<Pid>>(), 16);
     }
 
     #[test]
-    fn pids_order_by_node_first() {
+    fn pids_are_ordered_by_node_first() {
         let ordered = [
             Pid::new(1, 0, 9, 1),
             Pid::new(1, 0, 0, 2),

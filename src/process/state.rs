@@ -1,10 +1,10 @@
-//! Counted references to processes, and the [right to run](RunnableProcess) a process. The counts are stored in the
-//! process itself. Therefore, a process and its task are one allocation. If the message type of the process is known, a
-//! reference is one word.
+//! Counted references to processes, and the [right to run](RunnableProcess) a process. The process itself stores its
+//! reference counts. Therefore, a process and its task are one allocation. If the message type of the process is known,
+//! a reference has the size of one pointer.
 //!
-//! This file contains unsafe code: it implements an `Arc` whose references may point to a prefix of the allocated
-//! value. The [cell](crate::task::cell) is built on this `Arc`; its documentation describes the savings. As in `Arc`,
-//! there are strong counts and weak counts. All strong counts together own one weak count.
+//! This file contains unsafe code, because it implements an `Arc` whose references may point to a prefix of the
+//! allocated value. The [cell](crate::task::cell) is built on this `Arc`. As in `Arc`, there are strong counts and weak
+//! counts. All strong counts together own one weak count.
 
 #![allow(unsafe_code)]
 
@@ -33,10 +33,12 @@ use crate::platform::sync::planted;
 pub(crate) use crate::process::state::run_state::RunState;
 pub(crate) use crate::process::state::runnable::{PendingSchedule, RunnableProcess, Schedule, Stepped, Task};
 
-/// Maximum count. Only a program that leaks references can exceed it. The program is aborted before the count wraps.
+/// Maximum value of a count. Only a program that leaks references can exceed this value. Such a program is aborted
+/// before the count wraps.
 const MOST: u32 = u32::MAX / 2;
 
-/// The header of each counted value: its counts, and the operations of its type.
+/// The header of each counted value. The header contains the counts of the value, and the operations of the value's
+/// type.
 ///
 /// Weak references read the header while the last strong reference drops the value. Therefore, the drop must not form a
 /// unique borrow of the header: see [`HeaderFirst::clear`].
@@ -51,9 +53,9 @@ pub(crate) struct Header {
     kind: &'static VTable,
 }
 
-/// Table of the operations of a value whose type is not known.
+/// Table of the operations of a value whose type is unknown to the caller.
 pub(crate) struct VTable {
-    /// [`HeaderFirst::clear`] of the value's type.
+    /// The function [`HeaderFirst::clear`] for the type of the value.
     clear: unsafe fn(NonNull<Header>),
     layout: Layout,
     task: Task,
@@ -68,13 +70,13 @@ impl fmt::Debug for VTable {
 /// A reference-counted value.
 ///
 /// # Safety
-/// The type is `repr(C)`, and its first field is either a [`Header`] or another `HeaderFirst`. So a pointer to the
-/// value is a pointer to its header. [`clear`](Self::clear) drops every field except the header, and accesses no byte
-/// of the header.
+/// The type is `repr(C)`, and its first field is either a [`Header`] or another `HeaderFirst`. Therefore, a pointer to
+/// the value is also a pointer to its header. [`clear`](Self::clear) drops every field except the header, and accesses
+/// no byte of the header.
 pub(crate) unsafe trait HeaderFirst {
     /// Drops the fields other than the header. Each field is dropped through a pointer to that field alone, because
     /// other threads may read the header at the same time. If the drop of one field panics, the remaining fields are
-    /// dropped nevertheless, as in compiler-generated drops.
+    /// still dropped, as in compiler-generated drops.
     ///
     /// # Safety
     /// `this` points to a value, and no reference can reach a field of the value other than the header. The fields are
@@ -84,15 +86,15 @@ pub(crate) unsafe trait HeaderFirst {
         Self: Sized;
 }
 
-/// Guard for a field. The drop of the guard drops the field, even while the thread unwinds.
+/// Guard for a field. The drop of the guard drops the field, even during unwinding.
 pub(crate) struct Clear<T>(NonNull<T>);
 
 impl<T> Clear<T> {
     /// # Safety
-    /// `field` points to a value that nothing else accesses from now on. No other `Clear` is made for this value.
+    /// `field` points to a value that no other code accesses from now on. No other `Clear` is created for this value.
     #[inline]
     pub(crate) unsafe fn new(field: *mut T) -> Self {
-        // SAFETY: `field` points to a value, by contract, so it is not null.
+        // SAFETY: by contract `field` points to a value, so the pointer is not null.
         Self(unsafe { NonNull::new_unchecked(field) })
     }
 }
@@ -100,8 +102,8 @@ impl<T> Clear<T> {
 impl<T> Drop for Clear<T> {
     #[inline]
     fn drop(&mut self) {
-        // SAFETY: by the contract of `new` the value is there, nothing else accesses it, and this is the only `Clear`
-        // for it.
+        // SAFETY: by the contract of `new` the pointer refers to a value, no other code accesses this value, and no
+        // other `Clear` exists for it.
         unsafe { drop_in_place(self.0.as_ptr()) };
     }
 }
@@ -114,14 +116,14 @@ pub(crate) struct RefCounted<T> {
     value: T,
 }
 
-// SAFETY: it is `repr(C)`, its first field is its header, and `clear` drops the only other field through a pointer to
-// that field.
+// SAFETY: the type is `repr(C)`, its first field is its header, and `clear` drops the only other field through a
+// pointer to that field.
 unsafe impl<T> HeaderFirst for RefCounted<T> {
     #[inline]
     unsafe fn clear(this: NonNull<Self>) {
-        // SAFETY: `this` points to a whole `RefCounted`, by contract, so its fields are in bounds.
+        // SAFETY: by contract `this` points to a whole `RefCounted`, so the fields of the `RefCounted` are in bounds.
         let value = unsafe { &raw mut (*this.as_ptr()).value };
-        // SAFETY: no reference reaches this field any more, by contract, and this is the only `Clear` for it.
+        // SAFETY: by contract no reference reaches this field any more, and no other `Clear` is created for it.
         drop(unsafe { Clear::new(value) });
     }
 }
@@ -145,7 +147,7 @@ pub(crate) struct Ref<T: ?Sized> {
     at: NonNull<T>,
 }
 
-/// References to one value that were counted beforehand: taking one of these references needs no atomic
+/// References to one value that were counted in advance. Taking a reference from this stock needs no atomic
 /// read-modify-write.
 pub(crate) struct CountedRefs<T> {
     one: Ref<T>,
@@ -153,10 +155,10 @@ pub(crate) struct CountedRefs<T> {
 }
 
 impl<T> CountedRefs<RefCounted<T>> {
-    /// Creates a value, and counts `count` references to the value beforehand.
+    /// Creates a value, and counts `count` references to the value in advance.
     pub(crate) fn new(value: T, count: u32) -> Self {
-        // SAFETY: `PLAIN` is the kind of a `RefCounted<T>`. Of the `1 + count` references one is returned by `with`,
-        // and `Clones` owns the others.
+        // SAFETY: `PLAIN` is the kind of a `RefCounted<T>`. `with` returns one of the `1 + count` references, and
+        // `Clones` owns the other references.
         let one = unsafe { Ref::with(Ref::<RefCounted<T>>::PLAIN, 1 + count, |life| RefCounted { life, value }) };
         Self { left: Clones { at: one.at, left: count }, one }
     }
@@ -169,7 +171,7 @@ impl<T> CountedRefs<T> {
         self.left.next()
     }
 
-    /// Returns the value that the references refer to.
+    /// Returns the value that the references point to.
     #[inline]
     pub(crate) fn get(&self) -> &T {
         &self.one
@@ -182,7 +184,7 @@ impl<T> fmt::Debug for CountedRefs<T> {
     }
 }
 
-/// References that are counted and not handed out yet.
+/// References that are already counted but not yet handed out.
 pub(crate) struct Clones<T: ?Sized> {
     at: NonNull<T>,
     left: u32,
@@ -194,7 +196,8 @@ impl<T: ?Sized> Iterator for Clones<T> {
     #[inline]
     fn next(&mut self) -> Option<Ref<T>> {
         self.left = self.left.checked_sub(1)?;
-        // SAFETY: this owned `left + 1` counts of the value a moment ago, and hands over one of them.
+        // SAFETY: before the subtraction the iterator owned `left + 1` counts of the value, and it hands over one of
+        // these counts.
         Some(unsafe { Ref::from_at(self.at) })
     }
 }
@@ -203,13 +206,15 @@ impl<T: ?Sized> Drop for Clones<T> {
     #[inline]
     fn drop(&mut self) {
         if self.left != 0 {
-            // SAFETY: this owns `left` counts, which keep the value alive; they are released here and not used again.
+            // SAFETY: the iterator owns `left` counts, which keep the value alive. The counts are released here and not
+            // used again.
             unsafe { Header::release_many(self.at.cast(), self.left) };
         }
     }
 }
 
-/// A reference that owns no count. It is used for a limited time, and it is never dropped.
+/// A reference that owns no count. A borrowed reference may be used only during the lifetime `'a`, and is never
+/// dropped.
 pub(crate) struct Borrowed<'a, T>(ManuallyDrop<T>, PhantomData<&'a ()>);
 
 impl<T> Borrowed<'_, T> {
@@ -228,22 +233,23 @@ impl<T> Deref for Borrowed<'_, T> {
     }
 }
 
-/// Weak reference: it does not keep the value alive.
+/// Weak reference. A weak reference does not keep the value alive.
 pub(crate) struct Weak<T: ?Sized>(NonNull<T>);
 
-// SAFETY: a `Ref` gives out `&T` on the thread that it is sent to, which `T: Sync` allows. It may drop the value there,
-// which `T: Send` allows. The counts are atomic.
+// SAFETY: a `Ref` gives out `&T` on the thread that the `Ref` is sent to, and `T: Sync` allows this. The `Ref` may drop
+// the value on that thread, and `T: Send` allows this. The counts are atomic.
 unsafe impl<T: ?Sized + Send + Sync> Send for Ref<T> {}
-// SAFETY: a shared `Ref` gives out `&T` and, by cloning, `Ref`s on other threads: the same two bounds allow both.
+// SAFETY: a shared `Ref` gives out `&T` and clones of the `Ref` on other threads. The same two bounds allow both.
 unsafe impl<T: ?Sized + Send + Sync> Sync for Ref<T> {}
-// SAFETY: it owns a number of `Ref`s, which may be sent under these bounds.
+// SAFETY: a `Clones` owns a number of `Ref`s, and a `Ref` may be sent under these bounds.
 unsafe impl<T: ?Sized + Send + Sync> Send for Clones<T> {}
-// SAFETY: no method takes `&Clones` and returns a `Ref` or a `&T`, so a thread that shares it reaches neither the
-// counts nor the value.
+// SAFETY: no method takes `&Clones` and returns a `Ref` or a `&T`. Therefore, a thread that shares a `Clones` reaches
+// neither the counts nor the value.
 unsafe impl<T: ?Sized + Send + Sync> Sync for Clones<T> {}
-// SAFETY: it can become a `Ref` on the thread that it is sent to, and a `Ref` may be sent under these bounds.
+// SAFETY: a `Weak` can become a `Ref` on the thread that the `Weak` is sent to, and a `Ref` may be sent under these
+// bounds.
 unsafe impl<T: ?Sized + Send + Sync> Send for Weak<T> {}
-// SAFETY: a shared one can be upgraded to `Ref`s on other threads, and a `Ref` may be sent under these bounds.
+// SAFETY: a shared `Weak` can be upgraded to a `Ref` on another thread, and a `Ref` may be sent under these bounds.
 unsafe impl<T: ?Sized + Send + Sync> Sync for Weak<T> {}
 
 impl Header {
@@ -251,13 +257,13 @@ impl Header {
         Self { strong: AtomicU32::new(strong), weak: AtomicU32::new(1), kind }
     }
 
-    /// Returns whether there are exactly `counts` strong references. The caller owns `counts` strong references. If
-    /// this returns true, no other strong reference exists. Then only an upgrade of a weak reference can create another
-    /// strong reference.
+    /// Returns whether exactly `counts` strong references exist. The caller owns `counts` strong references. If this
+    /// function returns true, the caller owns all strong references. While the caller owns all strong references, only
+    /// an upgrade of a weak reference can create another strong reference.
     #[inline]
     pub(crate) fn is_alone_with(&self, counts: u32) -> bool {
-        // Acquire pairs with the release decrements of the dropped references: accesses through the dropped references
-        // happen before this load.
+        // Acquire pairs with the release decrements of the dropped references. All accesses through the dropped
+        // references happen before this load.
         self.strong.load(Ordering::Acquire) == counts
     }
 
@@ -268,88 +274,87 @@ impl Header {
 
     #[inline]
     fn retain_many(&self, counts: u32) {
-        // Each summand is at most half of the range, so the sum does not wrap before the program is aborted. Relaxed,
-        // as in `Arc`: the caller already has a reference, so the count cannot reach zero during the call.
+        // Each summand is at most half of the range, so the sum cannot wrap before the program is aborted. Relaxed is
+        // sufficient, as in `Arc`, because the caller owns a reference, so the count cannot reach zero during the call.
         if counts > MOST || self.strong.fetch_add(counts, Ordering::Relaxed) > MOST {
             too_many();
         }
     }
 
     /// # Safety
-    /// `this` is alive, and the caller owns one of its strong counts, which this call releases.
+    /// `this` is alive. The caller owns one of the strong counts of `this`, and this call releases that count.
     #[inline]
     pub(crate) unsafe fn release(this: NonNull<Self>) {
-        // SAFETY: `this` is alive, and the caller owns the count that is released, both by this function's own
-        // contract.
+        // SAFETY: by contract `this` is alive, and the caller owns the count that is released.
         unsafe { Self::release_many(this, 1) };
     }
 
     /// # Safety
-    /// `this` is alive, and the caller owns `counts` of its strong counts, which this call releases.
+    /// `this` is alive. The caller owns `counts` of the strong counts of `this`, and this call releases them.
     #[inline]
     pub(crate) unsafe fn release_many(this: NonNull<Self>, counts: u32) {
-        // SAFETY: the value is alive until the caller's counts are released by the decrement below. The reference is
-        // not used after that decrement: another thread may free the memory then.
+        // SAFETY: the value is alive until the decrement below releases the caller's counts. The reference is not used
+        // after that decrement, because another thread may then free the memory.
         let life = unsafe { this.as_ref() };
-        // Release pairs with the acquire fence in `clear`. With a weaker ordering the value could be dropped before an
+        // Release pairs with the acquire fence in `clear`. With a weaker ordering, the value could be dropped before an
         // access through this reference.
         let order = if planted!("counts_release_relaxed") { Ordering::Relaxed } else { Ordering::Release };
         if life.strong.fetch_sub(counts, order) == counts {
-            // SAFETY: the caller's counts were the last strong counts, and no upgrade makes one from zero. The common
-            // weak count of the strong references has not been released yet, so the memory is still there.
+            // SAFETY: the caller's counts were the last strong counts, and no upgrade creates a strong count from zero.
+            // The strong references have not yet released their common weak count, so the memory is still allocated.
             unsafe { Self::clear(this) };
         }
     }
 
     /// # Safety
-    /// The caller has just released the last strong count. It calls this once.
+    /// The caller has just released the last strong count. The caller calls this function once.
     #[cold]
     #[inline(never)]
     unsafe fn clear(this: NonNull<Self>) {
-        /// Owner of the weak count of the strong references. It releases this count even if the drop of the value
-        /// panics.
+        /// Owner of the one weak count that all strong references share. `Rest` releases this weak count even if the
+        /// drop of the value panics.
         struct Rest(NonNull<Header>);
         impl Drop for Rest {
             fn drop(&mut self) {
-                // SAFETY: all strong references together own one weak count, and there are none any more. `clear` is
-                // called once, so that count is released once.
+                // SAFETY: all strong references together own one weak count, and no strong reference is left. `clear`
+                // is called once, so this weak count is released once.
                 unsafe { Header::release_weak(self.0) };
             }
         }
-        // Acquire pairs with the release decrements in `release_many`: accesses through other references happen before
-        // the drop of the value.
+        // Acquire pairs with the release decrements in `release_many`. All accesses through other references happen
+        // before the drop of the value.
         fence(Ordering::Acquire);
-        // SAFETY: the memory stays until `Rest` releases the weak count of the strong references. `kind` is never
-        // written.
+        // SAFETY: the memory stays allocated until `Rest` releases the weak count of the strong references. `kind` is
+        // never written.
         let clear = unsafe { this.as_ref() }.kind.clear;
         let _rest = Rest(this);
-        // SAFETY: `kind` belongs to the type of the value. No strong reference is left, and none can be made, so no
-        // reference reaches a field other than the header, which `clear` does not access.
+        // SAFETY: `kind` belongs to the type of the value. No strong reference is left, and none can be created.
+        // Therefore, no reference reaches a field other than the header, and `clear` does not access the header.
         unsafe { clear(this) };
     }
 
     /// # Safety
-    /// The caller owns one of the weak counts, which this call releases.
+    /// The caller owns one of the weak counts, and this call releases that count.
     #[inline]
     unsafe fn release_weak(this: NonNull<Self>) {
-        // SAFETY: the memory stays as long as there is a weak count, and the caller owns one until the decrement below.
-        // The header is valid in that memory: `HeaderFirst::clear` does not access the header, and the header has no
-        // drop of its own. If the decrement is not the last one, the reference is not used after it, because another
-        // thread may then free the memory.
+        // SAFETY: the memory stays allocated as long as a weak count exists, and the caller owns a weak count until the
+        // decrement below. The header is valid in that memory, because `HeaderFirst::clear` does not access the header
+        // and the header has no drop of its own. After a decrement that is not the last decrement, the reference is not
+        // used, because another thread may then free the memory.
         let life = unsafe { this.as_ref() };
         let layout = life.kind.layout;
-        // Acquire pairs with the release decrements of the other weak counts: the accesses of their owners to the
-        // header happen before the memory is freed. A weaker ordering would allow the memory to be freed before these
-        // accesses. If this is the only weak count, no decrement is needed.
+        // Acquire pairs with the release decrements of the other weak counts. The owners of these counts access the
+        // header before the memory is freed. With a weaker ordering, the memory could be freed before these accesses.
+        // If this weak count is the only weak count, no decrement is needed.
         let order = if planted!("counts_free_unordered") { Ordering::Relaxed } else { Ordering::Acquire };
         if life.weak.load(order) == 1 || life.weak.fetch_sub(1, Ordering::AcqRel) == 1 {
             #[cfg(procession_loom)]
             if life.strong.freed() | life.weak.freed() {
-                // A model that explores the counts keeps the memory, so that it can report a later access.
+                // A model that explores the counts keeps the memory, so that the model can report a later access.
                 return;
             }
             // SAFETY: `with` allocated the memory with the layout of the value's kind, and `layout` is this layout. No
-            // count is left, so nothing refers to the memory.
+            // count is left, so no reference points to the memory.
             unsafe { memory::give_back(this.cast(), layout) };
         }
     }
@@ -359,7 +364,7 @@ impl Header {
 #[cold]
 #[inline(never)]
 fn too_many() -> ! {
-    // Writes without an allocation. An error of the write is ignored.
+    // The message is written without an allocation. An error of the write is ignored.
     let _ = std::io::Write::write_all(&mut std::io::stderr(), b"procession: too many references to one process\n");
     std::process::abort()
 }
@@ -367,58 +372,60 @@ fn too_many() -> ! {
 impl<T: HeaderFirst> Ref<T> {
     const PLAIN: &'static VTable = &Self::kind(Task::NONE);
 
-    /// Returns the table of operations of a `T` with this task.
+    /// Returns the table of operations of the type `T` with this task.
     pub(crate) const fn kind(task: Task) -> VTable {
         VTable { clear: Self::clear, layout: Layout::new::<T>(), task }
     }
 
     /// # Safety
-    /// `this` is the header of a `T`. The other requirements are those of [`HeaderFirst::clear`].
+    /// `this` is the header of a `T`. The other requirements are the requirements of [`HeaderFirst::clear`].
     unsafe fn clear(this: NonNull<Header>) {
-        // SAFETY: a header is the beginning of its value, which is a `T` by contract. `T::clear` has no other
-        // requirements than this function.
+        // SAFETY: by contract the header is the beginning of a `T`. `T::clear` has no requirements beyond the
+        // requirements of this function.
         unsafe { T::clear(this.cast()) };
     }
 
-    /// Creates a counted value that is not a task. `make` gets the header, and must store it as the first field.
+    /// Creates a counted value that is not a task. `make` receives the header, and must store it as the first field.
     pub(crate) fn new(make: impl FnOnce(Header) -> T) -> Self {
-        // SAFETY: `PLAIN` is the kind of a `T`. The returned reference owns the one count.
+        // SAFETY: `PLAIN` is the kind of a `T`. The returned reference owns the only count.
         unsafe { Self::with(Self::PLAIN, 1, make) }
     }
 
-    /// As [`new`](Self::new), with two references to the value.
+    /// Creates a value like [`new`](Self::new), and returns two references to the value.
     pub(crate) fn pair(make: impl FnOnce(Header) -> T) -> (Self, Self) {
-        // SAFETY: `PLAIN` is the kind of a `T`. Both counts become references here.
+        // SAFETY: `PLAIN` is the kind of a `T`. Each of the two counts becomes a reference here.
         let one = unsafe { Self::with(Self::PLAIN, 2, make) };
-        // SAFETY: of the two counts `one` owns the first; the second is owned by nothing else.
+        // SAFETY: the reference `one` owns the first of the two counts. Nothing else owns the second count.
         (unsafe { Self::from_at(one.at) }, one)
     }
 
-    /// Creates a value with `strong` counts. The returned reference owns one of them, the caller owns the others.
+    /// Creates a value with `strong` counts. The returned reference owns one count, and the caller owns the remaining
+    /// counts.
     ///
     /// # Safety
     /// `kind` is the [kind](Self::kind) of a `T`, and `strong` is at least 1.
     #[inline]
     pub(crate) unsafe fn with(kind: &'static VTable, strong: u32, make: impl FnOnce(Header) -> T) -> Self {
-        // SAFETY: a `T` is `HeaderFirst`, so it contains a header, and its size is not zero.
+        // SAFETY: a `T` is `HeaderFirst`, so it contains a header, and the size of `T` is not zero.
         let at = unsafe { memory::take(Layout::new::<T>()) }.cast::<T>();
         // `Stepped::wake` and `Stepped::deliver` need the exposed provenance: they recover the pointer to the whole
         // value from a reference to its first part.
         let _ = at.as_ptr().expose_provenance();
         let value = make(Header::new(kind, strong));
-        // SAFETY: the memory was taken for the layout of a `T`, and nothing else refers to it. If `make` panics, the
-        // memory is leaked.
+        // SAFETY: the memory was allocated with the layout of a `T`, and nothing else refers to the memory. If `make`
+        // panics, the memory is leaked.
         unsafe { at.write(value) };
-        // SAFETY: the value begins with a header that has `strong` counts, none of which is owned yet.
+        // SAFETY: the value begins with a header that has `strong` counts. None of these counts has an owner yet.
         unsafe { Self::from_at(at) }
     }
 }
 
 impl<T: ?Sized> Ref<T> {
     /// # Safety
-    /// `at` points to a value that was made by [`with`](Ref::with), with the provenance of the whole value. One of two
-    /// conditions holds. Either the caller owns one of the value's strong counts and hands it over to the result. Or
-    /// the caller never drops the result, and keeps another reference until the result is no longer used.
+    /// `at` points to a value that was created by [`with`](Ref::with), and has the provenance of the whole value. One
+    /// of two conditions holds. Either the caller owns one of the value's strong counts and hands this count over to
+    /// the result. Or the caller never drops the result, and keeps another reference until the result is no longer
+    /// used.
     #[inline]
     pub(crate) unsafe fn from_at(at: NonNull<T>) -> Self {
         Self { at }
@@ -437,8 +444,8 @@ impl<T: ?Sized> Ref<T> {
 
     #[inline]
     pub(crate) fn life(&self) -> &Header {
-        // SAFETY: each value that a `Ref` points to was made as a `HeaderFirst` type, and a value of such a type begins
-        // with its header. The value is alive, because this reference owns a count.
+        // SAFETY: each value that a `Ref` points to was created as a `HeaderFirst` type, and such a value begins with
+        // its header. The value is alive, because this reference owns a count.
         unsafe { self.at.cast::<Header>().as_ref() }
     }
 
@@ -449,7 +456,7 @@ impl<T: ?Sized> Ref<T> {
         Weak(this.at)
     }
 
-    /// Returns the address of the value. It identifies the value as long as the value is alive.
+    /// Returns the address of the value. The address identifies the value as long as the value is alive.
     #[inline]
     pub(crate) fn identity(&self) -> usize {
         self.at.cast::<Header>().as_ptr() as usize
@@ -483,8 +490,8 @@ impl<T: ?Sized> Clone for Ref<T> {
 impl<T: ?Sized> Drop for Ref<T> {
     #[inline]
     fn drop(&mut self) {
-        // SAFETY: this reference owns a strong count, which keeps the value alive; it is dropped once and not used
-        // afterwards.
+        // SAFETY: this reference owns a strong count, which keeps the value alive. The reference is dropped once and
+        // not used afterwards.
         unsafe { Header::release(self.at.cast()) };
     }
 }
@@ -494,7 +501,7 @@ impl<T: ?Sized> Deref for Ref<T> {
 
     #[inline]
     fn deref(&self) -> &T {
-        // SAFETY: this reference owns a strong count, so the value is alive for as long as the reference is borrowed.
+        // SAFETY: this reference owns a strong count, so the value is alive as long as the reference is borrowed.
         unsafe { self.at.as_ref() }
     }
 }
@@ -508,8 +515,8 @@ impl<T: ?Sized + fmt::Debug> fmt::Debug for Ref<T> {
 impl<T: ?Sized> Weak<T> {
     /// Returns a strong reference, if the value is still alive.
     pub(crate) fn upgrade(&self) -> Option<Ref<T>> {
-        // SAFETY: the memory stays as long as there is a weak count, and this reference owns one. The header is valid
-        // in that memory, even while the value is dropped and afterwards: see `HeaderFirst::clear`.
+        // SAFETY: the memory stays allocated as long as a weak count exists, and this reference owns a weak count. The
+        // header is valid in that memory, even during and after the drop of the value: see `HeaderFirst::clear`.
         let strong = unsafe { &self.0.cast::<Header>().as_ref().strong };
         let more = |count| {
             if count > MOST {
@@ -517,10 +524,10 @@ impl<T: ?Sized> Weak<T> {
             }
             (count != 0 || planted!("counts_upgrade_from_zero")).then(|| count + 1)
         };
-        // Acquire, as in `Arc`. It pairs with the release decrements: accesses through references that are already
-        // dropped happen before this upgrade returns.
+        // Acquire pairs with the release decrements, as in `Arc`. Accesses through references that are already dropped
+        // happen before this upgrade returns.
         strong.fetch_update(Ordering::Acquire, Ordering::Relaxed, more).ok()?;
-        // SAFETY: the strong count was not zero, so the value was alive, and was incremented just now for this
+        // SAFETY: the strong count was not zero, so the value was alive. The strong count was just incremented for this
         // reference.
         Some(unsafe { Ref::from_at(self.0) })
     }
@@ -528,7 +535,7 @@ impl<T: ?Sized> Weak<T> {
 
 impl<T: ?Sized> Drop for Weak<T> {
     fn drop(&mut self) {
-        // SAFETY: this reference owns a weak count; it is dropped once and not used afterwards.
+        // SAFETY: this reference owns a weak count. The reference is dropped once and not used afterwards.
         unsafe { Header::release_weak(self.0.cast()) };
     }
 }
@@ -563,7 +570,7 @@ mod tests {
     }
 
     #[test]
-    fn counted_refs_are_handed_out_and_the_rest_is_released() {
+    fn counted_refs_hand_out_references_and_release_the_rest() {
         let told = Arc::new(());
         let mut stock = CountedRefs::new(Arc::clone(&told), 3);
         let (one, other) = (stock.take().expect("one of three"), stock.take().expect("another"));
@@ -580,7 +587,8 @@ mod tests {
         assert_eq!(Arc::strong_count(&told), 1);
     }
 
-    /// Fault class 36: the counts start near the limit. Each operation runs in its own process of the operating system.
+    /// Tests the fault class 36, namely the overflow of a reference count. The counts start near the limit. Each
+    /// operation runs in its own operating-system process.
     #[test]
     #[cfg_attr(miri, ignore = "Miri starts no other programs")]
     fn a_count_that_would_overflow_aborts_the_program() {
@@ -601,7 +609,8 @@ mod tests {
         }
     }
 
-    /// Runs the operation at the limit, where it succeeds, and then beyond the limit, where it aborts the program.
+    /// Runs the operation twice. At the limit the operation succeeds, and beyond the limit the operation aborts the
+    /// program.
     fn overflow(operation: &str) {
         let near = |strong| {
             // SAFETY: `PLAIN` is the kind of the value. The references that are counted are never dropped.
@@ -633,7 +642,7 @@ mod tests {
             "wake" => {
                 let at = NonNull::from(one.life());
                 // SAFETY: the value is no task, but the right is neither used nor dropped, so no function of a task is
-                // called. `waker` and its `clone` access only the header, which `one` keeps alive.
+                // called. `waker` and the clone of the waker access only the header, and `one` keeps the header alive.
                 let ready = ManuallyDrop::new(unsafe { RunnableProcess::new(at) });
                 twice(&|| forget((*ready.waker()).clone()));
             }
@@ -672,7 +681,7 @@ mod tests {
                             drop(Ref::downgrade(&own));
                         }
                         drop(own);
-                        // Either the whole value is alive, or it is gone.
+                        // Either the whole value is alive, or the value is dropped.
                         assert!(weak.upgrade().is_none_or(|again| again.0 == 7));
                     });
                 }

@@ -1,13 +1,13 @@
-//! The yields of one process. The table records each tag that waits for an answer, and the target that receives the
-//! answer. It accepts one answer per tag. The state diagram of a yield is above [`Phase`].
+//! The yields of one process. The table records each tag that waits for an answer, and the target of the answer. The
+//! table accepts one answer per tag. The state diagram of a yield is above [`Phase`].
 //!
-//! All transitions of a slot happen under the lock. Therefore, the lock decides every race between two answers, or
-//! between an answer and a cancellation, a deadline or the exit of the process. When a deadline passes, the yield is
-//! answered in the same way as by a handler. The number of a tag is never issued twice. Therefore, a late answer finds
-//! no yield, even if another yield uses the same slot by then.
+//! All transitions of a slot happen under the lock. Therefore, the lock decides each race between two answers. The lock
+//! also decides each race between an answer and a cancellation, a deadline or the exit of the process. When a deadline
+//! passes, the deadline answers the yield as a handler does. The number of a tag is never issued twice. Therefore, a
+//! late answer finds no yield, even if another yield now uses the same slot.
 //!
-//! A stream is a yield with a `Buffer` for its items, under the same lock: items that were sent before the answer are
-//! pulled before it. No user code runs under the lock.
+//! A stream is a yield with a `Buffer` for its items, under the same lock. The process pulls all items that were sent
+//! before the answer, and then the answer. No user code runs under the lock.
 
 pub(crate) mod buffer;
 pub(crate) mod stream;
@@ -28,7 +28,7 @@ use crate::process::payload::Payload;
 use crate::process::yields::buffer::Buffer;
 use crate::process::yields::table::{Phase, ReplyType, Slot, Table, reply_to};
 
-/// Commands of one step that are taken from the table together, under one acquisition of its lock.
+/// Commands of one step that are taken from the table under one lock operation.
 pub(crate) type Batch = [Option<Yield>; 8];
 
 /// A command that waits for its handler.
@@ -43,15 +43,15 @@ pub(crate) struct Yield {
 pub(crate) enum AnswerTarget {
     /// The process receives the answer as an event.
     Event,
-    /// A future that is polled with the waker of the task itself.
+    /// A future that is polled with the waker of the task itself receives the answer.
     Own,
-    /// A future that is polled with another waker.
+    /// A future that is polled with another waker receives the answer.
     Other(Waker),
-    /// No target: the yield was detached, so the answer is dropped.
+    /// The answer is dropped, because the yield was detached.
     Nobody,
 }
 
-/// What the caller must do after it has answered a yield.
+/// Action that the caller must take after it has answered a yield.
 #[must_use]
 #[derive(Debug)]
 pub(crate) enum Answered {
@@ -63,15 +63,15 @@ pub(crate) enum Answered {
     Own,
     /// Wake this waker.
     Other(Waker),
-    /// Drop the answer: the yield was detached.
+    /// Drop the answer, because the yield was detached.
     Discard,
 }
 
-/// What the caller must do after it has sent an item of a stream.
+/// Action that the caller must take after it has sent an item of a stream.
 #[must_use]
 #[derive(Debug)]
 pub(crate) enum Sent {
-    /// Nothing: the item is in the buffer, and no future waits for it.
+    /// Do nothing, because the item is in the buffer and no future waits for the item.
     Nothing,
     /// Push this number of notices into the mailbox.
     Notices(usize),
@@ -85,18 +85,18 @@ pub(crate) enum Sent {
 #[derive(Debug)]
 pub(crate) enum Pulled {
     Item(Payload),
-    /// All items were pulled, and this is the answer.
+    /// The answer of the stream, after all items were pulled.
     End(Answer),
-    /// There is no item and no answer yet.
+    /// There is neither an item nor an answer yet.
     Wait,
 }
 
-/// Why an answer was refused.
+/// Reason why an answer was refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Late {
     /// The yield was already answered or cancelled, or its process accepts no more answers.
     Spent,
-    /// No yield ever had this tag. A chosen tag that is not in the table counts as unknown.
+    /// No yield ever had this tag. A chosen tag is also unknown if it is not in the table.
     Unknown,
     /// The answer has the wrong type. The value is the name of the command's reply type.
     WrongType(&'static str),
@@ -105,37 +105,37 @@ pub(crate) enum Late {
 /// The yields of one process.
 #[derive(Debug)]
 pub(crate) struct Yields {
-    /// Allocated when the first yield enters the table, because most processes never yield. Normally the process itself
-    /// allocates the table, before another thread can know a tag. The cancellation of an inline yield may also allocate
-    /// the table.
+    /// The table is allocated when the first yield enters it, because most processes never yield. Normally the process
+    /// itself allocates the table, before another thread can know a tag. The cancellation of an inline yield may also
+    /// allocate the table.
     table: OnceBox<Lock<Table>>,
-    /// Number of the next yield. Only the process itself writes it.
+    /// Number of the next yield. Only the process itself writes this number.
     issued: AtomicU64,
-    /// Number of yields without an answer. Written under the lock, read without the lock.
+    /// Number of yields without an answer. This number is written under the lock and read without the lock.
     flying: AtomicU32,
-    /// Number of commands that wait for the end of the step. Written under the lock.
+    /// Number of commands that wait for the end of the step. This number is written under the lock.
     pending: AtomicU32,
-    /// Whether there are answers that must be discarded when they arrive. Written under the lock. Only the process
-    /// itself reads this flag, without the lock. It may miss the store of another thread: such a store concerns only an
-    /// answer that is on the inline path.
+    /// Whether some answers must be discarded when they arrive. The flag is written under the lock. Only the process
+    /// itself reads the flag, without the lock. The process may miss the store of another thread, because such a store
+    /// concerns only an answer on the inline path.
     recalled: AtomicBool,
     /// Whether a yield may have ended before its dispatch.
     overtaken: AtomicBool,
-    /// Whether the process has run its last step. After that step, answers are discarded, but the yields of the step
-    /// are still dispatched. The process itself sets this flag.
+    /// Whether the process has run its last step. After the last step, answers are discarded, but the yields of the
+    /// step are still dispatched. The process itself sets this flag.
     over: AtomicBool,
-    /// Low 32 bits of the number of the yield that was dispatched last. Later yields have higher numbers.
+    /// Low 32 bits of the number of the last dispatched yield. Later yields have higher numbers.
     dispatched: AtomicU32,
 }
 
-/// Adds `by` to a counter that is written only under the lock. Therefore, no write is lost between the load and the
-/// store.
+/// Adds `by` to a counter. The counter is written only under the lock. Therefore, no write is lost between the load and
+/// the store.
 fn count(counter: &AtomicU32, by: i32) {
     counter.store(counter.load(Ordering::Relaxed).wrapping_add_signed(by), Ordering::Relaxed);
 }
 
-/// Checks that an answer has the expected reply type. A failure is always accepted. If the command has an untyped
-/// reply, every reply is accepted.
+/// Checks that an answer has the expected reply type. A failure is always accepted. If the reply of the command is
+/// untyped, every reply is accepted.
 fn check_type(answer: &Option<Answer>, reply: ReplyType) -> Result<(), Late> {
     let (expected, name) = reply();
     match answer {
@@ -156,7 +156,7 @@ impl Yields {
             recalled: AtomicBool::new(false),
             overtaken: AtomicBool::new(false),
             over: AtomicBool::new(false),
-            // No yield has been dispatched yet: the first yield has the number 0.
+            // Initially no yield has been dispatched, and the first yield has the number 0.
             dispatched: AtomicU32::new(u32::MAX),
         }
     }
@@ -165,8 +165,8 @@ impl Yields {
         Some(self.table.get()?.lock())
     }
 
-    /// As [`table`](Self::table), but allocates the table if necessary. If two threads call this at the same time, both
-    /// use the table of one of them.
+    /// Locks the table like [`table`](Self::table), but allocates the table if necessary. If two threads call this
+    /// function at the same time, both threads use the same table.
     fn own_table(&self) -> LockGuard<'_, Table> {
         self.table.get_or_init(Box::default).lock()
     }
@@ -180,11 +180,11 @@ impl Yields {
         number
     }
 
-    /// Registers a yield of `C`, and returns its tag: a new one, or the chosen one. If there is a `command`, it is
-    /// dispatched at the end of the step. If there is a `buffer`, the yield is a stream.
+    /// Registers a yield of `C`, and returns its tag. The tag is the chosen tag or a new tag. If there is a `command`,
+    /// it is dispatched at the end of the step. If there is a `buffer`, the yield is a stream.
     ///
     /// # Errors
-    /// Returns the command if the chosen tag is in flight.
+    /// Returns the command if a yield with the chosen tag is in flight.
     pub(crate) fn start<C: Command>(
         &self,
         target: AnswerTarget,
@@ -219,7 +219,7 @@ impl Yields {
 
     /// Moves a yield from the inline path to the table. If no handler has taken the `command` yet, the command is
     /// dispatched before all commands that were yielded after it. If the yield was cancelled while it was on the inline
-    /// path, it does not enter the table.
+    /// path, the yield does not enter the table.
     pub(crate) fn admit<C: Command>(&self, tag: Tag<C>, target: AnswerTarget, command: Option<Payload>) {
         let mut guard = self.own_table();
         let table = &mut *guard;
@@ -239,10 +239,11 @@ impl Yields {
         }
     }
 
-    /// Moves the answer to an inline command to the table, because the turn ends before its future reads it.
+    /// Moves the answer to an inline command to the table, because the turn ends before the future of the command reads
+    /// the answer.
     ///
     /// # Errors
-    /// Returns the answer if the command was cancelled meanwhile.
+    /// Returns the answer if the command was cancelled before this call.
     pub(crate) fn admit_answer(&self, tag: Tag, answer: Answer) -> Result<(), Answer> {
         let mut guard = self.own_table();
         let table = &mut *guard;
@@ -253,23 +254,24 @@ impl Yields {
         Ok(())
     }
 
-    /// Returns whether a yield was cancelled on another thread, or in a nested turn, while the yield was on the inline
-    /// path.
+    /// Returns whether a yield was cancelled while it was on the inline path. Another thread or a nested turn may have
+    /// cancelled the yield.
     fn was_cancelled_inline(&self, table: &mut Table, tag: Tag) -> bool {
         let was = table.forget_recall(tag) && !planted!("yields_admit_what_was_cancelled");
         self.recalled.store(!table.recalled.is_empty(), Ordering::Relaxed);
         was
     }
 
-    /// Returns whether there are commands to [take](Self::take_pending). Only the process's own thread adds commands.
+    /// Returns whether there are commands that [`take_pending`](Self::take_pending) can take. Only the process's own
+    /// thread adds commands.
     #[inline]
     pub(crate) fn has_pending(&self) -> bool {
         self.pending.load(Ordering::Relaxed) != 0
     }
 
-    /// Moves yielded commands into a batch, in order, and returns their number. Before the caller dispatches a command,
-    /// the caller checks whether the yield [has already ended](Self::is_overtaken). Therefore, if a command is
-    /// cancelled in the step that yielded it, the command never reaches its handler.
+    /// Moves yielded commands into a batch, in order, and returns the number of these commands. Before the caller
+    /// dispatches a command, the caller checks whether the yield [has already ended](Self::is_overtaken). Therefore, a
+    /// command that is cancelled in the step that yielded it never reaches its handler.
     pub(crate) fn take_pending(&self, batch: &mut Batch) -> usize {
         let Some(mut table) = self.table() else { return 0 };
         let count = table.pending.len().min(batch.len());
@@ -280,13 +282,13 @@ impl Yields {
         count
     }
 
-    /// Returns whether a yield ended before its dispatch: either in the step that made it, or while the handlers of
-    /// earlier commands ran. If this returns false, the caller dispatches the command now.
+    /// Returns whether a yield ended before its dispatch. The yield may have ended in the step that created it, or
+    /// while the handlers of earlier commands ran. If the result is false, the caller dispatches the command now.
     #[inline]
     pub(crate) fn is_overtaken(&self, tag: Tag) -> bool {
         let ended = self.overtaken.load(Ordering::Relaxed) && !self.is_wanted(tag);
         if tag.is_chosen() {
-            // The number of a chosen tag does not tell which yields follow it. Therefore, the flag is set, and each
+            // The number of a chosen tag does not show which yields follow it. Therefore, the flag is set, and each
             // following yield is looked up in the table.
             self.overtaken.store(true, Ordering::Relaxed);
         } else {
@@ -295,8 +297,8 @@ impl Yields {
         ended
     }
 
-    /// Called after a dispatch. If no other commands are pending, no yield can have ended before its dispatch, and the
-    /// flag is cleared.
+    /// Clears the flag `overtaken` after a dispatch. If no other commands are pending, no yield can have ended before
+    /// its dispatch.
     #[inline]
     pub(crate) fn forget_overtaken(&self) {
         if !self.has_pending() && self.overtaken.load(Ordering::Relaxed) {
@@ -307,16 +309,16 @@ impl Yields {
     /// Counts a yield that has ended. The caller holds the lock.
     fn ended(&self, tag: Tag) {
         count(&self.flying, -1);
-        // Relaxed: the process misses the store below only if the yield ends concurrently with its dispatch. The result
-        // is then the same as if the yield ended after the dispatch. The numbers of pending yields are so close that
-        // their 32-bit difference does not wrap.
+        // Relaxed is sufficient. The process misses the store below only if the yield ends concurrently with its
+        // dispatch. The result of a missed store is the same as if the yield ended after the dispatch. The numbers of
+        // pending yields are so close together that their 32-bit difference does not wrap.
         let ahead = (tag.number as u32).wrapping_sub(self.dispatched.load(Ordering::Relaxed)) as i32;
         if tag.is_chosen() || ahead > 0 {
             self.overtaken.store(true, Ordering::Relaxed);
         }
     }
 
-    /// Returns whether yields wait for answers.
+    /// Returns whether at least one yield waits for an answer.
     pub(crate) fn is_waiting(&self) -> bool {
         self.flying.load(Ordering::Relaxed) != 0
     }
@@ -326,19 +328,20 @@ impl Yields {
         self.flying.load(Ordering::Relaxed) as usize
     }
 
-    /// Returns why an answer is refused if its tag is not in the table.
+    /// Returns the reason why an answer is refused if its tag is not in the table.
     fn late(&self, tag: Tag) -> Late {
-        // Relaxed: a thread that knows the tag received it after the process had issued the number.
+        // Relaxed is sufficient, because a thread receives a tag only after the process has issued the number of the
+        // tag.
         let was_issued = !tag.is_chosen() && tag.serial() < self.issued.load(Ordering::Relaxed);
         if was_issued { Late::Spent } else { Late::Unknown }
     }
 
-    /// Answers a yield. Of all answers to one tag, at most one gets `Ok`. `complete` calls `taken` before another
-    /// thread can read the answer. If the answer waits in the table, it is moved out of `answer`.
+    /// Answers a yield. Of all answers to one tag, at most one answer is accepted with `Ok`. `complete` calls `taken`
+    /// before another thread can read the answer. If the answer waits in the table, it is moved out of `answer`.
     ///
     /// # Errors
-    /// Returns why the answer was refused. If `check` is true, an answer of the wrong type is refused too. A refused
-    /// answer stays in `answer`.
+    /// Returns the reason why the answer was refused. If `check` is true, an answer of the wrong type is also refused.
+    /// A refused answer stays in `answer`.
     pub(crate) fn complete(
         &self,
         tag: Tag,
@@ -396,8 +399,8 @@ impl Yields {
         Ok(answered)
     }
 
-    /// Takes the answer for a future. If there is no answer yet, stores `target`, which will receive the answer.
-    /// Returns `None` if the tag is not in the table, because the yield was cancelled from outside the future.
+    /// Takes the answer for a future. If there is no answer yet, stores `target` as the target of the answer. If the
+    /// tag is not in the table, the yield was cancelled from outside the future, and the function returns `None`.
     pub(crate) fn poll(&self, tag: Tag, target: AnswerTarget) -> Option<Result<Answer, ()>> {
         let mut guard = self.table()?;
         let table = &mut *guard;
@@ -417,9 +420,9 @@ impl Yields {
         }
     }
 
-    /// Returns whether the process still wants an answer that it reads as an event. It does not want the answer if the
-    /// yield was cancelled while the answer was in the mailbox. The slot of the yield stays occupied until it is
-    /// [collected](Self::collect).
+    /// Returns whether the process still wants an answer that it reads as an event. The process does not want the
+    /// answer if the yield was cancelled while the answer was in the mailbox. The slot of the yield stays occupied
+    /// until the yield is [collected](Self::collect).
     #[inline]
     pub(crate) fn wants_answer(&self, tag: Tag) -> bool {
         !self.recalled.load(Ordering::Relaxed) || !self.was_recalled(tag)
@@ -452,7 +455,7 @@ impl Yields {
 
     // ---- Cancellation
 
-    /// Detaches a yield: the command continues, and its answer will be discarded.
+    /// Detaches a yield. The command continues, and its answer will be discarded.
     pub(crate) fn detach(&self, tag: Tag) {
         let Some(mut guard) = self.table() else { return };
         let table = &mut *guard;
@@ -468,13 +471,13 @@ impl Yields {
         }
     }
 
-    /// Cancels a yield: its answer will be discarded, and its handler sees the cancellation. Returns whether the yield
-    /// was in flight. If the yield was answered but the answer was not read yet, the answer is discarded too. If the
-    /// yield is on the inline path of another thread or turn, it is cancelled when it [moves to the
+    /// Cancels a yield. The answer to the yield will be discarded, and the handler observes the cancellation. Returns
+    /// whether the yield was in flight. If the yield was answered but the answer was not read yet, the answer is also
+    /// discarded. A yield on the inline path of another thread or turn is cancelled when the yield [moves to the
     /// table](Self::admit).
     pub(crate) fn cancel(&self, tag: Tag) -> bool {
-        // If all commands of the process were inline, there is no table yet. The cancellation of an inline yield then
-        // allocates the table, because `admit` must find the record of the cancellation.
+        // If all commands of the process were inline, there is no table yet. If there is no table, the cancellation of
+        // an inline yield allocates the table, because `admit` must find the record of the cancellation.
         let table = if tag.is_inline() { Some(self.own_table()) } else { self.table() };
         let Some(mut guard) = table else { return false };
         let table = &mut *guard;
@@ -486,7 +489,8 @@ impl Yields {
         };
         let slot = table.remove(key);
         // If the yield is not dispatched yet, its dispatch will be skipped, because the tag is no longer in the table.
-        // By then, a chosen tag may belong to another yield. Therefore, the command of a chosen tag is removed here.
+        // At the time of the dispatch, a chosen tag may belong to another yield. Therefore, the command of a chosen tag
+        // is removed here.
         let position = match tag.is_chosen() {
             true => table.pending.iter().position(|pending| pending.tag == tag),
             false => None,
@@ -508,7 +512,7 @@ impl Yields {
         flying || planted!("yields_cancel_always_wins")
     }
 
-    /// Records that an answer must be discarded when it arrives.
+    /// Records that the answer to a yield must be discarded when the answer arrives.
     fn recall(&self, table: &mut Table, tag: Tag) {
         if !planted!("yields_cancel_forgets_event") {
             *table.recalled.entry(tag.number).or_default() += 1;
@@ -521,13 +525,13 @@ impl Yields {
         self.table().is_some_and(|mut table| table.find(tag).is_some_and(|(_, slot)| slot.is_in_flight()))
     }
 
-    /// Returns whether the table has a yield with this tag, answered or not.
+    /// Returns whether the table contains a yield with this tag, whether the yield was answered or not.
     pub(crate) fn contains(&self, tag: Tag) -> bool {
         self.table().is_some_and(|mut table| table.find(tag).is_some())
     }
 
-    /// Returns the same as [`is_wanted`](Self::is_wanted). If the result is true, `watcher` is woken when the yield
-    /// ends: by an answer, a cancellation or the exit of the process.
+    /// Returns the same result as [`is_wanted`](Self::is_wanted). If the result is true, `watcher` is woken when the
+    /// yield ends. A yield ends by an answer, a cancellation or the exit of the process.
     pub(crate) fn watch(&self, tag: Tag, watcher: &Waker) -> bool {
         // The waker is cloned outside the lock, because the clone runs user code. Therefore, the loop checks the slot
         // again after the clone.
@@ -548,8 +552,9 @@ impl Yields {
         }
     }
 
-    /// Called after the last step of the process. The process reads no more answers. The yields of that step stay in
-    /// flight, so that they are dispatched. Their answers are refused as late.
+    /// Ends the acceptance of answers after the last step of the process, because the process reads no more answers.
+    /// The yields of the last step stay in flight, so that they are dispatched. The answers to these yields are refused
+    /// as late.
     pub(crate) fn end_answers(&self) {
         self.over.store(true, Ordering::Relaxed);
     }
@@ -559,7 +564,7 @@ impl Yields {
         self.over.load(Ordering::Relaxed)
     }
 
-    /// Called when the process has exited. Cancels every yield. No yield can be answered after this call.
+    /// Cancels every yield after the process has exited. No yield can be answered after this call.
     pub(crate) fn close(&self) {
         let Some(mut guard) = self.table() else { return };
         let table = &mut *guard;

@@ -1,5 +1,5 @@
-//! Pins workers to cores. The crate `core_affinity` queries the cores and pins the threads, because both need unsafe
-//! code.
+//! Pins workers to cores. Both the query of the cores and the pinning need unsafe code. Therefore this module uses the
+//! crate `core_affinity`.
 
 use core_affinity::CoreId;
 
@@ -9,8 +9,9 @@ use crate::process::error::BuildError;
 /// Pins the calling thread to the core of the worker with this number.
 pub(crate) type Pin = Arc<dyn Fn(usize) + Send + Sync>;
 
-/// Returns a function that pins worker n to the n-th of these cores. If there are more workers than cores, the
-/// assignment starts again from the first core. If `cores` is empty, all cores that this program may use are taken.
+/// Returns a function that pins worker n to the n-th core of `cores`. If there are more workers than cores, the
+/// assignment starts again at the first core. If `cores` is empty, the function uses all cores that this program may
+/// use.
 ///
 /// # Errors
 /// [`BuildError::Invalid`] if this program may not use one of the cores, or if the system does not report its cores.
@@ -25,7 +26,7 @@ pub(crate) fn pin_to(cores: Vec<usize>) -> Result<Pin, BuildError> {
         return Err(BuildError::Invalid("workers can't be pinned to a core that this program may not use"));
     }
     Ok(Arc::new(move |worker| {
-        // If the system ignores or refuses the request, the worker runs on any core.
+        // If the system ignores or refuses the request, the worker can run on any core.
         let _pinned = core_affinity::set_for_current(cores[worker % cores.len()]);
     }))
 }

@@ -1,6 +1,6 @@
 //! Implements the scheduler's trait [`Task`] for jobs, and contains the functions that queue jobs in the threaded
-//! runtime. The scheduler does not know processes. Therefore the functions in this module read the priority of a
-//! process.
+//! runtime. The scheduler does not use the type of a process. Therefore the functions in this module read the priority
+//! of a process.
 
 use std::cell::RefCell;
 
@@ -19,7 +19,7 @@ thread_local! {
 }
 
 impl Task for Job {
-    /// For a measured turn: the host of the process and the start of the turn.
+    /// The host of the process and the start time of the turn. The value is `None` if the turn is not measured.
     type Begun = Option<(Host, Instant)>;
     /// Returns the label of the process. If this turn is measured, also returns the host of the process and the start
     /// of the turn. A future without a process has no label and is not measured.
@@ -93,15 +93,15 @@ pub(crate) fn to_threads(job: Job, source: WakeSource<'_>) {
         Priority::High => Placement::Ranked(Rank::High),
         Priority::Low => Placement::Ranked(Rank::Low),
     };
-    // A worker uses its own reference to the scheduler. If each worker cloned another reference here, all workers would
-    // write the reference count, and so the same cache line.
+    // A worker uses its own reference to the scheduler. If the workers cloned a shared reference here, all workers
+    // would write the reference count, which is in one cache line.
     if let Err(job) = Threads::schedule_here(home, job, how) {
         let kept = if let WakeSource::Waiting(kept) = source { kept } else { None };
         to_threads_elsewhere(job, how, kept);
     }
 }
 
-/// Queues a job on a thread that is not a worker of this runtime.
+/// Queues a job of this runtime. The caller is not a worker of this runtime.
 #[cold]
 fn to_threads_elsewhere(job: Job, how: Placement, kept: Option<&SchedulerHandle>) {
     let own;
@@ -120,7 +120,7 @@ fn to_threads_elsewhere(job: Job, how: Placement, kept: Option<&SchedulerHandle>
     }
 }
 
-/// Queues a batch of jobs under one lock. All of them must have normal priority.
+/// Queues a batch of jobs under one lock. All jobs must have normal priority.
 pub(crate) fn all_to_threads(place: &SchedulerHandle, jobs: Vec<Job>) {
     for job in &jobs {
         if let Job::Process(ready) = job {

@@ -1,5 +1,5 @@
-//! Processes that are not `Send`. They run only on the thread that created their [`LocalSet`], inside [`LocalSet::run`]
-//! or [`LocalSet::block_on`]. The runtime's workers never run them.
+//! Processes that are not `Send`. These processes run only on the thread that created their [`LocalSet`], inside
+//! [`LocalSet::run`] or [`LocalSet::block_on`]. The workers of the runtime never run these processes.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -28,12 +28,13 @@ use crate::task::join::JoinHandle;
 
 /// Spawns and drives processes that are not `Send`: see [`Runtime::local_set`].
 ///
-/// These processes may hold an `Rc`, a `RefCell`, or any other value that must stay on its thread. They run only while
-/// [`run`](Self::run) or [`block_on`](Self::block_on) is polled. During this time, the thread also runs other processes
-/// of the runtime, as a guest thread. Addresses and handles of local processes may be sent to any thread.
+/// These processes may use an `Rc`, a `RefCell`, or any other value that must stay on its thread. These processes run
+/// only while [`run`](Self::run) is polled or [`block_on`](Self::block_on) runs. During this time, the thread is a
+/// guest thread and also runs other processes of the runtime. Addresses and handles of local processes may be sent to
+/// any thread.
 ///
 /// Dropping the `LocalSet` kills its remaining processes, and finishes their exits on this thread. If a process drops
-/// the `LocalSet` during its own step, that process is killed too, but exits only after that step.
+/// its own `LocalSet` during its step, this process is also killed, but exits only after the step.
 ///
 /// ```
 /// use std::{cell::RefCell, rc::Rc};
@@ -57,7 +58,7 @@ pub struct LocalSet<'rt> {
     queue: Arc<LocalQueue>,
     /// The processes that may still run. Processes that have exited are removed when the vector is full.
     spawned: RefCell<Vec<Weak<dyn AnyControl>>>,
-    /// Makes `LocalSet` neither `Send` nor `Sync`: its processes belong to this thread.
+    /// This field makes `LocalSet` neither `Send` nor `Sync`, because its processes belong to this thread.
     _here: PhantomData<*const ()>,
 }
 
@@ -75,7 +76,7 @@ struct LocalQueue {
     driver: AtomicWaker,
 }
 
-/// Schedules a process that is not `Send`: queues the process for the thread of its `LocalSet`.
+/// Schedules a process that is not `Send`. The process is queued for the thread of its `LocalSet`.
 #[derive(Clone)]
 struct OnThread {
     queue: Arc<LocalQueue>,
@@ -94,10 +95,10 @@ impl Schedule for OnThread {
 }
 
 impl LocalQueue {
-    /// Queues a process. May be called on any thread. No wake-up is lost: this function queues the process before it
-    /// wakes the driver, and `drive` registers its waker before it checks the queue.
+    /// Queues a process. Any thread may call this function. No wake-up is lost, because this function queues the
+    /// process before it wakes the driver, and `drive` registers its waker before it checks the queue.
     fn push(&self, ready: RunnableProcess) {
-        // The priority is ignored: local processes all have normal priority.
+        // The priority is ignored, because all local processes have normal priority.
         let _ = ready.head().ready();
         self.ready.lock().push_back(ready);
         self.driver.wake();
@@ -139,8 +140,8 @@ impl LocalSet<'_> {
         if let Ok((joined, _)) = &launched {
             let mut spawned = self.spawned.borrow_mut();
             if spawned.len() == spawned.capacity() {
-                // Before the vector grows, removes the processes that have exited. The vector then reserves room for at
-                // least as many new processes as there are remaining processes, so this scan is rare.
+                // Before the vector grows, this line removes the processes that have exited. Afterwards, the vector has
+                // room for at least as many new processes as there are remaining processes, so this scan is rare.
                 spawned.retain(|control| control.upgrade().is_some_and(|control| !control.head().has_ended()));
                 let alive = spawned.len();
                 spawned.reserve(alive.max(8));
@@ -151,15 +152,14 @@ impl LocalSet<'_> {
     }
 
     /// Works like [`Runtime::run`], and also drives the processes of this `LocalSet` within the same limits. A poll
-    /// Works like [`Runtime::run`], and also drives the processes of this `LocalSet` within the same limits. A poll
-    /// ends after 200 steps of these processes, or after 100 µs. If another task or thread has woken `future`, `future`
-    /// is polled before the next step of these processes.
+    /// ends after 200 steps of these processes or after 100 µs. If another task or thread wakes `future`, the next poll
+    /// of `future` comes before the next step of these processes.
     pub async fn run<F: Future>(&self, future: F) -> F::Output {
         self.runtime.run(self.drive(future)).await
     }
 
     /// Works like [`Runtime::block_on`], and also drives the processes of this `LocalSet`. If another task or thread
-    /// has woken `future`, `future` is polled before the next step of these processes.
+    /// wakes `future`, the next poll of `future` comes before the next step of these processes.
     pub fn block_on<F: Future>(&self, future: F) -> F::Output {
         self.runtime.block_on(self.drive(future))
     }
@@ -188,21 +188,21 @@ impl LocalSet<'_> {
                 if self.run_some(&mut budget, || own.comes_first(polls, 0), || own.comes_first(polls, 1)) {
                     polls = 0;
                 } else if !own.comes_first(polls, 0) && !budget.is_over() {
-                    // If the future has yielded, it has called its own waker on this thread. Other processes of the
-                    // runtime must run before the next poll of the future.
+                    // If the future has called its own waker on this thread, the future has yielded. Other processes of
+                    // the runtime must run before the next poll of the future.
                     return Poll::Pending;
                 }
             }
-            // More work may be left. The waker is called, so that the executor polls this task again after its other
-            // tasks.
+            // Because more work may be left, the waker is called, so that the executor polls this task again after its
+            // other tasks.
             cx.waker().wake_by_ref();
             Poll::Pending
         })
         .await
     }
 
-    /// Runs local processes until the future must be polled, the queue is empty, or the budget is used up. Returns
-    /// false if no process ran.
+    /// Runs local processes until the future must be polled, the queue is empty, or the budget is spent. Returns false
+    /// if no process has run.
     fn run_some(&self, budget: &mut Budget, is_first: impl Fn() -> bool, becomes_first: impl Fn() -> bool) -> bool {
         let threads = self.runtime.threads();
         if is_first() {
@@ -230,16 +230,16 @@ impl Drop for LocalSet<'_> {
         // loop below.
         let mut alive: Vec<_> = self.spawned.take().iter().filter_map(Weak::upgrade).collect();
         alive.iter().for_each(|control| control.kill());
-        // If a process of this thread is `Running` here, its step has called this `drop`. That process can exit only
-        // after this function has returned, so the loop must not wait for it.
+        // If a process of this thread is `Running` here, the step of this process has called this `drop`. Such a
+        // process can exit only after this function has returned, so the loop must not wait for this process.
         alive.retain(|control| control.head().state() != Some(ProcessState::Running));
         loop {
             while let Some(ready) = self.queue.pop() {
                 Job::Process(ready).run_here();
             }
             // If another thread is waking a process, the kill does not wake the process again. The other thread may not
-            // have queued the process yet. After this loop, no thread could run or drop the process. Therefore the loop
-            // waits for it.
+            // have queued the process yet. Because no thread could run or drop the process after this loop, the loop
+            // waits for the process.
             if alive.iter().all(|control| control.head().has_ended()) || planted!("local_drop_looks_once") {
                 break;
             }
@@ -257,11 +257,11 @@ mod tests {
     use crate::Exit;
     use crate::platform::sync::OnceLock;
 
-    /// The test drives the thread with one `LocalSet`. A second `LocalSet` has spawned a process, and this process
-    /// drops the second `LocalSet`.
+    /// The test drives the thread with the first `LocalSet`. The second `LocalSet` has spawned a process, and this
+    /// process drops the second `LocalSet`.
     #[test]
     fn a_local_set_can_be_dropped_inside_one_of_its_own_processes() {
-        // A process that holds a `LocalSet` needs a runtime that is never dropped.
+        // A process that owns a `LocalSet` needs a runtime that is never dropped.
         static RUNTIME: OnceLock<Runtime> = OnceLock::new();
         let rt = RUNTIME.get_or_init(|| Runtime::builder().workers(0).build().expect("no threads"));
         let driver = rt.local_set();
@@ -280,7 +280,7 @@ mod tests {
         holds.set(Some(owner));
         let (dropped, waited) = driver.block_on(async { futures::join!(drops, waits) });
         assert!(matches!((dropped, waited), (Err(Exit::Killed), Err(Exit::Killed))));
-        // The step that dropped the `LocalSet` ran to its end, and no further step ran.
+        // The step that dropped the `LocalSet` has run to its end, and no other step has run.
         assert_eq!((steps.get(), Rc::strong_count(&steps)), (1, 1));
     }
 }

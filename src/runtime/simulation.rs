@@ -1,5 +1,6 @@
-//! The simulation runs processes unchanged on one thread, in virtual time. A seed determines their order. A simulation
-//! has a [`Host`], as a runtime has. Only the queue of runnable tasks and the clock are different.
+//! A simulation runs processes unchanged, on one thread and in virtual time. A seed determines the order of the
+//! processes. Like a runtime, a simulation has a [`Host`]. Only the queue of runnable tasks and the clock are
+//! different.
 
 pub(crate) mod check;
 pub(crate) mod idle;
@@ -34,16 +35,17 @@ use crate::runtime::simulation::idle::Idle;
 use crate::runtime::simulation::queue::{Next, Own, ReadyEntry, ReadyQueue};
 use crate::runtime::simulation::trace::{Trace, What};
 
-/// Number of turns after which the clock advances by one millisecond, even if a process is always runnable.
+/// Number of turns per millisecond if a process is always runnable. After this number of turns, the clock advances by
+/// one millisecond.
 const TURNS_PER_MS: u32 = 1_000;
-/// Maximum number of waiting processes that the message of a deadlock names.
+/// Maximum number of waiting processes in the message of a deadlock.
 const MAX_NAMED: usize = 20;
 
-/// Runs processes on one thread, in virtual time. A seed determines their order: the same seed gives the same run, and
-/// another seed gives another order.
+/// Runs processes on one thread, in virtual time. A seed determines the order of the processes. The same seed gives the
+/// same run; another seed gives another order.
 ///
-/// A `Simulation` dereferences to a [`Host`], as a [`Runtime`](crate::Runtime) does. Therefore code that takes a host
-/// runs unchanged in both:
+/// Like a [`Runtime`](crate::Runtime), a `Simulation` dereferences to a [`Host`]. Therefore code with a host as its
+/// argument runs unchanged in a runtime and in a simulation:
 ///
 /// ```
 /// use procession::{Context, Exit, Host, Reply, Runtime, Simulation};
@@ -82,30 +84,31 @@ const MAX_NAMED: usize = 20;
 /// # Time
 ///
 /// The clock stands still while a process is runnable. When no process is runnable, the clock jumps to the nearest
-/// deadline. Times that a scenario measures are therefore exact to the tick. The clock begins at zero.
+/// deadline. Therefore the times that a scenario measures are exact to the tick. The clock begins at zero.
 ///
-/// If some process is always runnable, the clock advances by one millisecond every 1,000 turns. Therefore, if a process
-/// yields again and again until a certain time, it reaches that time. Within a turn the clock stands still. Therefore
-/// code that spins until a certain time never returns, and no process reaches its [limit of time](crate::Limits::time).
+/// If some process is always runnable, the clock advances by one millisecond every 1,000 turns. Therefore a process
+/// that yields in a loop until a certain time eventually reaches this time. Within a turn, the clock stands still.
+/// Therefore code that spins until a certain time never returns, and no process reaches its [limit of
+/// time](crate::Limits::time).
 ///
 /// # What the seed decides
 ///
-/// - Which runnable process has the next turn. Priorities have no effect. Messages from one sender to one receiver stay
-///   in order, as in a runtime.
+/// - Which runnable process has the next turn. Priorities have no effect. As in a runtime, the messages from one sender
+///   to one receiver stay in order.
 /// - Whether a due timer fires before or after the turns of the runnable processes. Therefore, if an answer arrives in
-///   the same tick as its deadline, the answer may be in time. Timers of one tick fire in the order in which they were
-///   set.
+///   the same tick as its deadline, the answer is in time under some seeds and too late under other seeds. If several
+///   timers are due in the same tick, they fire in the order in which they were set.
 /// - The values of [`SelfHandle::random`](crate::SelfHandle::random), and the jitter of [`Backoff`](crate::Backoff) and
 ///   [`layer::Retry`](crate::handler::layer::Retry).
 ///
-/// Blocking work ([`Host::spawn_blocking`], [blocking handlers](fn@crate::handler::blocking)) has a turn like any other
-/// task, and takes no virtual time.
+/// Blocking work ([`Host::spawn_blocking`], [blocking handlers](fn@crate::handler::blocking)) runs in a turn, as any
+/// other task does, and takes no virtual time.
 ///
 /// # What a simulation cannot control
 ///
-/// A simulation does not control code that asks the system for the time or for random numbers, code that uses other
-/// threads, or code that really blocks. A simulation also does not control the random order of a `HashMap`.
-/// [`check`](check::check) runs some seeds twice to find code of this kind.
+/// A simulation does not control the following kinds of code: code that reads the time or random numbers from the
+/// system, code that uses other threads, and code that really blocks. A simulation also does not control the random
+/// order of a `HashMap`. To find such code, [`check`](check::check) runs some seeds twice.
 ///
 /// Each simulation numbers its pids from the beginning, so that equal runs print equal pids. A pid is valid only in its
 /// own simulation. In another simulation, or in a runtime, the pid refers to no process.
@@ -113,9 +116,9 @@ const MAX_NAMED: usize = 20;
 /// # Deadlocks
 ///
 /// The simulation can detect a run that never ends. [`run`](Self::run) panics if no process is runnable and no timer is
-/// set. If a periodic timer is set, there is always a next deadline. For this case there is [a
-/// limit](Self::deadlock_after): `run` panics if only timers have driven the run for many time steps, and neither the
-/// future nor the waiting processes have run during these steps.
+/// set. If a periodic timer is set, there is always a next deadline. For such runs, there is [a
+/// limit](Self::deadlock_after) of time steps. If neither the future nor the waiting processes have run during this
+/// number of time steps, `run` panics.
 ///
 /// [`check`](check::check) runs a scenario under many seeds.
 pub struct Simulation {
@@ -128,8 +131,8 @@ pub struct Simulation {
     turns: u32,
 }
 
-/// Returns the incarnation of a new simulation. It is even and not 0. An incarnation repeats after about 2^31
-/// simulations.
+/// Returns the incarnation of a new simulation. The incarnation is even and not 0. An incarnation repeats after about
+/// 2^31 simulations.
 fn incarnation() -> u32 {
     static SIMULATIONS: AtomicU32 = AtomicU32::new(0);
     (SIMULATIONS.fetch_add(1, Ordering::Relaxed) % (u32::MAX / 2) + 1) * 2
@@ -222,22 +225,21 @@ impl Simulation {
         Ok(Self { host, queue, trace, unobserved, idle: Idle::default(), turns: 0 })
     }
 
-    /// Sets the number of random choices. After these choices, the process that has been runnable for the longest time
-    /// is always next. Default: `u64::MAX`.
+    /// Sets the maximum number of random choices. After these choices, the process that has been runnable for the
+    /// longest time always runs next. Default: `u64::MAX`.
     #[must_use]
     pub fn random_choices(self, most: u64) -> Self {
         self.queue.limit(most);
         self
     }
 
-    /// Sets the number of time steps without progress after which a run counts as a deadlock, even if timers still
-    /// fire. Default: 65,536. `u64::MAX` means never.
+    /// Sets the maximum number of time steps without progress. Default: 65,536. After this number, a run counts as a
+    /// deadlock, even if timers still fire. `u64::MAX` means no limit.
     ///
-    /// A time step is a jump of the clock to the next deadline at a time when no process is runnable. Progress is
+    /// If no process is runnable, the clock jumps to the next deadline, and this jump is a time step. Progress is
     /// either a poll of the future that the simulation runs, or the first turn of a process since the simulation began
-    /// to count. In addition, a run counts as a deadlock only if each timer that was set before these time steps has
-    /// fired or was cancelled. If a process sleeps more often than this before it wakes another process, raise the
-    /// limit.
+    /// to count. A run counts as a deadlock only if each timer that was set before these time steps has fired or was
+    /// cancelled. If a process sleeps more often than the limit before it wakes another process, raise the limit.
     #[must_use]
     pub fn deadlock_after(mut self, steps: u64) -> Self {
         self.idle.set_limit(steps);
@@ -249,15 +251,16 @@ impl Simulation {
         &self.host
     }
 
-    /// Runs a future to completion, together with the processes. The seed decides the order of their turns and of the
-    /// polls of the future. Processes that have not exited when the future completes continue in the next run.
+    /// Runs a future to completion, together with the processes. The seed determines the order of the turns of the
+    /// processes and the polls of the future. Processes that have not exited when the future completes continue in the
+    /// next run.
     ///
     /// # Panics
     /// - If the future panics.
-    /// - If the future can never complete: no process is runnable, and no timer is set.
+    /// - If the future can never complete, because no process is runnable and no timer is set.
     /// - If the run is a deadlock although timers still fire: see [`deadlock_after`](Self::deadlock_after).
     ///
-    /// In the last two cases, the message names at most 20 waiting processes, and tells what each of them waits for.
+    /// In the last two cases, the message contains at most 20 waiting processes and the reason why each process waits.
     #[track_caller]
     pub fn run<F: Future>(&mut self, future: F) -> F::Output {
         let mut future = pin!(future);
@@ -292,8 +295,8 @@ impl Simulation {
         }
     }
 
-    /// Shuts the simulation down in order, as [`Runtime::shutdown`](crate::Runtime::shutdown) does. `within` is virtual
-    /// time. Processes that have not exited at the deadline are reported and killed.
+    /// Shuts the simulation down in the same way as [`Runtime::shutdown`](crate::Runtime::shutdown). `within` is
+    /// virtual time. Processes that have not exited at the deadline are reported and killed.
     pub fn shutdown(mut self, within: Duration) -> ShutdownReport {
         let deadline = self.now() + within;
         self.host.begin_shutdown(deadline);
@@ -310,14 +313,14 @@ impl Simulation {
         ShutdownReport { left: self.host.left() }
     }
 
-    /// Returns the trace. It contains one line for each event until now, in order, with the time, the process and the
-    /// event. The same seed gives the same text, byte for byte. If a run is very long, the trace contains only the last
-    /// 1,048,576 lines and the number of earlier lines.
+    /// Returns the trace. The trace contains one line for each event, in order. Each line contains the time, the
+    /// process and the event. The same seed gives the same text, byte for byte. If a run is very long, the trace
+    /// contains only the last 1,048,576 lines and the number of earlier lines.
     pub fn trace(&self) -> String {
         self.trace.text()
     }
 
-    /// Returns the number of choices until now.
+    /// Returns the number of choices that were made.
     fn drawn(&self) -> u64 {
         self.queue.drawn()
     }
@@ -337,15 +340,15 @@ impl Simulation {
         });
     }
 
-    /// Runs `f` as the only worker of this simulation, outside every turn.
+    /// Runs `f` as the only worker of this simulation, but not in a turn of a process.
     fn inside<R>(&mut self, f: impl FnOnce(&mut Self) -> R) -> R {
         let _counting = self.host.shared().metrics.enter(0);
         let _pids = Simulated::enter(self.host.shared().pid_table.incarnation());
         Current::with(|current| current.outside(|| f(self)))
     }
 
-    /// Returns the next runnable task, or `None` if there is none. If the queue chooses a timer, fires this timer and
-    /// chooses again.
+    /// Returns the next runnable task. If there is no runnable task, returns `None`. If the queue chooses a timer,
+    /// fires this timer and chooses again.
     fn next(&mut self) -> Option<ReadyEntry> {
         let Environment { timers, clock, .. } = &***self.host.shared();
         if self.turns >= TURNS_PER_MS {
@@ -378,8 +381,8 @@ impl Simulation {
         self.idle.time_passed(&host.shared().timers, alive)
     }
 
-    /// Moves the clock to the nearest deadline and returns true, if this deadline is before `until`. Otherwise returns
-    /// false, and moves the clock to `until`, except if `until` is [`Instant::FAR`].
+    /// If the nearest deadline is before `until`, moves the clock to this deadline and returns true. If not, moves the
+    /// clock to `until` and returns false. If `until` is [`Instant::FAR`], the clock does not move.
     fn pass_time(&mut self, until: Instant) -> bool {
         let Environment { timers, clock, .. } = &***self.host.shared();
         let nearest = timers.nearest().filter(|&nearest| nearest < until);
@@ -390,8 +393,8 @@ impl Simulation {
         nearest.is_some()
     }
 
-    /// Panics because the future can never complete. `None` means that no process is runnable and no timer is set.
-    /// `Some` contains the waiting processes, while timers drive all other processes.
+    /// Panics because the future can never complete. If `beside_timers` is `None`, no process is runnable and no timer
+    /// is set. If `beside_timers` is `Some`, it contains the waiting processes, and timers drive all other processes.
     #[track_caller]
     fn stuck(&self, beside_timers: Option<BTreeSet<u64>>) -> ! {
         let mut left = self.host.left();
@@ -492,7 +495,8 @@ mod tests {
                 sleeper.await.expect("it wakes once");
             }
             assert!(host.now() < until);
-            // The process has received three messages: one before the jump, one late, and one at the next regular time.
+            // The process has received three messages: the first before the jump, the second late, and the third at the
+            // next regular time.
             assert_eq!(repeated.await.expect("it hears"), 3);
             assert_eq!(skips.await.expect("it hears"), (3, until));
             assert_eq!(delays.await.expect("it hears"), (3, until + ms(500)));

@@ -1,5 +1,5 @@
 //! The context of a tokio runtime, for the threads that run processes: see `Builder::tokio`. Without the feature
-//! `tokio` there is no context, and the functions below only call their argument.
+//! `tokio`, there is no context, and the functions below only call their argument.
 
 #[cfg(feature = "tokio")]
 use tokio::runtime::Handle;
@@ -8,7 +8,7 @@ use tokio::runtime::Handle;
 use crate::platform::sync::Arc;
 use crate::runtime::WrapThread;
 
-/// Context of a tokio runtime, if the builder got one.
+/// Context of a tokio runtime. The context is empty if the builder got no context.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct TokioContext {
     #[cfg(feature = "tokio")]
@@ -30,7 +30,7 @@ impl TokioContext {
     }
 
     /// Returns a wrapper for the main function of a thread. The wrapper enters the context, and calls `wrap` inside it.
-    /// Without a context, returns `wrap` unchanged.
+    /// If there is no context, returns `wrap` unchanged.
     pub(crate) fn wrap(&self, wrap: Option<WrapThread>) -> Option<WrapThread> {
         #[cfg(feature = "tokio")]
         if self.handle.is_some() {

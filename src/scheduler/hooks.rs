@@ -1,5 +1,5 @@
-//! Hooks that the builder of a runtime registers for worker threads. The hooks are user code, so the scheduler calls them
-//! while it holds no lock. The builder wraps each hook so that it does not unwind.
+//! Hooks that the builder of a runtime registers for the worker threads. The hooks are user code, so the scheduler
+//! calls them while it holds no lock. The builder wraps each hook so that it does not unwind.
 
 use std::fmt;
 
@@ -15,7 +15,7 @@ pub(crate) struct Hooks {
     pub(crate) start: Option<Hook>,
     /// Called on a worker thread, after its last task.
     pub(crate) stop: Option<Hook>,
-    /// Called when a worker has announced that it sleeps, just before it parks.
+    /// Called after a worker has announced its sleep, immediately before the worker parks.
     pub(crate) park: Option<Hook>,
     /// Called after a worker was unparked.
     pub(crate) unpark: Option<Hook>,

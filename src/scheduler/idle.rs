@@ -1,8 +1,8 @@
-//! The idle word: which workers search and which sleep, and how sleeping workers park and are woken.
+//! The idle word records which workers search and which workers sleep. This file also parks and wakes sleeping workers.
 //!
 //! This file does not know the queues. A thread that pushes tasks calls `wake_many` after its push. A worker that wants
-//! to sleep calls `announce` and then checks every queue. `README.md` in this folder explains why this loses no
-//! wake-up.
+//! to sleep calls `announce` and then checks every queue. `README.md` in this folder explains why this protocol loses
+//! no wake-up.
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -12,10 +12,11 @@ use std::time::Duration;
 use crate::platform::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
 use crate::platform::sync::{CachePadded, Mutex, planted, thread};
 
-/// Number of worker slots of a scheduler, for worker threads and guest threads. Each slot has one bit. The number is
-/// small under the model checker, so that a pass over all slots takes few steps.
+/// Number of worker slots of a scheduler, for worker threads and guest threads. Each slot has one bit. Under the model
+/// checker the number of slots is small, so that a pass over all slots takes few steps.
 pub(crate) const SLOTS: usize = if cfg!(procession_loom) { 3 } else { 48 };
-/// Represents one searching worker. The number of searching workers is stored above the bits of the sleeping slots.
+/// Increment of the idle word for one searching worker. The number of searching workers is stored above the bits of the
+/// sleeping slots.
 const SEARCHER: u64 = 1 << SLOTS;
 const SLEEPERS: u64 = SEARCHER - 1;
 
@@ -50,10 +51,10 @@ impl fmt::Debug for Word {
 #[must_use]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Woken {
-    /// No push chose the worker. The worker saw work, its time was over, or it woke up for another reason. It does not
-    /// count as searching.
+    /// No push chose the worker. The worker saw work, or its time was over, or it woke up for another reason. The
+    /// worker is not counted as searching.
     ByItself,
-    /// A push chose the worker. The worker counts as searching, and must search.
+    /// A push chose the worker. The worker is counted as searching, and must search.
     Chosen,
 }
 
@@ -78,14 +79,14 @@ enum Parker {
     #[default]
     Nobody,
     Thread(thread::Thread),
-    /// The waker of the last poll. Used for a [polled](Idle::announce_polled) slot.
+    /// The waker of the last poll, for a [polled](Idle::announce_polled) slot.
     Waker(Waker),
 }
 
 #[derive(Debug)]
 struct ParkSlot {
-    /// Set before the thread is unparked. The unpark alone is not enough: a process may call `park` on its thread
-    /// itself and so consume the unpark.
+    /// Set before the thread is unparked. The unpark alone is not enough, because a process may itself call `park` on
+    /// this thread and consume the unpark.
     token: AtomicBool,
     parker: Mutex<Parker>,
 }
@@ -104,7 +105,7 @@ struct Words {
 pub(crate) struct Idle {
     words: CachePadded<Words>,
     slots: Box<[ParkSlot]>,
-    /// The slot of the timekeeper, plus one; 0 if there is no timekeeper.
+    /// The slot of the timekeeper plus one, or 0 if there is no timekeeper.
     timekeeper: AtomicUsize,
 }
 
@@ -123,13 +124,13 @@ impl Idle {
         Word(self.words.word.load(Ordering::SeqCst))
     }
 
-    /// Returns whether this slot sleeps. If it sleeps, its queues are empty.
+    /// Returns whether the worker of this slot sleeps. The queues of a sleeping worker are empty.
     pub(crate) fn is_sleeping(&self, slot: usize) -> bool {
         (self.load().sleepers() | self.words.polled.load(Ordering::SeqCst)) & (1 << slot) != 0
     }
 
-    /// Begins a search, unless half of the `present` workers search already. One worker may always search. Returns
-    /// whether the search began.
+    /// Begins a search, unless half of the `present` workers search already. If no worker searches, one worker may
+    /// always begin. Returns whether the search began.
     pub(crate) fn start_searching(&self, present: usize) -> bool {
         let most = (present as u64 / 2).max(1);
         let mut word = self.load();
@@ -137,8 +138,8 @@ impl Idle {
             if word.searchers() >= most {
                 return false;
             }
-            // This word is changed only by read-modify-write operations, here and below. A plain store could undo the
-            // change of another thread.
+            // All changes of this word are read-modify-write operations. A plain store could undo the change of another
+            // thread.
             match self.words.word.compare_exchange_weak(word.0, word.0 + SEARCHER, Ordering::SeqCst, Ordering::SeqCst) {
                 Ok(_) => return true,
                 Err(now) => word = Word(now),
@@ -146,8 +147,8 @@ impl Idle {
         }
     }
 
-    /// Ends a search without an announcement. Returns true if no worker searches now. In this case the caller must
-    /// check every queue, and wake the next worker if there are more tasks.
+    /// Ends the search of a worker that does not announce a sleep. Returns true if no worker searches any more. In this
+    /// case the caller must check every queue, and must wake another worker if there are more tasks.
     #[must_use]
     pub(crate) fn stop_searching(&self) -> bool {
         let was_last = Word(self.words.word.fetch_sub(SEARCHER, Ordering::SeqCst)).searchers() == 1;
@@ -159,10 +160,10 @@ impl Idle {
         was_last
     }
 
-    /// Called after a push of `count` tasks. Chooses up to one sleeping worker for each task, minus the number of
-    /// searching workers. Each chosen thread counts as searching from now on. If there are too few sleeping threads,
-    /// this also chooses all sleeping polled slots. They do not count as searching, because a polled slot may never be
-    /// polled again. The caller must [`wake`](Self::wake) all returned slots.
+    /// Chooses the sleeping workers that must be woken after a push of `count` tasks. The function chooses at most
+    /// `count` workers, minus the number of searching workers. Each chosen thread is counted as searching. If there are
+    /// too few sleeping threads, this function also chooses all sleeping polled slots. A polled slot is not counted as
+    /// searching, because the slot may never be polled again. The caller must [`wake`](Self::wake) all returned slots.
     pub(crate) fn wake_many(&self, count: usize) -> Chosen {
         // Pairs with the fence in `announce`: either the sleeping worker sees the pushed tasks, or this thread sees the
         // bit of the sleeping worker.
@@ -180,7 +181,7 @@ impl Idle {
             if more == 0 {
                 return Chosen(polled);
             }
-            // Chooses the lowest bits. `stay` holds the bits above the chosen ones.
+            // The lowest bits are chosen. `stay` contains the bits that are not chosen.
             let stay = (0..more).fold(word.sleepers(), |left, _| left & (left - 1));
             let chosen = word.sleepers() & !stay;
             let searching = if planted!("idle_batch_counts_one") { 1 } else { more };
@@ -204,8 +205,8 @@ impl Idle {
         self.words.polled.fetch_and(!taken, Ordering::SeqCst) & taken
     }
 
-    /// Announces that the worker of this slot will sleep. If `searching` is true, also ends its search. Afterwards the
-    /// caller must check every queue once more.
+    /// Announces that the worker of this slot will sleep. If `searching` is true, also ends the search of the worker.
+    /// After this call, the caller must check every queue once more.
     pub(crate) fn announce(&self, slot: usize, searching: bool) {
         let mut word = self.load();
         loop {
@@ -222,8 +223,9 @@ impl Idle {
         }
     }
 
-    /// Like [`announce`](Self::announce), for a slot that runs tasks only while an executor polls it. The executor may
-    /// never poll the slot again, so no push relies on this slot alone.
+    /// Announces the sleep of a polled slot, as [`announce`](Self::announce) does for a thread. A polled slot runs
+    /// tasks only while an executor polls it. The executor may never poll the slot again. Therefore no push relies on
+    /// this slot alone.
     pub(crate) fn announce_polled(&self, slot: usize, searching: bool) {
         self.words.polled.fetch_or(1 << slot, Ordering::SeqCst);
         if searching {
@@ -239,8 +241,8 @@ impl Idle {
         self.slots[slot].token.store(false, Ordering::SeqCst);
     }
 
-    /// Retracts the announcement, because this slot is awake. If a push chose the slot in the meantime, the worker of
-    /// the slot must search.
+    /// Retracts the announcement, because this slot is awake. The result tells whether a push has chosen the slot. In
+    /// this case the worker of the slot must search.
     pub(crate) fn retract(&self, slot: usize) -> Woken {
         let bit = 1 << slot;
         let former = self.words.word.fetch_and(!bit, Ordering::SeqCst);
@@ -248,8 +250,8 @@ impl Idle {
         if former & bit != 0 { Woken::ByItself } else { Woken::Chosen }
     }
 
-    /// Sets the token of a slot and wakes its worker. Called when a push chose the worker, and when the worker must
-    /// check the clock again.
+    /// Sets the token of a slot and wakes its worker. The caller is a push that has chosen the worker, or a thread that
+    /// makes the worker check the clock again.
     pub(crate) fn wake(&self, slot: usize) {
         let slot = &self.slots[slot];
         slot.token.store(true, Ordering::SeqCst);
@@ -261,24 +263,24 @@ impl Idle {
                     thread.unpark();
                     Parker::Nobody
                 }
-                // The waker is taken, not cloned. A clone would run user code under the lock. The next poll sets the
+                // The waker is moved out, because a clone would run user code under the lock. The next poll sets the
                 // waker again.
                 Parker::Waker(_) => std::mem::take(&mut *parker),
             }
         };
         if let Parker::Waker(waker) = waker {
-            // A waker is user code and may panic. The caller may be in the middle of a push, so the panic must not
-            // unwind through the caller.
+            // A waker is user code and may panic. The panic must not unwind through the caller, because the caller may
+            // not have finished its push.
             let _ = catch_unwind(AssertUnwindSafe(|| waker.wake()));
         }
     }
 
-    /// From now on, `wake` unparks the calling thread to wake this slot.
+    /// Makes `wake` unpark the calling thread when it wakes this slot.
     pub(crate) fn parks_as_thread(&self, slot: usize) {
         self.set_parker(slot, Parker::Thread(thread::current()));
     }
 
-    /// From now on, `wake` calls `waker` to wake this slot.
+    /// Makes `wake` call `waker` when it wakes this slot.
     pub(crate) fn parks_as_waker(&self, slot: usize, waker: &Waker) {
         let known = matches!(&*self.slots[slot].parker.lock(), Parker::Waker(known) if known.will_wake(waker));
         if !known {
@@ -301,8 +303,8 @@ impl Idle {
         self.slots[slot].token.load(Ordering::SeqCst)
     }
 
-    /// Parks the thread until the slot is woken or the time is over. May also return spuriously. Returns immediately if
-    /// the token is set.
+    /// Parks the thread until the slot is woken or the time is over. This function may also return spuriously. If the
+    /// token is set, the function returns immediately.
     pub(crate) fn park(&self, slot: usize, time: Option<Duration>) {
         if self.is_woken(slot) {
             return;
@@ -318,15 +320,15 @@ impl Idle {
         self.timekeeper.compare_exchange(0, slot + 1, Ordering::SeqCst, Ordering::SeqCst).is_ok()
     }
 
-    /// This slot stops being the timekeeper. Returns true if the slot was the timekeeper.
+    /// If this slot is the timekeeper, ends this role and returns true. Otherwise returns false.
     pub(crate) fn stop_keeping_time(&self, slot: usize) -> bool {
         self.timekeeper.compare_exchange(slot + 1, 0, Ordering::SeqCst, Ordering::SeqCst).is_ok()
     }
 
     /// Returns the slot of the timekeeper, which sleeps until the nearest deadline.
     pub(crate) fn timekeeper(&self) -> Option<usize> {
-        // Pairs with the fence in `announce`. `rearm` calls this after a deadline was inserted. Either the timekeeper
-        // sees the deadline after its announcement, or this load sees the timekeeper.
+        // Pairs with the fence in `announce`. `rearm` calls this function after a deadline was inserted. Either the
+        // timekeeper sees the deadline after its announcement, or this load sees the timekeeper.
         fence(Ordering::SeqCst);
         self.timekeeper.load(Ordering::SeqCst).checked_sub(1)
     }
@@ -346,9 +348,9 @@ mod tests {
         assert_eq!(format!("{word:?}"), "3 search, sleeping 0b101");
     }
 
-    /// 4.5b: at most half of the workers search and at least one may.
+    /// 4.5b: at most half of the workers search at the same time, but one worker may always search.
     #[test]
-    fn at_most_half_of_the_workers_search_and_at_least_one_may() {
+    fn at_most_half_of_the_workers_search_but_one_worker_may_always_search() {
         let idle = Idle::new(4);
         assert!(idle.start_searching(1) && !idle.start_searching(3) && idle.start_searching(4));
         assert!(!idle.start_searching(5));
@@ -356,9 +358,9 @@ mod tests {
         assert!(idle.stop_searching());
     }
 
-    /// 4.5c: a push chooses one sleeping worker and only if no worker searches.
+    /// 4.5c: a push of one task chooses one sleeping worker, but no worker if another worker already searches.
     #[test]
-    fn a_push_chooses_one_sleeping_worker_and_only_if_no_worker_searches() {
+    fn a_push_of_one_task_chooses_a_sleeping_worker_only_if_no_worker_searches() {
         let idle = Idle::new(4);
         let wake_one = || idle.wake_many(1).next();
         assert_eq!(wake_one(), None);
@@ -397,7 +399,7 @@ mod tests {
         assert!(idle.stop_searching());
         assert_eq!(idle.wake_many(1).collect::<Vec<_>>(), [0, 5]);
         assert_eq!((idle.load().searchers(), idle.is_sleeping(0)), (0, false));
-        // The two polled slots are not polled again: the next push does not rely on them.
+        // The two polled slots are not polled again. The next push does not rely on these slots.
         idle.announce_polled(6, false);
         assert_eq!(idle.wake_many(1).collect::<Vec<_>>(), [6]);
         idle.announce(3, false);
@@ -411,7 +413,7 @@ mod tests {
         assert!(!idle.is_sleeping(0));
     }
 
-    /// Waker that counts its wake-ups; at the second one it panics.
+    /// Waker that counts its wake-ups, and panics at the second wake-up.
     #[derive(Default)]
     struct Bell(AtomicUsize);
 
@@ -439,7 +441,7 @@ mod tests {
         idle.parks_as_thread(0);
         idle.leaves(0);
         assert!(!idle.is_woken(0));
-        // The slot has no thread, so this unparks none.
+        // The slot has no thread, so this call unparks no thread.
         idle.wake(0);
         assert!(idle.is_woken(0) && !idle.is_woken(1));
         idle.park(0, None);
@@ -498,7 +500,7 @@ mod tests {
         idle.leaves(1);
         idle.wake(1);
         assert_eq!((rung(), Arc::strong_count(&bell)), (2, held));
-        // Another waker replaces the first one.
+        // Another waker replaces the first waker.
         idle.parks_as_waker(1, &waker);
         idle.parks_as_waker(1, Waker::noop());
         assert_eq!(Arc::strong_count(&bell), held);

@@ -1,4 +1,5 @@
-//! Global queue. All workers share it. It receives tasks from other threads, and tasks that overflowed a local queue.
+//! Global queue that all workers share. The queue receives tasks from other threads, and tasks that overflowed a local
+//! queue.
 //!
 //! The queue wakes no worker. After a push, the caller must wake a worker.
 
@@ -11,12 +12,12 @@ use crate::platform::sync::atomic::{AtomicUsize, Ordering};
 /// Maximum number of tasks that a worker takes in addition to the first task.
 const GLOBAL_TAKE: usize = 16;
 
-/// A queue under a lock. The two priority queues have this type too.
+/// A queue under a lock. The two priority queues also have this type.
 #[derive(Debug)]
 pub(crate) struct Injector<T> {
-    /// Read without the lock, so that an empty queue costs one load. A pushing thread executes a fence after its push
-    /// and then wakes a worker. A worker that wants to sleep executes a fence and then reads this length. See
-    /// `idle.rs`.
+    /// Length of the queue. Workers read this length without the lock, so that an empty queue costs one load. A pushing
+    /// thread executes a fence after its push and then wakes a worker. A worker that wants to sleep executes a fence
+    /// and then reads this length. See `idle.rs`.
     len: AtomicUsize,
     queue: Mutex<(VecDeque<T>, bool)>,
 }
@@ -44,7 +45,7 @@ impl<T> Injector<T> {
         Ok(())
     }
 
-    /// Appends the tasks under one lock. Leaves them in `items` if the queue is closed.
+    /// Appends the tasks under one lock. If the queue is closed, the tasks stay in `items`.
     pub(crate) fn append(&self, items: &mut Vec<T>) {
         let mut guard = self.queue.lock();
         if guard.1 {
@@ -54,9 +55,9 @@ impl<T> Injector<T> {
         self.len.store(guard.0.len(), Ordering::Release);
     }
 
-    /// Takes the first task. Passes more tasks to `refill`: up to 16, and at most the share of one of `workers`
-    /// workers. Calls `lead` with 0 for the tasks that this call takes, and with 1 for the tasks that the next call
-    /// will take.
+    /// Takes the first task. Passes up to 16 more tasks to `refill`, but not more than the fair share of one worker.
+    /// The share is about the number of tasks divided by `workers`. Calls `lead(task, 0)` for each task that this call
+    /// takes. Calls `lead(task, 1)` for each task that the next call will take.
     pub(crate) fn take(
         &self,
         workers: usize,

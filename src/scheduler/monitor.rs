@@ -1,8 +1,8 @@
-//! The monitor: a thread that checks twice per threshold whether a worker is still in the same step. If it is, the
-//! monitor hands the tasks of the worker over to another thread.
+//! The monitor is a thread that detects long steps. Twice per threshold, the monitor checks whether a worker is still
+//! in the same step. If a step is too long, the monitor hands the queues of the worker over to another thread.
 //!
-//! The monitor compares poll counters, so no step has to read a clock. The monitor thread starts with the first task.
-//! While no worker runs tasks, the monitor sleeps without periodic wake-ups.
+//! The monitor compares poll counters, so that no step has to read a clock. The monitor thread starts with the first
+//! task. While no worker runs tasks, the monitor sleeps without periodic wake-ups.
 
 use std::time::Duration;
 
@@ -15,19 +15,19 @@ use crate::scheduler::{Scheduler, Task};
 
 /// Shortest time between two checks.
 const SHORTEST: Duration = Duration::from_millis(1);
-/// Number of checks in a row that find no busy worker before the monitor sleeps. Waking the monitor costs a worker as
-/// much as waking another worker.
+/// The monitor sleeps after this number of successive checks that find no busy worker. For a worker, waking the monitor
+/// costs as much as waking another worker.
 const GRACE: u32 = 10;
-/// If the monitor sees a step for the first time and then this many times more, the step is long. This many checks span
-/// one threshold.
+/// A step is long if the monitor sees the step in a first check and in this number of further checks. One threshold
+/// lasts as long as this number of checks.
 const LONG: u32 = 2;
 
 const ASLEEP: u8 = 0;
 const AWAKE: u8 = 1;
-/// There is no monitor. No worker has to wake it.
+/// State without a monitor. In this state, no worker has to wake the monitor.
 const OFF: u8 = 2;
 
-/// State of the monitor. The monitor waits with the lock of the worker threads.
+/// State of the monitor. The condition variable of the monitor belongs to the lock of the worker threads.
 #[derive(Debug)]
 pub(super) struct Monitor {
     state: AtomicU8,
@@ -75,13 +75,13 @@ impl Monitor {
 #[derive(Debug, Clone, Copy, Default)]
 struct Seen {
     polls: u64,
-    /// Number of checks in a row, after the first, in which the counter was the same.
+    /// Number of successive checks after the first check in which the counter was unchanged.
     times: u32,
 }
 
 impl<T: Task> Scheduler<T> {
-    /// Wakes or starts the monitor, because a worker begins to run tasks. If the monitor's thread cannot be started,
-    /// the next call tries again.
+    /// Wakes or starts the monitor, because a worker begins to run tasks. If the thread of the monitor cannot be
+    /// started, the next call tries to start it again.
     #[cold]
     pub(super) fn call_monitor(self: &Arc<Self>) {
         let mut crew = self.crew.lock();
@@ -167,7 +167,7 @@ impl<T: Task> Scheduler<T> {
         match seen {
             Some(seen) if seen.polls == polls => {
                 seen.times += 1;
-                // The step may be able to yield on request.
+                // A cooperative step may yield on this request.
                 let label = post.label();
                 post.ask(label);
                 if seen.times >= LONG && self.hand_over(slot, Some(polls)) && label != OWN_FUTURE {
@@ -180,20 +180,20 @@ impl<T: Task> Scheduler<T> {
         true
     }
 
-    /// Makes the calling thread of a model the monitor.
+    /// Makes the calling thread the monitor. Only models call this function.
     #[cfg(procession_loom)]
     pub(crate) fn has_a_monitor(&self) {
         self.monitor.state.store(AWAKE, Ordering::SeqCst);
         self.crew.lock().monitored = true;
     }
 
-    /// Sleeps as the monitor until a worker runs tasks. For a model.
+    /// Sleeps as the monitor does, until a worker runs tasks. Only models call this function.
     #[cfg(procession_loom)]
     pub(crate) fn sleep_as_monitor(&self) {
         self.doze();
     }
 
-    /// Begins to run tasks in a free slot. For a model.
+    /// Begins to run tasks in a free slot. Only models call this function.
     #[cfg(procession_loom)]
     pub(crate) fn begin_as_worker(self: &Arc<Self>) {
         let local = self.occupy(false).expect("no place is taken yet");

@@ -1,8 +1,8 @@
 //! Queues of the high and the low priority, and the rule that decides when each priority comes first. All workers share
-//! these queues: an urgent task should not wait for one particular worker, and a task of low priority need not be near
-//! its data.
+//! these queues, because an urgent task should not wait for one particular worker. A task of low priority need not run
+//! on the core whose cache contains its data.
 //!
-//! While both queues are empty, checking them costs one load.
+//! While both queues are empty, a check of the two queues costs one load.
 
 use crate::platform::sync::atomic::{AtomicUsize, Ordering};
 use crate::scheduler::injector::Injector;
@@ -14,9 +14,9 @@ pub(crate) enum Rank {
     Low,
 }
 
-/// A worker numbers its attempts to find a task. At multiples of `LOW_EVERY`, the low priority comes first. At the
-/// other multiples of `NORMAL_EVERY`, the normal priority comes first. At all other numbers, the high priority comes
-/// first.
+/// A worker numbers its attempts to find a task. If the number is a multiple of `LOW_EVERY`, the low priority comes
+/// first. Otherwise, if the number is a multiple of `NORMAL_EVERY`, the normal priority comes first. At all other
+/// attempts, the high priority comes first.
 const LOW_EVERY: u32 = 16;
 const NORMAL_EVERY: u32 = 4;
 
@@ -44,8 +44,8 @@ impl<T> PriorityQueues<T> {
     /// # Errors
     /// Returns the task if the queues are closed.
     pub(super) fn push(&self, rank: Rank, item: T) -> Result<(), T> {
-        // This comes before the push, because a worker may take the task and decrement the number immediately after the
-        // push.
+        // The increment comes before the push, because a worker may take the task and decrement the number immediately
+        // after the push.
         self.waiting.fetch_add(1, Ordering::SeqCst);
         let queue = if rank == Rank::High { &self.high } else { &self.low };
         let pushed = queue.push(item);
@@ -55,7 +55,7 @@ impl<T> PriorityQueues<T> {
         pushed
     }
 
-    /// Returns the task that comes before the normal tasks at the attempt with the number `look`, if any.
+    /// Returns the task that must run before the normal tasks at the attempt with the number `look`, if there is one.
     #[cold]
     pub(super) fn first(&self, look: u32) -> Option<T> {
         if look.is_multiple_of(LOW_EVERY) {

@@ -2,9 +2,9 @@
 //! tasks, deque. The queues that all workers share are in `injector.rs` and `priority.rs`.
 //!
 //! The local queues are crossbeam deques. With FIFO order, a thief takes several tasks in one compare-and-swap. With
-//! LIFO order for the owner, a thief takes the tasks one by one. One compare-and-swap for several tasks would lose
-//! tasks or take them twice. The next slot is also a deque, with at most one task, so thieves can steal from it without
-//! a lock.
+//! LIFO order for the owner, a thief takes the tasks one by one. With LIFO order, a single compare-and-swap for several
+//! tasks could lose tasks or take a task twice. The next slot is also a deque, with at most one task, so that thieves
+//! can steal this task without a lock.
 
 #[cfg(all(test, not(procession_loom)))]
 pub(crate) mod tests;
@@ -19,17 +19,18 @@ use crate::platform::sync::{Arc, Lock};
 use crate::scheduler::injector::Injector;
 use crate::scheduler::spawned::{NewTasks, NewTasksRemote, certain};
 
-/// Maximum number of tasks from the next slot and the queue of new tasks that run in a row while other tasks wait.
+/// Budget of the next slot and the queue of new tasks. While tasks wait in the deque, at most this number of tasks from
+/// the next slot and the queue of new tasks run in a row.
 const BUDGET: u8 = 16;
-/// Normally, when the budget is spent, the oldest task of the deque comes next. Each time in this number, a new task
-/// comes next instead.
+/// Usually, when the budget is spent, the oldest task of the deque runs next. If this value is `n`, a new task runs
+/// instead at every `n`-th time that the budget is spent.
 const NEW_EVERY: u32 = 4;
-/// If the deque has at least this many tasks, further tasks go to the batch for the global queue.
+/// If the deque contains at least this number of tasks, further tasks go to the batch for the global queue.
 const LOCAL_FULL: usize = 4096;
-/// If a batch has this many tasks, it goes to the global queue under one lock.
+/// If a batch contains this number of tasks, the whole batch goes to the global queue under one lock.
 const BATCH: usize = 128;
 /// Maximum number of tasks of one steal. The thief copies all these tasks. If the owner takes a task during the copy,
-/// the thief loses the race.
+/// the steal fails and must be retried.
 const STEAL_MOST: usize = 32;
 
 /// Order in which a worker runs the processes in its own queue, see
@@ -40,25 +41,26 @@ pub enum QueueOrder {
     /// First in, first out. However, the process that was woken last waits in the next slot and runs first. This is the
     /// default.
     ///
-    /// Spawned processes that have not run yet come before the others, the newest first. So the scheduler walks a tree
-    /// of processes depth first. The next slot and these new processes share a budget of 16 runs in a row while other
-    /// processes wait.
+    /// Spawned processes that have not run yet come before all other processes, the newest first. Therefore the
+    /// scheduler walks a tree of processes depth first. The next slot and these new processes share a budget of 16 runs
+    /// in a row while other processes wait.
     #[default]
     Fifo,
-    /// Newest first. This includes woken processes, because their data is still in the cache.
+    /// Newest first. A woken process also counts as new, because its data is still in the cache.
     ///
-    /// Thieves take from the oldest half. Every 16th time that a worker takes a process, it takes the oldest. A process
-    /// that yields goes to the back of the global queue. This costs more than with `Fifo`.
+    /// Thieves take processes from the older half. Every 16th time that a worker takes a process, it takes the oldest
+    /// process. A process that yields goes to the back of the global queue. With this order, a yield costs more than
+    /// with `Fifo`.
     Lifo,
 }
 
-/// Tasks that wait to go to the global queue together. They are older than any later push. So while the batch is not
-/// empty, every push to the back goes to the batch. Other workers can take the batch, because its owner may be in a
-/// step that does not return.
+/// Tasks that wait to go to the global queue together. These tasks are older than any later push. Therefore, while the
+/// batch is not empty, every push to the back goes to the batch. Other workers can take the batch, because its owner
+/// may be in a step that does not return.
 #[derive(Debug)]
 struct Batch<T> {
-    /// Read without the lock. No model pushes so many tasks that a batch exists, so the model checker need not see this
-    /// atomic.
+    /// Number of tasks in the batch. Threads read this number without the lock. No model pushes enough tasks to create
+    /// a batch, so the model checker need not see this atomic.
     len: Tally,
     items: Lock<Vec<T>>,
 }
@@ -85,7 +87,7 @@ impl<T> Batch<T> {
     }
 }
 
-/// The thieves' ends of a worker's queues.
+/// The parts of a worker's queues that thieves use.
 #[derive(Debug)]
 pub(crate) struct Remote<T> {
     slot: Stealer<T>,
@@ -103,9 +105,9 @@ impl<T> Remote<T> {
         self.deque.len() + self.new_tasks.len() + self.slot.len() + self.batch.len()
     }
 
-    /// Steals half of the deque, rounded up, but at most 32 tasks. If the deque is empty, it steals the oldest new
-    /// task. If there is no new task, it steals the whole batch. Returns one task and pushes the others to `into`. With
-    /// LIFO order, each task takes a separate compare-and-swap.
+    /// Steals half of the deque, rounded up, but at most 32 tasks. If the deque is empty, the thief steals the oldest
+    /// new task. If there is no new task, the thief steals the whole batch. Returns one task and pushes the other tasks
+    /// to `into`. With LIFO order, the thief needs a separate compare-and-swap for each task.
     pub(crate) fn steal_half(&self, into: &Queues<T>) -> Steal<T> {
         let stolen = self.deque.steal_batch_with_limit_and_pop(&into.deque, STEAL_MOST);
         if !stolen.is_empty() {
@@ -138,32 +140,33 @@ impl<T> Remote<T> {
     }
 }
 
-/// The owner's ends of a worker's queues.
+/// The parts of a worker's queues that the owner uses.
 #[derive(Debug)]
 pub(crate) struct Queues<T> {
     slot: Deque<T>,
-    /// Whether the task in the next slot is new, that is, has not run yet. Has a meaning only while the slot is not
-    /// empty.
+    /// Whether the task in the next slot is new, that is, has not run yet. If the slot is empty, this field has no
+    /// meaning.
     slot_is_new: Cell<bool>,
-    /// Number of tasks that may still run from the next slot and the queue of new tasks before the deque has its turn.
+    /// Remaining budget, namely the number of tasks that may still run from the next slot and the queue of new tasks
+    /// before a task of the deque runs.
     budget: Cell<u8>,
     /// Number of times that the budget was spent.
     spent: Cell<u32>,
     new_tasks: NewTasks<T>,
     deque: Deque<T>,
     batch: Arc<Batch<T>>,
-    /// The thieves' end of the worker's own deque, with LIFO order only.
+    /// A stealer of the worker's own deque. Only present with LIFO order.
     oldest: Option<Stealer<T>>,
 }
 
-/// Where a push put the task. The caller uses this to decide whether it must wake another worker.
+/// Result of a push. With this result, the caller decides whether it must wake another worker.
 #[must_use]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Pushed {
-    /// The task is in the next slot and displaced no task. This worker runs the task next, so it need not wake another
-    /// worker.
+    /// The task is in the next slot and displaced no task. This worker runs the task next, so no other worker needs to
+    /// be woken.
     ToSlot,
-    /// Thieves can take a task now. The number counts the waiting tasks, without the task in the next slot.
+    /// Thieves can take a task now. The number is the number of waiting tasks, without the task in the next slot.
     ToDeque(usize),
     /// The batch is full and must go to the global queue.
     BatchFull,
@@ -203,7 +206,7 @@ impl<T> Queues<T> {
         self.oldest.is_some()
     }
 
-    /// Adds tasks from another queue. They run in the order of `items`.
+    /// Adds tasks from another queue. These tasks run in the order of `items`.
     pub(crate) fn refill(&self, items: impl DoubleEndedIterator<Item = T>) {
         if self.is_lifo() {
             items.rev().for_each(|item| self.deque.push(item));
@@ -226,18 +229,18 @@ impl<T> Queues<T> {
         self.slot.is_empty()
     }
 
-    /// Puts a task into the next slot. If this displaces a new task, the displaced task goes to the queue of new tasks.
-    /// Any other displaced task goes to the back.
+    /// Puts a task into the next slot. If the slot contains a new task, this task moves to the queue of new tasks. If
+    /// the slot contains another task, this task moves to the back of the deque.
     #[inline]
     pub(crate) fn push_next(&self, item: T) -> Pushed {
         self.fill_slot(item, false)
     }
 
     /// Puts a task that has not run yet into the next slot. The next push to the slot moves the task to the queue of
-    /// new tasks, if there is room. The newest task is first in that queue.
+    /// new tasks, if there is room. In the queue of new tasks, the newest task is first.
     #[inline]
     pub(crate) fn push_new(&self, item: T) -> Pushed {
-        // A LIFO deque returns the newest task first in any case, so new tasks are treated like the others.
+        // A LIFO deque returns the newest task first in any case, so new tasks need no special treatment.
         self.fill_slot(item, !self.is_lifo())
     }
 
@@ -256,7 +259,8 @@ impl<T> Queues<T> {
         }
     }
 
-    /// Pushes a task to the deque. With FIFO order the task runs after all others, with LIFO order before them.
+    /// Pushes a task to the deque. With FIFO order the task runs after all other tasks. With LIFO order the task runs
+    /// before all other tasks.
     #[inline]
     pub(crate) fn push_back(&self, item: T) -> Pushed {
         let waiting = self.deque.len();
@@ -273,8 +277,9 @@ impl<T> Queues<T> {
         if gathered >= BATCH { Pushed::BatchFull } else { Pushed::ToDeque(LOCAL_FULL + gathered) }
     }
 
-    /// With FIFO order, puts a task that this worker has just run behind all others. The task goes to the deque even if
-    /// the deque is full. If it went through the global queue, it would move to another core at every turn.
+    /// With FIFO order, puts a task that this worker has just run behind all other tasks. The task goes to the deque
+    /// even if the deque is full. If the task went through the global queue, the task would move to another core at
+    /// every turn.
     #[inline]
     pub(crate) fn push_again(&self, item: T) -> Pushed {
         if !self.batch.is_empty() {
@@ -285,7 +290,7 @@ impl<T> Queues<T> {
         Pushed::ToDeque(waiting + 1)
     }
 
-    /// Stores a task that no shared queue accepts any more in the deque.
+    /// Pushes a task to the deque because the shared queues are closed.
     pub(crate) fn keep(&self, item: T) {
         self.deque.push(item);
     }
@@ -295,8 +300,9 @@ impl<T> Queues<T> {
         self.batch.with(|items| global.append(items));
     }
 
-    /// Returns the next local task: from the next slot, then from the queue of new tasks, then from the deque. The next
-    /// slot and the queue of new tasks share a budget. When the budget is spent, the deque comes first.
+    /// Returns the next local task. The next slot comes before the queue of new tasks, and the queue of new tasks comes
+    /// before the deque. The next slot and the queue of new tasks share a budget. When the budget is spent, the deque
+    /// comes first.
     #[inline]
     pub(crate) fn next(&self) -> Option<T> {
         let budget = self.budget.get();
@@ -317,10 +323,10 @@ impl<T> Queues<T> {
         self.pop()
     }
 
-    /// Like [`next`](Self::next), when the budget is spent. The task in the next slot goes to the back, unless it is
-    /// the only task. So if two processes wake each other in turn and no other task waits, they go on and wake no
-    /// second worker. Every fourth time a new task comes first, because two processes that wake each other must not
-    /// starve the new tasks.
+    /// Returns the next local task when the budget is spent. The task in the next slot goes to the back, unless it is
+    /// the only task. Therefore two processes that wake each other continue on this worker and wake no second worker,
+    /// if no other task waits. Every fourth time, a new task comes first, because two processes that wake each other
+    /// must not starve the new tasks.
     #[cold]
     fn next_spent(&self) -> Option<T> {
         self.budget.set(BUDGET);
@@ -329,7 +335,7 @@ impl<T> Queues<T> {
                 return Some(item);
             }
             // A worker was already woken for the waiting tasks, so the result is not needed. If the batch is full, the
-            // next push reports that.
+            // next push reports the full batch.
             let _ = self.push_again(item);
         }
         let spent = self.spent.get().wrapping_add(1);
@@ -338,7 +344,8 @@ impl<T> Queues<T> {
         new.or_else(|| self.pop()).or_else(|| self.new_tasks.pop())
     }
 
-    /// Takes the next task of the deque. If the deque is less than half full, first refills it from the batch.
+    /// Takes the next task of the deque. If the deque is less than half full, the function first moves the batch to the
+    /// deque.
     #[inline]
     fn pop(&self) -> Option<T> {
         if !self.batch.is_empty() {

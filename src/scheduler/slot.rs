@@ -1,6 +1,6 @@
-//! Published state of a worker: whether it runs tasks, which task it runs, and whether its step was handed over to
-//! another thread. Other threads read this state. This file makes no decisions: `threads.rs` employs replacement
-//! threads, and `monitor.rs` detects long steps.
+//! Published state of a worker. The state tells whether the worker runs tasks, which task the worker runs, and whether
+//! its queues were handed over to another thread. Other threads read this state. This file makes no decisions. The file
+//! `threads.rs` starts replacement threads, and the file `monitor.rs` detects long steps.
 
 use std::fmt;
 
@@ -11,7 +11,7 @@ use crate::platform::sync::{Arc, tally};
 
 /// Label of a task that has no label of its own.
 pub(crate) const NOBODY: u64 = u64::MAX;
-/// Label of the own future of a guest. A poll of this future may take any time.
+/// Label of the own future of a guest. A poll of this future may take a long time.
 pub(super) const OWN_FUTURE: u64 = u64::MAX - 1;
 
 /// States of a worker slot:
@@ -24,9 +24,9 @@ pub(super) const OWN_FUTURE: u64 = u64::MAX - 1;
 ///    └──────────────────────────────────────────────────────┘
 /// ```
 ///
-/// The worker calls `begin`, `rest` and `resume`. `take` is called under the lock of the worker threads, because it
-/// changes the counts that this lock protects. A worker thread also calls `resume` under this lock, except when it
-/// occupies its slot.
+/// The worker calls `begin`, `rest` and `resume`. A caller of `take` holds the lock of the worker threads, because the
+/// caller also changes the counts that this lock protects. A worker thread also calls `resume` under this lock, except
+/// when the thread occupies its slot.
 const FREE: u8 = 0;
 const BUSY: u8 = 1;
 const TAKEN: u8 = 2;
@@ -62,10 +62,10 @@ impl WorkerSlot {
         }
     }
 
-    /// Called when a thread occupies this slot.
+    /// Initializes the state when a thread occupies this slot.
     pub(crate) fn occupied(&self, lent: bool) {
         self.lent.store(lent, Ordering::Relaxed);
-        // If the scheduler was stopped, the former worker may have left without seeing that its step was handed over.
+        // If the scheduler was stopped, the former worker may have left without a check for a hand-over.
         self.resume();
     }
 
@@ -73,15 +73,16 @@ impl WorkerSlot {
         self.lent.load(Ordering::Relaxed)
     }
 
-    /// Records that the worker runs tasks from now on. If the state is TAKEN, it stays until the worker has seen it.
+    /// Records that the worker begins to run tasks. The state TAKEN does not change until the worker has seen it.
     pub(crate) fn begin(&self) {
         // SeqCst, here and below. The worker calls `begin` and then checks whether the monitor sleeps. The monitor
-        // stores that it sleeps, and then checks whether a worker runs tasks. At least one of them must see the other.
+        // stores that it sleeps, and then checks whether a worker runs tasks. Either the worker must see that the
+        // monitor sleeps, or the monitor must see that the worker runs tasks.
         let _ = self.duty.compare_exchange(FREE, BUSY, Ordering::SeqCst, Ordering::SeqCst);
     }
 
-    /// Records that the worker runs no task for now. If the state is TAKEN, it stays, and the worker sees it after this
-    /// call.
+    /// Records that the worker runs no task. The state TAKEN does not change, and the worker checks for TAKEN after
+    /// this call.
     pub(crate) fn rest(&self) {
         let _ = self.duty.compare_exchange(BUSY, FREE, Ordering::SeqCst, Ordering::SeqCst);
     }
@@ -93,7 +94,7 @@ impl WorkerSlot {
         self.duty.compare_exchange(BUSY, TAKEN, Ordering::SeqCst, Ordering::SeqCst).is_ok()
     }
 
-    /// Records that the step that was handed over has returned.
+    /// Records that the step has returned after its hand-over.
     pub(crate) fn resume(&self) {
         self.duty.store(FREE, Ordering::SeqCst);
     }
@@ -103,8 +104,8 @@ impl WorkerSlot {
         self.duty.load(Ordering::SeqCst) != FREE
     }
 
-    /// Returns whether the current step was handed over. Relaxed is enough: each action that depends on the result
-    /// happens under a lock. A worker that misses the change now sees it after the next task.
+    /// Returns whether the current step was handed over. Relaxed is enough, because each action that depends on the
+    /// result happens under a lock. If a worker misses the change now, the worker sees the change after the next task.
     #[inline]
     pub(crate) fn is_taken(&self) -> bool {
         self.duty.load(Ordering::Relaxed) == TAKEN
@@ -116,7 +117,7 @@ impl WorkerSlot {
         self.label.store(label, Ordering::Relaxed);
     }
 
-    /// Asks the task that runs in this slot to yield, if the task has this label. Returns whether it has this label.
+    /// If the task in this slot has this label, asks the task to yield. Returns whether the task has this label.
     pub(crate) fn ask(&self, label: u64) -> bool {
         let here = self.is_busy() && self.label() == label;
         if here {
@@ -125,7 +126,7 @@ impl WorkerSlot {
         here
     }
 
-    /// Returns the preemption request. The thread in this slot polls it.
+    /// Returns the preemption request. The thread in this slot polls this request.
     pub(crate) fn asked(&self) -> &Arc<Asked> {
         &self.asked
     }

@@ -1,14 +1,15 @@
-//! Queue of new tasks of a worker: tasks that were spawned there and have not run yet.
+//! Queue of the new tasks of a worker. A new task was spawned on the worker and has not run yet.
 //!
-//! The newest task is first, so a tree of processes is walked depth first: the number of live processes grows with the
-//! height of the tree, not with its width. A thief takes the oldest task, because the largest part of the tree is below
-//! this task (Blumofe and Leiserson, "Scheduling Multithreaded Computations by Work Stealing", 1999).
+//! The newest task is first, so that a tree of processes is walked depth first. Therefore the number of live processes
+//! grows with the height of the tree, and not with its width. A thief takes the oldest task, because the largest part
+//! of the tree is below this task (Blumofe and Leiserson, "Scheduling Multithreaded Computations by Work Stealing",
+//! 1999).
 //!
-//! If the newest task were always first, the oldest task would starve. So there are two exceptions. A full queue means
-//! that spawning is faster than running. Then the oldest task is first until half of the queue is empty, and a task
-//! that finds the queue full goes to the back of the deque. The second exception is for a queue that never becomes full
-//! but always has a newer task: each `OLDEST_EVERY`th task that the owner takes is the oldest.
-//! task taken is the oldest.
+//! If the newest task were always first, the oldest task would starve. Therefore there are two exceptions. If the queue
+//! is full, tasks are spawned faster than they run. In this case the oldest task is first until half of the queue is
+//! empty. While the queue is full, each new task goes to the back of the deque instead. The second exception is for a
+//! queue that never becomes full but always contains a newer task. Therefore every `OLDEST_EVERY`th task that the owner
+//! takes is the oldest task.
 
 #[cfg(all(test, not(procession_loom)))]
 pub(crate) mod tests;
@@ -19,9 +20,9 @@ use crossbeam_deque::{Steal, Stealer, Worker as Deque};
 
 /// Capacity of the queue.
 const ROOM: usize = 4096;
-/// Each time that the owner has taken this number of tasks, it takes the oldest task. The tasks that the oldest task
-/// spawns run before all others, and often form a large subtree. With 64, nearly all processes of a large tree existed
-/// at the same time. With 1,024, a tree of thirty million processes stays within a dozen megabytes.
+/// The owner takes the oldest task once in this number of tasks. The tasks that the oldest task spawns run before all
+/// other tasks, and often form a large subtree. With 64, nearly all processes of a large tree existed at the same time.
+/// With 1,024, a tree of thirty million processes stays within a dozen megabytes.
 const OLDEST_EVERY: u32 = 1024;
 
 /// Retries a steal until it succeeds or the queue is empty.
@@ -35,7 +36,7 @@ pub(super) fn certain<T>(steal: impl Fn() -> Steal<T>) -> Option<T> {
     }
 }
 
-/// The owner's end of the queue.
+/// The part of the queue that the owner uses.
 #[derive(Debug)]
 pub(super) struct NewTasks<T> {
     deque: Deque<T>,
@@ -48,7 +49,7 @@ pub(super) struct NewTasks<T> {
     taken: Cell<u32>,
 }
 
-/// The thieves' end of the queue.
+/// The part of the queue that thieves use.
 #[derive(Debug)]
 pub(super) struct NewTasksRemote<T>(Stealer<T>);
 
@@ -100,7 +101,7 @@ impl<T> NewTasks<T> {
         Ok(waiting + 1)
     }
 
-    /// Takes the newest task, or the oldest task in the two exceptional cases.
+    /// Takes the newest task. In the two exceptional cases, takes the oldest task.
     pub(super) fn pop(&self) -> Option<T> {
         let taken = self.taken.get().wrapping_add(1);
         self.taken.set(taken);

@@ -1,4 +1,4 @@
-//! Tests of the scheduler. The tasks are closures, and each test moves the clock itself.
+//! Tests of the scheduler. The tasks are closures, and each test advances the clock itself.
 
 pub(crate) mod guest;
 
@@ -46,7 +46,7 @@ const HANGS: Duration = Duration::from_secs(20);
 /// Maximum real time that a timekeeper sleeps before it checks the test's clock.
 const TICK: Duration = Duration::from_millis(20);
 
-/// Driver with one deadline. The test moves its clock.
+/// Driver with one deadline. The test advances the clock of the driver.
 #[derive(Clone, Default)]
 struct Moved(Arc<MovedInner>);
 
@@ -89,7 +89,7 @@ impl Driver for Moved {
 
     fn keeps_no_time(&self) {}
 
-    /// Only counts the alarms: the tests themselves poll their guests.
+    /// Only counts the alarms, because the tests themselves poll their guests.
     fn alarm(&self, _: &Waker, _: Duration) {
         self.0.alarms.fetch_add(1, Ordering::SeqCst);
     }
@@ -221,7 +221,7 @@ fn every_task_from_another_thread_runs() {
 }
 
 #[test]
-fn the_task_that_was_woken_last_runs_first_and_the_others_run_in_order() {
+fn the_task_that_was_woken_last_runs_first_and_the_other_tasks_run_in_order() {
     within(|| {
         let scheduler = started(1);
         let order = Arc::new(Mutex::new(Vec::new()));
@@ -273,7 +273,7 @@ fn two_tasks_that_wake_each_other_wake_no_second_worker() {
 
 /// Pushes one task at a time to a scheduler that has no other work. If a wake-up is lost, the test hangs.
 #[test]
-fn an_idle_scheduler_wakes_for_every_push() {
+fn an_idle_scheduler_wakes_a_worker_for_every_push() {
     within(|| {
         let pushes = if cfg!(debug_assertions) { 20_000 } else { 200_000 };
         for workers in [1, 2] {
@@ -289,8 +289,8 @@ fn an_idle_scheduler_wakes_for_every_push() {
     });
 }
 
-/// Number of tasks that fit into the local queues before a further task goes to the batch for the global queue. New
-/// tasks also fill the queue of new tasks, which has the same capacity as the deque.
+/// Number of tasks that fit into the local queues. After this number, a further task goes to the batch for the global
+/// queue. New tasks also fill the queue of new tasks, which has the same capacity as the deque.
 const FULL: [(Placement, usize); 2] = [(Placement::Woken, 4_096), (Placement::New, 2 * 4_096)];
 const BATCH: usize = 128;
 
@@ -409,7 +409,7 @@ fn guest_threads_can_run_all_tasks_without_workers() {
 }
 
 #[test]
-fn block_on_works_inside_itself_and_inside_another() {
+fn block_on_works_in_a_task_of_the_same_scheduler_and_of_another_scheduler() {
     within(|| {
         let (one, two) = (started(1), started(1));
         let (inner_one, inner_two) = (Arc::clone(&one), Arc::clone(&two));
@@ -433,7 +433,7 @@ fn block_on_works_inside_itself_and_inside_another() {
     });
 }
 
-/// The owner of the outer worker's batch is blocked, because it waits for the tasks in this batch.
+/// The owner of the batch is blocked, because the owner waits for the tasks in this batch.
 #[test]
 fn a_task_can_wait_for_all_tasks_that_it_has_spawned() {
     within(|| {
@@ -469,7 +469,7 @@ fn a_task_can_wait_for_all_tasks_that_it_has_spawned() {
 
 /// The woken task is in the next slot of its worker. No other worker was woken for this task.
 #[test]
-fn a_task_can_wait_in_another_scheduler_for_a_task_that_it_woke_in_its_own() {
+fn a_task_can_wait_in_another_scheduler_for_a_task_that_it_woke_in_its_own_scheduler() {
     within(|| {
         let (one, two) = (started(2), started(0));
         eventually("both sleep", || asleep(&one, 0) && asleep(&one, 1));
@@ -491,8 +491,8 @@ fn a_task_can_wait_in_another_scheduler_for_a_task_that_it_woke_in_its_own() {
     });
 }
 
-/// Driver with one timer. The waker of the timer blocks the thread of the worker that fires the timer, until a task has
-/// run that is queued on this worker.
+/// Driver with one timer. The waker of the timer blocks the worker that fires the timer. The waker waits until a task
+/// in the queue of this worker has run.
 struct Waits(Arc<(AtomicBool, Mutex<Option<Arc<Scheduler<Job>>>>)>);
 
 impl Driver for Waits {
@@ -543,7 +543,7 @@ fn a_worker_ends_its_search_before_it_calls_a_waker() {
         let scheduler = Scheduler::new(options(0), Waits(Arc::clone(&timer)), metrics).unwrap();
         *timer.1.lock() = Some(Arc::clone(&scheduler));
         let worker = scheduler.occupy(false).unwrap().sit();
-        // The worker sleeps. It is chosen to search for a task, but another thread takes the task first.
+        // The sleeping worker is chosen to search for a task, but another thread takes the task first.
         assert!(worker.may_sleep());
         scheduler.notify();
         worker.wake_up();

@@ -1,5 +1,5 @@
-//! Async functions as processes: the trait of bodies, the trait of their results, the machine that polls a body, and
-//! [`EntryPoints`]. This module relies on `task.rs` for the turn and the exit of a process.
+//! Async functions as processes. This module defines the trait of bodies, the trait of their results, the machine that
+//! polls a body, and [`EntryPoints`]. The module `task` implements the turn and the exit of a process.
 
 use std::any::TypeId;
 use std::collections::BTreeMap;
@@ -27,18 +27,18 @@ use crate::process::state::current::Current;
 use crate::process::state::upgrade_request;
 use crate::task::{Entry, Machine};
 
-/// A function that a process runs: an async function, a closure or an async closure whose only argument is a
-/// [`Context`]. `M` is the type of the messages. Every function of this form implements `Body`; no other type can
-/// implement it.
+/// A function that a process runs. The function is an async function, a closure or an async closure, and its only
+/// argument is a [`Context`]. `M` is the type of the messages. Every function of this form implements `Body`, and no
+/// other type can implement `Body`.
 ///
-/// A body returns `()`, or `Result<T, E>` for any `E` that converts into a boxed error. If the error is an [`Exit`], or
-/// if its chain of sources contains one, the process ends with that exit: see [`Exit::failed`]. So `?` passes a
-/// cancellation on, also through `anyhow` or through an error type of the application. A body that never returns is
-/// declared `-> !`. A body that ends only with an error returns `Result<Infallible, E>`, with
-/// [`std::convert::Infallible`].
+/// A body returns `()` or `Result<T, E>`. `E` can be any type that converts into a boxed error. If the error is an
+/// [`Exit`], or if its chain of sources contains an [`Exit`], the process ends with this [`Exit`]: see
+/// [`Exit::failed`]. Therefore the `?` operator passes a cancellation on, even through `anyhow` or an error type of the
+/// application. If a body never returns, its return type is `!`. If a body returns only errors, its return type is
+/// `Result<Infallible, E>`, with [`std::convert::Infallible`].
 ///
-/// The function and its future are `Send`, because another worker may poll the process at each step. They borrow
-/// nothing from the caller. [`LocalSet::spawn`](crate::LocalSet::spawn) takes a body that is not `Send`.
+/// The function and its future are `Send`, because different workers may poll the process. The function and its future
+/// borrow nothing from the caller. [`LocalSet::spawn`](crate::LocalSet::spawn) takes a body that is not `Send`.
 ///
 /// ```
 /// use procession::{Body, Context, Exit, Host, JoinHandle, Runtime};
@@ -71,15 +71,16 @@ use crate::task::{Entry, Machine};
 /// assert_eq!(rt.block_on(three)? + rt.block_on(four)?, 7);
 /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
 /// ```
-// The functions that spawn a body also name `FnOnce(Context<M>) -> Fut` and `Fut: Future`. From these two bounds the
-// compiler infers the argument type of `async |ctx| …`. It cannot infer this type from the trait, because the future of
-// the trait is an associated type. The trait has no error message of its own for a value that is not a body. Without
-// one, the compiler reports the bound that fails: for example, the value is not `Send`, or it takes no argument.
+// The functions that spawn a body also have the bounds `FnOnce(Context<M>) -> Fut` and `Fut: Future`. From these two
+// bounds, the compiler infers the argument type of an async closure. The compiler cannot infer this type from the
+// trait, because the future of the trait is an associated type. The trait defines no error message for a value that is
+// not a body, so the compiler reports the bound that fails. For example, the compiler reports that the value is not
+// `Send`, or that the value takes no argument.
 pub trait Body<M: Send + 'static>: FnOnce(Context<M>) -> <Self as Body<M>>::Future + Send + 'static {
     /// Future that the function returns.
     type Future: Future<Output: ProcessOutput<Output = Self::Value>> + Send + 'static;
 
-    /// Type that joining the process returns: `T` for a body that returns `Result<T, E>`.
+    /// Type of the result that the join handle returns. For a body that returns `Result<T, E>`, the type is `T`.
     type Value: Send + 'static;
 }
 
@@ -93,11 +94,11 @@ where
     type Value = Output<Fut>;
 }
 
-/// Type that joining a body with this future returns.
+/// Type of the result that the join handle of a body with this future returns.
 pub(crate) type Output<Fut> = <<Fut as Future>::Output as ProcessOutput>::Output;
 
-/// Return type of a body: see [`Body`]. Functions that take another kind of body also use this trait: a body with an
-/// input, a body that is not `Send`, or a scenario. Users cannot name or implement it.
+/// Return type of a body: see [`Body`]. This trait is also used for other kinds of bodies, namely a body with an input,
+/// a body that is not `Send`, and a scenario. Users can neither name nor implement this trait.
 #[diagnostic::on_unimplemented(
     message = "a process cannot end with `{Self}`",
     label = "this body does not return `()`, `!` or `Result<T, E>`",
@@ -105,7 +106,7 @@ pub(crate) type Output<Fut> = <<Fut as Future>::Output as ProcessOutput>::Output
     note = "a body that never returns is declared `-> !`"
 )]
 pub trait ProcessOutput {
-    /// Type that joining returns.
+    /// Type of the result that the join handle returns.
     type Output: Send + 'static;
     /// Converts the return value of the body into a result.
     fn into_result(self) -> Result<Self::Output, Exit>;
@@ -125,8 +126,8 @@ impl<T: Send + 'static, E: Into<BoxError>> ProcessOutput for Result<T, E> {
     }
 }
 
-// There is no implementation for `Infallible` itself: the standard library plans to make it an alias of `!`, and then
-// the two implementations would overlap.
+// There is no implementation for `Infallible` itself. The standard library plans to make `Infallible` an alias of `!`,
+// and the two implementations would then overlap.
 impl ProcessOutput for never::Never {
     type Output = Infallible;
     fn into_result(self) -> Result<Infallible, Exit> {
@@ -134,8 +135,8 @@ impl ProcessOutput for never::Never {
     }
 }
 
-/// The type `!`. Stable Rust accepts it as a return type only, so this module takes it from the type of a function. The
-/// crate `bevy_ecs` does the same.
+/// The type `!`. Stable Rust accepts `!` only as a return type. Therefore this module extracts `!` from the type of a
+/// function. The crate `bevy_ecs` uses the same method.
 mod never {
     pub trait ReturnType {
         type Type;
@@ -151,9 +152,9 @@ mod never {
 /// Size in bytes above which a body or its future is boxed when it is spawned.
 const LARGE: usize = 1024;
 
-/// Whether a spawn boxes the body before any other operation, and boxes its future when it creates the future. Without
-/// optimizations, the compiler copies a value for each function that the value passes through. A body of 512 KiB must
-/// therefore pass through few functions.
+/// Returns whether a body is large. A spawn boxes a large body before any other operation, and boxes the future of a
+/// large body when the future is created. Without optimizations, each function call copies a value that is passed to
+/// the function. Therefore a body of 512 KiB must be passed through few functions.
 pub(crate) const fn is_large<F, Fut>() -> bool {
     size_of::<F>() > LARGE || size_of::<Fut>() > LARGE
 }
@@ -177,12 +178,12 @@ impl<M: Send + 'static, Fut, F: FnOnce(Context<M>) -> Fut> Open<M, Fut> for F {
     }
 }
 
-/// A large body in a box, whose future is boxed, too; or a large hand-written process in a box.
+/// A large body or a large hand-written process in a box. The future of the large body is also boxed.
 pub(crate) struct Large<F>(pub(crate) Box<F>);
 
 impl<M: Send + 'static, Fut, F: FnOnce(Context<M>) -> Fut> Open<M, Pin<Box<Fut>>> for Large<F> {
     fn open(self, context: Context<M>) -> Pin<Box<Fut>> {
-        // The call of a `Box<F>` uses the body in its box, without a copy.
+        // A call of a `Box<F>` does not copy the body out of the box.
         Box::into_pin(Box::new((self.0)(context)))
     }
 
@@ -191,7 +192,7 @@ impl<M: Send + 'static, Fut, F: FnOnce(Context<M>) -> Fut> Open<M, Pin<Box<Fut>>
     }
 }
 
-/// Returns the body that a machine was made from, in a box. If the body is already boxed, it keeps its box.
+/// Returns, in a box, the body that a machine was made from. If the body is already boxed, the same box is returned.
 pub(crate) trait Whole<F> {
     fn whole(self) -> Box<F>;
 }
@@ -229,7 +230,7 @@ impl<Q: Process> Process for Large<Q> {
     }
 }
 
-/// As [`with_machine`], for a hand-written process.
+/// Same as [`with_machine`], but for a hand-written process.
 macro_rules! with_process {
     ($Q:ty, $process:ident, $entry:expr, |$machine:ident| $then:expr) => {{
         if const { $crate::task::body::is_large::<$Q, ()>() } {
@@ -244,7 +245,7 @@ macro_rules! with_process {
 pub(crate) use with_process;
 
 /// Evaluates `$then` with the machine of a body. If the body is large, the machine contains the boxed body. The three
-/// types are the message type, the type of the body and the type of its future.
+/// type arguments are the message type, the type of the body, and the type of the future.
 macro_rules! with_machine {
     ($N:ty, $F:ty, $Fut:ty, $body:ident, $entry:expr, |$machine:ident| $then:expr) => {{
         if const { $crate::task::body::is_large::<$F, $Fut>() } {
@@ -258,7 +259,7 @@ macro_rules! with_machine {
 }
 pub(crate) use with_machine;
 
-/// As [`with_machine`], for a body that is not `Send`.
+/// Same as [`with_machine`], but for a body that is not `Send`.
 macro_rules! with_local_machine {
     ($N:ty, $F:ty, $Fut:ty, $body:ident, |$machine:ident| $then:expr) => {{
         if const { $crate::task::body::is_large::<$F, $Fut>() } {
@@ -293,8 +294,9 @@ where
     }
 }
 
-/// Makes the machine of a small body, which is cheap to move. The returned type does not name the future. If a caller's
-/// future is a type parameter, the compiler could not prove there that its output is a [`ProcessOutput`].
+/// Makes the machine of a small body. A small body is cheap to move. The return type does not contain the type of the
+/// future. If the type of the future were a type parameter of the caller, the compiler could not prove that the output
+/// of the future is a [`ProcessOutput`].
 #[inline]
 pub(crate) fn machine_of<M: Send + 'static, F: Body<M>>(
     body: F,
@@ -303,7 +305,7 @@ pub(crate) fn machine_of<M: Send + 'static, F: Body<M>>(
     AsyncBody::<M, F, F::Future>::new(body, entry)
 }
 
-/// As [`machine_of`], for a large body.
+/// Same as [`machine_of`], but for a large body.
 pub(crate) fn machine_of_large<M: Send + 'static, F: Body<M>>(
     body: Box<F>,
     entry: Option<Box<Entry>>,
@@ -333,17 +335,18 @@ pin_project! {
 
 /// Result of [`settle`].
 enum Settled {
-    /// The body is polled again immediately. In that poll it reads the answer to its request.
+    /// The body is polled again immediately. In the next poll, the body reads the answer to its request.
     Asked,
-    /// Another future has replaced the body. The new future is polled again, because so far it may have only the waker
-    /// of a combinator. This poll happens in another turn. So code that replaces itself endlessly lets other processes
-    /// run, and can be killed.
+    /// Another future has replaced the body. Until now, the new future may have got only the waker of a combinator.
+    /// Therefore the new future is polled again, in another turn. Because each replacement takes another turn, other
+    /// processes can run, and code that replaces itself endlessly can be killed.
     Replaced,
     /// The body has ended, and its request was dropped.
     Ended,
 }
 
-/// Handles the upgrade request of a body after a poll. To replace the body, it calls `put` with the new future.
+/// Handles the upgrade request of a body after a poll. If the body must be replaced, this function calls `put` with the
+/// new future.
 #[cold]
 fn settle<T: 'static>(
     current: &Current,
@@ -395,8 +398,8 @@ where
         matches!(self, Self::Unstarted { .. })
     }
 
-    /// Refuses every method name: a body has one entry point. An input is dropped: a body gets only its captured
-    /// variables.
+    /// Refuses every method name, because a body has only one entry point. An input is dropped, because a body gets
+    /// only its captured variables.
     #[inline]
     fn init(self: Pin<&mut Self>, _: &SelfHandle<M>) -> Result<(), InitError> {
         if let BodyProjection::Unstarted { entry, .. } = self.project()
@@ -460,17 +463,18 @@ struct Method<M: Send + 'static, T> {
     input_name: &'static str,
 }
 
-/// Async entry points with names: one process that can be started by any of several methods.
+/// A process with several async entry points. The caller starts the process with the name of an entry point, called the
+/// method.
 ///
-/// A hand-written process may delegate its `init` and its steps to `EntryPoints`. From the first delegated step on, the
-/// context of the entry point is the receiver of the process's [`Mailbox`]. If the process later reads its [`Events`]
-/// itself, the process becomes the receiver again, and `receive` of the context fails.
+/// A hand-written process may delegate its `init` and its steps to `EntryPoints`. At the first delegated step, the
+/// context of the entry point becomes the receiver of the process. If the process later reads its [`Events`] itself,
+/// the process becomes the receiver again, and `receive` of the context fails.
 ///
-/// An unknown method is an [`InitError`] that lists the known methods. An input of the wrong type is an [`InitError`]
-/// that names the expected type.
+/// If the method is unknown, `init` fails with an [`InitError`] that lists the known methods. If the input has the
+/// wrong type, `init` fails with an [`InitError`] that contains the expected type.
 ///
-/// A delegated step panics in three cases: `init` was not delegated before, the step runs outside the turn of its
-/// process, or its events and its output belong to different processes.
+/// A delegated step panics in three cases: `init` was not delegated before; the step runs outside the turn of its
+/// process; or the events and the output of the step belong to different processes.
 ///
 /// ```
 /// use procession::{Context, Exit, EntryPoints, Runtime};
@@ -488,8 +492,8 @@ struct Method<M: Send + 'static, T> {
 pub struct EntryPoints<M: Send + 'static, T> {
     entries: BTreeMap<&'static str, Method<M, T>>,
     chosen: Option<(MethodBody<M, T>, Payload)>,
-    // The locks are never taken. They make `EntryPoints` `Sync`, because an error that contains an `EntryPoints` must
-    // be `Sync`.
+    // The locks are never taken. The locks make `EntryPoints` `Sync`, because an error that contains an `EntryPoints`
+    // must be `Sync`.
     future: Option<Mutex<BoxFuture<'static, Result<T, Exit>>>>,
 }
 
@@ -511,7 +515,8 @@ impl<M: Send + 'static, T: Send + 'static> EntryPoints<M, T> {
         Self { entries: BTreeMap::new(), chosen: None, future: None }
     }
 
-    /// Adds an entry point. If two entry points have the same name, the last one replaces the first.
+    /// Adds an entry point. If two entry points have the same name, the second entry point replaces the first entry
+    /// point.
     #[must_use]
     pub fn entry<I, F, Fut>(mut self, name: &'static str, body: F) -> Self
     where

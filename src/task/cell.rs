@@ -1,10 +1,10 @@
-//! The cell: one allocation for a process. It contains the control block, which all references share, and the machine,
-//! which only the owner of the right to run accesses.
+//! The cell is the single allocation of a process. The cell contains the control block and the machine. All references
+//! share the control block. Only the owner of the right to run accesses the machine.
 //!
-//! The cell combines two objects that would otherwise be separate: a task of the crate async-task and a control block.
-//! This needs unsafe code. A spawn is one allocation, a wake needs no reference count of its own, and a further turn
-//! needs no locked instruction. In this way a spawn and a message cost a quarter less, and a yield costs two fifths
-//! less (benchmarks `spawn`, `ping-pong`, `yield`).
+//! The cell replaces two separate objects, namely a task of the crate async-task and a control block. This replacement
+//! needs unsafe code. With the cell, a spawn makes one allocation, a wake changes no reference count, and a further
+//! turn needs no locked instruction. As a result, a spawn and a message cost a quarter less, and a yield costs two
+//! fifths less (benchmarks `spawn`, `ping-pong`, `yield`).
 //!
 //! ```text
 //!  Cell ┬ JoinBlock ┬ Control ┬ Header   reference counts, operations of the cell's type
@@ -15,8 +15,9 @@
 //!       └ machine                        user's code and state, for the owner of the right to run
 //! ```
 //!
-//! `Cell`, `JoinBlock` and `Control` each begin with the block to their right in the diagram. So a pointer to the cell
-//! is also a pointer to each of these blocks: addresses use it as a [`Control`], join handles as a [`JoinBlock`].
+//! In the diagram, `Cell`, `JoinBlock` and `Control` each begin with the block to their right. Therefore a pointer to
+//! the cell is also a pointer to each of these blocks. Addresses use the pointer as a [`Control`], and join handles use
+//! the pointer as a [`JoinBlock`].
 
 #![allow(unsafe_code)]
 
@@ -50,7 +51,7 @@ enum Outcome<T> {
     Awaited(Option<Waker>),
     /// The join handle was dropped.
     Detached,
-    /// The process has exited. `None`: the outcome was lost with the runtime, or was taken.
+    /// The process has exited. The value is `None` if the outcome was lost with the runtime or was taken.
     Over(Option<Held<Result<T, Exit>>>),
 }
 
@@ -66,39 +67,42 @@ struct JoinBlock<M, T> {
 unsafe impl<M> HeaderFirst for Control<M> {
     #[inline]
     unsafe fn clear(this: NonNull<Self>) {
-        // The pattern names every field. If a field is added, this does not compile until the field is also dropped
-        // here.
+        // The pattern contains every field. Therefore, if a field is added, this function does not compile until the
+        // author also handles the new field here.
         let _all = |Self { life: _, head: _, inbox: _ }| ();
         // SAFETY: `this` points to a whole control block, by contract, so its fields are in bounds.
         let inbox = unsafe { &raw mut (*this.as_ptr()).inbox };
-        // SAFETY: no reference reaches this field any more, by contract, and this is the only `Clear` for it.
+        // SAFETY: by contract no reference to this field exists any more, and this `Clear` is the only `Clear` for the
+        // field.
         let _inbox = unsafe { Clear::new(inbox) };
         // SAFETY: `this` points to a whole control block, by contract, so its fields are in bounds.
         let head = unsafe { &raw mut (*this.as_ptr()).head };
-        // SAFETY: no reference reaches this field any more, by contract, and this is the only `Clear` for it.
+        // SAFETY: by contract no reference to this field exists any more, and this `Clear` is the only `Clear` for the
+        // field.
         drop(unsafe { Clear::new(head) });
     }
 }
 
-// SAFETY: the run state follows the header without padding: it is the first field of the head, and the assertion below
-// checks both offsets. Control blocks are made only by `Ref::with`. If a run state is not over from the beginning, it
-// belongs to a cell. Only `RunnableProcess` changes an active run state to idle or open, and this change consumes the
-// right to run.
+// SAFETY: the run state follows the header without padding, because the run state is the first field of the head. The
+// assertion below checks both offsets. Control blocks are made only by `Ref::with`. If a run state is not *over* from
+// the beginning, the run state belongs to a cell. Only `RunnableProcess` changes an active run state to idle or open,
+// and this change consumes the right to run.
 unsafe impl<M> Stepped for Control<M> {}
 const _: () = assert!(offset_of!(Control<u8>, head) == size_of::<Header>() && offset_of!(Head, run) == 0);
 
 // SAFETY: the type is `repr(C)`, and its first field, a control block, is `HeaderFirst`. `clear` drops the outcome
-// through a pointer to it alone, and leaves the control block to that type's `clear`.
+// through a pointer to the outcome alone, and `clear` of the control block drops the control block.
 unsafe impl<M, T> HeaderFirst for JoinBlock<M, T> {
     #[inline]
     unsafe fn clear(this: NonNull<Self>) {
         let _all = |Self { control: _, outcome: _ }| ();
         // SAFETY: `this` points to a whole join block, by contract, so its fields are in bounds.
         let outcome = unsafe { &raw mut (*this.as_ptr()).outcome };
-        // SAFETY: no reference reaches this field any more, by contract, and this is the only `Clear` for it.
+        // SAFETY: by contract no reference to this field exists any more, and this `Clear` is the only `Clear` for the
+        // field.
         let _outcome = unsafe { Clear::new(outcome) };
         // SAFETY: a join block begins with its control block, so `this` points to a whole control block. By contract no
-        // reference reaches the fields of the join block, and so none reaches those of the control block.
+        // reference to a field of the join block exists, so no reference to a field of the control block exists.
         unsafe { Control::<M>::clear(this.cast()) };
     }
 }
@@ -107,23 +111,25 @@ unsafe impl<M, T> HeaderFirst for JoinBlock<M, T> {
 struct Cell<X: Machine, S> {
     shell: JoinBlock<X::Message, X::Output>,
     schedule: S,
-    /// Initialized from `start` to `finish`. It is pinned: it does not move between these two calls.
+    /// The machine is initialized from `start` to `finish`. Between these two calls, the machine is pinned and does not
+    /// move.
     machine: UnsafeCell<MaybeUninit<X>>,
 }
 
 // SAFETY: the type is `repr(C)`, and its first field, a join block, is `HeaderFirst`. `clear` drops the schedule
-// through a pointer to it alone, and leaves the join block to that type's `clear`. The machine is a `MaybeUninit`,
-// which has no destructor: `finish` has dropped the machine, or `start` never stored one.
+// through a pointer to the schedule alone, and `clear` of the join block drops the join block. The machine is a
+// `MaybeUninit`, which has no destructor. Either `finish` has dropped the machine, or `start` never stored a machine.
 unsafe impl<X: Machine, S> HeaderFirst for Cell<X, S> {
     #[inline]
     unsafe fn clear(this: NonNull<Self>) {
         let _all = |Self { shell: _, schedule: _, machine: _ }| ();
         // SAFETY: `this` points to a whole cell, by contract, so its fields are in bounds.
         let schedule = unsafe { &raw mut (*this.as_ptr()).schedule };
-        // SAFETY: no reference reaches this field any more, by contract, and this is the only `Clear` for it.
+        // SAFETY: by contract no reference to this field exists any more, and this `Clear` is the only `Clear` for the
+        // field.
         let _schedule = unsafe { Clear::new(schedule) };
         // SAFETY: a cell begins with its join block, so `this` points to a whole join block. By contract no reference
-        // reaches the fields of the cell, and so none reaches those of the join block.
+        // to a field of the cell exists, so no reference to a field of the join block exists.
         unsafe { JoinBlock::<X::Message, X::Output>::clear(this.cast()) };
     }
 }
@@ -147,11 +153,12 @@ impl<'a, X: Machine, S: Schedule> Cell<X, S> {
     /// # Safety
     /// `at` points to the header of a cell of this type, with the provenance of the whole cell. The machine of the cell
     /// was started and has not finished. The caller owns the right to run the process and the reference count of this
-    /// right, and gives up both. After `ready` is consumed, the caller does not use the other fields of the result.
+    /// right, and passes both to this function. After `ready` is consumed, the caller does not use the other fields of
+    /// the result.
     #[inline(always)]
     unsafe fn enter(at: NonNull<Header>) -> Entered<'a, X, S> {
-        // SAFETY: `at` is the header of a task, with the provenance of the whole cell. The caller gives up the right to
-        // run and the reference count of this right. `ready` takes both.
+        // SAFETY: `at` is the header of a task, with the provenance of the whole cell. The caller passes the right to
+        // run and the reference count of this right to this function. `ready` takes both.
         let ready = unsafe { RunnableProcess::new(at) };
         // SAFETY: `at` is the header of a cell of this type, by contract. The cell is alive, because `ready` owns a
         // reference count, and the reference is not used after `ready` is consumed, by contract.
@@ -164,7 +171,7 @@ impl<'a, X: Machine, S: Schedule> Cell<X, S> {
     }
 
     /// # Safety
-    /// As for [`enter`](Self::enter), except the requirement on the fields of the result.
+    /// The requirements of [`enter`](Self::enter), except the requirement for the fields of the result.
     unsafe fn run(at: NonNull<Header>) {
         // SAFETY: the requirements are those of this function. Each use of the other fields comes before `ready` is
         // consumed, at the end.
@@ -172,8 +179,9 @@ impl<'a, X: Machine, S: Schedule> Cell<X, S> {
         if cell.shell.control.head.run.begin() {
             cell.shell.control.recalled(&ready);
         }
-        // SAFETY: `ready` is the only right to run this process. It is consumed below, after the last use of `machine`.
-        // No other reference to the machine exists, because each of them needs that right.
+        // SAFETY: `ready` is the only right to run this process, and is consumed below, after the last use of
+        // `machine`. No other reference to the machine exists, because each reference to the machine needs the right to
+        // run.
         let machine = unsafe { cell.machine() };
         let mut end = None;
         // `turn` catches panics of user code. If the runtime's own code panics, `ready` is dropped, and the process
@@ -181,45 +189,46 @@ impl<'a, X: Machine, S: Schedule> Cell<X, S> {
         match task::turn(machine, &me, &own, &mut Context::from_waker(&ready.waker()), &mut end) {
             TurnOutcome::Again => ready.schedule(WakeSource::Turn),
             TurnOutcome::Waits => ready.wait(),
-            // SAFETY: the slot is open. The turn returns `WaitsOpen` only if a waiting receiver noted that it waits
-            // with an open slot. The receiver makes this note in the present turn, in one of two cases: it has opened
-            // the slot under the mailbox's lock, or the mark of that lock shows that the slot is still open. The
+            // SAFETY: the slot is open. The turn returns `WaitsOpen` only if a receiver has noted that it waits with an
+            // open slot. The receiver makes this note in the present turn, in one of two cases: the receiver has opened
+            // the slot under the mailbox's lock, or the mark of this lock shows that the slot is still open. The
             // receiver removes the note before it closes the slot. While the process is active, no other thread closes
             // its slot.
             TurnOutcome::WaitsOpen => unsafe { ready.wait_open() },
-            // SAFETY: `ready` is the right to run this cell, and the turn has finished the process. `left` is true if
-            // the turn handed over the reference count of the pid table.
+            // SAFETY: `ready` is the right to run this cell, and the turn has finished the process. If `left` is true,
+            // the turn has passed on the reference count of the pid table.
             TurnOutcome::Over(left) => unsafe { Self::finish(ready, &mut end, left) },
         }
     }
 
     /// # Safety
-    /// As [`run`](Self::run).
+    /// The requirements of [`run`](Self::run).
     unsafe fn cancel(at: NonNull<Header>) {
         // SAFETY: the requirements are those of this function. Each use of the other fields comes before `ready` is
         // consumed, at the end.
         let Entered { ready, cell, me, own } = unsafe { Self::enter(at) };
         if !cell.schedule.is_here() {
-            // The machine is bound to another thread, and must not be dropped on this one. The machine and its
-            // reference count are leaked.
+            // The machine belongs to another thread, and must not be dropped on this thread. Therefore the machine and
+            // its reference count are leaked.
             return std::mem::forget(ready);
         }
-        // SAFETY: `ready` is the only right to run this process. It is consumed below, after the last use of `machine`.
-        // No other reference to the machine exists, because each of them needs that right.
+        // SAFETY: `ready` is the only right to run this process, and is consumed below, after the last use of
+        // `machine`. No other reference to the machine exists, because each reference to the machine needs the right to
+        // run.
         let machine = unsafe { cell.machine() };
         let left = task::give_up(machine, &me, &own);
-        // SAFETY: `ready` is the right to run this cell, and `give_up` has finished the process. `left` is true if
-        // `give_up` handed over the reference count of the pid table.
+        // SAFETY: `ready` is the right to run this cell, and `give_up` has finished the process. If `left` is true,
+        // `give_up` has passed on the reference count of the pid table.
         unsafe { Self::finish(ready, &mut None, left) };
     }
 
     /// # Safety
-    /// The caller has the right to run the process, and uses the result only as long as it has that right. The caller
-    /// has no other reference to the machine.
+    /// The caller has the right to run the process, and uses the result only while the caller has this right. The
+    /// caller has no other reference to the machine.
     #[expect(clippy::mut_from_ref, reason = "the holder of the right to run is the only user")]
     unsafe fn machine(&self) -> Pin<&mut X> {
         // SAFETY: the machine is accessed only with the right to run the process, and there is only one right. By
-        // contract, the caller has this right for as long as it uses the result, and has no other reference to the
+        // contract, the caller has this right while the caller uses the result, and has no other reference to the
         // machine.
         let machine = unsafe { &mut *self.machine.get() };
         // SAFETY: `start` initializes the machine before it creates the first right to run. `finish` drops the machine
@@ -229,52 +238,54 @@ impl<'a, X: Machine, S: Schedule> Cell<X, S> {
         unsafe { Pin::new_unchecked(machine) }
     }
 
-    /// The [`SelfHandle`] of the process. It owns no reference count.
+    /// Returns the [`SelfHandle`] of the process. The result owns no reference count.
     ///
     /// # Safety
-    /// As for [`run`](Self::run). The result is used only while the caller has the right to run the process.
+    /// The requirements of [`run`](Self::run). The result is used only while the caller has the right to run the
+    /// process.
     #[inline]
     unsafe fn me(at: NonNull<Header>) -> Borrowed<'a, SelfHandle<X::Message>> {
         // SAFETY: a cell begins with its control block, and `at` has the provenance of the whole cell. The reference
-        // owns no count: `Borrowed` never drops it, and the caller, by contract, uses it only while the caller's right
-        // keeps the cell alive.
+        // owns no count, because `Borrowed` never drops the reference. By contract, the caller uses the reference only
+        // while the caller's right to run keeps the cell alive.
         Borrowed::new(SelfHandle::new(unsafe { Ref::from_at(at.cast()) }))
     }
 
-    /// The reference of the process to itself, without the type of its messages. It owns no reference count.
+    /// Returns the reference of the process to itself, without the type of its messages. The result owns no reference
+    /// count.
     ///
     /// # Safety
-    /// As [`me`](Self::me).
+    /// The requirements of [`me`](Self::me).
     #[inline]
     unsafe fn own(at: NonNull<Header>) -> Borrowed<'a, Ref<dyn AnyControl>> {
         // SAFETY: a cell begins with its control block, and `at` has the provenance of the whole cell. The reference
-        // owns no count: `Borrowed` never drops it, and the caller, by contract, uses it only while the caller's right
-        // keeps the cell alive.
+        // owns no count, because `Borrowed` never drops the reference. By contract, the caller uses the reference only
+        // while the caller's right to run keeps the cell alive.
         Borrowed::new(unsafe { Ref::<Control<X::Message>>::from_at(at.cast()) }.into_any())
     }
 
-    /// Step 14 of an exit, the last one (see `host/exit.rs`): drops the machine, hands the outcome to the join handle,
-    /// and releases the reference counts.
+    /// Step 14, the last step of an exit (see `host/exit.rs`). Drops the machine, passes the outcome to the join
+    /// handle, and releases the reference counts.
     ///
     /// # Safety
     /// `ready` is the right to run a cell of this type, whose process has exited. If `left` is true, the caller also
-    /// hands over the reference count of the pid table.
+    /// passes the reference count of the pid table to this function.
     #[inline]
     unsafe fn finish(ready: RunnableProcess, outcome: &mut Option<Result<X::Output, Exit>>, left: bool) {
         let at = ready.into_at();
         // SAFETY: `at` is the header of a cell of this type, by contract. The cell is alive until its counts are
         // released below.
         let cell = unsafe { at.cast::<Self>().as_ref() };
-        // SAFETY: the machine is accessed only with the right to run the process. `ready` was the only right, and no
-        // further one is made from it.
+        // SAFETY: the machine is accessed only with the right to run the process. `ready` was the only right to run,
+        // and no other right is made from `ready`.
         let machine = unsafe { &mut *cell.machine.get() };
-        // SAFETY: `start` initialized the machine; it is dropped only here, and not accessed afterwards.
+        // SAFETY: `start` initialized the machine. The machine is dropped only here, and is not accessed afterwards.
         unsafe { machine.assume_init_drop() };
         // One count belongs to the right to run. If `left` is true, this function also releases the count of the pid
         // table.
         let counts = 1 + u32::from(left);
-        // The only join handle owns a reference count. If the cell has no further count, the handle was dropped, and no
-        // task can receive the outcome.
+        // The join handle owns a reference count. If the cell has no count besides `counts`, the handle was dropped,
+        // and no task can receive the outcome.
         if cell.shell.control.life.is_alone_with(counts) {
             cell.shell.discard(outcome);
         } else {
@@ -284,25 +295,25 @@ impl<'a, X: Machine, S: Schedule> Cell<X, S> {
         // access to the outcome on this side.
         unsafe { cell.shell.control.head.run.end() };
         // SAFETY: one count belonged to the right to run. If `left` is true, the other count is the count of the pid
-        // table, which the caller handed over. The cell is not accessed after this call.
+        // table, which the caller passed to this function. The cell is not accessed after this call.
         unsafe { Header::release_many(at, counts) };
     }
 
     /// # Safety
-    /// As [`run`](Self::run).
+    /// The requirements of [`run`](Self::run).
     unsafe fn schedule(at: NonNull<Header>, source: WakeSource<'_>) {
-        // SAFETY: `at` is the header of a cell of this type, by contract, and the caller's right keeps it alive. The
-        // `Schedule` is cloned, because a queued process may run, exit and be freed on another thread before `schedule`
-        // returns.
+        // SAFETY: `at` is the header of a cell of this type, by contract, and the caller's right to run keeps the cell
+        // alive. The `Schedule` is cloned, because a queued process may run, exit and be freed on another thread before
+        // `schedule` returns.
         let schedule = unsafe { at.cast::<Self>().as_ref() }.schedule.clone();
-        // SAFETY: the caller gives up the right to run this task and its reference count: the new `RunnableProcess`
-        // takes both.
+        // SAFETY: the caller passes the right to run this task and its reference count to this function. The new
+        // `RunnableProcess` takes both.
         schedule.schedule(unsafe { RunnableProcess::new(at) }, source);
     }
 }
 
 impl<T> Outcome<T> {
-    /// Takes the outcome for the join handle. `None` if the outcome was lost with its runtime.
+    /// Takes the outcome for the join handle. Returns `None` if the outcome was lost with its runtime.
     fn take(&mut self) -> Option<Result<T, Exit>> {
         match self {
             Self::Over(outcome) => outcome.take().map(Held::into_inner),
@@ -313,29 +324,31 @@ impl<T> Outcome<T> {
 }
 
 impl<M, T> JoinBlock<M, T> {
-    /// Drops the outcome, because the join handle is gone. Reports a failure that no link or monitor received.
+    /// Drops the outcome, because the join handle was dropped. If the process failed and no link or monitor received
+    /// the exit, reports the failure.
     #[inline]
     fn discard(&self, outcome: &mut Option<Result<T, Exit>>) {
         if !matches!(outcome, Some(Ok(_))) {
             self.report_unobserved();
         }
-        // An output without a destructor stays in place. Only a value with a destructor is moved, so that it can be
-        // dropped.
+        // An output without a destructor stays in its memory. Only a value with a destructor is moved, so that the
+        // value can be dropped.
         if std::mem::needs_drop::<T>() || matches!(outcome, Some(Err(_))) {
             drop(outcome.take().map(Held::new));
         }
     }
 
-    /// Reports a failure of the process, unless a link, a monitor or the join handle received it.
+    /// Reports a failure of the process, if no link, monitor or join handle has received the exit.
     fn report_unobserved(&self) {
         let head = &self.control.head;
         head.host().report_unobserved(head);
     }
 
-    /// Hands the outcome of a process that has exited to its join handle, and wakes the task that waits for it.
+    /// Passes the outcome of a process that has exited to its join handle, and wakes the task that waits for the
+    /// handle.
     fn settle(&self, outcome: &mut Option<Result<T, Exit>>) {
         let mut current = self.outcome.lock();
-        // Both the drop of the outcome and the call of the waker run user code, so they happen without the lock.
+        // Both the drop of the outcome and the call of the waker run user code, so both happen without the lock.
         let Outcome::Awaited(waiting) = &mut *current else {
             drop(current);
             return self.discard(outcome);
@@ -351,10 +364,10 @@ impl<M, T> JoinBlock<M, T> {
     /// Registers a waker for the outcome.
     ///
     /// # Errors
-    /// Returns the outcome if the process has exited. In that case, no waker is registered. `None` inside the error
-    /// means that the outcome was lost.
+    /// If the process has exited, returns the outcome and registers no waker. If the outcome was lost, the error
+    /// contains `None`.
     fn await_with(&self, waker: &Waker) -> Result<(), Option<Result<T, Exit>>> {
-        // `clone` and `drop` of a waker run user code: they happen without the lock.
+        // `clone` and `drop` of a waker run user code, so both happen without the lock.
         let waker = waker.clone();
         let mut current = self.outcome.lock();
         let Outcome::Awaited(waiting) = &mut *current else {
@@ -368,20 +381,21 @@ impl<M, T> JoinBlock<M, T> {
         Ok(())
     }
 
-    /// Takes the outcome without the lock. `None` if the outcome was lost with its runtime.
+    /// Takes the outcome without the lock. Returns `None` if the outcome was lost with its runtime.
     ///
     /// # Safety
-    /// The process is over, and the caller has seen that with [`RunState::is_over`]. The caller has exclusive access to
-    /// the only join handle of the process.
+    /// The caller has called [`RunState::is_over`], and the result was true. The caller has exclusive access to the
+    /// only join handle of the process.
     #[inline]
     unsafe fn take_alone(&self) -> Option<Result<T, Exit>> {
         #[cfg(not(any(procession_loom, procession_shuttle)))]
-        // SAFETY: the process accesses its outcome only before the release store in `RunState::end`, and the caller has
-        // read that store with the acquire load in `is_over`. So the last unlock by the process happened before this
-        // call. After that only the join handle accesses the outcome, and the caller has exclusive access to the
-        // handle.
+        // SAFETY: the process accesses its outcome only before the release store in `RunState::end`. The caller has
+        // read the stored value with the acquire load in `is_over`. Therefore the last unlock by the process happened
+        // before this call. After the store, only the join handle accesses the outcome, and the caller has exclusive
+        // access to the handle.
         let outcome = unsafe { self.outcome.alone(Outcome::take) };
-        // Under the model checkers, `Lock` is a mutex of the model checker, which allows no access without locking.
+        // Under the model checkers, `Lock` is a mutex of the model checker. This mutex allows no access without
+        // locking.
         #[cfg(any(procession_loom, procession_shuttle))]
         let outcome = self.outcome.lock().take();
         outcome
@@ -400,13 +414,13 @@ impl<M, T> JoinBlock<M, T> {
     }
 }
 
-/// A process that has a pid and no machine yet. Other processes may already have references to it. If this value is
-/// dropped, the process never starts.
+/// A process that has a pid but no machine yet. Other processes may already have references to this process. If this
+/// value is dropped, the process never starts.
 pub(crate) struct ReservedProcess<X: Machine, S> {
-    /// Owns the reference count of the right to run.
+    /// This reference owns the reference count of the right to run.
     run: Ref<Control<X::Message>>,
     handle: Ref<Control<X::Message>>,
-    /// Reference for the machine, if it keeps one.
+    /// The reference for the machine, if the machine keeps a reference to its process.
     own: Option<Ref<Control<X::Message>>>,
     _cell: PhantomData<fn(Cell<X, S>)>,
 }
@@ -429,10 +443,10 @@ impl<X: Machine, S: Schedule> ReservedProcess<X, S> {
         let counts = 3 + u32::from(X::KEEPS_ITSELF);
         // SAFETY: `KIND` is the vtable of this type of cell, and `counts` is at least 1. `with` returns one reference,
         // and `into_at` passes its count to this function. This function already owns the other counts. The calls of
-        // `count` below hand out all counts: three, and one more if the machine keeps a reference.
+        // `count` below use all counts. There are three counts, and a fourth count if the machine keeps a reference.
         let at = unsafe { Ref::<Cell<X, S>>::with(Cell::<X, S>::KIND, counts, make) }.into_at().cast();
         // SAFETY: a cell begins with its control block, and `at` has the provenance of the whole cell. The number of
-        // calls of `count` is the number of counts, and each call hands over one count.
+        // calls of `count` is equal to the number of counts, and each call uses one count.
         let count = || unsafe { Ref::<Control<X::Message>>::from_at(at) };
         let reserved = Self { run: count(), handle: count(), own: X::KEEPS_ITSELF.then(count), _cell: PhantomData };
         (count().into_any(), reserved)
@@ -442,42 +456,44 @@ impl<X: Machine, S: Schedule> ReservedProcess<X, S> {
         &self.handle
     }
 
-    /// Stores the machine, and returns the right to run. The caller queues the process.
+    /// Stores the machine, and returns the right to run. The caller must queue the process.
     #[inline]
     pub(crate) fn start(self, machine: X) -> (Joined<X::Output, X::Message>, RunnableProcess) {
         let at = self.run.into_at().cast::<Header>();
         // SAFETY: `new` made a cell of this type, and `run` owned one of its counts, which now belongs to this
         // function.
         let cell = unsafe { at.cast::<Cell<X, S>>().as_ref() };
-        // SAFETY: the machine is accessed only with the right to run the process. No right exists yet: the run state
-        // was active from the beginning, so no wake creates one.
+        // SAFETY: the machine is accessed only with the right to run the process. No right exists yet, because the run
+        // state was active from the beginning, so no wake creates a right.
         unsafe { (*cell.machine.get()).write(machine) };
         if let Some(own) = self.own {
-            // SAFETY: no right to run exists before the end of this function, which creates the first one. So this
-            // function has exclusive access. The machine was stored above.
+            // SAFETY: this function creates the first right to run at its end, and no right exists earlier. Therefore
+            // this function has exclusive access. The machine was stored above.
             unsafe { cell.machine() }.keep(own);
         }
-        // SAFETY: a cell is a task, and `at` has the provenance of the whole cell. This is the first right to run it:
-        // the run state is active, so no wake creates a second one. The reference count is the one that `run` owned.
+        // SAFETY: a cell is a task, and `at` has the provenance of the whole cell. This is the first right to run the
+        // task. The run state is active, so no wake creates a second right. The reference count is the count that `run`
+        // owned.
         (Joined::new(self.handle, JoinStage::Begun), unsafe { RunnableProcess::new(at) })
     }
 }
 
-/// Reference of a join handle to its process. It returns the outcome once. Dropping it detaches the process.
+/// Reference of a join handle to its process. The reference returns the outcome once. Dropping the reference detaches
+/// the process.
 pub(crate) struct Joined<T, M: Send + 'static> {
     address: Address<M>,
     stage: JoinStage,
     _outcome: PhantomData<fn() -> T>,
 }
 
-/// Progress of a join handle. It has the size of a word. If it were a byte, copying it with a wider load would miss
-/// store forwarding.
+/// Progress of a join handle. This type has the size of a word. With the size of a byte, a copy with a wider load would
+/// miss store forwarding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(usize)]
 enum JoinStage {
     /// The spawn was refused: there is no process, and no outcome.
     StartRefused,
-    /// The process was started. From this stage on, the address leads to a join block.
+    /// The process was started. From this stage on, the address points to a join block.
     Begun,
     /// A waker is registered for the outcome.
     Waits,
@@ -501,7 +517,7 @@ impl<T, M: Send + 'static> Joined<T, M> {
         Self { address: Address::new(control), stage, _outcome: PhantomData }
     }
 
-    /// Handle of a refused spawn. Its exit is in the control block.
+    /// Makes the handle of a refused spawn. The exit is in the control block.
     pub(crate) fn for_refused_spawn(control: Ref<Control<M>>) -> Self {
         Self::new(control, JoinStage::StartRefused)
     }
@@ -519,18 +535,18 @@ impl<T, M: Send + 'static> Joined<T, M> {
     #[inline]
     fn shell(&self) -> Option<&JoinBlock<M, T>> {
         // SAFETY: only `start` makes a handle that has begun, with a cell whose message and output types are `M` and
-        // `T`. That cell begins with a `JoinBlock<M, T>`; both types are `repr(C)`. The address owns a count, which
-        // keeps the cell alive, and its pointer has the provenance of the whole cell.
+        // `T`. The cell begins with a `JoinBlock<M, T>`, and both types are `repr(C)`. The address owns a count that
+        // keeps the cell alive, and the pointer of the address has the provenance of the whole cell.
         self.has_begun().then(|| unsafe { self.address.control().at().cast().as_ref() })
     }
 
     /// Polls for the outcome. Returns `None` if the outcome was lost with its runtime, or if the spawn was refused.
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<T, Exit>>> {
         let Some(shell) = self.shell() else { return Poll::Ready(None) };
-        // If the process has exited already, neither a waker nor a lock is needed. This case is common.
+        // If the process has already exited, neither a waker nor a lock is needed. This case is common.
         let outcome = if shell.control.head.run.is_over() {
-            // SAFETY: the line above saw that the process is over. This is its only join handle, and it is borrowed
-            // mutably.
+            // SAFETY: the check above has found that the process is over. This is the only join handle of the process,
+            // and it is borrowed mutably.
             unsafe { shell.take_alone() }
         } else {
             match shell.await_with(cx.waker()) {
@@ -549,8 +565,8 @@ impl<T, M: Send + 'static> Joined<T, M> {
 impl<T, M: Send + 'static> Drop for Joined<T, M> {
     #[inline]
     fn drop(&mut self) {
-        // The drop of the handle races with the exit of the process. Either the drop finds the outcome, or the exit
-        // finds that the handle was dropped. In each case, exactly one of the two reports a failure.
+        // The drop of the handle may race with the exit of the process. Either the drop finds the outcome, or the exit
+        // finds that the handle was dropped. In both cases, a failure is reported exactly once.
         if matches!(self.stage, JoinStage::Begun | JoinStage::Waits)
             && let Some(shell) = self.shell()
         {
@@ -563,14 +579,14 @@ impl RunnableProcess {
     /// Head of the control block of the process.
     #[inline]
     pub(crate) fn head(&self) -> &Head {
-        // SAFETY: every task is a cell, which begins with a `repr(C)` control block. There the head follows the header
-        // without padding, as the assertion below `Stepped for Control` checks.
+        // SAFETY: every task is a cell, and a cell begins with a `repr(C)` control block. In the control block, the
+        // head follows the header without padding, as the assertion below `Stepped for Control` checks.
         unsafe { self.behind() }
     }
 }
 
 impl<M: Send + 'static> Ref<Control<M>> {
-    /// Another reference, without the type of the messages.
+    /// Returns another reference, without the type of the messages.
     #[inline]
     pub(crate) fn any(&self) -> Ref<dyn AnyControl> {
         self.clone().into_any()
@@ -579,7 +595,7 @@ impl<M: Send + 'static> Ref<Control<M>> {
     #[inline]
     pub(crate) fn into_any(self) -> Ref<dyn AnyControl> {
         let at: NonNull<dyn AnyControl> = self.into_at();
-        // SAFETY: `at` is the pointer of `self` with its type erased, and `self` handed over its count.
+        // SAFETY: `at` is the pointer of `self` with its type erased, and `into_at` has passed on the count of `self`.
         unsafe { Ref::from_at(at) }
     }
 }
@@ -591,7 +607,7 @@ impl<M: Send + 'static> Ref<Control<M>> {
         M: From<A>,
     {
         let at: NonNull<dyn Takes<A>> = self.into_at();
-        // SAFETY: `at` is the pointer of `self` with its type erased, and `self` handed over its count.
+        // SAFETY: `at` is the pointer of `self` with its type erased, and `into_at` has passed on the count of `self`.
         unsafe { Ref::from_at(at) }
     }
 }
@@ -599,7 +615,8 @@ impl<M: Send + 'static> Ref<Control<M>> {
 impl Ref<dyn AnyControl> {
     pub(crate) fn of(other: Ref<impl AnyControl>) -> Self {
         let at: NonNull<dyn AnyControl> = other.into_at();
-        // SAFETY: `at` is the pointer of `other` with its type erased, and `other` handed over its count.
+        // SAFETY: `at` is the pointer of `other` with its type erased, and `into_at` has passed on the count of
+        // `other`.
         unsafe { Ref::from_at(at) }
     }
 
@@ -608,7 +625,8 @@ impl Ref<dyn AnyControl> {
         if !self.as_any().is::<Control<M>>() {
             return None;
         }
-        // SAFETY: the value is a `Control<M>`, as the check above found, and `self` handed over its count.
+        // SAFETY: the check above has found that the value is a `Control<M>`, and `into_at` passes on the count of
+        // `self`.
         Some(unsafe { Ref::from_at(self.into_at().cast()) })
     }
 }
@@ -622,8 +640,8 @@ mod tests {
     use crate::task::Raw;
     use crate::task::body::{AsyncBody, ProcessOutput};
 
-    /// Checks the exact sizes in bytes of idle processes. A program may have a million idle processes, so each new
-    /// field costs a million times its size.
+    /// Checks the exact sizes in bytes of idle processes. The size matters because a program may have a million idle
+    /// processes.
     #[test]
     fn an_idle_process_is_small() {
         async fn idle(mut ctx: Context<u64>) {

@@ -1,6 +1,6 @@
-//! Work around the steps of a process that does not depend on the type of its code: limits, dispatch of yields,
-//! notification of callers. It is separate from `task.rs`, so that it is compiled once, and not for each body of a
-//! program.
+//! Work before and after each step of a process, namely limits, dispatch of yields, and notification of callers. This
+//! code does not depend on the type of the body. The code is separate from `task.rs`, so that the code is compiled only
+//! once, instead of once for each body of a program.
 
 use crate::context::time::reuse;
 use crate::host::control::{AnyControl, Head, flag};
@@ -29,14 +29,14 @@ impl<'a> Around<'a> {
         Self { current, head, own }
     }
 
-    /// Reports to the observer that the process runs, if its turn begins here. Returns the exit if the process was
-    /// killed.
+    /// If the turn begins here, reports to the observer that the process runs. If the process was killed, returns the
+    /// exit.
     #[cold]
     pub(super) fn check_killed(&self, flags: u16, begins: bool) -> Option<Exit> {
         if begins {
             self.head.enter(flags, ProcessState::Running);
-            // A simulation always has an observer. A simulation counts a kept timer as an event to come, so each sleep
-            // there sets and cancels its own timer.
+            // A simulation always has an observer. A simulation would count a kept timer as a future event. Therefore
+            // each sleep in a simulation sets and cancels its own timer.
             if self.head.host().shared().clock.is_virtual() {
                 self.current.forbid_kept_timers();
             }
@@ -44,7 +44,7 @@ impl<'a> Around<'a> {
         (flags & flag::KILLED != 0).then(|| self.head.fate())
     }
 
-    /// Counts a step that is about to begin. Returns its start time if the time of steps is limited.
+    /// Counts a step that is about to begin. If the time of steps is limited, returns the start time of the step.
     #[cold]
     pub(super) fn begin_metered(&self) -> Result<Option<Instant>, Exit> {
         let Some(meter) = self.head.meter() else { return Ok(None) };
@@ -58,7 +58,7 @@ impl<'a> Around<'a> {
         self.head.meter().map_or(Ok(()), |meter| meter.ran(self.head.host().now() - begun))
     }
 
-    /// Marks the process as started after its first step, unless the process does so itself.
+    /// Marks the process as started after its first step. A process with `manual_start` marks itself as started.
     #[cold]
     pub(super) fn has_begun(&self) {
         if !self.head.has(flag::STARTED | flag::BY_HAND) {
@@ -66,7 +66,7 @@ impl<'a> Around<'a> {
         }
     }
 
-    /// Returns the exit for a step that panicked, and notifies the callers of the replies that it dropped.
+    /// Returns the exit for a step that panicked. Also notifies the callers whose replies the step has dropped.
     #[cold]
     pub(super) fn unwound(&self, text: Reason) -> Exit {
         self.current.upgrade.forget();
@@ -75,7 +75,7 @@ impl<'a> Around<'a> {
         exit
     }
 
-    /// Notifies the callers of replies that were dropped while the process unwound or exited.
+    /// Notifies the callers whose replies were dropped during a panic or the exit of the process.
     #[inline]
     pub(super) fn notify_callers(&self, exit: Option<&Exit>) {
         if let Some(replies) = self.current.take_dropped_replies() {
@@ -83,7 +83,7 @@ impl<'a> Around<'a> {
         }
     }
 
-    /// Cancels the timer that a future of this step left, if no later sleep took it over.
+    /// Cancels the timer that a future of this step has left, if no later sleep has taken over the timer.
     #[inline]
     pub(super) fn leave(&self) {
         if self.current.end_kept_timer() {
@@ -112,7 +112,7 @@ impl<'a> Around<'a> {
         }
     }
 
-    /// As [`dispatch`](Self::dispatch), after the last step: the process reads no further answer.
+    /// Same as [`dispatch`](Self::dispatch), but for the last step, after which the process reads no answer.
     #[inline]
     pub(super) fn dispatch_last(&self) {
         if let Some(yields) = self.head.yields_if_any() {
@@ -126,10 +126,11 @@ impl<'a> Around<'a> {
         self.dispatch_all::<true>(yields);
     }
 
-    /// `LAST`: the process reads no further answer. A constant, so that the usual case has no branch for it.
+    /// `LAST` means that the process reads no further answer. `LAST` is a constant, so that the usual case needs no
+    /// branch.
     ///
-    /// A command takes the inline path only if no command waits in the table. Therefore, the inline command is always the
-    /// first one. A handler may poll a future of this process, which then yields another command.
+    /// A command takes the inline path only if no command waits in the table. Therefore, the inline command is always
+    /// the first command. A handler may poll a future of this process, and this future may yield another command.
     #[inline]
     fn dispatch_all<const LAST: bool>(&self, yields: &Yields) {
         loop {
@@ -159,8 +160,8 @@ impl<'a> Around<'a> {
     /// Dispatches a batch of the commands in the table.
     #[inline(never)]
     fn dispatch_pending(&self, yields: &Yields) {
-        // Looked up once, outside the loop: handlers that answer on other cores write to the cache line of this
-        // pointer.
+        // The namespace is looked up once, outside the loop, because handlers that answer on other cores write to the
+        // cache line of this pointer.
         let namespace = self.head.host().namespace();
         let mut batch = Batch::default();
         let count = yields.take_pending(&mut batch);
@@ -178,11 +179,11 @@ impl<'a> Around<'a> {
         if !yields.is_overtaken(tag) {
             let _ = catch(|| namespace.dispatcher().dispatch(&mut command, home, tag));
         }
-        // A command that was cancelled before its dispatch is still here.
+        // If the command was cancelled before its dispatch, the command is still here.
         let _ = drop_caught(command);
     }
 
-    /// Reports a panic of the process by the policy for panics, and returns the exit.
+    /// Reports a panic of the process as the policy for panics requires, and returns the exit.
     pub(super) fn panicked(&self, text: Reason) -> Exit {
         let head = self.head;
         head.host().panicked(head.pid(), text.as_str());

@@ -1,5 +1,5 @@
-//! The result of a spawn: [`JoinHandle`], which resolves to the outcome of the process, and [`Started`]. Both rely on
-//! the control block and the cell of the process.
+//! Defines [`JoinHandle`], which a spawn returns and which resolves to the outcome of the process, and [`Started`].
+//! Both rely on the control block and the cell of the process.
 
 use std::fmt;
 use std::future::Future;
@@ -20,15 +20,16 @@ use crate::process::state::Ref;
 use crate::process::state::current::Current;
 use crate::task::cell::Joined;
 
-/// Future of the outcome of a process. It also dereferences to the address of the process.
+/// Future of the outcome of a process. A `JoinHandle` dereferences to the address of the process.
 ///
-/// Dropping the handle detaches the process: it continues to run, and its outcome is dropped when it exits. A caller
-/// that does not need the outcome can therefore ignore the handle. To kill the process on drop, put the handle into a
-/// [`JoinSet`](crate::JoinSet), or spawn the process in a [scope](crate::SelfHandle::scope).
+/// Dropping the handle detaches the process: the process continues to run, and its outcome is dropped when the process
+/// exits. If a caller does not need the outcome, the caller can drop the handle. To kill the process on drop, put the
+/// handle into a [`JoinSet`](crate::JoinSet), or spawn the process in a [scope](crate::SelfHandle::scope).
 ///
-/// The handle receives the exit when its result is taken. A failure of the process is *unobserved* if no link, monitor
-/// or supervisor receives the exit, and the handle is dropped before it receives the exit. An unobserved failure is
-/// [counted](crate::observe::Counters::unobserved), and makes a [`check`](crate::check()) fail.
+/// The handle receives the exit when the caller takes its result. A failure of the process is *unobserved* under two
+/// conditions: no link, monitor or supervisor receives the exit, and the handle is dropped before the handle receives
+/// the exit. An unobserved failure is [counted](crate::observe::Counters::unobserved), and makes a
+/// [`check`](crate::check()) fail.
 pub struct JoinHandle<T, M: Send + 'static = Payload> {
     joined: Joined<T, M>,
     monitor: Option<MonitorRef>,
@@ -47,7 +48,7 @@ impl<T, M: Send + 'static> JoinHandle<T, M> {
         Self { joined, monitor, guard: Guard::default(), over: false }
     }
 
-    /// Returns the handle of a refused spawn. It resolves to the exit in the control block.
+    /// Returns the handle of a refused spawn. The handle resolves to the exit in the control block.
     pub(crate) fn stillborn(control: Ref<Control<M>>) -> Self {
         Self::new((Joined::for_refused_spawn(control), None))
     }
@@ -68,16 +69,18 @@ impl<T, M: Send + 'static> JoinHandle<T, M> {
         self.joined.address().clone()
     }
 
-    /// Returns a future that resolves when the process has started, or with an error if it exited before that.
+    /// Returns a future that resolves when the process has started. If the process exits before it has started, the
+    /// future resolves to an error.
     ///
     /// A process has started when its first step, or the first poll of its body, has returned. With
-    /// [`manual_start`](crate::ProcessBuilder::manual_start), it has started when it has called
+    /// [`manual_start`](crate::ProcessBuilder::manual_start), a process has started when the process has called
     /// [`mark_started`](crate::SelfHandle::mark_started).
     pub fn started(&self) -> Started {
         Started { control: self.control().any(), listening: Listening::default(), over: false }
     }
 
-    /// Returns the monitor that the [spawn set](crate::ProcessBuilder::monitor), or `None` if it set no monitor.
+    /// Returns the monitor that the spawn has [set](crate::ProcessBuilder::monitor). Returns `None` if the spawn has
+    /// set no monitor.
     pub fn monitor_ref(&self) -> Option<MonitorRef> {
         self.monitor
     }
@@ -110,19 +113,18 @@ impl<T, M: Send + 'static> Route<M> for &JoinHandle<T, M> {
 
 impl<T, M: Send + 'static> Unpin for JoinHandle<T, M> {}
 
-/// Resolves to the output of the process, or to its exit.
+/// Resolves to the output or the exit of the process.
 ///
 /// # Errors
-/// Returns the exit, if it is not normal. If a process awaits its own handle, it gets an error immediately, because
-/// otherwise it would wait forever. If the outcome was lost with the runtime, the error is [`Exit::Cancelled`] with
-/// `Reason::SHUTDOWN`.
+/// Returns the exit if the exit is not normal. If a process awaits its own handle, the future fails immediately,
+/// because the process would wait forever. If the outcome was lost with the runtime, the error is [`Exit::Cancelled`]
+/// with `Reason::SHUTDOWN`.
 ///
 /// # Panics
 /// Panics if the handle is polled after it has resolved.
 ///
 /// # Cancel safety
-/// Cancel safe: the handle can be awaited by reference. If this await is dropped before the handle resolves, no
-/// outcome is lost.
+/// Cancel safe. The handle can be awaited by reference. If such an await is dropped, the outcome is not lost.
 impl<T, M: Send + 'static> Future for JoinHandle<T, M> {
     type Output = Result<T, Exit>;
 
@@ -192,7 +194,7 @@ impl Future for Started {
         let head = this.control.head();
         let started = head.poll_news(&mut this.listening, cx, || {
             match head.exit() {
-                // If a process exits normally in its first step, it has started, too.
+                // If a process exits normally in its first step, the process counts as started.
                 Some(Exit::Normal) if !head.has(flag::BY_HAND) => Some(Ok(())),
                 _ if head.has(flag::STARTED) => Some(Ok(())),
                 exit => exit.map(Err),

@@ -1,5 +1,5 @@
-//! A machine whose parent monitors the process from the start. It contains the monitor and another machine. It notifies
-//! the parent of the exit, and passes all other calls to the inner machine.
+//! A machine for a process that its parent monitors from the start. This machine contains the monitor and another
+//! machine. This machine notifies the parent of the exit, and passes all other calls to the inner machine.
 
 use std::pin::Pin;
 use std::task::Context as Cx;

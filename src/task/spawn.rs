@@ -1,5 +1,6 @@
-//! The start of a process: admission by the runtime, creation of its cell, its links and monitor, and its first
-//! wake-up. The options of a spawn are in `builder.rs`, batches in `batch.rs`, join handles in `join.rs`.
+//! The start of a process. The runtime admits the process, creates its cell, sets its links and its monitor, and queues
+//! the process for the first time. The options of a spawn are in `builder.rs`, batches are in `batch.rs`, and join
+//! handles are in `join.rs`.
 
 pub(crate) mod batch;
 pub(crate) mod builder;
@@ -35,10 +36,10 @@ use crate::task::spawn::builder::{SpawnOptions, WithOptions};
 pub(crate) type Spawned<X> = (Joined<<X as Machine>::Output, <X as Machine>::Message>, Option<MonitorRef>);
 
 impl Host {
-    /// Spawns an async body as a process. The body runs on a worker; this call does not wait for it.
+    /// Spawns an async body as a process. The body runs on a worker; this call does not wait for the body.
     ///
-    /// If the runtime refuses the process, the handle resolves to [`Exit::Refused`]. A refusal has one of two reasons:
-    /// a shutdown, or a limit of the number of processes.
+    /// If the runtime refuses the process, the handle resolves to [`Exit::Refused`]. A refusal has one of two causes:
+    /// the runtime is shutting down, or the limit of the number of processes is reached.
     pub fn spawn<N, F, Fut>(&self, body: F) -> JoinHandle<F::Value, N>
     where
         N: Send + 'static,
@@ -50,7 +51,7 @@ impl Host {
         })
     }
 
-    /// Spawns a hand-written process. Reports a refusal in the same way as [`spawn`](Self::spawn).
+    /// Spawns a hand-written process. A refusal is reported in the same way as by [`spawn`](Self::spawn).
     pub fn spawn_process<Q: Process + Send>(&self, process: Q) -> JoinHandle<Q::Output, Q::Message> {
         with_process!(Q, process, None, |machine| {
             self.join_or_refuse(self.launch_anywhere(machine, InheritedContext::default()))
@@ -61,8 +62,8 @@ impl Host {
     /// the process. Nothing is spawned before the first poll.
     ///
     /// # Errors
-    /// Returns the exit of the process, if it is not normal. If the spawn is refused, returns [`Exit::Failed`] with a
-    /// [`SpawnError<()>`](crate::SpawnError).
+    /// Returns the exit of the process if the exit is not normal. If the spawn is refused, returns [`Exit::Failed`]
+    /// with a [`SpawnError<()>`](crate::SpawnError).
     ///
     /// # Cancel safety
     /// Dropping the future kills the process.
@@ -95,7 +96,7 @@ impl Host {
         Ok(spawned)
     }
 
-    /// As [`launch`](Self::launch), but the caller queues the process.
+    /// Same as [`launch`](Self::launch), but the caller must queue the process.
     #[inline]
     pub(crate) fn prepare<X: Machine, S: Schedule>(
         &self,
@@ -111,8 +112,8 @@ impl Host {
         }
     }
 
-    /// Whether the runtime accepts processes now. During a shutdown, it accepts only processes that its own processes
-    /// spawn.
+    /// Returns whether the runtime accepts processes now. During a shutdown, the runtime accepts a process only if
+    /// another process of the runtime spawns it.
     #[inline]
     fn is_open(&self) -> bool {
         match self.phase() {
@@ -122,7 +123,7 @@ impl Host {
         }
     }
 
-    /// The process of this runtime whose step runs on this thread.
+    /// Returns the process of this runtime whose step runs on this thread.
     #[inline]
     fn spawner(&self) -> Option<Pid> {
         Current::with(Current::pid).filter(|pid| self.shared().pid_table.is_here(*pid))
@@ -151,7 +152,7 @@ impl Host {
         Ok(embryo)
     }
 
-    /// Starts a process that was reserved. The caller queues it.
+    /// Starts a process that was reserved. The caller must queue the process.
     #[inline]
     fn begin<X: Machine, S: Schedule>(
         &self,
@@ -163,8 +164,8 @@ impl Host {
         self.shared().metrics.add(Counter::Spawned, 1);
         let (joined, ready) = embryo.start(machine);
         let control = joined.address().control();
-        // A shutdown sets the phase first, and reads the pid table afterwards. This process already has its entry in
-        // that table. So either the shutdown finds the process, or this load sees the new phase.
+        // A shutdown sets the phase before the shutdown reads the pid table. This process already has its entry in the
+        // pid table. Therefore, either the shutdown finds the process, or this load sees the new phase.
         match self.phase() {
             Phase::Open => {}
             Phase::Closing if control.head.has(flag::SUPERVISED) => {}
@@ -182,12 +183,12 @@ impl Host {
         if heeds {
             self.bind(control.any());
         }
-        // The process is not queued yet, so its exit cannot precede the link and the monitor.
+        // The process is not queued yet. Therefore the process cannot exit before the link and the monitor are set.
         let monitor = parent.and_then(|(parent, ties)| table::adopt(&parent, &control.any(), ties));
         ((joined, monitor), ready)
     }
 
-    /// Arranges that the deadline and the cancel token of the process cancel it.
+    /// Connects the deadline and the cancel token with the process, so that they cancel the process.
     #[cold]
     fn bind(&self, control: Ref<dyn AnyControl>) {
         let inherited = control.head().inherited();
@@ -225,7 +226,7 @@ impl Host {
 }
 
 impl<M: Send + 'static> SelfHandle<M> {
-    /// The values, the deadline and the cancel token that processes inherit from this process.
+    /// Returns the values, the deadline and the cancel token that processes inherit from this process.
     #[inline]
     pub(crate) fn passes_on(&self) -> InheritedContext {
         self.control().head.inherited().clone()
@@ -233,7 +234,7 @@ impl<M: Send + 'static> SelfHandle<M> {
 
     /// Spawns an async body as a process. The new process inherits the [values](Self::value), the
     /// [deadline](Self::deadline) and the [cancel token](Self::cancel_token) of this process. A process that is spawned
-    /// with the [host](Self::host) inherits nothing. Otherwise as [`Host::spawn`].
+    /// with [`Host::spawn`] inherits nothing. In all other respects, this method is the same as [`Host::spawn`].
     pub fn spawn<N, F, Fut>(&self, body: F) -> JoinHandle<F::Value, N>
     where
         N: Send + 'static,
@@ -245,7 +246,7 @@ impl<M: Send + 'static> SelfHandle<M> {
         })
     }
 
-    /// Spawns a hand-written process. Otherwise as [`spawn`](Self::spawn).
+    /// Same as [`spawn`](Self::spawn), but for a hand-written process.
     pub fn spawn_process<Q: Process + Send>(&self, process: Q) -> JoinHandle<Q::Output, Q::Message> {
         with_process!(Q, process, None, |machine| {
             self.host().join_or_refuse(self.host().launch_anywhere(machine, self.passes_on()))
@@ -253,8 +254,8 @@ impl<M: Send + 'static> SelfHandle<M> {
     }
 
     /// Spawns an async body that is [linked](Self::link) to this process from the start. Even if the new process exits
-    /// immediately, this process receives its exit. Otherwise as [`spawn`](Self::spawn). A refused spawn counts as a
-    /// linked process that exited with [`Exit::Refused`].
+    /// immediately, this process receives the exit. A refused spawn has the same effect as a linked process that exits
+    /// with [`Exit::Refused`]. In all other respects, this method is the same as [`spawn`](Self::spawn).
     pub fn spawn_link<N, F, Fut>(&self, body: F) -> JoinHandle<F::Value, N>
     where
         N: Send + 'static,
@@ -275,8 +276,8 @@ impl<M: Send + 'static> SelfHandle<M> {
     }
 
     /// Spawns an async body that this process [monitors](Self::monitor) from the start. Even if the new process exits
-    /// immediately, this process receives an `Event::Down`. Otherwise as [`spawn`](Self::spawn). A refused spawn counts
-    /// as a process that exited with [`Exit::Refused`].
+    /// immediately, this process receives an `Event::Down`. A refused spawn has the same effect as a monitored process
+    /// that exits with [`Exit::Refused`]. In all other respects, this method is the same as [`spawn`](Self::spawn).
     ///
     /// ```
     /// # use procession::{Context, Event, Exit, Runtime};
@@ -323,18 +324,19 @@ impl<M: Send + 'static> SelfHandle<M> {
 
 /// The options of a spawn.
 pub(crate) trait SpawnRequest {
-    /// Whether the deadline and the cancel token of the new process cancel it.
+    /// Returns whether the deadline and the cancel token of the new process cancel the new process.
     fn heeds(&self) -> bool;
 
-    /// Takes the process that the new process is linked with or monitored by, if there is one.
+    /// Takes the process that will be linked with the new process or will monitor the new process. Returns `None` if
+    /// there is no such process.
     fn take_parent(&mut self) -> Result<Option<(Ref<dyn AnyControl>, SpawnLinks)>, SpawnErrorKind>;
 
     /// Reserves the process, or returns the reason of a refusal.
     fn admit<X: Machine, S: Schedule>(self, host: &Host, schedule: S) -> Result<ReservedProcess<X, S>, SpawnErrorKind>;
 }
 
-/// A spawn without options. Most spawns have no options. This separate implementation keeps the code for options out of
-/// the code that is compiled for each body.
+/// A spawn without options. Most spawns have no options. Because of this separate implementation, the code that is
+/// compiled for each body does not contain the code for options.
 impl SpawnRequest for InheritedContext {
     #[inline]
     fn heeds(&self) -> bool {

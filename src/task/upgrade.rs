@@ -1,6 +1,6 @@
-//! Upgrade of a running process: new code replaces the code of the process. The process keeps its pid, its mailbox with
-//! the unread events, its names, links and monitors. If the new code fails to start, the old code continues. A body and
-//! its task exchange the request through `upgrade_request.rs`.
+//! Upgrade of a running process. An upgrade replaces the code of the process. The process keeps its pid, its mailbox
+//! with the unread events, its names, its links and its monitors. If the new code fails to start, the old code
+//! continues. A body sends the upgrade request to its task through `upgrade_request.rs`.
 
 use std::any::TypeId;
 use std::borrow::Cow;
@@ -27,15 +27,15 @@ fn wrong_output_error<T>(found: &str) -> Exit {
 }
 
 impl<M: Send + 'static> Context<M> {
-    /// Replaces this body by another one, in the same process. The process keeps its pid, the messages in its mailbox
-    /// and in its [stash](Self::stash), its names, groups, links, monitors, limits and timers. The type of its messages
-    /// and the type that joining returns stay the same.
+    /// Replaces this body by another body in the same process. The process keeps its pid, the messages in its mailbox
+    /// and in its [stash](Self::stash), its names, groups, links, monitors, limits and timers. The message type and the
+    /// output type of the process stay the same.
     ///
-    /// When the new body has started, this body is dropped at this await, with all of its variables. The new body has
-    /// started when its first poll has returned without an error. If the process was spawned with
-    /// [`manual_start`](crate::ProcessBuilder::manual_start), the new body has started when it has called
-    /// [`mark_started`](crate::SelfHandle::mark_started). Until then this body waits here, and the futures that it
-    /// polls concurrently continue.
+    /// When the new body has started, this body is dropped at the await of this call, with all of its variables. The
+    /// new body has started when its first poll has returned without an error. If the process was spawned with
+    /// [`manual_start`](crate::ProcessBuilder::manual_start), the new body has started when the new body has called
+    /// [`mark_started`](crate::SelfHandle::mark_started). Until the new body has started, this body waits here, and the
+    /// other futures that this body polls concurrently continue.
     ///
     /// ```
     /// # use procession::{Context, Exit, Reply, Runtime};
@@ -48,7 +48,7 @@ impl<M: Send + 'static> Context<M> {
     /// }
     /// async fn first(mut ctx: Context<Ask>) -> Result<(), Exit> {
     ///     ctx.receive().await?.send("first");
-    ///     // The new body fails, so this one continues.
+    ///     // The new body fails, so this body continues.
     ///     let (ctx, exit) = ctx.upgrade(async |_: Context<Ask>| Err::<(), _>("no disk")).await;
     ///     assert_eq!(exit.to_string(), "failed: no disk");
     ///     Err(ctx.upgrade(|ctx| second(ctx, "second")).await.1)
@@ -61,16 +61,17 @@ impl<M: Send + 'static> Context<M> {
     /// ```
     ///
     /// # Errors
-    /// The call returns only if the new body did not start. It returns the exit of the new body, and a context with
-    /// which this body continues. This context is unchanged, except that it lacks the messages that the new body
-    /// received. The call also returns in three other cases: the result of the new body has another type; the future is
-    /// polled outside the turns of its own process; or another receiver has replaced the receiver of this context.
+    /// The call returns only if the new body did not start. The call returns the exit of the new body, and a context
+    /// with which this body continues. The context does not contain the messages that the new body received; otherwise
+    /// the context is unchanged. The call also returns in three other cases: the result of the new body has another
+    /// type; the future is polled outside the turns of its own process; or another receiver has replaced the receiver
+    /// of this context.
     ///
     /// The new body may have [split](Self::split) its context and stored the [`Mailbox`](crate::Mailbox). After the
-    /// failure, this mailbox receives nothing, and its `receive` fails.
+    /// failure, the stored mailbox receives nothing, and its `receive` fails.
     ///
     /// # Cancel safety
-    /// If the future is dropped before the new body has started, the new body and the context are dropped with it.
+    /// If the future is dropped before the new body has started, the new body and the context are also dropped.
     pub fn upgrade<F, Fut>(self, body: F) -> impl Future<Output = (Self, Exit)> + Send + use<M, F, Fut>
     where
         F: Body<M, Future = Fut> + FnOnce(Self) -> Fut,
@@ -79,8 +80,8 @@ impl<M: Send + 'static> Context<M> {
         self.upgrade_to::<F::Value, _>(successor::<M, F>(body))
     }
 
-    /// Implements [`upgrade`](Self::upgrade) without the types of the body. With these types, the compiler could not
-    /// prove that the future is `Send` if a body upgrades itself recursively.
+    /// Implements [`upgrade`](Self::upgrade) without the types of the body. If a body upgrades itself recursively, the
+    /// compiler could not prove with these types that the future is `Send`.
     async fn upgrade_to<T, B>(mut self, body: B) -> (Self, Exit)
     where
         T: Send + 'static,
@@ -109,8 +110,8 @@ impl<M: Send + 'static> Context<M> {
                 (fit, current.is_own_waker(cx.waker()))
             });
             let Some(fit) = fit else { return Poll::Ready(Err(Exit::failed(ELSEWHERE))) };
-            // The answer arrives with the next poll of the body. In that poll, a combinator polls only the futures that
-            // were woken. So this future wakes itself.
+            // The answer arrives with the next poll of the body. In the next poll, a combinator polls only the futures
+            // that were woken. Therefore this future wakes itself.
             if fit.is_none() && !is_own_waker && !planted!("upgrade_asks_in_silence") {
                 cx.waker().wake_by_ref();
             }
@@ -122,7 +123,7 @@ impl<M: Send + 'static> Context<M> {
 
 const ELSEWHERE: &str = "an upgrade is for the turns of its own process, and was polled elsewhere";
 
-/// Returns a function that makes the future of a new body. The body is called at the first poll of that future.
+/// Returns a function that makes the future of a new body. The first poll of the future calls the body.
 fn successor<M: Send + 'static, F: Body<M>>(body: F) -> impl FnOnce(Context<M>) -> Successor<F::Value> + Send {
     move |ctx| Box::pin(async move { body(ctx).await.into_result() })
 }
@@ -139,13 +140,13 @@ impl<'a> Starting<'a> {
         Self { control, trial }
     }
 
-    /// Polls the new code until it has started or failed. When the new code has started, this function hands it to the
-    /// task of the process, which polls it from then on.
+    /// Polls the new code until it has started or failed. When the new code has started, this function passes the new
+    /// code to the task of the process. From this point, the task polls the new code.
     async fn run<T: Send + 'static>(self, next: Successor<T>) -> Exit {
         let head = self.control.head();
         let mut next = Some(next);
         let exit = poll_fn(|cx| {
-            // The new code was handed over, and this future is about to be dropped.
+            // The task has taken the new code, and this future is about to be dropped.
             let Some(future) = &mut next else { return Poll::Pending };
             let Some(turn) = Current::with(|current| current.in_step(self.control.identity())) else {
                 return Poll::Ready(Exit::failed(ELSEWHERE));
@@ -162,8 +163,8 @@ impl<'a> Starting<'a> {
                     Poll::Pending
                 }
                 Ok(Poll::Pending) => {
-                    // A request of the new code is handled first, because the new code may itself request an upgrade
-                    // while it starts.
+                    // While the new code starts, the new code may itself request an upgrade. Therefore a request of the
+                    // new code is handled first.
                     let started = !head.has(flag::BY_HAND) || !head.has(flag::UPGRADING);
                     if started && !Current::with(|current| current.upgrade.is_pending()) {
                         self.trial.confirm(turn);
@@ -176,8 +177,8 @@ impl<'a> Starting<'a> {
             }
         })
         .await;
-        // A panic of this drop is caught. The new code is dropped before its trial ends. So the messages that it read
-        // ahead return to the mailbox in order.
+        // A panic of this drop is caught. The new code is dropped before its trial ends, so that the messages in its
+        // read-ahead buffer return to the mailbox in order.
         let _ = drop_caught(next.take());
         exit
     }
@@ -190,16 +191,17 @@ impl Drop for Starting<'_> {
 }
 
 impl<M: Send + 'static> StepOutput<'_, M> {
-    /// Replaces this process by another one, during its step. `init` of the new process runs immediately. If `init`
-    /// succeeds, and this step returns [`Next::Wait`](crate::Next::Wait) or [`Next::Again`](crate::Next::Again), the
-    /// new process runs the next step. Otherwise the new process is dropped.
+    /// Replaces this process by another process, during a step of this process. `init` of the new process runs
+    /// immediately. If `init` succeeds, and this step returns [`Next::Wait`](crate::Next::Wait) or
+    /// [`Next::Again`](crate::Next::Again), the new process runs the next step. In all other cases, the new process is
+    /// dropped.
     ///
-    /// The process keeps its pid, its mailbox with the unread events, its names, links, monitors and yields. The type
-    /// of its messages and the type that joining returns stay the same.
+    /// The process keeps its pid, its mailbox with the unread events, its names, links, monitors and yields. The
+    /// message type and the output type of the process stay the same.
     ///
-    /// The old process is dropped when its step has returned. It is not [closed](Process::close), because only the
-    /// process that is present at the exit is closed. If a step calls this method several times, the last successful
-    /// call takes effect.
+    /// The old process is dropped when its step has returned. The old process is not [closed](Process::close), because
+    /// only the last process is closed at the exit. If a step calls this method several times, the last successful call
+    /// takes effect.
     ///
     /// ```
     /// # use procession::*;
@@ -236,9 +238,10 @@ impl<M: Send + 'static> StepOutput<'_, M> {
     /// ```
     ///
     /// # Errors
-    /// Returns the new process, and [`SpawnErrorKind::StartFailed`] with the exit of the new process. The cause is that
-    /// `init` of the new process failed or panicked, or that its output has another type. The present process
-    /// continues. If its step returns the error with `?`, the present process ends with the exit of the new process.
+    /// Returns the new process, and [`SpawnErrorKind::StartFailed`] with the exit of the new process. The cause is one
+    /// of these: `init` of the new process failed or panicked, or the output type of the new process is different. The
+    /// present process continues. If the step of the present process returns the error with `?`, the present process
+    /// ends with the exit of the new process.
     pub fn upgrade<Q>(
         &mut self,
         mut new: Q,
@@ -282,7 +285,7 @@ mod tests {
     use crate::process::state::Weak;
     use crate::{Mailbox, Runtime};
 
-    /// Runs the processes that are runnable, until the process under test waits.
+    /// Runs the runnable processes until the process under test waits.
     fn run_runnable(rt: &Runtime) {
         for _ in 0..3 {
             rt.block_on(rt.spawn(async |ctx: Context| ctx.yield_now().await)).unwrap();
@@ -293,8 +296,8 @@ mod tests {
         Runtime::builder().workers(0).build().unwrap()
     }
 
-    /// During its trial, a receiver waits with a waker that owns a reference to the process. After the trial, it waits
-    /// as the task of the process.
+    /// During its trial, a receiver waits with a waker that owns a reference to the process. After the trial, the
+    /// receiver waits with the waker of the task.
     #[test]
     fn an_upgraded_process_is_freed_after_its_exit() {
         let rt = without_workers();

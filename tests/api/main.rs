@@ -1,5 +1,6 @@
-//! Twenty programs as users would write them. The programs protect the API: if a change of the API breaks one of these
-//! programs, it also breaks programs of users. Each program that ends by itself is also run.
+//! Twenty small programs, written as a user of the crate would write them. The programs protect the API: if a change of
+//! the API breaks one of these programs, it also breaks programs of users. Each program that ends by itself is also
+//! run.
 #![allow(
     dead_code,
     unused,

@@ -26,7 +26,7 @@ pub fn main() -> procession::Result {
     println!("{n}");
     Ok(())
 }
-// ---- More ways to declare children. These functions are only compiled.
+// ---- More ways to declare children. The functions below are only compiled.
 struct Config {
     start: u64,
 }

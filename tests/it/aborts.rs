@@ -44,9 +44,9 @@ async fn waits_with_two_bombs(_: Context) {
     pending::<()>().await;
 }
 
-/// 4.8a: if a destructor panics while another panic unwinds, the program aborts. The message names the process and its
-/// code. The roles run the process on a guest thread, on a worker and in a simulation. Two more roles kill the process,
-/// or drop it together with its runtime.
+/// 4.8a: if a destructor panics while another panic unwinds, the program aborts. The message names the process and the
+/// code of the process. Three roles run the process on a guest thread, on a worker and in a simulation. Another role
+/// kills the process. The last role drops the process together with its runtime.
 #[test]
 fn the_message_of_a_double_panic_names_the_process() {
     if let Some(role) = role() {
@@ -117,7 +117,8 @@ fn a_panic_of_one_process_prints_only_the_panic_message() {
     assert!(ran.passed().stderr.contains("the body fails") && !ran.stderr.contains("aborts the program"), "{ran:#?}");
 }
 
-/// A hand-written process that first performs `asks` commands. It then reads one event, and panics or returns.
+/// A hand-written process that first performs `asks` commands. Then the process reads one event, and either panics or
+/// returns.
 struct Asks {
     asks: usize,
     panics: bool,
@@ -145,8 +146,8 @@ fn ignore<T>(_: T) {}
 
 type Place = fn(&Runtime, &Giver<Bomb>);
 
-/// Each place where the runtime stores user values. Each entry has a function, which puts values into the place and
-/// then makes the runtime drop the values.
+/// Lists the places where the runtime stores user values. The function of each entry puts values into one place and
+/// then makes the runtime drop these values.
 const PLACES: [(&str, Place); 17] = [
     ("unread messages of a process that is killed", |rt, _| {
         let waits = rt.spawn(async |_: Context<Bomb>| pending::<()>().await);
@@ -260,8 +261,8 @@ impl Clone for Bomb {
 }
 
 /// 4.8a, 11: values that panic when dropped never abort the program, because the runtime drops each value separately.
-/// This holds if one place has many of these values, and if their process panics as well. It also holds if the runtime
-/// is dropped while it stores these values.
+/// One place may contain many of these values, and their process may panic too. The runtime may also be dropped while
+/// it stores these values.
 #[test]
 fn values_that_panic_when_dropped_do_not_abort_the_program() {
     if let Some(role) = role() {

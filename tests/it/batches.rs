@@ -9,9 +9,9 @@ use procession::*;
 
 use crate::{alone, shut_down, within};
 
-/// Checks that all thousand processes ran. Each process may be at most 17 places away from its position in the batch,
-/// for this reason: at every 61st task the worker takes one task from the injector first. This task overtakes up to 16
-/// tasks of the batch, which the worker has already moved to its local queue.
+/// Checks that all thousand processes ran. In the order of execution, a process may be up to 17 places away from its
+/// position in the batch. The reason is that the worker takes every 61st task directly from the injector. This task
+/// overtakes up to 16 tasks of the batch that the worker has already moved to its local queue.
 fn in_order(seen: &[u64]) {
     assert_eq!(seen.len(), 1000);
     for (n, &number) in (0_u64..).zip(seen) {
@@ -19,8 +19,8 @@ fn in_order(seen: &[u64]) {
     }
 }
 
-/// 4.5g: all processes of a batch run, in the order of the batch. The test spawns one batch from another thread, one
-/// from a process, and an empty one.
+/// 4.5g: all processes of a batch run, in the order of the batch. The test spawns a batch from another thread, a batch
+/// from a process, and an empty batch.
 #[test]
 fn the_processes_of_a_batch_run_in_order() {
     within(60, || {
@@ -54,9 +54,9 @@ fn the_processes_of_a_batch_run_in_order() {
     });
 }
 
-/// 4.5g: a batch of k processes wakes up to k sleeping workers. The processes of the batch share a barrier, so they
-/// finish only if every worker runs one of them. If a woken worker finds a task, it may wake another worker, so the
-/// test accepts up to 2 k wake-ups.
+/// 4.5g: a batch of k processes wakes up to k sleeping workers. The processes of the batch share a barrier, so the
+/// batch finishes only if every worker runs a process of the batch. If a woken worker finds a task, it may wake another
+/// worker, so the test accepts up to 2 k wake-ups.
 #[test]
 fn a_batch_of_k_wakes_up_to_k_workers() {
     for workers in [2, 3, 8] {

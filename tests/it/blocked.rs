@@ -1,6 +1,6 @@
 //! 4.7, 4.1 of the specification: steps that block their worker. The monitor detects and names each long step.
-//! Replacement threads run the other processes until the step returns. Then the runtime has as many threads as before.
-//! The file also tests changes of the number of workers at run time.
+//! Replacement threads run the other processes until the step returns. After the return, the runtime has the same
+//! number of threads as before. The file also tests changes of the number of workers at run time.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
@@ -42,10 +42,10 @@ fn eventually(what: &str, holds: impl Fn() -> bool) {
     panic!("never: {what}");
 }
 
-/// Sender that ends blocked steps: each message ends one step, and dropping the sender ends all of them.
+/// Sender that ends blocked steps: each message ends one step, and the drop of the sender ends all blocked steps.
 struct Gate(mpsc::Sender<()>);
 
-/// Receiver on which steps block; several steps may share it.
+/// Receiver on which steps block. Several steps may share this receiver.
 #[derive(Clone)]
 struct Wait(Arc<Mutex<mpsc::Receiver<()>>>);
 
@@ -79,12 +79,12 @@ fn blocked(rt: &Runtime, wait: &Wait) -> JoinHandle<()> {
 }
 
 /// 4.7a, 4.7d, 4.7f: while both workers are blocked in steps, a thousand other processes run, sleep and exit. After the
-/// blocked steps return, the runtime has as many threads as before.
+/// blocked steps have returned, the runtime has the same number of threads as before.
 #[test]
 fn long_steps_do_not_delay_other_processes() {
     within(60, || {
         let threads = Threads::default();
-        // The default threshold. In a slow environment it is multiplied.
+        // The default threshold, multiplied by the factor for slow environments.
         let rt = threads.builder(2).long_step_threshold(Duration::from_millis(10) * patience()).build().unwrap();
         let (gate, wait) = gate();
         let stuck = [blocked(&rt, &wait), blocked(&rt, &wait)];
@@ -103,7 +103,7 @@ fn long_steps_do_not_delay_other_processes() {
         assert!(stuck.iter().all(|one| !one.is_finished()));
         assert!(threads.count() > 2);
         // The comparison is `>=` because a busy operating system may suspend another step for longer than the
-        // threshold. That step then counts as a long step too.
+        // threshold. The suspended step then also counts as a long step.
         assert!(rt.counters().long_steps >= 2);
         drop(gate);
         stuck.into_iter().for_each(|one| block_on(one).unwrap());
@@ -114,9 +114,9 @@ fn long_steps_do_not_delay_other_processes() {
     });
 }
 
-/// 4.7d, 4.7e: a blocked step has spawned a task. The task waits in the next slot of the worker, and no other worker
-/// was woken for it. A replacement thread runs the task nevertheless. The step then spawns more tasks, after the
-/// monitor has detected it as long. A replacement thread runs these tasks too.
+/// 4.7d, 4.7e: a step spawns a task and then blocks its worker. The task waits in the next slot of this worker, and no
+/// other worker was woken for the task. A replacement thread nevertheless runs the task. After the monitor has detected
+/// the long step, the step spawns more tasks. A replacement thread runs the later tasks too.
 #[test]
 fn a_task_in_the_next_slot_behind_a_long_step_still_runs() {
     within(60, || {
@@ -137,7 +137,7 @@ fn a_task_in_the_next_slot_behind_a_long_step_still_runs() {
 }
 
 /// 4.7d, 4.7e: no spawn and no message of a blocking step is lost. In each round the step spawns ten, 400 and 3000
-/// processes. It spawns them both before and after another thread takes over the queues of its worker.
+/// processes. The step spawns processes both before and after another thread takes over the queues of its worker.
 #[test]
 fn a_long_step_loses_no_spawn_and_no_message() {
     for by_hand in [false, true] {
@@ -219,7 +219,8 @@ fn a_long_step_is_reported_once_with_its_process() {
         let worker = named(pid).expect("it is named");
         assert!(watch.states.lock().unwrap().contains(&(worker, WorkerState::Blocked)));
         // The monitor checks every worker in each round, and needs several rounds to detect the second step. In these
-        // rounds it also checks the first step again, and must not report the first step a second time.
+        // rounds the monitor also checks the first step again. The monitor must not report the first step a second
+        // time.
         let (other_gate, wait) = self::gate();
         let other = blocked(&rt, &wait);
         let other_pid = other.pid();
@@ -257,8 +258,8 @@ fn block_in_place_hands_over_its_queues_immediately() {
 }
 
 /// 4.7d, 4.7f, 4.7g: if a replacement thread blocks, another thread replaces it. A thread may be a replacement many
-/// times. Many steps block, one after the other, and at most one replacement thread exists at a time. The queues behind
-/// each blocked step are taken over.
+/// times. Many steps block, one after the other, and at most one replacement thread exists at a time. When a step
+/// blocks, another thread takes over the queues of its worker.
 #[test]
 fn a_replacement_thread_that_blocks_is_replaced() {
     for by_hand in [true, false] {
@@ -328,7 +329,7 @@ fn the_number_of_replacement_threads_is_bounded() {
 }
 
 /// 4.7d, 6.5c, 6.5d, 8.3b, 8.3c: if a step never returns, a replacement thread takes over the queues of its worker. A
-/// shutdown then still completes, and names the process of the step. Dropping the runtime completes too.
+/// shutdown still completes, and names the process of the step. The drop of the runtime completes too.
 #[test]
 fn a_shutdown_does_not_wait_for_a_step_whose_worker_was_replaced() {
     within(60, || {
@@ -350,9 +351,8 @@ fn a_shutdown_does_not_wait_for_a_step_whose_worker_was_replaced() {
     });
 }
 
-/// 4.7a, 4.7d: while the own future of a guest thread blocks, the workers run the tasks in the queues of this thread.
-/// The monitor does not report the guest's future, although it blocks for longer than a process step that the monitor
-/// reports as long.
+/// 4.7a, 4.7d: while the future of a guest thread blocks, the workers run the tasks in the queues of this thread. The
+/// monitor does not report this future, even if the future blocks for longer than the threshold of a long step.
 #[test]
 fn the_own_future_of_a_guest_thread_is_not_reported_as_a_long_step() {
     within(60, || {
@@ -376,8 +376,8 @@ fn the_own_future_of_a_guest_thread_is_not_reported_as_a_long_step() {
     });
 }
 
-/// 4.1a: the number of workers changes while processes run. Another thread and a step change it, also to zero and back.
-/// No process is lost.
+/// 4.1a: the number of workers changes while processes run. Both another thread and a step change the number of
+/// workers, for example to zero and back. No process is lost.
 #[test]
 fn the_number_of_workers_can_change_at_run_time() {
     within(120, || {

@@ -1,5 +1,5 @@
-//! 6.1, 6.2, 6.6 of the specification: cancel tokens and deadlines. A process passes both on to the processes that it
-//! spawns.
+//! 6.1, 6.2, 6.6 of the specification: cancel tokens and deadlines. A process passes its token and its deadline on to
+//! the processes that it spawns.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -42,8 +42,9 @@ impl Wake for RecordingWaker {
     }
 }
 
-/// 6.6c: a cancelled token notifies children before their parents. It first notifies the processes of its child tokens,
-/// the newest child token first. Then it notifies its own processes. The token's `cancelled` future resolves last.
+/// 6.6c: a cancelled token notifies children before their parents. The token first notifies the processes of its child
+/// tokens, the newest child token first. Then the token notifies its own processes. The token's `cancelled` future
+/// resolves last.
 #[test]
 fn a_token_notifies_children_before_parents() {
     let rt = lone();
@@ -55,7 +56,7 @@ fn a_token_notifies_children_before_parents() {
         let parent = rt.process().cancel_token(&all).spawn(async |mut ctx: Context<()>| {
             let child = ctx.spawn(async |ctx: Context<()>| Ok::<_, Exit>(ctx.cancelled()));
             let child_waits = child.await?;
-            // This child is still alive when the token is cancelled, and it is notified before its parent.
+            // This child is still alive when the token is cancelled. The child is notified before its parent.
             let child = ctx.spawn(idle);
             child.started().await?;
             let waits = [("an ended child", child_waits), ("parent", ctx.cancelled())];
@@ -140,7 +141,7 @@ fn a_cancelled_token_also_cancels_processes_spawned_later() {
         let late = rt.process().cancel_token(&token).spawn(async |mut ctx: Context<()>| {
             assert!(ctx.is_cancelled(), "before its first step");
             assert!(ctx.cancelled().await == "closed");
-            // The process may still run after the cancellation. If it spawns a process now, the new process is
+            // A process may still run after its cancellation, and may spawn another process. The new process is then
             // cancelled too.
             let child = ctx.spawn(idle);
             assert!(is_cancelled(&child.await.unwrap_err(), "closed"));
@@ -171,8 +172,8 @@ fn dropping_a_token_cancels_no_process() {
     });
 }
 
-/// 6.6c: a token keeps no entry for an exited process. It also keeps no entry for a child token whose handles are all
-/// dropped.
+/// 6.6c: a token keeps no entry for an exited process. A token also keeps no entry for a child token whose handles are
+/// all dropped.
 #[test]
 fn a_token_keeps_no_entry_for_exited_processes() {
     let rt = lone();
@@ -189,8 +190,8 @@ fn a_token_keeps_no_entry_for_exited_processes() {
 }
 
 /// 6.6a, 6.6c: a long chain of tokens can be cancelled and dropped on a small stack. A long chain of processes can be
-/// cancelled too, if each process passes a token and a value to the next process. A process inherits one value of each
-/// type, however long the chain is.
+/// cancelled too, even if each process passes a token and a value to the next process. A process inherits one value of
+/// each type, however long the chain is.
 #[test]
 fn chains_of_tokens_may_be_long() {
     const CHAIN: usize = 100_000;
@@ -243,8 +244,8 @@ fn chains_of_tokens_may_be_long() {
     });
 }
 
-/// 6.2e, 6.6a, 6.6b: a process inherits the deadline of its parent. If several deadlines apply, the earliest one
-/// counts, whichever process set it.
+/// 6.2e, 6.6a, 6.6b: a process inherits the deadline of its parent. If several deadlines apply to a process, the
+/// earliest deadline counts, no matter which process set it.
 #[test]
 fn the_earliest_of_several_deadlines_applies() {
     timed(async |host, exact| {
@@ -396,7 +397,7 @@ fn a_token_can_be_awaited_on_any_thread() {
             waits("smol", Box::new(smol::block_on)),
             waits("tokio", Box::new(move |wait| tokio.block_on(wait))),
         ];
-        // This process is not under the token. It may wait for the token nevertheless.
+        // This process does not belong to the token, but the process can wait for the token.
         let wait = token.cancelled();
         let other = rt.spawn(async |_: Context| Ok::<_, Exit>(wait.await));
         block_on(other.started()).unwrap();
@@ -411,8 +412,8 @@ fn a_token_can_be_awaited_on_any_thread() {
 }
 
 /// 6.6c: two threads cancel a parent token and its child token concurrently, with different reasons. Every process is
-/// notified once, with one of the two reasons. For each token, `cancel` returns true only to the first thread that
-/// cancels it, and the token keeps the reason of that thread.
+/// notified once, with one of the two reasons. For each token, only the first call of `cancel` returns true, and the
+/// token keeps the reason of this call.
 #[test]
 fn a_parent_and_a_child_token_can_be_cancelled_concurrently() {
     within(60, || {
@@ -543,7 +544,7 @@ fn a_supervisor_under_a_token_stops_its_children_in_order() {
 }
 
 /// 6.4c: a child of a supervisor may have its own token. If the token is cancelled, the child exits and the supervisor
-/// restarts it, as after any other cancellation of a child.
+/// restarts the child, as after any other cancellation of a child.
 #[test]
 fn a_supervised_child_may_have_its_own_token() {
     const CHILD: Name<()> = Name::new("cancel: child");
@@ -560,8 +561,8 @@ fn a_supervised_child_may_have_its_own_token() {
         let tree = host.spawn_process(Supervisor::one_for_one().intensity(5, LONG).add(child));
         tree.started().await.unwrap();
         token.cancel("over", LONG);
-        // Each new instance of the child starts under the cancelled token, so it exits immediately. After five restarts
-        // the supervisor exceeds its restart intensity and fails.
+        // Each new instance of the child starts under the cancelled token, so each new instance exits immediately.
+        // After five restarts the supervisor exceeds its restart intensity and fails.
         let exit = tree.await.unwrap_err();
         assert!(
             matches!(exit.error(), Some(procession::supervisor::SupervisorError::RestartIntensityExceeded { .. })),
@@ -607,8 +608,9 @@ fn a_scope_body_receives_the_cancellation_of_its_token() {
     });
 }
 
-/// 6.2c: `run_until_cancelled` returns the output of the future. At the cancellation it drops the future and fails with the
-/// reason. An output that is ready at the same poll is returned.
+/// 6.2c: `run_until_cancelled` returns the output of the future. If the process is cancelled before the output is
+/// ready, `run_until_cancelled` drops the future and fails with the reason. If the future becomes ready in the poll
+/// that observes the cancellation, its output is returned.
 #[test]
 fn a_future_runs_until_its_process_is_cancelled() {
     everywhere(async |host| {
@@ -617,7 +619,7 @@ fn a_future_runs_until_its_process_is_cancelled() {
             assert_eq!(ctx.run_until_cancelled(async { 1 }).await?, 1);
             let (cancelled, me) = (ctx.cancelled(), (*ctx).clone());
             assert!(me.run_until_cancelled(async { cancelled.await == "enough" }).await?);
-            // The process was asked to exit before the first poll, so the future is not polled.
+            // The process was cancelled before the first poll, so the future is not polled.
             ctx.run_until_cancelled(async move { drop(dropped) }).await
         });
         process.started().await.unwrap();

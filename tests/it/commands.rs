@@ -1,5 +1,5 @@
-//! 3 of the specification: commands, their deadlines and their failures. Handlers are tested that return a future, that
-//! run in the blocking pool, and that answer inline.
+//! 3 of the specification: commands, their deadlines and their failures. Some handlers return a future, some run in the
+//! blocking pool, and some answer inline.
 
 use std::cell::Cell;
 use std::future::Future;
@@ -26,7 +26,7 @@ impl Command for Ask {
     type Reply = u64;
 }
 
-/// Handler of `Ask`. It stores the completions until the test takes them.
+/// Handler of `Ask`. The handler stores the completions until the test takes them.
 #[derive(Clone, Default)]
 struct Shelf(Arc<Mutex<Vec<Completion<u64>>>>);
 
@@ -37,7 +37,7 @@ impl Handler<Ask> for Shelf {
 }
 
 impl Shelf {
-    /// Removes and returns the newest completion. Panics if there is none.
+    /// Removes and returns the newest completion. Panics if no completion is stored.
     fn take(&self) -> Completion<u64> {
         self.0.lock().unwrap().pop().expect("it was asked")
     }
@@ -66,8 +66,8 @@ const LONG: Duration = Duration::from_secs(600);
 const SHORT: Duration = Duration::from_secs(5);
 const TICK: Duration = Duration::from_millis(1);
 
-/// A hand-written process that runs one closure in its first step. It logs the answers of its commands and the results
-/// of the closures that it receives as messages.
+/// A hand-written process that runs one closure in its first step. The process logs the answers of its commands and the
+/// results of the closures that it receives as messages.
 struct Notes<F> {
     begin: Option<F>,
     log: Arc<Mutex<Vec<String>>>,
@@ -162,7 +162,8 @@ fn a_command_times_out_without_being_polled() {
 }
 
 /// 3.5a, 11: a command with a limit of zero fails and does not reach its handler. An enormous limit never expires. If
-/// several limits are set, the shortest one applies. A limit also applies if it is set while the command is in flight.
+/// several limits are set, the shortest limit applies. A limit also applies if it is set while the command is in
+/// flight.
 #[test]
 fn zero_enormous_and_repeated_deadlines_are_accepted() {
     const CENTURY: Duration = Duration::from_secs(100 * 365 * 24 * 3_600);
@@ -199,7 +200,7 @@ fn zero_enormous_and_repeated_deadlines_are_accepted() {
             host.sleep(TICK).await;
             assert_eq!(noted.log(), "5");
         }
-        // If several limits are set before and after the start, the shortest one applies.
+        // If several limits are set before and after the start, the shortest limit applies.
         let begun = host.now();
         let body = host.spawn(async |ctx: Context| {
             ctx.perform(Ask(1)).timeout(LONG).timeout(SHORT).start().timeout(2 * SHORT).await.map(drop)
@@ -209,7 +210,7 @@ fn zero_enormous_and_repeated_deadlines_are_accepted() {
     });
 }
 
-/// 3.5a: a hand-written process can set deadlines too. It receives each timeout once.
+/// 3.5a: a hand-written process can set deadlines too. The process receives each timeout once.
 #[test]
 fn a_hand_written_process_can_set_deadlines() {
     check(0..10, async |host: Host| {
@@ -235,8 +236,8 @@ fn a_hand_written_process_can_set_deadlines() {
     });
 }
 
-/// 3.3a, 3.5a: if the deadline and the answer of a yield arrive at the same time, exactly one of them completes the
-/// yield. The process and the handler then agree on the result.
+/// 3.3a, 3.5a: if the deadline and the answer of a yield arrive at the same time, either the deadline or the answer
+/// completes the yield, but never both. The process and the handler then agree on the result.
 #[test]
 fn a_deadline_that_races_the_answer_gives_exactly_one_result() {
     within(60, || {
@@ -270,8 +271,8 @@ fn a_deadline_that_races_the_answer_gives_exactly_one_result() {
         assert_eq!(answered + timed_out, 400);
         assert!(rt.counters().discarded <= timed_out);
     });
-    // An answer one tick before the deadline is in time, and an answer one tick after it is late. If the answer arrives
-    // at the deadline, some seeds give an answer and some give a timeout.
+    // An answer one tick before the deadline is in time, and an answer one tick after the deadline is late. If the
+    // answer arrives at the deadline, some seeds give an answer and some give a timeout.
     let times_out = |at: Duration| {
         let (runs, times_out) = (Cell::new(0), Cell::new(0));
         check(0..40, async |host: Host| {
@@ -309,10 +310,11 @@ fn a_yield_can_be_cancelled_in_every_state() {
     let shelf = Shelf::default();
     let rt = shelf.runtime(0);
     let noted = Noted::spawn(&rt, |out| {
-        // This yield is not dispatched yet. After the cancellation, its command does not reach the handler.
+        // This yield is cancelled before its dispatch, so its command does not reach the handler.
         let tag = out.perform(Ask(1));
         assert!(out.cancel_yield(tag) && !out.cancel_yield(tag));
-        // This yield has a chosen tag and is cancelled before its dispatch too. The tag is then reused immediately.
+        // This yield has a chosen tag and is also cancelled before its dispatch. Then another yield reuses the tag
+        // immediately.
         let chosen = Tag::<Ask>::chosen(7);
         out.perform_as(chosen, Ask(1)).unwrap();
         assert!(out.perform_as(chosen, Ask(2)).is_err());
@@ -329,8 +331,9 @@ fn a_yield_can_be_cancelled_in_every_state() {
     assert!(completion.is_cancelled());
     assert_eq!(noted.log(), "true");
     completion.complete(1);
-    // The message cancels three times. First the answer has arrived and is unread, so the cancellation discards the
-    // answer. Second the answer was read before. Third the tag belongs to no yield.
+    // Each of the following three cancellations returns false. The answer of the first yield has arrived but is unread,
+    // so the cancellation discards this answer. The answer of the second yield was already read. The third tag belongs
+    // to no yield.
     noted.tell(&rt, |out| {
         out.perform_as(Tag::chosen(8), Ask(1)).unwrap();
         "asked".into()
@@ -349,8 +352,8 @@ fn a_yield_can_be_cancelled_in_every_state() {
     noted.tell(&rt, |out| out.cancel_yield(Tag::<Ask>::chosen(9)).to_string());
     noted.tell(&rt, |out| out.cancel_yield(Tag::<Ask>::chosen(10)).to_string());
     assert_eq!(noted.log(), "asked, false, asked, 3, false, false");
-    // The answer has arrived and is unread. The yield is cancelled, and its tag is reused immediately. The old answer
-    // does not complete the new yield.
+    // A yield is cancelled while its answer is unread, and its tag is reused immediately. The old answer does not
+    // complete the new yield.
     noted.tell(&rt, |out| {
         out.perform_as(Tag::chosen(11), Ask(1)).unwrap();
         String::from("asked")
@@ -414,7 +417,7 @@ fn a_chosen_tag_is_free_in_the_step_that_reads_its_answer() {
     assert_eq!((shelf.len(), rt.counters().discarded), (0, 0));
 }
 
-/// 1.3d, 3.3a: 100,000 answers have arrived and are unread. Cancelling their yields takes linear time.
+/// 1.3d, 3.3a: 100,000 yields have unread answers. Cancelling all these yields takes linear time.
 #[test]
 fn cancelling_very_many_unread_answers_takes_linear_time() {
     struct Asking(Vec<Tag<Ask>>);
@@ -426,7 +429,7 @@ fn cancelling_very_many_unread_answers_takes_linear_time() {
                 self.0 = (0..100_000).map(|n| out.perform(Ask(n))).collect();
                 return Ok(Next::Wait);
             }
-            // The loop cancels the newest yield first. When it starts, the step has already read the first answer.
+            // Before the loop begins, the step has read the first answer. The loop cancels the newest yield first.
             let mut read = 0;
             for event in events {
                 read += usize::from(matches!(event, Event::Completed(_)));
@@ -597,8 +600,8 @@ fn very_many_commands_can_be_cancelled_in_their_step() {
     });
 }
 
-/// 3.1a, 3.2a, 3.3a, 3.3c, 3.3e, 3.5a: if a step performs many commands, each one is a separate yield. If a yield is
-/// cancelled before its dispatch, it does not reach its handler. A yield with a limit of zero fails. If a yield is
+/// 3.1a, 3.2a, 3.3a, 3.3c, 3.3e, 3.5a: if a step performs many commands, each command is a separate yield. If a yield
+/// is cancelled before its dispatch, it does not reach its handler. A yield with a limit of zero fails. If a yield is
 /// cancelled, or answered through its tag, its completion is notified. A tag accepts only one answer, and only of its
 /// reply type.
 #[test]
@@ -661,8 +664,8 @@ fn a_handlers_future_that_does_not_wait_does_not_become_a_task() {
     assert_eq!(rt.counters().polls, 1);
 }
 
-/// 3.2a: if a handler's future has to wait, it becomes a task of the runtime. The event for which it waits wakes this
-/// task.
+/// 3.2a: if a handler's future has to wait, it becomes a task of the runtime. The event for which the future waits
+/// wakes this task.
 #[test]
 fn a_handlers_future_that_waits_becomes_a_task() {
     let rt = Runtime::builder()
@@ -721,8 +724,8 @@ fn watched(panics: bool, waits: bool) -> (Watch, Arc<AtomicUsize>, mpsc::Receive
     (Box::new(watch), polls, hears)
 }
 
-/// 3.2a, 3.3c: in whatever way a command ends, the future of its handler is dropped immediately and once. If that drop
-/// panics, no process fails.
+/// 3.2a, 3.3c: no matter how a command ends, the future of its handler is dropped immediately and once. If the drop of
+/// the future panics, no process fails.
 #[test]
 fn a_handlers_future_is_dropped_with_its_command() {
     for panics in [false, true] {
@@ -792,8 +795,8 @@ fn a_handlers_future_is_dropped_with_its_command() {
 
 /// Returns the tag of the first yield of a process.
 fn tag_of(rt: &Runtime, body: &Address<Payload>) -> Tag {
-    // A host can get a tag only from `Completion::into_tag`. Every process numbers its yields in the same way. The
-    // first yield of a twin process in another runtime therefore has an equal tag.
+    // A host can get a tag only from `Completion::into_tag`. Every process numbers its yields in the same way.
+    // Therefore the first yields of two processes in two runtimes have the same tag.
     let shelf = Shelf::default();
     let twin = shelf.runtime(0);
     let other = twin.spawn(async |ctx: Context| ctx.perform(Ask(1)).await);
@@ -871,8 +874,8 @@ fn the_future_of_a_cancelled_command_is_dropped_after_its_current_poll() {
     }
 }
 
-/// 3.2a: a handler's future is dropped before the process receives its answer. If that drop panics, the process still
-/// receives the answer.
+/// 3.2a: a handler's future is dropped before the process receives its answer. If the drop of the future panics, the
+/// process still receives the answer.
 #[test]
 fn a_handlers_future_is_dropped_before_its_answer_arrives() {
     for panics in [false, true] {
@@ -888,7 +891,7 @@ fn a_handlers_future_is_dropped_before_its_answer_arrives() {
     }
 }
 
-/// 3.2c: if a handler's future panics in its first poll or in a later one, the command fails.
+/// 3.2c: if a handler's future panics in its first poll or in a later poll, the command fails.
 #[test]
 fn a_handlers_future_that_panics_fails_the_command() {
     let rt = Runtime::builder()
@@ -914,8 +917,8 @@ fn a_handlers_future_that_panics_fails_the_command() {
     assert_eq!(rt.block_on(body).unwrap(), 3);
 }
 
-/// 1.3e, 3.2a: a handler's future cannot perform commands as the process that performed its command. This holds even if
-/// the future is polled in a turn of that process.
+/// 1.3e, 3.2a: a handler's future cannot perform commands in the name of the process that performed its command. This
+/// rule also applies if the future is polled in a turn of that process.
 #[test]
 fn a_handlers_future_cannot_act_as_the_calling_process() {
     struct Lend(SelfHandle, u64);
@@ -943,8 +946,8 @@ fn a_handlers_future_cannot_act_as_the_calling_process() {
     assert_eq!(rt.block_on(body).unwrap(), 4);
 }
 
-/// 3.4a, 11: a handler's future may drive the runtime in its first poll. The process that it drives may perform a
-/// command whose handler drives the runtime again. Each process receives its answer.
+/// 3.4a, 11: a handler's future may drive the runtime in its first poll. A process that runs during this poll may
+/// perform a command whose handler also drives the runtime. Each process receives its answer.
 #[test]
 fn a_handlers_future_may_drive_the_runtime() {
     within(20, || {
@@ -1043,7 +1046,7 @@ impl Command for Block {
     type Reply = ();
 }
 
-/// Blocks the closures that wait for it until it is opened. It counts these closures.
+/// A gate that blocks closures until the test opens the gate. The gate counts the closures that have reached it.
 #[derive(Default)]
 struct Gate {
     waiting: AtomicUsize,
@@ -1076,8 +1079,8 @@ fn is_overloaded(failure: &Failure, why: &str) -> bool {
     matches!(failure, Failure::Overloaded(reason) if reason.as_str().contains(why))
 }
 
-/// 3.2a, 4.9a, 4.9c: the pool accepts exactly as many jobs as its bounds allow. Every further job fails immediately,
-/// with the reason.
+/// 3.2a, 4.9a, 4.9c: the number of jobs in the pool reaches the bounds of the pool exactly. Every further job fails
+/// immediately, with the reason.
 #[test]
 fn the_blocking_pool_accepts_exactly_as_many_jobs_as_its_bounds_allow() {
     within(20, || {
@@ -1105,8 +1108,8 @@ fn the_blocking_pool_accepts_exactly_as_many_jobs_as_its_bounds_allow() {
     });
 }
 
-/// 3.2a, 4.9c: a blocking job waits in the queue, and its requester drops the handle or exits. The job never runs, and
-/// its place in the queue becomes free.
+/// 3.2a, 4.9c: the requester of a queued blocking job drops the handle or exits. The job then never runs, and its place
+/// in the queue becomes free.
 #[test]
 fn an_abandoned_blocking_job_frees_its_place_in_the_queue() {
     within(20, || {
@@ -1142,8 +1145,8 @@ fn an_abandoned_blocking_job_frees_its_place_in_the_queue() {
     });
 }
 
-/// 3.2a, 4.9c: with `Overflow::DropOldest`, a full queue drops its oldest job. This job fails with the reason. Jobs
-/// that already run are not affected.
+/// 3.2a, 4.9c: with `Overflow::DropOldest`, a full queue drops its oldest job. The dropped job fails with the reason.
+/// Jobs that already run are not affected.
 #[test]
 fn a_full_blocking_queue_may_drop_its_oldest_job() {
     within(20, || {
@@ -1200,8 +1203,8 @@ fn a_blocking_command_cancelled_before_it_begins_never_runs() {
     });
 }
 
-/// 3.2a, 6.5a, 6.5c: a runtime that shuts down refuses the blocking jobs in its queue. It does not wait for a running
-/// closure that never returns.
+/// 3.2a, 6.5a, 6.5c: a runtime that shuts down refuses the blocking jobs in its queue. The shutdown does not wait for a
+/// running closure that never returns.
 #[test]
 fn a_shutdown_does_not_wait_for_the_blocking_pool() {
     within(20, || {
@@ -1220,8 +1223,8 @@ fn a_shutdown_does_not_wait_for_the_blocking_pool() {
     });
 }
 
-/// 3.2a: an idle thread of the blocking pool exits after the idle time. With an idle time of zero it exits immediately.
-/// A new job starts a new thread.
+/// 3.2a: an idle thread of the blocking pool exits after the idle time. If the idle time is zero, an idle thread exits
+/// immediately. A new job starts a new thread.
 #[test]
 fn idle_blocking_threads_exit() {
     fn blocking_threads(name: &str) -> usize {
@@ -1256,7 +1259,7 @@ fn idle_blocking_threads_exit() {
 }
 
 /// 3.2a: with an idle time of zero, the threads of the pool exit as soon as they are idle. The pool still runs every
-/// job of a burst. It also runs every job that arrives just when a thread exits.
+/// job of a burst. The pool also runs every job that arrives just when a thread exits.
 #[test]
 fn threads_with_an_idle_time_of_zero_run_every_job() {
     for threads in [1, 2, 5] {
@@ -1340,8 +1343,8 @@ fn an_inline_answer_is_kept_until_its_future_is_polled() {
 }
 
 /// 1.2b, 1.3d, 3.3a: if a command is cancelled in the step that yielded it, it never reaches its inline handler. If a
-/// command is cancelled later, or is detached, it reaches the handler. The handlers run in the order of the yields,
-/// whether they are inline or not.
+/// command is detached, or is cancelled in a later step, the command still reaches its inline handler. The handlers run
+/// in the order of the yields, whether they are inline or not.
 #[test]
 fn inline_handlers_run_in_the_order_of_the_yields() {
     struct Short(u64);
@@ -1439,8 +1442,8 @@ fn a_nested_turn_keeps_the_inline_command_of_the_outer_turn() {
     assert_eq!(rt.block_on(outer).unwrap(), (2, 20));
 }
 
-/// While its own inline command is pending, a step drops another runtime. That runtime has one process that waits and
-/// one that never ran. The step still gets the answer of its own command.
+/// While its own inline command is pending, a step drops another runtime. The other runtime has a process that waits
+/// and a process that never ran. The step still gets the answer of its own command.
 #[test]
 fn a_runtime_dropped_in_a_step_keeps_the_inline_command_of_the_step() {
     within(30, || {
@@ -1464,7 +1467,7 @@ fn a_runtime_dropped_in_a_step_keeps_the_inline_command_of_the_step() {
 }
 
 /// 1.3c, 1.3d: while a command is in flight, its future may move to a combinator, and the answer then wakes the
-/// combinator. The future may also move to another thread, which drops the future.
+/// combinator. The future may also move to another thread, and that thread drops the future.
 #[test]
 fn an_inline_command_may_move_to_another_waker_or_thread() {
     /// If the command has a value, the handler keeps the value and never answers. If the command has `None`, the
@@ -1492,7 +1495,7 @@ fn an_inline_command_may_move_to_another_waker_or_thread() {
             let answers = futures::future::join_all([first as Pin<Box<dyn Future<Output = _> + Send>>, second]);
             let answers: FuturesUnordered<_> = [answers].into_iter().collect();
             let one: Vec<_> = answers.concat().await.into_iter().map(Result::unwrap).collect();
-            // The same test as above, but the step that yielded the command has already returned.
+            // Now the step that yielded the command has already returned.
             let mut third = Box::pin(ctx.perform(Ask(4)));
             assert!(futures::poll!(&mut third).is_pending());
             ctx.yield_now().await;
@@ -1520,8 +1523,8 @@ fn an_inline_command_may_move_to_another_waker_or_thread() {
     });
 }
 
-/// 1.3d, 3.2a, 3.5a: while the handler of a command waits, the command is in flight like every other command. The
-/// process can set a limit after the dispatch. It can also cancel or detach the command.
+/// 1.3d, 3.2a, 3.5a: while the handler of a command waits, the command is in flight like every other command. After the
+/// dispatch, the process can set a time limit, cancel the command, or detach the command.
 #[test]
 fn a_command_whose_handler_waits_is_in_flight() {
     struct CountsDrop(Arc<AtomicUsize>);
@@ -1551,8 +1554,8 @@ fn a_command_whose_handler_waits_is_in_flight() {
         let seen = Arc::clone(&ended);
         let body = async move |ctx: Context| {
             let ended = || seen.load(Ordering::SeqCst);
-            // The limit is longer than a step takes. The first round sets it after the dispatch of the command, the
-            // second round before the dispatch.
+            // The limit is longer than a step takes. The first round sets the limit after the dispatch of the command,
+            // the second round before the dispatch.
             let limit = Duration::from_millis(2) * patience();
             for leave in [true, false] {
                 let mut ask = Box::pin(ctx.perform(Ask(u64::MAX)));
@@ -1573,7 +1576,8 @@ fn a_command_whose_handler_waits_is_in_flight() {
             while ended() < 3 {
                 ctx.yield_now().await;
             }
-            // The first round detaches the command after its dispatch, the second round before the dispatch.
+            // The first round detaches the command after its dispatch. The second round detaches the command before its
+            // dispatch.
             for leave in [true, false] {
                 let mut ask = Box::pin(ctx.perform(Ask(20)));
                 assert!(futures::poll!(&mut ask).is_pending());
@@ -1585,7 +1589,8 @@ fn a_command_whose_handler_waits_is_in_flight() {
             while ended() < 5 {
                 ctx.yield_now().await;
             }
-            // The first command is answered in the first poll of its handler's future, the second one in a later poll.
+            // The first command is answered in the first poll of its handler's future. The second command is answered
+            // in a later poll.
             Ok::<_, Failure>((ctx.perform(Ask(1)).await?, ctx.perform(Ask(9)).await?))
         };
         assert_eq!(host.spawn(body).await.unwrap(), (1, 9));

@@ -84,9 +84,9 @@ fn used_up_budgets_are_counted() {
     assert_eq!((rt.counters() - messages).budget_yields, 1000 / 32);
 }
 
-/// 9.1b: a new task wakes a parked worker at most once. The worker runs the task and then parks again. Sometimes the
-/// worker returns from its park without being woken for the task, because an earlier unpark was late and left its token
-/// behind.
+/// 9.1b: a new task wakes a parked worker at most once. The woken worker runs the task and then parks again. Sometimes
+/// a worker returns from its park although no new task woke it. The reason is that an earlier unpark was late and left
+/// its token behind.
 #[test]
 fn parks_and_wakes_are_counted() {
     within(60, || {
@@ -158,8 +158,8 @@ fn overflows_are_counted() {
     let parent = rt.spawn(async |ctx: Context| {
         let before = ctx.host().counters().overflows;
         let children: Vec<_> = (0..2 * 4_096 + 1 + 6 * 128).map(|_| ctx.spawn(async |_: Context| {})).collect();
-        // One child is in the next slot, 4,096 children are in the queue of new tasks, and 4,096 are in the local
-        // queue. The remaining children went to the injector in six batches.
+        // One child is in the next slot, 4,096 children are in the queue of new tasks, and 4,096 children are in the
+        // local queue. The remaining children went to the injector in six batches.
         let overflows = ctx.host().counters().overflows - before;
         for child in children {
             child.await?;
@@ -198,8 +198,8 @@ fn every_spawned_process_is_counted_as_exited_in_the_end() {
     });
 }
 
-/// 9.1a: when a process has received an answer, any counter snapshot taken after that includes the answer. The same
-/// holds for a received message and for an observed exit.
+/// 9.1a: when a process has received an answer, every later snapshot of the counters includes this answer. A later
+/// snapshot also includes every received message and every observed exit.
 #[test]
 fn an_observed_event_is_already_counted() {
     within(60, || {
@@ -325,8 +325,8 @@ fn one_turn_in_64_is_measured() {
 }
 
 /// 9.1f: in no snapshot is the number of exited processes greater than the number of spawned processes, even if
-/// processes start and exit at the same time. More threads take snapshots than there are cores, so the system sometimes
-/// preempts a thread in the middle of a snapshot.
+/// processes start and exit at the same time. The number of threads that take snapshots exceeds the number of cores.
+/// Therefore the system sometimes preempts a thread in the middle of a snapshot.
 #[test]
 fn no_snapshot_shows_more_exited_than_spawned_processes() {
     within(60, || {

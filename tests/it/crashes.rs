@@ -1,5 +1,5 @@
-//! Section 9.5 of the specification: a failed process whose exit nothing receives is reported once, by default on
-//! stderr. An observer receives the start and the exit of every process.
+//! Section 9.5 of the specification. If a process fails and nothing receives its exit, the failure is reported once. By
+//! default, the report is printed on stderr. An observer receives the start and the exit of every process.
 
 use std::sync::{Arc, Mutex};
 
@@ -11,10 +11,10 @@ use crate::lives::settle;
 use crate::subprocess::{again, role};
 use crate::within;
 
-/// Path of the code below in the names of its types.
+/// Path of this module, as it appears in type names.
 const HERE: &str = module_path!();
 
-/// Lines of the panics below.
+/// Line of the panic in `Cache`, and below it the line of the panic in `panics`.
 const CACHE_LINE: u32 = line!() + 12;
 const BODY_LINE: u32 = line!() + 23;
 
@@ -46,7 +46,7 @@ async fn waits(mut ctx: Context) -> Result<(), Exit> {
     ctx.receive().await.map(drop)
 }
 
-/// Runs `scenario` in a runtime without workers, and then all processes.
+/// Runs `scenario` in a runtime without workers. Then runs all runnable processes.
 fn run_to_end(builder: Builder, scenario: impl FnOnce(&Runtime)) -> Counters {
     let rt = builder.workers(0).node(5).build().unwrap();
     scenario(&rt);
@@ -65,7 +65,8 @@ fn named_process(rt: &Runtime) {
     drop(parent);
 }
 
-/// A process that panics after its linked process was killed: a killed process does not receive the panic.
+/// Spawns a process that panics after its linked process was killed. A killed process does not receive the panic of a
+/// linked process.
 fn panic_beside_a_killed_link(rt: &Runtime) {
     drop(rt.spawn(async |ctx: Context| -> Result<(), Exit> {
         let killed = ctx.spawn_link(waits).pid();
@@ -76,7 +77,7 @@ fn panic_beside_a_killed_link(rt: &Runtime) {
     }));
 }
 
-/// Returns the part of the output from the first report on. The pids are replaced by `<A>`, `<B>` and so on.
+/// Returns the output from the beginning of the first report. Each pid is replaced by a letter, for example by `<A>`.
 fn reports(stderr: &str) -> String {
     let mut text = stderr.find("process <").map_or("", |at| &stderr[at..]).to_owned();
     for letter in 'A'..='Y' {
@@ -88,8 +89,9 @@ fn reports(stderr: &str) -> String {
     text
 }
 
-/// 9.5a, 9.5b: the report of a panic states pid, name, type, exit, location, parent, mailbox length and links; the
-/// report of an error exit states the error. Each is printed once, and nothing is printed for a killed process.
+/// 9.5a, 9.5b: the report of a panic states the pid, the name and the type of the process. The report also states the
+/// exit, its location, the parent, the number of unread messages and the links. The report of an error exit states the
+/// error. Each report is printed once. Nothing is printed for a killed or cancelled process.
 #[test]
 fn an_unobserved_failure_is_printed_on_stderr() {
     if let Some(role) = role() {
@@ -176,7 +178,7 @@ fn a_received_failure_is_not_printed() {
     }
 }
 
-/// 9.5b: `on_crash` replaces the output on stderr, and a function that does nothing silences it.
+/// 9.5b: the function of `on_crash` replaces the output on stderr. If this function does nothing, no report is printed.
 #[test]
 fn crash_reports_can_be_silenced() {
     if role().is_some() {
@@ -187,8 +189,8 @@ fn crash_reports_can_be_silenced() {
     assert_eq!(again(crash_reports_can_be_silenced, "silent", 60).passed().stderr, "");
 }
 
-/// 9.5b: `on_crash` receives the fields of the report. Its panic is caught. It may use the runtime: it is called
-/// without a lock.
+/// 9.5b: the function of `on_crash` receives the fields of the report. If the function panics, the panic is caught. The
+/// function may use the runtime, because the runtime holds no lock during the call.
 #[test]
 fn crash_reports_can_be_redirected() {
     let told = Arc::new(Mutex::new(Vec::new()));
@@ -222,8 +224,8 @@ fn crash_reports_can_be_redirected() {
     *host.lock().unwrap() = None;
 }
 
-/// 9.5b: the messages that an async body has read ahead and not received count as unread. Those that another mailbox
-/// loses meanwhile do not count.
+/// 9.5b: a report counts the unread messages of the process. The messages that an async body has read ahead also count.
+/// The unread messages of another mailbox do not count, even if the mailbox is dropped with the body.
 #[test]
 fn a_report_counts_all_unread_messages() {
     let told = Arc::new(Mutex::new(Vec::new()));
@@ -242,9 +244,10 @@ fn a_report_counts_all_unread_messages() {
     assert_eq!(*told.lock().unwrap(), [4]);
 }
 
-/// 9.5a: on threads, each unobserved failure is reported once, although handles are dropped and polled at any time.
+/// 9.5a: in a runtime with worker threads, each unobserved failure is reported once. The test drops and polls the
+/// handles at arbitrary times.
 #[test]
-fn on_threads_each_unobserved_failure_is_reported_once() {
+fn each_unobserved_failure_on_threads_is_reported_once() {
     within(60, || {
         let told = Arc::new(Mutex::new(Vec::new()));
         let reports = Arc::clone(&told);
@@ -307,8 +310,9 @@ impl Observer for Log {
     }
 }
 
-/// 9.5c: an observer receives the start of a process before its first transition, and its exit before the join handle
-/// does, also of a process that is dropped with its runtime. A panic of the observer is caught.
+/// 9.5c: an observer receives the start of a process before the first transition of the process. An observer receives
+/// the exit of a process before the join handle receives the exit. An observer also receives the exit of a process that
+/// is dropped with its runtime. If the observer panics, the panic is caught.
 #[test]
 fn an_observer_receives_starts_and_exits() {
     within(60, || {

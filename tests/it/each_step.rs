@@ -58,7 +58,8 @@ enum Work {
     Fails,
 }
 
-/// Body of a process: works until it is cancelled. Then it cleans up; for this it performs a command and sleeps.
+/// Body of a process. The process works until it is cancelled. Then the process cleans up: it performs a command and
+/// sleeps.
 async fn live(ctx: Context<()>, log: Log, name: char, work: Work) -> Result<(), Exit> {
     log.note('+', name);
     let _over = Over(log.clone(), name);
@@ -181,14 +182,14 @@ async fn reach(host: &Host, steps: u64) {
     }
 }
 
-/// 6.5a, 6.5b, 6.5c: a shutdown may begin at any step. It stops the processes in order and in time, and leaves no
-/// process behind. Dropping the simulation then shuts it down a second time, without any effect.
+/// 6.5a, 6.5b, 6.5c: a shutdown may begin at any step. The shutdown stops the processes in order and in time, and
+/// leaves no process behind. Dropping the simulation then shuts it down a second time, without any effect.
 #[test]
 fn a_shutdown_that_begins_at_any_step_stops_processes_in_order() {
     let mut told = BTreeSet::new();
     for step in 0..120 {
-        // `reach` is polled after some steps only; the seed selects these steps. The search below finds a seed with
-        // which `reach` returns exactly at this step.
+        // The seed selects the steps after which `reach` is polled. The search below finds a seed with which `reach`
+        // returns exactly at this step.
         let steps_at = |seed| {
             let log = Log::default();
             let shelf = Arc::default();
@@ -210,8 +211,8 @@ fn a_shutdown_that_begins_at_any_step_stops_processes_in_order() {
         let counters = host.counters();
         assert_eq!((counters.spawned, counters.panics), (counters.exited, 0), "{context}");
         assert_eq!(host.processes_alive(), 0, "{context}");
-        // If the root supervisor has not begun, the shutdown cancels it like any other process. No order is then
-        // guaranteed.
+        // If the root supervisor has not begun, the shutdown cancels it like any other process. In this case the order
+        // is not guaranteed.
         if before.contains(&('+', 'a')) {
             assert_top_down(&log);
         }

@@ -93,7 +93,7 @@ impl ManualGuest {
         Self { bell: Arc::default(), future: Box::pin(async move { rt.run(future).await }) }
     }
 
-    /// Polls the guest once. Returns true if the future that the guest was given is done.
+    /// Polls the guest once. Returns true if the future of the guest is done.
     fn poll(&mut self) -> bool {
         let waker = Waker::from(Arc::clone(&self.bell));
         Pin::new(&mut self.future).poll(&mut Cx::from_waker(&waker)).is_ready()
@@ -194,8 +194,8 @@ fn the_runtime_runs_inside_smol() {
     });
 }
 
-/// 8.2b: processes use smol's timers and sockets, both with and without worker threads of the runtime. Without them, a
-/// task of smol's global executor is the guest.
+/// 8.2b: processes use smol's timers and sockets, both with and without worker threads of the runtime. Without worker
+/// threads, a task of smol's global executor is the guest.
 #[test]
 fn processes_use_smol() {
     within(60, || {
@@ -271,8 +271,8 @@ fn processes_use_tokio() {
     });
 }
 
-/// 8.2a: tokio tasks spawn processes, send messages to them, call them and join them. The test runs once with worker
-/// threads and once with a guest.
+/// 8.2a: tokio tasks spawn processes, send messages to these processes, call them and join them. The test runs once
+/// with worker threads and once with a guest.
 #[test]
 fn tokio_tasks_spawn_send_call_and_join() {
     within(60, || {
@@ -373,7 +373,7 @@ fn a_guest_is_send_if_its_future_is() {
     });
 }
 
-/// 8.1b: a guest may be polled on one thread first and then on another.
+/// 8.1b: a guest may be polled on one thread first and on another thread later.
 #[test]
 fn a_guest_may_move_between_threads() {
     within(30, || {
@@ -454,8 +454,8 @@ fn no_process_is_lost_while_guests_take_and_release_worker_slots() {
     });
 }
 
-/// 8.1c: a guest runs a bounded number of turns in one poll. Then it returns to its executor and asks to be polled
-/// again.
+/// 8.1c: a guest runs a bounded number of turns in one poll. Then the guest returns to its executor and asks to be
+/// polled again.
 #[test]
 fn a_guest_runs_a_bounded_number_of_turns_per_poll() {
     let rt = none();
@@ -691,8 +691,8 @@ fn a_thread_in_block_on_runs_no_step_after_its_deadline() {
             } else {
                 futures::executor::block_on(rt.run(nap));
             }
-            // One step may begin late: the system may preempt the thread after its last reading of the clock and before
-            // that step.
+            // One step may begin after the deadline. The reason is that the system may preempt the thread after its
+            // last reading of the clock and before this step.
             let begun_late = begun_late.load(Ordering::SeqCst);
             assert!(begun_late <= 1, "{begun_late} steps began after the deadline");
         }
@@ -746,8 +746,8 @@ fn a_leaked_guest_blocks_nothing() {
     }
 }
 
-/// 8.1d: the destructor of a thread-local may call `block_on`. This works whether the thread initialized that
-/// thread-local before or after the thread-locals of the crate.
+/// 8.1d: the destructor of a thread-local may call `block_on`. The call works, no matter whether the thread initialized
+/// that thread-local before or after the thread-locals of the crate.
 #[test]
 fn block_on_works_in_the_destructor_of_a_thread_local() {
     struct Last(RefCell<Option<Arc<Runtime>>>);
@@ -950,7 +950,8 @@ fn calls_of_block_on_can_be_nested_deeply() {
     });
 }
 
-/// 8.1d: more steps call `block_on` than there are worker slots for guests. The sleep in each call ends.
+/// 8.1d: the number of steps that call `block_on` exceeds the number of worker slots for guests. The sleep in each call
+/// still ends.
 #[test]
 fn timers_fire_in_more_nested_block_ons_than_worker_slots() {
     within(60, || {
@@ -968,8 +969,8 @@ fn timers_fire_in_more_nested_block_ons_than_worker_slots() {
     });
 }
 
-/// 8.2d: with `Builder::tokio`, processes use tokio on workers, on guest threads, in blocking work, and in a runtime without
-/// workers. `Builder::wrap_threads` is called inside the context.
+/// 8.2d: with `Builder::tokio`, processes use tokio on workers, on guest threads, in blocking work, and in a runtime
+/// without workers. The function of `Builder::wrap_threads` is called inside the context of tokio.
 #[cfg(feature = "tokio")]
 #[test]
 fn the_builder_enters_the_context_of_tokio() {
@@ -1007,7 +1008,7 @@ fn the_builder_enters_the_context_of_tokio() {
     });
 }
 
-/// 8.2d: a replacement thread enters the context of tokio, too.
+/// 8.2d: a replacement thread also enters the context of tokio.
 #[cfg(feature = "tokio")]
 #[test]
 fn a_replacement_thread_enters_the_context_of_tokio() {
@@ -1017,7 +1018,7 @@ fn a_replacement_thread_enters_the_context_of_tokio() {
         let (go, wait) = mpsc::channel::<()>();
         let blocks =
             rt.spawn(async move |_: Context| block_in_place(|| wait.recv().is_ok()).then_some(()).ok_or("gone"));
-        // The only worker blocks until a process on the replacement thread lets it go on.
+        // The only worker blocks until a process on the replacement thread releases the worker.
         let other = rt.spawn(async move |_: Context| {
             tokio::time::sleep(Duration::from_millis(1)).await;
             go.send(())

@@ -1,10 +1,10 @@
 //! 6.3, 6.4 of the specification: links, monitors, names and supervisors behave as in Erlang. The file
-//! `erlang/scenarios.txt` contains the scenarios. They run in this crate and on a real Erlang/OTP. The file
+//! `erlang/scenarios.txt` contains the scenarios. Each scenario runs in this crate and on a real Erlang/OTP. The file
 //! `erlang/outcomes.txt` contains the outcomes of Erlang/OTP. If the crate differs from Erlang/OTP on purpose,
 //! `scenarios.txt` states the reason.
 //!
-//! If `PROCESSION_ERLANG` is `required`, a missing Erlang/OTP fails the test. If it is `record`, the test records the
-//! outcomes of Erlang/OTP again.
+//! If `PROCESSION_ERLANG` is `required`, a missing Erlang/OTP fails the test. If `PROCESSION_ERLANG` is `record`, the
+//! test records the outcomes of Erlang/OTP again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::env;
@@ -41,7 +41,7 @@ fn read(name: &str) -> String {
 struct Scenario {
     name: String,
     acts: Vec<Vec<String>>,
-    /// Reason of an intended difference from Erlang/OTP. If present, `here` is the expected outcome.
+    /// Reason of an intended difference from Erlang/OTP. If a reason is present, `here` is the expected outcome.
     differs: Option<String>,
     here: Vec<String>,
 }
@@ -215,7 +215,8 @@ struct Props {
     told: Vec<String>,
     /// The handles of the processes whose exits are printed at the end, with the names of these processes.
     order: Vec<(String, Ending)>,
-    /// Each name with its pid. A name may occur several times; its last entry has the newest pid.
+    /// The names of the processes with their pids. A name may occur several times, and the last entry of a name has its
+    /// newest pid.
     pids: Vec<(String, Pid)>,
     /// Events of the children of a tree since the last `log` act.
     log: Vec<String>,
@@ -439,7 +440,7 @@ async fn begin_child(ctx: Context<Do>, play: Play) -> Result<(), Exit> {
     ended
 }
 
-/// Body of a process that executes its acts and leaves all other messages in its mailbox until a `read` act.
+/// Body of a process that executes its acts. All other messages stay in its mailbox until a `read` act.
 fn obey(ctx: Context<Do>, stage: Stage) -> BoxFuture<'static, Result<(), Exit>> {
     run_acts(ctx, stage).boxed()
 }

@@ -44,11 +44,11 @@ async fn member(mut ctx: Context<Msg>, linked: Arc<AtomicUsize>) -> Result<(), E
 }
 
 /// Links `count` processes: process `n` is linked with each process in `links(n)`. Then process 0 fails. The function
-/// asserts that:
-/// - every process exits exactly once, because of that failure. A listener, which is linked with every process,
-///   receives one exit of each process;
-/// - the number of turns is linear, because each process needs at most two turns for its exit;
-/// - no worker needs a deep stack, because no function recurses along the links.
+/// asserts three facts:
+/// - Each process exits exactly once, because process 0 failed. A listener that is linked with every process receives
+///   one exit of each process.
+/// - The number of turns is linear, because each process needs at most two turns for its exit.
+/// - No worker needs a deep stack, because no function recurses along the links.
 fn storm(count: usize, links: impl Fn(usize) -> Vec<usize> + Send + 'static) {
     within(300, move || {
         // If a function recursed over all processes, it would overflow this stack, unless each level needed less than
@@ -102,7 +102,7 @@ fn storm(count: usize, links: impl Fn(usize) -> Vec<usize> + Send + 'static) {
                 }
             }
             assert_eq!((storm.exited, storm.panics), (count as u64 + 1, 0));
-            // Each process has at most two turns. In addition, each exit may wake the listener once.
+            // Each process has at most two turns. The listener has at most one more turn for each exit.
             assert!(storm.polls <= 3 * count as u64 + 100, "{storm}");
         });
     });
@@ -110,7 +110,7 @@ fn storm(count: usize, links: impl Fn(usize) -> Vec<usize> + Send + 'static) {
 
 const MANY: usize = 10_000;
 
-/// 6.3f: ten thousand processes are linked in a ring. When one fails, every process exits once.
+/// 6.3f: ten thousand processes are linked in a ring. When one process fails, every process exits once.
 #[test]
 fn every_process_of_a_ring_of_ten_thousand_exits_once() {
     storm(MANY, |place| vec![(place + 1) % MANY]);
@@ -122,14 +122,14 @@ fn every_process_of_a_chain_of_ten_thousand_exits_once() {
     storm(MANY, |place| if place == 0 { vec![] } else { vec![place - 1] });
 }
 
-/// 6.3f: ten thousand processes are linked in a star. When a process at the edge fails, every process exits once.
+/// 6.3f: ten thousand processes are linked in a star. When one of the outer processes fails, every process exits once.
 #[test]
 fn every_process_of_a_star_of_ten_thousand_exits_once() {
     storm(MANY, |place| if place == 1 { vec![] } else { vec![1] });
 }
 
-/// 6.3f: cliques of fifty processes are linked in a ring: ten thousand processes with 245,000 links within the cliques.
-/// When one process fails, every process exits once.
+/// 6.3f: cliques of fifty processes are linked in a ring. The ten thousand processes have 245,000 links within the
+/// cliques. When one process fails, every process exits once.
 #[test]
 fn every_process_of_a_ring_of_cliques_exits_once() {
     const CLIQUE: usize = 50;
@@ -181,14 +181,14 @@ async fn answer(mut ctx: Context<Do>) -> Result<(), Exit> {
     }
 }
 
-/// Returns a tree of two supervisors. The lower supervisor has two children: one fails every few turns, and one never
-/// fails. `begin` is called before each start of the failing child.
+/// Returns a tree of two supervisors. The lower supervisor has two children. One child fails every few turns, and the
+/// other child never fails. `begin` is called before each start of the failing child.
 fn tree(strategy: fn() -> Supervisor, lives: &Lives, begin: impl Fn() + Clone + Send + Sync + 'static) -> Supervisor {
     let lives = lives.clone();
     let below = move || {
         let (fails, stays) = (lives.clone(), lives.clone());
-        // The child has no name. With a registered name a second instance could not start, and the test would not
-        // detect the fault.
+        // The child has no registered name. With a registered name, a second instance could never start, so the test
+        // could not detect the fault.
         let fails = Child::unnamed(move |ctx: Context<Do>| {
             let life = fails.begin(0);
             async move {
@@ -243,8 +243,8 @@ fn assert_no_child_is_leaked(seed: u64, lives: &Lives, top: Supervisor, disturb:
     assert_eq!(counters.spawned, counters.exited, "seed {seed}");
 }
 
-/// 6.4g: a supervisor restarts its children many times, and is killed at an arbitrary moment. It leaves no child
-/// behind, and no child has two instances at a time.
+/// 6.4g: a supervisor restarts its children many times, and is killed at an arbitrary moment. The supervisor leaves no
+/// child behind, and no child has two instances at a time.
 #[test]
 fn a_supervisor_killed_at_any_moment_leaves_no_child_behind() {
     for strategy in STRATEGIES {
@@ -264,8 +264,8 @@ fn a_supervisor_killed_at_any_moment_leaves_no_child_behind() {
     }
 }
 
-/// 6.4g: a supervisor is killed while it starts a child. It leaves no child behind, and no child has two instances at a
-/// time.
+/// 6.4g: a supervisor is killed while it starts a child. The supervisor leaves no child behind, and no child has two
+/// instances at a time.
 #[test]
 fn a_supervisor_killed_while_it_starts_a_child_leaves_no_child_behind() {
     for strategy in STRATEGIES {
@@ -301,7 +301,7 @@ fn the_time_window_of_the_restart_intensity_is_half_open() {
     // The supervisor allows two restarts within 100 ms. Each case lists the lifetimes of the instances in milliseconds,
     // and the number of instances that begin.
     let cases: &[(&[u64], usize)] = &[
-        // From the third exit on, each exit occurs exactly when the restart before the previous one leaves the window.
+        // From the third exit on, each exit occurs exactly when the second-last restart leaves the time window.
         (&[10, 50, 50, 50, 50, 50, 50], 7),
         (&[10, 0, 100, 0, 100, 0], 6),
         (&[10, 50, 49, 50], 3),

@@ -64,7 +64,7 @@ fn most_between_turns(workers: usize, greedy: impl Fn(&Host, Steps) + Send + Syn
     let turns = if cfg!(debug_assertions) { 2_000 } else { 20_000 };
     let greedy = Arc::new(greedy);
     within(120, move || {
-        // If no modest process shared a worker with a greedy process, nothing was measured. The run is then repeated.
+        // If no modest process shared a worker with a greedy process, nothing was measured, and the run is repeated.
         loop {
             let rt = with(workers);
             let (steps, host) = (Steps::new(), rt.host().clone());
@@ -146,8 +146,9 @@ impl Process for Greedy {
     }
 }
 
-/// 4.2e, 4.6b: if a process always continues, it uses up its budget and then waits behind the other processes. The
-/// budget is 1 step with `Again`, 1 step with a message to itself, and 32 steps with inline answers.
+/// 4.2e, 4.6b: if a process always continues, it uses up its budget and then waits behind the other processes. If the
+/// process returns `Again` or sends a message to itself, the budget is one step. If the process gets inline answers,
+/// the budget is 32 steps.
 #[test]
 fn a_greedy_process_waits_behind_the_others() {
     for (how, bound) in [(How::Again, 1), (How::Message, 1), (How::Inline, 32)] {
@@ -156,8 +157,8 @@ fn a_greedy_process_waits_behind_the_others() {
 }
 
 /// 4.2e, 4.6b: if an async body always continues, it uses up its budget and then waits behind the other processes. The
-/// budget is one step with `yield_now`, and 32 inline answers. If the mailbox is never empty, the budget is 128
-/// messages or events.
+/// budget is one call of `yield_now`, or 32 inline answers. If the mailbox is never empty, the budget is 128 messages
+/// or events.
 #[test]
 fn a_greedy_body_waits_behind_the_others() {
     check("yields", 1, |host, steps| {
@@ -227,9 +228,9 @@ fn a_greedy_pair_waits_behind_the_others() {
     check("a chain of spawns", 20, |host, steps| drop(host.spawn(next(steps))));
 }
 
-/// 4.6a: if n processes are runnable, each one has a turn within n steps of its worker. If n exceeds the capacity of a
-/// local queue, the bound is 4 n + 61. The reason is that in 61 searches for a task, the worker takes at least 17
-/// processes from the injector.
+/// 4.6a: if n processes are runnable, each runnable process has a turn within n steps of its worker. If n exceeds the
+/// capacity of a local queue, the bound is 4 n + 61. The reason is that in 61 searches for a task, the worker takes at
+/// least 17 processes from the injector.
 #[test]
 fn every_runnable_process_has_a_turn_in_every_round() {
     const ROUNDS: u64 = 20;
@@ -238,8 +239,8 @@ fn every_runnable_process_has_a_turn_in_every_round() {
             let rt = with(workers);
             let steps = Steps::new();
             let gate = Arc::new(AtomicUsize::new(0));
-            // The first process that is done sets this flag. After that, workers may run out of work and steal, so the
-            // test ignores later measurements.
+            // The first process that is done sets this flag. When this flag is set, workers may run out of work and
+            // steal, so the test ignores later measurements.
             let over = Arc::new(AtomicBool::new(false));
             let all: Vec<_> = (0..n)
                 .map(|_| {
@@ -327,8 +328,8 @@ fn a_process_spawned_by_another_thread_waits_for_at_most_61_searches() {
                     let submitted = Arc::new(Mutex::new(None));
                     let (from, steps) = (submitted.clone(), seen.clone());
                     let run = async move |_: Context| {
-                        // This is `None` if another worker ran the process before the spawning thread recorded the
-                        // counts. The process has then not waited.
+                        // The value is `None` if another worker ran the process before the spawning thread recorded the
+                        // counts. In this case the process did not wait.
                         let from = *from.lock().unwrap();
                         ran.store(from.map_or(0, |from| steps.since(from)), Ordering::SeqCst);
                     };
@@ -363,8 +364,8 @@ fn a_due_timer_waits_for_at_most_61_searches() {
                     let (from, steps) = (due.clone(), seen.clone());
                     let _ = host.spawn(async move |ctx: Context| {
                         ctx.sleep_until(until).await;
-                        // This is `None` if another worker fired the timer before the counts were recorded. No process
-                        // has then waited.
+                        // The value is `None` if another worker fired the timer before the counts were recorded. In
+                        // this case no process waited.
                         let from = *from.lock().unwrap();
                         over.store(from.map_or(0, |from| steps.since(from)), Ordering::SeqCst);
                     });
@@ -384,10 +385,10 @@ fn a_due_timer_waits_for_at_most_61_searches() {
     }
 }
 
-/// 4.2d, 4.6a: the next slot and the queue of new tasks share a budget of 16 turns. Until this budget is used up, new
-/// processes run before processes that yield. So new processes soon have their first turn, and the processes that yield
-/// keep running. Endless chains of spawns use up the budget again and again. At every fourth time, a process from the
-/// queue of new tasks runs next.
+/// 4.2d, 4.6a: the next slot and the queue of new tasks share a budget of 16 turns. While this budget lasts, new
+/// processes run before processes that yield. Therefore new processes soon have their first turn. When the budget is
+/// used up, a process that yields usually runs next. Every fourth time, a process from the queue of new tasks runs next
+/// instead.
 #[test]
 fn new_processes_run_soon_without_starving_other_processes() {
     const NEW: u64 = 100;

@@ -36,8 +36,8 @@ impl Hash for Sensitive {
     }
 }
 
-/// 11: if the message's `Clone` panics in a broadcast, the sender panics. If it panics in a repeating timer, the timer
-/// ends.
+/// 11: if the message's `Clone` panics in a broadcast, the sender panics. If the `Clone` panics in a repeating timer,
+/// the timer ends.
 #[test]
 fn a_clone_that_panics_affects_only_its_sender() {
     within(30, || {
@@ -109,7 +109,7 @@ static CLONE_PANICS: AtomicBool = AtomicBool::new(false);
 static DROP_PANICS: AtomicBool = AtomicBool::new(false);
 static DROPS: AtomicUsize = AtomicUsize::new(0);
 
-/// Returns a waker without data. Its `clone` and `drop` panic while the flags are set.
+/// Returns a waker without data. The `clone` and the `drop` of this waker panic while the flags are set.
 fn panicking_waker() -> Waker {
     fn clone(_: *const ()) -> RawWaker {
         assert!(!CLONE_PANICS.load(SeqCst), "in the clone of a waker");
@@ -121,13 +121,13 @@ fn panicking_waker() -> Waker {
     }
     static MOODY: RawWakerVTable = RawWakerVTable::new(clone, |_| {}, |_| {}, drop);
     // SAFETY: `Waker::from_raw` requires that the vtable upholds the contract of `RawWakerVTable`. The functions never
-    // read the data pointer, so null is valid. They touch only atomic statics, so they are thread-safe. `clone` returns
-    // a waker with the same vtable, and there is no resource to release.
+    // read the data pointer, so null is valid. The functions touch only atomic statics, so the functions are
+    // thread-safe. `clone` returns a waker with the same vtable, and there is no resource to release.
     unsafe { Waker::from_raw(RawWaker::new(null(), &MOODY)) }
 }
 
 /// 11: if the `clone` or `drop` of a waker panics, only the thread that polls with this waker may be affected. The
-/// polled future then works with another waker, and all other processes continue to work.
+/// polled future still works with another waker, and all other processes continue to work.
 #[test]
 fn a_waker_that_panics_when_cloned_or_dropped_affects_only_its_poller() {
     within(60, || {

@@ -18,7 +18,7 @@ impl<R: Send + 'static> Command for Give<R> {
     type Reply = R;
 }
 
-/// Handler that stores the completions of its commands. A call of [`give`](Self::give) completes them.
+/// Handler that stores the completions of its commands. A call of [`give`](Self::give) completes the stored commands.
 pub(crate) struct Giver<R: Send + 'static>(Arc<Mutex<Vec<Completion<R>>>>);
 
 impl<R: Send + 'static> Clone for Giver<R> {

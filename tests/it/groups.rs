@@ -46,8 +46,8 @@ async fn change(ctx: &mut Context<u64>, watch: MonitorRef) -> (bool, Pid) {
     }
 }
 
-/// 2.5e: a process begins to monitor a group and gets the present members. After that it receives each join and each
-/// leave. If a member exits for any reason, this counts as a leave.
+/// 2.5e: a process that begins to monitor a group gets the present members. Then the process receives each join and
+/// each leave. The exit of a member counts as a leave, whatever its reason is.
 #[test]
 fn a_group_monitor_receives_joins_and_leaves() {
     let rt = lone();
@@ -72,7 +72,8 @@ fn a_group_monitor_receives_joins_and_leaves() {
         early.abort();
         assert_eq!(change(&mut ctx, watch).await, (false, early.pid()));
         assert!(host.members(ROOM).is_empty());
-        // If the process itself joins or leaves, it receives this change too. It receives no changes of other groups.
+        // If the process itself joins or leaves the group, the process receives this change too. The process receives
+        // no changes of other groups.
         let me = ctx.address();
         let own: Group<u64> = Group::new("room");
         ctx.join_group(own);
@@ -87,9 +88,9 @@ fn a_group_monitor_receives_joins_and_leaves() {
     rt.block_on(watcher).unwrap();
 }
 
-/// 2.5b, 2.5e: when a member of a group exits, the messages that it sent arrive before its `Left`. This includes
-/// messages that destructors send while its body is dropped. When `Left` arrives, the names of the member are free and
-/// its pid is invalid. `Down` arrives after `Left`.
+/// 2.5b, 2.5e: when a member of a group exits, the messages of this member arrive before its `Left` event. Destructors
+/// of its body may also send messages, and these messages arrive before the `Left` event too. When `Left` arrives, the
+/// names of the member are free and its pid is invalid. `Down` arrives after `Left`.
 #[test]
 fn messages_sent_before_a_leave_arrive_before_the_left_event() {
     const NAME: Name<Order> = Name::new("late");

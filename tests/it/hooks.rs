@@ -64,8 +64,8 @@ fn every_thread_calls_its_start_and_stop_hooks_once() {
     });
 }
 
-/// 4.8a: if a hook panics, the runtime continues as if the hook had returned. This holds even if dropping the panic
-/// payload panics again.
+/// 4.8a: if a hook panics, the runtime continues as if the hook had returned. The drop of the panic payload may panic
+/// again, without any effect.
 #[test]
 fn hooks_that_panic_have_no_effect() {
     struct Grudge;
@@ -111,8 +111,8 @@ fn hooks_may_use_their_runtime() {
         let builder = Runtime::builder().workers(1).on_thread_start(hook(1)).on_thread_stop(hook(1));
         let rt = builder.on_thread_park(hook(100)).on_thread_unpark(hook(100)).build().unwrap();
         *host.lock().unwrap() = Some(rt.host().clone());
-        // This work wakes the worker. After that, only the park hook and the unpark hook spawn processes. They do so
-        // just when the worker parks or unparks.
+        // This work wakes the worker. After this work, only the park hook and the unpark hook spawn processes, just
+        // when the worker parks or unparks.
         some_work(&rt);
         while ran.load(Ordering::SeqCst) < 200 {
             thread::yield_now();

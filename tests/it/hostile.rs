@@ -69,7 +69,7 @@ enum Thing {
     Handle(JoinHandle<Value, Msg>),
 }
 
-/// Leaked objects. They stay reachable, so a leak checker does not report them.
+/// Leaked objects. This list keeps the objects reachable, so that a leak checker does not report them.
 static FORGOTTEN: Mutex<Vec<Thing>> = Mutex::new(Vec::new());
 
 struct World {
@@ -102,7 +102,8 @@ impl World {
         Value { number, whole: Box::new(WHOLE), books: self.books.clone(), panics: chance.below(40) == 0 }
     }
 
-    /// Adds an object to the shared ones. If there are more than 150, one of them is removed at random and dropped.
+    /// Adds an object to the shared objects. If there are more than 150 shared objects, a random shared object is
+    /// removed and dropped.
     fn put(&self, chance: &mut Chance, thing: Thing) {
         let mut things = self.things.lock().unwrap();
         things.push(thing);
@@ -183,7 +184,7 @@ async fn waits(ctx: Context<Msg>, world: Arc<World>, seed: u64) -> Result<Value,
     let (me, mut mailbox) = ctx.split();
     world.put(&mut chance, Thing::Me(me.clone()));
     if chance.below(8) == 0 {
-        // The process gives its mailbox away. From here on it only performs random actions.
+        // The process gives its mailbox away. Without a mailbox, the process only performs random actions.
         world.put(&mut chance, Thing::Mailbox(mailbox));
         for _ in 0..20 {
             poll_fn(|cx| act(&world, &mut chance, cx, Some(&me))).await;
@@ -210,8 +211,8 @@ async fn waits(ctx: Context<Msg>, world: Arc<World>, seed: u64) -> Result<Value,
                 _ => reply.send(world.value(&mut chance)),
             },
             Msg::End => {
-                // The futures are dropped before the result is made. If a destructor panicked later, the compiler would
-                // leak the result: rust-lang/rust#47949.
+                // The futures are dropped before the result is created. If a destructor panicked after the result was
+                // created, the compiler would leak the result: see rust-lang/rust#47949.
                 drop(std::mem::take(&mut performs));
                 return Ok(world.value(&mut chance));
             }
@@ -475,7 +476,7 @@ fn runs(seed: u64, workers: usize, forgets: bool) {
         let _ = catch_unwind(turn);
     }
     all(&world);
-    // The blocking pool may still run a closure that owns a value, so the test waits for it.
+    // The blocking pool may still run a closure that owns a value, so the test waits for this closure.
     let begun = std::time::Instant::now();
     while !forgets && !books.live.lock().unwrap().is_empty() {
         let late = begun.elapsed() > Duration::from_secs(20) * crate::patience();

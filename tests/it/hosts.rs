@@ -235,8 +235,8 @@ fn the_limit_of_queued_messages_is_exact() {
     let reader = rt.process().limits(limits).spawn(async |mut ctx: Context<u32>| -> Result<_, Exit> {
         let mut read = vec![ctx.receive().await?];
         let own = ctx.address();
-        // The receiver has read one message, so one place is free. Other messages are unread. They still count, even if
-        // the receiver has already taken them out of the queue.
+        // The receiver has read one message, so one place is free. Other messages are unread. An unread message still
+        // counts, even if the receiver has already taken it out of the queue.
         read.push(own.send(10).is_ok().into());
         let refused = own.send(11).unwrap_err();
         assert_eq!((refused.kind(), refused.into_message()), (SendErrorKind::Full, 11));

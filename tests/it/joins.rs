@@ -15,16 +15,16 @@ async fn echo(mut ctx: Context<u8>) -> Result<u8, Exit> {
     ctx.receive().await
 }
 
-/// Returns a set of three processes that run [`echo`], and their addresses.
+/// Returns a set of three processes that run [`echo`], and the addresses of these processes.
 fn echoes(host: &Host) -> (JoinSet<u8>, [Address<u8>; 3]) {
     let mut set = host.join_set();
     let addresses = [0; 3].map(|_| set.spawn(echo));
     (set, addresses)
 }
 
-/// 6.1d: a join handle that has resolved panics at a further poll, and the message names the process.
+/// 6.1d: if a resolved join handle is polled again, the poll panics. The panic message names the process.
 #[test]
-fn a_resolved_join_handle_is_not_polled_again() {
+fn polling_a_resolved_join_handle_again_panics() {
     let rt = Runtime::builder().workers(0).build().unwrap();
     let mut handle = rt.spawn(async |_: Context| ());
     rt.block_on(&mut handle).unwrap();
@@ -36,9 +36,9 @@ fn a_resolved_join_handle_is_not_polled_again() {
     assert_eq!(panic.downcast_ref::<String>(), Some(&expected));
 }
 
-/// 6.1d: dropping the join handle detaches the process, which continues to run.
+/// 6.1d: dropping the join handle detaches the process. The detached process continues to run.
 #[test]
-fn a_process_runs_on_after_its_handle_is_dropped() {
+fn a_process_continues_after_its_handle_is_dropped() {
     everywhere(async |host| {
         let address = host.spawn(echo).address();
         let exited = address.exited();
@@ -47,9 +47,10 @@ fn a_process_runs_on_after_its_handle_is_dropped() {
     });
 }
 
-/// 6.1d: `join_next` returns the process that exits first, with its pid and its result, and removes it from the set.
+/// 6.1d: `join_next` waits for the first process of the set that exits, and removes this process from the set.
+/// `join_next` returns the result, and `join_next_with_pid` also returns the pid.
 #[test]
-fn a_set_waits_for_any_of_its_processes() {
+fn join_next_waits_for_the_first_exit_in_a_set() {
     everywhere(async |host| {
         let (mut set, addresses) = echoes(&host);
         assert!(set.join_next().now_or_never().is_none());
@@ -62,10 +63,10 @@ fn a_set_waits_for_any_of_its_processes() {
     });
 }
 
-/// 6.1d: `join_all` returns the results in the order of the spawns, failures included. Dropping its future loses no
-/// result.
+/// 6.1d: `join_all` returns the results of all processes, in the order of the spawns. The results include failures. If
+/// the future of `join_all` is dropped, no result is lost.
 #[test]
-fn a_set_waits_for_all_of_its_processes() {
+fn join_all_waits_for_all_processes_of_a_set() {
     everywhere(async |host| {
         let (mut set, addresses) = echoes(&host);
         set.insert(host.spawn(async |_: Context<String>| Err(Exit::failed("no luck"))));
@@ -81,7 +82,7 @@ fn a_set_waits_for_all_of_its_processes() {
     });
 }
 
-/// 6.1d: a process of a set whose spawn is refused counts as a process that exited.
+/// 6.1d: if the spawn of a process of a set is refused, the set treats the process as exited.
 #[test]
 fn a_refused_spawn_is_joined_like_an_exit() {
     let rt = Runtime::builder().workers(0).max_processes(1).build().unwrap();
@@ -93,9 +94,9 @@ fn a_refused_spawn_is_joined_like_an_exit() {
     assert_eq!(rt.block_on(set.join_next()).unwrap().unwrap(), 1);
 }
 
-/// 6.1d, 6.2d: a set cancels or kills its processes. They stay in the set until they are joined.
+/// 6.1d, 6.2d: a set can cancel or kill all its processes. These processes stay in the set until they are joined.
 #[test]
-fn a_set_ends_its_processes() {
+fn a_set_can_cancel_or_kill_its_processes() {
     everywhere(async |host| {
         let (mut set, _) = echoes(&host);
         set.cancel_all("enough", LONG);
@@ -110,7 +111,7 @@ fn a_set_ends_its_processes() {
     });
 }
 
-/// 6.1d: dropping a set kills the processes that are left in it. Detached processes run on.
+/// 6.1d: dropping a set kills the processes of the set. Detached processes continue to run.
 #[test]
 fn a_dropped_set_kills_its_processes() {
     everywhere(async |host| {
@@ -129,9 +130,10 @@ fn a_dropped_set_kills_its_processes() {
     });
 }
 
-/// 6.1d, 6.6a: a set of a process spawns processes that inherit its values. The exit of the process kills them.
+/// 6.1d, 6.6a: if a process owns a set, the processes of the set inherit the values of the owner. When the owner exits,
+/// the processes of the set are killed.
 #[test]
-fn a_set_of_a_process_inherits_and_ends_with_it() {
+fn the_processes_of_a_set_inherit_values_and_are_killed_with_the_owner() {
     within(60, || {
         for seed in 0..10 {
             let mut simulation = Simulation::new(seed);

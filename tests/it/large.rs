@@ -1,6 +1,6 @@
 //! 1.3, 1.1 of the specification: bodies, futures and processes of 512 KiB run on stacks of 2 MiB, even without
-//! compiler optimizations. Each move of such a value may need a copy on the stack, so the spawning thread and the
-//! worker move it as few times as possible.
+//! compiler optimizations. Each move of a large value may need a copy on the stack. Therefore the spawning thread and
+//! the worker move a large value only a few times.
 
 use std::future::{Ready, ready};
 use std::hint::black_box;
@@ -9,7 +9,8 @@ use futures::executor::block_on;
 use procession::*;
 
 const LARGE: usize = 512 << 10;
-/// The default stack size of the standard library. It must be large enough for the spawning thread and for a worker.
+/// The default stack size of the standard library. This stack size must be large enough for the spawning thread and for
+/// a worker.
 const STACK: usize = 2 << 20;
 
 /// Runs `f` on a thread with a stack of `STACK` bytes, and passes a runtime to it. The worker of the runtime has the
@@ -104,7 +105,7 @@ fn a_large_process_runs_on_default_stacks() {
     });
 }
 
-/// 6.4a: a supervised child may be large. This holds for each of its instances.
+/// 6.4a: a supervised child may be large. Each instance of the child may be large.
 #[test]
 fn a_supervised_child_may_be_large() {
     const CHILD: Name<Reply<u8>> = Name::new("child");

@@ -40,7 +40,7 @@ impl Shelf {
         self.0.lock().unwrap().pop_front()
     }
 
-    /// Removes and returns the oldest entry. Panics if there is none.
+    /// Removes and returns the oldest command with its completion. Panics if no command is stored.
     fn take(&self) -> (u64, Completion<u64>) {
         self.try_take().expect("it was asked")
     }
@@ -80,7 +80,7 @@ impl Handler<Ask> for Script {
     }
 }
 
-/// Handler that answers immediately. It records each command and the time since the handler was created.
+/// Handler that answers immediately. The handler records each command and the time since the handler was created.
 #[derive(Clone)]
 struct Diary {
     clock: Host,
@@ -243,10 +243,11 @@ fn a_time_limit_fails_the_command_and_cancels_the_handler() {
 }
 
 /// 3.5a: a handler awaits the cancellation of its command. When the time limit around the handler expires, the handler
-/// is woken, whatever layers are between. Inside a retry layer, this happens in each attempt.
+/// is woken, even if other layers are between the time limit and the handler. Inside a retry layer, the handler is
+/// woken in each attempt.
 #[test]
 fn a_time_limit_wakes_a_handler_that_awaits_its_cancellation() {
-    /// Handler that never answers. It records when each command was cancelled.
+    /// Handler that never answers. The handler records when each command was cancelled.
     #[derive(Clone)]
     struct Waits(Arc<Mutex<Vec<Instant>>>);
     impl Handler<Ask> for Waits {
@@ -356,8 +357,8 @@ fn an_immediate_answer_through_layers_arrives_in_the_same_turn() {
     assert_eq!(rt.block_on(asks).unwrap(), 45);
 }
 
-/// 3.2e: a failed command is retried as often as the limit allows. The wait doubles before each further attempt. If the
-/// last attempt fails, its failure is reported.
+/// 3.2e: a failed command is retried until the limit of attempts is reached. The wait doubles before each further
+/// attempt. If the last attempt fails, its failure is reported.
 #[test]
 fn failures_are_retried_with_growing_waits() {
     let drawn = Mutex::new(BTreeSet::new());
@@ -418,8 +419,8 @@ fn a_policy_decides_what_is_retried() {
 /// still end the attempts.
 #[test]
 fn a_retry_without_waits_ends_when_its_command_ends() {
-    // In 5 ms, a simulation has fewer turns than this. The bound makes a faulty retry layer fail the test, because an
-    // endless loop would hang it.
+    // In 5 ms, a simulation has fewer turns than this bound. A faulty retry layer would loop endlessly and hang the
+    // test. The bound makes the test fail instead.
     const MOST: usize = 100_000;
     let failing = || Script::new((0..MOST).map(|_| Err("no".into())));
     check(0..3, async |host: Host| {
@@ -477,8 +478,8 @@ fn a_cancelled_command_is_not_retried() {
     });
 }
 
-/// 3.2e: the handler has exactly as many commands at a time as the limit allows. The other commands wait in order. Each
-/// command is answered.
+/// 3.2e: the number of commands in the handler reaches the limit exactly and never exceeds it. The other commands wait
+/// in order. Each command is answered.
 #[test]
 fn a_concurrency_limit_is_exact_and_fair() {
     within(60, || {
@@ -605,7 +606,7 @@ fn a_full_layer_queue_may_drop_its_oldest_command() {
     assert_eq!(rt.block_on(first).unwrap(), 9);
 }
 
-/// 3.2e: clones of a layer share its limit. So one limit can apply to several types of command.
+/// 3.2e: clones of a layer share its limit. Therefore one limit can apply to several types of command.
 #[test]
 fn clones_of_a_layer_share_its_limit() {
     struct Other;
@@ -659,8 +660,8 @@ fn a_rate_limit_is_fair_and_never_lets_a_command_pass_too_early() {
     });
 }
 
-/// 3.2e, 3.3c: if a command is cancelled while it waits for the rate, it does not count towards the rate. Its place in
-/// the queue is free immediately.
+/// 3.2e, 3.3c: if a command is cancelled while it waits for the rate, the command does not count towards the rate. The
+/// place of the command in the queue is free immediately.
 #[test]
 fn a_cancelled_command_does_not_count_towards_the_rate() {
     check(0..10, async |host: Host| {
@@ -729,8 +730,8 @@ fn layers_can_be_nested_in_any_order() {
     all_answered(|to| Retry::new(Retry::new(Retry::new(flaky(to), 1, MS), 2, MS), 60, MS));
 }
 
-/// 3.2e: two runtimes share a rate limit. One runtime runs the task that serves the queue, and this runtime is dropped.
-/// The waiting command of the other runtime is still answered.
+/// 3.2e: two runtimes share a rate limit. One of these runtimes runs the task that serves the queue, and this runtime
+/// is dropped. The waiting command of the other runtime is still answered.
 #[test]
 fn a_shared_rate_limit_outlives_one_of_its_runtimes() {
     for seed in 0..10 {

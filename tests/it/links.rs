@@ -24,7 +24,8 @@ enum Do {
     Trap,
 }
 
-/// Body of a child: does what its messages say. Records each `Event::Exit` in `ears`.
+/// Body of a child. The child executes the instructions in its messages. The child records each `Event::Exit` in
+/// `ears`.
 async fn child(mut ctx: Context<Do>, ears: Ears) -> Result<(), Exit> {
     loop {
         match ctx.event().await {
@@ -68,8 +69,8 @@ fn settle(rt: &Runtime) {
     rt.block_on(quiet).unwrap();
 }
 
-/// 6.1c, 6.3a: if a process exits abnormally for any reason, each linked process exits with `Exit::Linked`. This exit
-/// names the process that exited first, and its exit reason.
+/// 6.1c, 6.3a: if a process exits abnormally for any reason, each linked process exits with `Exit::Linked`.
+/// `Exit::Linked` names the process that exited first, and the exit reason of that process.
 #[test]
 fn an_abnormal_exit_ends_linked_processes() {
     let rt = lone();
@@ -120,8 +121,8 @@ fn a_normal_exit_is_ignored_unless_trapped() {
     assert!(told(&heard_deaf).is_empty() && !deaf.is_finished() && !trapping.is_finished());
 }
 
-/// 6.3a: if a process traps exits, it receives the exit of a linked process as an event with the exit reason. This also
-/// holds if the linked process was killed.
+/// 6.3a: if a process traps exits, it receives the exit of a linked process as an event with the exit reason. The same
+/// event arrives if the linked process was killed.
 #[test]
 fn a_trapped_exit_is_an_event() {
     let rt = lone();
@@ -269,7 +270,8 @@ fn no_exit_arrives_after_an_unlink() {
         Ok(())
     });
     rt.block_on(rounds).unwrap();
-    // The same test with exits on another worker. If an exit has not arrived when the unlink returns, it never arrives.
+    // Now the linked process exits on another worker. If its exit has not arrived when the unlink returns, the exit
+    // never arrives.
     within(60, || {
         let rt = two();
         let race = rt.spawn(async |mut ctx: Context| -> Result<usize, Exit> {
@@ -360,10 +362,10 @@ fn each_monitor_delivers_one_down_event() {
     }
 }
 
-/// 6.3b: `demonitor` returns true if it removed the monitor before the `Down` event was queued. `demonitor_flush` also
-/// removes an unread `Down` event.
+/// 6.3b: if `demonitor` removes a monitor before the `Down` event is queued, `demonitor` returns true.
+/// `demonitor_flush` also removes an unread `Down` event.
 #[test]
-fn demonitor_reports_a_queued_down_event_and_demonitor_flush_removes_it() {
+fn demonitor_keeps_a_queued_down_event_and_demonitor_flush_removes_the_event() {
     let rt = lone();
     let body = rt.spawn(async |mut ctx: Context<&'static str>| -> Result<(), Exit> {
         let spawn = |ctx: &Context<&'static str>| ctx.spawn(|ctx| child(ctx, Ears::default()));
@@ -418,8 +420,8 @@ fn a_link_and_a_monitor_both_deliver_an_event() {
     rt.block_on(body).unwrap();
 }
 
-/// A hand-written process that exits soon. With 0 its `init` returns an error, and with 1 its `init` panics. Otherwise
-/// its first step fails.
+/// A hand-written process that exits soon. If its number is 0, `init` returns an error. If its number is 1, `init`
+/// panics. For any other number, the first step fails.
 struct Brief(u8);
 
 impl Process for Brief {
@@ -439,8 +441,8 @@ impl Process for Brief {
     }
 }
 
-/// 1.1g, 6.3d: `spawn_link` and `spawn_monitor` set the link or the monitor before any code of the child runs. The same
-/// holds for a spawn that sets both. So no exit is missed, not even an exit in `init`.
+/// 1.1g, 6.3d: `spawn_link` and `spawn_monitor` set the link or the monitor before any code of the child runs. A spawn
+/// can also set both. Therefore the parent misses no exit, not even an exit in `init`.
 #[test]
 fn links_and_monitors_are_set_before_the_child_begins() {
     const ROUNDS: usize = 300;
@@ -517,8 +519,8 @@ fn a_monitor_set_with_the_spawn_can_be_removed() {
     assert_eq!(rt.block_on(child).unwrap(), 8);
 }
 
-/// 6.3b: many runnable children exit. Their parent needs few turns for this: it is queued behind the children, so it
-/// receives many `Down` events in one turn.
+/// 6.3b: many runnable children exit. The parent is queued behind its children, so the parent receives many `Down`
+/// events in one turn.
 #[test]
 fn many_exits_reach_their_parent_in_few_turns() {
     const CROWD: usize = 1_000;
@@ -547,7 +549,8 @@ fn many_exits_reach_their_parent_in_few_turns() {
     assert!(turns <= CROWD / 10, "{turns} turns for {CROWD} downs");
 }
 
-/// 2.3e, 6.3c: only `event` returns `Down` events and exit events. `receive` leaves them in the queue, in their order.
+/// 2.3e, 6.3c: only `event` returns `Down` events and exit events. `receive` leaves these events in the queue, in their
+/// order.
 #[test]
 fn only_event_returns_down_and_exit_events() {
     let rt = lone();
@@ -566,8 +569,8 @@ fn only_event_returns_down_and_exit_events() {
     rt.block_on(body).unwrap();
 }
 
-/// 2.3e, 6.3a, 6.3b: a process sends messages and then exits. The messages arrive before its `Down` event and before
-/// its exit event.
+/// 2.3e, 6.3a, 6.3b: a process sends messages and then exits. The messages arrive before the `Down` event and before
+/// the exit event of the process.
 #[test]
 fn messages_sent_before_an_exit_arrive_before_it() {
     everywhere(async |host| {
@@ -624,8 +627,8 @@ fn a_process_is_gone_before_its_exit_is_delivered() {
     });
 }
 
-/// Links the processes as `links` says, and makes the first process fail. Asserts that each process exits exactly once,
-/// because of that failure.
+/// Links the processes as `links` describes, and makes the first process fail. Asserts that each process exits exactly
+/// once, because of this failure.
 fn assert_all_exit_together(count: usize, links: impl Fn(usize) -> Vec<usize> + Send + 'static) {
     enum Msg {
         Link(Vec<Pid>, Reply<()>),
@@ -682,13 +685,13 @@ fn assert_all_exit_together(count: usize, links: impl Fn(usize) -> Vec<usize> + 
     });
 }
 
-/// 6.3f: a thousand processes are linked in a circle. When one fails, every process exits once.
+/// 6.3f: a thousand processes are linked in a circle. When one process fails, every process exits once.
 #[test]
 fn every_process_of_a_circle_of_links_exits_once() {
     assert_all_exit_together(1_000, |place| vec![(place + 1) % 1_000]);
 }
 
-/// 6.3f: each of a thousand processes is linked with all the others. When one fails, every process exits once.
+/// 6.3f: each of a thousand processes is linked with all the others. When one process fails, every process exits once.
 #[test]
 fn every_process_of_a_clique_of_links_exits_once() {
     assert_all_exit_together(1_000, |place| (0..place).collect());
@@ -807,8 +810,8 @@ impl Process for Watcher {
     }
 }
 
-/// 1.2c, 1.4a, 6.3a, 6.3b: a hand-written process can link and monitor. It receives the same events as an async body.
-/// If it monitors an exited process in a turn, it receives the `Down` event in that turn.
+/// 1.2c, 1.4a, 6.3a, 6.3b: a hand-written process can link and monitor. A hand-written process receives the same events
+/// as an async body. If it monitors an exited process in a turn, it receives the `Down` event in that turn.
 #[test]
 fn a_hand_written_process_receives_down_and_exit_events() {
     let rt = lone();
@@ -844,8 +847,9 @@ fn links_and_monitors_reach_other_hosts_but_not_other_runtimes() {
     rt.block_on(body).unwrap();
 }
 
-/// 2.4b, 6.3a, 6.3b: a mailbox outside any process can set a monitor and can be monitored. It can also trap exits, and
-/// a link can close it. If a long chain of mailboxes is linked, an exit along the chain does not overflow the stack.
+/// 2.4b, 6.3a, 6.3b: a mailbox outside any process can set a monitor and can be monitored. A mailbox outside any
+/// process can also trap exits. The exit of a linked process can close the mailbox. If a long chain of mailboxes is
+/// linked, an exit along the chain does not overflow the stack.
 #[test]
 fn mailboxes_outside_processes_can_link_and_monitor() {
     let rt = lone();
@@ -861,7 +865,7 @@ fn mailboxes_outside_processes_can_link_and_monitor() {
     drop(outside);
     let mut trapped = trapped;
     assert!(matches!(rt.block_on(trapped.event()), Event::Exit { from, exit: Exit::Normal } if from == address));
-    // This chain has 50,000 linked mailboxes.
+    // The chain consists of 50,000 linked mailboxes.
     let mut chain: Vec<_> = (0..50_000).map(|_| rt.mailbox::<()>().1).collect();
     for pair in chain.windows(2) {
         pair[0].link(pair[1].pid()).unwrap();
@@ -958,8 +962,8 @@ fn a_link_or_monitor_is_removed_from_both_processes() {
             reply.send(());
         }
     }
-    // `first` lists the acts of the first process on the second one, and `second` the acts of the second process on the
-    // first one.
+    // `first` lists the actions of the first process on the second process. `second` lists the actions of the second
+    // process on the first process.
     for (first, second) in [
         (&[Link, Unlink][..], &[][..]),
         (&[Link], &[Unlink]),
@@ -976,8 +980,8 @@ fn a_link_or_monitor_is_removed_from_both_processes() {
             let both: Vec<_> =
                 values.iter().map(|value| rt.process().value(Arc::clone(value)).spawn(obey).unwrap()).collect();
             let pids = [both[0].pid(), both[1].pid()];
-            // Both processes also have links with other processes. Some of these links are made before the acts, and
-            // some after.
+            // Both processes also have links with other processes. Some of these links are set before the actions, and
+            // other links are set after the actions.
             let others: Vec<_> = (0..4).map(|_| spawn(&rt)).collect();
             for own in &both {
                 for other in &others[..2] {
@@ -1067,9 +1071,9 @@ fn many_processes_link_monitor_and_exit_at_random() {
     });
 }
 
-/// 6.1c, 6.3a: processes are linked in random graphs. They are killed, fail and exit normally, one after another. An
-/// executable model predicts which processes exit, which process causes each exit, and which exits each process
-/// receives. The processes behave as predicted.
+/// 6.1c, 6.3a: processes are linked in random graphs. The processes are killed, fail or exit normally, one after
+/// another. An executable model predicts which processes exit, which process causes each exit, and which exits each
+/// process receives. The processes behave as predicted.
 #[test]
 fn random_graphs_behave_like_the_model() {
     for seed in 1..=60_u64 {

@@ -41,7 +41,7 @@ impl Command for Ask {
     type Reply = u64;
 }
 
-/// Handler of `Ask`. It stores the completions until the test takes them.
+/// Handler of `Ask`. The handler stores the completions until the test takes them.
 #[derive(Clone, Default)]
 pub(crate) struct Shelf(Arc<Mutex<Vec<Completion<u64>>>>);
 
@@ -81,7 +81,7 @@ impl Tally {
     }
 }
 
-/// A process that counts its calls. Its only actions are to obey its messages.
+/// A process that counts its calls. The process only executes the instructions in its messages.
 struct Counting(Tally);
 
 impl Process for Counting {
@@ -91,7 +91,8 @@ impl Process for Counting {
         self.0.inits.fetch_add(1, SeqCst);
         Ok(())
     }
-    /// With message 0 the process performs a command. With any greater number it exits, and the number is its result.
+    /// The message 0 makes the process perform a command. Any greater number makes the process exit, and the number is
+    /// the result of the process.
     fn step(&mut self, events: Events<'_, u64>, out: &mut StepOutput<'_, u64>) -> Result<Next<u64>, Exit> {
         self.0.steps.fetch_add(1, SeqCst);
         for event in events {
@@ -199,8 +200,8 @@ fn the_question_mark_operator_passes_a_cancellation_on() {
     }
 }
 
-/// 6.1d: when no handle can take the result of a process any more, the result is dropped. This holds even if an address
-/// of the process still exists.
+/// 6.1d: when no handle can take the result of a process any more, the result is dropped. An address of the process
+/// does not keep the result alive.
 #[test]
 fn a_result_that_no_handle_can_take_is_dropped() {
     struct Noted(Arc<AtomicUsize>);
@@ -282,8 +283,8 @@ fn a_dropped_handle_detaches_its_process() {
     assert_eq!(rt.processes_alive(), 0);
 }
 
-/// 6.1d: a handle is polled through a mutable reference, and the reference is dropped. The handle keeps the result and
-/// later returns it once.
+/// 6.1d: if a handle is polled through a mutable reference, the drop of the reference does not lose the result. The
+/// handle later returns the result once.
 #[test]
 fn a_handle_polled_by_reference_keeps_its_result() {
     let rt = lone();
@@ -374,8 +375,8 @@ fn a_cancel_event_arrives_exactly_once() {
         assert_eq!(tally.counts(), (1, 3, 1, 1, 0));
         assert_eq!(host.cancel(pid, "dead", LONG), Err(NoProcess(pid)));
         assert_eq!(host.kill(pid), Err(NoProcess(pid)));
-        // This process ignores its cancellation. It is killed at the first deadline, even if a later cancellation has a
-        // later deadline.
+        // This process ignores its cancellation. The process is killed at the first deadline, even if a later
+        // cancellation has a later deadline.
         let (handle, tally) = counting(&host);
         let begun = host.now();
         host.cancel(handle.pid(), "first", LONG).unwrap();
@@ -422,7 +423,8 @@ fn receive_always_fails_after_a_cancellation() {
     assert_eq!(rt.block_on(body).unwrap(), [0, 1, 2]);
 }
 
-/// 6.2a, 6.2b: during the grace period, a process can still perform commands for its clean-up, and they are answered.
+/// 6.2a, 6.2b: during the grace period, a process can still perform commands for its clean-up, and these commands are
+/// answered.
 #[test]
 fn clean_up_commands_are_answered_during_the_grace_period() {
     timed(async |host, late| {
@@ -444,8 +446,8 @@ fn clean_up_commands_are_answered_during_the_grace_period() {
     });
 }
 
-/// 6.2a: if a process ignores its cancellation, it is killed when the grace period has passed, and not earlier. This
-/// holds for blocked and idle processes too. The yields of the process are cancelled.
+/// 6.2a: if a process ignores its cancellation, it is killed when the grace period has passed, and not earlier. A
+/// blocked process and an idle process are killed in the same way. The kill cancels the yields of the process.
 #[test]
 fn a_process_is_killed_after_its_grace_period() {
     async fn killed(host: Host, late: Late) {
@@ -472,8 +474,8 @@ fn a_process_is_killed_after_its_grace_period() {
     timed(killed);
 }
 
-/// 6.2a, 11: if the grace period is zero, the process is killed immediately. If it is `Duration::MAX`, the process is
-/// never killed.
+/// 6.2a, 11: if the grace period is zero, the process is killed immediately. If the grace period is `Duration::MAX`,
+/// the process is never killed.
 #[test]
 fn zero_and_enormous_grace_periods_are_accepted() {
     timed(async |host, late| {
@@ -538,8 +540,8 @@ fn a_killed_process_that_never_started_never_runs() {
     assert_eq!(rt.counters().dead_letters, 1);
 }
 
-/// 1.1h, 2.3h, 6.2d: a kill ends idle, blocked and runnable processes. Their yields are cancelled, and `close` runs
-/// once.
+/// 1.1h, 2.3h, 6.2d: a kill ends idle, blocked and runnable processes. The kill cancels the yields of the process, and
+/// `close` runs once.
 #[test]
 fn a_kill_reaches_a_process_in_every_state() {
     let shelf = Shelf::default();
@@ -570,7 +572,7 @@ fn a_kill_reaches_a_process_in_every_state() {
 }
 
 /// 6.2d: if a running process is killed, the kill takes effect after the current step. If that step returns a result,
-/// the process exits with this result. Otherwise it exits as killed.
+/// the process exits with this result. Otherwise the process exits as killed.
 #[test]
 fn a_kill_of_a_running_process_takes_effect_after_the_step() {
     struct Kills(Option<Next<u64>>, Arc<AtomicUsize>);
@@ -699,8 +701,8 @@ fn a_shutdown_refuses_work_and_waits_for_clean_up() {
     });
 }
 
-/// 6.1b, 6.5a: a shutdown cancels every process, whatever its state. When the shutdown returns, all processes have
-/// exited.
+/// 6.1b, 6.5a: a shutdown cancels every process, no matter what its state is. When the shutdown returns, all processes
+/// have exited.
 #[test]
 fn a_shutdown_cancels_every_process() {
     for workers in [0, 2] {
@@ -726,15 +728,16 @@ fn a_shutdown_cancels_every_process() {
     }
 }
 
-/// 6.5b, 6.5c: if two shutdowns run concurrently, the earlier deadline applies, whichever shutdown begins first. In
-/// this test a panic begins one of them, and that shutdown has no deadline.
+/// 6.5b, 6.5c: if two shutdowns run concurrently, the earlier deadline applies, no matter which shutdown begins first.
+/// In this test a panic begins one of the two shutdowns, and this shutdown has no deadline.
 #[test]
 fn the_earlier_deadline_of_two_shutdowns_applies() {
     for panic_is_first in [true, false] {
         within(60, move || {
             let rt = alone().on_panic(PanicPolicy::ShutDown).build().unwrap();
             let host = rt.host().clone();
-            // This process ignores its cancellation. It replies with the deadline that a newly spawned child receives.
+            // This process ignores its cancellation. On request, the process spawns a child and replies with the
+            // deadline of this child.
             let asks = rt.spawn(async |mut ctx: Context<Option<Reply<Instant>>>| -> Result<(), Exit> {
                 loop {
                     match ctx.event().await {
@@ -781,7 +784,7 @@ fn the_earlier_deadline_of_two_shutdowns_applies() {
     }
 }
 
-/// 6.5b: if no process exists, a shutdown returns immediately, whatever its time limit is.
+/// 6.5b: if no process exists, a shutdown returns immediately, no matter what its time limit is.
 #[test]
 fn a_shutdown_without_processes_returns_immediately() {
     for workers in [0, 1, 2] {
@@ -804,8 +807,8 @@ fn a_shutdown_without_processes_returns_immediately() {
     }
 }
 
-/// 6.5c, 6.5d: if a step never returns, the shutdown still returns at its deadline. It reports the process of this step
-/// and the state of this process.
+/// 6.5c, 6.5d: if a step never returns, the shutdown still returns at its deadline. The report of the shutdown contains
+/// the process of this step and the state of this process.
 #[test]
 fn a_shutdown_returns_even_if_a_step_never_returns() {
     within(20, || {
@@ -866,7 +869,7 @@ fn processes_spawned_during_a_shutdown_end_with_it() {
             let exit = ctx.receive().await.unwrap_err();
             if depth > 0 {
                 let below = ends.clone();
-                // The parent does not wait for this child. Only the runtime does.
+                // Only the runtime waits for this child. The parent of the child does not wait.
                 drop(ctx.spawn(move |ctx| family(ctx, depth - 1, below)));
             }
             ends.fetch_add(1, SeqCst);
@@ -889,7 +892,7 @@ fn processes_spawned_during_a_shutdown_end_with_it() {
 }
 
 /// 6.5a: several threads spawn, send and call while the runtime shuts down or is dropped. Each of these operations
-/// returns an answer or an error, and none hangs.
+/// returns an answer or an error, and no operation hangs.
 #[test]
 fn work_that_races_a_shutdown_is_done_or_refused() {
     for round in 0..100 {
@@ -983,8 +986,8 @@ fn the_observer_is_notified_of_a_panic() {
     assert_eq!(rt.block_on(other).unwrap(), 2);
 }
 
-/// 4.8b: the call-back for panics is called on the thread that ran the process. If the call-back panics too, its panic
-/// is caught.
+/// 4.8b: the call-back for panics is called on the thread that ran the process. If the call-back itself panics, this
+/// panic is caught.
 #[test]
 fn the_call_back_is_called_when_a_process_panics() {
     let (tell, heard) = mpsc::channel();
@@ -1022,7 +1025,7 @@ fn a_panic_can_shut_down_the_runtime() {
 
 // ---- Drop of the runtime
 
-/// A value whose live copies the test counts.
+/// A value that counts its live copies.
 #[derive(Clone)]
 struct Alive(#[expect(dead_code)] Arc<()>);
 
@@ -1032,7 +1035,7 @@ enum Mail {
 }
 
 /// 6.5a, 8.3b: when a runtime is dropped, everything in progress ends, and each value is dropped once. Some handles,
-/// addresses and mailboxes outlive the runtime. After the drop, they return errors.
+/// addresses and mailboxes outlive the runtime, and then return errors.
 #[test]
 fn everything_is_dropped_when_a_runtime_is_dropped() {
     struct Give;

@@ -1,5 +1,5 @@
-//! 1.5 of the specification: processes that are not `Send`. They run only on the guest thread that owns their
-//! `LocalSet`.
+//! 1.5 of the specification: processes that are not `Send`. These local processes run only on the guest thread that
+//! owns their `LocalSet`.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -23,8 +23,8 @@ impl Drop for Dropped {
     }
 }
 
-/// 1.5a, 1.5b, 8.1g: a local process runs only on its own thread, whichever thread wakes it. Other processes of the
-/// runtime may move between threads at the same time.
+/// 1.5a, 1.5b, 8.1g: a local process runs only on its own thread, no matter which thread wakes it. Other processes of
+/// the runtime may move between threads at the same time.
 #[test]
 fn a_local_process_stays_on_its_thread() {
     for workers in [0, 2] {
@@ -55,8 +55,8 @@ fn a_local_process_stays_on_its_thread() {
     }
 }
 
-/// 1.5b, 1.5c: when a `LocalSet` is dropped, its waiting processes are killed. They are dropped on their own thread,
-/// and their handles return `Exit::Killed`.
+/// 1.5b, 1.5c: when a `LocalSet` is dropped, its waiting processes are killed. The killed processes are dropped on
+/// their own thread, and their handles return `Exit::Killed`.
 #[test]
 fn a_local_process_is_dropped_on_its_own_thread() {
     let rt = two();
@@ -81,8 +81,8 @@ fn a_local_process_is_dropped_on_its_own_thread() {
     assert_eq!(rt.processes_alive(), 0);
 }
 
-/// 1.5b, 8.1c: a future drives many local processes, and one of them is always runnable. The future itself is not
-/// starved.
+/// 1.5b, 8.1c: a future drives many local processes, and one of these processes is always runnable. The future itself
+/// is not starved.
 #[test]
 fn local_processes_do_not_starve_the_future_that_drives_them() {
     let rt = Runtime::builder().workers(0).build().unwrap();

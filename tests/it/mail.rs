@@ -21,7 +21,7 @@ async fn echo(mut ctx: Context<u64>) -> Result<u64, Exit> {
 }
 
 /// 2.1a, 2.1d: a pid can be printed and parsed, is ordered, and is small. A restarted runtime has a new incarnation
-/// number. It refuses the pids of the previous incarnation.
+/// number, and refuses the pids of the previous incarnation.
 #[test]
 fn a_pid_can_be_printed_and_parsed() {
     let rt = two();
@@ -129,7 +129,7 @@ fn processes_referenced_only_by_messages_exit_on_a_small_stack() {
 fn a_stale_pid_never_reaches_the_new_process() {
     let rt = Runtime::builder().workers(0).build().unwrap();
     let mut former: Vec<Pid> = Vec::new();
-    // Each process exits on the thread that spawns the next one, so the next process reuses its slot.
+    // Each process exits on the thread that spawns the next process, so the next process reuses its slot.
     rt.block_on(async {
         for n in 0..100 {
             let tenant = rt.spawn(echo);
@@ -187,8 +187,8 @@ fn messages_from_one_sender_arrive_in_order() {
     });
 }
 
-/// 2.2d: the runtime and its mailbox of dead letters are dropped, in either order. Afterwards nothing of the runtime
-/// remains.
+/// 2.2d: the runtime and its mailbox of dead letters are dropped, in either order. After both drops, nothing of the
+/// runtime remains.
 #[test]
 fn a_mailbox_for_dead_letters_does_not_keep_the_runtime_alive() {
     struct Now;
@@ -261,7 +261,7 @@ fn a_message_sent_before_an_exit_arrives_before_the_exit_is_reported() {
 }
 
 /// 2.3e, 2.3h: a cancellation arrives after the messages that were sent before it, and before the messages that were
-/// sent after it. This holds for a hand-written process and for `event()`.
+/// sent after it. A hand-written process and `event()` both receive the cancellation in this order.
 #[test]
 fn a_cancellation_arrives_in_order_with_the_messages() {
     #[derive(Default)]
@@ -383,8 +383,8 @@ async fn server(mut ctx: Context<Ask>) -> Result<(), Exit> {
     }
 }
 
-/// 2.6a, 2.6b, 2.6c, 2.6d: a call returns either the reply or an error that tells the cause: the reply was dropped, the
-/// callee exited, the callee did not exist, the message had the wrong type, or the call timed out.
+/// 2.6a, 2.6b, 2.6c, 2.6d: a call returns either the reply or an error that states the cause: the reply was dropped,
+/// the callee exited, the callee did not exist, the message had the wrong type, or the call timed out.
 #[test]
 fn a_call_returns_the_reply_or_the_cause_of_its_failure() {
     timed(async |host, exact| {
@@ -424,7 +424,7 @@ fn a_call_returns_the_reply_or_the_cause_of_its_failure() {
     });
 }
 
-/// 2.6a: an answer wakes the task that polled the call last. That task may have polled the call with the waker of its
+/// 2.6a: an answer wakes the task that polled the call last. The task may have polled the call with the waker of its
 /// process, with the waker of a combinator, or with the waker of another process.
 #[test]
 fn an_answer_wakes_the_last_task_that_polled_the_call() {
@@ -573,9 +573,8 @@ fn drain<M: Send + 'static>(mailbox: &mut Mailbox<M>) -> Vec<M> {
     std::iter::from_fn(|| mailbox.try_receive()).collect()
 }
 
-/// 2.2a, 2.3a, 2.3b, 2.3c: a mailbox accepts exactly as many messages as its bound. A bound of 0 means 1. A full
-/// mailbox applies its overflow policy. If the policy drops a message, the message becomes a dead letter and is
-/// counted.
+/// 2.2a, 2.3a, 2.3b, 2.3c: a mailbox with the bound n accepts exactly n messages. A bound of 0 means 1. A full mailbox
+/// applies its overflow policy. If the policy drops a message, the message becomes a dead letter and is counted.
 #[test]
 fn mailbox_bounds_are_exact_and_policies_are_applied() {
     use MailboxCapacity::{DropNewest, DropOldest, Reject, Unbounded};
@@ -609,7 +608,7 @@ fn mailbox_bounds_are_exact_and_policies_are_applied() {
         let counted = rt.counters();
         assert_eq!((counted.dropped_by_policy, counted.dead_letters), (dropped.len() as u64, dropped.len() as u64));
         assert_eq!(counted.refused, refused as u64);
-        // The mailbox is empty again, and accepts a message.
+        // The mailbox is empty again, so it accepts a message.
         address.send(9).unwrap();
         assert_eq!(mailbox.try_receive(), Some(9));
         assert!(address.peak_mailbox_len() >= read.len());
@@ -617,7 +616,7 @@ fn mailbox_bounds_are_exact_and_policies_are_applied() {
 }
 
 /// 2.3f, 2.3g, 2.3h: only messages count against the bound. A process with a full mailbox still receives the completion
-/// of its command. A full mailbox also accepts a cancellation. The process receives this cancellation in order with the
+/// of its command. A full mailbox also accepts a cancellation. The process receives the cancellation in order with the
 /// messages.
 #[test]
 fn only_messages_count_against_a_bound() {
@@ -648,8 +647,8 @@ fn only_messages_count_against_a_bound() {
     assert_eq!(rt.block_on(handle).unwrap(), ["3", "1", "enough", "2"]);
 }
 
-/// 2.3d: `send_wait` completes immediately if there is room. Otherwise the sender waits. Senders get room in the order
-/// in which they began to wait.
+/// 2.3d: if the mailbox has a free place, `send_wait` completes immediately. Otherwise the sender waits. Waiting
+/// senders get free places in the order in which they began to wait.
 #[test]
 fn senders_that_wait_for_room_proceed_in_order() {
     use futures::FutureExt;
@@ -678,8 +677,8 @@ fn senders_that_wait_for_room_proceed_in_order() {
     assert_eq!(rt.counters().messages, 3 * 5);
 }
 
-/// 2.3d: a hand-written process takes all messages out of a full mailbox in one step. Then waiting senders proceed, the
-/// oldest first, until the mailbox is full again.
+/// 2.3d: a hand-written process takes all messages out of a full mailbox in one step. After this step, waiting senders
+/// proceed until the mailbox is full again. The sender that has waited longest proceeds first.
 #[test]
 fn waiting_senders_proceed_when_a_step_empties_the_mailbox() {
     use futures::FutureExt;
@@ -726,9 +725,10 @@ fn waiting_senders_proceed_when_a_step_empties_the_mailbox() {
     }
 }
 
-/// 2.3d: a sender waits for room, and the receiver exits. Then the sender gets its message back. If a sender begins to
-/// wait after the exit, it gets its message back immediately. If the limit of the mailbox is 0, a sender would wait
-/// forever, so it also gets its message back immediately. All this holds for untyped messages too.
+/// 2.3d: if the receiver exits while a sender waits for a free place, the sender gets its message back. If a sender
+/// begins to wait after the exit, the sender gets its message back immediately. If the limit of the mailbox is 0, no
+/// place ever becomes free, so the sender also gets its message back immediately. Untyped messages are returned in the
+/// same way.
 #[test]
 fn a_send_that_waits_for_room_fails_when_the_receiver_exits() {
     use futures::FutureExt;
@@ -773,8 +773,9 @@ fn a_send_that_waits_for_room_fails_when_the_receiver_exits() {
 }
 
 /// 2.3a, 2.3d: several senders fill a small mailbox. Each message arrives, and the mailbox never contains more messages
-/// than its bound. No sender waits forever. The test reads with a body, with a body that receives selectively, and with
-/// a hand-written process. The messages of one sender arrive in order, except in the body that receives selectively.
+/// than its bound. No sender waits forever. Three kinds of receiver are tested: a body, a body that receives
+/// selectively, and a hand-written process. The messages of one sender arrive in order, except in the body that
+/// receives selectively.
 #[test]
 fn mailbox_room_is_neither_lost_nor_taken_twice() {
     const SENDERS: u32 = 6;
@@ -807,7 +808,7 @@ fn mailbox_room_is_neither_lost_nor_taken_twice() {
     let selective = async |mut ctx: Context<(u32, u32)>| -> Result<Vec<(u32, u32)>, Exit> {
         let (mut read, total) = (Vec::new(), (SENDERS * EACH) as usize);
         while read.len() < total {
-            // Every second receive skips the first message, as long as more than ten messages are still to arrive.
+            // While more than ten messages are still to arrive, every second receive skips the first message.
             let mut pass = read.len() % 2 == 1 && read.len() + 10 < total;
             let pick = |m| if std::mem::take(&mut pass) { Err(m) } else { Ok(m) };
             read.push(ctx.receive_where(pick).await?);
@@ -928,8 +929,9 @@ fn no_message_is_lost_when_the_receiver_exits_while_senders_wait() {
     });
 }
 
-/// 2.3c, 2.3i: a selective receive skips a message. The message counts against the bound, keeps its position, and is
-/// examined only once. The overflow policy may drop this message, even while the filter examines it.
+/// 2.3c, 2.3i: a message that a selective receive skips still counts against the bound and keeps its position. The
+/// filter examines each message only once. The overflow policy may drop a skipped message, even while the filter
+/// examines this message.
 #[test]
 fn a_selective_receive_examines_each_message_once() {
     for bound in [MailboxCapacity::Unbounded, MailboxCapacity::Reject(40), MailboxCapacity::DropOldest(40)] {
@@ -968,8 +970,8 @@ fn a_selective_receive_examines_each_message_once() {
     let to = address.clone();
     let picked = rt.block_on(mailbox.receive_where(|n| {
         if n == 0 {
-            // Two messages arrive while the filter examines the oldest message. To make room, the policy drops the two
-            // oldest messages.
+            // Two messages arrive while the filter examines the oldest message. The mailbox is full, so the policy
+            // drops the two oldest messages.
             to.send(2).unwrap();
             to.send(3).unwrap();
         }
@@ -980,7 +982,7 @@ fn a_selective_receive_examines_each_message_once() {
     dead.sort_unstable();
     assert_eq!((dead, rt.counters().dropped_by_policy), (vec![0, 1], 2));
 
-    // If the filter panics, the examined message is lost. The mailbox has the same room as before.
+    // If the filter panics, the examined message is lost, and its place in the mailbox becomes free.
     let (address, mut mailbox) = rt.mailbox_with::<u32>(MailboxCapacity::Reject(1));
     address.send(0).unwrap();
     let panics = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
@@ -992,7 +994,7 @@ fn a_selective_receive_examines_each_message_once() {
 }
 
 /// 2.3i: unstashed messages are read before all other messages, in order. Stashed messages do not count against the
-/// bound. They become dead letters when the mailbox is dropped.
+/// bound. Stashed messages become dead letters when the mailbox is dropped.
 #[test]
 fn unstashed_messages_are_read_in_order() {
     let rt = Runtime::builder().workers(0).build().unwrap();
@@ -1024,7 +1026,7 @@ fn unstashed_messages_are_read_in_order() {
     }
 }
 
-/// 2.3i: messages arrive one at a time, and the process stashes each of them. After `unstash` the process receives all
+/// 2.3i: messages arrive one at a time, and the process stashes each message. After `unstash` the process receives all
 /// these messages without waiting.
 #[test]
 fn messages_stashed_one_at_a_time_are_read_without_waiting() {
@@ -1058,8 +1060,8 @@ fn messages_stashed_one_at_a_time_are_read_without_waiting() {
     });
 }
 
-/// 2.2b, 2.3e: messages are read in order, and each message counts as unread until it is read. This holds for messages
-/// to a waiting process, for messages that arrive before the process has run, and for messages of any size.
+/// 2.2b, 2.3e: messages are read in order, and each message counts as unread until it is read. The test sends messages
+/// of two sizes. Some messages arrive while the process waits. Other messages arrive before the woken process has run.
 #[test]
 fn messages_to_a_waiting_process_are_read_in_order() {
     fn check<M: Send + 'static>(message: impl Fn(u64) -> M, number: impl Fn(M) -> u64 + Send + 'static) {
@@ -1110,8 +1112,8 @@ fn messages_to_a_waiting_process_are_read_in_order() {
     check(|n| n.to_string(), |n| n.parse().unwrap());
 }
 
-/// 2.2b: a process waits for a message, and then moves its mailbox to another thread. This thread reads all messages.
-/// The messages of each sender arrive in order.
+/// 2.2b: a process waits for a message, and then moves its mailbox to another thread. The other thread reads all
+/// messages. The messages of each sender arrive in order.
 #[test]
 fn a_mailbox_moved_to_another_thread_receives_all_messages() {
     const EACH: u64 = 50;
@@ -1163,8 +1165,8 @@ fn a_mailbox_moved_to_another_thread_receives_all_messages() {
     });
 }
 
-/// 2.3d: a sink waits for room before it sends each message. When the mailbox is dropped, the sink returns the message
-/// that waits for room.
+/// 2.3d: a sink waits for a free place before it sends each message. When the mailbox is dropped, the sink returns the
+/// message that waits.
 #[test]
 fn a_sink_waits_for_room() {
     use futures::{FutureExt, SinkExt, StreamExt, stream};
@@ -1259,8 +1261,8 @@ fn new_mail_does_not_wake_a_body_that_waits_for_something_else() {
     });
 }
 
-/// 2.2b, 5.1a: a new message wakes the task that polled the mailbox last. This holds for any waker, even if the waker
-/// changes several times in one turn.
+/// 2.2b, 5.1a: a new message wakes the task that polled the mailbox last. The waker may be any waker, and may change
+/// several times in one turn.
 #[test]
 fn the_last_task_that_polled_for_mail_is_woken() {
     async fn body(mut ctx: Context<u64>) -> Result<u64, Exit> {

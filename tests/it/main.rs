@@ -1,7 +1,7 @@
 //! Integration tests of the crate, one file per behaviour. `tests/promises.md` lists the test that verifies each
 //! promise.
 
-// The lints below restrict the crate, not its tests. Many tests drop a handle on purpose, which detaches its process.
+// The lints below restrict the crate, not its tests. Many tests drop a handle on purpose, to detach the process.
 #![allow(clippy::disallowed_types, clippy::disallowed_methods, clippy::let_underscore_future)]
 
 mod aborts;
@@ -67,7 +67,7 @@ use std::time::Duration;
 use procession::Runtime;
 
 /// Factor by which the tests multiply each of their time limits. The environment variable `TEST_PATIENCE` sets the
-/// factor; its default is 1.
+/// factor. The default factor is 1.
 pub fn patience() -> u32 {
     std::env::var("TEST_PATIENCE").map_or(1, |times| times.parse().expect("a number"))
 }
@@ -98,13 +98,13 @@ pub fn within<T: Send + 'static>(seconds: u64, f: impl FnOnce() -> T + Send + 's
 }
 
 /// Returns the builder of a runtime with one worker that never gets a replacement thread. Tests that count turns use
-/// it. The infinite `long_step_threshold` is needed because the operating system may suspend the worker for a long
-/// time; the monitor would report this time as a long step.
+/// this builder. The operating system may suspend the worker for a long time, and the monitor would report this time as
+/// a long step. Therefore `long_step_threshold` is infinite.
 pub fn alone() -> procession::Builder {
     Runtime::builder().workers(1).long_step_threshold(Duration::MAX)
 }
 
-/// Shuts a runtime down, and drops it, which waits for its threads.
+/// Shuts a runtime down and drops the runtime. The drop waits for the threads of the runtime.
 pub fn shut_down(rt: Runtime, within: Duration) -> procession::ShutdownReport {
     let report = futures::executor::block_on(rt.shutdown(within));
     drop(rt);
@@ -128,8 +128,9 @@ where
     })
 }
 
-/// Runs a scenario as [`on_workers`] does. Then runs the scenario in one simulation for each seed in `0..n`; each seed
-/// gives another order of execution. The environment variable `SIMULATION_SEEDS` sets `n`; its default is 10.
+/// Runs a scenario on a runtime with two workers, like [`on_workers`]. After that, runs the scenario in one simulation
+/// for each seed in `0..n`. Each seed produces a different order of execution. The environment variable
+/// `SIMULATION_SEEDS` sets `n`. The default of `n` is 10.
 pub fn everywhere(scenario: impl AsyncFn(procession::Host) + Send + 'static) {
     let seeds = std::env::var("SIMULATION_SEEDS").map_or(10, |seeds| seeds.parse().expect("a number"));
     within(60 + seeds, move || {

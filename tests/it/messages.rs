@@ -1,5 +1,5 @@
-//! The texts of all public errors and documented panics, in one table for review:
-//! `cargo test --test it -- messages --nocapture`. Add each new error and panic here.
+//! Collects the texts of all public errors and documented panics in one table. The command `cargo test --test it --
+//! messages --nocapture` prints the table for a review. Each new error and panic must be added to this file.
 
 use std::fmt::Display;
 use std::future::pending;
@@ -16,7 +16,7 @@ use procession::*;
 
 use crate::lives::{Ask, Shelf, lone, settle};
 
-/// Words and openings that `STYLE` forbids in messages.
+/// Words that the style guide forbids in messages.
 const FORBIDDEN: &[&str] = &[
     "who",
     "whoever",
@@ -51,7 +51,8 @@ impl Table {
         self.add(name, error);
     }
 
-    /// Adds the first line of a panic. The reports of `check` have further lines, with the trace.
+    /// Adds the first line of a panic message. Only the panic messages of `check` have more lines, which contain the
+    /// trace.
     fn panic<T>(&mut self, name: &str, f: impl FnOnce() -> T) {
         let payload = catch_unwind(AssertUnwindSafe(f)).map(drop).expect_err(name);
         let text = payload.downcast_ref::<String>().map(String::as_str).or(payload.downcast_ref::<&str>().copied());
@@ -84,7 +85,8 @@ async fn idle(mut ctx: Context<u8>) -> Result<(), Exit> {
     ctx.receive().await.map(drop)
 }
 
-/// Refuses every message, with a message of another type.
+/// A receiver that refuses every message. The error of this receiver returns another message instead of the refused
+/// message.
 struct Liar;
 
 impl Deliver for Liar {
@@ -94,7 +96,7 @@ impl Deliver for Liar {
     }
 }
 
-/// Refused messages, by a send to a pid, to a name and to an address.
+/// Adds the errors of refused messages. The messages are sent to a pid, to a name and to an address.
 fn sends(table: &mut Table) {
     let rt = lone();
     let process = rt.process().mailbox_capacity(MailboxCapacity::Reject(1)).spawn(idle).unwrap();
@@ -123,7 +125,7 @@ fn sends(table: &mut Table) {
     }
 }
 
-/// Refused answers to yields.
+/// Adds the errors of refused answers to yields.
 fn answers(table: &mut Table) {
     let shelf = Shelf::default();
     let rt = Runtime::builder().workers(0).handler(shelf.clone()).build().unwrap();
@@ -139,7 +141,7 @@ fn answers(table: &mut Table) {
     table.error("SendError NoProcess, of an answer", rt.complete_yield(pid, tag, answer()).unwrap_err());
 }
 
-/// Refused spawns.
+/// Adds the errors of refused spawns.
 fn spawns(table: &mut Table) {
     let rt = Runtime::builder().workers(0).max_processes(1).build().unwrap();
     let first = rt.process().name("cache").mailbox_capacity(MailboxCapacity::Reject(1)).spawn(idle).unwrap();
@@ -165,7 +167,8 @@ fn spawns(table: &mut Table) {
     }
 }
 
-/// A hand-written process that makes the mistakes which only a step can make, and returns the errors.
+/// A hand-written process that makes the mistakes that only a step can make. The process returns the errors of these
+/// mistakes.
 struct Steps;
 
 impl Process for Steps {
@@ -210,7 +213,7 @@ fn steps(table: &mut Table) {
     names.into_iter().zip(texts).for_each(|(name, text)| table.add(name, text));
 }
 
-/// Errors that are plain values.
+/// Adds errors that the test can create without a process.
 fn values(table: &mut Table, pid: Pid) {
     table.error("NoProcess", NoProcess(pid));
     table.error("NameError Taken", NameError::Taken { name: "cache".into(), holder: pid });
@@ -291,7 +294,7 @@ fn exits_and_failures(table: &mut Table, pid: Pid) {
     }
 }
 
-/// The panics that a `# Panics` section documents.
+/// Adds the panics that a `# Panics` section documents.
 fn panics(table: &mut Table) {
     let rt = lone();
     for (name, result) in [
@@ -346,7 +349,8 @@ fn panics(table: &mut Table) {
     });
 }
 
-/// 11: each error and each documented panic says in one line what happened, to which process, and what to do.
+/// 11: each error and each documented panic has a message of one line. The message says what happened, which process
+/// was affected, and what the user can do.
 #[test]
 fn each_message_is_one_plain_line() {
     let mut table = Table::default();
@@ -361,7 +365,8 @@ fn each_message_is_one_plain_line() {
     panics(&mut table);
     table.print_and_check();
 
-    // The message names the type of the value and the process, and a panic its place in the source.
+    // The message of a refusal names the type of the value and the process. The message of a panic names the place of
+    // the panic in the source.
     assert!(table.text("SendError Full").starts_with("message of type u8 to process <"));
     assert!(
         table.text("SendError NoProcess, to a name").starts_with("message of type u8 to process `cache` refused: ")

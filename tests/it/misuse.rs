@@ -58,7 +58,7 @@ fn a_failed_start_names_its_cause() {
 }
 
 /// 2.2c, 11: every operation on a pid without a process fails at the sender, and the error returns the message. The pid
-/// may be unknown or stale. It may also belong to an exited process, to another runtime or to another incarnation.
+/// may be unknown or stale. The pid may also belong to an exited process, to another runtime or to another incarnation.
 #[test]
 fn a_pid_without_a_process_is_an_error() {
     let (rt, other) = (lone(), lone());
@@ -110,7 +110,8 @@ fn a_pid_without_a_process_is_an_error() {
 }
 
 /// 1.6b, 11: a send of a message of the wrong type fails at the sender. The error names the expected type and returns
-/// the message. This also holds for a message in a payload, and for a mailbox that belongs to no process.
+/// the message. A message in a payload is refused in the same way. A mailbox outside any process refuses a message of
+/// the wrong type too.
 #[test]
 fn a_message_of_the_wrong_type_is_refused_at_the_sender() {
     let rt = lone();
@@ -131,7 +132,7 @@ fn a_message_of_the_wrong_type_is_refused_at_the_sender() {
     assert_eq!(rt.block_on(typed).unwrap(), 5);
 }
 
-/// 11: if the value of an option has no meaning, the build fails. Every other extreme value works.
+/// 11: if an option has an impossible value, the build fails. An extreme but possible value works.
 #[test]
 fn extreme_options_work_or_are_errors() {
     for asked in [49, 1_000, usize::MAX] {
@@ -141,7 +142,8 @@ fn extreme_options_work_or_are_errors() {
     within(30, || {
         let most = Runtime::builder().workers(48).build().unwrap();
         assert_eq!(block_on(most.spawn(async |_: Context| Ok::<_, Exit>(1))).unwrap(), 1);
-        // All worker slots are taken, so this thread can't run processes. It still gets its result.
+        // This thread can't run processes, because all worker slots are taken. The call of `block_on` still returns the
+        // result.
         assert_eq!(most.block_on(most.spawn(async |_: Context| Ok::<_, Exit>(2))).unwrap(), 2);
         assert_eq!(block_on(most.run(most.spawn(async |_: Context| Ok::<_, Exit>(3)))).unwrap(), 3);
     });
@@ -207,7 +209,7 @@ fn extreme_durations_elapse_immediately_or_never() {
                 let late = ctx.call(&keeper, |reply| reply).timeout(Duration::ZERO).await;
                 assert!(matches!(late, Err(CallError::TimedOut)), "{late:?}");
                 assert_eq!(ctx.call(&quick, |reply| reply).timeout(Duration::MAX).await.unwrap(), 1);
-                // Each duration is beyond the range of the clock: a sleep of this duration never elapses. Adding the
+                // Each duration is beyond the range of the clock, so a sleep of this duration never elapses. Adding the
                 // duration to the present time does not overflow.
                 for time in [Duration::MAX, Duration::from_nanos(u64::MAX), Duration::from_secs(u64::MAX)] {
                     let sleep = ctx.sleep(time);
@@ -275,7 +277,8 @@ fn unrequested_answers_are_refused_or_discarded() {
     let completion = shelf.take();
     let (tag, discarded) = (completion.tag(), rt.counters().discarded);
     rt.complete_yield(pid, tag, Ok(Payload::new(1_u64))).unwrap();
-    // The command is answered by its tag. The completion then answers a second time, and this answer is discarded.
+    // The command is first answered through its tag. Then the completion answers the same command, and this second
+    // answer is discarded.
     assert!(completion.is_cancelled());
     completion.complete(2);
     assert_eq!(rt.counters().discarded, discarded + 1);
@@ -306,7 +309,7 @@ fn everything(host: &Host, server: &Address<Reply<u64>>) {
     drop((spawned, call));
 }
 
-/// When it is dropped, calls `everything` and then sends the name of its place.
+/// When this value is dropped, it calls `everything` and then sends the name of its place.
 struct Busy {
     host: Host,
     server: Address<Reply<u64>>,
@@ -322,7 +325,8 @@ impl Drop for Busy {
 }
 
 /// 11: spawn, send, call, cancel and kill work inside a step, a body, a handler of any kind, a foreign thread, a
-/// blocking closure and a plain future. They also work in the `Drop` of a state, a message, a reply and a command.
+/// blocking closure and a plain future. These operations also work in the `Drop` of a state, a message, a reply and a
+/// command.
 #[test]
 fn every_operation_works_in_every_context() {
     struct Give(#[expect(dead_code)] Option<Busy>);
@@ -425,8 +429,8 @@ fn every_operation_works_in_every_context() {
     });
 }
 
-/// 11: while the runtime is dropped, values that it contains are dropped and call the same operations. The operations
-/// are refused, and nothing hangs.
+/// 11: while a runtime is dropped, the destructors of its values call the same operations. Every operation is refused,
+/// and no operation hangs.
 #[test]
 fn every_operation_is_refused_while_the_runtime_is_dropped() {
     for workers in [0, 1, 2] {
@@ -462,7 +466,7 @@ fn every_operation_is_refused_while_the_runtime_is_dropped() {
 }
 
 /// 6.5a, 6.5c, 6.5d, 11: a process may shut down its own runtime. Every other process exits. The shutdown waits for the
-/// calling process until the deadline, and then lists this process as left over.
+/// calling process until the deadline, and then lists this process in its report.
 #[test]
 fn a_process_may_shut_down_its_own_runtime() {
     for workers in [1, 2] {
@@ -471,15 +475,16 @@ fn a_process_may_shut_down_its_own_runtime() {
             let (host, server) = (rt.host().clone(), rt.spawn(serve));
             let owner = rt.spawn(async move |mut ctx: Context<Runtime>| {
                 let rt = ctx.receive().await?;
-                let report = rt.shutdown(Duration::from_secs(1)).await;
+                let report = rt.shutdown(Duration::from_secs(3600)).await;
                 Ok::<_, Exit>(report)
             });
             let pid = owner.pid();
             owner.address().send(rt).unwrap();
-            assert!(matches!(block_on(owner), Err(Exit::Killed)));
-            let shutdown = block_on(host.shutdown(Duration::ZERO));
-            assert_eq!(shutdown.left.iter().map(|left| left.pid).collect::<Vec<_>>(), [pid]);
             assert!(matches!(block_on(server), Err(Exit::Cancelled(_))));
+            // The owner waits for its own shutdown. The second shutdown has an earlier deadline.
+            let shutdown = block_on(host.shutdown(Duration::ZERO));
+            assert!(matches!(block_on(owner), Err(Exit::Killed)));
+            assert_eq!(shutdown.left.iter().map(|left| left.pid).collect::<Vec<_>>(), [pid]);
         });
     }
 }
@@ -538,8 +543,8 @@ fn a_process_that_never_yields_does_not_stop_other_processes() {
     });
 }
 
-/// 1.3e, 11: a future belongs to one process. It fails if another process polls it, or if it is polled outside the
-/// processes.
+/// 1.3e, 11: a future belongs to one process. The future fails if another process polls it, or if it is polled outside
+/// any process.
 #[test]
 fn futures_of_one_process_fail_in_another_process() {
     let rt = Runtime::builder().workers(0).handle(|c: Ask| c.0).build().unwrap();

@@ -26,8 +26,8 @@ async fn sum(mut ctx: Context<u64>) -> Result<u64, Exit> {
     }
 }
 
-/// 2.5a, 2.5b: a name resolves to its process in sends, calls and `whereis`. It resolves from before the first step
-/// until the exit. After the exit the name is free.
+/// 2.5a, 2.5b: a name resolves to its process in sends, calls and `whereis`. The name resolves from before the first
+/// step until the exit of the process. After the exit the name is free.
 #[test]
 fn a_name_resolves_to_its_process_until_the_exit() {
     let rt = lone();
@@ -155,8 +155,9 @@ fn a_name_is_free_before_the_exit_is_reported() {
     });
 }
 
-/// 2.5b, 2.5c: if several processes register one name concurrently, exactly one succeeds. The other processes get an
-/// error that names the holder. If a process registers while it exits, neither the name nor a group member remains.
+/// 2.5b, 2.5c: if several processes register one name concurrently, exactly one process succeeds. The other processes
+/// get an error that names the holder. If a process registers while it exits, neither the name nor a group member
+/// remains.
 #[test]
 fn concurrent_registrations_and_exits_leave_no_name_behind() {
     const ROUNDS: usize = 400;
@@ -268,8 +269,8 @@ fn spawn_or_send_loses_no_message_while_processes_exit() {
                 });
             }
         });
-        // When a process exits, its name becomes free before its unread messages become dead letters. Its pid stays
-        // known until all of them are dead letters.
+        // When a process exits, its name becomes free before its unread messages become dead letters. The pid of the
+        // process stays known until all its unread messages are dead letters.
         for pid in pids.into_inner().unwrap() {
             let _ = rt.block_on(rt.exited(pid));
         }
@@ -343,8 +344,8 @@ fn a_group_contains_its_members_in_order() {
     });
 }
 
-/// 2.5e: many processes join a group and exit concurrently with a broadcast. The broadcast still reaches each process
-/// that is a member during the whole test.
+/// 2.5e: many processes join a group and exit while a message is broadcast to the group. The broadcast still reaches
+/// each process that is a member during the whole test.
 #[test]
 fn a_broadcast_reaches_every_process_that_stays_in_a_changing_group() {
     everywhere(async |host| {
@@ -373,8 +374,8 @@ fn a_broadcast_reaches_every_process_that_stays_in_a_changing_group() {
     });
 }
 
-/// 2.5d: `spawn_or_call` calls the process of the name, or spawns it with the request as its first message. A refusal
-/// returns the body.
+/// 2.5d: if a process has the name, `spawn_or_call` calls this process. Otherwise `spawn_or_call` spawns a process, and
+/// the request is the first message of this process. If `spawn_or_call` is refused, it returns the body.
 #[test]
 fn spawn_or_call_spawns_once() {
     async fn count(mut ctx: Context<Reply<u64>>) -> Result<(), Exit> {

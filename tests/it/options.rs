@@ -30,7 +30,8 @@ fn each<B: 'static, T: Copy + std::fmt::Debug + Send + 'static>(
     values.iter().map(|&value| setting(format!("{name}({value:?})"), move |builder| set(builder, value))).collect()
 }
 
-/// Small deterministic generator of pseudo-random numbers. It makes a failing combination repeatable.
+/// Small deterministic generator of pseudo-random numbers. Its numbers are always the same, so a failing combination
+/// can be repeated.
 struct Random(u64);
 
 impl Random {

@@ -188,7 +188,7 @@ fn a_panic_in_a_hand_written_process_ends_only_that_process() {
     }
 }
 
-/// Returns a value that panics when it is dropped. The `close` of this process panics too.
+/// A process whose result panics when it is dropped. The `close` of this process panics too.
 struct BombOutput;
 
 impl Process for BombOutput {
@@ -217,7 +217,7 @@ fn the_exit_reports_a_panic_in_close_even_if_the_dropped_result_panics() {
 }
 
 /// 1.1h, 6.2a, 6.2d: `close` and the drop of a state may panic. The test lets them panic after a kill, after a
-/// cancellation that timed out, and while the runtime is dropped. The exit then reports the panic.
+/// cancellation that timed out, and while the runtime is dropped. In each case the exit reports the panic.
 #[test]
 fn a_panic_in_close_or_drop_replaces_the_exit_reason() {
     within(20, || {
@@ -360,8 +360,8 @@ fn a_panic_in_the_drop_of_a_message_affects_no_other_process() {
     });
 }
 
-/// Performs `yields` commands in its first step. Exits after it has read `reads` answers. If `reads` is 0, the process
-/// never exits by itself.
+/// A process that performs `yields` commands in its first step. The process exits after it has read `reads` answers. If
+/// `reads` is 0, the process never exits by itself.
 struct Takes {
     yields: usize,
     reads: usize,
@@ -443,8 +443,8 @@ fn a_panic_in_the_drop_of_an_answer_affects_no_other_process() {
     assert_eq!(shut_down(rt, LONG).left, []);
 }
 
-/// 11: an input that panics when it is dropped affects no other process. This includes the input of a process that was
-/// killed before its `init` ran.
+/// 11: an input that panics when it is dropped affects no other process. The test also uses the input of a process that
+/// was killed before its `init` ran.
 #[test]
 
 fn a_panic_in_the_drop_of_an_input_affects_no_other_process() {
@@ -483,8 +483,7 @@ fn a_panic_in_the_drop_of_an_inherited_value_affects_no_process() {
     });
 }
 
-/// 11: a result that nothing reads and an error that nothing reads panic when they are dropped. These panics affect no
-/// process.
+/// 11: if an unread result or an unread error panics when it is dropped, no process is affected.
 #[test]
 
 fn a_panic_in_the_drop_of_a_result_affects_no_process() {
@@ -521,8 +520,8 @@ fn a_panic_in_the_drop_of_a_result_affects_no_process() {
     });
 }
 
-/// 3.2c: if a handler panics, only its command fails. This holds for every kind of handler. It also holds if a local
-/// value of the handler panics when the value is dropped.
+/// 3.2c: if a handler panics, only its command fails. The test uses every kind of handler. In some cases a local value
+/// of the handler panics when the value is dropped.
 #[test]
 fn a_panic_in_a_handler_only_fails_its_command() {
     fn explode(c: Ask) -> u64 {
@@ -565,8 +564,8 @@ fn a_panic_in_a_handler_only_fails_its_command() {
     }
 }
 
-/// 3.2c: a command panics when it is dropped. This panic only fails the command. The test drops the command without a
-/// handler, and in a handler.
+/// 3.2c: if a command panics when it is dropped, the panic only fails this command. The test drops a command that has
+/// no handler, and a command in a handler.
 #[test]
 fn a_panic_in_the_drop_of_a_command_only_fails_the_command() {
     struct Heavy(#[expect(dead_code)] Bomb);
@@ -647,7 +646,8 @@ fn a_waker_that_panics_does_not_affect_the_callee() {
         let mut call = scene.bystander.call(|reply| reply);
         assert!(poll_with(&mut call, &waker).is_pending() || bad.0.load(SeqCst) == 0);
         assert_eq!(block_on(scene.bystander.call(|reply| reply)).expect("the server is not hurt"), 1);
-        // The process polls the command with the panicking waker. A combinator would also poll with its own waker.
+        // The process polls the command with the panicking waker. A combinator also polls its futures with its own
+        // waker.
         let asks = scene.rt.spawn({
             let waker = waker.clone();
             async move |ctx: Context<()>| {
@@ -714,8 +714,8 @@ fn a_waker_of_a_joiner_that_panics_affects_no_process() {
     });
 }
 
-/// 6.2a, 6.2d, 6.5a, 11: a process waits in its mailbox with a waker that panics. It can be cancelled, killed and shut
-/// down like any other process.
+/// 6.2a, 6.2d, 6.5a, 11: a process waits in its mailbox with a waker that panics. The process can be cancelled, killed
+/// and shut down like any other process.
 #[test]
 fn a_waker_that_panics_does_not_keep_its_process_from_exiting() {
     #[derive(Debug, Clone, Copy)]
@@ -731,7 +731,8 @@ fn a_waker_that_panics_does_not_keep_its_process_from_exiting() {
             let (waker, _bad) = bad();
             let waits = rt.spawn(async move |mut ctx: Context<u64>| {
                 poll_fn(|cx| {
-                    // The mailbox was polled with the panicking waker. The cancellation still polls this future again.
+                    // The mailbox was polled with the panicking waker. After the cancellation, the process still polls
+                    // this future again.
                     if ctx.is_cancelled() {
                         return Poll::Ready(Err::<(), _>(Exit::Cancelled(Reason::REQUESTED)));
                     }

@@ -43,7 +43,7 @@ fn short(pool: &Address<Job>) -> Call<Pid> {
     pool.call(|reply| Job { until: None, reply })
 }
 
-/// Yields often enough that everything runnable runs.
+/// Yields 200 times, so that every runnable task runs.
 async fn settle() {
     for _ in 0..200 {
         step_aside().await;
@@ -128,7 +128,8 @@ fn the_least_loaded_member_gets_the_message() {
     });
 }
 
-/// Round robin sends to each member in turn. It ignores the load of the members, but skips members with a full mailbox.
+/// Round robin sends to each member in turn. Round robin ignores the load of the members, but skips members with a full
+/// mailbox.
 #[test]
 fn round_robin_sends_to_the_members_in_turn() {
     let rt = lone();
@@ -156,8 +157,8 @@ fn round_robin_sends_to_the_members_in_turn() {
     });
 }
 
-/// If no member has room, a message waits in the queue of the pool. If the queue is full too, either the message is
-/// refused and returned, or its sender waits.
+/// If no member can take a message, the message waits in the queue of the pool. If the queue is full too, either the
+/// message is refused and returned, or its sender waits.
 #[test]
 fn a_full_pool_refuses_and_returns_messages() {
     let rt = lone();
@@ -237,7 +238,7 @@ fn messages_of_one_key_go_to_one_member() {
         pool.send(0).unwrap();
         pool.send(0).unwrap();
         assert_eq!(pool.send(0).unwrap_err().kind(), SendErrorKind::Full);
-        // Another message waits for the full member. It does not delay messages for other members.
+        // Another message waits for the full member. This waiting message does not delay messages for other members.
         let mut waits = Box::pin(pool.send_wait(0));
         assert!(futures::poll!(&mut waits).is_ready(), "there is room in the queue");
         for _ in 0..20 {
@@ -250,8 +251,8 @@ fn messages_of_one_key_go_to_one_member() {
     });
 }
 
-/// A member that exits is replaced. Only the message that the member was processing is lost. If messages are routed by
-/// key, they stay in order.
+/// A member that exits is replaced. Only the message that the member was processing is lost. Messages that are routed
+/// by key stay in order.
 #[test]
 fn an_exited_member_is_replaced_and_its_mail_is_kept() {
     for routing in 0..3 {
@@ -344,8 +345,8 @@ fn a_pool_whose_members_keep_exiting_fails() {
     });
 }
 
-/// A pool grows up to its maximum size while its members have no room for messages. It shrinks to its minimum size when
-/// members are idle.
+/// A pool grows up to its maximum size while the mailboxes of its members are full. A pool shrinks to its minimum size
+/// when members are idle.
 #[test]
 fn a_pool_grows_and_shrinks_between_its_bounds() {
     for least in [0, 1] {
@@ -366,8 +367,8 @@ fn a_pool_grows_and_shrinks_between_its_bounds() {
                 pids.insert(call.await.unwrap());
             }
             assert_eq!(pids.len(), 3);
-            // The members were busy at the last check, one tick ago. At the next check they have not been idle for long
-            // enough.
+            // The members were busy at the last check, one tick ago. At the next check, the members have not been idle
+            // for long enough.
             host.sleep(2 * LONG - 2 * TICK).await;
             assert_eq!(members(), 3);
             host.sleep(2 * TICK).await;
@@ -420,7 +421,7 @@ fn a_member_that_was_just_busy_stays() {
     }
 }
 
-/// The pool routes by key. It grows when the member for the key is full.
+/// The pool routes by key. The pool grows when the member for the key is full.
 #[test]
 fn a_pool_grows_when_the_member_of_a_key_is_full() {
     let rt = lone();
@@ -511,7 +512,8 @@ fn the_refused_start_of_the_first_member_is_retried() {
 }
 
 /// Members are killed and the pool grows, while several processes send messages. Each message is either read or lost
-/// together with the member that was processing it. No message is refused, because the senders wait for room.
+/// together with the member that was processing it. No message is refused, because the senders wait until the pool can
+/// take their messages.
 #[test]
 fn kills_of_members_lose_only_messages_in_progress() {
     const SENDERS: u64 = 4;

@@ -12,7 +12,8 @@ use procession::*;
 
 use crate::{alone, within};
 
-/// 1.7a: a running process is asked to yield. The request is visible in the rest of the turn, but not in the next turn.
+/// 1.7a: a running process is asked to yield. The process sees the request in the rest of this turn, but not in the
+/// next turn.
 #[test]
 fn a_request_to_yield_lasts_until_the_end_of_the_turn() {
     within(60, || {
@@ -37,8 +38,8 @@ fn a_request_to_yield_lasts_until_the_end_of_the_turn() {
     });
 }
 
-/// 1.7a: a process may ask itself to yield. A request to a process that is not running has no effect. A request to an
-/// exited process, or to a process of another runtime, is an error.
+/// 1.7a: a process may ask itself to yield. If a process is not running, a request to yield has no effect on it. If a
+/// process has exited or belongs to another runtime, a request to yield is an error.
 #[test]
 fn only_a_running_process_is_asked_to_yield() {
     within(60, || {
@@ -53,8 +54,7 @@ fn only_a_running_process_is_asked_to_yield() {
         assert!(rt.preempt(pid).is_err());
         let idle = rt.spawn(async |mut ctx: Context<()>| ctx.receive().await.map(|()| should_yield()));
         block_on(idle.started()).unwrap();
-        // At the end of its turn, the process may still receive the request. In this case the process sees the request
-        // in its next turn.
+        // The request may arrive at the end of the turn. In this case the process sees the request in its next turn.
         let mut asked = false;
         while rt.preempt(idle.pid()).expect("it lives") {
             asked = true;
@@ -82,8 +82,8 @@ fn a_process_in_a_long_step_is_asked_to_yield() {
     });
 }
 
-/// 1.7a: a process blocks on its runtime in a step, and its thread runs another process meanwhile. A request to yield
-/// reaches only the process whose pid it names.
+/// 1.7a: a process blocks on its runtime in a step, and during this time its thread runs another process. A request to
+/// yield reaches only the process whose pid it names.
 #[test]
 fn a_request_to_yield_reaches_only_the_named_process() {
     within(60, || {
@@ -136,8 +136,8 @@ fn cooperative_futures_yield_within_the_budget() {
     });
 }
 
-/// 1.7b: a pending `cooperative` future uses no budget. If many of them are polled together, each one can still
-/// complete. Outside a process, `cooperative` only returns the output of its inner future.
+/// 1.7b: a pending `cooperative` future uses no budget. If many pending futures are polled together, each future can
+/// still complete. Outside a process, `cooperative` only returns the output of its inner future.
 #[test]
 fn pending_cooperative_futures_use_no_budget() {
     within(60, || {

@@ -11,8 +11,8 @@ use crate::{alone, within};
 
 const ALL: [Priority; 3] = [Priority::High, Priority::Normal, Priority::Low];
 
-/// Runs processes of the three priorities on one worker; `each` contains the number of processes of each priority.
-/// Returns how many of the first `turns` turns each priority got.
+/// Runs processes of the three priorities on one worker. `each` contains the number of processes of each priority.
+/// Returns the number of turns of each priority among the first `turns` turns.
 fn shares(each: [usize; 3], turns: usize) -> [usize; 3] {
     within(60, move || {
         let rt = alone().build().unwrap();
@@ -114,8 +114,8 @@ fn a_runnable_process_of_high_priority_waits_for_few_turns() {
     });
 }
 
-/// 4.4a, 4.10a: an idle runtime runs a new process of any priority. This holds for a process that is spawned outside
-/// the runtime, and for a process that is spawned in a step.
+/// 4.4a, 4.10a: an idle runtime runs a new process of any priority. The test spawns processes outside the runtime and
+/// in a step.
 #[test]
 fn no_wake_up_is_lost_for_any_priority() {
     for workers in [1, 2, 4] {

@@ -98,8 +98,8 @@ fn a_failed_init_ends_the_process() {
     assert_eq!(touched.load(Ordering::Relaxed), 0);
 }
 
-/// 1.1b, 1.1c: a process may have several entry points. An unknown entry point is an error; the error names this entry
-/// point and the existing entry points. An input of the wrong type is an error too.
+/// 1.1b, 1.1c: a process may have several entry points. An unknown entry point is an error. The error names the unknown
+/// entry point and the existing entry points. An input of the wrong type is an error too.
 #[test]
 fn an_unknown_entry_point_is_an_error_that_names_the_existing_ones() {
     async fn serve(_: Context, port: u16) -> Result<u32, Exit> {
@@ -151,8 +151,8 @@ fn started_waits_for_the_first_step_or_for_mark_started() {
     });
 }
 
-/// 1.2a, 1.2f: events arrive in order. If a step leaves events unread, they come first in the next step. With `Again` a
-/// step requests another step.
+/// 1.2a, 1.2f: events arrive in order. If a step leaves events unread, the next step receives these events first. A
+/// step that returns `Again` requests another step.
 #[test]
 fn events_left_unread_come_first_in_the_next_step() {
     struct OneByOne(Vec<u64>);
@@ -221,7 +221,7 @@ fn commands_yielded_with_done_are_dispatched() {
 }
 
 /// 1.2g, 3.3c: the answer to a command of the last step comes too late. This answer counts as discarded and its value
-/// is dropped, whichever path the command takes.
+/// is dropped, no matter which path the command takes.
 #[test]
 fn an_answer_to_a_command_of_the_last_step_counts_as_discarded() {
     struct Note(Arc<()>);
@@ -380,7 +380,7 @@ fn a_dropped_receive_loses_no_message() {
     });
 }
 
-/// 1.3h: a body may await foreign futures. They wake the process.
+/// 1.3h: a body may await futures of other crates. These futures wake the process.
 #[test]
 fn a_body_awaits_foreign_futures() {
     everywhere(async |host| {
@@ -392,8 +392,8 @@ fn a_body_awaits_foreign_futures() {
     });
 }
 
-/// 1.4a: an async body and a hand-written process implement the same program. Both give the same output in the same
-/// order.
+/// 1.4a: an async body and a hand-written process implement the same program. Both implementations give the same output
+/// in the same order.
 #[test]
 fn a_body_and_a_hand_written_process_give_the_same_output() {
     enum Msg {
@@ -420,8 +420,8 @@ fn a_body_and_a_hand_written_process_give_the_same_output() {
         type Message = Msg;
         type Output = Vec<u64>;
         fn step(&mut self, mut events: Events<'_, Msg>, out: &mut StepOutput<'_, Msg>) -> Result<Next<Vec<u64>>, Exit> {
-            // Handles one message at a time, as the body does. If more messages arrive together with the answer, the
-            // process sends them to itself again.
+            // The process handles one message at a time, like the body. If more messages arrive together with the
+            // answer, the process sends these messages to itself again.
             while self.doubling.is_none() {
                 match events.next() {
                     None => return Ok(Next::Wait),
@@ -590,10 +590,10 @@ fn a_body_may_never_return() {
     });
 }
 
-/// 1.3a: the argument type of an async closure is inferred. A boxed function and a function of a generic type are bodies,
-/// too.
+/// 1.3a: the argument type of an async closure is inferred. A boxed function and a function of a generic type can also
+/// be bodies.
 #[test]
-fn the_shapes_of_a_body() {
+fn functions_of_every_kind_can_be_bodies() {
     type Boxed = Box<dyn FnOnce(Context<u8>) -> futures::future::BoxFuture<'static, Result<u8, Exit>> + Send>;
     async fn first(mut ctx: Context<u8>) -> Result<u8, Exit> {
         ctx.receive().await

@@ -1,5 +1,5 @@
 //! While an operation of the runtime runs a destructor, a waker or an observer, this user code calls the runtime again.
-//! Whatever the operation is, no call deadlocks, panics or is lost.
+//! No call deadlocks, panics or is lost, no matter which operation calls the user code.
 
 use std::future::pending;
 use std::pin::{Pin, pin};
@@ -27,7 +27,7 @@ struct World {
     acted: AtomicUsize,
 }
 
-/// Instruction to the process of a test: what it does with the message.
+/// Instruction to the process of a test. The instruction says what the process does with the message.
 enum Instruction {
     /// The process continues to read.
     Plain,
@@ -174,7 +174,7 @@ impl Process for Waits {
     }
 }
 
-/// Holds the action that an observer or a panic policy runs at its next call.
+/// Holds the action that an observer or a panic policy runs when it is called next.
 type Slot = Arc<Mutex<Option<Act>>>;
 
 struct Watches(Slot);

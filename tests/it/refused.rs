@@ -37,8 +37,8 @@ async fn obey(mut ctx: Context<Do>) -> Result<(), Exit> {
     }
 }
 
-/// An obstacle that makes the runtime refuse a start. It either uses up the process limit of a host or takes the name
-/// of the child.
+/// An obstacle that makes the runtime refuse a start. The obstacle either uses up the process limit of a host or takes
+/// the name of the child.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Obstacle {
     Limit,
@@ -63,14 +63,16 @@ impl Obstacle {
         }
     }
 
-    /// Returns a new host. With the obstacle `Limit`, the host has room only for a supervisor and its only child.
+    /// Returns a new host. With the obstacle `Limit`, the host allows only two processes: a supervisor and its only
+    /// child.
     fn host(self, host: &Host) -> Host {
         let few = HostBuilder::new("few");
         host.add_host(if self == Self::Limit { few.max_processes(2) } else { few }).unwrap()
     }
 }
 
-/// Counts the starts of a child. At the second start it puts the obstacle in place, so this start is refused.
+/// Counts the starts of a child. At the second start, this value puts the obstacle in place, so that the second start
+/// is refused.
 #[derive(Clone)]
 struct Starts {
     host: Host,
@@ -173,7 +175,7 @@ fn a_refused_restart_waits_for_the_back_off() {
             starts.unblock().await;
             until_up(&tree.address()).await;
             let times = starts.times.lock().unwrap().clone();
-            // The first delay was 5 ms: it came before the restart after the exit of the child.
+            // The first restart, which followed the exit of the child, was delayed by 5 ms.
             for (pair, wait) in times[1..].windows(2).zip([10, 20, 20, 20]) {
                 late.check(pair[1], pair[0] + ms(wait));
             }
@@ -194,14 +196,14 @@ fn a_supervisor_exits_when_refused_restarts_exceed_the_intensity() {
             let exit = tree.await.unwrap_err();
             let Some(SupervisorError::RestartIntensityExceeded { last, .. }) = exit.error() else { panic!("{exit}") };
             assert!(last.to_string().contains(obstacle.text()), "{exit}");
-            // The child is started once at first, and then as often as the intensity allows.
+            // The number of starts is one more than the number of restarts that the intensity allows.
             assert_eq!(starts.count(), 1 + 4);
             starts.unblock().await;
         });
     }
 }
 
-/// 6.4b: children restart as a group, and the restart of one of them is refused. When this child can start, the whole
+/// 6.4b: children restart as a group, and the restart of one child is refused. When this child can start, the whole
 /// group restarts.
 #[test]
 fn a_group_waits_for_a_member_whose_restart_is_refused() {
@@ -459,7 +461,8 @@ fn a_pool_retries_a_refused_replacement_in_later_turns() {
     });
 }
 
-/// A pool counts refused replacements as restarts. When they exceed the restart limit of the pool, the pool fails.
+/// A pool counts refused replacements as restarts. When the refused replacements exceed the restart limit of the pool,
+/// the pool fails.
 #[test]
 fn a_pool_fails_when_refused_replacements_exceed_its_limit() {
     everywhere(async |host| {

@@ -61,8 +61,8 @@ fn the_number_of_workers_has_an_exact_maximum() {
     });
 }
 
-/// 4.4a, 4.5e: a thread outside the runtime spawns a process on an idle runtime. It waits for this process before it
-/// spawns the next one. If a single wake-up is lost, the test hangs.
+/// 4.4a, 4.5e: a thread outside the runtime spawns a process on an idle runtime. The thread waits for this process
+/// before it spawns the next process. If a single wake-up is lost, the test hangs.
 #[test]
 fn a_million_processes_spawned_from_outside_all_run() {
     within(300, || {
@@ -190,7 +190,8 @@ fn tree(depth: u32) -> impl FnOnce(Context) -> BoxFuture<'static, Result<u64, Ex
     }
 }
 
-/// 4.2a: processes spawn a whole tree of processes. The test counts them, on one worker and on several workers.
+/// 4.2a: processes spawn a whole tree of processes. The test counts the processes of the tree, on one worker and on
+/// several workers.
 #[test]
 fn a_tree_of_processes_gives_the_correct_sum() {
     for workers in [1, 2, 4] {
@@ -270,7 +271,7 @@ fn surplus_processes_of_a_worker_are_stolen() {
 }
 
 /// 4.5d, 4.5g: a batch of k runnable processes wakes up to k workers. The batch comes from a thread outside the runtime
-/// or from a process. Its processes wait for each other, so they need k workers.
+/// or from a process. The processes of the batch wait for each other, so the batch needs k workers.
 #[test]
 fn a_batch_wakes_as_many_workers_as_it_needs() {
     for workers in [2, 3, 4, 8] {
@@ -302,7 +303,7 @@ fn a_batch_wakes_as_many_workers_as_it_needs() {
     }
 }
 
-/// 4.2f, 4.5c: two processes exchange calls on one worker. They wake no other worker.
+/// 4.2f, 4.5c: two processes exchange calls on one worker and wake no other worker.
 #[test]
 fn a_lone_pair_of_processes_wakes_no_other_worker() {
     within(60, || {
@@ -414,8 +415,8 @@ fn wake_ups_between_workers_are_not_lost() {
     });
 }
 
-/// 4.2a, 4.3c: if a local queue overflows, tasks go to the injector, and all of them run. The second worker is kept
-/// busy until all tasks are spawned. Otherwise this worker would steal tasks before the queue overflows.
+/// 4.2a, 4.3c: if a local queue overflows, tasks go to the injector, and all tasks run. The second worker is kept busy
+/// until all tasks are spawned, so that it steals no task before the queue overflows.
 #[test]
 fn tasks_that_overflow_a_local_queue_are_run() {
     for workers in [1, 2] {
@@ -445,8 +446,8 @@ fn tasks_that_overflow_a_local_queue_are_run() {
                 Ok::<_, Exit>(sum)
             });
             assert_eq!(block_on(parent).unwrap(), 199_990_000);
-            // No task was stolen. The local queue and the next slot have room for 8,193 tasks, and the remaining tasks
-            // go to the injector in batches of 128.
+            // No task was stolen. The local queue and the next slot together can hold 8,193 tasks, and the remaining
+            // tasks go to the injector in batches of 128.
             assert!(rt.counters().overflows >= (20_000 - 8_193) / 128, "{} overflows", rt.counters().overflows);
         });
     }
@@ -477,9 +478,9 @@ fn a_tree_of_processes_runs_in_little_memory() {
         });
     }
 
-    /// Number of live processes of a tree, and its maximum so far. `Counters::processes_alive` is not exact enough for
-    /// this test. A thread sums the counters of all workers. If the operating system preempts this thread, the other
-    /// worker continues meanwhile.
+    /// Number of live processes of a tree, and the maximum of this number so far. `Counters::processes_alive` is not
+    /// exact enough for this test, because one thread adds up the counters of all workers. If the operating system
+    /// preempts this thread, the other worker continues and changes its counters.
     #[derive(Default)]
     struct Alive {
         now: AtomicU64,
@@ -524,7 +525,7 @@ fn a_tree_of_processes_runs_in_little_memory() {
 /// 4.2g: no program may rely on the order of the queues. The programs of the other tests also run with a shuffled next
 /// slot and shuffled queues.
 #[test]
-fn the_same_programs_run_with_shuffled_queues() {
+fn programs_give_correct_results_with_shuffled_queues() {
     for seed in 0..many(20, 5) {
         within(120, move || {
             let workers = 1 + seed as usize % 4;
@@ -557,7 +558,7 @@ fn the_same_programs_run_with_shuffled_queues() {
 
 /// 4.3b: the programs of the other tests also run with LIFO local queues.
 #[test]
-fn the_same_programs_run_with_lifo_queues() {
+fn programs_give_correct_results_with_lifo_queues() {
     for workers in [1, 2, 4] {
         within(120, move || {
             let rt = Runtime::builder().workers(workers).local_order(QueueOrder::Lifo).build().unwrap();

@@ -23,8 +23,8 @@ impl Drop for CountsDrop {
     }
 }
 
-/// A scope ends when its body has returned and all its children have exited. It also waits for children that the body
-/// does not await.
+/// A scope ends when its body has returned and all its children have exited. A scope also waits for children that the
+/// body does not await.
 #[test]
 fn a_scope_waits_for_its_children() {
     everywhere(async |host| {

@@ -162,8 +162,8 @@ impl Server for Clerk {
     }
 }
 
-/// 1.3a, 2.6a: a call is a message with a reply. The server sends the reply immediately, sends it later, or drops it. A
-/// cast is a message without a reply. A server can exit with a result.
+/// 1.3a, 2.6a: a call is a message with a reply. The server sends the reply immediately, sends the reply later, or
+/// drops the reply. A cast is a message without a reply. A server can exit with a result.
 #[test]
 fn a_server_handles_calls_casts_and_deferred_replies() {
     let log = Log::default();
@@ -230,8 +230,8 @@ fn a_server_has_started_when_its_init_has_returned() {
         late.check(host.now(), until);
         assert_eq!(read(&log)[0], "init");
         well.abort();
-        // The test waits for the exit of the server before it clears the log. Otherwise the last entry of this server
-        // could appear in the log of the next server.
+        // The test waits for the exit of the server before it clears the log. Without this wait, the last entry of this
+        // server could appear in the log of the next server.
         let _ = well.await;
         let failed = spawn(How::Fail);
         failed.send(()).unwrap();
@@ -306,8 +306,8 @@ fn other_events_arrive_in_order_with_messages() {
     assert_eq!(heard, ["joined", "message", "left", "down", "exit"]);
 }
 
-/// 2.3h, 6.2a: a cancellation overtakes unread messages. `terminate` receives the exit. It can read the unread messages
-/// and may use the grace period. After an error or a result, `terminate` receives the exit too.
+/// 2.3h, 6.2a: a cancellation overtakes unread messages. `terminate` receives the exit. `terminate` can read the unread
+/// messages and may use the grace period. After an error or a result, `terminate` receives the exit too.
 #[test]
 fn terminate_receives_the_exit() {
     let rt = lone();
@@ -390,7 +390,8 @@ fn a_timeout_is_handled_in_order() {
         }
         assert_eq!(read(&log)[1], "timeout");
         late.check(host.now(), until);
-        // Some deadlines are replaced by later messages. The last deadline is earlier than the deadline before it.
+        // Some messages replace the deadline that an earlier message has set. The last deadline is earlier than the
+        // deadline before it.
         let now = host.now();
         for at in [Some(now + LONG), None, Some(now + 2 * LONG), Some(now + 3 * SHORT)] {
             clerk.send(Msg::Until(at)).unwrap();
@@ -430,7 +431,8 @@ fn a_timeout_is_handled_in_order() {
         clerk.await.unwrap();
         assert_eq!(read(&log)[..8], ["init", "one", "two", "one", "two", "one", "two", "timeout"]);
     });
-    // The same holds if the handler blocks its thread, and no other thread runs processes.
+    // Now the handler blocks its thread, and no other thread runs processes. The server still handles the timeout in
+    // order.
     let rt = lone();
     let log = Log::default();
     let clerk = Clerk::new(&log);
@@ -496,8 +498,8 @@ fn a_deadline_that_has_always_passed_does_not_starve_other_processes() {
     });
 }
 
-/// 1.2f, 4.2e: a server does its work in pieces. It continues this work before it handles the next message. Other
-/// processes run between the pieces. The work continues until the server is cancelled.
+/// 1.2f, 4.2e: a server does its work in pieces. The server continues this work before it handles the next message.
+/// Other processes run between the pieces. The work continues until the server is cancelled.
 #[test]
 fn work_in_pieces_lets_other_processes_run() {
     let rt = lone();
@@ -530,7 +532,7 @@ fn work_in_pieces_lets_other_processes_run() {
     });
 }
 
-/// 1.3g, 2.3i: a handler can use the whole context. For example, it may receive selectively and stash messages.
+/// 1.3g, 2.3i: a handler can use the whole context. For example, a handler may receive selectively and stash messages.
 #[test]
 fn a_handler_may_receive_messages_itself() {
     struct Picky(Vec<u32>);

@@ -11,10 +11,10 @@ use crate::{two, within};
 const LONG: Duration = Duration::from_secs(3600);
 const SOON: Duration = Duration::from_millis(20);
 
-/// 6.5a: a clone of the host shuts the runtime down. All callers get the same report, and the runtime refuses spawns
-/// from then on. The runtime itself can drive the shutdown.
+/// 6.5a: a clone of the host shuts the runtime down. All callers get the same report. After the shutdown, the runtime
+/// refuses spawns. A thread in `block_on` can drive the shutdown.
 #[test]
-fn a_host_shuts_its_runtime_down() {
+fn a_host_can_shut_down_its_runtime() {
     within(60, || {
         for workers in [0, 2] {
             let rt = Runtime::builder().workers(workers).build().unwrap();
@@ -30,9 +30,9 @@ fn a_host_shuts_its_runtime_down() {
     });
 }
 
-/// 6.5a: the future of a shutdown does not borrow the runtime, which may be dropped first.
+/// 6.5a: the future of a shutdown does not borrow the runtime. Therefore the runtime may be dropped before this future.
 #[test]
-fn a_shutdown_outlives_its_runtime() {
+fn the_future_of_a_shutdown_can_outlive_its_runtime() {
     within(60, || {
         for workers in [0, 2] {
             let rt = Runtime::builder().workers(workers).build().unwrap();
@@ -45,9 +45,9 @@ fn a_shutdown_outlives_its_runtime() {
     });
 }
 
-/// 6.5b: a process that requests a shutdown and returns does not delay it.
+/// 6.5b: if a process requests a shutdown and then returns, the process does not delay the shutdown.
 #[test]
-fn a_process_requests_a_shutdown() {
+fn a_process_can_request_a_shutdown_and_return() {
     for seed in 0..10 {
         let mut simulation = Simulation::new(seed);
         let host = simulation.host().clone();
@@ -61,9 +61,10 @@ fn a_process_requests_a_shutdown() {
     }
 }
 
-/// 6.5d: a process that awaits the shutdown is left at the deadline and killed. The report names it to all callers.
+/// 6.5d: if a process awaits the shutdown, the process is killed at the deadline. Every caller gets a report that names
+/// this process.
 #[test]
-fn a_process_that_awaits_its_shutdown_is_left_at_the_deadline() {
+fn a_process_that_awaits_the_shutdown_is_killed_at_the_deadline() {
     for seed in 0..10 {
         let mut simulation = Simulation::new(seed);
         let host = simulation.host().clone();
@@ -76,9 +77,9 @@ fn a_process_that_awaits_its_shutdown_is_left_at_the_deadline() {
     }
 }
 
-/// 6.5c: the deadline holds although the future of the shutdown was dropped.
+/// 6.5c: a shutdown keeps its deadline even if its future was dropped.
 #[test]
-fn a_dropped_shutdown_meets_its_deadline() {
+fn a_shutdown_keeps_its_deadline_after_its_future_is_dropped() {
     for seed in 0..10 {
         let mut simulation = Simulation::new(seed);
         let host = simulation.host().clone();
@@ -90,9 +91,10 @@ fn a_dropped_shutdown_meets_its_deadline() {
     }
 }
 
-/// 6.5c: a step that blocks its worker until the shutdown ends gets the report at the deadline, with itself in it.
+/// 6.5c: a step blocks its worker until the shutdown ends. The step gets the report at the deadline, and the report
+/// names the process of this step.
 #[test]
-fn a_step_that_blocks_on_its_shutdown_does_not_hang() {
+fn a_step_that_blocks_until_the_shutdown_ends_does_not_hang() {
     within(60, || {
         let rt = two();
         let (tell, told) = std::sync::mpsc::channel();
@@ -101,7 +103,7 @@ fn a_step_that_blocks_on_its_shutdown_does_not_hang() {
         });
         let (pid, report) = told.recv().unwrap();
         assert_eq!(report.left.iter().map(|left| left.pid).collect::<Vec<_>>(), [pid]);
-        // The step returns after the kill, with the output of the process.
+        // The step returns the output of the process, but the process was killed before.
         let _ = block_on(blocks);
     });
 }

@@ -98,8 +98,8 @@ async fn adder(mut ctx: Context<Ask>) -> Result<(), Exit> {
 
 const ADDER: Name<Ask> = Name::new("adder");
 
-/// Uses many features. The result is the same under every order of execution. The last number is 1 if an hour has
-/// passed.
+/// A scenario that uses many features. Its result is the same under every order of execution. The last number of the
+/// result is 1 if an hour has passed.
 async fn many_features(host: Host) -> Result<Vec<u64>, Exit> {
     let begun = host.now();
     let tools = tools(&host);
@@ -188,7 +188,8 @@ fn a_scenario_runs_in_a_runtime_and_in_a_simulation() {
     });
 }
 
-/// 7.1b, 7.2a, 10.1a: time is virtual. A long sleep takes no real time, and its length is exact to the tick.
+/// 7.1b, 7.2a, 10.1a: time is virtual. A long sleep takes no real time. In virtual time, its length is exact to the
+/// tick.
 #[test]
 fn time_advances_when_no_process_is_runnable() {
     let (_, trace) = under(1, async |host: Host| {
@@ -219,7 +220,7 @@ fn time_advances_when_no_process_is_runnable() {
 }
 
 /// 7.2a, 10.1a: virtual time also advances while a process is always runnable. One process polls the clock until a
-/// deadline, and another process sleeps. Both of them reach their deadlines.
+/// deadline, and another process sleeps. Both processes reach their deadlines.
 #[test]
 fn time_advances_while_a_process_never_sleeps() {
     within(60, || {
@@ -303,8 +304,8 @@ fn a_simulation_uses_one_thread() {
     ));
 }
 
-/// 9.2f, 10.1f: a scenario can never end. The simulation reports this by a panic that names the waiting processes and
-/// the event for which each of them waits.
+/// 9.2f, 10.1f: if a scenario can never end, the simulation panics. The panic message names the waiting processes, and
+/// the event for which each process waits.
 #[test]
 fn a_scenario_that_never_ends_is_reported() {
     let mut simulation = Simulation::new(1);
@@ -335,7 +336,7 @@ fn panics_are_reported() {
     assert_eq!(simulation.run(adder.call(Ask::Total)).unwrap(), 0);
 }
 
-/// A scenario with a lost update: two processes read a number, and then each of them writes a new value.
+/// A scenario with a lost update: two processes read a number, and then each process writes a new value.
 async fn lost_update(host: Host) -> Result<(), Exit> {
     let total = Arc::new(AtomicUsize::new(0));
     let one = |_| {
@@ -419,8 +420,8 @@ fn a_simulation_can_be_shut_down() {
     assert!(futures::executor::block_on(late).is_ok());
 }
 
-/// 8.3b, 10.1a: when a simulation is dropped, it kills the remaining processes, and their destructors run once. Later
-/// operations on the host of the simulation are refused. A sleep on this host completes immediately.
+/// 8.3b, 10.1a: when a simulation is dropped, it kills the remaining processes. The destructors of these processes run
+/// once. Later operations on the host of the simulation are refused. A sleep on this host completes immediately.
 #[test]
 fn a_dropped_simulation_leaves_nothing_behind() {
     struct Counts(Arc<AtomicUsize>);
@@ -463,8 +464,8 @@ fn a_dropped_simulation_leaves_nothing_behind() {
     });
 }
 
-/// 8.3a, 10.1a: a simulation runs on any thread. This includes a thread that runs a process of a runtime or of
-/// another simulation.
+/// 8.3a, 10.1a: a simulation runs on any thread. This thread may be running a process of a runtime or of another
+/// simulation.
 #[test]
 fn a_simulation_runs_inside_other_runtimes() {
     fn nests(ctx: Context, depth: u64) -> BoxFuture<'static, Result<u64, Exit>> {

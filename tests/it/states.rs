@@ -272,7 +272,7 @@ fn a_body_that_calls_by_an_address_is_blocked() {
     assert_eq!(log.news(pid), [Idle, Ready, Running, Complete]);
 }
 
-/// 5.1a: a handler handles a command of a process and makes a call itself. This call does not block the process.
+/// 5.1a: the handler of a command makes a call. This call does not block the process that performed the command.
 #[test]
 fn a_call_by_a_handler_does_not_block_the_process() {
     let log = Log::default();
@@ -306,7 +306,7 @@ fn a_call_by_a_handler_does_not_block_the_process() {
     *address.lock().unwrap() = None;
 }
 
-/// 5.1a: a process may exit from any state. Before it exits, it always becomes `Running`.
+/// 5.1a: a process may exit from any state. Before the exit, the process always becomes `Running`.
 #[test]
 fn every_exit_passes_through_running() {
     let (rt, log, shelf) = watched();
@@ -454,8 +454,8 @@ fn only_transitions_of_the_diagram_are_observed() {
     }
 }
 
-/// 5.2a: a transition names the worker on which it happens. If the transition happens outside the workers, it names no
-/// worker.
+/// 5.2a: a transition names the worker on which it happens. If a transition happens outside the workers, the transition
+/// names no worker.
 #[test]
 fn a_transition_names_the_worker() {
     within(30, || {
@@ -571,8 +571,8 @@ fn every_process_is_complete_after_a_drop() {
     });
 }
 
-/// 4.5f: an idle runtime uses no CPU time. It has no periodic tick, and its threads stay parked. The test measures the
-/// CPU time of the workers while the main thread sleeps.
+/// 4.5f: an idle runtime uses no CPU time. An idle runtime has no periodic tick, and its threads stay parked. The test
+/// measures the CPU time of the workers while the main thread sleeps.
 #[test]
 fn an_idle_runtime_uses_no_cpu() {
     /// Returns the path of the file in `/proc` that reports the CPU time of the current thread. Returns `None` if there

@@ -1,8 +1,8 @@
 //! Sections 2, 4.3, 4.9 and 11 of the specification: guessed pids, endless spawns and endless messages. While these
 //! run, other processes still run, and the number of live processes and messages stays bounded.
 //!
-//! If `PROCESSION_LONG` is set, the tests use the amounts of the fault classes (10^7 spawns, 10^8 messages). Otherwise
-//! the amounts are smaller.
+//! If `PROCESSION_LONG` is set, the tests use the amounts of the fault classes (10^7 spawns, 10^8 messages). If
+//! `PROCESSION_LONG` is not set, the amounts are smaller.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,7 +19,8 @@ fn amount(usual: u64, long: u64) -> (u64, u64) {
     if std::env::var_os("PROCESSION_LONG").is_some() { (long, 3_600) } else { (usual, 120) }
 }
 
-/// Small deterministic generator of pseudo-random numbers. It makes a failing case repeatable.
+/// Small deterministic generator of pseudo-random numbers. Its numbers are always the same, so a failing case can be
+/// repeated.
 struct Random(u64);
 
 impl Random {
@@ -63,8 +64,8 @@ fn mutated(text: &str, random: &mut Random) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// 2.1a, 2.1e, 11: a guessed pid is made of random text or random numbers. Either it does not parse, or it reaches no
-/// process, or it reaches only the live process that it names.
+/// 2.1a, 2.1e, 11: the test guesses pids from random text and random numbers. A guessed pid either does not parse, or
+/// reaches no process, or reaches only the live process that it names.
 #[test]
 fn a_guessed_pid_reaches_no_other_process() {
     let (cases, seconds) = amount(50_000, 5_000_000);
@@ -184,8 +185,8 @@ fn endless_spawns_stay_within_the_limit() {
             std::thread::yield_now();
         }
         println!("{answered} answers, {} refused", storm.refused.load(SeqCst));
-        // When a spawn is refused, its process is counted as alive for a moment. This can happen at most once at a time
-        // for each worker and each of the 16 replacement threads.
+        // When a spawn is refused, its process is counted as alive for a moment. At any time, each worker and each of
+        // the 16 replacement threads can count at most one refused process.
         assert!((MOST / 2..=MOST + 2 + 16).contains(&storm.most.load(SeqCst)), "{:?}", storm.most);
         assert!(storm.refused.load(SeqCst) > 0 && answered > 0);
         let counters = rt.counters();
@@ -214,7 +215,8 @@ fn endless_messages_stay_within_the_bounds() {
             let storm = Arc::new(Storm::default());
             let receiver = rt.process().mailbox_capacity(bound).spawn(async |mut ctx: Context<Option<Alive>>| {
                 let mut received = 0_u64;
-                // `None` is the last message. It is sent with `send_wait`, so it waits until there is room.
+                // `None` is the last message. The sender sends the last message with `send_wait`, so a full mailbox
+                // does not refuse this message.
                 while ctx.receive().await?.is_some() {
                     received += 1;
                     if received.is_multiple_of(16) {

@@ -13,7 +13,8 @@ use procession::*;
 
 use crate::{everywhere, step_aside, within};
 
-/// Command that asks for a stream of this many numbers, from 0 upwards. The reply is their count.
+/// Command that asks for a stream of numbers. The value of the command is the number of items. The items count upwards
+/// from 0, and the reply is the number of items.
 struct Count(u64);
 impl Command for Count {
     type Reply = u64;
@@ -70,8 +71,8 @@ fn text_of(failure: &Failure) -> String {
     }
 }
 
-/// If it is eager, requests the next item whenever it has received an item. Otherwise requests items only when a
-/// message tells it to.
+/// A process that pulls items. If `eager` is set, the process requests the next item whenever it has received an item.
+/// Otherwise the process requests an item only when a message tells it to.
 #[derive(Default)]
 struct Puller {
     tag: Option<Tag<Count>>,
@@ -172,8 +173,8 @@ fn items_arrive_in_order_before_the_reply() {
     }
 }
 
-/// 3.2d: the handler sends at most as many unread items as the buffer has room for. This holds for a hand-written
-/// consumer and for a body.
+/// 3.2d: the handler waits when the buffer is full of unread items. The consumer is either a hand-written process or a
+/// body.
 #[test]
 fn a_stream_handler_waits_for_its_consumer() {
     let sent = Arc::new(AtomicUsize::new(0));
@@ -218,8 +219,8 @@ fn a_stream_handler_waits_for_its_consumer() {
     drop(body);
 }
 
-/// 1.2a, 3.2d: a hand-written process receives as many items as it pulls. It receives the end of the stream after the
-/// last item. When the process cancels a stream, it receives nothing more of this stream.
+/// 1.2a, 3.2d: a hand-written process receives only the items that it has pulled. The process receives the end of the
+/// stream after the last item. When the process cancels a stream, the process receives nothing more of this stream.
 #[test]
 fn a_hand_written_process_pulls_items_at_its_own_pace() {
     let rt = Runtime::builder().workers(0).handle_stream(count).build().unwrap();
@@ -248,7 +249,8 @@ fn a_hand_written_process_pulls_items_at_its_own_pace() {
     eager.send(Do::End).unwrap();
     rt.block_on(eager).unwrap();
 
-    // The process cancels a stream while pulls are outstanding. It receives no later item, and the reply is discarded.
+    // The process cancels a stream while pulls are outstanding. After the cancellation, the process receives no item,
+    // and the reply is discarded.
     let shelf = Shelf::default();
     let rt = shelf.runtime(0);
     let puller = rt.spawn_process(Puller { seen: log.clone(), ..Puller::default() });
@@ -347,7 +349,7 @@ fn the_end_of_a_stream_arrives_after_its_items() {
 }
 
 /// 3.3c: the consumer of a stream drops the stream, panics, is killed, or reaches its time limit. In each case the
-/// handler is notified, even while the handler waits for room.
+/// handler is notified, even while the handler waits for free space in the buffer.
 #[test]
 fn a_stream_handler_is_notified_when_its_consumer_is_gone() {
     for how in 0..3 {
@@ -482,7 +484,7 @@ fn a_stream_without_a_handler_fails_with_the_name_of_the_command() {
     assert!(twice.to_string().contains("Count, as a stream"), "{twice}");
 }
 
-/// 3.1c: a command with a name can be a stream command. Hosts of scripts need this.
+/// 3.1c: a command with a name can be a stream command. Hosts of scripting languages need named stream commands.
 #[test]
 fn named_stream_commands_reach_their_handler() {
     let handle = |command: NamedCommand, replies: StreamCompletion<NamedCommand>| {
@@ -538,7 +540,7 @@ fn each_item_is_dropped_exactly_once() {
                 for _ in 0..4 {
                     replies.send(Value(counts.clone())).await?;
                 }
-                // The fifth item has no room, so this send waits forever.
+                // The buffer has no place for the fifth item, so this send waits forever.
                 replies.send(Value(counts.clone())).await
             }
         })

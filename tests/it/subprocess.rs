@@ -1,11 +1,11 @@
-//! Runs a test a second time in its own operating system process. This is for faults that terminate or hang a whole
-//! program.
+//! Runs a test a second time in its own operating system process. Some faults terminate or hang a whole program, so the
+//! tests of these faults run in a process of their own.
 //!
 //! A test calls [`role`] first. In the child, `role` returns the argument, and the test causes the fault. In the
 //! parent, `role` returns `None`. Then the parent calls [`again`] with its own test function, and checks the output and
 //! the exit status of the child.
 
-#![allow(dead_code)] // Several test binaries include this file, and each of them uses only a part of it.
+#![allow(dead_code)] // Several test binaries include this file, and each test binary uses only a part of this file.
 
 use std::io::Read;
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 const ROLE: &str = "PROCESSION_SUBPROCESS";
 
-/// Returns the argument that the parent gave to [`again`]. In the parent it returns `None`.
+/// Returns the argument that the parent gave to [`again`], or `None` in the parent.
 pub(crate) fn role() -> Option<String> {
     std::env::var(ROLE).ok()
 }
@@ -72,7 +72,7 @@ pub(crate) fn again_with<F: Fn()>(_: F, argument: &str, seconds: u64, prepare: i
     ran
 }
 
-/// Runs a command. Kills it if it has not exited after `seconds` times `TEST_PATIENCE`.
+/// Runs a command. Kills the command if it has not exited after `seconds` times `TEST_PATIENCE`.
 pub(crate) fn run(command: &mut Command, seconds: u64) -> Ran {
     let patience = std::env::var("TEST_PATIENCE").map_or(1, |times| times.parse().expect("a number"));
     let deadline = Instant::now() + Duration::from_secs(seconds) * patience;

@@ -202,8 +202,8 @@ fn children_start_in_order_and_stop_in_reverse_order() {
     });
 }
 
-/// 6.4b: one-for-all: when one child exits, all other children are stopped, from the last to the first. Then all
-/// children are started, from the first to the last.
+/// 6.4b: if one child of a one-for-all supervisor exits, all other children are stopped, from the last to the first.
+/// Then all children are started, from the first to the last.
 #[test]
 fn one_for_all_restarts_all_children() {
     everywhere(async |host| {
@@ -218,8 +218,8 @@ fn one_for_all_restarts_all_children() {
     });
 }
 
-/// 6.4b: rest-for-one: when one child exits, this child and the children after it are restarted. The children before it
-/// continue to run.
+/// 6.4b: if one child of a rest-for-one supervisor exits, this child and the children after it are restarted. The
+/// children before this child continue to run.
 #[test]
 fn rest_for_one_restarts_the_later_children() {
     everywhere(async |host| {
@@ -283,7 +283,7 @@ fn failed_starts_count_as_restarts() {
         let never_ready =
             Child::new(C, async |_: Context<Do>| Err::<(), _>("not today")).options(ProcessBuilder::manual_start);
         for (child, last) in [(panics, "no process"), (never_ready, "not today")] {
-            // The supervisor stops its first child before it exits. This does not count as a start.
+            // The supervisor stops its first child before it exits. Stopping this child does not count as a start.
             let tree = Supervisor::one_for_one().intensity(4, SECOND * 60).add(Child::unnamed(obey)).add(child);
             let tree = host.spawn_process(tree);
             let exit = tree.started().await.unwrap_err();
@@ -349,7 +349,7 @@ fn children_are_managed_at_run_time() {
 }
 
 /// 2.2b, 2.3e, 6.4g: a kept mailbox outlives the instances of its child. Messages wait in the kept mailbox between two
-/// instances. The next instance reads them in order.
+/// instances. The next instance reads the waiting messages in order.
 #[test]
 fn a_kept_mailbox_outlives_its_child() {
     timed(async |host, late| {
@@ -475,7 +475,7 @@ impl Process for RawLog {
 }
 
 /// 6.4g, 2.3d: a hand-written child has a bounded mailbox and takes all messages out of it in one step. The messages
-/// that wait in its kept mailbox then use the free room.
+/// that wait in its kept mailbox then move to the free places of the bounded mailbox.
 #[test]
 fn a_hand_written_child_makes_room_for_its_kept_mailbox() {
     everywhere(async |host| {
@@ -636,8 +636,8 @@ fn a_supervisor_that_exceeds_its_intensity_is_restarted_by_its_parent_supervisor
 }
 
 /// 6.1d, 6.4g: if a supervisor is killed, its children are killed too. The parent supervisor starts the next instance
-/// only after all these children have exited, even if this takes long. A child never has two instances at the same
-/// time.
+/// only after all these children have exited, even if these exits take a long time. A child never has two instances at
+/// the same time.
 #[test]
 fn a_child_never_has_two_instances() {
     within(60, || {
@@ -701,7 +701,7 @@ fn a_child_never_has_two_instances() {
 /// 6.3a, 6.4f: if a linked process exits abnormally, the supervisor stops its children in order and then exits. If a
 /// linked process exits normally, the supervisor continues to run.
 #[test]
-fn a_supervisor_exits_in_order_when_a_linked_process_fails() {
+fn a_supervisor_stops_its_children_in_order_when_a_linked_process_fails() {
     everywhere(async |host| {
         let log = Log::default();
         let (tell, told) = oneshot::channel();
@@ -717,7 +717,7 @@ fn a_supervisor_exits_in_order_when_a_linked_process_fails() {
         let tree = told.await.unwrap();
         log.take();
         let friend = host.spawn(obey);
-        // Another linked process exits normally. This changes nothing.
+        // Another linked process exits normally, so the supervisor continues to run.
         let other = host.spawn(async move |ctx: Context<Do>| ctx.link(tree.pid()).map(|()| tree).map_err(Exit::from));
         let tree = other.await.unwrap();
         parent.send(Do::End).unwrap();
@@ -728,7 +728,7 @@ fn a_supervisor_exits_in_order_when_a_linked_process_fails() {
     });
 }
 
-/// 6.4b: ten thousand children are all killed. The supervisor restarts all of them.
+/// 6.4b: ten thousand children are all killed. The supervisor restarts all these children.
 #[test]
 fn all_children_are_restarted_after_all_were_killed() {
     timed(async |host, late| {
@@ -860,7 +860,7 @@ fn a_shutdown_keeps_to_its_deadline() {
     });
 }
 
-/// 6.5a: a tree shuts down. A branch of the tree that has not been stopped yet still restarts its children.
+/// 6.5a: while a tree shuts down, a branch that has not been stopped yet still restarts its children.
 #[test]
 fn a_branch_that_was_not_stopped_yet_restarts_its_children() {
     fn spawn_tree(host: &Host, mended: &Arc<AtomicBool>) -> JoinHandle<(), SupervisorMessage> {

@@ -36,10 +36,12 @@ async fn calls(ctx: Context, server: Address<Reply<u64>>, stop: Arc<AtomicBool>)
     Ok(calls)
 }
 
-/// Sets a timer that terminates this operating system process if it hangs. This works even if the test harness does not
-/// know about the process. A forked child does not inherit the timer of its parent, so each child sets its own timer.
+/// Sets a timer that terminates this operating system process if it hangs. The timer works even if the test harness
+/// does not know about the process. A forked child does not inherit the timer of its parent, so each child sets its own
+/// timer.
 fn set_alarm(seconds: u32) {
-    // SAFETY: `alarm` has no precondition. It only sets a timer, whose signal ends this program by default.
+    // SAFETY: `alarm` has no precondition. `alarm` only sets a timer, and the signal of this timer ends the program by
+    // default.
     unsafe { libc::alarm(seconds) };
 }
 
@@ -51,8 +53,8 @@ fn wait_for(child: libc::pid_t) -> Option<i32> {
     libc::WIFEXITED(status).then(|| libc::WEXITSTATUS(status))
 }
 
-/// Forks. The child calls `f`. It exits with code 7 if `f` returns, and with code 8 if `f` panics. The parent gets the
-/// pid of the child.
+/// Forks. The child calls `f`. The child exits with code 7 if `f` returns, and with code 8 if `f` panics. The parent
+/// gets the pid of the child.
 fn fork(f: impl FnOnce()) -> libc::pid_t {
     // SAFETY: the child calls only `set_alarm`, `f` and `_exit`. Each `f` of this file either does nothing or runs
     // while all other threads of the runtime are parked. Therefore no lock that the child needs is held by another
@@ -220,8 +222,8 @@ fn signals_to_the_threads_of_a_runtime_change_nothing() {
             rt.spawn(|ctx: Context| calls(ctx, to, stop))
         })
         .collect();
-    // In each round this thread either is a guest thread or blocks outside the runtime. Then it waits for the blocking
-    // pool.
+    // In each round this thread either is a guest thread or blocks outside the runtime. Then this thread waits for the
+    // blocking pool.
     for round in 0..50 {
         let sleeps = rt.spawn(async move |ctx: Context| {
             let (begun, time) = (ctx.now(), Duration::from_millis(round % 7));
@@ -245,8 +247,8 @@ fn signals_to_the_threads_of_a_runtime_change_nothing() {
     shoots.join().unwrap();
 }
 
-/// 11: a program is stopped by a signal and then continued. It works as before. Each timer that was due while the
-/// program was stopped fires once. An interval that skips missed ticks does not fire in a burst.
+/// 11: a program is stopped by a signal and then continued. The continued program works as before. Each timer that was
+/// due while the program was stopped fires once. An interval that skips missed ticks does not fire in a burst.
 #[test]
 fn a_stopped_program_continues() {
     if role().is_none() {
@@ -309,11 +311,11 @@ fn limit_memory(more: usize) -> libc::rlimit {
     let mut former = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: `former` is a live, exclusively borrowed `rlimit`, which `getrlimit` writes.
     assert_eq!(unsafe { libc::getrlimit(libc::RLIMIT_AS, &mut former) }, 0);
-    // SAFETY: `sysconf` has no precondition, and `_SC_PAGESIZE` is a name that it knows.
+    // SAFETY: `sysconf` has no precondition, and `_SC_PAGESIZE` is a valid name.
     let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as usize;
     let limit = libc::rlimit { rlim_cur: (pages * page + more) as libc::rlim_t, rlim_max: former.rlim_max };
     // SAFETY: `limit` is a live, initialised `rlimit`, which `setrlimit` only reads. Allocations beyond the limit fail,
-    // which the test intends.
+    // as the test intends.
     assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_AS, &limit) }, 0);
     former
 }
@@ -351,12 +353,13 @@ fn large_stacks(workers: usize, threads: &Arc<[AtomicUsize; 2]>) -> (Builder, Ar
 }
 
 /// 4.1a, 11: if a worker thread can't be started, the build fails. When the build returns, the threads that were
-/// already started have exited, and every value of the builder is dropped. Afterwards a smaller runtime can be built.
+/// already started have exited, and every value of the builder is dropped. After the failed build, a smaller runtime
+/// can be built.
 #[cfg(target_os = "linux")]
 #[test]
 fn a_build_without_threads_leaves_nothing_behind() {
     let Some(role) = role() else {
-        // The memory limit leaves room for no thread, for one thread, or for three threads.
+        // The memory limit allows no thread, one thread, or three threads.
         for fit in ["0", "1", "3"] {
             again(a_build_without_threads_leaves_nothing_behind, fit, 120).passed();
         }
@@ -377,8 +380,8 @@ fn a_build_without_threads_leaves_nothing_behind() {
     assert_eq!(block_on(rt.spawn(async |_: Context| Ok::<_, Exit>(1))).unwrap(), 1);
 }
 
-/// 4.1a: a runtime should get more workers, but no thread can be started. It continues with its present threads. When
-/// threads can be started again, it grows.
+/// 4.1a: a runtime should get more workers, but no thread can be started. The runtime continues with its present
+/// threads. When threads can be started again, the runtime starts more workers.
 #[cfg(target_os = "linux")]
 #[test]
 fn a_runtime_that_gets_no_more_threads_continues_to_work() {
@@ -409,8 +412,8 @@ fn a_runtime_that_gets_no_more_threads_continues_to_work() {
     assert_eq!((threads[1].load(SeqCst), Arc::strong_count(&held)), (4, 1));
 }
 
-/// 11: if no thread can be started for a blocking closure, the closure does not run. It is refused, and the failure
-/// names the reason.
+/// 11: if no thread can be started for a blocking closure, the closure is refused and does not run. The failure names
+/// the reason.
 #[cfg(target_os = "linux")]
 #[test]
 fn blocking_work_without_a_thread_is_refused() {

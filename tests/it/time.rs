@@ -65,11 +65,11 @@ where
     });
 }
 
-/// 7.1d: when several timers are due in the same tick, the tasks that they wake are queued together. A foreign waker of
-/// this tick may block on one of these tasks, although this waker runs on the thread that fires the timers. The wait on
-/// the task ends.
+/// 7.1d: when several timers are due in the same tick, the tasks that they wake are queued together. One of these
+/// timers calls a waker of another executor. This waker blocks until one of the tasks has run, on the thread that fires
+/// the timers. The waker returns, because the task is already queued.
 #[test]
-fn a_waker_may_block_on_a_task_of_the_same_tick() {
+fn a_waker_may_block_on_a_task_that_is_woken_in_the_same_tick() {
     struct Waits(Mutex<Option<(Arc<Runtime>, JoinHandle<()>)>>, mpsc::Sender<()>);
     impl Wake for Waits {
         fn wake(self: Arc<Self>) {
@@ -88,8 +88,8 @@ fn a_waker_may_block_on_a_task_of_the_same_tick() {
             let (done, told) = mpsc::channel();
             let sees = rt.clone();
             let holder = rt.spawn(async move |ctx: Context| {
-                // This timer is in the same timer wheel as the timer of the other process, and it fires after that
-                // timer.
+                // This timer is in the same timer wheel as the timer of the other process, but this timer fires later
+                // than the other timer.
                 let waker = Waker::from(Arc::new(Waits(Mutex::new(Some((sees, sleeper))), done)));
                 let mut sleep = ctx.host().sleep(ms(1));
                 sleep.reset(at);
@@ -260,7 +260,7 @@ fn a_hundred_thousand_processes_sleep_at_the_same_time() {
     });
 }
 
-/// 7.1a: a dropped sleep leaves nothing behind. Its waker is dropped and is never woken.
+/// 7.1a: a dropped sleep leaves nothing behind. The waker of the dropped sleep is dropped and is never woken.
 #[test]
 fn a_dropped_sleep_leaves_nothing_behind() {
     struct Count(AtomicUsize);
@@ -314,7 +314,7 @@ fn a_sleep_after_a_dropped_sleep_ends_at_its_own_deadline() {
                     sleep.await;
                     late.check(ctx.now(), until);
                 }
-                // Many sleeps are dropped before their deadlines. Then one timeout elapses.
+                // Many sleeps are dropped before their deadlines. After that, one timeout elapses.
                 for _ in 0..100 {
                     poll_and_drop(ctx.sleep(ms(4))).await;
                 }
@@ -415,8 +415,8 @@ fn a_sleep_is_cancelled_when_its_process_exits() {
     });
 }
 
-/// 1.2b, 7.1a: a hand-written process sleeps by a yield. This yield is completed like any other yield, and it can be
-/// cancelled.
+/// 1.2b, 7.1a: a hand-written process sleeps by a yield. This yield is completed like any other yield, and the yield
+/// can also be cancelled.
 #[test]
 fn a_hand_written_process_sleeps_by_a_yield() {
     struct Naps {
@@ -529,8 +529,8 @@ fn an_earlier_deadline_from_another_thread_fires_on_time() {
             let _far = rt.spawn(async |ctx: Context| ctx.sleep(Duration::from_secs(3600)).await);
             let mut late = Duration::ZERO;
             for n in 0..100 {
-                // In every second round the test waits until the counters no longer change. Then the workers are
-                // parked.
+                // In half of the rounds, the test waits until the counters no longer change. After this wait, the
+                // workers are parked.
                 let mut still = if n % 2 == 0 { 0 } else { 50 };
                 let mut before = rt.counters();
                 while still < 50 {
@@ -589,8 +589,8 @@ fn an_earlier_deadline_fires_on_time_after_a_runtime_was_dropped() {
     });
 }
 
-/// 4.2b, 4.5f, 7.1d: the worker that was the timekeeper runs a long step. A parked worker becomes the timekeeper. The
-/// monitor can't help, because it starts no replacement thread in this test.
+/// 4.2b, 4.5f, 7.1d: when the worker that is the timekeeper runs a long step, a parked worker becomes the timekeeper.
+/// The monitor can't help, because it starts no replacement thread in this test.
 #[test]
 fn a_due_timer_does_not_wait_for_a_long_step() {
     within(60, || {
@@ -670,12 +670,12 @@ fn an_interval_ticks_at_equal_distances() {
     });
 }
 
-/// 7.1a: the policy of an interval decides about missed ticks. They arrive in a burst, or delay the later ticks, or are
-/// skipped.
+/// 7.1a: the policy of an interval decides what happens to missed ticks. Missed ticks arrive in a burst, delay the
+/// later ticks, or are skipped.
 #[test]
 fn missed_ticks_follow_the_policy() {
     check(0..10, async |host: Host| {
-        // Each pair contains the time at which a tick is due and the time at which it arrives, in ms.
+        // Each pair contains the time at which a tick is due and the time at which the tick arrives, in ms.
         let policies = [
             (MissedTickBehavior::Burst, [(10, 45), (20, 45), (30, 45), (40, 45), (50, 50), (60, 60)]),
             (MissedTickBehavior::Delay, [(10, 45), (55, 55), (65, 65), (75, 75), (85, 85), (95, 95)]),
@@ -843,8 +843,8 @@ fn a_process_exits_at_its_deadline() {
     });
 }
 
-/// 7.1a: if a process has exited, it can't set a timer: the new timer and its message are dropped immediately. This
-/// holds even if the process never had a timer. The message is never sent.
+/// 7.1a: a process that has exited can't set a timer. The new timer and its message are dropped immediately, and the
+/// message is never sent. The process in this test never had a timer.
 #[test]
 fn a_process_that_has_exited_cannot_set_a_timer() {
     for ends_first in [true, false] {
@@ -872,10 +872,10 @@ fn a_process_that_has_exited_cannot_set_a_timer() {
     }
 }
 
-/// 7.1a, 11: a waker of another executor may wait for a process that a timer of the same turn woke before it. The process
-/// is queued when the waker is called.
+/// 7.1a, 11: two timers fire in one turn. The first timer wakes a process, and the second timer calls a waker of
+/// another executor. This waker may wait for the process, because the process is already queued.
 #[test]
-fn a_waker_may_wait_for_a_process_that_was_woken_with_it() {
+fn a_waker_may_wait_for_a_process_that_was_woken_in_the_same_turn() {
     struct Waits {
         rt: Runtime,
         process: Mutex<Option<JoinHandle<()>>>,
@@ -908,10 +908,11 @@ fn a_waker_may_wait_for_a_process_that_was_woken_with_it() {
     });
 }
 
-/// 7.1b: `receive_timeout` returns a message that is there, also if its time is zero. Without a message it returns `None`,
-/// never early. A cancellation is an error.
+/// 7.1b: if a message is in the mailbox, `receive_timeout` returns this message, even with a timeout of zero. Without a
+/// message, `receive_timeout` returns `None`, but not before the timeout has passed. After a cancellation,
+/// `receive_timeout` returns an error.
 #[test]
-fn a_receive_with_a_time_limit_ends_in_time() {
+fn receive_timeout_ends_at_its_time_limit() {
     timed(async |host, late| {
         let process = host.spawn(async move |mut ctx: Context<u8>| -> Result<(), Exit> {
             assert_eq!(ctx.receive_timeout(FOR_EVER).await?, Some(1));
@@ -932,10 +933,10 @@ fn a_receive_with_a_time_limit_ends_in_time() {
     });
 }
 
-/// 1.3f: a `receive_timeout` whose time is over takes every message of a full mailbox, also when the budget of the turn is
-/// spent.
+/// 1.3f: `receive_timeout` with a timeout of zero takes every message of a full mailbox, even if the budget of the turn
+/// is used up.
 #[test]
-fn a_receive_without_time_empties_the_mailbox() {
+fn receive_timeout_with_a_limit_of_zero_can_empty_a_mailbox() {
     let rt = Runtime::builder().workers(0).build().unwrap();
     let process = rt.spawn(async |mut ctx: Context<u32>| -> Result<u32, Exit> {
         let mut count = 0;
@@ -951,9 +952,10 @@ fn a_receive_without_time_empties_the_mailbox() {
     assert_eq!(rt.block_on(process).unwrap(), 1_000);
 }
 
-/// 1.3f: a dropped `receive_timeout` has taken no message. A mailbox outside any process has the method too.
+/// 1.3f: if a `receive_timeout` future is dropped, it has taken no message. A mailbox outside any process has this
+/// method too.
 #[test]
-fn a_dropped_receive_with_a_time_limit_takes_nothing() {
+fn a_dropped_receive_timeout_takes_no_message() {
     let rt = Runtime::builder().workers(0).build().unwrap();
     let (address, mut mailbox) = rt.mailbox::<u8>();
     let mut receive = Box::pin(mailbox.receive_timeout(HOUR));

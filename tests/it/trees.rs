@@ -180,7 +180,7 @@ async fn leaf(
     }
 }
 
-/// Monitors each instance of each leaf, and links to it.
+/// A watcher that monitors each instance of each leaf, and links to each instance.
 async fn watch(mut ctx: Context<Do>, seen: Arc<Mutex<Seen>>) {
     let mut places = BTreeMap::new();
     ctx.trap_exit(true);
@@ -320,7 +320,7 @@ fn siblings(model: &Model, a: Place, b: Place) -> bool {
     model.nodes[a].parent == model.nodes[b].parent
 }
 
-/// Returns a child that its supervisor knows. The supervisor is up. The child may be up or down.
+/// Returns a child that its supervisor knows. The supervisor is running. The child is either running or stopped.
 fn known(chance: &mut Chance, model: &Model) -> Place {
     let all: Vec<Place> = (1..model.nodes.len())
         .filter(|&place| {
@@ -343,11 +343,11 @@ fn settle(rt: &Runtime) {
     rt.block_on(quiet).unwrap();
 }
 
-/// The observable state of a tree. It can be made from the model and from the running tree.
+/// The observable state of a tree. The test computes this state both from the model and from the running tree.
 #[derive(Debug, PartialEq)]
 struct View {
-    /// For each running supervisor, its children. For each child: its name, whether it is up, and how often it was
-    /// restarted.
+    /// The children of each running supervisor. For each child, the entry contains its name, whether it is running, and
+    /// the number of its restarts.
     families: BTreeMap<Place, Vec<(String, bool, u64)>>,
     logs: BTreeMap<Place, Vec<String>>,
     ends: BTreeMap<Place, Vec<Option<End>>>,

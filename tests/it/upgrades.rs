@@ -1,5 +1,5 @@
 //! Section 6.7 of the specification: a running process gets new code by an upgrade. The tests check what an upgrade
-//! keeps and what it drops. They also check that an upgrade whose new code fails to start changes nothing.
+//! keeps and what it drops. The tests also check that an upgrade changes nothing if its new code fails to start.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -49,8 +49,8 @@ impl Drop for Counted {
     }
 }
 
-/// 6.7a: an upgrade keeps the pid, the names, the links, the monitors and the messages of the process. This includes
-/// messages that were read ahead or stashed. The values of the old code are dropped.
+/// 6.7a: an upgrade keeps the pid, the names, the links, the monitors and the messages of the process. An upgrade also
+/// keeps messages that were read ahead or stashed. The values of the old code are dropped.
 #[test]
 fn an_upgrade_keeps_pid_messages_names_links_and_monitors() {
     within(60, || {
@@ -59,7 +59,8 @@ fn an_upgrade_keeps_pid_messages_names_links_and_monitors() {
         let held = count.clone();
         let old = rt.process().name("it").spawn(async move |mut ctx: Context<u32>| {
             let _held = Counted::new(&held);
-            // One message is stashed, one is read, three are read ahead, and the remaining ones arrive later.
+            // One message is stashed, one message is read, three messages are read ahead, and the remaining messages
+            // arrive later.
             let aside = ctx.receive().await?;
             ctx.stash(aside);
             assert_eq!(ctx.receive().await?, 1);
@@ -115,7 +116,8 @@ fn an_upgrade_keeps_pid_messages_names_links_and_monitors() {
     });
 }
 
-/// 6.7b: if the new code fails before it has started, the old code continues to run. Its messages stay in order.
+/// 6.7b: if the new code fails before it has started, the old code continues to run. The messages of the process stay
+/// in order.
 #[test]
 fn an_upgrade_that_does_not_start_changes_nothing() {
     within(60, || {
@@ -125,8 +127,8 @@ fn an_upgrade_that_does_not_start_changes_nothing() {
             let mut exits = vec![];
             let (ctx, exit) = ctx
                 .upgrade(async |mut ctx: Context<u32>| {
-                    // The new code has read messages ahead. They return to the old code. The message that the new code
-                    // received does not return.
+                    // The new code has read messages ahead, and these messages return to the old code. The new code has
+                    // also received one message, and this message does not return to the old code.
                     assert_eq!(ctx.receive().await?, 1);
                     Err::<Vec<String>, _>(Exit::failed("no disk"))
                 })
@@ -509,8 +511,8 @@ impl Drop for Raw {
     }
 }
 
-/// 1.1h, 6.7a: a hand-written process upgrades to another one. The `init` of the new process runs immediately, and the
-/// new process gets the unread events. `close` runs only for the last process.
+/// 1.1h, 6.7a: a hand-written process upgrades to another hand-written process. The `init` of the new process runs
+/// immediately, and the new process gets the unread events. `close` runs only for the last process.
 #[test]
 fn a_hand_written_process_upgrades_to_another_process() {
     within(60, || {

@@ -16,8 +16,8 @@ async fn idle(mut ctx: Context<u8>) -> Result<(), Exit> {
     ctx.receive().await.map(drop)
 }
 
-/// 1.6a: addresses are equal, and hash alike, if they lead to the same process. An address tells whether the process has
-/// closed its mailbox.
+/// 1.6a: two addresses of the same process are equal and have the same hash. An address can tell whether its process
+/// has closed the mailbox.
 #[test]
 fn addresses_are_compared_by_their_process() {
     let rt = lone();
@@ -36,7 +36,8 @@ fn addresses_are_compared_by_their_process() {
     assert!(other.address().is_closed());
 }
 
-/// 7.2a: an instant of a real clock converts to `std::time::Instant` and back. A virtual clock has no such instant.
+/// 7.2a: an instant of a real clock converts to `std::time::Instant` and back. An instant of a virtual clock cannot be
+/// converted.
 #[test]
 fn instants_convert_to_the_standard_library() {
     let rt = lone();
@@ -49,7 +50,7 @@ fn instants_convert_to_the_standard_library() {
     assert_eq!(rt.instant_from_std(std + hour), Some(now + hour));
     assert_eq!(rt.instant_from_std(std - 1_000 * hour), rt.instant_from_std(std - 2_000 * hour), "the start");
     assert_eq!(rt.instant_to_std(now + Duration::MAX), None, "never");
-    // A converted deadline is not early.
+    // The converted instant is at most one millisecond earlier than the time before the conversion.
     assert!(std >= before - Duration::from_millis(1));
     check(0..1, async move |host: Host| {
         assert_eq!((host.instant_to_std(host.now()), host.instant_from_std(before)), (None, None));
@@ -92,7 +93,8 @@ fn observed(observer: impl Observer) {
     assert!(futures::executor::block_on(rt.spawn(async |_: Context| -> Result<(), Exit> { panic!("boom") })).is_err());
 }
 
-/// 5.2a: an `Arc` of an observer and a static reference to one are observers. They forward all calls.
+/// 5.2a: an `Arc` of an observer is an observer, and a static reference to an observer is an observer. The `Arc` and
+/// the reference forward all calls to the observer.
 #[test]
 fn a_pointer_to_an_observer_is_an_observer() {
     static COUNTS: Counts = Counts {
@@ -112,10 +114,11 @@ fn a_pointer_to_an_observer_is_an_observer() {
     }
 }
 
-/// 6.1a: exits and failures compare by variant and value; the errors inside compare by text. The error inside is the
-/// source.
+/// 6.1a: two exits are equal if they have the same variant and the same value. Two failures are compared in the same
+/// way. The errors inside exits and failures are compared by their text. The inner error is the source of an exit or a
+/// failure.
 #[test]
-fn exits_and_failures_are_compared_and_have_sources() {
+fn exits_and_failures_can_be_compared_and_have_sources() {
     let rt = lone();
     let fails = |text: &'static str| rt.block_on(rt.spawn(async move |_: Context| Err::<(), _>(text))).unwrap_err();
     assert_eq!(fails("no disk"), Exit::failed(io::Error::other("no disk")));
@@ -148,7 +151,8 @@ fn a_pid_is_serialized_as_text_or_numbers() {
     assert_de_tokens_error::<serde_test::Readable<Pid>>(&[Token::Str("<1.7>")], wrong);
     let wrong = "not a pid: the generation must be a decimal number of 32 bits, and not 0";
     assert_de_tokens_error::<serde_test::Compact<Pid>>(&numbers(0x9f3c, 0), wrong);
-    // The numbers of a pid of a simulation are those of its text. There they give the same pid.
+    // In a simulation, a pid has the same numbers as its text. While the simulation runs, these numbers convert back to
+    // the same pid.
     check(0..1, async |host: Host| {
         let pid = host.spawn(idle).pid();
         assert_tokens(

@@ -50,7 +50,7 @@ async fn settle(host: &Host) {
     host.sleep(ms(1)).await;
 }
 
-/// 9.5a, 9.5b, 10.1e: a process panics, and nothing receives its exit. Then the run of this seed fails. The report
+/// 9.5a, 9.5b, 10.1e: if a process panics and nothing receives its exit, the run of this seed fails. The report
 /// contains the pid of the process, the panic message and the location. With `allow_unobserved_exits` the run passes.
 #[test]
 fn an_unobserved_panic_fails_the_run_of_its_seed() {
@@ -67,7 +67,7 @@ fn an_unobserved_panic_fails_the_run_of_its_seed() {
     assert!(text.contains(&place), "{place} is not in {text}");
     assert!(text.contains("<0.0.1> complete"), "{text}");
     Check::new(0..20).allow_unobserved_exits().run(scenario);
-    // The exit is also reported beside a failure of the scenario.
+    // If the scenario also fails, the report still contains the unobserved exit.
     let both = verdict!(async |host: Host| {
         scenario(host).await;
         Err::<(), _>(Exit::failed("of its own"))
@@ -100,8 +100,8 @@ fn an_exit_is_observed_if_something_receives_it() {
             )
         };
     }
-    // Join handles. Some are dropped before the exit and some after the exit, with and without an address. Other join
-    // handles are awaited before the exit or after the exit.
+    // Join handles. Some join handles are dropped before the exit and some after the exit, with and without an address.
+    // Other join handles are awaited before the exit or after the exit.
     case!(["<0.0.1>"], async |host| { drop(host.spawn(fails)) });
     case!(["<0.0.1>"], async |host| { drop(host.spawn(fails_with_text)) });
     case!(["<0.0.1>"], async |host| {
@@ -127,7 +127,7 @@ fn an_exit_is_observed_if_something_receives_it() {
         settle(&host).await;
         assert!(late.await.is_err());
     });
-    // Links: the linked process receives the exit. It either traps the exit or exits because of it.
+    // Links: the linked process receives the exit. The linked process either traps the exit or exits because of it.
     case!([], async |host| {
         let linked = host.spawn(async |mut ctx: Context| {
             ctx.trap_exit(true);
@@ -149,8 +149,8 @@ fn an_exit_is_observed_if_something_receives_it() {
         });
         assert!(matches!(linked.await, Err(Exit::Linked { .. })));
     });
-    // Monitors. Some are set when the process is spawned, and some are set later. A monitor that was removed receives
-    // nothing.
+    // Monitors. Some monitors are set when the process is spawned, and other monitors are set later. A monitor that was
+    // removed receives nothing.
     case!([], async |host| {
         let watches = host.spawn(async |mut ctx: Context| {
             drop(ctx.spawn_monitor(fails));
@@ -170,7 +170,7 @@ fn an_exit_is_observed_if_something_receives_it() {
         });
         forgets.await?;
     });
-    // A future of `exited()` counts as a monitor while it waits. It does not count if it is dropped.
+    // A waiting `exited()` future counts as a monitor. A dropped `exited()` future does not count.
     case!([], async |host| {
         let handle = host.spawn(fails);
         let ended = handle.exited();
@@ -230,8 +230,8 @@ fn an_exit_is_observed_if_something_receives_it() {
     });
 }
 
-/// 9.5a: if a process exits because it was cancelled or killed, the exit is not a failure. The exit of a process that
-/// is linked with it is not a failure either.
+/// 9.5a: if a process exits because it was cancelled or killed, the exit is not a failure. If a linked process exits
+/// because of this exit, the exit of the linked process is not a failure either.
 #[test]
 fn an_exit_on_request_is_not_reported() {
     let verdict = verdict!(async |host: Host| {
@@ -263,8 +263,8 @@ impl Process for Waits {
     }
 }
 
-/// 9.5a, 9.5b: processes form a chain of links, and one of them fails. The report names only the process that exits
-/// last. It contains the cause of the first failure and its location.
+/// 9.5a, 9.5b: processes form a chain of links, and one process fails. The report names only the process that exits
+/// last. The report contains the cause and the location of the first failure.
 #[test]
 fn only_the_last_process_of_a_chain_of_links_is_reported_with_the_first_cause() {
     fn links(ctx: Context, depth: u64) -> futures::future::BoxFuture<'static, Result<(), Exit>> {
@@ -285,8 +285,8 @@ fn only_the_last_process_of_a_chain_of_links_is_reported_with_the_first_cause() 
     assert!(text.contains(&cause) && text.contains(": assertion `left != right` failed: a bomb"), "{text}");
 }
 
-/// 9.5a: a runtime counts each unobserved failure exactly once. This holds although the test drops and awaits the
-/// handles at any time.
+/// 9.5a: a runtime counts each unobserved failure exactly once. The test drops and awaits the handles at arbitrary
+/// times.
 #[test]
 fn a_runtime_counts_each_unobserved_exit_once() {
     within(60, || {
@@ -319,7 +319,7 @@ fn a_runtime_counts_each_unobserved_exit_once() {
             drop(addresses);
         }
         let host = rt.host().clone();
-        // If a process has not exited yet, dropping the runtime kills it. This would not count as a failure, so the
+        // If a process has not exited yet, dropping the runtime kills it. A kill would not count as a failure, so the
         // test waits for all exits.
         while host.counters().exited < 50 * 40 {
             thread::yield_now();
@@ -418,8 +418,8 @@ fn a_failure_that_does_not_recur_is_reported_with_the_difference() {
     assert_eq!(runs.load(SeqCst), 2);
 }
 
-/// 10.1d: among the passing seeds, `check` runs the first one and about one in a hundred a second time. It selects the
-/// same seeds each time.
+/// 10.1d: among the passing seeds, `check` runs the first seed and about one seed in a hundred a second time. Each run
+/// of `check` selects the same seeds.
 #[test]
 fn some_passing_seeds_are_run_twice() {
     let twice = |seeds: std::ops::Range<u64>| {
@@ -522,8 +522,8 @@ fn a_periodic_timer_does_not_hide_a_deadlock() {
     });
 }
 
-/// 10.1f: a process sleeps for a long time while a periodic timer runs. This is not a deadlock. A process may also wait
-/// for many ticks of a timer, if `deadlock_after` allows this number of ticks.
+/// 10.1f: if a process sleeps for a long time while a periodic timer runs, there is no deadlock. A process may also
+/// wait for many ticks of a timer, if `deadlock_after` allows this number of ticks.
 #[test]
 fn a_long_wait_while_a_periodic_timer_runs_is_not_a_deadlock() {
     const TICKS: u64 = 70_000;
@@ -675,8 +675,8 @@ fn an_exit_is_observed_even_if_the_scenario_ends_first() {
 }
 
 /// 9.5a, 10.1e: a failure after the end of the scenario does not fail the run, even if the end of the scenario causes
-/// this failure. A failure before the end still fails the run. This also holds if a linked process receives the failure
-/// and exits only after the end.
+/// this failure. A failure before the end still fails the run. The run also fails if a linked process receives this
+/// failure and exits only after the end.
 #[test]
 fn a_failure_after_the_end_of_the_scenario_is_not_reported() {
     check(0..50, async |host: Host| {
@@ -687,7 +687,7 @@ fn a_failure_after_the_end_of_the_scenario_is_not_reported() {
         });
         caller.started().await
     });
-    // This process is always runnable. It does not delay the end of the scenario.
+    // This process is always runnable. The end of the scenario does not wait for this process.
     check(0..5, async |host: Host| {
         drop(host.spawn(async |ctx: Context| {
             while !ctx.is_cancelled() {

@@ -81,8 +81,8 @@ fn settle(rt: &Runtime) {
     }
 }
 
-/// 3.3a, 4.4a, 4.4c: the same thread completes a command after the step that yielded it. This queues the process
-/// exactly once.
+/// 3.3a, 4.4a, 4.4c: the same thread completes a command after the step that yielded it. The completion queues the
+/// process exactly once.
 #[test]
 fn a_completion_after_the_step_queues_the_process_once() {
     let shelf = Shelf::default();
@@ -97,7 +97,8 @@ fn a_completion_after_the_step_queues_the_process_once() {
     drop(handle);
 }
 
-/// 4.4a, 4.4c: another thread completes a command after the step that yielded it. This queues the process exactly once.
+/// 4.4a, 4.4c: another thread completes a command after the step that yielded it. The completion queues the process
+/// exactly once.
 #[test]
 fn a_completion_from_another_thread_queues_the_process_once() {
     let shelf = Shelf::default();
@@ -125,8 +126,8 @@ fn an_inline_answer_bypasses_the_queues() {
     assert_eq!(rt.counters().polls, 2);
 }
 
-/// 4.4b: a command is completed during a step of its process, either by the same thread or by another thread. This
-/// causes exactly one more step.
+/// 4.4b: a command is completed during a step of its process, either by the same thread or by another thread. The
+/// completion causes exactly one more step.
 #[test]
 fn a_completion_during_the_step_queues_the_process_once() {
     struct During {
@@ -497,7 +498,8 @@ enum Now {
     GiveUp,
 }
 
-/// Yields a command for each of `moves` in its first step. Then counts the answers. Each tag gets exactly one answer.
+/// A process that yields a command for each of `moves` in its first step. Later the process counts the answers, and
+/// checks that each tag gets exactly one answer.
 struct Script {
     moves: Vec<Now>,
     flying: std::collections::HashSet<Tag>,
@@ -538,9 +540,9 @@ impl Process for Script {
     }
 }
 
-/// 1.2b: commands are dispatched in the order in which a step yields them. The step may yield commands of several
-/// types, and several commands of one type in a row. If a command is cancelled in the same step, it is not dispatched.
-/// Each command has its own tag and gets exactly one answer.
+/// 1.2b: the commands of a step are dispatched in the order in which the step yields them. The step may yield commands
+/// of several types, and several commands of one type in a row. If a command is cancelled in the same step, it is not
+/// dispatched. Each command has its own tag and gets exactly one answer.
 #[test]
 fn many_commands_of_a_step_are_dispatched_in_order() {
     for seed in 0..200_u64 {
@@ -623,7 +625,7 @@ fn commands_of_a_step_that_panics_are_dispatched() {
     }
 }
 
-/// 3.5a: a step yields many commands. Each of them may have its own time limit.
+/// 3.5a: a step yields many commands. Each command may have its own time limit.
 #[test]
 fn any_of_many_commands_may_have_a_time_limit() {
     struct Limits(std::collections::HashMap<Tag<Ask>, u64>);

@@ -83,9 +83,9 @@ scenarios! {
         assert_eq!(rt.block_on(below).unwrap(), [branch.reason().unwrap()]);
     }
 
-    /// Some tasks wait for a token, inside and outside a process. They are woken after all processes of the token and
-    /// of its child tokens were notified. They are woken even if another future stopped waiting, or if the last handle
-    /// of the token is dropped.
+    /// Some tasks wait for a token, inside and outside a process. The waiting tasks are woken after all processes of
+    /// the token and of its child tokens were notified. The waiting tasks are woken even if another future stopped
+    /// waiting, or if the last handle of the token is dropped.
     fn a_token_is_awaited_on_several_threads() {
         let rt = runtime(2);
         let root = CancelToken::new();

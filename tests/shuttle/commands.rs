@@ -20,19 +20,19 @@ impl Probe {
     }
 }
 
-/// A command that its handler answers immediately, with the same probe.
+/// A command that its handler answers immediately, with the probe of the command.
 struct Echo(Probe);
 impl Command for Echo {
     type Reply = Probe;
 }
 
-/// A command that a future answers with the same probe. Another thread wakes the future.
+/// A command that a future answers, with the probe of the command. Another thread wakes the future.
 struct Soon(Probe);
 impl Command for Soon {
     type Reply = Probe;
 }
 
-/// A command that another thread answers with the same probe.
+/// A command that another thread answers, with the probe of the command.
 struct Later(Probe);
 impl Command for Later {
     type Reply = Probe;
@@ -86,7 +86,7 @@ scenarios! {
         let asks = rt.spawn(async |ctx: Context| {
             let one = ctx.perform(Ask);
             let mut other = ctx.perform(Ask);
-            // A future that was polled is dropped. This cancels its command.
+            // A future that was polled is dropped. The drop cancels the command of the future.
             let _ = futures::poll!(&mut other);
             drop(other);
             one.await
@@ -257,7 +257,7 @@ scenarios! {
     }
 
     /// 7.1a: a process uses several timeouts in a row. The timeouts elapse, are dropped, or are replaced. When the
-    /// process has returned or was killed, no timer keeps a reference to it.
+    /// process has returned or was killed, no timer keeps a reference to the process.
     fn a_kill_races_with_timeouts() {
         let rt = runtime(2);
         let held = Arc::new(());

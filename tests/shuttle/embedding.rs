@@ -34,8 +34,8 @@ scenarios! {
         sends.join().unwrap();
     }
 
-    /// 8.1e: a guest thread drops its `run` future between two polls. The other guest thread receives the tasks
-    /// that were queued in the dropped guest, and its wake-up.
+    /// 8.1e: a guest thread drops its `run` future between two polls. The other guest thread receives the wake-up of
+    /// the dropped guest, and the tasks in the queue of the dropped guest.
     fn a_guest_is_dropped_between_polls() {
         let rt = Arc::new(runtime(0));
         let sums = rt.spawn(adds);
@@ -57,8 +57,8 @@ scenarios! {
         assert_eq!(rt.block_on(sums.call(Msg::Sum)).unwrap(), 7);
     }
 
-    /// 8.3b: a process drops the last handle of its runtime, while other processes run and other threads wait for
-    /// them.
+    /// 8.3b: a process drops the last handle of its runtime, while other processes run and other threads wait for these
+    /// processes.
     fn a_runtime_is_dropped_by_its_process() {
         let rt = Arc::new(runtime(2));
         let others = [rt.spawn(waits), rt.spawn(waits)];

@@ -1,4 +1,4 @@
-//! Tests of handler layers: commands are queued or retried. Meanwhile their process cancels them or is killed.
+//! Tests of handler layers: while commands are queued or retried, their process cancels these commands or is killed.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};

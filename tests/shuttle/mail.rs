@@ -30,7 +30,7 @@ scenarios! {
         assert_eq!(sent, read.load(SeqCst) + rt.counters().dead_letters as usize);
     }
 
-    /// A call to a process that is killed is answered or fails. It never waits forever.
+    /// A call to a process that is killed is answered or fails. The call never waits forever.
     fn a_call_races_with_an_exit() {
         let rt = runtime(2);
         let server = rt.spawn(adds);
@@ -104,8 +104,8 @@ scenarios! {
         assert_eq!(rt.block_on(server.call(Msg::Sum)).unwrap(), 0);
     }
 
-    /// A bounded mailbox is full, and several senders wait. Either a sender gets room, in order of arrival, or it
-    /// learns that the receiver has exited.
+    /// A bounded mailbox is full, and several senders wait. Waiting senders get free places in order of arrival, or
+    /// learn that the receiver has exited.
     fn room_goes_to_waiting_senders() {
         let rt = runtime(2);
         let slow = rt.process().mailbox_capacity(MailboxCapacity::Reject(1)).spawn(async |mut ctx: Context<u8>| {
@@ -123,7 +123,7 @@ scenarios! {
         assert!(sent >= 2, "{sent}");
     }
 
-    /// A waiting sender cancels its send while the receiver makes room. A later sender gets the room instead.
+    /// A waiting sender cancels its send while the receiver frees a place. A later sender gets this place instead.
     fn a_waiting_sender_cancels_its_send() {
         let rt = runtime(2);
         let slow = rt.process().mailbox_capacity(MailboxCapacity::Reject(1)).spawn(async |mut ctx: Context<u8>| {
@@ -183,7 +183,8 @@ scenarios! {
         assert_eq!(sent, read + rt.counters().dead_letters as usize);
     }
 
-    /// A thread waits on the mailbox of a process. It is woken when the process exits, no matter when it began to wait.
+    /// A thread waits on the mailbox of a process. The thread is woken when the process exits, no matter when the
+    /// thread began to wait.
     fn a_mailbox_is_awaited_on_another_thread() {
         let rt = runtime(1);
         let (give, mailbox) = oneshot::channel();

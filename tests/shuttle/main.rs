@@ -6,10 +6,11 @@
 //! ```
 //!
 //! Each scenario runs `SHUTTLE_ITERATIONS` times (2,000 by default). Half of the runs use random schedules. The other
-//! half uses PCT (Burckhardt et al., *A Randomized Scheduler with Probabilistic Guarantees of Finding Bugs*, ASPLOS
-//! 2010). A lost wake-up leads to a deadlock, and shuttle reports deadlocks. The scenarios assert all other properties.
-//! The clock does not advance. A deadline at or before the current time has already passed, and no other deadline ever
-//! passes. shuttle does not explore weak memory orderings. `tests/loom.rs` explores them.
+//! half of the runs uses PCT (Burckhardt et al., *A Randomized Scheduler with Probabilistic Guarantees of Finding
+//! Bugs*, ASPLOS 2010). A lost wake-up leads to a deadlock, and shuttle reports deadlocks. The scenarios assert all
+//! other properties. The clock does not advance. A deadline at or before the current time has already passed, and a
+//! later deadline never passes. shuttle does not explore weak memory orderings, but `tests/loom.rs` explores weak
+//! memory orderings.
 //!
 //! Each line below names a planted bug and a test. If `PROCESSION_BUG` is set to the name of the bug, this test must
 //! fail:
@@ -62,7 +63,7 @@ mod upgrades;
 
 /// Maximum bug depth of the PCT scheduler: the number of ordered events that a bug needs.
 const DEPTH: usize = 3;
-/// Maximum number of steps of a schedule. No scenario needs this many steps. So a longer schedule would never end, and
+/// Maximum number of steps of a schedule. No scenario needs this number of steps. A longer schedule would never end, so
 /// the test fails.
 const STEPS: usize = 1_000_000;
 /// Number of schedules that one of the two schedulers produces before the other scheduler continues.

@@ -6,7 +6,7 @@ use crate::{Msg, adds, runtime};
 
 scenarios! {
     /// 2.5a, 2.5b, 2.5c, 6.1d: if the exit of a process was observed, its name is free. If two processes register a
-    /// name, at least one of them succeeds, but they never hold the name at the same time.
+    /// name, at least one process succeeds, but the two processes never hold the name at the same time.
     fn a_name_is_free_when_its_holder_has_exited() {
         let rt = runtime(2);
         let holder = rt.spawn(async |ctx: Context<()>| ctx.register("name"));

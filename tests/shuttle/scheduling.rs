@@ -12,7 +12,7 @@ use shuttle::thread;
 use crate::{Msg, adds, futures_block_on, runtime};
 
 scenarios! {
-    /// Tasks spread over the workers, and all of them run.
+    /// Tasks are distributed over the workers, and every task runs.
     fn a_tree_of_processes_runs_to_completion() {
         fn tree(ctx: Context, depth: u64) -> BoxFuture<'static, Result<u64, Exit>> {
             Box::pin(async move {
@@ -92,8 +92,8 @@ scenarios! {
         assert!(rt.block_on(blocks).is_ok());
     }
 
-    /// 6.5a: spawns and sends happen during a shutdown. Each of them is either executed or refused, and no process
-    /// remains.
+    /// 6.5a: spawns and sends happen during a shutdown. Each spawn and each send is either executed or refused, and no
+    /// process remains.
     fn a_shutdown_races_with_spawns() {
         let rt = runtime(2);
         let host = rt.host().clone();
@@ -112,7 +112,7 @@ scenarios! {
         assert!(ended.is_finished());
     }
 
-    /// 4.1a: the number of workers changes while tasks are queued. The remaining workers run all of them.
+    /// 4.1a: the number of workers changes while tasks are queued. The remaining workers run all queued tasks.
     fn the_number_of_workers_changes() {
         let rt = Arc::new(runtime(1));
         let turns = [(); 3].map(|()| {
@@ -151,8 +151,8 @@ scenarios! {
         sets.join().unwrap();
     }
 
-    /// 7.1b: a due timer fires, no matter which thread sets the timer. It also fires if a timekeeper already waits
-    /// for a later deadline.
+    /// 7.1b: a due timer fires, no matter which thread sets the timer. A due timer also fires if a timekeeper already
+    /// waits for a later deadline.
     fn due_timers_fire() {
         let rt = runtime(2);
         let sleeps = rt.spawn(async |ctx: Context<()>| ctx.sleep(Duration::from_secs(3_600)).await);

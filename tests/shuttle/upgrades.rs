@@ -38,7 +38,7 @@ fn sends(to: Address<u8>) -> thread::JoinHandle<usize> {
 fn upgrade_forever(ctx: Context<()>) -> BoxFuture<'static, Result<(), Exit>> {
     Box::pin(async move {
         ctx.yield_now().await;
-        // Under some schedules another thread runs only after an explicit yield.
+        // Some schedules run another thread only after an explicit call of `yield_now`.
         thread::yield_now();
         Err(ctx.upgrade(upgrade_forever).await.1)
     })
@@ -52,7 +52,7 @@ enum Recorded {
     Message,
 }
 
-/// Records one event, then upgrades to a new body, until four events are recorded.
+/// Records one event, and then upgrades to a new body. The last body returns when four events are recorded.
 fn record_one_and_upgrade(
     mut ctx: Context<()>,
     mut heard: Vec<Recorded>,
@@ -174,7 +174,7 @@ scenarios! {
         let host = rt.host().clone();
         let victim = killed.pid();
         let kills = thread::spawn(move || host.kill(victim).unwrap());
-        // If the link was too late, the linked process had already exited.
+        // The linked process may exit before the link is set. In this case `link` fails, and the exit is `NoProcess`.
         let exit = rt.block_on(linked).unwrap_err();
         assert!(matches!(exit, Exit::Linked { .. } | Exit::NoProcess), "{exit:?}");
         assert!(matches!(rt.block_on(killed), Err(Exit::Killed)));

@@ -1,9 +1,9 @@
-//! The members of a pool, and how a member is chosen for a message.
+//! The members of a pool, and the choice of a member for each message.
 //!
-//! Senders run this code on their own threads. They read the list of members and push the message into the mailbox of
-//! one member. When the list changes, it is replaced as a whole. If no member takes a message, the message goes into
-//! the mailbox of the pool, and the keeper forwards it from there. A member that has exited has a closed mailbox. It
-//! takes no message until the keeper has replaced it.
+//! Senders run this code on their own threads. A sender reads the list of members and pushes the message into the
+//! mailbox of one member. A change replaces the list as a whole. If no member takes a message, the message goes into
+//! the mailbox of the pool, and the keeper forwards the message later. The mailbox of an exited member is closed. Until
+//! the keeper has replaced an exited member, this member takes no message.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -20,7 +20,7 @@ use crate::process::state::{Ref, Weak};
 /// Maximum number of messages that the keeper forwards from the queue in one turn.
 const AT_ONCE: usize = 64;
 
-/// How a member is chosen for a message.
+/// Method by which a member is chosen for a message.
 pub(crate) enum Routing<M> {
     LeastLoaded,
     RoundRobin,
@@ -37,7 +37,7 @@ pub(crate) struct Members<M: Send + 'static> {
     turn: AtomicUsize,
     /// Maximum number of members.
     most: usize,
-    /// Set when the only possible member for a message was full. It asks the pool to grow.
+    /// Request for the pool to grow. A sender sets this flag when the only possible member for a message is full.
     should_grow: AtomicBool,
     /// The process that runs the pool.
     pool: Weak<Control<M>>,
@@ -49,7 +49,7 @@ impl<M: Send + 'static> fmt::Debug for Members<M> {
     }
 }
 
-/// Why a member did not take a message.
+/// Reason why a member did not take a message.
 enum NotAccepted<M> {
     Full(M),
     Ended(M),
@@ -88,7 +88,7 @@ impl<M: Send + 'static> Members<M> {
         matches!(self.routing, Routing::LeastLoaded)
     }
 
-    /// Returns whether the pool was asked to grow, and clears this request.
+    /// Returns whether a sender has asked the pool to grow, and clears the request.
     pub(crate) fn take_growth_request(&self) -> bool {
         self.should_grow.load(Ordering::Relaxed) && self.should_grow.swap(false, Ordering::AcqRel)
     }
@@ -114,7 +114,7 @@ impl<M: Send + 'static> Members<M> {
         changed
     }
 
-    /// Replaces the member at `place`, or appends it. Only the keeper calls this.
+    /// Replaces the member at `place`, or appends the member. Only the keeper calls this function.
     pub(crate) fn set(&self, place: usize, member: Ref<Control<M>>) {
         let former = self.change(|members| match members.get_mut(place) {
             Some(former) => Some(std::mem::replace(former, member)),
@@ -126,27 +126,27 @@ impl<M: Send + 'static> Members<M> {
         drop(former);
     }
 
-    /// Removes the last member. Only the keeper calls this.
+    /// Removes the last member. Only the keeper calls this function.
     pub(crate) fn pop(&self) -> Option<Ref<Control<M>>> {
         self.change(Vec::pop)
     }
 
-    /// Removes all members. Only the keeper calls this.
+    /// Removes all members. Only the keeper calls this function.
     pub(crate) fn clear(&self) -> Vec<Ref<Control<M>>> {
         self.change(std::mem::take)
     }
 
-    /// Registers the keeper's waker with every member. A member wakes the keeper when it makes room. Registering with
-    /// one member would not be enough: a concurrent sender may use the room of this member before the keeper gets
-    /// there.
+    /// Registers the keeper's waker with every member. When a member makes room, this member wakes the keeper. A
+    /// registration with only one member would not be enough, because a concurrent sender may fill this member before
+    /// the keeper runs.
     pub(crate) fn watch(&self, waker: &Waker) {
         for member in &*self.list() {
             member.inbox.watch(waker.clone());
         }
     }
 
-    /// Forwards the messages in the queue. Returns true if messages are left for which no member has room, and `None`
-    /// if this turn has forwarded its maximum.
+    /// Forwards the messages in the queue. Returns true if messages are left because no member has room for them.
+    /// Returns `None` if this turn has forwarded the maximum number of messages.
     pub(crate) fn hand_on(&self, queue: &mut Mailbox<M>, cx: &mut Context<'_>) -> Result<Option<bool>, Exit> {
         let mut left = AT_ONCE;
         let mut blocked = BTreeSet::new();
@@ -163,11 +163,12 @@ impl<M: Send + 'static> Members<M> {
         Ok(Some(some_left))
     }
 
-    /// Forwards a message from the queue. Messages come oldest first. `blocked` contains the place of each member that
-    /// did not take an older message. No later message may overtake this older message on its way to the same member.
+    /// Forwards a message from the queue. The oldest message is forwarded first. `blocked` contains the position of
+    /// each member that did not take an older message. To such a member, no later message is forwarded, because the
+    /// later message would overtake the older message.
     fn route_in_order(&self, message: M, blocked: &mut BTreeSet<usize>) -> Result<(), M> {
         let Routing::Key(key) = &self.routing else {
-            // A queued message was already counted in its send.
+            // A queued message was already counted when it was sent.
             return self.route(message, &|| {}).map_err(|unrouted| match unrouted {
                 Unrouted::Later(message) | Unrouted::Full(message) => message,
             });
@@ -186,7 +187,7 @@ impl<M: Send + 'static> Members<M> {
         })
     }
 
-    /// Pushes a message to the only possible member. Called during the send of the message.
+    /// Pushes a message to the only possible member. The sender calls this function during the send of the message.
     fn route_to(
         &self,
         member: &Control<M>,
@@ -195,9 +196,9 @@ impl<M: Send + 'static> Members<M> {
         members: usize,
     ) -> Result<(), Unrouted<M>> {
         let Some(pool) = self.pool.upgrade() else { return Err(Unrouted::Later(message)) };
-        // The push runs under the lock of the pool's queue, and only if this queue is empty. Otherwise the message
-        // could overtake earlier messages of this sender: if the member has exited, its unread messages may have gone
-        // to the queue.
+        // The push runs under the lock of the pool's queue, and only if this queue is empty. If the member has exited,
+        // its unread messages may be in the queue. Without these two conditions, the message could overtake earlier
+        // messages of the same sender.
         let mut message = Some(message);
         let push = || member.inbox.push(member, message.take().expect("just put there"), accepted);
         let pushed = pool.inbox.if_none_waits(push);
@@ -206,8 +207,8 @@ impl<M: Send + 'static> Members<M> {
                 wakes.wake();
                 Ok(())
             }
-            // No other member may take this message. If the message went to the queue of the pool, it would use the
-            // room for messages of other members. Therefore the send is refused, or the sender waits.
+            // No other member may take this message. In the queue of the pool, the message would use the room for
+            // messages of other members. Therefore the send is refused, or the sender waits.
             Some(Err(NotAccepted::Full(message))) => {
                 if members < self.most {
                     self.request_growth();
@@ -219,7 +220,7 @@ impl<M: Send + 'static> Members<M> {
         }
     }
 
-    /// Returns the place at which the search for a member begins.
+    /// Returns the position at which the search for a member begins.
     fn first(&self, members: &[Ref<Control<M>>]) -> usize {
         if let Routing::RoundRobin = self.routing {
             return self.turn.fetch_add(1, Ordering::Relaxed) % members.len();
@@ -256,8 +257,8 @@ impl<M: Send + 'static> Router<M> for Members<M> {
     }
 
     fn inherit(&self, unread: Vec<M>) -> Result<(), Vec<M>> {
-        // The unread messages of the exited member come before all messages that were sent after its exit. This keeps
-        // the messages of each key in order.
+        // The unread messages of the exited member come before all messages that were sent after its exit. Therefore
+        // the messages of each key stay in order.
         match self.pool.upgrade() {
             Some(pool) => pool.inbox.put_first(&*pool, unread).map(Wakes::wake),
             None => Err(unread),

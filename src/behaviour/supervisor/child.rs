@@ -1,5 +1,5 @@
-//! A child of a supervisor: its specification, and how each instance is spawned and monitored. `plan.rs` decides when
-//! to start or stop an instance.
+//! A child of a supervisor. This file defines the specification of a child, and spawns and monitors the instances of
+//! the child. `plan.rs` decides when to start or stop an instance.
 
 use std::any::Any;
 use std::borrow::Cow;
@@ -34,10 +34,11 @@ use crate::task::body::{Body, Large, ProcessOutput, is_large};
 use crate::task::join::{JoinHandle, KillOnDrop, Started};
 use crate::task::spawn::ProcessBuilder;
 
-/// Specification of a child of a [`Supervisor`]: what to start, and how to supervise it.
+/// Specification of a child of a [`Supervisor`].
 ///
-/// The body of the child is a function that is called for each start. So each instance is created anew. The function
-/// must clone the values that it captured, or it receives a clone of a seed ([`with_args`](Self::with_args)).
+/// The body of the child is a function. The supervisor calls this function at each start, so that each instance begins
+/// with new state. If the function needs values, it must clone its captured values, or receive a clone of a seed
+/// ([`with_args`](Self::with_args)).
 ///
 /// ```
 /// use procession::{Backoff, MailboxCapacity, Child, Context, Exit, Name, RestartPolicy};
@@ -66,7 +67,8 @@ pub struct Child {
 pub(super) struct Spec {
     pub(super) name: Option<Cow<'static, str>>,
     pub(super) policy: Policy,
-    /// How long the child may take to exit before it is killed. `None` means that there is no limit.
+    /// Maximum time between the cancellation of the child and its exit. After this time, the child is killed. `None`
+    /// means no limit.
     pub(super) shutdown: Option<Duration>,
     pub(super) is_supervisor: bool,
     kept: bool,
@@ -80,8 +82,8 @@ impl fmt::Debug for Child {
 }
 
 impl Child {
-    /// Creates a child with an async body and this name: a [`Name`](crate::Name), or a text. A text made at run time
-    /// names a child that is [added](SupervisorMessage::StartChild) to a running supervisor.
+    /// Creates a child with an async body and a name. The name is a [`Name`](crate::Name) or a text. For a child that
+    /// is [added](SupervisorMessage::StartChild) to a running supervisor, the text can be made at run time.
     ///
     /// ```
     /// use procession::{Child, Context, Exit, Runtime, Supervisor, supervisor::SupervisorMessage};
@@ -120,8 +122,8 @@ impl Child {
         Self::new(name, move |ctx| body(ctx, seed.clone()))
     }
 
-    /// Creates a child that is a hand-written process, or another [`Supervisor`]. `make` is called on the worker that
-    /// runs the supervisor.
+    /// Creates a child that is a hand-written process or another [`Supervisor`]. The worker that runs the supervisor
+    /// calls `make`.
     pub fn process<Q: Process + Send>(
         name: impl IntoName<Q::Message>,
         make: impl Fn() -> Q + Send + Sync + 'static,
@@ -162,7 +164,7 @@ impl Child {
     ) -> Self {
         let is_supervisor = std::any::TypeId::of::<Q>() == std::any::TypeId::of::<Supervisor>();
         Self::of(name, is_supervisor, move |process: ProcessBuilder| {
-            // The process is boxed, because it is moved further from here and may be too large for the stack.
+            // The process is boxed, because the process is moved again later and may be too large for the stack.
             let made = catch(|| Box::new(make())).map_err(NotMade::panicked)?;
             let brood = (&*made as &dyn Any).downcast_ref::<Supervisor>().map(|below| Arc::clone(&below.live_children));
             let spawned = if const { is_large::<Q, ()>() } {
@@ -191,45 +193,45 @@ impl Child {
         Self { spec, make: Box::new(Maker { spawn, kept: None }) }
     }
 
-    /// Sets after which exits the child is restarted. Default: [`RestartPolicy::Permanent`], after all exits.
+    /// Sets the restart policy of the child. Default: [`RestartPolicy::Permanent`], so the child is restarted after
+    /// every exit.
     pub fn restart(mut self, when: RestartPolicy) -> Self {
         self.spec.policy.restart = when;
         self
     }
 
-    /// Sets the delay before each restart. Default: no delay. A child that is restarted together with another child
-    /// ([`Supervisor::one_for_all`]) waits for the delay of that child.
+    /// Sets the delay before each restart. Default: no delay. If a child is restarted because another child exited
+    /// ([`Supervisor::one_for_all`]), the delay of the other child applies.
     pub fn backoff(mut self, backoff: Backoff) -> Self {
         self.spec.policy.backoff = Some(backoff);
         self
     }
 
-    /// Sets how long the child may take to exit after its supervisor has cancelled it. After this time the child is
-    /// killed. Default: 5 s, but no limit for a supervisor. With zero the child is killed immediately.
+    /// Sets the maximum time between the cancellation of the child and its exit. After this time, the child is killed.
+    /// Default: 5 s, and no limit for a supervisor. With a time of zero, the child is killed immediately.
     pub fn shutdown(mut self, within: Duration) -> Self {
         self.spec.shutdown = Some(within);
         self
     }
 
-    /// Keeps the mailbox of the child across restarts. Default: each instance has its own mailbox. With this option,
-    /// the next instance receives, in order, the messages that the previous instance had not read and the messages that
-    /// were sent between the two instances. A send to the name during this time is not refused. If an instance had
-    /// taken a message but not finished it, the message is lost. An example is the message that made the instance
-    /// crash.
+    /// Keeps the mailbox of the child across restarts. By default, each instance has its own mailbox. With this option,
+    /// the next instance first receives the messages that the previous instance has not read. The next instance then
+    /// receives the messages that were sent between the two instances. During a restart, a send to the name is not
+    /// refused. If an instance exits while it handles a message, this message is lost.
     ///
-    /// Without this option, unread messages go to [dead letters](crate::Host::dead_letters), and a send between two
+    /// Without this option, unread messages become [dead letters](crate::Host::dead_letters), and a send between two
     /// instances is refused.
     ///
     /// With this option, the name belongs to the kept mailbox. The pid of the kept mailbox stays the same across
-    /// restarts. Killing this pid kills the running instance. With a [`MailboxCapacity`] that drops messages when the
-    /// mailbox is full, these messages are refused instead.
+    /// restarts. If this pid is killed, the running instance is killed. If the [`MailboxCapacity`] is set to drop
+    /// messages of a full mailbox, the kept mailbox refuses new messages instead.
     pub fn keep_mailbox(mut self) -> Self {
         self.spec.kept = true;
         self
     }
 
-    /// Sets options of each instance, for example limits, values, the bound of the mailbox, or [`manual_start`]. The
-    /// function is called for each start. If the function sets a name, the name is ignored.
+    /// Sets options of each instance, for example limits, values, the capacity of the mailbox, or [`manual_start`]. The
+    /// function is called at each start. If the function sets a name, the name is ignored.
     ///
     /// [`manual_start`]: ProcessBuilder::manual_start
     pub fn options(mut self, options: impl Fn(ProcessBuilder) -> ProcessBuilder + Send + 'static) -> Self {
@@ -251,7 +253,7 @@ pub(super) trait Make: Send {
     ) -> Result<(Member, Instance), NotMade>;
 }
 
-/// Why no instance was spawned.
+/// Reason why no instance was spawned.
 #[derive(Debug)]
 pub(super) enum NotMade {
     /// A function of the child panicked.
@@ -335,7 +337,7 @@ pub(super) struct Member {
     pub(super) control: Ref<dyn AnyControl>,
     /// The children of this child, if this child is a supervisor.
     brood: Option<Arc<LiveChildren>>,
-    /// Pid under which the child is reached: either its own pid, or the pid of its kept mailbox.
+    /// Pid for messages to the child. This is either the pid of the instance or the pid of the kept mailbox.
     pub(super) pid: Pid,
 }
 
@@ -361,8 +363,8 @@ impl LiveChildren {
         self.0.lock().get(&id).cloned()
     }
 
-    /// Resolves when all these children have exited. Also waits for the children of each child that is a supervisor.
-    /// Must be called after the exit of the supervisor.
+    /// Resolves when all these children have exited. If a child is a supervisor, the future also waits for the children
+    /// of this child. The caller must call this function after the exit of the supervisor.
     fn gone(&self) -> BoxFuture<'_, ()> {
         async {
             loop {
@@ -377,8 +379,8 @@ impl LiveChildren {
     }
 }
 
-/// A running instance that the supervisor monitors. It reports its start and its exit. Dropping this value kills the
-/// process.
+/// A running instance that the supervisor monitors. The instance reports its start and its exit. Dropping this value
+/// kills the process.
 pub(super) struct Instance {
     id: Id,
     started: Option<Started>,
@@ -397,7 +399,8 @@ impl fmt::Debug for Instance {
     }
 }
 
-/// Future of the next report of an instance. If a further report follows, the output contains the instance again.
+/// Future of the next report of an instance. If the instance will make another report, the output also contains the
+/// instance.
 #[derive(Debug)]
 pub(super) struct NextNews(pub(super) Option<Instance>);
 
@@ -413,7 +416,7 @@ impl Future for NextNews {
                     life.started = None;
                     return Poll::Ready((id, ChildReport::Started, self.0.take()));
                 }
-                // The instance exited before it started. Its exit is the next report.
+                // The instance has exited before it started. The exit is the next report.
                 Poll::Ready(Err(_)) => life.started = None,
                 Poll::Pending => {}
             }
@@ -422,7 +425,8 @@ impl Future for NextNews {
     }
 }
 
-/// Future of the exit of an instance. Until the exit, the future forwards the messages that wait in the kept mailbox.
+/// Future of the exit of an instance. Until the exit, each poll of the future forwards the messages that wait in the
+/// kept mailbox.
 struct Watched<T, N: Send + 'static> {
     handle: KillOnDrop<T, N>,
     kept: Option<Arc<PersistentMailbox<N>>>,
@@ -435,7 +439,7 @@ impl<T, N: Send + 'static> Future for Watched<T, N> {
         if let Some(kept) = &self.kept
             && kept.hand_on(cx).is_err()
         {
-            // The kept mailbox was killed. This counts as killing the child.
+            // The kept mailbox was killed, so the instance is also killed.
             self.handle.0.abort();
             self.kept = None;
         }
@@ -443,18 +447,19 @@ impl<T, N: Send + 'static> Future for Watched<T, N> {
     }
 }
 
-/// A mailbox that outlives the instances of its child. It forwards each message to the running instance, like a pool
-/// with one member.
+/// A mailbox that outlives the instances of its child. The mailbox forwards each message to the running instance, like
+/// a pool with one member.
 struct PersistentMailbox<N: Send + 'static> {
     address: Ref<Control<N>>,
     members: Arc<Members<N>>,
-    /// While the mailbox is read, it is taken out of the mutex, so that no user code runs under the lock.
+    /// While a thread reads the mailbox, the mailbox is not in the mutex, so that no user code runs under the lock.
     queue: Mutex<Option<Mailbox<N>>>,
 }
 
 impl<N: Send + 'static> PersistentMailbox<N> {
     fn open(supervisor: &SelfHandle<SupervisorMessage>, name: Option<Cow<'static, str>>) -> Result<Arc<Self>, Exit> {
-        // This bound is never reached. It is set because only a bounded queue accepts the return of forwarded messages.
+        // The mailbox never reaches this bound. The bound is set because forwarded messages can be returned only to a
+        // bounded queue.
         let address = supervisor.host().outside_control(MailboxCapacity::Reject(usize::MAX));
         let queue = Mailbox::new(address.clone());
         if let Some(name) = name {
@@ -473,14 +478,14 @@ impl<N: Send + 'static> PersistentMailbox<N> {
         self.address.head.has_ended()
     }
 
-    /// Forwards messages to this instance from now on. If the instance leaves messages unread, they return to the kept
-    /// mailbox.
+    /// After this call, messages are forwarded to this instance. If the instance exits with unread messages, these
+    /// messages return to the kept mailbox.
     fn forward_to(&self, life: &Ref<Control<N>>) {
         life.inbox.leave_to(self.members.clone());
         self.members.set(0, life.clone());
     }
 
-    /// Forwards the waiting messages in order, until the instance has no more room.
+    /// Forwards the waiting messages in order, until the mailbox of the instance is full.
     fn hand_on(&self, cx: &mut Cx<'_>) -> Result<(), Exit> {
         let Some(mut queue) = self.queue.lock().take() else { return Ok(()) };
         let handed = self.hand_on_from(&mut queue, cx);
@@ -491,8 +496,8 @@ impl<N: Send + 'static> PersistentMailbox<N> {
     fn hand_on_from(&self, queue: &mut Mailbox<N>, cx: &mut Cx<'_>) -> Result<(), Exit> {
         let mut left = self.members.hand_on(queue, cx)?;
         if left == Some(true) {
-            // If the instance makes room after this call, it wakes the supervisor. If it made room before, the second
-            // attempt finds the room.
+            // If the instance makes room after this call, the instance wakes the supervisor. If the instance made room
+            // before this call, the second attempt finds the room.
             self.members.watch(cx.waker());
             left = self.members.hand_on(queue, cx)?;
         }

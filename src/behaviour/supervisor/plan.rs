@@ -1,12 +1,12 @@
-//! The decisions of a supervisor, without side effects: exits and times are the input, starts and stops are the output.
-//! `supervisor.rs` executes the starts and stops.
+//! The plan makes the decisions of a supervisor, without side effects. Exits and times are the input of the plan;
+//! starts and stops are its output. `supervisor.rs` executes the starts and stops.
 //!
-//! The children are ordered as they were added. Children are stopped one after another, from the last to the first.
-//! Children of a group are started from the first to the last. Each of them is started when the previous child has
-//! started. No child is started while any child must still be stopped. A child is never started before its previous
-//! instance has exited.
+//! The children are in the order in which they were added. Children are stopped one after another, from the last to the
+//! first. Children of a group are started from the first to the last. A child of a group is started when the previous
+//! child has started. While a child must still be stopped, no child is started. Before the previous instance of a child
+//! has exited, the child is not started.
 //!
-//! Each exit and each action costs O(log n) for n children, except an exit or action that affects all children.
+//! For n children, each exit and each action costs O(log n). An exit or action that affects all children costs more.
 
 #[cfg(all(test, not(procession_loom)))]
 pub(crate) mod tests;
@@ -19,10 +19,10 @@ use crate::host::timer::backoff::Backoff;
 use crate::platform::clock::Instant;
 use crate::process::exit::Exit;
 
-/// Identifier of a child. It is never reused. A child with a higher identifier is later in the order.
+/// Identifier of a child. An identifier is never reused. A child with a higher identifier is later in the order.
 pub(crate) type Id = u64;
 
-/// Which children are restarted when one child exits.
+/// Restart strategy. The strategy determines which children are restarted when one child exits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Strategy {
     OneForOne,
@@ -30,7 +30,8 @@ pub(crate) enum Strategy {
     RestForOne,
 }
 
-/// After which exits a child is restarted. Default: [`Permanent`](Self::Permanent).
+/// Restart policy of a child. The policy determines after which exits the child is restarted. Default:
+/// [`Permanent`](Self::Permanent).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum RestartPolicy {
@@ -39,7 +40,7 @@ pub enum RestartPolicy {
     Permanent,
     /// The child is restarted after each exit that is neither normal nor a cancellation.
     Transient,
-    /// The child is never restarted. It is removed when it has exited.
+    /// The child is never restarted. When the child has exited, the child is removed.
     Temporary,
 }
 
@@ -75,7 +76,7 @@ pub(crate) struct Policy {
 pub(crate) enum ChildPhase {
     /// The child has no instance, and no start is planned.
     Down,
-    /// The child will be started at this time, or later if its turn comes later.
+    /// The child will be started at this time. If other children must start first, the child starts later.
     Due(Instant),
     Starting,
     Up(Instant),
@@ -89,18 +90,18 @@ impl ChildPhase {
     }
 }
 
-/// What happens to a child after it was stopped and has exited.
+/// Next action for a child that was stopped and has exited.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Then {
     /// The child stays down.
     Stay,
-    /// The child is started again, not before this time.
+    /// The child is started again at this time or later.
     Start(Instant),
     /// The child is removed.
     Forget,
 }
 
-/// Why a child will be started. The cause decides the consequence of a failed start.
+/// Cause of a start. The cause determines the consequence of a failed start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Cause {
     /// First start of a child that was added before the supervisor began. If the start is refused, the start of the
@@ -108,21 +109,21 @@ enum Cause {
     Initial,
     /// The child was added while the supervisor runs. If the start fails, the plan removes the child.
     Added,
-    /// The child was down, and a caller requested a start. If the start is refused, the child stays down.
+    /// The child was down, and a caller has requested a start. If the start is refused, the child stays down.
     Requested,
     /// Any other start. If the start fails, the failure counts as a restart.
     Restart,
 }
 
-/// How an instance, or the attempt to start an instance, ended.
+/// The end of an instance, or of an attempt to start an instance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Over {
     /// The instance exited.
     Ended,
     /// The function that makes the child failed, so no instance was created.
     Unmade,
-    /// The runtime refused the start, so no instance was created. If the child is a supervisor and its own first start
-    /// was refused, this also counts as refused.
+    /// The runtime refused the start, so no instance was created. This value is also used for a child that is a
+    /// supervisor and whose own start failed with a refusal.
     Refused,
 }
 
@@ -130,10 +131,10 @@ pub(crate) enum Over {
 struct PlannedChild {
     policy: Policy,
     phase: ChildPhase,
-    /// `Some` if the child must be stopped. The value says what happens to the child after its exit.
+    /// `Some` if the child must be stopped. The value is the next action after the exit of the child.
     stop: Option<Then>,
     cause: Cause,
-    /// Number of consecutive restarts after unstable instances. This number selects the delay of the back-off.
+    /// Number of consecutive restarts after unstable instances. This number determines the delay of the back-off.
     attempt: u32,
 }
 
@@ -155,14 +156,14 @@ pub(crate) enum ExitAction {
     Forgotten,
 }
 
-/// Why the supervisor exits.
+/// Reason for the exit of the supervisor.
 #[derive(Debug, Clone)]
 pub(crate) enum End {
     /// The supervisor was cancelled, or a linked process exited abnormally.
     Asked,
-    /// This child exited more often than the intensity allows. Contains its last exit.
+    /// This child exited more often than the intensity allows. The value contains the last exit of the child.
     GaveUp(Id, Exit),
-    /// The first start of this child was refused. Contains the reason.
+    /// The first start of this child was refused. The value contains the reason.
     StartFailed(Id, Exit),
 }
 
@@ -174,11 +175,12 @@ pub(crate) struct Plan {
     next_id: Id,
     /// Number of children that are starting, up or stopping.
     living: usize,
-    /// Children that must be stopped, and for which `next` has not returned the stop yet.
+    /// Children that must be stopped, but for which `next` has not returned the stop yet.
     stops: BTreeSet<Id>,
     /// Whether a child was stopped and has not exited yet.
     stopping: bool,
-    /// Children that start one after another. The first of them is due or starting, and the others are due.
+    /// Children that start one after another. The first child of this set is due or starting, and the other children
+    /// are due.
     turns: BTreeSet<Id>,
     /// Children that start at a fixed time, independently of the other children.
     due: BTreeSet<(Instant, Id)>,
@@ -209,8 +211,9 @@ impl Plan {
         &self.intensity
     }
 
-    /// Appends a child. It starts after the children that wait for their turn. If `on_trial` is true and the first
-    /// start fails, the child is removed. If `on_trial` is false and the first start is refused, the supervisor fails.
+    /// Appends a child. The child starts after the children that already wait for their start. If `on_trial` is true
+    /// and the first start fails, the child is removed. If `on_trial` is false and the first start is refused, the
+    /// supervisor fails.
     pub(crate) fn add(&mut self, policy: Policy, on_trial: bool, now: Instant) -> Id {
         let id = self.next_id;
         self.next_id += 1;
@@ -224,13 +227,13 @@ impl Plan {
         self.children.get(&id).map(|child| child.phase)
     }
 
-    /// Returns whether each child either has been started or will not be started. While the supervisor is stopping in
-    /// order to exit, this is always false.
+    /// Returns true if no child is in the start order. While the supervisor stops its children in order to exit, the
+    /// result is always false.
     pub(crate) fn is_settled(&self) -> bool {
         self.turns.is_empty() && self.end.is_none()
     }
 
-    /// Returns why the supervisor exits, if all children are down.
+    /// If all children are down, returns the reason for the exit of the supervisor.
     pub(crate) fn ended(&self) -> Option<&End> {
         self.end.as_ref().filter(|_| self.living == 0)
     }
@@ -243,14 +246,14 @@ impl Plan {
         self.children.get_mut(&id).expect("each id in a list belongs to a child")
     }
 
-    /// Plans a start at the child's turn, but not before `at`.
+    /// Plans a start in the order of the children, but not before `at`.
     fn wait_for_turn(&mut self, id: Id, at: Instant) {
         self.child(id).phase = ChildPhase::Due(at);
         self.turns.insert(id);
     }
 
-    /// Plans a start at `at`. If the child still waits for its turn because its earlier start failed, it keeps its
-    /// turn.
+    /// Plans a start at `at`. If the child is still in the start order because an earlier start failed, the child keeps
+    /// its position.
     fn wait_for_time(&mut self, id: Id, at: Instant) {
         self.child(id).phase = ChildPhase::Due(at);
         if !self.turns.contains(&id) {
@@ -267,7 +270,8 @@ impl Plan {
         }
     }
 
-    /// Marks a running child as to be stopped. If the child is marked several times, the latest `then` applies.
+    /// Marks a running child, so that the child is stopped later. If the child is marked several times, the latest
+    /// `then` applies.
     fn mark_for_stop(&mut self, id: Id, then: Then) {
         let child = self.child(id);
         child.stop = Some(then);
@@ -278,7 +282,7 @@ impl Plan {
 
     // ---- What happened
 
-    /// Handles the report of a child that it has started.
+    /// Handles the report that a child has started.
     pub(crate) fn started(&mut self, id: Id, now: Instant) {
         if let Some(child) = self.children.get_mut(&id)
             && child.phase == ChildPhase::Starting
@@ -343,7 +347,8 @@ impl Plan {
             return ExitAction::Down;
         }
         let wait = self.back_off(id, phase, now, random);
-        // An instance that ran has already used some time. A failed start may use no time, so its delay has a minimum.
+        // An instance that ran has used some time. A failed start may use no time. Therefore the delay after a failed
+        // start has a minimum.
         let wait = if over == Over::Ended { wait } else { wait.max(RETRY_PAUSE) };
         self.start_again(id, now + wait);
         ExitAction::Again
@@ -361,12 +366,12 @@ impl Plan {
         wait
     }
 
-    /// Plans the start of a child that is down, not before `at`. Also plans the restart of the other children that the
-    /// strategy includes.
+    /// Plans the start of a child that is down. The start happens at `at` or later. Also plans the restart of the other
+    /// children that the strategy includes.
     fn start_again(&mut self, id: Id, at: Instant) {
         let first = match self.strategy {
-            // If the child has already had its turn, it does not wait for the other children. If it still waits for its
-            // turn, it keeps its turn.
+            // A child that has started before does not wait for the other children. A child that is still in the start
+            // order keeps its position.
             Strategy::OneForOne => return self.wait_for_time(id, at),
             Strategy::OneForAll => 0,
             Strategy::RestForOne => id,
@@ -382,7 +387,7 @@ impl Plan {
                     self.due.remove(&(own, other));
                     self.wait_for_turn(other, own.max(at));
                 }
-                // If a temporary child is stopped together with its group, it is not started again.
+                // If a temporary child is stopped together with its group, the child is not started again.
                 _ if child.policy.restart == RestartPolicy::Temporary => self.mark_for_stop(other, Then::Forget),
                 _ => {
                     let then = child.stop.unwrap_or(Then::Start(at));
@@ -415,13 +420,13 @@ impl Plan {
         }
     }
 
-    /// Stops a child, or cancels its planned start. Afterwards the child stays down, but a temporary child is removed.
-    /// Returns the decision, or `None` while the child still runs.
+    /// Stops a child, or cancels its planned start. Afterwards the child stays down; a temporary child is removed.
+    /// Returns the decision. If the child still runs, returns `None`.
     pub(crate) fn stop(&mut self, id: Id) -> Option<ExitAction> {
         self.put_down(id, Then::Stay)
     }
 
-    /// Stops a child and removes it. Returns the decision, or `None` while the child still runs.
+    /// Stops a child and removes the child. Returns the decision. If the child still runs, returns `None`.
     pub(crate) fn remove(&mut self, id: Id) -> Option<ExitAction> {
         self.put_down(id, Then::Forget)
     }
@@ -438,8 +443,8 @@ impl Plan {
         Some(if then == Then::Forget { self.forget(id) } else { ExitAction::Down })
     }
 
-    /// Stops a child if it runs, and then starts it again. This does not count as a restart, and it resets the
-    /// back-off. Returns false if there is no such child, or if the supervisor is stopping in order to exit.
+    /// Stops a running child, and then starts the child again. This operation does not count as a restart, and resets
+    /// the back-off. Returns false if there is no such child, or if the supervisor is stopping in order to exit.
     pub(crate) fn restart(&mut self, id: Id, now: Instant) -> bool {
         if self.end.is_some() || !self.children.contains_key(&id) {
             return false;
@@ -466,10 +471,10 @@ impl Plan {
 
     // ---- What is to be done
 
-    /// Returns an action that is possible now. The plan assumes that the caller executes the action, and does not
-    /// return it again.
+    /// Returns an action that is possible now. The caller must execute the action, because the plan does not return the
+    /// same action again.
     pub(crate) fn next(&mut self, now: Instant) -> Option<Action> {
-        // Stops run from the last child to the first, one at a time.
+        // The children are stopped one at a time, from the last to the first.
         if self.stopping {
             return None;
         }
@@ -494,8 +499,8 @@ impl Plan {
         matches!(self.children[&id].phase, ChildPhase::Due(at) if at <= now)
     }
 
-    /// Returns the time at which [`next`](Self::next) will return an action if no event happens before. `None` means
-    /// never.
+    /// Returns the time of the next planned action. If no event happens before, [`next`](Self::next) returns an action
+    /// at this time. `None` means that no action is planned.
     pub(crate) fn next_time(&self) -> Option<Instant> {
         if self.stopping || !self.stops.is_empty() {
             return None;

@@ -1,4 +1,4 @@
-//! Snapshot of a tree of supervisors. The supervisors are queried from the top down.
+//! Snapshot of a tree of supervisors. The supervisors are queried from the root down.
 
 use std::fmt;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use crate::process::exit::Exit;
 use crate::process::failure::CallError;
 use crate::process::pid::Pid;
 
-/// Snapshot of a supervisor and its children. `Display` prints it as a tree:
+/// Snapshot of a supervisor and its children. `Display` prints the snapshot as a tree:
 ///
 /// ```text
 /// one for one, 3 restarts within 5s <0-8f3a.0.1>
@@ -42,19 +42,19 @@ pub struct SupervisionTree {
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct ChildInfo {
-    /// Name of the child, if it has one.
+    /// Name of the child, or `None` if the child has no name.
     pub name: Option<String>,
-    /// Pid under which the child is reached, if it runs.
+    /// Pid for messages to the child, or `None` if the child does not run.
     pub pid: Option<Pid>,
     /// State in the life cycle of the child.
     pub state: ChildState,
     /// Number of restarts.
     pub restarts: u64,
-    /// Last exit of the child, if it has exited before.
+    /// Last exit of the child, or `None` if the child has never exited.
     pub last: Option<Exit>,
     /// Whether the child is a supervisor.
     pub is_supervisor: bool,
-    /// The children of this child, if it is a supervisor that has answered the query.
+    /// The children of this child. `None` if the child is not a supervisor or did not answer the query.
     pub below: Option<SupervisionTree>,
 }
 
@@ -64,7 +64,7 @@ pub struct ChildInfo {
 pub enum ChildState {
     /// The child does not run, and no start is planned.
     Stopped,
-    /// The child does not run. It waits for its turn or for its back-off.
+    /// The child does not run. The child will start after its back-off, or after the children that start before it.
     Restarting,
     /// The child runs, but has not started yet.
     Starting,
@@ -118,13 +118,12 @@ impl Supervisor {
 }
 
 impl Host {
-    /// Queries a supervisor for its children, and then each child that is a supervisor. The supervisors answer one
-    /// after another. So if a child changes during the query, the change may be visible in one part of the tree and not
-    /// in another part.
+    /// Queries a supervisor, and then each child that is a supervisor. The supervisors answer one after another.
+    /// Therefore, if a child changes during the query, only some parts of the tree may show the change.
     ///
     /// # Errors
-    /// Returns an error if the supervisor has exited, or if the process is not a supervisor. If a supervisor lower in
-    /// the tree exits during the query, it has no children in the tree.
+    /// Returns an error if the supervisor has exited, or if the process is not a supervisor. If a supervisor below the
+    /// root exits during the query, the result does not contain the children of this supervisor.
     pub fn supervision_tree<T: Target<SupervisorMessage>>(
         &self,
         supervisor: T,

@@ -1,5 +1,5 @@
-//! An address that is narrowed to one type of message: [`Recipient`]. It hides the message type of the process behind a
-//! trait object, and converts each message with `From`.
+//! Defines [`Recipient`], an address for one type of message. A `Recipient` hides the message type of the process
+//! behind a trait object, and converts each message with `From`.
 
 use std::any::type_name;
 use std::fmt;
@@ -11,8 +11,8 @@ use crate::process::error::{Addressee, SendError};
 use crate::process::pid::Pid;
 use crate::process::state::Ref;
 
-/// Address that takes messages of type `A` only: an [`Address`] narrowed by `From`. Each message is converted from `A`
-/// to the message type of the process.
+/// Address that takes only messages of type `A`. A `Recipient` converts each message with `From`, from `A` to the
+/// message type of the process.
 ///
 /// ```
 /// use procession::{Context, Exit, Recipient, Runtime};
@@ -40,7 +40,7 @@ pub struct Recipient<A> {
     to: Ref<dyn Takes<A>>,
 }
 
-/// The part of an address that takes messages of type `A`.
+/// Trait of the control blocks that take messages of type `A`.
 pub(crate) trait Takes<A>: Send + Sync {
     fn pid(&self) -> Pid;
     fn take(&self, message: A) -> Result<(), SendError<A>>;
@@ -56,8 +56,8 @@ impl<A: Send + 'static, M: From<A> + Send + 'static> Takes<A> for Control<M> {
             self.head.count(Counter::Refused);
             return Err(SendError::new(refusal, message).to(Addressee::Process(self.head.pid())));
         }
-        // The conversion is user code: it is called without a lock. The conversion cannot be undone: if the mailbox
-        // refuses the converted message, the message becomes a dead letter.
+        // The conversion is user code, so it is called without a lock. The conversion cannot be undone. Therefore, if
+        // the mailbox refuses the converted message, the message becomes a dead letter.
         if let Err((_, message)) = self.push(M::from(message)) {
             self.head.host().dead_letters_of(&self.head, std::iter::once(message));
         }
@@ -93,9 +93,10 @@ impl<A> Recipient<A> {
         self.to.pid()
     }
 
-    /// Sends a message. Never blocks. Same as [`Address::send`], with one difference: the method first checks that the
-    /// mailbox takes messages, then converts the message, and then sends it. If the process exits or its mailbox fills
-    /// up during the conversion, the send succeeds, and the message becomes a [dead letter](crate::Host::dead_letters).
+    /// Sends a message. Never blocks. Same as [`Address::send`], except that the message is converted: the method
+    /// checks that the mailbox takes messages, converts the message, and sends the result. If the process exits or its
+    /// mailbox fills up during the conversion, the send succeeds, and the message becomes a [dead
+    /// letter](crate::Host::dead_letters).
     ///
     /// # Errors
     /// Returns the message if the process has exited, if its mailbox is full and rejects messages, or if the runtime

@@ -1,4 +1,4 @@
-//! Sends that wait for room in a bounded mailbox: [`SendWait`], a future, and [`AddressSink`], a `Sink`. The queue of
+//! Defines [`SendWait`], a future, and [`AddressSink`], a `Sink`. Both wait for room in a bounded mailbox. The queue of
 //! waiting senders is part of the mailbox (`process::mailbox::bounded`).
 
 use std::any::type_name;
@@ -27,7 +27,8 @@ struct WaitingSend<M: Send + 'static> {
 
 impl<M: Send + 'static> WaitingSend<M> {
     fn poll(&self, cx: &Context<'_>) -> Poll<Result<(), (SendErrorKind, M)>> {
-        // `clone` and `drop` of a waker run user code. They are called while the lock of the mailbox is not held.
+        // `clone` and `drop` of a waker run user code. Therefore both are called while the lock of the mailbox is not
+        // held.
         let mut waker = Some(cx.waker().clone());
         let admitted = self.control.inbox.poll_admitted(self.number, &mut waker);
         drop(waker);
@@ -57,14 +58,16 @@ enum State<M: Send + 'static> {
     Over,
 }
 
-/// Future of a send that waits for room if the mailbox is full. It resolves when the message is in the mailbox.
+/// Future of a send that waits for room if the mailbox is full. The future resolves when the message is in the mailbox.
 ///
-/// At its first poll, the future sends the message, or adds it to the waiting messages. Waiting messages enter the
-/// mailbox in the order of their first polls, each as soon as there is room. The future waits even if the
-/// [`MailboxCapacity`](crate::MailboxCapacity) drops messages.
+/// At its first poll, the future sends the message or, if the mailbox is full, adds the message to the queue of waiting
+/// senders. As soon as there is room, the next waiting message enters the mailbox. The order is the order of the first
+/// polls. If the policy of the [`MailboxCapacity`](crate::MailboxCapacity) drops messages, the future still waits for
+/// room.
 ///
-/// A process of another node, or another receiver that is attached as a [`Deliver`](crate::Deliver), accepts or refuses
-/// the message immediately. For these receivers, the future never waits.
+/// If the receiver is a process of another node, or is attached as a [`Deliver`](crate::Deliver), the receiver accepts
+/// or refuses the message immediately. For these receivers, the future never waits.
+///
 /// # Errors
 /// Returns the message
 /// - if the receiver has exited, or exits while the message waits;
@@ -91,7 +94,7 @@ impl<M: Send + 'static> fmt::Debug for SendWait<M> {
     }
 }
 
-/// Puts a message into a mailbox or, if the mailbox is full, into its queue of waiting senders. In the second case,
+/// Puts a message into a mailbox or, if the mailbox is full, into the queue of waiting senders. If the message waits,
 /// `wait` makes the state of the future.
 fn enter<N: Send + 'static, M: Send + 'static>(
     control: Ref<Control<M>>,
@@ -107,8 +110,8 @@ fn typed<N: Send + 'static>(payload: Payload) -> N {
     payload.downcast().unwrap_or_else(|_| unreachable!("a refused message has the type that it was sent with"))
 }
 
-/// Sends the message, or adds it to the waiting messages. Without a context, no message waits: a full mailbox refuses
-/// the message with [`SendErrorKind::Full`].
+/// Sends the message, or adds the message to the queue of waiting senders. If there is no context, the message cannot
+/// wait, and a full mailbox refuses the message with [`SendErrorKind::Full`].
 fn begin<N: Send + 'static>(
     host: &Host,
     to: &Destination<N>,
@@ -187,8 +190,8 @@ impl<M: Send + 'static> FusedFuture for SendWait<M> {
 }
 
 impl Host {
-    /// Sends a message, and waits for room if the mailbox is full. At its first poll, the future sends the message, or
-    /// adds it to the waiting messages.
+    /// Sends a message, and waits for room if the mailbox is full. At its first poll, the future sends the message or
+    /// adds the message to the queue of waiting senders.
     ///
     /// # Errors
     /// Returns the message and the reason of the refusal: see [`SendWait`].
@@ -221,12 +224,13 @@ impl<M: Send + 'static> Address<M> {
     }
 }
 
-/// An [`Address`] as a `futures::Sink`. The error of the sink contains the refused message, like the error of
-/// [`Address::send`].
+/// An [`Address`] as a `futures::Sink`. If a message is refused, the error of the sink contains the message, like the
+/// error of [`Address::send`].
 ///
-/// `start_send` sends a message immediately if there is room. Otherwise the sink stores the message and is not ready
-/// until the message is in the mailbox. The message enters the mailbox's queue of waiting senders at the next call of
-/// `poll_ready`, `poll_flush` or `poll_close`. Dropping the sink discards a message that is still waiting.
+/// `start_send` sends a message immediately if there is room. If there is no room, the sink stores the message, and is
+/// not ready until the message is in the mailbox. The message enters the mailbox's queue of waiting senders at the next
+/// call of `poll_ready`, `poll_flush` or `poll_close`. If the sink is dropped while a message waits, the message is
+/// discarded.
 ///
 /// ```
 /// use futures::{StreamExt, stream};
@@ -275,7 +279,7 @@ impl<M: Send + 'static> Sink<M> for AddressSink<M> {
     /// Returns the message if the process has exited or the runtime has shut down.
     ///
     /// # Panics
-    /// Panics if the sink is not ready, because the previous message still waits.
+    /// Panics if the previous message still waits, because the sink is then not ready.
     #[track_caller]
     fn start_send(mut self: Pin<&mut Self>, message: M) -> Result<(), SendError<M>> {
         let is_ready = self.waiting.is_none();

@@ -1,16 +1,17 @@
 //! A oneshot channel for the answer to one call. The caller has the [`ReplyReceiver`], and the callee has the
-//! [`ReplySender`]. Either end may be dropped first, and the other end can detect the drop. The memory management is in
+//! [`ReplySender`]. Either end may be dropped first. The other end can detect the drop. The memory management is in
 //! `shared_cell`.
 //!
 //! Usually the caller is a process whose own task sends the request and then waits only for the answer. In this case,
-//! `task_waits` is set before the send, and the answer takes no lock. The callee stores the answer, wakes the task of
-//! the caller, and releases its half of the cell. If the caller waits with another waker, it stores this waker under a
-//! lock. The callee takes the same lock after it has stored the answer: either the callee finds the waker, or the
-//! caller finds the answer.
+//! the caller sets `task_waits` before the send, and the callee answers without a lock. The callee stores the answer,
+//! wakes the task of the caller, and releases its half of the cell. If the caller waits with another waker, the caller
+//! stores this waker under a lock. After the callee has stored the answer, the callee takes the same lock. Therefore
+//! either the callee finds the waker, or the caller finds the answer.
 //!
-//! A caller can change its waker: the task waited when the request was sent, and another waker waits now. A callee that
-//! has not seen the change wakes only the task. Therefore a caller that changes its waker also [holds](OwnerHalf::hold)
-//! the cell. When the callee releases its half, it detects the hold, and then also looks for the waker under the lock.
+//! A caller can change its waker: when the request was sent, the caller waited with the waker of its task, and now the
+//! caller waits with another waker. If the callee has not seen the change, the callee wakes only the task. Therefore a
+//! caller that changes its waker also [holds](OwnerHalf::hold) the cell. When the callee releases its half, the callee
+//! detects the hold, and then also searches for the waker under the lock.
 
 use std::mem;
 use std::ops::Deref;
@@ -31,8 +32,8 @@ pub(crate) trait CallParty {
 #[derive(Debug)]
 pub(crate) struct AnswerChannel<P> {
     party: P,
-    /// Whether the task of the caller waits with its own waker, since before the request was sent. Only the caller
-    /// writes this flag.
+    /// Whether the task of the caller waits with its own waker. The caller sets this flag before the request is sent.
+    /// Only the caller writes this flag.
     task_waits: AtomicBool,
     /// Whether the caller has stopped waiting. The flag is written under the lock.
     is_closed: AtomicBool,
@@ -42,8 +43,8 @@ pub(crate) struct AnswerChannel<P> {
 #[derive(Debug, Default)]
 struct Listeners {
     asker: Option<Listener>,
-    /// Wakers that are woken when the caller stops waiting. The list is rarely needed, so it is boxed: the field takes
-    /// one word.
+    /// Wakers that are woken when the caller stops waiting. Because the list is rarely needed, the list is boxed, and
+    /// the field takes only one word.
     #[expect(clippy::box_collection, reason = "one word in each call, not three")]
     watchers: Option<Box<Vec<Waker>>>,
 }
@@ -51,15 +52,15 @@ struct Listeners {
 /// How the callee wakes the caller when the answer is in the cell.
 #[derive(Debug)]
 enum Listener {
-    /// By waking the task of the calling process.
+    /// The callee wakes the task of the calling process.
     Task,
     Other(Waker),
 }
 
-/// The caller's end. It includes the caller's own part of the cell.
+/// The caller's end of the channel. This end includes the part of the cell that only the caller uses.
 pub(crate) struct ReplyReceiver<P, O, A>(OwnerHalf<AnswerChannel<P>, O, A>);
 
-/// The callee's end.
+/// The callee's end of the channel.
 pub(crate) struct ReplySender<P, O, A>(PeerHalf<AnswerChannel<P>, O, A>);
 
 impl<P: CallParty> AnswerChannel<P> {
@@ -76,10 +77,11 @@ impl<P: CallParty> AnswerChannel<P> {
     /// Notifies the caller that the answer is in the cell.
     #[inline]
     fn tell(&self) {
-        // Relaxed suffices. The caller sets the flag before it sends the request, and the callee has received the
-        // request. If the caller has cleared the flag since then, a stale `true` only wakes the task once too often.
-        // `poll` calls `hold` after it clears the flag. If `hold` comes before the `compare_exchange` in `leave`, then
-        // `leave` calls `tell_listener`. If `hold` comes later, the same `poll` then takes the answer.
+        // Relaxed suffices. The caller sets the flag before the caller sends the request, and the callee has received
+        // the request. If the caller has cleared the flag since then, a stale `true` only causes one unnecessary
+        // wake-up of the task. After `poll` has cleared the flag, `poll` calls `hold`. If `hold` comes before the
+        // `compare_exchange` in `leave`, then `leave` calls `tell_listener`. If `hold` comes after the
+        // `compare_exchange`, the same `poll` takes the answer.
         if self.task_waits.load(Ordering::Relaxed) { self.party.wake() } else { self.tell_listener() }
     }
 
@@ -94,14 +96,14 @@ impl<P: CallParty> AnswerChannel<P> {
 }
 
 impl<P: CallParty, O, A> ReplyReceiver<P, O, A> {
-    /// Makes both ends.
+    /// Makes both ends of a channel.
     #[inline(always)]
     pub(crate) fn new(party: impl FnOnce() -> P, own: impl FnOnce() -> O) -> (Self, ReplySender<P, O, A>) {
         let (owner, guest) = OwnerHalf::with_peer(|| AnswerChannel::new(party()), own);
         (Self(owner), ReplySender(guest))
     }
 
-    /// Returns the part that both ends know, and the caller's own part.
+    /// Returns the data that both ends share, and the data that only the caller uses.
     #[inline]
     pub(crate) fn parts(&mut self) -> (&P, &mut O) {
         let (question, own) = self.0.parts();
@@ -112,8 +114,8 @@ impl<P: CallParty, O, A> ReplyReceiver<P, O, A> {
         &self.0.party
     }
 
-    /// Notes that the task of the caller waits with its own waker. Called in a step of that task, before the request is
-    /// sent.
+    /// Records that the task of the caller waits with its own waker. The caller calls this in a step of its task,
+    /// before the request is sent.
     #[inline]
     pub(crate) fn task_waits(&self) {
         self.0.task_waits.store(true, Ordering::Relaxed);
@@ -125,21 +127,21 @@ impl<P: CallParty, O, A> ReplyReceiver<P, O, A> {
         self.0.may_have_item()
     }
 
-    /// Takes the answer, if it is there.
+    /// Takes the answer, if the answer is in the cell.
     #[inline(always)]
     pub(crate) fn take(&mut self) -> Option<A> {
         self.0.take()
     }
 
-    /// Takes the answer, or registers `waker` to be woken when the answer is there. If `is_task` is set, `waker` is the
-    /// waker of the caller's task, and this thread is in a step of that task.
+    /// Takes the answer. If there is no answer, registers `waker` to be woken when the answer is in the cell. If
+    /// `is_task` is true, `waker` is the waker of the caller's task, and this thread is in a step of that task.
     pub(crate) fn poll(&mut self, is_task: bool, waker: &Waker) -> Poll<A> {
         let did_wait = self.0.task_waits.load(Ordering::Relaxed);
         // If the task still waits with its own waker, no listener is needed. If `take` misses an answer, the callee
-        // wakes the task afterwards. The turn of the task is not over, so this wake-up causes another turn, and that
-        // turn takes the answer.
+        // wakes the task afterwards. This wake-up happens during the turn of the task or later, so it causes another
+        // turn, and that turn takes the answer.
         if !(did_wait && is_task) {
-            // `clone` and `drop` of a waker run user code: they are called without the lock.
+            // `clone` and `drop` of a waker run user code. Therefore both are called without the lock.
             let listener = if is_task { Listener::Task } else { Listener::Other(waker.clone()) };
             let former = self.0.listeners.lock().asker.replace(listener);
             drop(former);
@@ -162,7 +164,7 @@ impl<P: CallParty, O, A> ReplyReceiver<P, O, A> {
 }
 
 impl<P: CallParty, O, A> ReplySender<P, O, A> {
-    /// Makes the callee's end of a cell that has no caller.
+    /// Makes the callee's end of a channel that has no caller.
     pub(crate) fn alone(party: P, own: impl FnOnce() -> O) -> Self {
         Self(PeerHalf::alone(|| AnswerChannel::new(party), own))
     }
@@ -173,9 +175,9 @@ impl<P: CallParty, O, A> ReplySender<P, O, A> {
     /// Returns this end and the answer if the caller has stopped waiting.
     #[inline(always)]
     pub(crate) fn answer(self, answer: A) -> Result<(), (Self, A)> {
-        // Relaxed suffices. A callee that was woken as a watcher sees the store in `close`. If this load misses the
-        // store, there are two cases. If the owner half is already dropped, `leave` returns the answer. Otherwise
-        // `leave` succeeds, and the owner half later drops the answer with the cell.
+        // Relaxed suffices. A callee that was woken as a watcher sees the store in `close`. In all other cases, this
+        // load may miss the store. If the owner half is already dropped, `leave` returns the answer. If the owner half
+        // still exists, `leave` succeeds, and the owner half later drops the answer with the cell.
         if self.is_closed() {
             return Err((self, answer));
         }
@@ -183,12 +185,13 @@ impl<P: CallParty, O, A> ReplySender<P, O, A> {
         left.map_err(|(guest, answer)| (Self(guest), answer))
     }
 
-    /// Returns whether the caller has stopped waiting. If so, an answer is refused.
+    /// Returns whether the caller has stopped waiting. After that, an answer is refused.
     pub(crate) fn is_closed(&self) -> bool {
         self.0.is_closed.load(Ordering::Relaxed)
     }
 
-    /// Returns whether the caller has stopped waiting. If not, `watcher` is woken when the caller stops waiting.
+    /// Returns whether the caller has stopped waiting. If the caller still waits, `watcher` is woken when the caller
+    /// stops waiting.
     pub(crate) fn watch(&self, watcher: &Waker) -> bool {
         let fresh = watcher.clone();
         let mut listeners = self.0.listeners.lock();

@@ -1,5 +1,5 @@
-//! Groups: names that several processes share, for broadcasts and membership events. This file has the public types and
-//! methods; the table is in `host::registry::groups`.
+//! A group is a name that several processes share. Groups are used for broadcasts and membership events. This file has
+//! the public types and methods; the table of groups is in `host::registry::groups`.
 
 use std::any::type_name;
 use std::fmt;
@@ -14,10 +14,10 @@ use crate::process::event::MonitorRef;
 use crate::process::pid::Pid;
 use crate::process::state::Ref;
 
-/// Name of a group of processes that take messages of type `M`. It is usually a constant. Any number of processes can
-/// join a group.
+/// Name of a group of processes whose message type is `M`. A group name is usually a constant. Any number of processes
+/// can join a group.
 ///
-/// A group does not have to be created: it exists while it has members. Each host has its own groups.
+/// A group does not have to be created, because a group exists as long as it has members. Each host has its own groups.
 ///
 /// ```
 /// use procession::{Context, Exit, Group, Runtime};
@@ -47,7 +47,7 @@ pub struct Group<M> {
 }
 
 impl<M> Group<M> {
-    /// Makes a typed group name from this text.
+    /// Makes a typed group name from a text.
     pub const fn new(name: &'static str) -> Self {
         Self { name, marker: PhantomData }
     }
@@ -90,7 +90,7 @@ pub(crate) trait Sealed<M> {
     fn text(&self) -> &str;
 }
 
-/// A name of a group of processes that take messages of type `M`: either a [`Group`] of that type, or a text.
+/// A name of a group of processes whose message type is `M`. The name is either a [`Group`] of that type or a text.
 #[expect(private_bounds, reason = "only the crate has such names, and only the crate reads their text")]
 pub trait IntoGroup<M>: Sealed<M> {}
 
@@ -109,9 +109,9 @@ impl<M> Sealed<M> for &str {
 }
 
 impl Host {
-    /// Returns the members of a group that take messages of type `N`, in the order in which they joined. If a process
-    /// joins or leaves during this call, the result may or may not contain it. A process whose exit was already
-    /// reported is not included.
+    /// Returns the members of a group whose message type is `N`. The members are in the order in which they joined the
+    /// group. If a process joins or leaves during this call, the result may or may not contain this process. The result
+    /// does not contain a process whose exit was already reported.
     pub fn members<N: Send + 'static>(&self, group: impl IntoGroup<N>) -> Vec<Address<N>> {
         let members = self.namespace().groups().members(group.text());
         members.into_iter().filter_map(|member| member.downcast().map(Address::new)).collect()
@@ -140,20 +140,20 @@ impl<M: Send + 'static> SelfHandle<M> {
         head.host().namespace().groups().leave(group.text(), head.pid(), head.groups());
     }
 
-    /// Monitors a group of the process's host. Returns the monitor and the pids of the present members, in the order in
-    /// which they joined.
+    /// Monitors a group of the process's host. Returns the monitor and the pids of the present members. The pids are in
+    /// the order in which the members joined.
     ///
     /// After this call, an [`Event::Joined`](crate::Event::Joined) arrives for each process that joins, and an
-    /// [`Event::Left`](crate::Event::Left) for each member that leaves or exits. Each change is reported exactly once.
-    /// A second call creates another monitor, which reports each change again.
+    /// [`Event::Left`](crate::Event::Left) for each member that leaves or exits. Each monitor reports each change
+    /// exactly once. A second call creates another monitor.
     ///
-    /// All monitors of a group report its changes in the same order. The messages that a process sent before it left
-    /// arrive before its `Left`. Its `Left` arrives before any other event about its exit.
-    /// [`event`](crate::Mailbox::event) returns the `Joined` and `Left` events. A receive skips them, and they stay in
-    /// the mailbox.
+    /// All monitors of a group report its changes in the same order. If a process sends messages and then leaves, the
+    /// messages arrive before the `Left` event of this process. The `Left` event of a process arrives before any other
+    /// event about the exit of this process. [`event`](crate::Mailbox::event) returns the `Joined` and `Left` events.
+    /// [`receive`](crate::Mailbox::receive) skips the `Joined` and `Left` events, and these events stay in the mailbox.
     ///
-    /// A group without members can also be monitored. When a process joins or leaves, its thread puts one event into
-    /// the mailbox of each monitoring process.
+    /// A group without members can also be monitored. When a process joins or leaves, the thread that makes this change
+    /// puts one event into the mailbox of each monitoring process.
     ///
     /// ```
     /// use procession::{Context, Event, Exit, Group, Runtime};

@@ -1,4 +1,5 @@
-//! A future and stream of periodic ticks: [`Interval`]. It consists of a `Sleep` that is reset after each tick.
+//! A future and stream of periodic ticks: [`Interval`]. An interval contains a `Sleep`, and resets this `Sleep` after
+//! each tick.
 
 use std::fmt;
 use std::pin::Pin;
@@ -11,11 +12,12 @@ use futures::stream::FusedStream;
 use crate::context::time::Sleep;
 use crate::platform::clock::Instant;
 
-/// Policy for missed ticks. A tick is missed if it was due before it was awaited.
+/// Policy for missed ticks. A tick is missed if its time has passed before the program awaits the tick.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum MissedTickBehavior {
-    /// All missed ticks follow immediately, one after the other, until the interval has caught up. This is the default.
+    /// The missed ticks follow immediately, one after the other, until the interval is on schedule again. `Burst` is
+    /// the default.
     #[default]
     Burst,
     /// Missed ticks are skipped. The next tick is due one period after the late tick.
@@ -40,7 +42,7 @@ impl Interval {
         Self { sleep: first, every, missed: MissedTickBehavior::default() }
     }
 
-    /// Sets what happens to ticks that were due before they were awaited. Default: [`MissedTickBehavior::Burst`].
+    /// Sets the policy for missed ticks. Default: [`MissedTickBehavior::Burst`].
     pub fn missed_tick_behavior(mut self, policy: MissedTickBehavior) -> Self {
         self.missed = policy;
         self
@@ -62,14 +64,14 @@ impl Interval {
     }
 }
 
-/// Returns the time of the next tick, after a tick that was due at `due` and was seen at `now`.
+/// Returns the time of the next tick. The last tick was due at `due`, and the program received this tick at `now`.
 pub(crate) fn next(due: Instant, now: Instant, every: Duration, missed: MissedTickBehavior) -> Instant {
     match missed {
         MissedTickBehavior::Burst => due + every,
         MissedTickBehavior::Delay => now + every,
         MissedTickBehavior::Skip => {
             let late = (now - due).as_nanos() % every.as_nanos();
-            // `late` is the time since the last tick of the schedule, and `rest` the time until the next one.
+            // `late` is the time since the last scheduled tick. `rest` is the time until the next scheduled tick.
             let rest = every - Duration::from_nanos(u64::try_from(late).unwrap_or(u64::MAX));
             now.max(due) + rest
         }
@@ -101,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_policy_computes_its_next_tick() {
+    fn each_missed_tick_policy_computes_the_next_tick() {
         let at = |ms: u64| Instant::from_ns(ms * 1_000_000);
         let ms = Duration::from_millis;
         for (due, now, burst, delay, skip) in [

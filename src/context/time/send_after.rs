@@ -1,5 +1,5 @@
-//! Messages that a timer sends, once or periodically. The timer belongs to the process that has set it, and is
-//! cancelled when this process exits. The table of a process's timers is in `host::timer::pending`.
+//! Messages that a timer sends once or periodically. The timer belongs to the process that has set the timer. When this
+//! process exits, the timer is cancelled. The table of a process's timers is in `host::timer::pending`.
 
 use std::time::Duration;
 
@@ -38,7 +38,7 @@ impl<N: Clone + Send + 'static> Repeat<N> {
         let sent = catch(|| self.message.get_mut().clone()).map(|message| host.send_by(&self.to.way(), message));
         let continues = match sent.map(|sent| sent.map_err(|refused| refused.kind())) {
             Ok(Ok(()) | Err(SendErrorKind::Full)) => true,
-            // If a process gets the name later, this process receives the next messages.
+            // If a process registers the name later, this process receives the next messages.
             Ok(Err(SendErrorKind::NoProcess)) => matches!(self.to, Destination::Name(_)),
             _ => false,
         };
@@ -46,13 +46,14 @@ impl<N: Clone + Send + 'static> Repeat<N> {
             let next = next(due, host.now(), self.every, MissedTickBehavior::Skip);
             self.set(next);
         } else {
-            // The receiver has exited, the message was refused for another reason, or its `clone` panicked.
+            // This line is reached if the receiver has exited, the message was refused for another reason, or the
+            // `clone` of the message panicked.
             pending.end(self.timer);
         }
     }
 }
 
-/// Sends a message at this time, unless the process has exited by then.
+/// Sends a message at this time, if the process has not exited before this time.
 pub(crate) fn send_at<N: Send + 'static>(
     owner: &Ref<dyn AnyControl>,
     at: Instant,
@@ -65,7 +66,8 @@ pub(crate) fn send_at<N: Send + 'static>(
     })
 }
 
-/// Sends clones of a message once per period. The period must not be zero. The first clone is sent one period from now.
+/// Sends clones of a message once per period. The period must not be zero. The first clone is sent one period after
+/// this call.
 pub(crate) fn send_every<N: Clone + Send + 'static>(
     owner: Ref<dyn AnyControl>,
     every: Duration,
@@ -78,13 +80,13 @@ pub(crate) fn send_every<N: Clone + Send + 'static>(
     timer
 }
 
-/// Cancels a timer, and returns the time that was left. A cancellation and the firing of the timer may compete: the
-/// first of the two removes the entry from the table. If the cancellation is first, the timer finds no entry when it
-/// fires, and sends nothing.
+/// Cancels a timer, and returns the time that was left. If the cancellation races with the firing of the timer, the
+/// first of the two removes the entry from the table. If the cancellation is first, the timer finds no entry when the
+/// timer fires, and sends no message.
 pub(crate) fn cancel(owner: &Head, timer: TimerRef) -> Option<Duration> {
     let set = owner.pending().end(timer)?;
-    // If the timer has no key yet, another thread is just setting the timer. That thread will find no entry, and will
-    // cancel the timer.
+    // If the timer has no key yet, another thread is in the middle of setting the timer. That thread will find no
+    // entry, and will then cancel the timer.
     let cancelled = set.and_then(|(key, at)| Some((owner.host().shared().timers.cancel(key)?, at)));
     let left = cancelled.as_ref().map_or(Duration::ZERO, |&(_, at)| at - owner.host().now());
     let _ = drop_caught(cancelled);

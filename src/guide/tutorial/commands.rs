@@ -2,10 +2,10 @@
 //!
 //! A process uses a *command* to ask the outside world for work, for example to read a file or to fetch a page. The
 //! process *yields* the command to the runtime and waits for the answer. A *handler* executes the command. Handlers are
-//! registered when the runtime is built. So the same process can run with real handlers in production, and with simple
-//! functions in a test.
+//! registered when the runtime is built. Therefore the same process can run with real handlers in production, and with
+//! simple functions in a test.
 //!
-//! A command is a type that implements `Command`. Its associated type `Reply` is the type of the answer:
+//! A command is a type that implements `Command`. The associated type `Reply` is the type of the answer:
 //!
 //! ```
 //! use procession::{Command, Completion, Context, Failure, Runtime};
@@ -34,7 +34,7 @@
 //! async fn body(ctx: Context) -> Result<u64, Failure> {
 //!     let sum = ctx.perform(Add(1, 2)).await?;
 //!
-//!     // A failure is a value. `?` would end the process with it.
+//!     // A failure is a value. With `?`, the process would end with this failure.
 //!     let missing = ctx.perform(ReadFile("no such file")).await;
 //!     assert!(matches!(missing, Err(Failure::Error(_))));
 //!
@@ -73,8 +73,8 @@
 //! | [`handler`](crate::Builder::handler) | by a [`Completion`](crate::Completion), later, from any thread | other threads, callbacks, devices |
 //! | [`handle_stream`](crate::Builder::handle_stream) | by many items, then an answer | rows, chunks, subscriptions |
 //!
-//! A handler returns either the reply or a `Result` whose error becomes the [`Failure`](crate::Failure). A panic in a
-//! handler is also a failure, and does not end the process.
+//! A handler returns the reply or a `Result`. An error in the `Result` becomes the [`Failure`](crate::Failure). A panic
+//! in a handler also becomes a failure, and does not end the process.
 //!
 //! # The path of a yield
 //!
@@ -84,35 +84,36 @@
 //!
 //! 1. The first poll of the future yields the command. The runtime issues a *tag*, which identifies this yield.
 //! 2. The runtime passes the command to its handler, with a `Completion`.
-//! 3. The handler completes the yield, with a reply or with a failure. A second completion is impossible, because the
-//!    first one consumes the `Completion`.
+//! 3. The handler completes the yield with a reply or with a failure. A second answer is impossible, because the first
+//!    answer consumes the `Completion`.
 //! 4. The future resolves. In a hand-written process, [`Event::Completed`](crate::Event::Completed) arrives with the
 //!    tag.
 //!
 //! A yield can also end without a reply:
 //!
-//! - The handler drops the `Completion`: the process gets [`Failure::Abandoned`](crate::Failure::Abandoned).
-//! - The time limit of [`Perform::timeout`](crate::future::Perform::timeout) passes: the process gets
+//! - If the handler drops the `Completion`, the process gets [`Failure::Abandoned`](crate::Failure::Abandoned).
+//! - If the time limit of [`Perform::timeout`](crate::future::Perform::timeout) passes, the process gets
 //!   [`Failure::TimedOut`](crate::Failure::TimedOut).
-//! - The process drops the future, or exits: the yield is cancelled, and a later answer is discarded. `select!` drops
-//!   the futures that do not complete first. With [`Perform::detach`](crate::future::Perform::detach), a command
-//!   continues, and its answer is discarded.
+//! - If the process drops the future or exits, the yield is cancelled, and a later answer is discarded. For example,
+//!   `select!` drops the futures that do not complete first. With [`Perform::detach`](crate::future::Perform::detach),
+//!   the command continues, and its answer is discarded.
 //!
-//! In the last two cases, the handler can notice the cancellation: [`is_cancelled`](crate::Completion::is_cancelled)
-//! returns true, and [`cancelled`](crate::Completion::cancelled) resolves.
+//! After a timeout, a drop or an exit, the handler can detect the cancellation:
+//! [`is_cancelled`](crate::Completion::is_cancelled) returns true, and [`cancelled`](crate::Completion::cancelled)
+//! resolves.
 //!
 //! # Limits around a handler
 //!
-//! The handlers of the module [`layer`](crate::handler::layer) wrap another handler. They add a time limit, retries, a
-//! limit on concurrency, or a limit on the rate.
+//! The module [`layer`](crate::handler::layer) contains handlers that wrap another handler. A layer adds a time limit,
+//! retries, a limit of concurrency, or a rate limit.
 //!
 //! # A call or a command?
 //!
 //! | | call | command |
 //! |---|---|---|
 //! | the answer comes from | a process, which has an address | a handler, which the runtime finds by the type of the command |
-//! | requests wait | in the mailbox of the process | nowhere: each request starts immediately, unless a layer delays it |
-//! | state | the process owns its state | all workers share a handler, so it must be `Sync` |
+//! | requests wait | in the mailbox of the process | not at all, because each request starts immediately; only a layer can delay a request |
+//! | state | the process owns its state | all workers share a handler, so a handler must be `Sync` |
 //! | in a test, replace it by | another process | another handler |
 //!
 //! Next: [failure and supervision](super::failure).

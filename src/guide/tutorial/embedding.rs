@@ -21,8 +21,8 @@
 //! let rt = Runtime::builder().tokio(tokio::runtime::Handle::current()).build()?;
 //! ```
 //!
-//! Then `tokio::net`, `tokio::time`, and libraries that use them work in every process of this runtime. Without the
-//! feature, [`wrap_threads`](crate::Builder::wrap_threads) does the same for any runtime, as in this program:
+//! With this context, `tokio::net`, `tokio::time`, and libraries that use them work in every process of the runtime.
+//! Without the feature, use [`wrap_threads`](crate::Builder::wrap_threads), which works for any other runtime:
 //!
 //! ```
 //! use procession::{Context, Exit, Reply, Runtime};
@@ -82,8 +82,8 @@
 //!
 //! Both `receive` and `recv_from` are cancel safe, so `select!` loses neither messages nor datagrams.
 //!
-//! A program without `#[tokio::main]` builds a tokio runtime with `tokio::runtime::Builder`, keeps it alive, and uses
-//! its handle.
+//! A program without `#[tokio::main]` builds a tokio runtime with `tokio::runtime::Builder`, keeps this runtime alive,
+//! and uses the handle of this runtime.
 //!
 //! # tokio, as a guest
 //!
@@ -113,8 +113,8 @@
 //!
 //! # smol
 //!
-//! The sockets and timers of smol need no context, because smol's reactor has its own thread. Processes can use them on
-//! any worker, without any setting:
+//! The sockets and timers of smol need no context, because smol's reactor has its own thread. Processes on any worker
+//! can use these sockets and timers:
 //!
 //! ```
 //! use procession::{Context, Exit, Runtime};
@@ -145,7 +145,8 @@
 //! # axum, and other web frameworks
 //!
 //! Keep a [`Host`](crate::Host) in the state of the application. Each request handler then calls a process by its name.
-//! In this program, the function `hit` is such a request handler, without the types of a framework:
+//! In this program, the function `hit` corresponds to such a request handler, but does not use the types of a
+//! framework:
 //!
 //! ```
 //! use procession::{CallError, Context, Exit, Host, Name, Reply, Runtime};
@@ -203,6 +204,6 @@
 //! rt.shutdown(Duration::from_secs(10)).await;
 //! ```
 //!
-//! The server stops before the runtime, so no request reaches a runtime that has shut down.
+//! The server stops before the runtime. Therefore no request reaches a runtime that has shut down.
 //!
-//! Next: [tests under a seed](super::testing).
+//! Next: [tests in virtual time](super::testing).

@@ -7,11 +7,11 @@
 //! | `Normal` | the body returned `()` or `Ok` |
 //! | `Failed` | the body returned an error, often by `?` |
 //! | `Panicked` | the body panicked |
-//! | `Cancelled` | the process was asked to exit, and it exited |
+//! | `Cancelled` | the process was asked to exit, and then exited |
 //! | `Killed` | the process was killed |
 //! | `Linked` | a linked process exited abnormally |
 //! | `InitFailed` | the initialization of a hand-written process or a server failed |
-//! | `Refused` | the spawn was refused: the runtime has shut down, or a limit is reached |
+//! | `Refused` | the spawn was refused, because the runtime has shut down or a limit is reached |
 //!
 //! There are four ways to receive the exit of another process:
 //!
@@ -19,19 +19,20 @@
 //! |---|---|---|
 //! | await the [`JoinHandle`](crate::JoinHandle) | as the `Err` of the result | none |
 //! | [`monitor`](crate::SelfHandle::monitor) | as [`Event::Down`](crate::Event::Down) | none |
-//! | [`link`](crate::SelfHandle::link) | as [`Event::Exit`](crate::Event::Exit), if the receiver traps exits | without the trap, an abnormal exit ends the receiver too |
+//! | [`link`](crate::SelfHandle::link) | as [`Event::Exit`](crate::Event::Exit), if the receiver traps exits | if the receiver does not trap exits, an abnormal exit also ends the receiver |
 //! | [`Supervisor`](crate::Supervisor) | in the supervisor | the supervisor restarts the process |
 //!
 //! If a process fails, and no join handle, monitor, link or supervisor receives its exit, the failure is *unobserved*.
 //! The runtime reports an unobserved failure once on stderr, and counts it in
-//! [`Counters::unobserved`](crate::observe::Counters::unobserved). The [report](crate::CrashReport) names the process,
-//! its type, its parent, its exit and the place of a panic. [`Builder::on_crash`](crate::Builder::on_crash) sets a
-//! function that receives the reports. The call `on_crash(|_| ())` silences the reports.
+//! [`Counters::unobserved`](crate::observe::Counters::unobserved). The [report](crate::CrashReport) contains the
+//! process, its type, its parent, its exit and the source location of a panic.
+//! [`Builder::on_crash`](crate::Builder::on_crash) sets a function that receives the reports. The call `on_crash(|_|
+//! ())` silences the reports.
 //!
 //! # Links and monitors
 //!
-//! If neither of two processes can continue without the other, link them. If you only need to know that a process
-//! exited, monitor it.
+//! If two processes cannot continue without each other, link the two processes. If you only need to know that a process
+//! has exited, monitor the process.
 //!
 //! ```
 //! use procession::{Context, Event, Exit, Runtime};
@@ -104,18 +105,18 @@
 //! }
 //! ```
 //!
-//! - The *strategy* determines which children are restarted together: only the child that exited
-//!   ([`one_for_one`](crate::Supervisor::one_for_one)), all children ([`one_for_all`](crate::Supervisor::one_for_all)),
-//!   or the child that exited and the children after it ([`rest_for_one`](crate::Supervisor::rest_for_one)).
-//! - The [`RestartPolicy`](crate::RestartPolicy) of a child determines after which exits it is restarted. Default:
-//!   after all exits.
-//! - The *intensity* limits the restarts within a time window. Default: 3 in 5 s. If a child exits once more, the
-//!   supervisor stops its children and fails. Its parent supervisor then restarts the whole branch.
+//! - The *strategy* determines which children are restarted together. [`one_for_one`](crate::Supervisor::one_for_one)
+//!   restarts only the child that exited. [`one_for_all`](crate::Supervisor::one_for_all) restarts all children.
+//!   [`rest_for_one`](crate::Supervisor::rest_for_one) restarts the child that exited and all later children.
+//! - The [`RestartPolicy`](crate::RestartPolicy) of a child determines after which exits the child is restarted.
+//!   Default: after all exits.
+//! - The *intensity* limits the restarts within a time window. Default: 3 in 5 s. If the restarts exceed the intensity,
+//!   the supervisor stops its children and fails. The parent supervisor then restarts the whole branch.
 //! - [`Backoff`](crate::Backoff) delays restarts.
 //! - [`keep_mailbox`](crate::Child::keep_mailbox) keeps the unread messages for the next instance of the child. Without
 //!   this option, a send between two instances is refused.
 //!
-//! A supervisor is itself a process, so supervisors can be children of supervisors:
+//! A supervisor is itself a process. Therefore a supervisor can be the child of another supervisor: see
 //! [`Child::process`](crate::Child::process). The example `supervisor` shows a tree of two levels.
 //!
 //! # Which one to use
@@ -123,13 +124,13 @@
 //! | need | use |
 //! |---|---|
 //! | the result of a process | await its `JoinHandle` |
-//! | several processes for one piece of work | [`scope`](crate::SelfHandle::scope): the first failure ends all of them |
+//! | several processes for one piece of work | [`scope`](crate::SelfHandle::scope): the first failure ends all processes of the scope |
 //! | the results of several processes, in the order of their exits | [`JoinSet`](crate::JoinSet) |
 //! | a process that must always run | a `Supervisor` |
 //! | many equal processes that share the messages of one address | a [`Pool`](crate::Pool) |
 //! | a notice of the exit of any process | a monitor |
 //! | two processes that must exit together | a link |
 //!
-//! The page [`lifecycle`](crate::guide::lifecycle) has all rules, each with its test.
+//! The page [`lifecycle`](crate::guide::lifecycle) lists all rules and their tests.
 //!
 //! Next: [time and cancellation](super::time).

@@ -1,7 +1,7 @@
 //! Chapter 1: a runtime, a process, and the result of the process.
 //!
 //! The crate is not on crates.io yet. Create a project next to a copy of the repository, and add the crate as a
-//! dependency. Later chapters also need the crate `futures`:
+//! dependency. The later chapters also need the crate `futures`:
 //!
 //! ```text
 //! cargo new greeting
@@ -39,21 +39,21 @@
 //! - [`spawn`](crate::Host::spawn) starts a process. Its *body* is an async function with a [`Context`](crate::Context)
 //!   as its first argument. The type parameter of the context is the type of the messages that the process receives.
 //!   `spawn` returns immediately; a worker runs the body.
-//! - Every process has a *mailbox*. [`send`](crate::Address::send) appends a message to it and never waits.
+//! - Every process has a *mailbox*. [`send`](crate::Address::send) appends a message to the mailbox and never waits.
 //!   [`receive`](crate::Context::receive) takes the oldest message, and waits if the mailbox is empty.
 //! - `spawn` returns a [`JoinHandle`](crate::JoinHandle). The handle is a future of the result of the process. The
-//!   handle is also the address of the process, so messages can be sent to it.
+//!   handle is also the address of the process, so messages can be sent to the handle.
 //! - [`block_on`](crate::Runtime::block_on) runs a future on the main thread until the future completes.
 //!
 //! A process owns its local variables. No other process can access these variables, so they need no lock. A waiting
-//! process uses no thread and about 300 bytes, and a program can have millions of processes.
+//! process uses no thread and about 300 bytes of memory. Therefore a program can have millions of processes.
 //!
 //! # How a process ends
 //!
 //! A process *exits* when its body returns. A body returns either `()` or a `Result`. The error type of the `Result` is
-//! [`Exit`](crate::Exit), or any type that converts into a boxed error. The [exit](crate::Exit) of a process tells how
-//! the process ended: normally, with an error, by a panic, cancelled, or killed. A panic ends only the process that
-//! panicked:
+//! [`Exit`](crate::Exit), or any type that converts into a boxed error. The [exit](crate::Exit) of a process states how
+//! the process ended. For example, the process returned normally, returned an error, panicked, was cancelled, or was
+//! killed. A panic ends only the process that panicked:
 //!
 //! ```
 //! use procession::{Context, Exit, Runtime};
@@ -72,13 +72,14 @@
 //! }
 //! ```
 //!
-//! If a body has more arguments, it is spawned with a closure, as above. The closure may capture values, because it
-//! moves into the process.
+//! If a body has more arguments, spawn the body with a closure, as above. The closure may capture values, because the
+//! closure moves into the process.
 //!
 //! # Processes that spawn processes
 //!
-//! The context can spawn, send, call, and sleep, as the runtime can. The type [`Context<Payload>`](crate::Payload),
-//! short `Context`, is for a process that receives messages of any type, or no messages:
+//! Like the runtime, the context can spawn, send, call, and sleep. The type `Context` is an abbreviation of
+//! [`Context<Payload>`](crate::Payload). Use this type for a process that receives messages of any type, or no
+//! messages:
 //!
 //! ```
 //! use procession::{Context, Exit};
@@ -102,7 +103,7 @@
 //! }
 //! ```
 //!
-//! [`run`](crate::run) builds a runtime, runs one body as a process, and returns its result.
+//! [`run`](crate::run) builds a runtime, runs one body as a process, and returns the result of the process.
 //!
 //! # States of a process
 //!
@@ -110,8 +111,8 @@
 #![doc = include_str!("../process-states.svg")]
 //! </div>
 //!
-//! A *worker* is a thread of the runtime. A process is *ready* while it waits for a worker, and *running* while a
-//! worker runs it. A process that waits for messages is *idle*. A process that waits for the answer to a yield, such as
-//! a command or a call, is *blocked*. Chapter 3 explains yields.
+//! A *worker* is a thread of the runtime. While a process waits for a worker, the process is *ready*. While a worker
+//! runs the process, the process is *running*. A process that waits for messages is *idle*. A process that waits for
+//! the answer to a yield, such as a command or a call, is *blocked*. Chapter 3 explains yields.
 //!
 //! Next: [messages and calls](super::messages).

@@ -43,14 +43,15 @@
 //! ```
 //!
 //! - [`call`](crate::Address::call) creates the `Reply`, sends the request, and waits for the answer. The argument of
-//!   `call` makes the message from the `Reply`. The tuple variant `Msg::Balance` is already a function of this kind.
-//! - A call fails if the process does not exist, if it exits before it has replied, or if it drops the `Reply`. The
-//!   error, a [`CallError`](crate::CallError), names the reason.
-//! - A call has no time limit by default. [`timeout`](crate::future::Call::timeout) sets one.
-//! - The process may keep the `Reply` and answer later, or pass the `Reply` on to another process.
+//!   `call` is a function that makes the message from the `Reply`. For example, the tuple variant `Msg::Balance` is
+//!   such a function.
+//! - A call fails if the process does not exist, exits before its reply, or drops the `Reply`. The error is a
+//!   [`CallError`](crate::CallError) and contains the reason.
+//! - A call has no time limit by default. [`timeout`](crate::future::Call::timeout) sets a time limit.
+//! - The process may store the `Reply` and answer later, or send the `Reply` to another process.
 //!
-//! If two processes call each other at the same time, each waits for the other. To avoid this deadlock, set time
-//! limits, or answer one of the two requests with a message instead of a reply.
+//! If two processes call each other at the same time, each process waits for the other process. To avoid this deadlock,
+//! set time limits, or answer one of the two requests with a message instead of a reply.
 //!
 //! # How to address a process
 //!
@@ -72,7 +73,7 @@
 //! # Names
 //!
 //! A name belongs to at most one process at a time. When a supervisor restarts a process, the new process gets the same
-//! name. So clients can keep the name and need no new address:
+//! name. Therefore clients can send to the same name after a restart:
 //!
 //! ```
 //! use procession::{Context, Exit, Name, Runtime};
@@ -98,11 +99,11 @@
 //! ```
 //!
 //! [`Host::process`](crate::Host::process) returns a [`ProcessBuilder`](crate::ProcessBuilder), which sets the options
-//! of a process: its name, the capacity of its mailbox, its limits, its priority, its deadline.
+//! of a process, for example its name, the capacity of its mailbox, its limits, its priority, or its deadline.
 //!
 //! # Bounded mailboxes
 //!
-//! By default a mailbox is unbounded. If the senders can be faster than the receiver, limit the mailbox:
+//! By default, a mailbox is unbounded. If the senders can be faster than the receiver, limit the mailbox:
 //!
 //! ```
 //! use procession::{Context, Exit, MailboxCapacity, Runtime};
@@ -129,19 +130,18 @@
 //! }
 //! ```
 //!
-//! The policies of the other variants drop the oldest or the newest message: see
-//! [`MailboxCapacity`](crate::MailboxCapacity).
+//! The other variants of [`MailboxCapacity`](crate::MailboxCapacity) drop the oldest or the newest message.
 //!
 //! # Selective receive
 //!
 //! [`receive_where`](crate::Context::receive_where) takes the first message that a function accepts. The other messages
-//! stay in the mailbox, in their order. [`stash`](crate::Context::stash) sets a message aside until
-//! [`unstash`](crate::Context::unstash) puts it back.
+//! stay in the mailbox, in their order. [`stash`](crate::Context::stash) stores a message until
+//! [`unstash`](crate::Context::unstash) moves the message back to the mailbox.
 //!
 //! # Without the loop
 //!
-//! [`Server`](crate::Server) contains the receive loop, as OTP's `gen_server` does. It has one method for messages, one
-//! method for timeouts, and one method that runs at the end. [`Process`](crate::Process) is the interface on which
-//! async bodies and servers are based: a state machine whose method `step` gets the events since the previous step.
+//! Like OTP's `gen_server`, [`Server`](crate::Server) contains the receive loop. A server has a method for messages, a
+//! method for timeouts, and a method that runs at the end. [`Process`](crate::Process) is the interface of a
+//! hand-written state machine. Its method `step` gets the events since the previous step.
 //!
 //! Next: [commands and handlers](super::commands).

@@ -1,17 +1,17 @@
 //! Chapter 7: tests in virtual time, and in many orders.
 //!
-//! The processes of a program run in a different order in each run. If a test passes once, this says little about the
-//! other orders. A [`Simulation`](crate::Simulation) runs the same processes on one thread. A *seed* determines the
+//! The processes of a program run in a different order in each run. If a test passes once, the test can still fail in
+//! another order. A [`Simulation`](crate::Simulation) runs the same processes on one thread. A *seed* determines the
 //! order of the processes, so the same seed gives the same run. [`check`](crate::check()) runs a scenario under many
 //! seeds.
 //!
-//! A scenario is an async function that takes a [`Host`](crate::Host). It spawns processes and asserts results:
+//! A scenario is an async function that takes a [`Host`](crate::Host). A scenario spawns processes and asserts results:
 //!
 //! ```
 //! use procession::{Context, Exit, Host, Reply, check};
 //! use std::time::Duration;
 //!
-//! /// A lock: each caller holds it for one minute.
+//! /// A lock. Each caller holds the lock for one minute.
 //! async fn lock(mut ctx: Context<Reply<()>>) -> Result<(), Exit> {
 //!     loop {
 //!         ctx.receive().await?.send(());
@@ -35,8 +35,8 @@
 //! # }
 //! ```
 //!
-//! Time is virtual. If no process can run, the clock jumps to the next deadline. So the two minutes of each run take no
-//! real time, and the measured time is exact.
+//! Time is virtual. If no process can run, the clock jumps to the next deadline. Therefore the two minutes of each run
+//! take no real time, and the measured time is exact.
 //!
 //! # What a check finds
 //!
@@ -48,8 +48,8 @@
 //!   4](super::failure);
 //! - a second run with the same seed differs from the first run.
 //!
-//! This program has a race. Each of two processes reads a value and then writes it back, increased by one. If both
-//! processes read before one of them writes, one update is lost:
+//! This program has a race. Each of two processes reads a value, adds one, and writes the new value. If both processes
+//! read the value before the first write, one update is lost:
 //!
 //! ```
 //! use procession::{Address, Context, Exit, Host, Reply, check};
@@ -93,9 +93,9 @@
 //! # }
 //! ```
 //!
-//! The report names the seed and contains the line of code that repeats the run. The check also *shrinks* the failure:
-//! it keeps as few random choices as possible. The report ends with the trace of the shrunk run, which shows each
-//! process, its state and the time.
+//! The report contains the seed and a line of code that repeats the run. The check also *shrinks* the failure: the
+//! check searches for the smallest number of random choices with which the scenario still fails. The report ends with
+//! the trace of the shrunk run. The trace shows each process, its state and the time.
 //!
 //! # Handlers in a test
 //!
@@ -124,7 +124,7 @@
 //!
 //! # What a scenario must not do
 //!
-//! A run depends only on its seed if all time, random numbers and threads come from the runtime:
+//! A run depends only on its seed if the runtime provides all time, random numbers and threads:
 //!
 //! | instead of | use |
 //! |---|---|
@@ -135,5 +135,5 @@
 //! | the order of a `HashMap` | a `BTreeMap`, or a sorted list |
 //! | sockets and files | a command, with another handler in the test |
 //!
-//! The same scenario also runs on threads: `rt.block_on(scenario(rt.host().clone()))`. A check finds errors in the
-//! order of events. A run on threads finds errors that depend on the timing of real devices.
+//! The same scenario also runs on threads: `rt.block_on(scenario(rt.host().clone()))`. A check finds errors that depend
+//! on the order of events. A run on threads finds errors that depend on the timing of real devices.

@@ -33,7 +33,7 @@
 //! ```
 //!
 //! Use the clock of the runtime ([`now`](crate::SelfHandle::now)) instead of `std::time::Instant::now()`. In a
-//! simulation, the clock of the runtime is virtual (chapter 7).
+//! simulation, the clock of the runtime is virtual: see chapter 7.
 //!
 //! [`receive_timeout`](crate::Context::receive_timeout) waits for a message for a limited time. Calls and commands have
 //! their own methods for a time limit: [`Call::timeout`](crate::future::Call::timeout) and
@@ -42,10 +42,10 @@
 //!
 //! # Cancellation
 //!
-//! [`cancel`](crate::Host::cancel) asks a process to exit, and gives it a grace period. After the request,
-//! [`receive`](crate::Context::receive) returns an error, and `?` leaves the body. During the grace period the process
-//! can still send, call, and perform commands, for example to save its state. A process that has not exited after the
-//! grace period is killed.
+//! [`cancel`](crate::Host::cancel) asks a process to exit, and gives the process a grace period. After the request,
+//! [`receive`](crate::Context::receive) returns an error, and `?` leaves the body. During the grace period, the process
+//! can still send, call, and perform commands, for example to save its state. If the process has not exited after the
+//! grace period, it is killed.
 //!
 //! ```
 //! use procession::{Context, Exit, Reason, Reply, Runtime};
@@ -79,11 +79,11 @@
 //! }
 //! ```
 //!
-//! | what should end | use |
+//! | what must end | use |
 //! |---|---|
-//! | one process, after it has cleaned up | [`Host::cancel`](crate::Host::cancel) |
+//! | one process, after its clean-up | [`Host::cancel`](crate::Host::cancel) |
 //! | one process, at its next scheduling point | [`Host::kill`](crate::Host::kill), [`JoinHandle::abort`](crate::JoinHandle::abort) |
-//! | a process and all processes that it spawns | a [`CancelToken`](crate::CancelToken) |
+//! | a process and its descendants | a [`CancelToken`](crate::CancelToken) |
 //! | the children of one piece of work | [`SelfHandle::scope`](crate::SelfHandle::scope) |
 //! | a process at a certain time | [`ProcessBuilder::deadline`](crate::ProcessBuilder::deadline) |
 //! | the whole runtime | [`Runtime::shutdown`](crate::Runtime::shutdown) |
@@ -92,10 +92,10 @@
 //!
 //! # Shutdown
 //!
-//! [`shutdown`](crate::Runtime::shutdown) refuses new work from outside, cancels all processes, and waits until they
-//! have exited. Supervision trees stop first, from the top. A process or a task that has a host can begin the shutdown
-//! with [`Host::shutdown`](crate::Host::shutdown). At the deadline, the shutdown kills the remaining processes, and
-//! returns a list of them:
+//! [`shutdown`](crate::Runtime::shutdown) refuses new work from outside, cancels all processes, and waits for their
+//! exits. Supervision trees stop first, from the top. A process or a task that has a host can begin the shutdown with
+//! [`Host::shutdown`](crate::Host::shutdown). At the deadline, the shutdown kills the remaining processes, and returns
+//! a list of these processes:
 //!
 //! ```
 //! use procession::{Context, Exit, Runtime};

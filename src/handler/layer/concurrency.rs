@@ -13,10 +13,9 @@ use crate::process::command::Command;
 /// Limits the number of commands that the inner handler works on at the same time. Further commands wait in a queue,
 /// first come, first served.
 ///
-/// A command holds its permit until the handler answers or drops the completion. A cancelled command also holds its
-/// permit until then, because the handler may still work on the command. If a handler [takes the
-/// tag](Completion::into_tag), the permit is released at that moment. If a command is cancelled while it waits, it
-/// leaves the queue immediately.
+/// A command holds its permit until the handler answers or drops the completion. A cancellation does not release the
+/// permit, because the handler may still work on the command. If a handler [takes the tag](Completion::into_tag), the
+/// permit is released immediately. If a command is cancelled while it waits, it leaves the queue immediately.
 ///
 /// If the queue is full, a command fails with [`Failure::Overloaded`](crate::Failure::Overloaded). Clones share the
 /// limit: one limit can cover several types of commands.
@@ -28,8 +27,8 @@ pub struct ConcurrencyLimit<H> {
 }
 
 impl<H> ConcurrencyLimit<H> {
-    /// Wraps `inner`, which gets at most `most` commands at the same time; 0 means 1. By default, up to 100,000 further
-    /// commands wait in the queue.
+    /// Wraps `inner`, which gets at most `most` commands at the same time. If `most` is 0, the limit is 1. By default,
+    /// up to 100,000 further commands wait in the queue.
     pub fn new(inner: H, most: usize) -> Self {
         Self { inner: Arc::new(inner), most: most.max(1), bound: Bound::default(), places: Arc::default() }
     }

@@ -20,8 +20,8 @@ use crate::process::command::Command;
 /// most `burst` commands pass, plus the number of commands that the rate allows in that span. Timers have a resolution
 /// of milliseconds. Therefore, a command that has waited passes a little late, but never early. The limit compensates
 /// up to 10 ms of this delay: the next commands pass as if the late command had passed on time. As a result, the rate
-/// is exact in the long run. However, a time span may contain more commands than stated above: at most the number that
-/// the rate allows in 10 ms.
+/// is exact in the long run. However, a time span may contain more commands than stated above. The excess is at most
+/// the number of commands that the rate allows in 10 ms.
 ///
 /// If a command is cancelled while it waits, it leaves the queue immediately, and uses no token. If the queue is full,
 /// a command fails with [`Failure::Overloaded`](crate::Failure::Overloaded). Clones share the limit: one limit can
@@ -34,16 +34,16 @@ pub struct RateLimit<H> {
 }
 
 impl<H> RateLimit<H> {
-    /// Wraps `inner`, and lets `count` commands pass in each period `per`; a `count` of 0 means 1. All `count` commands
-    /// may pass at the same moment: see [`burst`](Self::burst). If `per` is zero, there is no limit. By default, up to
-    /// 100,000 commands wait in the queue.
+    /// Wraps `inner`, and lets `count` commands pass in each period `per`. If `count` is 0, one command may pass in
+    /// each period. All `count` commands may pass at the same moment: see [`burst`](Self::burst). If `per` is zero,
+    /// there is no limit. By default, up to 100,000 commands wait in the queue.
     pub fn new(inner: H, count: u32, per: Duration) -> Self {
         let rate = Rate { count: count.max(1), per, burst: count.max(1) };
         Self { inner: Arc::new(inner), rate, bound: Bound::default(), tap: Arc::default() }
     }
 
-    /// Sets the number of commands that may pass immediately after a pause; 0 means 1. With 1, commands pass at even
-    /// intervals. Default: the `count` of [`new`](Self::new).
+    /// Sets the number of commands that may pass immediately after a pause. A value of 0 means 1. If the value is 1,
+    /// commands pass at even intervals. Default: the argument `count` of [`new`](Self::new).
     #[must_use]
     pub fn burst(mut self, most: u32) -> Self {
         self.rate.burst = most.max(1);
@@ -98,8 +98,8 @@ const LATE: Duration = Duration::from_millis(10);
 
 /// The generic cell rate algorithm, in its form as virtual scheduling: ITU-T recommendation I.371 (2004), annex A. The
 /// unit of time is 1 ns divided by `count`, so that no rate is rounded. This version differs from the recommendation in
-/// one point: if a waiting command passes late because of its timer, it counts as if it had passed up to `LATE`
-/// earlier.
+/// one point. If a waiting command passes late because of its timer, the algorithm acts as if the command had passed
+/// earlier, by at most `LATE`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Schedule {
     /// Theoretical arrival time: the time at which the next command would pass if all commands came at even intervals.
@@ -123,7 +123,7 @@ impl Rate {
 }
 
 impl Schedule {
-    /// Earliest time at which the next command may pass. Rounded up, so that the command is never early.
+    /// Earliest time at which the next command may pass. The time is rounded up, so that the command is never early.
     fn due(&self, rate: &Rate) -> Instant {
         let due = self.next.saturating_sub(rate.tolerance()).div_ceil(u128::from(rate.count));
         Instant::from_ns(u64::try_from(due).unwrap_or(u64::MAX))
@@ -155,8 +155,8 @@ struct State {
 }
 
 impl SharedState {
-    /// Spawns a task that attends the queue: it hands each command to the handler when the command is due. The task
-    /// ends when the queue is empty.
+    /// Spawns a task that attends the queue. The task hands each command to the handler when the command is due. The
+    /// task ends when the queue is empty.
     fn attend(self: &Arc<Self>, rate: Rate, host: &Host) {
         let (mut attendant, on) = (LineAttendant { tap: Some(Arc::clone(self)), rate }, host.clone());
         host.spawn_future(async move {
@@ -205,7 +205,8 @@ impl Drop for LineAttendant {
         let host = state.line.open_host();
         state.attended = host.is_some();
         drop(state);
-        // If that runtime shuts down meanwhile, it drops the new task immediately, and this function runs again.
+        // If the other runtime has shut down in the meantime, the new task is dropped immediately, and this function
+        // runs again.
         if let Some(host) = host {
             tap.attend(self.rate, &host);
         }
@@ -284,7 +285,8 @@ mod tests {
 
     #[test]
     fn no_rate_is_rounded() {
-        // Three per second: after one year the last command passes in the nanosecond in which it is due.
+        // The rate is three commands per second. After one year, the last command passes exactly in the nanosecond in
+        // which the command is due.
         let rate = rate(3, Duration::from_secs(1), 1);
         let mut schedule = Schedule::default();
         let year = 31_536_000;
@@ -296,7 +298,8 @@ mod tests {
 
     #[test]
     fn late_timers_do_not_lower_the_rate() {
-        // Ten per millisecond, checked once per millisecond: ten pass at each check, and ten thousand in a second.
+        // The rate is ten commands per millisecond, and the schedule is checked once per millisecond. Therefore ten
+        // commands pass at each check, and 10,000 commands pass in one second.
         let rate = rate(10_000, Duration::from_secs(1), 1);
         let all = pass_times(rate, 20_000, (0..=1_000).map(|n| n * MS));
         assert_eq!(all.len(), 10_001);

@@ -42,9 +42,9 @@ struct RetryPolicy {
 
 impl<H> Retry<H> {
     /// Retries a command in `inner` up to `times` times. The first wait is `wait`, and each further wait is twice as
-    /// long as the wait before. No wait is longer than one minute, unless `wait` itself is longer: then all waits last
-    /// `wait`. The first attempt is not counted; with 0 there are no retries. Even if `wait` is zero, other tasks run
-    /// between two attempts.
+    /// long as the wait before. No wait is longer than one minute, unless `wait` itself is longer. If `wait` is longer
+    /// than one minute, all waits last `wait`. The first attempt is no retry: if `times` is 0, the command is never
+    /// retried. Even if `wait` is zero, other tasks run between two attempts.
     pub fn new(inner: H, times: u32, wait: Duration) -> Self {
         let backoff = Backoff::new(wait, Duration::from_secs(60).max(wait)).jitter(false);
         let policy = RetryPolicy { times, backoff, retries: None };
@@ -58,8 +58,8 @@ impl<H> Retry<H> {
         self
     }
 
-    /// Chooses the length of each wait at random, between zero and the full length, as a [`Backoff`] does. Then
-    /// commands that failed at the same time are not all retried at the same time. Default: off.
+    /// Chooses the length of each wait at random, between zero and the full length, as a [`Backoff`] does. Therefore,
+    /// if many commands fail at the same time, their retries happen at different times. Default: off.
     #[must_use]
     pub fn jitter(mut self) -> Self {
         self.policy.backoff = self.policy.backoff.jitter(true);
@@ -143,7 +143,7 @@ impl<C: Command + Clone, H: Handler<C>> Asking<H, C> {
 /// Waits for `wait`, and returns `Pending` at least once.
 ///
 /// A wait of zero completes in its first poll. If every attempt also fails immediately, the loop of attempts and waits
-/// would never return from its poll. Then the worker could not handle a timer, a kill or a shutdown between two
+/// would never return from its poll. In this case the worker could not handle a timer, a kill or a shutdown between two
 /// attempts.
 async fn pause(mut wait: impl FusedFuture + Unpin) {
     let mut is_first = true;

@@ -1,5 +1,5 @@
-//! The queue of commands that wait because a limit is reached. The queue is bounded; it is first in, first out. A
-//! cancelled command leaves the queue immediately. The owner of a queue protects it with a lock.
+//! The queue of commands that wait because a limit is reached. The queue is bounded, and its order is first in, first
+//! out. A cancelled command leaves the queue immediately. The owner of a queue protects it with a lock.
 
 use std::any::type_name;
 use std::collections::BTreeMap;
@@ -32,7 +32,8 @@ impl Default for Bound {
 pub(super) trait WaitingCommand: Send {
     fn host(&self) -> &Host;
 
-    /// Returns whether the command is still wanted. If it is, `leaver` is woken when the command is no longer wanted.
+    /// Returns whether the command is still wanted. If the result is true, `leaver` is woken when the command is no
+    /// longer wanted.
     fn watch(&self, leaver: &Waker) -> bool;
 
     /// Hands the command to its handler. `place`, for example a permit, is dropped when the handler has answered.
@@ -49,7 +50,7 @@ pub(super) struct Turn<H, C: Command> {
 }
 
 impl<C: Command, H: Handler<C>> Turn<H, C> {
-    /// As [`WaitingCommand::go`], for a command that did not wait.
+    /// Hands a command that did not wait to its handler, as [`WaitingCommand::go`] does for a waiting command.
     pub(super) fn run_immediately<P: Send + 'static>(self, place: P) {
         let Self { inner, command, completion } = self;
         let completion = completion.intercept(move |answer, outer| {
@@ -95,7 +96,7 @@ impl<C: Command, H: Handler<C>> WaitingCommand for Turn<H, C> {
 
 /// The owner of a queue that commands can leave.
 pub(super) trait Leave: Send + Sync {
-    /// Removes the command with this ticket from the queue, if it is still there.
+    /// Removes the command with this ticket from the queue, if the command is still in the queue.
     fn leave(&self, ticket: u64);
 }
 
@@ -203,7 +204,7 @@ pub(super) fn spawn_turn(turn: Box<dyn WaitingCommand>, place: impl FnOnce() -> 
 
 /// Hands a waiting command to its handler. The caller is a task of the runtime of `here`. If the command belongs to the
 /// same runtime, this task calls the handler itself. Therefore, commands that are due at the same time keep their
-/// order; separate tasks could run in any order. If the command belongs to another runtime, a [task of that
+/// order. Separate tasks could run in any order. If the command belongs to another runtime, a [task of that
 /// runtime](spawn_turn) calls the handler.
 pub(super) fn run_in_order(turn: Box<dyn WaitingCommand>, here: &Host) {
     if Arc::ptr_eq(turn.host().shared(), here.shared()) && here.phase() != Phase::Closed {

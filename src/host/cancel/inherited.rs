@@ -1,5 +1,5 @@
 //! Values that a process passes on to the processes that it spawns: typed values, a deadline, a cancel token. This
-//! module stores them; spawning applies the deadline and the token.
+//! module stores the values. The code that spawns a process applies the deadline and the token.
 
 use std::any::Any;
 use std::fmt;
@@ -13,13 +13,15 @@ use crate::process::catch::Held;
 /// Values that a process passes on to the processes that it spawns: typed values (trace ids, identities), a deadline, a
 /// cancel token.
 ///
-/// Parent and child share one copy until one of them changes it. A parent does not see values that its child adds.
+/// A parent and its child share one copy until one of the two processes changes the copy. A parent does not see values
+/// that its child adds.
 #[derive(Clone, Default)]
 pub struct InheritedContext(Option<Arc<InheritedValues>>);
 
 #[derive(Clone, Default)]
 struct InheritedValues {
-    /// At most one value of each type, so the list does not grow from one generation to the next.
+    /// The typed values. The list contains at most one value of each type, so that a long chain of spawns does not make
+    /// the list grow.
     values: Vec<Held<Arc<dyn Any + Send + Sync>>>,
     /// Deadline of the process, and the grace period after which it is killed.
     deadline: Option<(Instant, Duration)>,
@@ -29,14 +31,15 @@ struct InheritedValues {
 impl InheritedContext {
     pub(crate) const NOTHING: &Self = &Self(None);
 
-    /// Returns the most recent value of this type. The spawner of the process or one of its ancestors has set it.
+    /// Returns the most recent value of this type. The value was set by the spawner of the process or by an ancestor of
+    /// the spawner.
     pub fn value<T: Send + Sync + 'static>(&self) -> Option<Arc<T>> {
         let values = &self.0.as_ref()?.values;
         let value = values.iter().map(Held::get).find(|value| (***value).is::<T>())?;
         Arc::clone(value).downcast().ok()
     }
 
-    /// Deadline of the process, at which its exit is requested.
+    /// Deadline of the process. At the deadline, the exit of the process is requested.
     pub fn deadline(&self) -> Option<Instant> {
         self.deadline_and_grace().map(|(at, _)| at)
     }
@@ -50,7 +53,7 @@ impl InheritedContext {
         self.0.as_ref()?.token.as_ref()
     }
 
-    /// Whether no value is set.
+    /// Whether neither a typed value nor a deadline nor a cancel token is set.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_none()

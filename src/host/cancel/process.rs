@@ -14,9 +14,9 @@ use crate::process::state::Ref;
 impl Host {
     /// Requests that a process exits, and kills it if it has not exited after `grace`.
     ///
-    /// The process receives one cancel event. Only the first request has an effect: a later one neither sends an event
-    /// nor changes the deadline. The runtime answers commands during the grace period as usual, so the process can
-    /// clean up.
+    /// The process receives one cancel event. Only the first request has an effect. A later request neither sends an
+    /// event nor changes the deadline. The runtime answers commands during the grace period as usual, so the process
+    /// can clean up.
     ///
     /// # Errors
     /// Returns [`NoProcess`] if the pid names no process.
@@ -27,14 +27,16 @@ impl Host {
         Ok(())
     }
 
-    /// Requests that a process exits, and kills it at `deadline`. Does nothing if its exit was requested before.
+    /// Requests that a process exits, and kills it at `deadline`. Does nothing if the exit of the process was requested
+    /// before.
     pub(crate) fn cancel_until(&self, control: &Ref<dyn AnyControl>, reason: Reason, deadline: Instant) {
         if control.cancel(reason, deadline) {
             self.kill_at(control, deadline);
         }
     }
 
-    /// Ends a process at its next scheduling point, whatever it is doing, and cancels its outstanding yields.
+    /// Terminates a process at its next scheduling point, and cancels its outstanding yields. The process cannot refuse
+    /// a kill.
     ///
     /// # Errors
     /// Returns [`NoProcess`] if the pid names no process.
@@ -45,13 +47,13 @@ impl Host {
 
     /// Requests that a running process yields its worker. Returns whether a worker was running the process.
     ///
-    /// In the same turn, [`should_yield`](crate::should_yield) and [`cooperative`](crate::cooperative()) report the
-    /// request once. A process that is not running needs no request. If the process ends its turn at the moment of the
-    /// call, the request may take effect in its next turn.
+    /// [`should_yield`](crate::should_yield) and [`cooperative`](crate::cooperative()) report the request once, in the
+    /// turn that was running at the time of the call. A process that is not running needs no request. If the process
+    /// ends its turn at the moment of the call, the request may take effect in its next turn.
     ///
-    /// The request is cooperative: it does not interrupt code that calls neither function. It does not reach a process
-    /// that is not `Send`, because [`LocalSet::run`](crate::LocalSet::run) polls these processes inside one future. In
-    /// a simulation it returns `false`.
+    /// The request is cooperative. Code that calls neither function is not interrupted. The request does not reach a
+    /// process that is not `Send`, because [`LocalSet::run`](crate::LocalSet::run) polls these processes inside one
+    /// future. In a simulation this call returns `false`.
     ///
     /// # Errors
     /// Returns [`NoProcess`] if the pid names no process.
@@ -60,8 +62,8 @@ impl Host {
         Ok((self.shared().preempt)(pid.word()))
     }
 
-    /// Kills a process at `deadline`, unless it has exited by then. The timer belongs to the process: the exit of the
-    /// process cancels it, even if the deadline is far away.
+    /// Kills a process at `deadline`, unless the process has exited before the deadline. The timer belongs to the
+    /// process. Therefore the exit of the process cancels the timer, even if the deadline is far away.
     pub(crate) fn kill_at(&self, control: &Ref<dyn AnyControl>, deadline: Instant) {
         if deadline == Instant::FAR {
             return;
@@ -80,7 +82,7 @@ mod tests {
     use super::*;
     use crate::{Context, Exit, Runtime};
 
-    /// The kill timer refers to the process, so it must not stay set until its deadline after the process has exited.
+    /// The kill timer refers to the process. Therefore the timer must not stay set after the process has exited.
     #[test]
     fn an_exit_cancels_the_kill_timer_of_a_cancel() {
         let rt = Runtime::builder().workers(0).build().unwrap();

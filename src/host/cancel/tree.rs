@@ -1,11 +1,12 @@
 //! The tree of cancel tokens: the children and subjects of each node, and the order in which a cancellation notifies
 //! them.
 //!
-//! A cancellation first closes its node, then the descendants of that node, parents before children. If a subject or
-//! child is added to a closed node, the thread that adds it notifies it. Adding and closing both happen under the lock
-//! of the node. Therefore a node notifies each of its subjects exactly once. After all nodes are closed, the subjects
-//! are notified from the leaves to the root, and within a node the newest first. Each node is closed by exactly one
-//! canceller, and this canceller notifies the subjects directly below the node.
+//! A cancellation first closes its node and then the descendants of the node, parents before children. If a thread adds
+//! a subject to a closed node, this thread notifies the subject. A child that is added to a closed node is created
+//! closed. Adding and closing both happen under the lock of the node. Therefore a node notifies each of its subjects
+//! exactly once. After all nodes are closed, the subjects are notified from the leaves to the root, and within a node
+//! the newest first. Each node is closed by exactly one canceller, and this canceller notifies the subjects directly
+//! below the node.
 //!
 //! No subject is notified, no waker is called and no value is dropped under the lock of a node. No thread holds the
 //! locks of two nodes.
@@ -51,9 +52,9 @@ struct State<E: ?Sized> {
     subjects: BTreeMap<u64, counted::Weak<E>>,
     /// Set when the node is closed.
     cause: Option<Cause>,
-    /// Whether the notifications of this node are done: the canceller that closed the node has notified the subjects of
-    /// the node. Before that it has notified the subjects of all descendants that it closed itself. True from the
-    /// beginning in a node that is created closed.
+    /// Whether the canceller that closed this node has notified the subjects of the node. The canceller notifies these
+    /// subjects after the subjects of all descendants that it closed itself. If a node is created closed, this field is
+    /// true from the beginning.
     over: bool,
 }
 
@@ -75,7 +76,7 @@ impl<E: Subject + ?Sized> Node<E> {
         Self::new(None, None)
     }
 
-    /// Creates a child node. The child of a closed node is closed too.
+    /// Creates a child node. If this node is closed, the child is created closed.
     pub(crate) fn child(self: &Arc<Self>) -> Arc<Self> {
         let entered = self.enter(|state, number| {
             let child = Self::new(Some((Arc::clone(self), number)), None);
@@ -85,8 +86,8 @@ impl<E: Subject + ?Sized> Node<E> {
         entered.unwrap_or_else(|cause| Self::new(None, Some(cause)))
     }
 
-    /// Registers a subject. Returns the number with which [`release`](Self::release) removes the subject. A closed node
-    /// notifies the subject immediately; this function then returns `None`, because there is nothing to remove.
+    /// Registers a subject. Returns the number with which [`release`](Self::release) removes the subject. If the node
+    /// is closed, this function notifies the subject immediately and returns `None`, because no subject was registered.
     pub(crate) fn adopt(&self, subject: &Ref<E>) -> Option<u64> {
         let entered = self.enter(|state, number| {
             state.subjects.insert(number, Ref::downgrade(subject));
@@ -151,7 +152,7 @@ impl<E: Subject + ?Sized> Node<E> {
         Some(Registered { nodes, subjects: subjects.collect() })
     }
 
-    /// Cause of the cancellation if the node is closed. Its subjects may not all have been notified yet.
+    /// Cause of the cancellation if the node is closed. Some subjects of the node may not have been notified yet.
     pub(crate) fn cause(&self) -> Option<Cause> {
         self.state.lock().cause.clone()
     }
@@ -185,7 +186,8 @@ impl<E: ?Sized> Node<E> {
 
 impl<E: ?Sized> Drop for Node<E> {
     fn drop(&mut self) {
-        // A parent without other references is freed in this loop, not by recursion: a chain of parents may be long.
+        // If no other reference to the parent exists, this loop frees the parent. A recursive drop could overflow the
+        // stack, because a chain of parents may be long.
         let mut above = self.leave();
         while let Some(mut parent) = above.and_then(Arc::into_inner) {
             above = parent.leave();

@@ -1,6 +1,6 @@
 //! The part of a control block that does not depend on the message type: identity, flags, state, pending waits, and
-//! exit of a process. It notifies tasks that wait for the start, the cancellation or the exit of the process. It does
-//! not contain the mailbox.
+//! exit of a process. This part notifies tasks that wait for the start, the cancellation or the exit of the process.
+//! The mailbox is not included.
 
 use std::borrow::Cow;
 use std::pin::Pin;
@@ -31,11 +31,11 @@ use crate::process::yields::Yields;
 
 /// Bits of [`Head::flags`].
 pub(crate) mod flag {
-    /// The process ends at its next scheduling point.
+    /// The process was killed, and exits at its next scheduling point.
     pub(crate) const KILLED: u16 = 1;
     /// The exit of the process was requested by a cancellation.
     pub(crate) const CANCELLED: u16 = 1 << 1;
-    /// The process has started. Usually the end of its first step sets this flag.
+    /// The process has started. Usually this flag is set at the end of the first step.
     pub(crate) const STARTED: u16 = 1 << 2;
     /// The process reports its own start explicitly.
     pub(crate) const BY_HAND: u16 = 1 << 3;
@@ -58,7 +58,7 @@ pub(crate) mod flag {
     pub(crate) const KNOWN: u16 = 1 << 12;
     /// The process has a supervisor, which terminates it in an orderly shutdown.
     pub(crate) const SUPERVISED: u16 = 1 << 13;
-    /// The process is a supervisor that has no supervisor itself. An orderly shutdown cancels it before the other
+    /// The process is a supervisor that has no supervisor itself. An orderly shutdown cancels this process before other
     /// processes without a supervisor.
     pub(crate) const ROOT: u16 = 1 << 14;
     /// The process was upgraded, and its new code has not reported its start yet.
@@ -97,7 +97,8 @@ pub(crate) struct Head {
     /// Time at which the process became runnable, in ns of the runtime's clock. 0 if this turn is not sampled.
     ready_at: AtomicU64,
     rare: OnceBox<Rare>,
-    /// Word of the pid of the process whose step spawned this one. 0: a thread outside the processes did.
+    /// Pid of the process whose step spawned this process, as a word. The value is 0 if no step of a process spawned
+    /// this process.
     parent: u64,
 }
 
@@ -123,7 +124,7 @@ struct Abnormal {
     exit: Exit,
     /// Set when a link, a monitor or a join handle has received the exit, or when the exit was reported as unobserved.
     received: AtomicBool,
-    /// For the crash report. `None` if the exit is no failure, or if there was no process.
+    /// Details for the crash report. `None` if the exit is no failure, or if the mailbox had no process.
     crash: Option<CrashDetails>,
 }
 
@@ -151,7 +152,7 @@ struct RarestParts {
     groups: groups::Own,
 }
 
-/// Not checked under a model checker, because atomics and locks are larger there.
+/// The size is not checked under a model checker, because the atomics and locks of a model checker are larger.
 #[cfg(not(any(procession_loom, procession_shuttle)))]
 const _: () = assert!(size_of::<Rare>() <= 120);
 
@@ -239,7 +240,7 @@ impl Head {
         LocalId { index: self.index, generation: self.generation }
     }
 
-    /// Address of the head. It identifies the process as long as its control block exists.
+    /// Address of the head. The address identifies the process as long as its control block exists.
     #[inline]
     pub(crate) fn address(&self) -> usize {
         std::ptr::from_ref(self) as usize
@@ -270,8 +271,8 @@ impl Head {
         self.rare.get()?.rarest.get()
     }
 
-    /// The table of yields. If the table does not exist, this allocates it; [`yields_if_any`](Self::yields_if_any) does
-    /// not.
+    /// Returns the table of yields. If the table does not exist, this function allocates the table. The function
+    /// [`yields_if_any`](Self::yields_if_any) allocates nothing.
     #[inline]
     pub(crate) fn yields(&self) -> &Yields {
         &self.rare().yields
@@ -282,8 +283,8 @@ impl Head {
         self.rare.get().map(|rare| &rare.yields)
     }
 
-    /// The names of the process. Code that adds a name calls this first: the call sets `KNOWN`, so that the exit
-    /// releases the names.
+    /// Returns the names of the process, and sets `KNOWN`. Code that adds a name must call this function first. If
+    /// `KNOWN` is set, the exit releases the names.
     pub(crate) fn names(&self) -> &names::Own {
         self.set(flag::KNOWN);
         &self.rare().rarer().names
@@ -294,15 +295,17 @@ impl Head {
         if self.has(flag::KNOWN) { self.names().lock().first().cloned() } else { None }
     }
 
-    /// The groups that the process is a member of or monitors. It sets `KNOWN`, as [`names`](Self::names) does.
+    /// Returns the groups that the process is a member of or monitors. Like [`names`](Self::names), this function sets
+    /// `KNOWN`.
     pub(crate) fn groups(&self) -> &groups::Own {
         self.set(flag::KNOWN);
         &self.rare().rarer().groups
     }
 
-    /// The links and monitors of the process. Code that adds a link or monitor calls this first: the call sets `TIED`,
-    /// so that the exit closes the table. Setting `TIED` and setting `ENDED` are read-modify-write operations on the
-    /// same word. Therefore either the exit sees `TIED`, or a caller that reads the flags after this call sees `ENDED`.
+    /// Returns the links and monitors of the process, and sets `TIED`. Code that adds a link or monitor must call this
+    /// function first. If `TIED` is set, the exit closes the table. Setting `TIED` and setting `ENDED` are
+    /// read-modify-write operations on the same word. Therefore either the exit sees `TIED`, or a caller that reads the
+    /// flags after this call sees `ENDED`.
     pub(crate) fn links(&self) -> &Links<dyn AnyControl> {
         if !self.has(flag::TIED) {
             self.set(flag::TIED);
@@ -314,8 +317,8 @@ impl Head {
         self.rare.get().map(|rare| &rare.links)
     }
 
-    /// Whether a signal is still wanted when it is read from the mailbox. The signal of a monitor is wanted only while
-    /// the monitor is set.
+    /// Whether the process still wants a signal that was just read from the mailbox. The signal of a monitor is wanted
+    /// only while the monitor is set.
     pub(crate) fn heeds(&self, signal: &Signal) -> bool {
         match *signal {
             Signal::Down { number, .. } => self.links_if_any().is_some_and(|links| links.collect(number)),
@@ -333,13 +336,13 @@ impl Head {
         self.rare.get().map_or(InheritedContext::NOTHING, |rare| &rare.inherited)
     }
 
-    /// Stores the registration with the cancel token. From now on the token cancels the process.
+    /// Stores the registration with the cancel token. After this call, a cancellation of the token cancels the process.
     pub(crate) fn set_cancel_registration(&self, heed: CancelRegistration) {
         let _ = self.rare().rarer().cancel_registration.set(heed);
     }
 
-    /// The timers of the process. If the table of timers does not exist, this allocates it;
-    /// [`pending_if_any`](Self::pending_if_any) does not.
+    /// Returns the timers of the process. If the table of timers does not exist, this function allocates the table. The
+    /// function [`pending_if_any`](Self::pending_if_any) allocates nothing.
     pub(crate) fn pending(&self) -> &Pending {
         &self.rare().rarer().pending
     }
@@ -350,8 +353,8 @@ impl Head {
     }
 
     /// Changes the number of calls and sleeps that the process waits for, in addition to its yields. `here` tells
-    /// whether this thread steps the process. If it does, this thread is the only writer of its count, and needs no
-    /// read-modify-write operation. Other threads share a second count.
+    /// whether this thread steps the process. Only the thread that steps the process writes the first count, so this
+    /// thread needs no read-modify-write operation. All other threads change a second count.
     #[inline]
     pub(crate) fn wait_for(&self, change: Change, here: bool) {
         let change = change as u32;
@@ -385,7 +388,7 @@ impl Head {
         self.flags.load(Ordering::SeqCst) & flag != 0
     }
 
-    /// Sets a flag. Returns true if it was not set before.
+    /// Sets a flag. Returns true if the flag was not set before.
     #[inline]
     pub(crate) fn set(&self, flag: u16) -> bool {
         self.flags.fetch_or(flag, Ordering::SeqCst) & flag == 0
@@ -402,8 +405,8 @@ impl Head {
         self.flags.load(Ordering::SeqCst)
     }
 
-    /// Records the state that the process enters. `flags` are the flags of the process. Without an observer this costs
-    /// a store and a branch.
+    /// Records the state that the process enters. `flags` are the flags of the process. Without an observer, this
+    /// function costs one store and one branch.
     #[inline]
     pub(crate) fn enter(&self, flags: u16, to: ProcessState) {
         if flags & flag::OBSERVED == 0 {
@@ -415,7 +418,8 @@ impl Head {
         }
     }
 
-    /// Does the same as [`enter`](Self::enter), for a caller that knows that there is no observer.
+    /// Records the state that the process enters, as [`enter`](Self::enter) does. The caller knows that the runtime has
+    /// no observer.
     #[inline]
     pub(crate) fn enter_unseen(&self, to: ProcessState) {
         self.state.store(to as u8, Ordering::Relaxed);
@@ -426,7 +430,8 @@ impl Head {
         ProcessState::from_u8(self.state.load(Ordering::Relaxed))
     }
 
-    /// Records that the process became runnable. Returns its priority, and whether this is the first time.
+    /// Records that the process became runnable. Returns the priority of the process, and whether the process became
+    /// runnable for the first time.
     #[inline]
     pub(crate) fn ready(&self) -> (Priority, bool) {
         let host = self.host();
@@ -453,7 +458,7 @@ impl Head {
     }
 
     /// Records that a worker runs the process. If this turn is sampled, also records the scheduling delay, and returns
-    /// the host and the present time. The caller measures the step from this time.
+    /// the host and the present time. The caller measures the duration of the step from this time.
     #[inline]
     pub(crate) fn running(&self) -> Option<(Host, Instant)> {
         if self.ready_at.load(Ordering::Relaxed) == 0 {
@@ -485,9 +490,9 @@ impl Head {
         }
     }
 
-    /// Returns the crash report of the process if its exit is a failure and was not received. The exit counts as
-    /// received from now on, so only one caller gets the report. A pending `Exited` future will receive the exit, as a
-    /// monitor would. Therefore this returns `None` while there is one.
+    /// Returns the crash report of the process if its exit is a failure and was not received. The call marks the exit
+    /// as received, so that only one caller gets the report. While an `Exited` future is pending, this function returns
+    /// `None`, because the future will receive the exit.
     pub(crate) fn take_unreceived(&self) -> Option<CrashReport> {
         let Abnormal { exit, received, crash } = self.abnormal()?;
         let is_awaited = self.rarest_if_any().is_some_and(|rarer| rarer.awaited.load(Ordering::SeqCst) != 0);
@@ -543,11 +548,11 @@ impl Head {
         let _ = self.rare().exit.set(Box::new(Abnormal { exit, received: AtomicBool::new(false), crash }));
     }
 
-    /// Sets a flag that tasks wait for, and notifies them. Returns the flags that were set before.
+    /// Sets a flag that tasks wait for, and notifies these tasks. Returns the flags that were set before.
     ///
-    /// A waiter makes sure that `LISTENED` is set before it reads the flags. The operation that sets `LISTENED` and the
-    /// operation here are read-modify-write operations on the same word. If the operation here comes first, the waiter
-    /// sees the flag. Otherwise this call sees `LISTENED`, and notifies the waiter.
+    /// A waiter makes sure that `LISTENED` is set before it reads the flags. Both the waiter and this function use
+    /// read-modify-write operations on the same word. If the operation of this function comes first, the waiter sees
+    /// the flag. Otherwise this function sees `LISTENED`, and notifies the waiter.
     #[inline]
     fn announce(&self, flag: u16) -> u16 {
         let former = self.flags.fetch_or(flag, Ordering::SeqCst);
@@ -625,7 +630,7 @@ pub(crate) fn poll_news<T>(
             return Poll::Ready(found);
         }
         match &mut listening.listener {
-            // After the function has begun to listen, the loop checks once more. Therefore it sees a change that
+            // After the listener is registered, the loop calls `check` once more. The second check sees a change that
             // happened between the first check and the registration.
             None => listening.listener = Some(event.listen()),
             Some(waiting) => {

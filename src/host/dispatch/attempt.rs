@@ -19,7 +19,8 @@ use crate::process::command::Command;
 use crate::process::failure::Failure;
 use crate::process::state::oneshot::Oneshot;
 
-/// Tells a handler whether its caller has stopped waiting, even if the yield is still in flight.
+/// Tells a handler whether its caller has stopped waiting. The caller may stop waiting while the yield is still in
+/// flight.
 pub(crate) trait Gate: fmt::Debug + Send + Sync {
     /// Whether the caller has stopped waiting.
     fn is_closed(&self) -> bool;
@@ -51,7 +52,7 @@ impl<T: Send> Gate for Cell<T> {
     }
 }
 
-/// The sending end of the cell. The completion of the inner handler holds it.
+/// The sending end of the cell. The completion of the inner handler holds this end.
 struct Asked<T> {
     cell: Arc<Cell<T>>,
     gate: Arc<dyn Gate>,
@@ -59,8 +60,8 @@ struct Asked<T> {
 
 impl<T: Send + 'static> Layer<T> for Asked<T> {
     fn answer(self: Box<Self>, answer: Result<T, Failure>, slip: UntypedCompletion) {
-        // This is not the answer to the yield. The outer handler answers the yield later, and only that answer is
-        // counted.
+        // The answer of the inner handler is not the answer to the yield. The outer handler answers the yield later,
+        // and only the answer of the outer handler is counted.
         drop(slip.release());
         if let Err(late) = self.cell.answer.send(answer) {
             let _ = drop_caught(late);
@@ -94,7 +95,7 @@ impl<T: Send + 'static> Completion<T> {
     /// use procession::{Command, Completion, Handler};
     /// use std::sync::Arc;
     ///
-    /// /// Asks the second handler when the first one fails.
+    /// /// Calls the second handler if the first handler fails.
     /// struct Or<A, B>(A, Arc<B>);
     ///
     /// impl<C: Command + Clone, A: Handler<C>, B: Handler<C>> Handler<C> for Or<A, B> {
@@ -127,8 +128,8 @@ impl<T: Send + 'static> Completion<T> {
     ///
     /// # Cancel safety
     /// Dropping the future cancels the call: the completion of the handler reports that it is cancelled, and a late
-    /// answer is discarded. The completion also reports this if the process cancels the command, even if other handlers
-    /// are between the process and this handler.
+    /// answer is discarded. If the process cancels the command, the completion also reports the cancellation. This rule
+    /// also applies if other handlers are between the process and the called handler.
     pub fn call_handler<C, H>(&self, handler: &H, command: C) -> HandlerCall<T>
     where
         C: Command<Reply = T>,

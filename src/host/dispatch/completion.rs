@@ -2,8 +2,8 @@
 //!
 //! An answer consumes the completion. If a completion is dropped without an answer, the yield fails with
 //! [`Failure::Abandoned`]. Several events may compete for one yield: an answer through the completion, a call of
-//! `complete_yield`, a cancellation, and the exit of the process. The process's table of yields (`yields.rs`) decides
-//! which event takes effect.
+//! `complete_yield`, a cancellation, and the exit of the process. The table of yields (`yields.rs`) decides which event
+//! takes effect.
 
 use std::any::Any;
 use std::fmt;
@@ -31,15 +31,16 @@ use crate::process::yields::Sent;
 /// Reason in [`Failure::Panicked`] if the text of the panic is unknown.
 const SOME_PANIC: Reason = Reason::new("a handler panicked");
 
-/// A completion that was dropped during the call of a handler. It is stored until the call is over.
+/// A completion that was dropped during the call of a handler. The completion is stored until the handler has returned
+/// or panicked.
 enum Kept {
     UntypedCompletion(UntypedCompletion),
     /// A function that fails a completion whose answer passes through layers.
     Layered(Box<dyn FnOnce(Failure)>),
 }
 
-/// Untyped part of a completion: the process and the tag of the yield. If it is dropped without an answer, the yield
-/// fails with [`Failure::Abandoned`].
+/// Untyped part of a completion: the process and the tag of the yield. If this value is dropped without an answer, the
+/// yield fails with [`Failure::Abandoned`].
 pub(crate) struct UntypedCompletion(Option<(Ref<dyn AnyControl>, Tag)>);
 
 impl UntypedCompletion {
@@ -75,8 +76,8 @@ impl UntypedCompletion {
         to.head().yields().is_wanted(tag)
     }
 
-    /// Does the same as [`is_wanted`](Self::is_wanted). If it returns true, `watcher` will be woken when the process
-    /// stops waiting.
+    /// Returns whether the process still waits for the answer. If the process still waits, `watcher` is woken when the
+    /// process stops waiting.
     pub(crate) fn watch(&self, watcher: &Waker) -> bool {
         let (to, tag) = self.parts();
         to.head().yields().watch(tag, watcher)
@@ -146,7 +147,7 @@ impl Drop for UntypedCompletion {
 
 /// Runs a handler and returns its result. Also returns the completions that the handler dropped while it unwound. If
 /// `own` is the identity of a yield, also returns a dropped completion of this yield, with or without a panic. The
-/// caller answers the returned completions.
+/// caller must answer the returned completions.
 fn keeping<T>(own: Option<(usize, u64)>, f: impl FnOnce() -> T) -> (Result<T, Reason>, Option<Vec<Kept>>) {
     let outer = Current::with(|current| current.handler.begin(own));
     let result = catch(f);
@@ -194,8 +195,8 @@ impl ReturnRoute {
     }
 
     /// Runs a part of the task. If `f` drops a completion of this yield, this function returns the completion, and the
-    /// yield does not fail with [`Failure::Abandoned`]. The caller then answers, because only the caller knows how the
-    /// task ended.
+    /// yield does not fail with [`Failure::Abandoned`]. The caller must answer the yield, because only the caller knows
+    /// how the task ended.
     pub(crate) fn keeping<T>(&self, f: impl FnOnce() -> T) -> (Result<T, Reason>, Option<UntypedCompletion>) {
         let own = (self.to.identity(), self.tag.number);
         let (result, kept) = keeping(Some(own), f);
@@ -229,7 +230,8 @@ pub struct Completion<T> {
 pub(super) trait Layer<T>: Send + Sync {
     fn answer(self: Box<Self>, answer: Result<T, Failure>, slip: UntypedCompletion);
 
-    /// Returns a function that fails the completion. It is called later, when the text of the handler's panic is known.
+    /// Returns a function that fails the completion. The caller calls this function later, when the text of the
+    /// handler's panic is known.
     fn later(self: Box<Self>, slip: UntypedCompletion) -> Box<dyn FnOnce(Failure)>;
 
     /// Returns the gate of the handler that waits for this answer, if a handler waits for it. The answer is wanted only
@@ -240,7 +242,7 @@ pub(super) trait Layer<T>: Send + Sync {
 /// A layer that passes the answer to the closure `then`, together with a completion. The answer to that completion
 /// passes through the layer `before`.
 struct Intercept<T, F> {
-    /// The mutex is never locked. It only makes this type `Sync`.
+    /// The mutex is never locked. The mutex only makes this type `Sync`.
     then: Mutex<F>,
     before: Option<Box<dyn Layer<T>>>,
 }
@@ -329,8 +331,8 @@ impl<T: Send + 'static> Completion<T> {
     }
 
     /// Converts the completion into its pid and its tag. The yield stays in flight until [`Host::complete_yield`]
-    /// answers it, or until the process cancels it or exits. The yield no longer fails with [`Failure::Abandoned`] by
-    /// itself.
+    /// answers it, or until the process cancels it or exits. After this call, no drop makes the yield fail with
+    /// [`Failure::Abandoned`].
     pub fn into_tag(mut self) -> (Pid, Tag) {
         let parts = (self.pid(), self.tag());
         if let Some(slip) = self.slip.take() {
@@ -339,8 +341,8 @@ impl<T: Send + 'static> Completion<T> {
         parts
     }
 
-    /// Returns true if an answer would be discarded: the process has exited or has cancelled the yield, or the handler
-    /// that waits for the answer no longer wants it.
+    /// Returns true if an answer would be discarded. In this case the process has exited, or the process has cancelled
+    /// the yield, or the handler that called this handler has stopped waiting.
     pub fn is_cancelled(&self) -> bool {
         !self.slip().is_wanted() || self.gate().is_some_and(|gate| gate.is_closed())
     }

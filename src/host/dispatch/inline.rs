@@ -18,8 +18,8 @@ use crate::process::state::current::Current;
 use crate::process::state::inline_command::Number;
 use crate::process::yields::AnswerTarget;
 
-/// The right to answer an inline command inside the turn of its process. The handler of the command receives it and
-/// must call one of its methods. If this value is dropped, the command gets no answer.
+/// The right to answer an inline command inside the turn of its process. The handler of the command receives this
+/// value, and must call `answer` or `owed`. If this value is dropped, the command gets no answer.
 pub(crate) struct InlineCall<'a, C: Command> {
     number: Number,
     home: &'a dyn Fn() -> Ref<dyn AnyControl>,

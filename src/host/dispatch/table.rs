@@ -61,7 +61,7 @@ pub(super) type ByName<C, E> = BTreeMap<Cow<'static, str>, Box<dyn NamedHandler<
 
 /// The handlers of one host.
 pub(crate) struct Dispatcher<E: ?Sized> {
-    /// Name of the host; empty for the host that the runtime was built with.
+    /// Name of the host. The host that the runtime was built with has an empty name.
     host: Cow<'static, str>,
     by_type: ByType,
     /// The handlers by index. The flag tells whether the handler answers inline commands.

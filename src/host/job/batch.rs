@@ -2,7 +2,7 @@
 //! takes from the injector.
 //!
 //! The memory of these tasks is often not in the cache. Each task needs several cache lines, and each line contains the
-//! address of the next one. If a worker ran the tasks without a prefetch, each task would wait for its lines one after
+//! address of the next line. If a worker ran the tasks without a prefetch, each task would wait for its lines one after
 //! the other. This module prefetches a batch step by step, so that the cache misses of different tasks overlap.
 
 use std::task::Waker;
@@ -50,9 +50,9 @@ fn queue_in_order(woken: &mut Vec<PendingSchedule>) {
     woken.drain(..).for_each(PendingSchedule::queue_behind);
 }
 
-/// Prefetches memory of a job that will run `ahead` batches from now. With `ahead` 1, the function prefetches the
-/// process or the future. With `ahead` 0, it prefetches the data that the process points to, by reading memory that was
-/// prefetched in the first step.
+/// Prefetches memory of a job. If `ahead` is 1, the job runs in the next batch, and the function prefetches the process
+/// or the future. If `ahead` is 0, the job runs in this batch, and the function prefetches the data that the process
+/// points to. For this purpose, the function reads memory that the earlier call has prefetched.
 #[inline]
 pub(crate) fn lead(job: &Job, ahead: usize) {
     match (ahead, job) {

@@ -1,6 +1,6 @@
 //! The blocking pool: a bounded number of threads for blocking work, and a bounded queue. The pool starts threads on
 //! demand. A thread exits after it was idle for some time. The pool does not know the commands behind its jobs. The
-//! code that submits a job must wrap the job, so that its result or its panic reaches the requester.
+//! code that submits a job must wrap the job, so that the result or the panic of the job reaches the requester.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -16,21 +16,22 @@ pub(crate) trait Job: Send {
     /// Does the work, on a thread of the pool.
     fn run(self: Box<Self>);
 
-    /// Called instead of `run` if the job is not run.
+    /// The pool calls this function instead of `run` if it refuses the job.
     fn refuse(self: Box<Self>, failure: Failure);
 
-    /// Whether the requester still waits for the job. If not, the job may be removed from a full queue to make room.
+    /// Whether the requester still waits for the job. If the requester does not wait any more, the pool may remove the
+    /// job from a full queue.
     fn is_wanted(&self) -> bool;
 }
 
-/// Reason for which the pool refuses a job. The text of the failure is made without the lock of the pool.
+/// Reason why the pool refuses a job. The text of the failure is created without the lock of the pool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Refusal {
     /// All threads are busy, the maximum number of threads is reached, and the queue is full.
     Full,
     /// The job waited in the queue and was removed to make room for a newer job: see [`Overflow::DropOldest`].
     Displaced,
-    /// The pool has no thread: its maximum is 0, or the system refused to start one.
+    /// The pool has no thread, because the maximum is 0 or because the system refused to start a thread.
     NoThread,
     /// The runtime has shut down.
     ShutDown,
@@ -58,9 +59,9 @@ impl Refusal {
 /// Policy that decides which work is refused when the queue of the blocking pool, or of a layer, is full. The requester
 /// of the refused work receives a [`Failure::Overloaded`] immediately. Default: `Reject`.
 ///
-/// No policy waits for room, because a handler must not block its worker. A command that has to wait can wait in the
-/// queue. If no work must be refused, set the queue length to `usize::MAX`. In this case the queue can hold at most as
-/// many commands as the processes have in flight.
+/// No policy waits for room, because a handler must not block its worker. Commands wait in the queue instead. To refuse
+/// no work, set the queue length to `usize::MAX`. In this case, only the number of commands in flight limits the length
+/// of the queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum Overflow {
@@ -127,9 +128,9 @@ pub(crate) struct Pool {
 #[derive(Debug)]
 struct PoolState {
     state: Mutex<State>,
-    /// Idle threads wait here until a job is queued or the pool is closed.
+    /// Idle threads wait on this condition variable until a job is queued or the pool is closed.
     work: Condvar,
-    /// Notified when the last thread exits. Only a test waits here.
+    /// Notified when the last thread exits. Only a test waits for this notification.
     empty: Condvar,
     options: Options,
 }
@@ -139,13 +140,13 @@ struct State {
     queue: VecDeque<Box<dyn Job>>,
     /// Number of threads.
     threads: usize,
-    /// Number of threads that run no job. Each of these threads waits, or is about to check the queue, and will then
-    /// take one job. Therefore only the jobs beyond this number have to wait for a busy thread.
+    /// Number of threads that run no job. Each of these threads will soon take one job from the queue. Therefore the
+    /// first `free` jobs of the queue do not wait for a busy thread.
     free: usize,
     closed: bool,
     /// Index in the queue at which the next [sweep](State::sweep) begins.
     swept: usize,
-    /// For tests: makes the system refuse to start threads.
+    /// For tests: if true, the pool cannot start threads, as if the system refused the start.
     #[cfg(test)]
     exhausted: bool,
 }
@@ -162,8 +163,8 @@ impl fmt::Debug for State {
     }
 }
 
-/// Maximum number of jobs that one sweep checks. Each job that does not fit into the queue causes a sweep. The number
-/// is bounded, because the queue may be long and a sweep holds its lock.
+/// Maximum number of jobs that one sweep checks. Each job that does not fit into the queue causes a sweep. The maximum
+/// is needed because the queue may be long and a sweep holds the lock of the pool.
 const SWEEP: usize = 128;
 
 impl State {
@@ -209,8 +210,8 @@ impl Pool {
         if let Err((job, refusal)) = self.enqueue(job, &mut unwanted) {
             let _ = catch(|| job.refuse(refusal.failure(&self.shared.options)));
         }
-        // The unwanted jobs are dropped after the lock was released, one by one: the drop of a job runs user code and
-        // may panic.
+        // The unwanted jobs are dropped after the lock was released, one by one, because the drop of a job runs user
+        // code and may panic.
         for job in unwanted {
             let _ = catch(|| drop(job));
         }
@@ -228,8 +229,9 @@ impl Pool {
             return Err((job, Refusal::ShutDown));
         }
         if state.queue.len() >= state.free {
-            // No thread is free for the job, so a new thread is started. This happens under the lock. Otherwise another
-            // caller could queue a job for the new thread before it is known whether the system has started the thread.
+            // No thread is free for the job, so this function starts a thread. The lock is held during the start.
+            // Without the lock, another caller could queue a job for the new thread although the system then refuses
+            // the start.
             let started = state.threads < options.most && shared.start(&state).is_ok();
             if started {
                 state.threads += 1;
@@ -240,7 +242,7 @@ impl Pool {
                 if options.when_full == Overflow::Reject || options.queue == 0 {
                     return Err((job, Refusal::Full));
                 }
-                // The first `free` jobs of the queue do not wait: free threads are about to take them.
+                // The first `free` jobs of the queue do not wait, because free threads will soon take these jobs.
                 let at = state.free;
                 let oldest = state.queue.remove(at).expect("with some room at all, a full queue has that many");
                 state.queue.push_back(job);
@@ -253,23 +255,23 @@ impl Pool {
         Ok(())
     }
 
-    /// Closes the pool: it accepts no more jobs, refuses the queued ones, and makes the threads exit. It does not wait
-    /// for running jobs.
+    /// Closes the pool. A closed pool accepts no jobs. This call refuses the queued jobs, and makes the threads exit.
+    /// The call does not wait for running jobs.
     pub(crate) fn close(&self) {
         let mut state = self.shared.state.lock();
         state.closed = true;
         let refused = std::mem::take(&mut state.queue);
         drop(state);
         self.shared.work.notify_all();
-        // The jobs are refused one by one, so that a panic of one does not affect the others.
+        // The jobs are refused one by one, so that a panic of one job does not affect the other jobs.
         for job in refused {
             let _ = catch(|| job.refuse(Failure::ShutDown));
         }
     }
 
-    /// Waits until no thread is left, for at most this time. Returns true if no thread is left. If the pool is not
-    /// closed, its threads exit only after they were idle for `keep`. A job of this pool must not call this function:
-    /// the thread of the job cannot exit before the function returns.
+    /// Waits until the pool has no thread, but not longer than `within`. Returns true if the pool has no thread. If the
+    /// pool is not closed, its threads exit only after they were idle for `keep`. A job of this pool must not call this
+    /// function, because the thread of the job cannot exit before the function returns.
     #[cfg(test)]
     pub(crate) fn wait(&self, within: Duration) -> bool {
         let clock = crate::platform::clock::Clock::real();
@@ -306,7 +308,7 @@ impl PoolState {
         Ok(())
     }
 
-    /// Body of a thread.
+    /// Body of each thread of the pool.
     fn live(&self) {
         let mut served = false;
         if let Some(around) = &self.options.around {
@@ -340,7 +342,7 @@ impl PoolState {
             } else {
                 let idle_too_long;
                 (state, idle_too_long) = wait_within(&self.work, state, self.options.keep);
-                // A job that was queued just before the timeout is still taken.
+                // If a job was queued just before the timeout, this thread takes the job.
                 if idle_too_long && state.queue.is_empty() {
                     return self.leave(state);
                 }
@@ -365,7 +367,7 @@ mod tests {
     use crate::platform::sync::atomic::Ordering::SeqCst;
     use crate::platform::sync::wait;
 
-    /// A number that threads can wait for.
+    /// A counter. A thread can wait until the counter reaches a value.
     #[derive(Default)]
     struct Level {
         now: Mutex<usize>,
@@ -447,7 +449,8 @@ mod tests {
             (state.threads, state.free)
         }
 
-        /// Waits until this many threads are free. A thread becomes free only a moment after its job has finished.
+        /// Waits until at least `free` threads are free. A thread becomes free only a moment after its job has
+        /// finished.
         fn free(&self, free: usize) {
             while self.threads().1 < free {
                 thread::yield_now();
@@ -566,7 +569,7 @@ mod tests {
     }
 
     #[test]
-    fn idle_threads_exit_and_new_ones_start() {
+    fn idle_threads_exit_and_new_threads_start() {
         let f = Fixture::new(4, 0, Duration::from_millis(5));
         f.gate.raise();
         for round in 1..=2 {
@@ -590,7 +593,7 @@ mod tests {
     }
 
     #[test]
-    fn closing_refuses_each_queued_job_once_and_accepts_no_more() {
+    fn a_closed_pool_refuses_each_queued_job_once_and_each_later_job() {
         struct Dropped(Arc<AtomicUsize>);
         impl Drop for Dropped {
             fn drop(&mut self) {

@@ -1,12 +1,12 @@
-//! The processes that one process monitors, by monitor number. They are stored in a vector of slots. So a parent of a
-//! hundred thousand children finds each child in constant time.
+//! The processes that one process monitors, by monitor number. The entries are stored in a vector of slots. Therefore a
+//! parent of a hundred thousand children finds each child in constant time.
 //!
 //! A number consists of a slot index and a generation, and is never issued twice. A slot whose generations are
 //! exhausted is not used again.
 
 use crate::process::state::Ref;
 
-/// If a vector has more slots than this, it is freed when no monitor is left.
+/// If a vector has more slots than this number, the vector is freed when no monitor is left.
 const KEPT: usize = 64;
 
 /// Index of no slot.
@@ -25,24 +25,25 @@ pub(crate) struct Watched<E: ?Sized> {
     /// The slot that became free last.
     free: u32,
     taken: usize,
-    /// Generation of new slots. It is higher than all generations of the slots that were freed.
+    /// Generation of new slots. This generation is higher than all generations of the freed slots.
     first: u32,
     /// Highest generation of the slots that became free.
     highest: u32,
 }
 
-/// A slot. A parent of a million children has a million slots, so each byte counts.
+/// Slot of one monitor. A parent of a million children has a million slots, so a slot must be small.
 ///
 /// ```text
 ///            watch              tell              remove
-///   free ──────────▶ watching ──────────▶ told ──────────▶ free
+///   free ──────────▶ watching ──────────▶ notified ──────▶ free
 ///     │                  └──────────────── remove ───────────▲
-///     └───────────────── tell ────────────▶ told
+///     └───────────────── tell ────────────▶ notified
 /// ```
 #[derive(Debug)]
 struct MonitorSlot<E: ?Sized> {
     generation: u32,
-    /// In a free slot: the index of the slot that became free before it. In another slot: [`WATCHING`] or [`NOTIFIED`].
+    /// In a free slot: the index of the slot that became free before this slot. In any other slot: [`WATCHING`] or
+    /// [`NOTIFIED`].
     next: u32,
     /// The monitored process, if its table contains the monitor too. `None` if the monitored process carries the
     /// monitor.

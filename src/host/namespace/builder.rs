@@ -1,5 +1,5 @@
-//! Builds the namespace of a host: [`HostBuilder`] registers the command handlers and sets the limits. The handlers are
-//! fixed from then on.
+//! Builds the namespace of a host: [`HostBuilder`] registers the command handlers and sets the limits. After the build,
+//! the handlers do not change.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -70,8 +70,8 @@ impl HostBuilder {
 impl Host {
     /// Adds a host with its own handlers and limits to the same runtime.
     ///
-    /// Commands of its processes go only to its handlers, and processes that they spawn belong to it too. Messages
-    /// between hosts work like messages within one host.
+    /// The commands of the new host's processes go only to the handlers of this host. A process that is spawned by
+    /// another process belongs to the host of its parent. Messages between hosts work like messages within one host.
     ///
     /// ```
     /// # use procession::{Command, Context, Failure, HostBuilder, Limits, Runtime};
@@ -144,8 +144,9 @@ macro_rules! host_methods {
                 self.handler(handler::blocking(f))
             }
 
-            /// Registers the handler of a stream command. It is separate from the handler of the plain command: one
-            /// command type may have both. If the type already has a stream handler, building returns an error.
+            /// Registers the handler of a stream command. The stream handler is separate from the handler of the plain
+            /// command, so one command type may have both handlers. If the type already has a stream handler, building
+            /// returns an error.
             pub fn stream_handler<C: StreamCommand>(self, handler: impl StreamHandler<C>) -> Self {
                 self.handler(ByStream(handler))
             }
@@ -176,7 +177,7 @@ macro_rules! host_methods {
             /// Sets the maximum number of processes in this host at a time. Default: no maximum.
             ///
             /// A spawn beyond the maximum is refused with [`SpawnErrorKind::Limit`](crate::SpawnErrorKind::Limit). A
-            /// process that is [finished](crate::JoinHandle::is_finished) does not count.
+            /// process that is [finished](crate::JoinHandle::is_finished) is not counted.
             pub fn max_processes(mut self, most: usize) -> Self {
                 self$(.$host)* = self$(.$host)*.set_max_processes(most);
                 self

@@ -111,8 +111,8 @@ impl Host {
         })
     }
 
-    /// Attaches the receiver for the pids of another node. If that node already has a receiver, the new one replaces
-    /// it.
+    /// Attaches the receiver for the pids of another node. If that node already has a receiver, the new receiver
+    /// replaces the earlier receiver.
     pub fn attach_node(&self, node: u32, receiver: impl Deliver) {
         let former = self.shared().nodes.lock().insert(node, Arc::new(receiver));
         drop(former);

@@ -2,8 +2,9 @@
 //! notified of changes.
 //!
 //! Each process has a list of its own memberships and monitors. The table and the list change together, under the lock
-//! of the list. The exit releases the list if the process has the flag `KNOWN`. `names.rs` explains why no entry
-//! outlives the exit; the same argument holds here. A group exists while it has members or monitors.
+//! of the list. The exit releases the list if the process has the flag `KNOWN`. `names.rs` explains why no name
+//! outlives the exit of its process. The same argument holds for memberships. A group exists while it has members or
+//! monitors.
 //!
 //! A change of a group is put into the mailboxes of the monitoring processes before the lock of the shard is released.
 //! A new monitor reads the members under the same lock. Therefore a monitor misses no change and gets no change twice,
@@ -38,8 +39,8 @@ pub(crate) struct Memberships {
 }
 
 impl Memberships {
-    /// Whether the monitor is still set. If it is not set, its change notices are dropped when they are read from the
-    /// mailbox.
+    /// Whether the monitor is still set. If the monitor is not set, a change notice of the monitor is dropped when the
+    /// process reads this notice from the mailbox.
     pub(crate) fn watches(&self, number: u64) -> bool {
         self.watches.contains_key(&number)
     }
@@ -68,8 +69,8 @@ enum Change {
 }
 
 impl<E: Linkable + ?Sized> Members<E> {
-    /// Puts a change into the mailboxes of all monitoring processes. A closed mailbox refuses the signal; the exit of
-    /// its process removes the monitor later.
+    /// Puts a change into the mailboxes of all monitoring processes. If a mailbox is closed, it refuses the change, and
+    /// the exit of its process removes the monitor later.
     fn tell(&self, change: Change, pid: Pid) -> Vec<Wakes> {
         let Some(name) = &self.name else { return Vec::new() };
         let signal = |number, group| match change {
@@ -164,7 +165,7 @@ impl<E: Linkable + ?Sized> Groups<E> {
         (monitor, present)
     }
 
-    /// Removes a monitor. Returns false if it is not set.
+    /// Removes a monitor. Returns false if the monitor is not set.
     pub(crate) fn forget(&self, monitor: MonitorRef, own: &Own) -> bool {
         let mut own = own.lock();
         let Some(group) = own.watches.remove(&monitor.number()) else { return false };
@@ -172,7 +173,7 @@ impl<E: Linkable + ?Sized> Groups<E> {
         true
     }
 
-    /// Removes a process that has exited from all groups, with its monitors.
+    /// Removes a process that has exited from all groups, and removes all monitors that the process has set.
     pub(crate) fn release(&self, pid: Pid, own: &Own) {
         let mut own = own.lock();
         while let Some((number, group)) = own.watches.pop_first() {
@@ -192,8 +193,8 @@ impl<E: Linkable + ?Sized> Groups<E> {
         let Some(members) = shard.get_mut(group) else { return Vec::new() };
         let member = members.members.remove(&number);
         let wakes = members.tell(Change::Left, pid);
-        // A group without members and monitors is removed. If a group with the same name is created later, its members
-        // may be numbered from 0 again.
+        // A group without members and monitors is removed. If a group with the same name is created later, the numbers
+        // of the new members may start from 0 again.
         let emptied = if members.is_unused() { shard.remove_entry(group) } else { None };
         drop(shard);
         drop((member, emptied));

@@ -3,11 +3,11 @@
 //! Each entry has a list of its own names, and the exit of its process releases these names. The table and the list
 //! change together, under the lock of the list. No user code runs under a lock.
 //!
-//! Registration races with the exit of the process. The exit first closes the mailbox. Then it releases the names, if
-//! the process has the flag `KNOWN`. A registration sets `KNOWN`, locks the list, and then checks whether the mailbox
-//! is open. If the mailbox is open, the exit closes it later, sees `KNOWN`, and waits for the lock of the list. If the
-//! mailbox is closed, the registration fails. Therefore no name outlives the exit of its process, and the exit of a
-//! process without names costs only one load.
+//! Registration races with the exit of the process. The exit first closes the mailbox. Then the exit releases the
+//! names, if the process has the flag `KNOWN`. A registration sets `KNOWN`, locks the list, and then checks whether the
+//! mailbox is open. If the mailbox is open, the exit closes it later, sees `KNOWN`, and waits for the lock of the list.
+//! If the mailbox is closed, the registration fails. Therefore no name outlives the exit of its process, and the exit
+//! of a process without names costs only one load.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -56,8 +56,9 @@ impl<E: ?Sized> Names<E> {
         self.shard(name).lock().get(name).cloned()
     }
 
-    /// Registers a free name for the process that `make` builds. `make` runs under the lock: if several callers claim
-    /// the name, only one of them builds a process. The caller adds the name to the list of the process.
+    /// Registers a free name for the process that `make` builds. `make` runs under the lock. Therefore, if several
+    /// callers claim the name at the same time, only one caller builds a process. The caller adds the name to the list
+    /// of the process.
     ///
     /// # Errors
     /// Returns `Taken` if the name is taken, and `Refused` if `make` fails.
@@ -109,13 +110,13 @@ impl<E: ?Sized> Names<E> {
     pub(crate) fn unregister(&self, name: &str, own: &Own) -> bool {
         let mut own = own.lock();
         let Some(place) = own.iter().position(|owned| owned == name) else { return false };
-        // The order is kept: the first name of the list is the oldest one.
+        // The removal must keep the order, because the first name of the list is the oldest name.
         own.remove(place);
         self.remove(name);
         true
     }
 
-    /// Removes all names of a process that has exited. Returns the oldest of them.
+    /// Removes all names of a process that has exited. Returns the oldest name.
     pub(crate) fn release(&self, own: &Own) -> Option<Text> {
         let mut own = own.lock();
         for name in own.iter() {
@@ -131,7 +132,7 @@ impl<E: ?Sized> Names<E> {
     }
 }
 
-/// Shard hash of a name: FNV-1a (Fowler, Noll, Vo). Colliding names only share a lock.
+/// Shard hash of a name: FNV-1a (Fowler, Noll, Vo). If two names have the same hash, they only share a lock.
 pub(super) fn hash(name: &str) -> u64 {
     let hash = name
         .bytes()

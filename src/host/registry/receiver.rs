@@ -24,7 +24,7 @@ impl Envelope {
     }
 }
 
-/// Delivers envelopes to pids. This is the only routing interface.
+/// Delivers envelopes to pids. The runtime has no other routing interface.
 ///
 /// A [`Host`](crate::Host) is a receiver for the pids of its runtime. Other receivers are attached for other nodes
 /// ([`Host::attach_node`](crate::Host::attach_node)) or under a pid of this node
@@ -33,7 +33,7 @@ pub trait Deliver: Send + Sync + 'static {
     /// Accepts the envelope, or returns it. The function runs on the sender's thread, so it must not block.
     ///
     /// # Errors
-    /// Returns the unchanged envelope and the reason for the refusal. The sender panics if the envelope contains a message
-    /// of another type.
+    /// Returns the reason for the refusal and the unchanged envelope. The sender panics if the envelope contains a
+    /// message of another type.
     fn deliver(&self, package: Envelope) -> Result<(), SendError<Envelope>>;
 }

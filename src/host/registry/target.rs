@@ -12,7 +12,7 @@ use crate::process::pid::Pid;
 use crate::process::state::Ref;
 
 /// Destination of a message. If the destination is a typed address or a [`Name`](crate::Name), the compiler checks the
-/// message type. If it is a `Pid` or `&str`, the type is checked when the message is sent.
+/// message type. If the destination is a `Pid` or a `&str`, the message type is checked when the message is sent.
 ///
 /// A name is looked up at each send, in the host that sends. Therefore the message goes to the process that has the
 /// name at that time.
@@ -62,7 +62,7 @@ impl<M> Way<'_, M> {
         }
     }
 
-    /// Addressee that a refusal names.
+    /// Description of the receiver, for the error of a refused message.
     pub(crate) fn receiver(&self) -> Addressee {
         match *self {
             Way::Here(control) => Addressee::Process(control.head.pid()),
@@ -83,14 +83,14 @@ impl<M> Destination<M> {
 }
 
 impl Host {
-    /// Sends a message. It never blocks.
+    /// Sends a message. This call never blocks.
     ///
     /// Messages from one sender to one receiver arrive in the order in which they were sent. For a receiver on another
-    /// node, `Ok` says only that the message was accepted for transport.
+    /// node, `Ok` means only that the message was accepted for transport.
     ///
     /// # Errors
     /// Returns the message and the reason for the refusal: the process has exited or never existed, its mailbox is
-    /// full, it takes messages of another type, or the runtime has shut down.
+    /// full, the process accepts only messages of another type, or the runtime has shut down.
     pub fn send<N: Send + 'static>(&self, to: impl Target<N>, message: N) -> Result<(), SendError<N>> {
         self.send_by(&to.way(), message)
     }
@@ -102,7 +102,8 @@ impl Host {
         })
     }
 
-    /// Does the same as [`send_by`](Self::send_by), but does not count a refusal: the caller counts it.
+    /// Sends a message as [`send_by`](Self::send_by) does, but does not count a refusal. The caller must count the
+    /// refusal.
     pub(crate) fn try_send_by<N: Send + 'static>(
         &self,
         way: &Way<'_, N>,
@@ -140,7 +141,7 @@ impl dyn AnyControl {
 /// Converts a refused message back to the sender's type.
 ///
 /// # Panics
-/// Panics if a [`Deliver`] of the user returned another message than the one that it refused.
+/// Panics if a [`Deliver`] of the user returns a message that differs from the refused message.
 fn back<N: Send + 'static>(payload: Payload) -> N {
     payload.downcast::<N>().unwrap_or_else(|payload| {
         let (found, sent) = (payload.type_name(), type_name::<N>());

@@ -19,7 +19,7 @@ pub struct ShutdownReport {
 pub struct UnfinishedProcess {
     /// Pid of the process.
     pub pid: Pid,
-    /// State of the process; `Running` for a process whose step did not return.
+    /// State of the process. If a step of the process did not return, the state is `Running`.
     pub state: Option<ProcessState>,
     /// Number of answers that the process was waiting for.
     pub outstanding: usize,

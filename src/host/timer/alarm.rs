@@ -1,6 +1,6 @@
-//! Alarms for futures that a foreign executor polls. In this case, possibly no thread of the runtime checks the timers.
-//! One alarm thread serves the whole program. It starts at the first alarm, and exits when no alarm was pending for
-//! some time.
+//! Alarms for futures that a foreign executor polls. While a foreign executor polls a future, possibly no thread of the
+//! runtime checks the timers. One alarm thread serves the whole program. The alarm thread starts at the first alarm,
+//! and exits when no alarm has been pending for some time.
 
 use std::io;
 use std::task::Waker;
@@ -11,7 +11,7 @@ use crate::platform::clock::Clock;
 use crate::platform::sync::{Arc, Condvar, Mutex, OnceLock, thread, wait_within};
 use crate::process::catch::{catch, drop_caught};
 
-/// Wakes `waker` after this duration of real time. Dropping the `Alarm` cancels it.
+/// Wakes `waker` after this duration of real time. Dropping the `Alarm` cancels the wake-up.
 ///
 /// If there is no alarm thread and the system refuses to start a thread, the waker is woken immediately. The woken
 /// future checks the clock, finds that it is too early, and sets the next alarm. This repetition is slow, but the
@@ -30,7 +30,7 @@ fn alarm_waker() -> &'static Arc<AlarmWaker> {
     RINGER.get_or_init(|| Arc::new(AlarmWaker::new(IDLE)))
 }
 
-/// The thread exits after it had no alarm for this time.
+/// The alarm thread exits after it had no alarm for this time.
 const IDLE: Duration = Duration::from_secs(5);
 
 /// An alarm that was set. Dropping the `Alarm` cancels the alarm.
@@ -39,8 +39,8 @@ const IDLE: Duration = Duration::from_secs(5);
 pub(crate) struct Alarm(Key);
 
 impl Alarm {
-    /// Converts the alarm to a key, without cancelling it. To cancel it, convert the key back [with `of`](Self::of) and
-    /// drop the result.
+    /// Converts the alarm to a key, without cancelling it. To cancel the alarm, convert the key back [with
+    /// `of`](Self::of) and drop the result.
     pub(crate) fn into_key(self) -> Key {
         let key = self.0;
         std::mem::forget(self);
@@ -66,14 +66,14 @@ struct AlarmWaker {
     timers: Timers,
     idle: Duration,
     state: Mutex<State>,
-    /// The alarm thread waits here until the next alarm is due, or until an earlier alarm is set.
+    /// The alarm thread waits on this condition variable until the next alarm is due, or until an earlier alarm is set.
     changed: Condvar,
 }
 
 #[derive(Debug, Default)]
 struct State {
     running: bool,
-    /// For tests: makes the system refuse to start threads.
+    /// For tests: if true, no thread can be started, as if the system refused the start.
     #[cfg(test)]
     exhausted: bool,
     /// For tests: number of threads that were started.
@@ -107,8 +107,8 @@ impl AlarmWaker {
     }
 
     fn call_off(&self, key: Key) {
-        // The alarm thread is not notified. It wakes once at the deadline of the cancelled alarm, and then sleeps
-        // again.
+        // The alarm thread is not notified. The alarm thread wakes once at the deadline of the cancelled alarm, and
+        // then sleeps again.
         if let Some(fire) = self.timers.cancel(key) {
             let _ = drop_caught(fire);
         }
@@ -128,7 +128,7 @@ impl AlarmWaker {
         Ok(())
     }
 
-    /// Body of the thread: fires the due alarms, and sleeps until the next one.
+    /// Body of the alarm thread: fires the due alarms, and sleeps until the next alarm.
     fn serve(&self) {
         loop {
             self.timers.turn();
@@ -158,7 +158,7 @@ mod tests {
     use crate::platform::clock::Instant;
     use crate::platform::sync::wait;
 
-    /// Records the times of its wake-ups. A test can wait for them.
+    /// A waker that records the times of its wake-ups. A test can wait for these wake-ups.
     #[derive(Debug)]
     struct Bell {
         clock: Clock,
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn an_earlier_alarm_does_not_wait_for_a_later_one() {
+    fn an_earlier_alarm_does_not_wait_for_a_later_alarm() {
         let (ringer, bell, late) = (Arc::new(AlarmWaker::new(IDLE)), Bell::new(), Bell::new());
         let far = ringer.ring(Duration::MAX, late.waker());
         let long = ringer.ring(Duration::from_secs(3_600), late.waker());
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn the_idle_thread_exits_and_a_new_one_starts() {
+    fn the_idle_thread_exits_and_a_new_thread_starts() {
         let (ringer, bell) = (Arc::new(AlarmWaker::new(Duration::from_millis(5))), Bell::new());
         for times in 1..=3 {
             ringer.ring(Duration::from_millis(1), bell.waker());

@@ -30,7 +30,7 @@ pub(crate) fn set(owner: &Ref<dyn AnyControl>, timer: TimerRef, at: Instant, cal
     }
 }
 
-/// Calls a function at a deadline, unless the process has exited by then.
+/// Calls a function at a deadline, unless the process has exited before the deadline.
 pub(crate) fn call_at(owner: &Ref<dyn AnyControl>, at: Instant, call: impl FnOnce() + Send + 'static) -> TimerRef {
     let timer = begin(owner);
     let own = owner.clone();

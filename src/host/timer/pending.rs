@@ -1,5 +1,5 @@
 //! The pending timers of one process. Each process has a table of the timers that it has set and that have not fired
-//! yet. When the process exits, it cancels these timers. The functions in `owned.rs` set them.
+//! yet. When the process exits, it cancels these timers. The functions in `owned.rs` set the timers.
 
 use slab::Slab;
 
@@ -65,7 +65,7 @@ impl Pending {
         Some(table.timers.remove(timer.slot).1)
     }
 
-    /// Cancels all timers, and refuses new ones.
+    /// Cancels all timers, and refuses new timers.
     pub(crate) fn close(&self, timers: &Timers) {
         let mut table = self.0.lock();
         table.closed = true;

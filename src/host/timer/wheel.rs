@@ -1,5 +1,5 @@
-//! A hierarchical timer wheel: insertion and removal take constant time. It is a pure data structure without clock,
-//! lock or waker: the caller passes the current tick.
+//! A hierarchical timer wheel: insertion and removal take constant time. The wheel is a pure data structure without a
+//! clock, a lock or wakers. The caller passes the current tick.
 //!
 //! The wheel follows G. Varghese and T. Lauck, *Hashed and Hierarchical Timing Wheels* (1987). Its levels and slots
 //! correspond to the digits of the tick in base 64. The level of an entry is the highest digit in which its tick
@@ -7,10 +7,9 @@
 //! as its time approaches. Therefore every entry of a level is due before all entries of higher levels, and no slot is
 //! in the past.
 //!
-//! A slot is a queue of small positions, not a linked list through the entries. Therefore an entry need not be accessed
-//! while it descends; each access would cost a cache miss. A removed entry leaves its position in the queue. The
-//! position is dropped when it reaches the head of the queue, or when half of the queue's positions belong to removed
-//! entries.
+//! A slot is a queue of small positions, not a linked list through the entries. Therefore an entry that descends need
+//! not be accessed. Each access would cost a cache miss. A removed entry leaves its position in the queue. The position
+//! is dropped when it reaches the head of the queue, or when half of the queue's positions belong to removed entries.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::hint::black_box;
@@ -20,14 +19,14 @@ use slab::Slab;
 
 use crate::platform::sync::planted;
 
-/// Number of bits of a tick for each level.
+/// Number of bits of a tick that one level covers.
 const BITS: u32 = 6;
 const SLOTS: usize = 1 << BITS;
 const LEVELS: usize = 6;
 /// Number of ticks that the levels cover. If the tick of an entry differs from the current tick in a higher digit, the
 /// entry waits in a map.
 const SPAN: u64 = 1 << (BITS * LEVELS as u32);
-/// Index of the list of entries that are due. It follows the lists of the slots.
+/// Index of the list of entries that are due. The index follows the indices of the slots.
 const DUE: usize = LEVELS * SLOTS;
 /// Index of no list: the entry is in the map `far`.
 const FAR: usize = DUE + 1;
@@ -41,7 +40,8 @@ const fn width(slot: usize) -> u32 {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Handle {
     index: u32,
-    /// The number, stored as two halves. So the handle takes 12 bytes, and `Key` can add another `u32` without padding.
+    /// The number, stored as two halves. Therefore the handle takes 12 bytes, and `Key` can add another `u32` without
+    /// padding.
     number: [u32; 2],
 }
 
@@ -81,7 +81,7 @@ struct EntryPosition {
     index: u32,
 }
 
-/// Positions, oldest first.
+/// A list of positions, oldest first.
 #[derive(Debug)]
 struct List {
     places: VecDeque<EntryPosition>,
@@ -102,7 +102,7 @@ impl List {
         self.nearest = self.nearest.min(place.tick);
     }
 
-    /// Takes the oldest position. If the list is then empty, resets the list.
+    /// Takes the oldest position. If this was the last position, resets the list.
     fn pop(&mut self) -> Option<EntryPosition> {
         let place = self.places.pop_front();
         if self.places.is_empty() {
@@ -131,7 +131,7 @@ pub(crate) struct Wheel<T> {
     occupied: [u64; LEVELS],
     /// Entries that are due in a later span, by tick and number.
     far: BTreeMap<(u64, u64), u32>,
-    /// The slot whose entries are descending. `Some` if the budget of the last `advance` did not suffice to finish the
+    /// The slot whose entries are descending. `Some` if the last `advance` used up its budget before it finished the
     /// slot.
     descending: Option<usize>,
     /// The current tick. All entries that are due up to this tick have been found.
@@ -176,8 +176,8 @@ impl<T> Wheel<T> {
         self.next_number
     }
 
-    /// Lowest number of an entry that was not removed and is due before the last tick. Takes time linear in the number
-    /// of entries.
+    /// Returns the lowest number of all entries that will become due. Removed entries and entries with the tick
+    /// `u64::MAX` never become due. Takes time linear in the number of entries.
     pub(crate) fn oldest_number(&self) -> Option<u64> {
         let waiting = self.entries.iter().filter(|(_, entry)| entry.item.is_some() && entry.tick != u64::MAX);
         waiting.map(|(_, entry)| entry.number).min()
@@ -251,7 +251,8 @@ impl<T> Wheel<T> {
     }
 
     /// Finds the entries that are due at `now`, so that [`pop`](Self::pop) returns them. Processes about `budget`
-    /// entries. Returns false if the budget did not suffice: the caller must then call the function again.
+    /// entries. Returns false if the budget was used up too early. In this case the caller must call the function
+    /// again.
     pub(crate) fn advance(&mut self, now: u64, mut budget: usize) -> bool {
         loop {
             if let Some(slot) = self.descending {
@@ -295,7 +296,7 @@ impl<T> Wheel<T> {
             }
         }
         self.now = self.now.max(now);
-        // The new time may be in another span. The entries of that span leave the map.
+        // The new time may be in a later span. In this case the entries of the new span leave the map.
         self.bring_near(&mut budget)
     }
 
@@ -376,7 +377,7 @@ impl<T> Wheel<T> {
     }
 
     /// The list that contains an entry with this tick, or to which a new entry is added. If the descending slot covers
-    /// the tick, this is the descending slot: a new entry is added behind the older entries.
+    /// the tick, the list is the descending slot, because a new entry must come behind the older entries.
     fn list_of(&self, tick: u64) -> usize {
         match self.descending {
             Some(slot) if tick >> width(slot) <= self.now >> width(slot) => slot,
@@ -528,7 +529,7 @@ mod tests {
         for item in 0..4 {
             wheel.insert(70, item);
         }
-        // Three entries descend to the finest level; after that, one of them descends to the due list.
+        // Three entries descend to the finest level. After that, one of these entries descends to the due list.
         for (now, budget, item) in [(69, 3, 4), (70, 2, 5)] {
             assert!(!wheel.advance(now, budget));
             wheel.insert(70, item);
@@ -699,7 +700,8 @@ mod tests {
     #[test]
     fn a_drain_removes_entries_from_every_list() {
         let mut wheel = Wheel::new();
-        // One due entry, one near, two on higher levels, one far, and one that is never due.
+        // The entries are in different lists. One entry is due, one is on the lowest level, and two are on higher
+        // levels. One entry is in the map `far`, and one is never due.
         let ticks = [1, 9, 70, 5_000, 2 * SPAN, u64::MAX];
         let handles = ticks.map(|tick| wheel.insert(tick, tick));
         assert!(wheel.advance(3, 100));

@@ -2,14 +2,14 @@
 //! begins at the start of a cache line.
 //!
 //! This file has unsafe code, because it aligns blocks to cache lines at a low cost. If two processes shared a cache
-//! line, each core would wait for the other core at every step (bench `call-1000`). If an allocator were asked for each
-//! aligned block, it would add padding to each block.
+//! line, each core would wait for the other core at every step (bench `call-1000`). If every aligned block came from a
+//! general allocator, the allocator would add padding to each block.
 //!
 //! An index finds the slab of a block, as for large objects in Bonwick's "The Slab Allocator" (USENIX 1994). If each
 //! slab began at a multiple of its length, no index would be needed. However, many allocators use twice the memory for
-//! such an alignment (bench `sleep` with mimalloc: half of the time was page faults). The index is needed only for
-//! blocks that fit into no magazine. A slab whose blocks are all free goes back to the allocator, except for a bounded
-//! number of spare slabs.
+//! this alignment. For example, in the bench `sleep` with mimalloc, page faults took half of the time. The index is
+//! needed only for blocks that do not fit into a magazine. If all blocks of a slab are free, the slab returns to the
+//! allocator. However, a limited number of spare slabs stays allocated.
 
 #![allow(unsafe_code)]
 
@@ -22,8 +22,8 @@ use crate::platform::alloc::slab_index::Places;
 /// Size of a cache line in bytes. Block sizes and block addresses are multiples of this size.
 pub(super) const LINE: usize = 64;
 
-/// Number of bytes that most allocators use for one slab, including the header or the alignment padding of the
-/// allocator.
+/// Number of bytes that most allocators use for one slab. This number includes the header or the alignment padding of
+/// the allocator.
 const SPAN: usize = 16 << 10;
 
 /// Layout of a slab. A slab begins at the start of a pair of cache lines.
@@ -32,7 +32,7 @@ const SLAB: Layout = match Layout::from_size_align(SPAN - 2 * LINE, 2 * LINE) {
     Err(_) => unreachable!(),
 };
 
-/// Content of a free block: a pointer to the next free block of the list.
+/// Content of a free block, namely a pointer to the next free block of the list.
 struct Free(Option<NonNull<Free>>);
 
 /// List of free blocks of one size.
@@ -42,7 +42,7 @@ pub(super) struct Blocks {
     count: usize,
 }
 
-// SAFETY: the list has exclusive access to its blocks, which hold plain memory that belongs to no thread.
+// SAFETY: the list has exclusive access to its blocks, and the blocks are plain memory that belongs to no thread.
 unsafe impl Send for Blocks {}
 
 impl Blocks {
@@ -57,7 +57,7 @@ impl Blocks {
     pub(super) fn pop(&mut self) -> Option<NonNull<u8>> {
         let first = self.first?;
         // SAFETY: the pointer is valid and aligned, and points to a `Free` that `push` wrote. The list owns the block,
-        // so no other code has changed it.
+        // so no other code has changed the `Free`.
         self.first = unsafe { first.as_ref().0 };
         self.count -= 1;
         Some(first.cast())
@@ -70,8 +70,8 @@ impl Blocks {
     #[inline]
     pub(super) unsafe fn push(&mut self, block: NonNull<u8>) {
         let block = block.cast();
-        // SAFETY: `write` needs a pointer that is aligned and valid for writes. The caller owns the block; a block is
-        // as large as a cache line at least, and aligned to one.
+        // SAFETY: `write` needs a pointer that is aligned and valid for writes. The caller owns the block. A block is
+        // at least as large as a cache line, and is aligned to a cache line.
         unsafe { block.write(Free(self.first)) };
         self.first = Some(block);
         self.count += 1;
@@ -83,9 +83,9 @@ struct Slab {
     /// The next and the previous slab in the ring of slabs of this size.
     next: Cell<NonNull<Slab>>,
     previous: Cell<NonNull<Slab>>,
-    /// Blocks that were given out and have come back.
+    /// Blocks that were given out and then returned.
     back: Cell<Blocks>,
-    /// Number of blocks that were never given out. They are the last blocks of the slab.
+    /// Number of blocks that were never given out. These blocks are the last blocks of the slab.
     fresh: Cell<usize>,
     /// Number of blocks in use.
     out: Cell<usize>,
@@ -99,22 +99,21 @@ impl Slab {
     }
 }
 
-/// All slabs of one size. If a slab is in the ring or has a block in use, it is allocated and its header is
-/// initialized.
+/// All slabs of one size. A slab that is in the ring or has a block in use is allocated, and its header is initialized.
 pub(super) struct Slabs {
     all: Places<{ SLAB.size() }, { SLAB.align() }>,
     /// First slab of the ring. Slabs with free blocks come before slabs without free blocks.
     first: Option<NonNull<Slab>>,
-    /// Number of slabs in the ring. Each of them has a block in use.
+    /// Number of slabs in the ring. Each slab in the ring has a block in use.
     used: usize,
-    /// Spare slabs. They have no block in use. [`spare`](Self::spare) bounds their number.
+    /// Spare slabs. A spare slab has no block in use. [`spare`](Self::spare) limits the number of spare slabs.
     unused: Blocks,
     /// Block size in bytes.
     size: usize,
 }
 
-// SAFETY: a `Slabs` has exclusive access to the headers and the free blocks of its slabs. Users of other blocks do not
-// access these. The memory belongs to no thread.
+// SAFETY: a `Slabs` has exclusive access to the headers and the free blocks of its slabs. The users of blocks do not
+// access the headers or the free blocks. The memory belongs to no thread.
 unsafe impl Send for Slabs {}
 
 impl Slabs {
@@ -124,19 +123,19 @@ impl Slabs {
         Self { all: Places::new(), first: None, used: 0, unused: Blocks::NONE, size }
     }
 
-    /// Offset of the first block in a slab. Processors fetch cache lines in pairs. So if the block size is a whole
-    /// number of pairs, the first block begins at the start of a pair.
+    /// Returns the offset of the first block in a slab. Processors fetch cache lines in pairs. Therefore, if the block
+    /// size is a whole number of pairs, the first block begins at the start of a pair.
     const fn begin(&self) -> usize {
         if self.size.is_multiple_of(2 * LINE) { 2 * LINE } else { LINE }
     }
 
-    /// Number of blocks in a slab.
+    /// Returns the number of blocks in a slab.
     pub(super) const fn blocks(&self) -> usize {
         (SLAB.size() - self.begin()) / self.size
     }
 
-    /// Takes at least one and up to `most` blocks. Uses a new slab only if no slab has a free block and this call has
-    /// not taken a block yet.
+    /// Takes at least one block and at most `most` blocks. A new slab is used only if no slab has a free block and this
+    /// call has not taken a block yet.
     pub(super) fn draw(&mut self, most: usize) -> Blocks {
         let mut drawn = Blocks::NONE;
         while drawn.count < most {
@@ -154,8 +153,8 @@ impl Slabs {
                     None => {
                         let offset = self.begin() + (self.blocks() - slab.fresh.get()) * self.size;
                         slab.fresh.set(slab.fresh.get() - 1);
-                        // SAFETY: `add` needs an offset within the allocation. This is the offset of a block that was
-                        // never given out; all blocks of the slab lie within it.
+                        // SAFETY: `add` needs an offset within the allocation. `offset` is the offset of a block that
+                        // was never given out, and all blocks of the slab lie within its allocation.
                         unsafe { at.cast::<u8>().add(offset) }
                     }
                 };
@@ -186,7 +185,7 @@ impl Slabs {
             let had_some = slab.has_some();
             let mut back = slab.back.get();
             // SAFETY: `push` needs a block of the list's size that belongs to the caller. By contract the block was
-            // drawn from this slab, and it was popped from `blocks` just now.
+            // drawn from this slab, and it was just popped from `blocks`.
             unsafe { back.push(block) };
             slab.back.set(back);
             slab.out.set(slab.out.get() - 1);
@@ -194,7 +193,7 @@ impl Slabs {
                 self.unlink(slab, at);
                 self.used -= 1;
                 // SAFETY: `push` needs memory that belongs to the caller and has room for a pointer. No block of this
-                // slab is in use, and it was removed from the ring, so `self` alone owns it.
+                // slab is in use, and the slab was removed from the ring. Therefore, only `self` owns the slab.
                 unsafe { self.unused.push(at.cast()) };
                 self.trim();
             } else if !had_some {
@@ -205,33 +204,33 @@ impl Slabs {
     }
 
     fn slab<'a>(&self, at: NonNull<Slab>) -> &'a Slab {
-        // SAFETY: `begin_one` wrote the header of each slab, and the slab exists as long as it is in the ring or a
-        // block of it is in use. Headers are accessed only through shared references with `Cell`s, by the thread that
-        // has `self`, which is not `Sync`.
+        // SAFETY: `begin_one` wrote the header of each slab. The slab exists as long as it is in the ring or one of its
+        // blocks is in use. Headers are accessed only through shared references with `Cell`s. Only the thread that has
+        // `self` accesses headers, because `self` is not `Sync`.
         unsafe { at.as_ref() }
     }
 
-    /// Maximum number of spare slabs: one megabyte plus half the number of slabs in use. Spare slabs save allocations
-    /// if the number of blocks goes up and down.
+    /// Returns the maximum number of spare slabs. The spare slabs may take one megabyte, plus half the number of slabs
+    /// in use. Spare slabs save allocations if the number of blocks varies.
     const fn spare(&self) -> usize {
         (1 << 20) / SPAN + self.used / 2
     }
 
-    /// Frees the spare slabs above the maximum number.
+    /// Frees the spare slabs above the maximum.
     fn trim(&mut self) {
         while self.unused.count > self.spare()
             && let Some(at) = self.unused.pop()
         {
             self.all.remove(at.addr().get());
-            // SAFETY: `dealloc` needs a pointer from `alloc` with this layout, as `begin_one` got it. No block of the
-            // slab is in use, and no list or index refers to it any more.
+            // SAFETY: `dealloc` needs a pointer from `alloc` with this layout, and `begin_one` got the pointer from
+            // this `alloc`. No block of the slab is in use, and no list or index refers to the slab any more.
             unsafe { dealloc(at.as_ptr(), SLAB) };
         }
     }
 
     fn begin_one(&mut self) -> NonNull<Slab> {
         let at = self.unused.pop().unwrap_or_else(|| {
-            // SAFETY: `alloc` needs a layout with a size other than 0, and `SLAB` has one.
+            // SAFETY: `alloc` needs a layout whose size is not 0, and the size of `SLAB` is not 0.
             let at = unsafe { alloc(SLAB) };
             let at = NonNull::new(at).unwrap_or_else(|| handle_alloc_error(SLAB));
             self.all.insert(at.addr().get());
@@ -247,16 +246,16 @@ impl Slabs {
             out: Cell::new(0),
         };
         // SAFETY: `write` needs a pointer that is aligned and valid for writes. The memory has the layout `SLAB`, which
-        // is larger than a header and more strictly aligned, and `self` alone owns it.
+        // is larger than a header and more strictly aligned. Only `self` owns the memory.
         unsafe { at.write(slab) };
         self.link(self.slab(at), at);
         at
     }
 
-    /// Puts a slab that is in no ring at the front of the ring.
+    /// Inserts a slab that is not in the ring at the front of the ring.
     fn link(&mut self, slab: &Slab, at: NonNull<Slab>) {
         let next = self.first.replace(at).unwrap_or(at);
-        // If the slab is alone in the ring, its `next` is the slab itself.
+        // If the slab is the only slab in the ring, its `next` is the slab itself.
         slab.previous.set(at);
         let previous = self.slab(next).previous.replace(at);
         slab.next.set(next);
@@ -303,13 +302,14 @@ mod tests {
             assert_eq!(self.counted(), (0, 0));
             assert!(self.unused.count > 0);
             while let Some(at) = self.unused.pop() {
-                // SAFETY: `begin_one` got the slab from `alloc` with this layout, and no block of it is in use.
+                // SAFETY: `begin_one` got the slab from `alloc` with this layout, and no block of the slab is in use.
                 unsafe { dealloc(at.as_ptr(), SLAB) };
             }
         }
     }
 
-    /// Number of bytes of a block that the tests fill. Under Miri, which is slow, only the first bytes are filled.
+    /// Returns the number of bytes of a block that the tests fill. Under Miri, only the first bytes are filled, because
+    /// Miri is slow.
     fn tested_bytes(slabs: &Slabs) -> usize {
         if cfg!(miri) { 8 } else { slabs.size }
     }
@@ -319,7 +319,7 @@ mod tests {
         let mut drawn = slabs.draw(most);
         assert!((1..=most).contains(&drawn.count()));
         while let Some(block) = drawn.pop() {
-            // SAFETY: the block has that size and was drawn just now, so it has no other owner.
+            // SAFETY: the block has this size. The block was drawn just now, so it has no other owner.
             unsafe { block.write_bytes(block.addr().get().div_euclid(LINE) as u8, tested_bytes(slabs)) };
             out.push(block);
         }
@@ -329,7 +329,7 @@ mod tests {
         let mut blocks = Blocks::NONE;
         for block in out {
             let filled = block.addr().get().div_euclid(LINE) as u8;
-            // SAFETY: the block has that size, `draw` filled it, and it has no other owner.
+            // SAFETY: the block has this size, `draw` filled the block, and the block has no other owner.
             let written = unsafe { NonNull::slice_from_raw_parts(block, tested_bytes(slabs)).as_ref() };
             assert!(written.iter().all(|&byte| byte == filled), "somebody wrote there");
             // SAFETY: the block was drawn from slabs of this size, and is given back once.
@@ -367,7 +367,7 @@ mod tests {
         while slabs.used < 400 {
             draw(&mut slabs, 1, &mut out);
         }
-        // Spare slabs are used again before new ones are allocated.
+        // Spare slabs are used again before new slabs are allocated.
         let half = out.split_off(out.len() / 2);
         give_back(&mut slabs, half);
         assert_eq!((slabs.used, slabs.unused.count), (200, 64 + 100));
@@ -386,7 +386,7 @@ mod tests {
         let (mut out, mut most) = (Vec::new(), 0);
         let mut chance = Rng::seeded(1);
         for round in 0..if cfg!(miri) { 200 } else { 20_000 } {
-            // For 1,000 rounds, more blocks are drawn than given back, and for the next 1,000 rounds fewer, and so on.
+            // In alternating periods of 1,000 rounds, either more or fewer blocks are drawn than given back.
             let grows = round % 2_000 < 1_000;
             if chance.below(10) < if grows { 6 } else { 4 } {
                 let (had, (some, nothing)) = (out.len(), slabs.counted());

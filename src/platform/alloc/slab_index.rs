@@ -1,10 +1,10 @@
-//! Index of the slabs by address. It finds the slab that contains a block, for all addresses that the allocator gives
-//! to slabs.
+//! Index of the slabs by address. The index finds the slab that contains a block.
 //!
 //! The address space is divided into windows. Each window is as long as a slab, so at most one slab begins in a window.
-//! One byte per window stores the position of this beginning. An address before the beginning belongs to the slab that
-//! begins in the previous window. A million processes cover twenty thousand windows, and the bytes of these windows
-//! stay in the cache. A table with one entry per slab did not stay in the cache (bench `sleep`: 1.1).
+//! One byte per window stores the position at which the slab begins. An address before this position belongs to the
+//! slab that begins in the previous window. A million processes occupy twenty thousand windows, and the bytes of these
+//! windows stay in the cache. A table with one entry per slab does not stay in the cache. With this table, the bench
+//! `sleep` took 1.1 times as long.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -12,19 +12,19 @@ use std::hash::{BuildHasherDefault, Hasher};
 /// Number of windows in a page.
 const WINDOWS: usize = 256;
 
-/// Means that no slab begins in the window.
+/// Marks a window in which no slab begins.
 const NONE: u8 = u8::MAX;
 
 /// Set of slabs of `LENGTH` bytes that begin at multiples of `UNIT` bytes.
 #[derive(Debug)]
 pub(super) struct Places<const LENGTH: usize, const UNIT: usize> {
-    /// The pages in which a slab begins, indexed by page number.
+    /// The pages that contain the beginning of a slab, indexed by page number.
     pages: HashMap<usize, Box<Page>, BuildHasherDefault<Hash>>,
 }
 
 #[derive(Debug)]
 struct Page {
-    /// Position in each window at which a slab begins, in units.
+    /// For each window, the position at which a slab begins, in units.
     begins: [u8; WINDOWS],
     /// Number of windows in which a slab begins.
     count: usize,
@@ -59,7 +59,7 @@ impl<const LENGTH: usize, const UNIT: usize> Places<LENGTH, UNIT> {
         }
     }
 
-    /// Returns the address of the slab that contains `address`. `address` must be part of a slab.
+    /// Returns the address of the slab that contains `address`. The caller ensures that `address` is part of a slab.
     #[inline]
     pub(super) fn of(&self, address: usize) -> usize {
         let window = address / LENGTH;
@@ -78,8 +78,8 @@ impl<const LENGTH: usize, const UNIT: usize> Places<LENGTH, UNIT> {
     }
 }
 
-/// Multiplicative hash of a page number (Knuth, "The Art of Computer Programming", volume 3, section 6.4). The rotation
-/// moves the well-mixed half to the bits that the hash table uses.
+/// Multiplicative hash of a page number (Knuth, "The Art of Computer Programming", volume 3, section 6.4). The high
+/// half of the product is mixed well. The rotation moves this half to the bits that the hash table uses.
 #[derive(Debug, Default)]
 struct Hash(u64);
 
@@ -108,7 +108,7 @@ mod tests {
         const LENGTH: usize = 16_256;
         const UNIT: usize = 128;
         let (mut places, mut chance) = (Places::<LENGTH, UNIT>::new(), Rng::seeded(1));
-        // Slabs next to each other, slabs with gaps, and slabs that are far apart.
+        // The slabs are adjacent, separated by gaps, or far apart.
         let (mut all, mut next) = (Vec::new(), 7 * UNIT);
         for _ in 0..if cfg!(miri) { 200 } else { 5_000 } {
             all.push(next);

@@ -1,4 +1,4 @@
-//! `Lock` for the model checkers: the checker's own mutex, with the mark next to the value.
+//! `Lock` for the model checkers. The lock consists of the checker's own mutex and the mark.
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
@@ -6,7 +6,7 @@ use std::ops::{Deref, DerefMut};
 use crate::platform::sync::atomic::{AtomicBool, Ordering};
 use crate::platform::sync::{Mutex, MutexGuard};
 
-/// A lock around plain data. A panic does not poison it.
+/// A lock around plain data. A panic does not poison the lock.
 #[derive(Default)]
 pub(crate) struct Lock<T> {
     value: Mutex<T>,
@@ -66,8 +66,8 @@ impl<T> DerefMut for LockGuard<'_, T> {
     }
 }
 
-/// Atomics of the reference counts. Most models do not explore the reference counts: their counts are standard atomics,
-/// so the number of executions does not grow. The model of the counts creates its values within
+/// Atomics of the reference counts. Most models do not explore the reference counts. In these models the counts are
+/// standard atomics, so the number of executions does not grow. The model of the counts creates its values inside
 /// [`explored`](counts::explored).
 #[cfg(procession_loom)]
 pub(crate) mod counts {
@@ -86,7 +86,7 @@ pub(crate) mod counts {
         result
     }
 
-    /// Acquire fence, like the fence of the standard library.
+    /// Acquire fence of the model checker.
     pub(crate) fn fence(order: Ordering) {
         checked::fence(order);
     }
@@ -100,15 +100,15 @@ pub(crate) mod counts {
     #[derive(Debug)]
     pub(crate) struct Explored {
         count: checked::AtomicU32,
-        /// Each operation reads this cell, and [`AtomicU32::freed`] writes it. If a read and a write have no
-        /// happens-before edge, loom reports them.
+        /// Each operation reads this cell, and [`AtomicU32::freed`] writes the cell. If there is no happens-before edge
+        /// between a read and a write, loom reports the two accesses.
         memory: UnsafeCell<()>,
         freed: Cell<bool>,
     }
 
     #[expect(unsafe_code, reason = "the checker's cell is not `Sync`")]
-    // SAFETY: loom runs one thread of a model at a time. It reports accesses to `memory` without a happens-before edge.
-    // `freed` is accessed only within such an access, so it has no data race.
+    // SAFETY: loom runs one thread of a model at a time, and reports accesses to `memory` without a happens-before
+    // edge. `freed` is accessed only during an access to `memory`, so `freed` has no data race.
     unsafe impl Sync for Explored {}
 
     impl Explored {
@@ -160,8 +160,8 @@ pub(crate) mod counts {
             }
         }
 
-        /// Records that the memory around this count will be freed. Returns true if loom explores the count. In this
-        /// case the caller must not free the memory, so that loom can report a later access.
+        /// Records that the memory of this count will be freed. Returns true if loom explores the count. If loom
+        /// explores the count, the caller must not free the memory, so that loom can report a later access.
         pub(crate) fn freed(&self) -> bool {
             let Self::Explored(explored) = self else { return false };
             explored.count();

@@ -1,5 +1,5 @@
 //! `Event` for shuttle, with the interface of event-listener. The event-listener crate calls wakers while it holds an
-//! internal lock. Shuttle does not see that lock, and would wait for it forever on its only thread.
+//! internal lock. Shuttle does not observe this lock, and would wait for it forever on its only thread.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -8,7 +8,7 @@ use std::task::{Context, Poll, Waker};
 
 use crate::platform::sync::{Arc, Mutex};
 
-/// The listeners in order of arrival, and the listeners that were notified but not polled since then.
+/// The listeners in order of arrival, and the listeners that were notified but have not been polled since then.
 #[derive(Debug, Default)]
 struct Listeners {
     next: u64,
@@ -32,8 +32,8 @@ impl Event {
         EventListener { event: Arc::clone(&self.0), number }
     }
 
-    /// Notifies listeners, the oldest first, until `count` listeners are notified and have not taken their notification
-    /// yet.
+    /// Notifies listeners, starting with the oldest listener. The function stops when `count` listeners are notified
+    /// and have not taken their notification yet.
     pub(crate) fn notify(&self, count: usize) {
         let mut wakers = Vec::new();
         let mut listeners = self.0.lock();
@@ -74,7 +74,7 @@ impl Drop for EventListener {
     fn drop(&mut self) {
         let mut listeners = self.event.lock();
         let former = listeners.waiting.remove(&self.number);
-        // If this listener did not take its notification, the notification goes to the next listener.
+        // If this listener did not take its notification, the notification passes to the next listener.
         let passes_on = listeners.notified.remove(&self.number).is_some();
         let next = if passes_on { listeners.waiting.pop_first() } else { None };
         let woken = next.and_then(|(number, waker)| {

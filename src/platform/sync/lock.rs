@@ -1,10 +1,10 @@
-//! `Lock`: a spin lock for critical sections of a few instructions. Putting a thread to sleep would take longer than
-//! such a section. No user code runs while a lock is held. A waiting thread spins. Later it yields its core, because
-//! the holder may have been preempted.
+//! `Lock`: a spin lock for critical sections of a few instructions. Blocking a thread would take longer than such a
+//! section. No user code runs while a lock is held. A waiting thread first spins. After some spins the thread yields
+//! its core, because the holder may have been preempted.
 //!
-//! This file has unsafe code, because it makes unlocking cheaper: here it is a plain store, but the standard library's
-//! lock needs a read-modify-write operation. A message takes three of these locks, and becomes a sixth cheaper (bench
-//! `ring`).
+//! This file has unsafe code, because it makes unlocking cheaper. The unlock of this lock is a plain store, but the
+//! unlock of the standard library's mutex is a read-modify-write. A message takes three of these locks, and this lock
+//! makes the message a sixth cheaper (bench `ring`).
 
 #![allow(unsafe_code)]
 
@@ -15,23 +15,23 @@ use std::ops::{Deref, DerefMut};
 use crate::platform::sync::atomic::{AtomicU8, Ordering};
 use crate::platform::sync::{hint, thread};
 
-/// Number of spins of a waiting thread before it yields its core.
+/// Number of spins of a waiting thread before the thread yields its core.
 const SPINS: u32 = 64;
 
 const FREE: u8 = 0;
 const HELD: u8 = 1;
-/// The lock is free, and no thread has locked it since a holder [marked](LockGuard::mark) it.
+/// The lock is free, and no thread has locked it since a holder [marked](LockGuard::mark) the lock.
 const MARKED: u8 = 2;
 
-/// A lock around plain data. A panic does not poison it.
+/// A lock around plain data. A panic does not poison the lock.
 #[derive(Default)]
 pub(crate) struct Lock<T> {
     state: AtomicU8,
     value: UnsafeCell<T>,
 }
 
-// SAFETY: only the holder of the lock accesses the value, and there is one holder at a time. So sharing the lock only
-// moves the access to the value between threads, which `T: Send` allows.
+// SAFETY: only the holder of the lock accesses the value, and there is one holder at a time. Therefore, a shared lock
+// only moves the access to the value between threads, and `T: Send` allows this move.
 unsafe impl<T: Send> Sync for Lock<T> {}
 
 impl<T> Lock<T> {
@@ -41,19 +41,20 @@ impl<T> Lock<T> {
 
     #[inline]
     pub(crate) fn lock(&self) -> LockGuard<'_, T> {
-        // Acquire pairs with the release stores in the guard's `drop` and `mark`. So this thread sees the writes of the
-        // last holder.
+        // Acquire pairs with the release stores in the guard's `drop` and `mark`. Therefore, this thread sees the
+        // writes of the last holder.
         if self.state.swap(HELD, Ordering::Acquire) == HELD {
             self.wait();
         }
         LockGuard { lock: self }
     }
 
-    /// Like `lock`, for competition with one other thread that may lock up to a hundred million times per second. This
-    /// method checks the lock again only after pauses, and the pauses grow. If it checked the lock continuously, each
-    /// check would take the cache line from the other thread, and would often find the lock held. A stream of messages
-    /// between two threads would then cost twice as much (Anderson, "The Performance of Spin Lock Alternatives", IEEE
-    /// TPDS 1990). If many threads need the lock briefly, `lock` is a tenth cheaper.
+    /// Locks the value like `lock`, but is intended for competition with one other thread that may lock up to a hundred
+    /// million times per second. This method checks the lock again only after pauses, and the pauses grow. If the
+    /// method checked the lock continuously, each check would take the cache line from the other thread, and would
+    /// often find that the lock is held. A stream of messages between two threads would then cost twice as much
+    /// (Anderson, "The Performance of Spin Lock Alternatives", IEEE TPDS 1990). If many threads hold the lock for a
+    /// short time, `lock` is a tenth cheaper.
     #[inline]
     pub(crate) fn lock_patiently(&self) -> LockGuard<'_, T> {
         if self.state.swap(HELD, Ordering::Acquire) == HELD {
@@ -69,13 +70,13 @@ impl<T> Lock<T> {
     /// happened before this call.
     #[inline]
     pub(crate) unsafe fn alone<R>(&self, f: impl FnOnce(&mut T) -> R) -> R {
-        // SAFETY: by contract, no thread holds the lock or takes it until `f` returns, and the last release happened
-        // before. So this is the only reference to the value.
+        // SAFETY: by contract no thread holds the lock or locks it until `f` returns, and the last release happened
+        // before this call. Therefore, this reference is the only reference to the value.
         f(unsafe { &mut *self.value.get() })
     }
 
-    /// Returns whether no thread has locked the lock since a holder [marked](LockGuard::mark) it. The result is only a
-    /// hint: another thread may lock it at any time.
+    /// Returns whether no thread has locked the lock since a holder [marked](LockGuard::mark) the lock. The result is
+    /// only a hint, because another thread may lock the lock at any time.
     #[inline]
     pub(crate) fn is_marked(&self) -> bool {
         self.state.load(Ordering::Relaxed) == MARKED
@@ -130,7 +131,8 @@ pub(crate) struct LockGuard<'a, T> {
     lock: &'a Lock<T>,
 }
 
-// SAFETY: a shared guard gives out `&T` only, which `T: Sync` allows. An automatic impl would require `T: Send` only.
+// SAFETY: a shared guard gives out only `&T`, and `T: Sync` allows the access to `&T`. An automatic impl would require
+// only `T: Send`.
 unsafe impl<T: Sync> Sync for LockGuard<'_, T> {}
 
 impl<T> Deref for LockGuard<'_, T> {
@@ -138,8 +140,8 @@ impl<T> Deref for LockGuard<'_, T> {
 
     #[inline]
     fn deref(&self) -> &T {
-        // SAFETY: the pointer comes from a live `UnsafeCell`. While this guard lives, no other thread holds the lock,
-        // and the shared borrow of the guard excludes a mutable reference.
+        // SAFETY: the pointer comes from a live `UnsafeCell`. As long as this guard exists, no other thread holds the
+        // lock, and the shared borrow of the guard excludes a mutable reference.
         unsafe { &*self.lock.value.get() }
     }
 }
@@ -147,14 +149,14 @@ impl<T> Deref for LockGuard<'_, T> {
 impl<T> DerefMut for LockGuard<'_, T> {
     #[inline]
     fn deref_mut(&mut self) -> &mut T {
-        // SAFETY: the pointer comes from a live `UnsafeCell`. While this guard lives, no other thread holds the lock,
-        // and the mutable borrow of the guard excludes other references.
+        // SAFETY: the pointer comes from a live `UnsafeCell`. As long as this guard exists, no other thread holds the
+        // lock, and the mutable borrow of the guard excludes other references.
         unsafe { &mut *self.lock.value.get() }
     }
 }
 
 impl<T> LockGuard<'_, T> {
-    /// Releases the lock and marks it. The mark stays until a thread locks the lock.
+    /// Releases the lock and marks it. The mark stays until a thread locks the lock again.
     #[inline]
     pub(crate) fn mark(self) {
         let lock = self.lock;

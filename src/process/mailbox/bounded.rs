@@ -1,9 +1,9 @@
-//! Queue of a mailbox with a capacity, and the senders that wait for room in it.
+//! Queue of a mailbox with a capacity, and the list of the senders that wait for room in the queue.
 //!
-//! A waiting sender leaves its message here. A receiver that makes room moves the oldest of these messages into the
-//! queue under the same lock, and wakes the sender of that message afterwards. Three facts follow: The queue is full
-//! while a sender waits. Senders are admitted in the order in which they began to wait. No woken sender has to wake
-//! another one. If a sender stops waiting, it takes its message back, unless the message was admitted.
+//! A waiting sender stores its message in this list. A receiver that makes room moves the oldest of these messages into
+//! the queue under the same lock. After the unlock, the receiver wakes the sender of that message. Therefore, the queue
+//! is full while a sender waits. Senders are admitted in the order in which they began to wait. A woken sender never
+//! has to wake another sender. A sender that stops waiting takes its message back, unless the message was admitted.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::mem;
@@ -11,29 +11,29 @@ use std::task::Waker;
 
 use crate::platform::sync::planted;
 
-/// Number of the first message of a queue. The numbers below it are free for messages that are put before the first
-/// message later.
+/// Number of the first message of a queue. The numbers below `FIRST` are reserved for messages that are later inserted
+/// before the first message.
 const FIRST: u64 = 1 << 32;
 
-/// Capacity of a mailbox, and what happens to a message that finds the mailbox full: see
+/// Capacity of a mailbox, and the policy for a message that arrives at a full mailbox: see
 /// [`ProcessBuilder::mailbox_capacity`](crate::ProcessBuilder::mailbox_capacity).
 ///
 /// The capacity limits the number of unread messages in the mailbox. Messages that
 /// [`receive_where`](crate::Mailbox::receive_where) passed over count as unread. Messages that a hand-written process
-/// has taken over for a step do not count. Completions and other events do not count either: they are never refused and
-/// never dropped. A capacity of 0 is treated as 1.
+/// took for a step are not counted. Completions and other events are not counted either, and they are never refused or
+/// dropped. A capacity of 0 is treated as 1.
 ///
-/// Whatever the policy, a sender may wait for room with [`Address::send_wait`](crate::Address::send_wait).
+/// With every policy, a sender may wait for room with [`Address::send_wait`](crate::Address::send_wait).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum MailboxCapacity {
-    /// No capacity: the mailbox accepts every message. This is the default.
+    /// The mailbox has no capacity limit and accepts every message. `Unbounded` is the default.
     #[default]
     Unbounded,
     /// A send to a full mailbox fails with [`SendErrorKind::Full`](crate::SendErrorKind::Full) and returns the message.
     Reject(usize),
     /// A send to a full mailbox succeeds, and the mailbox drops its oldest message. The dropped message goes to [dead
-    /// letters](crate::Host::dead_letters), and is counted in
-    /// [`dropped_by_policy`](crate::observe::Counters::dropped_by_policy).
+    /// letters](crate::Host::dead_letters). The counter
+    /// [`dropped_by_policy`](crate::observe::Counters::dropped_by_policy) counts the dropped message.
     DropOldest(usize),
     /// A send to a full mailbox succeeds, but the mailbox drops the message that was sent. The dropped message goes to
     /// dead letters and is counted, as with [`DropOldest`](Self::DropOldest).
@@ -41,8 +41,8 @@ pub enum MailboxCapacity {
 }
 
 impl MailboxCapacity {
-    /// Returns the policy and the capacity, or `None` if there is no bound. If `limit` is lower than the capacity, or
-    /// if there is no capacity, the result is `Reject` with the capacity `limit`.
+    /// Returns the policy and the capacity. If `limit` is lower than the capacity, or if there is no capacity, returns
+    /// `Reject` with the capacity `limit`. If there is neither a capacity nor a `limit`, returns `None`.
     #[inline]
     pub(crate) fn within(self, limit: Option<usize>) -> Option<(OverflowPolicy, usize)> {
         let bound = match self {
@@ -59,7 +59,7 @@ impl MailboxCapacity {
     }
 }
 
-/// Policy for a message that finds no room.
+/// Policy for a message that arrives at a full mailbox.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum OverflowPolicy {
     Reject,
@@ -72,10 +72,10 @@ pub(crate) enum OverflowPolicy {
 pub(super) enum Pushed<M> {
     Stored,
     Rejected(M),
-    /// The pushed message was dropped.
+    /// The policy dropped the pushed message.
     Newest(M),
-    /// The pushed message was stored, and the oldest message was dropped. The value is `None` if the receiver had taken
-    /// the oldest message out to look at it.
+    /// The queue stored the pushed message, and the policy dropped the oldest message. The value is `None` if the
+    /// receiver had taken out the oldest message for inspection.
     Oldest(Option<M>),
 }
 
@@ -83,14 +83,14 @@ pub(super) enum Pushed<M> {
 #[derive(Debug)]
 struct Sender<M> {
     message: M,
-    /// `None` if the sender was already woken because the receiver is gone.
+    /// Waker of the sender. The value is `None` if the sender was already woken because the receiver has exited.
     waker: Option<Waker>,
 }
 
 /// The unread messages, numbered in queue order.
 ///
-/// With these numbers a receiver can look at one message after another without holding the lock. A message that the
-/// receiver is looking at leaves a hole, which counts as a message.
+/// With these numbers, a receiver can inspect one message after another without holding the lock. A message that the
+/// receiver inspects leaves a hole in the queue. The hole counts as a message.
 #[derive(Debug)]
 pub(super) struct Bounded<M> {
     queue: VecDeque<Option<M>>,
@@ -98,26 +98,26 @@ pub(super) struct Bounded<M> {
     first: u64,
     most: usize,
     policy: OverflowPolicy,
-    /// Largest length that the queue ever had.
+    /// Largest length that the queue has had.
     high: usize,
-    /// The waiting senders, keyed by number. The numbers have the order in which the senders began to wait. If a sender
-    /// waits, and the mailbox is not closed, the queue is full.
+    /// The waiting senders, keyed by number. The numbers have the order in which the senders began to wait. While a
+    /// sender waits and the mailbox is not closed, the queue is full.
     senders: BTreeMap<u64, Sender<M>>,
     next_sender: u64,
-    /// The task to notify of the room that the last `pop` or `settle` made.
+    /// The task that must be notified of the room that the last `pop` or `settle` made.
     relieved: Option<RoomWaiter>,
-    /// Waker of a task that waits for room, without a message that is stored here.
+    /// Waker of a task that waits for room and has stored no message in this mailbox.
     watcher: Option<Waker>,
-    /// Whether the receiver has taken a message and has not asked for another message since.
+    /// Whether the receiver has taken a message and has not asked for another message since then.
     busy: bool,
 }
 
-/// A task to notify of room in a mailbox.
+/// A task that must be notified of room in a mailbox.
 #[derive(Debug)]
 pub(crate) enum RoomWaiter {
     /// A sender whose message was admitted.
     Sender(Waker),
-    /// A task that may try again to send.
+    /// A task that may try to send again.
     Watcher(Waker),
 }
 
@@ -176,8 +176,8 @@ impl<M> Bounded<M> {
         }
     }
 
-    /// Stores the message. If there is no room, keeps the message with the waker in the list of waiting senders, and
-    /// returns the number of this sender.
+    /// Stores the message. If there is no room, stores the message and the waker in the list of waiting senders, and
+    /// returns the number of the waiting sender.
     ///
     /// # Errors
     /// Returns the message if there is no room, and either there is no waker or the capacity is 0.
@@ -195,8 +195,8 @@ impl<M> Bounded<M> {
         Ok(Some(number))
     }
 
-    /// Returns whether a sender still waits. If it does, the sender waits with this waker from now on, and `waker` then
-    /// holds the former waker.
+    /// Returns whether a sender still waits. If the sender still waits, it continues to wait with this waker, and
+    /// `waker` then holds the former waker.
     pub(super) fn still_waits(&mut self, number: u64, waker: &mut Option<Waker>) -> bool {
         match self.senders.get_mut(&number) {
             Some(sender) => {
@@ -207,19 +207,20 @@ impl<M> Bounded<M> {
         }
     }
 
-    /// Ends the wait of a sender. If its message was not admitted, returns the message and the sender's waker.
+    /// Removes a sender from the list of waiting senders. If the message of this sender was not admitted, returns the
+    /// message and the sender's waker.
     pub(super) fn give_up(&mut self, number: u64) -> Option<(M, Option<Waker>)> {
         self.senders.remove(&number).map(|sender| (sender.message, sender.waker))
     }
 
-    /// Takes the waker of the task that waits for room, when the inbox is closed. The waker is not woken: the next send
-    /// of this task finds the inbox closed.
+    /// Takes the waker of the task that waits for room, after the inbox was closed. The waker is not woken, because the
+    /// next send of the task finds that the inbox is closed.
     pub(super) fn take_watcher(&mut self) -> Option<Waker> {
         self.watcher.take()
     }
 
-    /// Takes the wakers of the waiting senders, to notify the senders that the receiver is gone. Their messages stay
-    /// here until the senders take them back.
+    /// Takes the wakers of the waiting senders. The caller wakes the senders to notify them that the receiver has
+    /// exited. The messages of the senders stay in the list until the senders take their messages back.
     pub(super) fn take_sender_wakers(&mut self) -> Vec<Waker> {
         if planted!("bounded_strands_nobody") {
             return Vec::new();
@@ -227,7 +228,7 @@ impl<M> Bounded<M> {
         self.senders.values_mut().filter_map(|sender| sender.waker.take()).collect()
     }
 
-    /// Admits the sender that has waited longest, if there is room. Returns its waker.
+    /// If there is room, admits the sender that has waited longest. Returns the waker of this sender.
     fn admit(&mut self) -> Option<Waker> {
         if !self.has_room() {
             return None;
@@ -237,7 +238,8 @@ impl<M> Bounded<M> {
         waker
     }
 
-    /// Takes the task to notify of the room that the last [`pop`](Self::pop) or [`settle`](Self::settle) made.
+    /// Takes the task that must be notified of the room that the last [`pop`](Self::pop) or [`settle`](Self::settle)
+    /// made.
     pub(super) fn take_room_waiter(&mut self) -> Option<RoomWaiter> {
         self.relieved.take()
     }
@@ -262,13 +264,13 @@ impl<M> Bounded<M> {
         message
     }
 
-    /// Number of queued messages, plus one while the receiver handles a message.
+    /// Returns the number of queued messages, plus one while the receiver handles a message.
     pub(super) fn load(&self) -> usize {
         self.queue.len() + usize::from(self.busy)
     }
 
-    /// Number of the oldest message. This number grows with each message that is popped, drained, or dropped as the
-    /// oldest.
+    /// Returns the number of the oldest message. This number grows when the oldest message is popped, drained, or
+    /// dropped by the policy.
     pub(super) fn taken(&self) -> u64 {
         self.first
     }
@@ -278,7 +280,7 @@ impl<M> Bounded<M> {
         mem::swap(&mut self.watcher, waker);
     }
 
-    /// Puts messages before all others, even beyond the capacity.
+    /// Inserts messages before all queued messages, even beyond the capacity.
     pub(super) fn put_first(&mut self, messages: Vec<M>) {
         self.first -= messages.len() as u64;
         for message in messages.into_iter().rev() {
@@ -287,8 +289,9 @@ impl<M> Bounded<M> {
         self.high = self.high.max(self.queue.len());
     }
 
-    /// Moves all messages out, and then admits waiting senders until the queue is full. Returns the tasks to notify of
-    /// the room: the admitted senders and, if there is still room, the task that waits for room.
+    /// Moves all messages out of the queue, and then admits waiting senders until the queue is full. Returns the tasks
+    /// that must be notified of the room. These tasks are the admitted senders and, if there is still room, the task
+    /// that waits for room.
     pub(super) fn drain_into(&mut self, queue: &mut VecDeque<M>) -> Vec<RoomWaiter> {
         self.first += self.queue.len() as u64;
         queue.extend(self.queue.drain(..).flatten());
@@ -303,9 +306,9 @@ impl<M> Bounded<M> {
         mem::take(&mut self.queue).into_iter().flatten().collect()
     }
 
-    /// Takes out a message for the receiver to look at: the message with this number or, if that message is gone, the
-    /// oldest message. The message leaves a hole; the caller must [settle](Self::settle) the hole or fill it again.
-    /// Sets `number` to the number of the message.
+    /// Takes out the message with this number, so that the receiver can inspect it. If that message is gone, takes out
+    /// the oldest message. Sets `number` to the number of the message that was taken out. This message leaves a hole.
+    /// The caller must [settle](Self::settle) the hole or fill it again.
     pub(super) fn look(&mut self, number: &mut u64) -> Option<M> {
         *number = (*number).max(self.first);
         let place = usize::try_from(*number - self.first).ok()?;
@@ -322,8 +325,8 @@ impl<M> Bounded<M> {
     /// Puts a message back into its hole.
     ///
     /// # Errors
-    /// Returns the message if its hole is gone: either the policy dropped the hole as the oldest message, or the queue
-    /// was closed.
+    /// Returns the message if its hole is gone. The hole is gone if the policy dropped the hole as the oldest message,
+    /// or if the queue was closed.
     pub(super) fn fill(&mut self, number: u64, message: M) -> Result<(), M> {
         match self.hole(number) {
             Some(place) => {
@@ -334,8 +337,8 @@ impl<M> Bounded<M> {
         }
     }
 
-    /// Removes the hole of a message that was taken. Returns the position of the hole, or `None` if the policy had
-    /// dropped the hole as the oldest message.
+    /// Removes the hole of a message that the receiver has read. Returns the position of the hole. Returns `None` if
+    /// the policy dropped the hole as the oldest message.
     pub(super) fn settle(&mut self, number: u64) -> Option<usize> {
         let place = self.hole(number)?;
         self.queue.remove(place);
@@ -349,7 +352,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_lower_of_bound_and_limit_applies() {
+    fn the_lower_number_of_capacity_and_limit_applies() {
         use OverflowPolicy::{DropNewest, DropOldest, Reject};
         let table = [
             (MailboxCapacity::Unbounded, None, None),

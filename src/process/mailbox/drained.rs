@@ -1,5 +1,5 @@
-//! Unread mail of a hand-written process. The process took these messages and signals out of the inbox under one lock,
-//! and reads them without a lock.
+//! Unread messages and signals of a hand-written process. The process took these messages and signals out of the inbox
+//! under one lock, and reads them without a lock.
 
 use std::collections::VecDeque;
 
@@ -7,16 +7,16 @@ use crate::process::event::{Signal, Tag};
 use crate::process::mailbox::read_ahead::{Claim, KEEP};
 use crate::process::mailbox::signals::Drained;
 
-/// Messages and signals that a hand-written process took over and has not read yet.
+/// Messages and signals that a hand-written process has taken out of the inbox and not read yet.
 #[derive(Debug)]
 pub(crate) struct Taken<M> {
     pub(crate) messages: VecDeque<M>,
     pub(super) signals: Drained,
-    /// Number of messages that the process was given so far.
+    /// Number of messages that the process has read so far.
     given: u64,
-    /// Tags of answers that the process has received. The yields of these answers are still in the table of yields.
+    /// Tags of answers that the process has received. The table of yields still contains the yields of these answers.
     pub(crate) read: Vec<Tag>,
-    /// The claim of the process to the mailbox. `None` until the mailbox gets another receiver.
+    /// The claim of the process to the mailbox. The value is `None` until the mailbox gets another receiver.
     pub(super) claim: Option<Claim>,
 }
 
@@ -31,12 +31,12 @@ impl<M> Taken<M> {
         self.messages.len() + self.signals.len()
     }
 
-    /// Returns the next signal, if no message comes before it.
+    /// Returns the next signal if no message comes before it.
     pub(crate) fn pop_signal(&mut self) -> Option<Signal> {
         self.signals.pop(self.given)
     }
 
-    /// Number of messages that the process will have been given when it has read all messages that it took.
+    /// Returns the number of messages that the process will have read after it has read all messages that it took.
     pub(super) fn ahead(&self) -> u64 {
         self.given + self.messages.len() as u64
     }
@@ -47,7 +47,7 @@ impl<M> Taken<M> {
         Some(message)
     }
 
-    /// Frees the memory that a burst needed, if its last message was read.
+    /// Frees the memory of a burst if the last message of the burst was read.
     #[inline]
     pub(super) fn shrink(&mut self) {
         if self.messages.capacity() > KEEP && self.messages.is_empty() {
@@ -76,7 +76,7 @@ mod tests {
             self.signals.append(Signal::Notice(Tag::chosen(number as u32)), slot, self.messages.len());
         }
 
-        /// As `Locked::drain_into`.
+        /// Takes out all messages and signals, as `Locked::drain_into` does.
         fn drain(&mut self, slot: &Slot<u64>) {
             self.signals.place(slot);
             let ahead = self.taken.ahead();
@@ -96,9 +96,9 @@ mod tests {
     }
 
     #[test]
-    fn draining_the_inbox_does_not_change_the_places_of_signals() {
-        // Eight items arrive, with growing numbers. Bit n of `which` says whether item n is a signal. The inbox is
-        // drained after every `at_once` items, and then `reads` items are read.
+    fn signals_keep_their_positions_when_the_inbox_is_drained() {
+        // Eight items with growing numbers arrive. Bit n of `which` says whether item n is a signal. After every
+        // `at_once` items, the inbox is drained, and then `reads` items are read.
         for (which, (at_once, reads)) in (0..256_u64).flat_map(|which| (1..4).map(move |n| (which, (n, n - 1)))) {
             let ((slot, _), mut inbox, mut read) = (Slot::new(), Inbox::default(), Vec::new());
             for number in 0..8 {
@@ -125,7 +125,7 @@ mod tests {
             (0..40 * KEEP as u64).for_each(|number| inbox.signal(&slot, number));
             inbox.drain(&slot);
             assert_eq!(std::iter::from_fn(|| inbox.next()).count(), 40 * KEEP);
-            // After the first round one more signal follows the burst.
+            // After the first round, one more signal follows the burst.
             if round != 0 {
                 inbox.signal(&slot, 0);
                 inbox.drain(&slot);

@@ -1,5 +1,5 @@
-//! Content of an inbox, for the holder of its lock: the messages in the slot, in the buffer or in a queue with a bound;
-//! the signals; and the receiver that waits.
+//! Operations on a mailbox for the holder of its lock. The mailbox consists of its messages, its signals and the
+//! waiting receiver. The messages are in the slot, in the buffer, or in a queue with a bound.
 
 use std::mem;
 use std::ops::{Deref, DerefMut};
@@ -26,13 +26,14 @@ use crate::process::state::current::InTurn;
 /// ```
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) enum Waiting {
-    /// The receiver was woken and has not checked the mailbox since. It will find a message that is pushed now, so the
-    /// message causes no wake-up.
+    /// No receiver waits. The receiver was woken and has not checked the mailbox since then. The receiver will find a
+    /// message that is pushed now, so this message causes no wake-up.
     #[default]
     Nobody,
     /// The process's own task waits.
     Own,
-    /// A combinator, a guest thread or a task of another executor waits. Its waker is in [`RareParts`].
+    /// A combinator, a guest thread or a task of another executor waits. The waker of this receiver is in
+    /// [`RareParts`].
     Other,
 }
 
@@ -43,15 +44,15 @@ pub(super) struct State<M> {
     pub(super) aside: Option<Box<RareParts<M>>>,
     pub(super) waiting: Waiting,
     pub(super) closed: bool,
-    /// Largest number of messages that were taken out under one lock. Used only if there is no bound.
+    /// Largest number of messages that were taken out under one lock. This number is used only if there is no bound.
     pub(super) longest: u32,
 }
 
-/// Rarely used parts of a mailbox, boxed at first use.
+/// Rarely used parts of a mailbox. A mailbox allocates these parts at the first use.
 #[derive(Debug)]
 pub(super) struct RareParts<M> {
     pub(super) signals: Signals,
-    /// Waker of the receiver, for [`Waiting::Other`].
+    /// Waker of the receiver in the state [`Waiting::Other`].
     pub(super) other: Option<Waker>,
     pub(super) bounded: Option<Bounded<M>>,
     pub(super) way: Forwarding<M>,
@@ -87,18 +88,19 @@ impl<M> DerefMut for Locked<'_, M> {
 
 type Discard<M> = (Option<Signals>, Option<Waker>, Option<Arc<dyn Router<M>>>);
 
-/// Content of an inbox when it was closed.
+/// Content that an inbox had when it was closed.
 #[derive(Debug)]
 pub(crate) struct ClosedContents<M> {
     messages: Vec<M>,
-    /// Router that may take the messages.
+    /// Router that takes the unread messages. Most mailboxes have no such router.
     inheriting_router: Option<Arc<dyn Router<M>>>,
-    /// Dropped with this value: the unread signals, the waker of a task that looks for room, and the router.
+    /// The unread signals, the waker of a task that waits for room, and the router. The signals, the waker and the
+    /// router are dropped with this value.
     _rest: Held<Discard<M>>,
 }
 
 impl<M> ClosedContents<M> {
-    /// Hands the messages to the inheriting router, if there is one. Returns the messages that no process will read.
+    /// Passes the messages to the inheriting router. Returns the messages that no process will read.
     pub(crate) fn settle(self) -> Vec<M> {
         match self.inheriting_router {
             Some(heir) if !self.messages.is_empty() => heir.inherit(self.messages).err().unwrap_or_default(),
@@ -112,15 +114,15 @@ impl<M> ClosedContents<M> {
 pub(crate) enum Unsent<M> {
     Closed(M),
     Full(M),
-    /// The message must be forwarded, or kept here.
+    /// The message must be forwarded to this router or stored in this mailbox.
     Routed(M, Arc<dyn Router<M>>),
-    /// There was no room, and the policy dropped this message. It is either the pushed message, or the oldest message
-    /// of the mailbox.
+    /// There was no room, and the policy dropped this message. The dropped message is either the pushed message or the
+    /// oldest message of the mailbox.
     Dropped(M, Wakes),
 }
 
 impl<M> Locked<'_, M> {
-    /// The messages of a mailbox without a bound.
+    /// Returns the messages of a mailbox without a bound.
     #[inline]
     pub(super) fn messages(&mut self) -> Queue<'_, M> {
         let State { buffer, lent, .. } = &mut *self.state;
@@ -130,8 +132,8 @@ impl<M> Locked<'_, M> {
     /// Takes the whole content of a closed inbox.
     #[cold]
     pub(super) fn take_remains(&mut self) -> ClosedContents<M> {
-        // The wakers of the receiver and of waiting senders stay in the inbox. `Inbox::disperse` takes them when the
-        // exit is known.
+        // The wakers of the receiver and of the waiting senders stay in the inbox. `Inbox::disperse` takes these wakers
+        // when the exit is known.
         let signals = self.aside.as_deref_mut().map(|aside| mem::take(&mut aside.signals));
         let way = self.aside.as_deref_mut().map(|aside| mem::replace(&mut aside.way, Forwarding::Here));
         let watcher = self.bounded().and_then(Bounded::take_watcher);
@@ -154,7 +156,8 @@ impl<M> Locked<'_, M> {
         self.state.aside.get_or_insert_default().signals.append(signal, self.slot, others);
     }
 
-    /// As [`Signals::place`]. Each operation of a receiver calls this first.
+    /// Computes the final positions of the new signals: see [`Signals::place`]. Each operation of a receiver begins
+    /// with this call.
     #[inline]
     pub(super) fn place_signals(&mut self) {
         if let Some(aside) = self.state.aside.as_deref_mut() {
@@ -162,8 +165,8 @@ impl<M> Locked<'_, M> {
         }
     }
 
-    /// As [`Inbox::push_or_wait`](crate::process::mailbox::Inbox::push_or_wait), for an inbox that is neither closed
-    /// nor routed.
+    /// Appends a message like [`Inbox::push_or_wait`](crate::process::mailbox::Inbox::push_or_wait). The inbox is
+    /// neither closed nor routed.
     pub(super) fn store_or_wait(
         &mut self,
         own: &impl Own,
@@ -186,7 +189,7 @@ impl<M> Locked<'_, M> {
         Ok((None, wakes))
     }
 
-    /// Number of queued messages.
+    /// Returns the number of queued messages.
     pub(super) fn queued_len(&self) -> usize {
         usize::from(self.slot.is_full()) + self.queued_len_without_slot()
     }
@@ -198,7 +201,7 @@ impl<M> Locked<'_, M> {
         }
     }
 
-    /// Moves all messages and signals to `taken`. Returns the tasks to notify of the room.
+    /// Moves all messages and signals to `taken`. Returns the tasks that must be notified of the room.
     pub(super) fn drain_into(&mut self, by: Receiving, taken: &mut Taken<M>) -> Vec<RoomWaiter> {
         if let Some(aside) = self.state.aside.as_deref_mut() {
             let ahead = taken.ahead();
@@ -216,20 +219,20 @@ impl<M> Locked<'_, M> {
         }
     }
 
-    /// Records how many messages are about to be taken out under this lock.
+    /// Records the number of messages that are about to be taken out under this lock.
     #[inline]
     pub(super) fn record_burst(&mut self) {
         let burst = self.messages().len();
         self.longest = self.longest.max(u32::try_from(burst).unwrap_or(u32::MAX));
     }
 
-    /// Returns the next signal, if no message comes before it. `front` is the number of messages that the receiver took
-    /// and has not read.
+    /// Returns the next signal if no message comes before it. `front` is the number of messages that the receiver has
+    /// taken and not read.
     pub(super) fn pop_signal(&mut self, front: usize) -> Option<Signal> {
         self.state.aside.as_deref_mut()?.signals.pop(self.slot, front)
     }
 
-    /// Takes the oldest message, and moves the others to `front`, which must be empty.
+    /// Takes the oldest message, and moves the other messages to `front`. The buffer `front` must be empty.
     #[inline]
     pub(super) fn pop(&mut self, by: Receiving, front: &mut ReadAhead<M>) -> Option<M> {
         if self.messages().len() > 1 {
@@ -271,8 +274,8 @@ impl<M> Locked<'_, M> {
     }
 
     /// Registers the task as the waiting receiver. The caller has found nothing, or has taken everything. If `lends` is
-    /// set and the mailbox [is plain](State::is_plain), this opens the slot and marks the lock; the mark stays until
-    /// the lock is taken again. Returns whether the slot is open.
+    /// set and the mailbox [is plain](State::is_plain), this function opens the slot and marks the lock. The mark stays
+    /// until the next lock operation. Returns whether the slot is open.
     #[inline]
     pub(super) fn wait(mut self, lends: bool, turn: InTurn) -> bool {
         self.waiting = Waiting::Own;
@@ -296,14 +299,14 @@ impl<M> State<M> {
         }
     }
 
-    /// Returns the wake-ups of the task and of a receiver elsewhere, for a signal that both must notice.
+    /// Returns the wake-ups for a signal that both the task and a receiver in another task must notice.
     pub(super) fn everybody(&mut self, own: &impl Own) -> Wakes {
         let other = self.take_other();
         self.waiting = Waiting::Nobody;
         Wakes { own: self.lent.wake(own), other }
     }
 
-    /// Takes the waker of the receiver, if the receiver waits outside the task.
+    /// Takes the waker of the receiver if the receiver waits outside the task.
     pub(super) fn take_other(&mut self) -> Option<Waker> {
         let Waiting::Other = self.waiting else { return None };
         self.waiting = Waiting::Nobody;
@@ -314,7 +317,7 @@ impl<M> State<M> {
         self.aside.as_deref_mut()?.other.take()
     }
 
-    /// Unregisters the task as the waiting receiver, and closes the slot.
+    /// Removes the registration of the task as the waiting receiver, and closes the slot.
     #[inline]
     pub(super) fn stop_waiting(&mut self, turn: InTurn) {
         if let Waiting::Own = self.waiting {
@@ -323,8 +326,8 @@ impl<M> State<M> {
         self.lent.lend(false, turn);
     }
 
-    /// Returns whether there are no signals, no bound and no forwarding. In this case a new message is stored in the
-    /// slot or the buffer, and a receiver has to check only the messages.
+    /// Returns whether there are no signals, no bound and no forwarding. A new message is then stored in the slot or
+    /// the buffer, and a receiver has to check only the messages.
     #[inline]
     pub(super) fn is_plain(&self) -> bool {
         self.aside.as_deref().is_none_or(|aside| {
@@ -337,7 +340,7 @@ impl<M> State<M> {
         self.aside.as_deref_mut()?.bounded.as_mut()
     }
 
-    /// Returns the router for a message that is pushed now, or `None` if the message is stored here.
+    /// Returns the router for a message that is pushed now. Returns `None` if the message is stored in this mailbox.
     pub(super) fn router(&self) -> Option<Arc<dyn Router<M>>> {
         match &self.aside.as_deref()?.way {
             Forwarding::Routed { router, some_wait: false } => Some(Arc::clone(router)),
@@ -351,8 +354,8 @@ impl<M> State<M> {
         }
     }
 
-    /// As [`Inbox::push`](crate::process::mailbox::Inbox::push), for a mailbox with a bound. This code is a cold
-    /// function, to keep other pushes short.
+    /// Appends a message to a mailbox with a bound, as [`Inbox::push`](crate::process::mailbox::Inbox::push) does. This
+    /// code is in a cold function, so that other pushes stay short.
     #[cold]
     pub(super) fn push_bounded(&mut self, own: &impl Own, message: M) -> Result<Wakes, Unsent<M>> {
         if let Some(router) = self.router() {
@@ -372,19 +375,19 @@ impl<M> State<M> {
         }
     }
 
-    /// Number of queued messages, without the message in the slot.
+    /// Returns the number of queued messages, without the message in the slot.
     pub(super) fn queued_len_without_slot(&self) -> usize {
         let bounded = self.aside.as_deref().and_then(|aside| aside.bounded.as_ref());
         self.buffer.len() + bounded.map_or(0, Bounded::len)
     }
 
-    /// Takes the task to notify of new room.
+    /// Takes the task that must be notified of new room.
     #[inline]
     pub(super) fn take_relieved(&mut self) -> Option<RoomWaiter> {
         self.bounded()?.take_room_waiter()
     }
 
-    /// Counts messages that were taken, but not from the slot.
+    /// Counts messages that were taken from anywhere except the slot.
     #[inline]
     pub(super) fn took(&mut self, messages: usize) {
         if let Some(aside) = self.aside.as_deref_mut() {

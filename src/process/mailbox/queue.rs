@@ -1,5 +1,5 @@
-//! Messages of a mailbox without a bound: the oldest message may be in the slot, the others are in a buffer. If the
-//! receiver's own buffer is empty, the receiver takes the whole buffer by a swap of the two buffers.
+//! Messages of a mailbox without a bound. The oldest message may be in the slot, and all other messages are in a
+//! buffer. A receiver whose own buffer is empty swaps the two buffers to take the whole buffer.
 
 use std::collections::VecDeque;
 use std::mem;
@@ -7,18 +7,18 @@ use std::mem;
 use crate::process::mailbox::read_ahead::{KEEP, Receiving};
 use crate::process::mailbox::slot::{Slot, SlotLoan};
 
-/// Messages that did not go into the slot. Most mailboxes never hold two messages at a time, so the buffer is boxed: an
-/// idle process pays one pointer for it.
+/// Messages that are not stored in the slot. The buffer is boxed, because most mailboxes never contain two messages at
+/// a time. Therefore, the buffer of an idle process takes only one pointer.
 #[derive(Debug)]
 pub(super) struct Buffer<M>(Option<Box<More<M>>>);
 
-/// All queued messages, oldest first, for the holder of the lock.
+/// View of all queued messages, oldest first, for the holder of the lock.
 #[derive(Debug)]
 pub(super) struct Queue<'a, M> {
-    /// Holds the oldest message.
+    /// Slot that may contain the oldest message.
     first: &'a Slot<M>,
     lent: &'a mut SlotLoan,
-    /// Holds the other messages.
+    /// Buffer of the other messages.
     buffer: &'a mut Buffer<M>,
 }
 
@@ -26,7 +26,7 @@ pub(super) struct Queue<'a, M> {
 struct More<M>(Vec<M>);
 
 impl<M> More<M> {
-    /// Moves all these messages to the back of `front`, with `first` before them.
+    /// Moves all messages of this buffer to the back of `front`. The message `first` is inserted before them.
     fn drain_into(&mut self, first: Option<M>, front: &mut VecDeque<M>) {
         if front.is_empty() {
             let emptied = Vec::from(mem::take(front));
@@ -57,7 +57,7 @@ impl<M> Buffer<M> {
         self.0.as_ref().map_or(0, |more| more.0.len())
     }
 
-    /// Frees the memory of a burst when its last message was taken.
+    /// Frees the memory of a burst after the last message of the burst was taken.
     #[inline]
     pub(super) fn shrink(&mut self) {
         if self.0.as_ref().is_some_and(|more| more.0.capacity() > KEEP && more.0.is_empty()) {
@@ -72,24 +72,25 @@ impl<M> Queue<'_, M> {
         usize::from(self.first.is_full()) + self.buffer.len()
     }
 
-    /// Returns whether the queue holds neither a message nor allocated memory.
+    /// Returns whether the queue contains no message and owns no allocated memory.
     #[inline]
     pub(super) fn is_bare(&self) -> bool {
         !self.first.is_full() && self.buffer.0.is_none()
     }
 
-    /// Always inlined: a call would cost a sender of bursts 20 of 216 instructions per message (row `counting`,
-    /// measured by hand).
+    /// This function is always inlined. A call would cost a sender of bursts 20 of 216 instructions per message (row
+    /// `counting`, measured by hand).
     #[inline(always)]
     pub(super) fn push(&mut self, message: M) {
-        // The message in the slot must be the oldest, so the slot is used only while the buffer is empty.
+        // The message in the slot must be the oldest message, so a message is written into the slot only while the
+        // buffer is empty.
         let rejected = if self.buffer.len() == 0 { self.first.put(self.lent, message) } else { Err(message) };
         if let Err(message) = rejected {
             self.buffer.0.get_or_insert_with(|| Box::new(More(Vec::new()))).0.push(message);
         }
     }
 
-    /// Takes the message of a queue that holds at most one message.
+    /// Takes the message of a queue that contains at most one message.
     #[inline]
     pub(super) fn pop_only(&mut self, by: Receiving) -> Option<M> {
         debug_assert!(self.buffer.len() <= 1, "there are more");
@@ -104,7 +105,7 @@ impl<M> Queue<'_, M> {
         more
     }
 
-    /// Puts messages before all queued messages.
+    /// Inserts messages before all queued messages.
     pub(super) fn put_first(&mut self, by: Receiving, mut messages: VecDeque<M>) {
         messages.extend(self.take_all(by));
         for message in messages {
@@ -112,15 +113,15 @@ impl<M> Queue<'_, M> {
         }
     }
 
-    /// As [`put_first`](Self::put_first), for a receiver that was replaced. The replaced receiver must not read the
-    /// slot, so the message in the slot stays the oldest.
+    /// Inserts messages like [`put_first`](Self::put_first), for a receiver that was replaced. The replaced receiver
+    /// must not read the slot, so the message in the slot stays the oldest message.
     pub(super) fn put_behind_first(&mut self, messages: VecDeque<M>) {
         let more = self.buffer.0.get_or_insert_with(|| Box::new(More(Vec::new())));
         more.0.splice(0..0, messages);
     }
 
-    /// Moves all messages to the back of `front`. If `front` is empty, swaps the two buffers instead of copying
-    /// messages.
+    /// Moves all messages to the back of `front`. If `front` is empty, the two buffers are swapped, and only the
+    /// message in the slot is copied.
     pub(super) fn drain_into(&mut self, by: Receiving, front: &mut VecDeque<M>) {
         let first = self.first.take(by);
         match &mut self.buffer.0 {
@@ -189,7 +190,7 @@ mod tests {
         behaves_like_a_list(|number| [number; 4]);
     }
 
-    /// 4.7j: the memory of a burst is freed.
+    /// 4.7j: the memory of a burst is freed after the burst was read.
     #[test]
     fn the_memory_of_a_burst_is_freed() {
         let ((slot, mut lent), mut buffer) = (Slot::new(), Buffer::new());

@@ -1,4 +1,4 @@
-//! The receiving side of a mailbox: the receiver takes one message or all messages, or registers as waiting.
+//! The receiving side of a mailbox. The receiver takes one message or all messages, or registers itself as waiting.
 
 use std::collections::VecDeque;
 use std::task::Waker;
@@ -10,41 +10,41 @@ use crate::process::mailbox::read_ahead::{Claim, Receiving};
 use crate::process::mailbox::{Inbox, Own, ReadAhead, ReceiverTurn, RoomWaiter, Taken, Trial, Wakes};
 use crate::process::state::current::InTurn;
 
-/// The receiver that asks for a message, and waits if there is none.
+/// The receiver that asks for a message. If there is no message, the receiver waits.
 #[derive(Debug)]
 pub(crate) enum Reader {
-    /// The process's own task, in its turn.
+    /// The process's own task, in a turn of the process.
     Task {
         seat: ReceiverTurn,
-        /// Whether the task may open the slot. If the steps of the process are counted, the task does not open it,
-        /// because an open slot may cause an unnecessary wake-up.
+        /// Whether the task may open the slot. If the steps of the process are counted, the task does not open the
+        /// slot, because an open slot may cause an unnecessary wake-up.
         lends: bool,
     },
-    /// A combinator, another thread or another process, with this waker.
+    /// A combinator, another thread or another process. The receiver waits with this waker.
     Other(Waker),
 }
 
-/// State of an inbox as seen without its lock.
+/// State of an inbox as a thread sees it without the lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Glance {
     /// The receiver still waits, and nothing has arrived.
     Empty,
     /// The receiver still waits, and a message was [delivered](Inbox::take_delivered) into the slot.
     Delivered,
-    /// The state is unknown without the lock: the caller must check under the lock.
+    /// The state is unknown without the lock, so the caller must check under the lock.
     Unknown,
 }
 
-/// Work of a receiver after it has released the lock.
+/// Work that the receiver must do after it has released the lock.
 #[derive(Debug)]
 #[must_use = "a sender that is not woken waits for ever"]
 pub(crate) struct Spare {
-    /// A waker that the receiver does not wait with any more, to be dropped.
+    /// A waker that the receiver no longer uses. The receiver must drop this waker.
     pub(crate) former: Option<Waker>,
     pub(crate) relieved: Option<RoomWaiter>,
-    /// The task is registered as the waiting receiver, and the slot is open.
+    /// Whether the task is registered as the waiting receiver and the slot is open.
     pub(crate) lent: bool,
-    /// Another receiver has replaced this receiver. A replaced receiver takes nothing and does not wait.
+    /// Whether another receiver has replaced this receiver. A replaced receiver takes nothing and does not wait.
     pub(crate) replaced: bool,
 }
 
@@ -60,21 +60,23 @@ impl Spare {
     }
 }
 
-/// The tasks to notify of room, and the wake-ups that the admitted messages cause, after all messages were taken out.
+/// Work after all messages were taken out: the tasks that must be notified of room, and the wake-ups that the admitted
+/// messages cause.
 pub(crate) type Admitted = Option<Box<(Vec<RoomWaiter>, Wakes)>>;
 
 /// Result of [`Inbox::gather_or_wait`].
 #[derive(Debug)]
 pub(crate) enum Gathered<M> {
-    /// Messages were moved to the read-ahead buffer.
+    /// The messages were moved to the read-ahead buffer.
     Ahead,
-    /// A message to look at. The receiver must either [put it back](Inbox::fill) or [free its place](Inbox::settle).
+    /// A message that the receiver inspects. The receiver must either [put the message back](Inbox::fill) or [free its
+    /// place](Inbox::settle).
     One(M),
 }
 
 impl<M> Inbox<M> {
-    /// As [`drain`](Self::drain), but returns the message if the inbox holds exactly one message and nothing else, and
-    /// `taken` holds nothing unread.
+    /// Takes the content of the inbox like [`drain`](Self::drain). If the inbox contains exactly one message and
+    /// nothing else, and `taken` contains nothing unread, returns this message instead.
     #[inline]
     pub(crate) fn drain_or_pop(
         &self,
@@ -97,8 +99,8 @@ impl<M> Inbox<M> {
         (message, None, lent)
     }
 
-    /// Moves all messages and signals to the receiver, and registers the task of the receiver as waiting. Also returns
-    /// whether the slot is open.
+    /// Moves all messages and signals to the receiver, and registers the task of the receiver as waiting. The second
+    /// result is whether the slot is open.
     pub(crate) fn drain(
         &self,
         own: &impl Own,
@@ -127,14 +129,14 @@ impl<M> Inbox<M> {
             let told = (!relieved.is_empty()).then(|| Box::new((relieved, Wakes::default())));
             return (told, lent);
         }
-        // The admitted messages are new for the receiver. The receiver waits again, so these messages must wake it.
+        // The receiver waits again and has not seen the admitted messages, so these messages must wake the receiver.
         state.waiting = Waiting::Own;
         let wakes = state.receiver(own);
         (Some(Box::new((relieved, wakes))), false)
     }
 
-    /// Takes the next message, if there is one, and the task to notify of the room. If several messages are queued, the
-    /// other messages move to `front` under the same lock. So a burst costs one lock operation.
+    /// Takes the next message, and the task that must be notified of the room. If several messages are queued, the
+    /// other messages move to `front` under the same lock. Therefore, a burst costs only one lock operation.
     pub(crate) fn pop(&self, front: &mut ReadAhead<M>) -> (Option<M>, Option<RoomWaiter>) {
         let mut state = self.lock_to_receive();
         let Some(by) = front.receiving() else { return (None, None) };
@@ -142,18 +144,19 @@ impl<M> Inbox<M> {
         (state.pop(by, front), state.take_relieved())
     }
 
-    /// As [`pop`](Self::pop), but registers the receiver as waiting if there is no message.
+    /// Takes the next message like [`pop`](Self::pop). If there is no message, registers the receiver as waiting.
     #[inline]
     pub(crate) fn pop_or_wait(&self, own: &impl Own, front: &mut ReadAhead<M>, reader: Reader) -> (Option<M>, Spare) {
         self.take_or_wait(own, self.lock_to_receive(), front, reader, |state, by, front| state.pop(by, front))
     }
 
-    /// Returns the state of the inbox as far as the task of the process can see it without the lock.
+    /// Returns the state of the inbox as the task of the process sees it without the lock.
     #[inline]
     pub(crate) fn glance(&self) -> Glance {
-        // The slot is read first. Its acquire load pairs with the release store of the sender. If that sender held the
-        // lock, its lock operation is visible here, and the mark is gone. With the opposite order, a message that was
-        // put into the slot under the lock might seem to be delivered without the lock.
+        // The slot must be read before the mark. The acquire load of the slot pairs with the release store of the
+        // sender. If that sender held the lock, its lock operation is visible here, so the mark is not set. With the
+        // opposite order, a message that was written into the slot under the lock might be mistaken for a message that
+        // was delivered without the lock.
         let is_full = self.slot.is_full();
         match self.state.is_marked() {
             true if is_full => Glance::Delivered,
@@ -168,21 +171,21 @@ impl<M> Inbox<M> {
         self.slot.take(seat.receiving())
     }
 
-    /// As [`take_delivered`](Self::take_delivered), but passes the message to `take`, so that the message is moved
-    /// once.
+    /// Takes the message like [`take_delivered`](Self::take_delivered), but passes it to `take`, so that the message is
+    /// moved only once.
     #[inline]
     pub(crate) fn take_delivered_with(&self, seat: ReceiverTurn, take: impl FnOnce(M)) {
         self.slot.take_with(seat.receiving(), take);
     }
 
-    /// Unregisters the task as the waiting receiver.
+    /// Removes the registration of the task as the waiting receiver.
     pub(crate) fn unwait(&self, turn: InTurn) {
         self.lock().stop_waiting(turn);
     }
 
-    /// Closes the slot. Called at the beginning of a turn, if the process was active when its receiver was polled
-    /// outside the turn. If a message was delivered into the slot, returns the waker of that receiver: the receiver
-    /// must read the message.
+    /// Closes the slot. A turn begins with this call if the receiver was polled outside the turn while the process was
+    /// active. If a message was delivered into the slot, returns the waker of that receiver, because the receiver must
+    /// read the message.
     #[cold]
     pub(crate) fn recalled(&self, turn: InTurn) -> Option<Waker> {
         let mut state = self.lock();
@@ -191,8 +194,8 @@ impl<M> Inbox<M> {
     }
 
     /// Takes the next event. For a message, returns `Some(Some(message))`. For a signal, returns `Some(None)` and
-    /// stores the signal in `signal`, because signals are larger than most messages, and rare. If there is no event,
-    /// the receiver waits as in [`pop_or_wait`](Self::pop_or_wait).
+    /// stores the signal in `signal`, because signals are rare and larger than most messages. If there is no event, the
+    /// receiver waits as in [`pop_or_wait`](Self::pop_or_wait).
     #[inline]
     pub(crate) fn next_or_wait(
         &self,
@@ -216,7 +219,7 @@ impl<M> Inbox<M> {
         })
     }
 
-    /// As [`next_or_wait`](Self::next_or_wait), for a task that does not open the slot.
+    /// Takes the next event like [`next_or_wait`](Self::next_or_wait), for a task that does not open the slot.
     #[cfg(any(test, procession_loom))]
     pub(crate) fn next(&self, own: &impl Own, front: &mut ReadAhead<M>) -> Option<Result<M, Signal>> {
         let mut signal = None;
@@ -226,9 +229,9 @@ impl<M> Inbox<M> {
         next.map(|message| message.ok_or_else(|| signal.expect("it is one or the other")))
     }
 
-    /// Moves all messages to the back of `front`. If there is a bound, takes out only one message for the receiver to
-    /// look at: the message with this `number` or, if that message is gone, the oldest message. If there is no message,
-    /// the receiver waits as in [`pop_or_wait`](Self::pop_or_wait).
+    /// Moves all messages to the back of `front`. If the mailbox has a bound, takes out only one message for
+    /// inspection, namely the message with this `number`. If that message is gone, takes out the oldest message
+    /// instead. If there is no message, the receiver waits as in [`pop_or_wait`](Self::pop_or_wait).
     pub(crate) fn gather_or_wait(
         &self,
         own: &impl Own,
@@ -242,7 +245,7 @@ impl<M> Inbox<M> {
         })
     }
 
-    /// Puts back a message that the receiver looked at.
+    /// Puts back a message that the receiver has inspected.
     ///
     /// # Errors
     /// Returns the message if its place is gone. The flag is true if the policy dropped the place, and false if the
@@ -256,7 +259,8 @@ impl<M> Inbox<M> {
         bounded.fill(number, message).map_err(|message| (message, !closed))
     }
 
-    /// Frees the place of a message that the receiver looked at and took. Returns the task to notify of the room.
+    /// Frees the place of a message that the receiver has inspected and taken. Returns the task that must be notified
+    /// of the room.
     pub(crate) fn settle(&self, number: u64) -> Option<RoomWaiter> {
         let mut state = self.lock();
         state.place_signals();
@@ -266,8 +270,8 @@ impl<M> Inbox<M> {
         state.take_relieved()
     }
 
-    /// Records that a receiver took a message of its read-ahead buffer from behind `passed` other messages. The buffer
-    /// still holds `left` messages.
+    /// Records that a receiver read a message of its read-ahead buffer out of order. `passed` is the number of unread
+    /// messages before this message, and `left` is the number of messages that are still in the buffer.
     pub(crate) fn passed_over(&self, passed: usize, left: usize) {
         let mut state = self.lock();
         state.place_signals();
@@ -288,14 +292,15 @@ impl<M> Inbox<M> {
         let (by, reader) = match reader {
             Reader::Task { seat, .. } => (seat.receiving(), reader),
             Reader::Other(waker) => {
-                // Checked under the lock: another receiver may have replaced this one since it was polled.
+                // This check happens under the lock, because another receiver may have replaced this receiver since the
+                // poll.
                 let Some(by) = front.receiving() else {
                     return (None, Spare { former: Some(waker), relieved: None, lent: false, replaced: true });
                 };
                 if !planted!("other_does_not_recall") {
-                    // Called before the receiver checks for messages. A message that was delivered earlier is found by
-                    // this check. For a later message there are two cases: either its sender takes the lock, or the
-                    // process wakes this receiver in its next turn (`recalled`).
+                    // The receiver calls `recall` before it checks for messages. The check finds a message that was
+                    // delivered earlier. For a message that is sent later, there are two cases. Either its sender takes
+                    // the lock, or the process wakes this receiver in its next turn (`recalled`).
                     state.lent.recall(own);
                 }
                 (by, Reader::Other(waker))
@@ -331,7 +336,7 @@ impl<M> Inbox<M> {
         }
     }
 
-    /// Puts back the messages that a receiver took out and has not read. Returns the wake-ups that these messages
+    /// Puts back the messages that a receiver has taken out and not read. Returns the wake-ups that these messages
     /// cause.
     ///
     /// # Errors
@@ -346,8 +351,8 @@ impl<M> Inbox<M> {
             return Err(unread);
         }
         if state.bounded().is_some() {
-            // In a mailbox with a bound, these messages were read once and put aside. They cannot return to the queue,
-            // because they would count against the bound again.
+            // In a mailbox with a bound, these messages were read once and put aside. These messages cannot return to
+            // the queue, because they would count against the bound again.
             return Err(unread);
         }
         state.place_signals();
@@ -371,10 +376,10 @@ impl<M> Inbox<M> {
 
 /// Replacement of one receiver by another.
 impl<M> Inbox<M> {
-    /// Makes a new receiver the current one, on trial, instead of the receiver that has `present`. If that receiver has
-    /// read messages ahead or put messages aside, these messages move to the new receiver. Returns `None` if the
-    /// receiver that has `present` was replaced before. The returned waker belongs to the former receiver, if that
-    /// receiver waits.
+    /// Makes a new receiver the current receiver, on trial. The new receiver replaces the receiver that has `present`.
+    /// The unread messages of the replaced receiver and the messages that it put aside move to the new receiver. If the
+    /// replaced receiver waits, its waker is returned. Returns `None` if the receiver that has `present` had already
+    /// been replaced.
     pub(crate) fn begin_trial(
         &self,
         turn: InTurn,
@@ -384,16 +389,16 @@ impl<M> Inbox<M> {
         if present.is_replaced() {
             return None;
         }
-        // A receiver on trial is not settled (`Claim::is_settled`), so no receiver takes a message without the lock
-        // during the trial.
+        // During the trial, no receiver takes a message without the lock, because a receiver on trial is not settled
+        // (`Claim::is_settled`).
         state.stop_waiting(turn);
         let (next, trial) = present.replace_on_trial();
         Some((next, trial, state.take_other()))
     }
 
-    /// Ends a trial: the receiver that has `former` becomes the current one again. If the other receiver is not on
-    /// trial any more, the receiver that has `former` never becomes current again. The returned waker belongs to the
-    /// receiver on trial, if that receiver waits.
+    /// Ends a trial, and makes the receiver that has `former` the current receiver again. If the trial had already
+    /// ended, the receiver that has `former` never becomes current again. If the receiver on trial waits, its waker is
+    /// returned.
     pub(crate) fn end_trial(&self, trial: &Trial, former: &mut ReadAhead<M>) -> Option<Waker> {
         let mut state = self.lock();
         if trial.end() {
@@ -403,8 +408,8 @@ impl<M> Inbox<M> {
         None
     }
 
-    /// Makes a new receiver the current one, instead of the process that has `taken`, or instead of the last receiver
-    /// that replaced the process. The returned waker belongs to that last receiver, if it waits.
+    /// Makes a new receiver the current receiver. The new receiver replaces the process that has `taken`, or the last
+    /// receiver that replaced this process. If the last receiver waits, its waker is returned.
     pub(crate) fn hand_over(&self, turn: InTurn, taken: &mut Taken<M>) -> (ReadAhead<M>, Option<Waker>) {
         let mut state = self.lock();
         state.stop_waiting(turn);
@@ -412,8 +417,8 @@ impl<M> Inbox<M> {
         (next, state.take_other())
     }
 
-    /// Makes the process that has `taken` the current receiver again. The returned waker belongs to the former
-    /// receiver, if that receiver waits.
+    /// Makes the process that has `taken` the current receiver again. If the former receiver waits, its waker is
+    /// returned.
     pub(crate) fn reclaim(&self, turn: InTurn, taken: &Taken<M>) -> Option<Waker> {
         let mut state = self.lock();
         state.stop_waiting(turn);
@@ -467,7 +472,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_picked_from_behind_a_signal_does_not_move_the_signal() {
+    fn a_signal_keeps_its_position_when_a_later_message_is_picked() {
         for bound in [MailboxCapacity::Unbounded, MailboxCapacity::Reject(9)] {
             for picked in 0..4 {
                 let (inbox, mut front) = (Inbox::new(bound, None), ReadAhead::default());

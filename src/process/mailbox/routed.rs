@@ -1,16 +1,16 @@
 //! Mailboxes that forward their messages to other mailboxes. A [`Router`] forwards each message during the push, on the
-//! sender's thread. A message waits in the first mailbox only while the router cannot forward it.
+//! sender's thread. A message waits in the first mailbox only while the router cannot forward the message.
 
 use std::fmt;
 
 use crate::platform::sync::Arc;
 
-/// Forwards the messages of a mailbox to other mailboxes.
+/// A router forwards the messages of a mailbox to other mailboxes.
 pub(crate) trait Router<M>: fmt::Debug + Send + Sync {
     /// Forwards a message. If the message is accepted, calls `accepted` before the receiving process is queued.
     ///
     /// # Errors
-    /// Returns the message if no process takes it now.
+    /// Returns the message if no process accepts it now.
     fn route(&self, message: M, accepted: &dyn Fn()) -> Result<(), Unrouted<M>>;
 
     /// Takes the messages that one of the other mailboxes left unread, oldest first.
@@ -20,22 +20,22 @@ pub(crate) trait Router<M>: fmt::Debug + Send + Sync {
     fn inherit(&self, unread: Vec<M>) -> Result<(), Vec<M>>;
 }
 
-/// A message that no process takes now.
+/// A message that no process accepts now.
 #[derive(Debug)]
 pub(crate) enum Unrouted<M> {
     /// The message waits in the first mailbox, if there is room.
     Later(M),
-    /// The message is refused, unless its sender can wait.
+    /// The message is refused unless its sender can wait.
     Full(M),
 }
 
 /// Forwarding mode of a mailbox.
 #[derive(Debug)]
 pub(super) enum Forwarding<M> {
-    /// The messages stay here.
+    /// The messages stay in this mailbox.
     Here,
-    /// The messages are forwarded, unless earlier messages wait here.
+    /// The messages are forwarded, unless earlier messages wait in this mailbox.
     Routed { router: Arc<dyn Router<M>>, some_wait: bool },
-    /// When the mailbox is closed, its unread messages are forwarded.
+    /// When the mailbox is closed, its unread messages are forwarded to this router.
     Left(Arc<dyn Router<M>>),
 }

@@ -1,4 +1,5 @@
-//! The sending side of a mailbox: it appends messages and signals, and returns the wake-ups that they cause.
+//! The sending side of a mailbox. The sending side appends messages and signals, and returns the wake-ups that they
+//! cause.
 
 use std::task::{Poll, Waker};
 
@@ -18,9 +19,9 @@ impl<M> Inbox<M> {
     #[inline]
     pub(crate) fn push(&self, own: &impl Own, message: M, accepted: impl FnOnce()) -> Result<Wakes, Unsent<M>> {
         let mut message = message;
-        // If the mark is gone, a thread has taken the lock since the receiver began to wait. Then the run state is most
-        // likely not *Open*. This check avoids an access to the run state, whose cache line belongs to the core that
-        // runs the process.
+        // If the mark is not set, a thread has taken the lock since the receiver began to wait, and the run state is
+        // most likely not *Open*. This check avoids an access to the run state, because the cache line of the run state
+        // belongs to the core that runs the process.
         if self.state.is_marked() {
             match self.slot.deliver(own, message) {
                 Ok(owed) => {
@@ -45,21 +46,21 @@ impl<M> Inbox<M> {
             }
             return pushed;
         }
-        // Called before the push: if this call wakes the process, it closes the slot, and the push can write the
-        // message into the slot.
+        // `receiver` is called before the push. If `receiver` wakes the process, it closes the slot, and the push can
+        // write the message into the closed slot.
         let wakes = state.receiver(own);
         state.messages().push(message);
         accepted();
         Ok(wakes)
     }
 
-    /// As [`push`](Self::push), but if there is no room, the message waits for room, whatever the policy. In this case
-    /// the function takes `waker` and returns the number of the waiting sender. If there is no waker, the message is
-    /// refused.
+    /// Appends a message like [`push`](Self::push). If there is no room, the message waits for room, whatever the
+    /// policy is. The function then takes `waker` and returns the number of the waiting sender. If there is no room and
+    /// no waker, the message is refused.
     ///
     /// # Errors
-    /// Returns the message in three cases: the inbox is closed; the inbox must route the message; or the inbox is full,
-    /// and there is no waker or the capacity is 0.
+    /// Returns the message if the inbox is closed or must route the message. Also returns the message if the inbox is
+    /// full, and there is no waker or the capacity is 0.
     pub(crate) fn push_or_wait(
         &self,
         own: &impl Own,
@@ -77,8 +78,8 @@ impl<M> Inbox<M> {
         state.store_or_wait(own, message, waker, accepted)
     }
 
-    /// Returns `Ready(Ok(()))` if the message of a waiting sender was admitted. Otherwise the sender waits with this
-    /// waker from now on, and `waker` then holds the former waker, for the caller to drop.
+    /// Returns `Ready(Ok(()))` if the message of a waiting sender was admitted. Otherwise, the sender continues to wait
+    /// with this waker. The former waker is stored in `waker`, so that the caller drops it.
     ///
     /// # Errors
     /// Returns the message and the waker of the sender if the inbox was closed before the message was admitted.
@@ -92,13 +93,14 @@ impl<M> Inbox<M> {
         if bounded.still_waits(number, waker) { Poll::Pending } else { Poll::Ready(Ok(())) }
     }
 
-    /// Ends the wait of a sender. If its message was not admitted, returns the message and the sender's waker.
+    /// Removes a sender from the list of waiting senders. If the message of this sender was not admitted, returns the
+    /// message and the sender's waker.
     pub(crate) fn give_up(&self, number: u64) -> Option<(M, Option<Waker>)> {
         self.state.lock().bounded()?.give_up(number)
     }
 
-    /// Returns why a push would be refused now: `Some(true)` if the inbox is full, `Some(false)` if the inbox is
-    /// closed. `None` means that a push would be accepted.
+    /// Returns why a push would be refused now. `Some(true)` means that the inbox is full, and `Some(false)` means that
+    /// the inbox is closed. `None` means that a push would be accepted.
     pub(crate) fn refuses(&self) -> Option<bool> {
         let mut state = self.state.lock();
         if state.closed {
@@ -107,8 +109,9 @@ impl<M> Inbox<M> {
         state.bounded().is_some_and(|bounded| bounded.rejects()).then_some(true)
     }
 
-    /// Registers a waker for room. It is woken once, when the receiver next makes room and no waiting sender takes this
-    /// room. There may be room already at the time of the call. If the mailbox has no bound, the waker is dropped.
+    /// Registers a waker that waits for room. The waker is woken once, when the receiver makes room that no waiting
+    /// sender takes. There may already be room at the time of the call. If the mailbox has no bound, the waker is
+    /// dropped.
     pub(crate) fn watch(&self, waker: Waker) {
         let mut waker = Some(waker);
         if let Some(bounded) = self.state.lock().bounded() {
@@ -117,12 +120,12 @@ impl<M> Inbox<M> {
         drop(waker);
     }
 
-    /// Appends a signal. The signal wakes the task of the process, and a receiver that waits elsewhere.
+    /// Appends a signal. The signal wakes the task of the process, and also a receiver that waits in another task.
     ///
-    /// An answer to a yield is meant for the reader of the mailbox, so it wakes only a receiver that waits for the next
-    /// event. It does not wake a process that waits for something else. It does not wake a process that was woken and
-    /// has not read its mailbox since. `wake_own` is false for an answer that comes from inside the process's own turn:
-    /// the answer then wakes nothing.
+    /// An answer to a yield is intended for the reader of the mailbox, so the answer wakes only a receiver that waits
+    /// for the next event. The answer does not wake a process that waits for something else. The answer also does not
+    /// wake a process that was woken and has not read its mailbox since then. If the answer comes from inside the
+    /// process's own turn, `wake_own` is false, and the answer wakes nothing.
     ///
     /// # Errors
     /// Returns the signal if the inbox is closed.
@@ -141,11 +144,11 @@ impl<M> Inbox<M> {
         })
     }
 
-    /// As [`signal`](Self::signal), for the answer to a yield. The answer is moved only once, out of `answer`, because
-    /// a process may get many answers and each copy costs time.
+    /// Appends the answer to a yield like [`signal`](Self::signal). The answer is moved only once, out of `answer`. A
+    /// process may receive many answers, and each copy costs time.
     ///
     /// # Errors
-    /// Fails if the inbox is closed. `answer` is then unchanged.
+    /// Fails if the inbox is closed. After a failure, `answer` is unchanged.
     #[inline]
     pub(crate) fn answer(
         &self,
@@ -165,16 +168,16 @@ impl<M> Inbox<M> {
         Ok(if wakes { state.receiver(own) } else { Wakes::default() })
     }
 
-    /// As [`signal`](Self::signal), for a `Down` event: the exit of a monitored process. Returns `None` if the inbox is
-    /// closed.
+    /// Appends a `Down` event like [`signal`](Self::signal). The event reports the exit of a monitored process. Returns
+    /// `None` if the inbox is closed.
     #[inline]
     pub(crate) fn down(&self, own: &impl Own, number: u64, pid: Pid, reason: &Exit, wake_own: bool) -> Option<Wakes> {
         let mut state = self.lock();
         if state.closed {
             return None;
         }
-        // A process may get a million `Down` events, so each copy matters. The arm for the most frequent reason
-        // constructs its signal directly in its final place.
+        // A process may receive a million `Down` events, so each copy matters. The arm for the most frequent reason
+        // constructs the signal directly in its final place.
         match reason {
             Exit::Normal => state.append(Signal::Down { number, pid, reason: Exit::Normal }),
             _ => state.append(Signal::Down { number, pid, reason: reason.clone() }),
@@ -182,17 +185,17 @@ impl<M> Inbox<M> {
         Some(if wake_own && !planted!("down_wakes_nobody") { state.receiver(own) } else { Wakes::default() })
     }
 
-    /// Returns the wake-ups for an event that is not stored in the queue: a kill or a cancel.
+    /// Returns the wake-ups for a kill or a cancellation. These events are not stored in the queue.
     pub(crate) fn rouse(&self, own: &impl Own) -> Wakes {
         self.lock().everybody(own)
     }
 }
 
-/// A mailbox whose messages are forwarded by a [`Router`].
+/// Operations of a mailbox whose messages are forwarded by a [`Router`].
 impl<M> Inbox<M> {
-    /// As [`push_or_wait`](Self::push_or_wait), for a message that the router did not take. From then on messages are
-    /// queued here and not forwarded. Forwarding starts again when the receiver finds the inbox empty and calls
-    /// [`resume`](Self::resume).
+    /// Appends a message like [`push_or_wait`](Self::push_or_wait), after the router did not accept the message. Later
+    /// messages are queued in this inbox too, and are not forwarded. Forwarding starts again when the receiver finds
+    /// the inbox empty and calls [`resume`](Self::resume).
     pub(crate) fn keep(
         &self,
         own: &impl Own,
@@ -208,34 +211,36 @@ impl<M> Inbox<M> {
         state.store_or_wait(own, message, waker, accepted)
     }
 
-    /// Sets the router. Forwarding begins when the receiver calls [`resume`](Self::resume) while no message waits here.
+    /// Sets the router. Forwarding begins when the receiver calls [`resume`](Self::resume) and no message waits in this
+    /// inbox.
     pub(crate) fn route_to(&self, own: &impl Own, router: Arc<dyn Router<M>>) {
         let mut state = self.lock();
         state.lent.recall(own);
         state.aside.get_or_insert_default().way = Forwarding::Routed { router, some_wait: true };
     }
 
-    /// Starts to forward messages if no message waits here. Otherwise messages are queued here.
+    /// Starts to forward messages if no message waits in this inbox. If a message waits, later messages are queued in
+    /// this inbox.
     pub(crate) fn resume(&self) {
         let mut state = self.lock();
         let some_wait = state.queued_len() != 0;
         state.some_wait(some_wait);
     }
 
-    /// If messages are forwarded now, because no message waits here, calls `f` under the lock. Otherwise returns
-    /// `None`.
+    /// Calls `f` under the lock if messages are forwarded now. Messages are forwarded only while no message waits in
+    /// this inbox. If messages are not forwarded, returns `None`.
     pub(crate) fn if_none_waits<T>(&self, f: impl FnOnce() -> T) -> Option<T> {
         let state = self.state.lock();
         let way = state.aside.as_deref().map(|aside| &aside.way);
         matches!(way, Some(Forwarding::Routed { some_wait: false, .. })).then(f)
     }
 
-    /// Sets the router that gets the unread messages when the inbox is closed.
+    /// Sets the router that receives the unread messages when the inbox is closed.
     pub(crate) fn leave_to(&self, router: Arc<dyn Router<M>>) {
         self.state.lock().aside.get_or_insert_default().way = Forwarding::Left(router);
     }
 
-    /// Puts messages before all queued messages, even beyond the capacity.
+    /// Inserts messages before all queued messages, even beyond the capacity.
     ///
     /// # Errors
     /// Returns the messages if the inbox is closed or has no bound.

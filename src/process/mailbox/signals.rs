@@ -1,5 +1,5 @@
-//! The signals of a mailbox, and the position of each signal among the messages. The messages are stored elsewhere;
-//! this file only counts messages.
+//! The signals of a mailbox, and the position of each signal among the messages. This file only counts messages, and
+//! does not store them.
 
 use std::collections::VecDeque;
 use std::mem;
@@ -13,7 +13,7 @@ use crate::process::mailbox::slot::Slot;
 /// Queue of signals, oldest first.
 #[derive(Debug, Default)]
 pub(super) struct Signals {
-    /// Number of messages that were taken out since this value was created, not counting messages from the slot.
+    /// Number of messages that were taken out since this value was created. Messages from the slot are not counted.
     taken: i64,
     waiting: VecDeque<(SignalPosition, Signal)>,
 }
@@ -21,20 +21,20 @@ pub(super) struct Signals {
 /// Position of a signal among the messages.
 #[derive(Debug, Clone, Copy)]
 enum SignalPosition {
-    /// Preliminary position. `slot` is the number of messages that had been written into the slot when the signal was
-    /// appended, as far as the sender of the signal knew. `others` is the number of all other messages that had been
-    /// taken before, or were queued at that time.
+    /// Preliminary position of a signal. `slot` is the number of messages that had been written into the slot when the
+    /// signal was appended, as far as the sender of the signal knew. `others` is the number of all other messages that
+    /// had been taken before the append or were queued at that time.
     ///
-    /// The sender of the signal cannot know the final position. Another thread may write or read the slot at the same
-    /// time, and the receiver reads the slot before all other messages. So the receiver computes the [final
-    /// position](Signals::place).
+    /// The sender of the signal cannot know the final position, because another thread may write or read the slot at
+    /// the same time, and the receiver reads the slot before all other messages. Therefore, the receiver computes the
+    /// [final position](Signals::place).
     Behind { slot: u64, others: i64 },
-    /// Final position: when this number of messages has been taken, no message comes before the signal.
+    /// Final position of a signal. When this number of messages has been taken, no message comes before the signal.
     Number(i64),
 }
 
 impl SignalPosition {
-    /// Returns the final position of a signal. The receiver has computed the position before.
+    /// Returns the final position of a signal. The receiver must have computed this position before the call.
     fn number(self) -> i64 {
         match self {
             Self::Number(number) => number,
@@ -42,7 +42,7 @@ impl SignalPosition {
         }
     }
 
-    /// Moves the signal behind `by` more messages.
+    /// Moves the signal behind `by` additional messages.
     fn shift(&mut self, by: i64) {
         match self {
             Self::Number(number) => *number += by,
@@ -62,7 +62,7 @@ impl Signals {
         self.waiting.is_empty()
     }
 
-    /// Appends a signal behind all messages: the message in the slot, and `others` more messages.
+    /// Appends a signal behind all messages, namely the message in the slot and `others` more messages.
     #[inline]
     pub(super) fn append<M>(&mut self, signal: Signal, slot: &Slot<M>, others: usize) {
         let taken = if planted!("signal_forgets_taken") { 0 } else { self.taken };
@@ -70,8 +70,8 @@ impl Signals {
         self.waiting.push_back((place, signal));
     }
 
-    /// Computes the final positions of the signals that arrived since the last call. The receiver calls this before it
-    /// takes messages or puts messages back.
+    /// Computes the final positions of the signals that arrived since the last call. The receiver calls this function
+    /// before it takes messages or puts messages back.
     #[inline]
     pub(super) fn place<M>(&mut self, slot: &Slot<M>) {
         if !self.is_empty() {
@@ -85,8 +85,8 @@ impl Signals {
         for (place, _) in self.waiting.iter_mut().rev() {
             let SignalPosition::Behind { slot, others } = *place else { break };
             let unread = match others - self.taken {
-                // The receiver reads the slot before the unread messages of the queue. So the message in the slot comes
-                // before the signal, even if the message arrived after the signal.
+                // The receiver reads the slot before the unread messages of the queue. Therefore, the message in the
+                // slot comes before the signal, even if the message arrived after the signal.
                 unread @ 1.. if !planted!("slot_is_behind") => unread + i64::from(is_full),
                 unread => unread + i64::from(slot > from_slot),
             };
@@ -94,49 +94,50 @@ impl Signals {
         }
     }
 
-    /// Number of messages that were taken out, including the messages from the slot.
+    /// Returns the number of messages that were taken out, including the messages from the slot.
     #[inline]
     fn taken_with<M>(&self, slot: &Slot<M>) -> i64 {
         self.taken + slot.taken() as i64
     }
 
-    /// Counts messages that were taken, but not from the slot.
+    /// Counts messages that were taken from anywhere except the slot.
     #[inline]
     pub(super) fn took(&mut self, messages: usize) {
         self.taken += messages as i64;
     }
 
-    /// Reduces the count by the messages that a receiver puts back.
+    /// Subtracts the messages that a receiver puts back from the count.
     pub(super) fn took_back(&mut self, messages: usize) {
         self.taken -= messages as i64;
     }
 
-    /// Shifts all signals by `messages`, because this number of messages is put before all others.
+    /// Shifts all signals by `messages`, because this number of messages is inserted before all other messages.
     pub(super) fn came_before(&mut self, messages: usize) {
         self.waiting.iter_mut().for_each(|(place, _)| place.shift(messages as i64));
     }
 
-    /// Counts a message that was taken from a queue with a bound, from behind `passed` other messages.
+    /// Counts a message that was taken from a queue with a bound. `passed` is the number of unread messages before this
+    /// message.
     pub(super) fn took_at(&mut self, passed: usize) {
         self.taken += 1;
         self.shift_signals_before(self.taken - 1 + passed as i64);
     }
 
-    /// Accounts for a message that was read from behind `passed` other messages of the read-ahead buffer. The buffer
-    /// still holds `left` messages.
+    /// Accounts for a message that was read out of order from the read-ahead buffer. `passed` is the number of unread
+    /// messages before this message, and `left` is the number of messages that are still in the buffer.
     pub(super) fn passed_over<M>(&mut self, slot: &Slot<M>, passed: usize, left: usize) {
         self.shift_signals_before(self.taken_with(slot) - 1 - left as i64 + passed as i64);
     }
 
-    /// Compensates for a message that was read out of order. The position of each earlier signal grows by one, because
-    /// the count of taken messages has grown, but all messages before the signal are still unread.
+    /// Compensates for a message that was read out of order. The count of taken messages has grown, but all messages
+    /// before an earlier signal are still unread. Therefore, the position of each earlier signal grows by one.
     fn shift_signals_before(&mut self, number: i64) {
         let earlier = self.waiting.iter_mut().take_while(|(place, _)| place.number() <= number);
         earlier.for_each(|(place, _)| place.shift(1));
     }
 
-    /// Returns the next signal, if no message comes before it. `unread` is the number of messages that the receiver
-    /// took and has not read.
+    /// Returns the next signal if no message comes before it. `unread` is the number of messages that the receiver has
+    /// taken and not read.
     pub(super) fn pop<M>(&mut self, slot: &Slot<M>, unread: usize) -> Option<Signal> {
         if self.waiting.front()?.0.number() > self.taken_with(slot) - unread as i64 {
             return None;
@@ -144,7 +145,7 @@ impl Signals {
         self.waiting.pop_front().map(|(_, signal)| signal)
     }
 
-    /// Moves all signals to `to`. `ahead` is the number of messages that the receiver will have read when it has read
+    /// Moves all signals to `to`. `ahead` is the number of messages that the receiver will have read after it has read
     /// all messages that it took before.
     pub(super) fn drain<M>(&mut self, slot: &Slot<M>, to: &mut Drained, ahead: u64) {
         let taken = self.taken_with(slot);
@@ -168,8 +169,8 @@ impl Signals {
 pub(super) struct Drained {
     waiting: VecDeque<(SignalPosition, Signal)>,
     /// `taken` is the number of messages that had been taken out of the mailbox when the signals were taken out.
-    /// `ahead` is the number of messages that the receiver will have read when it reaches that point. The two counts
-    /// denote the same position in the sequence of messages.
+    /// `ahead` is the number of messages that the receiver will have read when it reaches the same position. Therefore,
+    /// the two counts denote the same position in the sequence of messages.
     taken: i64,
     ahead: u64,
 }
@@ -186,8 +187,8 @@ impl Drop for Drained {
     }
 }
 
-/// Drops signals one by one. The destructor of an answer is user code and may panic. If the whole queue were dropped at
-/// once and two of these destructors panicked, the program would abort.
+/// Drops signals one by one. The destructor of an answer is user code and may panic. If the whole queue were dropped in
+/// one operation and two of these destructors panicked, the program would abort.
 fn drop_each(signals: &mut VecDeque<(SignalPosition, Signal)>) {
     while let Some((_, signal)) = signals.pop_front() {
         let _ = drop_caught(signal);
@@ -213,12 +214,12 @@ impl Drained {
         self.waiting.len()
     }
 
-    /// Returns the next signal, if no message comes before it. `read` is the number of messages that the receiver has
+    /// Returns the next signal if no message comes before it. `read` is the number of messages that the receiver has
     /// read.
     #[inline]
     pub(super) fn pop(&mut self, read: u64) -> Option<Signal> {
-        // The difference is negative if messages before the signal left the mailbox by another way. For this receiver
-        // these messages do not count, so the result is at least 0.
+        // The difference is negative if messages before the signal left the mailbox without being read by this
+        // receiver. These messages do not count for this receiver, so the difference is replaced by 0.
         let others = (self.waiting.front()?.0.number() - self.taken).max(0);
         if self.ahead + others as u64 > read {
             return None;
@@ -226,7 +227,7 @@ impl Drained {
         self.waiting.pop_front().map(|(_, signal)| signal)
     }
 
-    /// Frees the memory that a burst of signals needed, if its last signal was read.
+    /// Frees the memory of a burst of signals if all signals of the burst were read.
     #[inline]
     pub(super) fn shrink(&mut self) {
         if self.waiting.is_empty() {
@@ -234,8 +235,8 @@ impl Drained {
         }
     }
 
-    /// Frees the memory that a burst needed, if the capacity of the queue is more than four times `next` and more than
-    /// [`KEEP`].
+    /// Frees the memory of a burst. The memory is freed if the capacity of the queue is more than four times `next` and
+    /// more than [`KEEP`].
     fn shrink_to(&mut self, next: usize) {
         if self.waiting.capacity() > KEEP.max(4 * next) {
             self.waiting = VecDeque::new();

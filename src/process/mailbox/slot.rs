@@ -1,39 +1,43 @@
 //! Slot for one message inside the mailbox. A sender that wakes the process may write the slot without the mailbox's
 //! lock.
 //!
-//! This file contains unsafe code: the slot is untyped memory of a fixed size. A slot of the size of the message type
-//! would make each idle process larger. Without a slot each mailbox that ever gets a message would need a buffer, which
-//! the sender allocates and the thread that ends the process frees. The slot reduces the cost of a process that gets
-//! one message and exits by a quarter (bench `create-1-exit`). For a message to a process that waits for it, the slot
-//! saves two lock operations, a quarter of the cost (bench `ping-pong`).
+//! This file contains unsafe code, because the slot is untyped memory of a fixed size. A slot with the size of the
+//! message type would make each idle process larger. Without a slot, each mailbox that receives a message would need a
+//! heap buffer. The slot reduces the cost of a process that receives one message and exits by a quarter (bench
+//! `create-1-exit`). For a message to a process that waits for this message, the slot saves two lock operations, namely
+//! a quarter of the cost (bench `ping-pong`).
 //!
 //! # Access to the slot
 //!
-//! The slot is either *open* (lent to senders) or not open: see [`SlotLoan`]. It has at most one writer and one reader
-//! at a time. Each operation takes an argument that proves the right to do it:
+//! The slot is either *open* (a sender may write it without the lock) or *closed*: see [`SlotLoan`]. The slot has at
+//! most one writer and one reader at a time. Each operation takes an argument that proves the right to do the
+//! operation:
 //!
-//! - **Write while the slot is not open:** the holder of the mailbox's lock. The proof is `&mut SlotLoan`, because the
-//!   `SlotLoan` is stored under the lock.
-//! - **Write while the slot is open:** the sender that changes the run state of the process from *Open* to *Active*
-//!   (`process::state::run_state`). No other thread can make this change until the sender has queued the process. The
-//!   proof is the return value of [`Own::deliver`].
-//! - **Read:** the current receiver of the mailbox. The proof is [`Receiving`]. A mailbox has one current receiver: a
-//!   claim that was replaced gives no proof (`mailbox::read_ahead`). The current receiver reads without the lock only
-//!   in the turn of its process; outside the turn it holds the lock. The current receiver is replaced only under the
-//!   lock. If it may read without the lock, it is replaced only in the turn of its own process. So two reads cannot
-//!   overlap. The thread that closes the mailbox reads under the lock, in the last turn of the process.
+//! - **Write while the slot is closed:** only the holder of the mailbox's lock may write. The proof is `&mut SlotLoan`,
+//!   because the `SlotLoan` is stored under the lock.
+//! - **Write while the slot is open:** only the sender that changes the run state of the process from *Open* to
+//!   *Active* may write (`process::state::run_state`). No other thread can make this change until the sender has queued
+//!   the process. The proof is the return value of [`Own::deliver`].
+//! - **Read:** only the current receiver of the mailbox may read. The proof is [`Receiving`]. A mailbox has one current
+//!   receiver, and the claim of a replaced receiver gives no proof (`mailbox::read_ahead`). The current receiver may
+//!   read without the lock in the turn of its process. Outside the turn, the current receiver holds the lock while it
+//!   reads. The current receiver is replaced only under the lock. A receiver that may read without the lock is replaced
+//!   only in the turn of its own process. Therefore, two reads cannot overlap. The thread that closes the mailbox reads
+//!   under the lock, in the last turn of the process.
 //!
 //! The run state of a process is *Open* only while its slot is open. The receiver [opens](SlotLoan::lend) the slot
-//! under the lock, in the turn of its process. The slot is closed again in one of two ways. Either a turn of the
-//! process closes the slot; during a turn the run state is not *Open*. Or a holder of the lock closes the slot, after
-//! it has woken the process or after [`Own::recall`] has returned true. In both cases the run state is not *Open* when
-//! the slot is closed. The run state becomes *Open* again only in a turn, after the receiver has opened the slot under
-//! the lock again. If a holder of the lock finds the slot open, it must first change the run state, as a sender does.
-//! If it cannot change the run state, it does not write the slot. If a receiver is polled outside the turn of the
-//! process while the process is active, it notifies the process. The process then closes the slot in its next turn.
+//! under the lock, in the turn of its process. When the slot is closed, the run state is not *Open*, because there are
+//! only two ways to close the slot. Either a turn of the process closes the slot, and during a turn the run state is
+//! not *Open*. Or a holder of the lock closes the slot, after the holder has woken the process or after [`Own::recall`]
+//! has returned true. The run state becomes *Open* again only in a turn, after the receiver has opened the slot under
+//! the lock again.
 //!
-//! `moves` is odd while a message is in the slot. A writer writes only if `moves` is even, and then makes it odd. A
-//! reader reads only if `moves` is odd, and then makes it even.
+//! If a holder of the lock finds the slot open, it must first change the run state, as a sender does. If the holder
+//! cannot change the run state, it does not write the slot. A receiver may be polled outside the turn of the process
+//! while the process is active. This receiver notifies the process, and the process closes the slot in its next turn.
+//!
+//! `moves` is odd while a message is in the slot. A writer writes only if `moves` is even, and then makes `moves` odd.
+//! A reader reads only if `moves` is odd, and then makes `moves` even.
 
 #![allow(unsafe_code)]
 
@@ -47,38 +51,39 @@ use crate::process::mailbox::read_ahead::Receiving;
 use crate::process::mailbox::wakes::{Own, PendingSchedule};
 use crate::process::state::current::InTurn;
 
-/// Memory of the slot. It is large enough for a `Payload`, and for a request that contains a `Reply` and two more
-/// words.
+/// Memory of the slot. The memory is large enough for a `Payload`, and for a request that contains a `Reply` and two
+/// more words.
 type Room = [u64; 3];
 
-/// Slot for one message. If the message type does not fit, the slot is always empty.
+/// Slot for one message. If the message type does not fit into the memory, the slot is always empty.
 pub(super) struct Slot<M> {
-    /// Number of writes plus number of reads: odd while a message is in the slot.
+    /// Number of writes plus number of reads. The sum is odd while a message is in the slot.
     moves: AtomicU64,
     room: UnsafeCell<MaybeUninit<Room>>,
     _message: PhantomData<M>,
 }
 
-// SAFETY: threads that share the slot exchange messages, so `M: Send` is required. No thread gets a `&M`, so `M: Sync`
-// is not. The room is accessed by one thread at a time: see "Access to the slot" above.
+// SAFETY: threads that share the slot exchange messages, so `M: Send` is required. No thread obtains a `&M`, so `M:
+// Sync` is not required. Only one thread at a time accesses the room: see "Access to the slot" above.
 unsafe impl<M: Send> Sync for Slot<M> {}
 
-/// Whether the slot is open: reserved for the sender that gets the right to run the process.
+/// Flag of an open slot. While the slot is open, only the sender that obtains the right to run the process may write
+/// the slot.
 ///
-/// A `SlotLoan` is created with its slot, and is stored under the lock of the same mailbox. So `&mut SlotLoan` proves
-/// that the lock is held.
+/// A `SlotLoan` is created with its slot, and is stored under the lock of the same mailbox. Therefore, `&mut SlotLoan`
+/// proves that the caller holds the lock.
 #[derive(Debug)]
 pub(super) struct SlotLoan(bool);
 
 impl SlotLoan {
-    /// Opens or closes the slot. The thread is in the turn of the process, so the run state is not *Open*.
+    /// Opens or closes the slot. The calling thread is in the turn of the process, so the run state is not *Open*.
     #[inline]
     pub(super) fn lend(&mut self, yes: bool, _: InTurn) {
         self.0 = yes;
     }
 
-    /// Wakes the process that this mailbox belongs to. If the caller gets the right to run the process, this closes the
-    /// slot.
+    /// Wakes the process that owns this mailbox. If the caller obtains the right to run the process, this function
+    /// closes the slot.
     #[inline]
     pub(super) fn wake(&mut self, own: &impl Own) -> Option<PendingSchedule> {
         let owed = own.wake();
@@ -89,7 +94,7 @@ impl SlotLoan {
     }
 
     /// Closes the slot for a receiver that is polled outside the turn of the process. If the process is active, the
-    /// slot stays open: the process closes it at the beginning of its next turn.
+    /// slot stays open, and the process closes the slot at the beginning of its next turn.
     pub(super) fn recall(&mut self, own: &impl Own) {
         if self.0 && own.recall() {
             self.0 = false;
@@ -100,11 +105,11 @@ impl SlotLoan {
 impl<M> Slot<M> {
     const FITS: bool = size_of::<M>() <= size_of::<Room>() && align_of::<M>() <= align_of::<Room>();
 
-    /// Creates an empty slot that is not open.
+    /// Creates an empty slot that is closed.
     #[inline]
     pub(super) fn new() -> (Self, SlotLoan) {
-        // Zeroed: uninitialised bytes would be copied from where the slot was made, and that copy would miss store
-        // forwarding.
+        // The room is zeroed. Uninitialised bytes would be copied from the place where the slot was created, and this
+        // copy would miss store forwarding.
         let room = UnsafeCell::new(MaybeUninit::zeroed());
         (Self { moves: AtomicU64::new(0), room, _message: PhantomData }, SlotLoan(false))
     }
@@ -114,23 +119,23 @@ impl<M> Slot<M> {
         self.full().is_some()
     }
 
-    /// Number of messages that were taken from the slot.
+    /// Returns the number of messages that were taken from the slot.
     #[inline]
     pub(super) fn taken(&self) -> u64 {
         self.moves.load(Ordering::Acquire) / 2
     }
 
-    /// Number of messages that were put into the slot.
+    /// Returns the number of messages that were written into the slot.
     #[inline]
     pub(super) fn put_count(&self) -> u64 {
         self.moves.load(Ordering::Acquire).div_ceil(2)
     }
 
-    /// Writes a message into the slot if the run state of the process is *Open*. The caller then has to queue the
-    /// process.
+    /// Writes a message into the slot if the run state of the process is *Open*. After a write, the caller must queue
+    /// the process.
     ///
     /// # Errors
-    /// Returns the message if the run state is not *Open*, or if the message does not fit.
+    /// Returns the message if the run state is not *Open*, or if the message does not fit into the slot.
     #[inline]
     pub(super) fn deliver(&self, own: &impl Own, message: M) -> Result<PendingSchedule, M> {
         if !Self::FITS {
@@ -138,9 +143,9 @@ impl<M> Slot<M> {
         }
         match own.deliver() {
             Some(owed) => {
-                // SAFETY: the message fits. `owed` is the right to run the process of this slot (`Own`). The run state
-                // of this process was *Open*, so the slot was open and empty. While the slot is open, only the thread
-                // that has this right writes the slot.
+                // SAFETY: the message fits. `owed` is the right to run the process that owns this slot (`Own`). The run
+                // state of this process was *Open*, so the slot was open and empty. While the slot is open, only the
+                // thread that owns this right writes the slot.
                 unsafe { self.write(message) };
                 Ok(owed)
             }
@@ -151,76 +156,79 @@ impl<M> Slot<M> {
     /// Writes a message into the slot, under the lock.
     ///
     /// # Errors
-    /// Returns the message if the slot contains a message or is open, or if the message does not fit.
+    /// Returns the message if the slot contains a message, if the slot is open, or if the message does not fit into the
+    /// slot.
     #[inline]
     pub(super) fn put(&self, lent: &mut SlotLoan, message: M) -> Result<(), M> {
         if !Self::FITS || lent.0 || self.is_full() {
             return Err(message);
         }
         // SAFETY: the message fits, and the slot is empty. `lent` is exclusively borrowed, so this thread holds the
-        // lock of the mailbox. The slot is not open, so only the holder of the lock writes it.
+        // lock of the mailbox. The slot is closed, so only the holder of the lock writes the slot.
         unsafe { self.write(message) };
         Ok(())
     }
 
     /// # Safety
-    /// A message of this type fits. The slot is empty, and no other thread writes it until this returns.
+    /// A message of this type fits. The slot is empty, and no other thread writes the slot until this function returns.
     #[inline]
     unsafe fn write(&self, message: M) {
         let moves = self.moves.load(Ordering::Acquire);
         debug_assert!(Self::FITS && moves.is_multiple_of(2), "the slot is empty");
         self.room.with_mut(|room| {
-            // SAFETY: the caller guarantees that the message fits, in size and alignment, and that no other thread
+            // SAFETY: the caller guarantees that the message fits in size and alignment, and that no other thread
             // writes during this write. No thread reads during this write, because `moves` is even. The last read
-            // happened before the load above: the load acquires the store that the reader released. The slot is empty,
-            // so no message is overwritten.
+            // happened before the load above, because this load acquires the store that the reader released. The slot
+            // is empty, so no message is overwritten.
             unsafe { room.cast::<M>().write(message) };
         });
         self.moves.store(moves + 1, Ordering::Release);
     }
 
-    /// Takes the message out of the slot, if there is one.
+    /// Takes the message out of the slot. Returns `None` if the slot is empty.
     #[inline]
     pub(super) fn take(&self, _: Receiving) -> Option<M> {
         let moves = self.full()?;
-        // SAFETY: `full` saw `moves` odd with an acquire load, so a message is there. `Receiving` proves that no other
-        // thread takes it. The store below makes `moves` even before the slot is read again.
+        // SAFETY: `full` saw that `moves` is odd with an acquire load, so the slot contains a message. `Receiving`
+        // proves that no other thread takes this message. The store below makes `moves` even, so the slot is not read
+        // twice.
         let message = unsafe { self.read() };
         self.moves.store(moves + 1, Ordering::Release);
         Some(message)
     }
 
-    /// As [`take`](Self::take), but passes the message to the closure `take`. The message is moved only once: from the
-    /// slot to its final place.
+    /// Takes the message like [`take`](Self::take), but passes it to the closure `take`. The message is moved only
+    /// once, from the slot to its final place.
     #[inline]
     pub(super) fn take_with(&self, _: Receiving, take: impl FnOnce(M)) {
         let Some(moves) = self.full() else { return };
-        // SAFETY: `full` saw `moves` odd with an acquire load, so a message is there. `Receiving` proves that no other
-        // thread takes it. The store below makes `moves` even before the slot is read again.
+        // SAFETY: `full` saw that `moves` is odd with an acquire load, so the slot contains a message. `Receiving`
+        // proves that no other thread takes this message. The store below makes `moves` even, so the slot is not read
+        // twice.
         let message = unsafe { self.read() };
-        // Stored before the call of `take`: if `take` panics, the message must not be read again.
+        // The store precedes the call of `take`, because a panic in `take` must not cause a second read of the message.
         self.moves.store(moves + 1, Ordering::Release);
         take(message);
     }
 
-    /// Returns `moves` if the slot contains a message.
+    /// Returns `moves` if the slot contains a message. Otherwise, returns `None`.
     #[inline]
     fn full(&self) -> Option<u64> {
-        // Acquire pairs with the release store in `write`. With a weaker load a reader could read the room before the
-        // message is in it, and `Inbox::glance` could miss that the sender held the lock. This load does not order
-        // writers: the load in `write` orders a writer after the last read.
+        // Acquire pairs with the release store in `write`. With a weaker load, a reader could read the room before the
+        // message is in the room. With a weaker load, `Inbox::glance` could also miss that the sender held the lock.
+        // This load does not order writers, because the load in `write` orders a writer after the last read.
         let moves = self.moves.load(Ordering::Acquire);
         (!moves.is_multiple_of(2)).then_some(moves)
     }
 
     /// # Safety
-    /// `moves` was seen odd, with acquire ordering. No other thread takes the message. The caller makes `moves` even
-    /// before the slot is read again.
+    /// The caller has loaded an odd value of `moves` with acquire ordering. No other thread takes the message. The
+    /// caller makes `moves` even before the slot is read again.
     #[inline]
     unsafe fn read(&self) -> M {
         // SAFETY: a message of type `M` was written before `moves` became odd, and the caller has acquired that write.
-        // No thread writes while `moves` is odd, and the caller guarantees that no other thread reads. So the message
-        // is moved out once.
+        // No thread writes while `moves` is odd, and the caller guarantees that no other thread reads. Therefore, the
+        // message is moved out once.
         self.room.with_mut(|room| unsafe { room.cast::<M>().read() })
     }
 }
@@ -228,8 +236,8 @@ impl<M> Slot<M> {
 impl<M> Drop for Slot<M> {
     fn drop(&mut self) {
         if self.is_full() {
-            // SAFETY: `is_full` saw `moves` odd with an acquire load, so a message is there. `&mut self` excludes other
-            // threads, and nothing reads the slot after this.
+            // SAFETY: `is_full` saw that `moves` is odd with an acquire load, so the slot contains a message. `&mut
+            // self` excludes other threads, and no code reads the slot after this read.
             drop(unsafe { self.read() });
         }
     }
@@ -277,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_taken_by_take_with_is_counted() {
+    fn take_with_counts_the_message_that_it_takes() {
         let (slot, mut lent) = Slot::new();
         let mut taken = Vec::new();
         for n in 1..=3_u64 {
@@ -310,7 +318,8 @@ mod tests {
         }
     }
 
-    /// An open slot refuses messages under the lock, because two threads could write it at the same time.
+    /// While a slot is open, it refuses messages under the lock, because two threads could write the slot at the same
+    /// time.
     #[test]
     fn a_slot_is_closed_only_if_its_process_waits() {
         for (is_lent, waits) in [(false, true), (false, false), (true, false), (true, true)] {
@@ -320,7 +329,7 @@ mod tests {
             lent.recall(&own);
             assert_eq!(own.times.get(), usize::from(is_lent));
             assert_eq!(slot.put(&mut lent, 1).is_ok(), !is_lent || waits);
-            // A wake-up that gives no right to run the process does not close the slot.
+            // A wake-up without the right to run the process does not close the slot.
             let (slot, mut lent) = Slot::new();
             lent.lend(is_lent, InTurn::of_right());
             assert!(lent.wake(&own).is_none());

@@ -1,15 +1,15 @@
-//! The wake-ups that a message or signal causes: of the task of the mailbox's process, and of a receiver that waits
-//! elsewhere.
+//! The wake-ups that a message or signal causes. A wake-up concerns either the task of the mailbox's process, or a
+//! receiver that waits in another task.
 //!
-//! The run state of the process is changed under the inbox's lock, or by a sender that finds it *Open*. The process is
-//! queued, and wakers are called, when no lock is held.
+//! The run state of the process is changed under the inbox's lock, or by a sender that finds the run state *Open*. When
+//! the process is queued and when wakers are called, no lock is held.
 
 use std::task::Waker;
 
 use crate::process::state::wake_order::SchedulerHandle;
 use crate::process::{catch as panic, state as counted};
 
-/// Pending wake-ups, to be performed when no lock is held.
+/// Pending wake-ups, which must be performed when no lock is held.
 #[must_use = "a wake that is not done is a lost wake-up"]
 #[derive(Debug, Default)]
 pub(crate) struct Wakes {
@@ -18,8 +18,8 @@ pub(crate) struct Wakes {
 }
 
 impl Wakes {
-    /// As [`wake`](Self::wake), for events that arrive in batches. The task is queued behind the runnable tasks, so it
-    /// finds the whole batch when it runs.
+    /// Performs the wake-ups like [`wake`](Self::wake), for events that arrive in batches. The task is queued behind
+    /// the runnable tasks, so the task finds the whole batch when it runs.
     #[inline]
     pub(crate) fn wake_behind(self) {
         if let Some(own) = self.own {
@@ -41,8 +41,8 @@ impl Wakes {
         }
     }
 
-    /// As [`wake`](Self::wake), for a task of the scheduler with the handle `place`. The caller owns this handle, so
-    /// the push need not clone a handle.
+    /// Performs the wake-ups like [`wake`](Self::wake), for a task of the scheduler with the handle `place`. The caller
+    /// owns this handle, so the push does not have to clone a handle.
     #[inline]
     pub(crate) fn wake_in(self, place: &SchedulerHandle) {
         if let Some(own) = self.own {
@@ -54,25 +54,26 @@ impl Wakes {
     }
 }
 
-/// The process that an inbox belongs to. The caller of an inbox function must pass the process of that same inbox as
-/// `Own`, because the run state of the process guards the slot of the inbox.
+/// The process that owns an inbox. The caller of an inbox function must pass the process of that inbox as `Own`,
+/// because the run state of the process guards the slot of the inbox.
 pub(crate) trait Own {
-    /// Wakes the process. If the process waited, the caller gets the right to run it, and has to queue it.
+    /// Wakes the process. If the process waited, the caller obtains the right to run the process, and must queue it.
     fn wake(&self) -> Option<PendingSchedule>;
 
-    /// Wakes the process if its run state is *Open*. Then the caller gets the exclusive right to run it, and may write
-    /// the message into the slot before it queues the process.
+    /// Wakes the process if its run state is *Open*. If the process is woken, the caller obtains the exclusive right to
+    /// run the process. The caller may write a message into the slot before it queues the process.
     fn deliver(&self) -> Option<PendingSchedule>;
 
-    /// Ends the *Open* run state. Returns false if the process is active: its next turn then handles the recall.
+    /// Ends the *Open* run state. If the process is active, returns false, and the next turn of the process handles the
+    /// recall.
     fn recall(&self) -> bool;
 }
 
-/// A process that was woken and has to be queued. Dropping this value queues it.
+/// A process that was woken and must be queued. The drop of this value queues the process.
 #[cfg(not(procession_loom))]
 pub(crate) type PendingSchedule = counted::PendingSchedule;
 
-/// As above. In a model the value may be a waker, because a model has no tasks.
+/// A process that was woken and must be queued, in a model. A model has no tasks, so the value may contain a waker.
 #[cfg(procession_loom)]
 #[derive(Debug)]
 pub(crate) enum PendingSchedule {
@@ -80,7 +81,7 @@ pub(crate) enum PendingSchedule {
     Waker(Waker),
 }
 
-/// Converts the pending wake-up of a task into the type that `Wakes` stores.
+/// Converts the pending schedule of a task into the type that `Wakes` stores.
 #[cfg(not(procession_loom))]
 #[inline]
 fn of_task(owed: counted::PendingSchedule) -> PendingSchedule {
@@ -108,7 +109,7 @@ impl<T: counted::Stepped> Own for T {
     }
 }
 
-/// For models: a receiver that is woken through a waker, without a run state.
+/// Receiver of a model that is woken through a waker and has no run state.
 #[cfg(procession_loom)]
 impl Own for Waker {
     fn wake(&self) -> Option<PendingSchedule> {
@@ -124,7 +125,7 @@ impl Own for Waker {
     }
 }
 
-/// For models: a process, and the waker of the thread that runs it.
+/// Process of a model, and the waker of the thread that runs the process.
 #[cfg(procession_loom)]
 impl Own for (counted::RunState, Waker) {
     fn wake(&self) -> Option<PendingSchedule> {

@@ -1,5 +1,5 @@
-//! Serialization of pids with serde: the text form for human-readable formats, and four numbers for all other formats.
-//! A serialized pid does not keep the process alive.
+//! Serialization of pids with serde. Human-readable formats contain the text form of a pid, and all other formats
+//! contain four numbers. A serialized pid does not keep the process alive.
 
 use std::fmt;
 
@@ -8,7 +8,7 @@ use serde::ser::{Serialize, Serializer};
 
 use crate::process::pid::Pid;
 
-/// Writes the pid as its text, for example `"<1.7.2>"`, in a human-readable format such as JSON. In any other format,
+/// In a human-readable format such as JSON, writes the text of the pid, for example `"<1.7.2>"`. In any other format,
 /// writes a tuple of four `u32`: node, incarnation, index and generation.
 impl Serialize for Pid {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
@@ -20,8 +20,8 @@ impl Serialize for Pid {
     }
 }
 
-/// Reads the form that `Serialize` writes in the same format. As with a parsed text, the pid may name a process that
-/// has exited.
+/// Reads the form that `Serialize` writes in the same format. The process of the pid may already have exited, as with a
+/// parsed text.
 impl<'de> Deserialize<'de> for Pid {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         if deserializer.is_human_readable() {

@@ -1,5 +1,5 @@
-//! Parses the text form of a pid. If the thread runs a simulation, a text without an incarnation is a pid of that
-//! simulation.
+//! Parses the text form of a pid. If the current thread runs a simulation, a text without an incarnation is a pid of
+//! that simulation.
 
 use std::error::Error;
 use std::fmt;
@@ -11,10 +11,10 @@ use crate::process::state::current::Current;
 impl FromStr for Pid {
     type Err = ParsePidError;
 
-    /// Parses exactly the text that `Display` writes: no spaces, signs, leading zeros or uppercase digits.
+    /// Parses exactly the text that `Display` writes. Spaces, signs, leading zeros and uppercase digits are errors.
     ///
     /// # Errors
-    /// Returns an error that tells which part of the text is wrong.
+    /// Returns an error that says which part of the text is wrong.
     fn from_str(text: &str) -> Result<Self, ParsePidError> {
         use Wrong::*;
         let inner = text.strip_prefix('<').and_then(|t| t.strip_suffix('>')).ok_or(ParsePidError(Brackets))?;
@@ -42,7 +42,7 @@ impl Pid {
     /// Creates the pid whose text contains these numbers. In the text of a simulated pid, the incarnation is 0.
     pub(super) fn from_parts(node: u32, incarnation: u32, index: u32, generation: u32) -> Result<Self, ParsePidError> {
         let incarnation = match (node, incarnation) {
-            // A pid of a simulation prints without an incarnation, so no text has this number.
+            // A pid of a simulation is printed without an incarnation, so no valid text contains this number.
             (0, 2..) if incarnation.is_multiple_of(2) => return Err(ParsePidError(Wrong::Incarnation)),
             (0, 0) => Current::try_with(|current| current.simulation.get()).unwrap_or(0),
             _ => incarnation,
@@ -54,14 +54,14 @@ impl Pid {
     }
 }
 
-/// Parses a number as `Display` writes it. `from_str_radix` alone would accept `+1`, `007` and `FF`.
+/// Parses a number in the form that `Display` writes. `from_str_radix` alone would accept `+1`, `007` and `FF`.
 fn number(digits: &str, radix: u32) -> Option<u32> {
     let plain = digits.bytes().all(|b| b.is_ascii_digit() || b.is_ascii_lowercase());
     let shortest = digits == "0" || !digits.starts_with('0');
     if plain && shortest { u32::from_str_radix(digits, radix).ok() } else { None }
 }
 
-/// Error of a text that is not a pid. The message tells which part is wrong.
+/// Error of a text that is not a pid. The error message says which part of the text is wrong.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ParsePidError(Wrong);
 
@@ -92,8 +92,8 @@ impl fmt::Display for ParsePidError {
 
 impl Error for ParsePidError {}
 
-/// Guard: until it is dropped, the text of a simulated pid parses to a pid of one simulation. Guards are dropped in
-/// reverse order.
+/// Guard for the pids of one simulation. Until the guard is dropped, the text of a simulated pid parses to a pid of
+/// this simulation. Guards must be dropped in reverse order.
 #[derive(Debug)]
 #[must_use]
 pub(crate) struct Simulated {
@@ -101,7 +101,7 @@ pub(crate) struct Simulated {
 }
 
 impl Simulated {
-    /// Enters the simulation with this incarnation.
+    /// Creates the guard for the simulation with this incarnation.
     pub(crate) fn enter(incarnation: u32) -> Self {
         Self { outer: Current::with(|current| current.simulation.replace(incarnation)) }
     }
@@ -120,7 +120,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pids_print_and_parse_back() {
+    fn a_pid_is_printed_and_parsed_without_a_change() {
         let max = u32::MAX;
         for (pid, text) in [
             (Pid::new(0, 0, 0, 1), "<0.0.1>"),
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn every_pid_parses_back_from_its_text() {
+    fn the_text_of_every_pid_parses_to_the_same_pid() {
         let edges = [0, 1, 2, 9, 10, 15, 16, 255, 256, 65_535, 1 << 31, u32::MAX - 1, u32::MAX];
         for node in edges {
             for incarnation in edges.into_iter().filter(|n| node != 0 || *n == 0 || n % 2 == 1) {
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn pids_of_two_simulations_print_alike_and_differ() {
+    fn pids_of_two_simulations_have_the_same_text_and_are_different() {
         fn hash(pid: Pid) -> u64 {
             let mut hasher = std::hash::DefaultHasher::new();
             pid.hash(&mut hasher);

@@ -1,10 +1,11 @@
-//! The state of this thread ([`Current`]): which process the thread steps, and with which budget.
+//! The state of this thread ([`Current`]). The state records which process the thread steps, and the budget of the
+//! turn.
 //!
-//! There is one `Current` for each thread. The runtime's own functions get it as a parameter. If the runtime is entered
-//! through a future, a waker or a destructor of the user, the code obtains `Current` once, by [`Current::with`]. All
-//! fields are cells, and no borrow of their contents lives while user code runs. The reason is that turns nest: a step
-//! may call `block_on`, and `block_on` runs other processes on the same thread. [`Current::enter`] saves the state of
-//! the outer turn, and its guard restores this state.
+//! There is one `Current` for each thread. The runtime's own functions receive it as a parameter. If a future, a waker
+//! or a destructor of the user enters the runtime, the code obtains `Current` once, by [`Current::with`]. All fields
+//! are cells, because turns nest: a step may call `block_on`, and `block_on` runs other processes on the same thread.
+//! For the same reason, no contents of the cells are borrowed while user code runs. [`Current::enter`] saves the state
+//! of the outer turn, and the guard of the inner turn restores this state.
 
 use std::cell::{Cell, RefCell};
 use std::marker::PhantomData;
@@ -21,87 +22,91 @@ use crate::process::state::inline_command::{InlineCommand, Inlined};
 use crate::process::state::kept_timer::KeptTimer;
 use crate::process::state::upgrade_request::{self, UpgradeRequest};
 
-/// Budget of a turn. Each message that a body receives, and each call of [`should_yield`] that returns `false`, takes
-/// one unit.
+/// Budget of a turn. Each message that a body receives takes one unit. Each call of [`should_yield`] that returns
+/// `false` also takes one unit.
 pub(crate) const BUDGET: u32 = 128;
 
-/// A time later than any that a clock returns.
+/// A time that is later than every time that a clock returns.
 const UNSEEN: u64 = Instant::FAR.ns();
 
 /// The state of this thread.
 ///
-/// The type is aligned to a cache line. Each message and each step read several fields. If the linker placed a field
-/// across two cache lines, a turn would cost a tenth more.
+/// The type is aligned to a cache line, because each message and each step read several fields. If the linker placed a
+/// field across two cache lines, a turn would cost a tenth more.
 #[repr(align(64))]
 pub(crate) struct Current {
     /// Address of the control block of the process whose code runs now. The address identifies a process of this
-    /// program while the process lives. 0: no process.
+    /// program as long as the process is alive. The value 0 means no process.
     process: Cell<usize>,
-    /// As `process`, but also set while the turn polls the future of a handler.
+    /// Address of the control block of the process whose turn this thread is in. In contrast to `process`, this field
+    /// is also set while the turn polls the future of a handler.
     turn: Cell<usize>,
     pid: Cell<Option<Pid>>,
-    /// Returns the name of the type that runs the process.
+    /// Function that returns the name of the type that runs the process.
     code: Cell<fn() -> &'static str>,
-    /// Data and vtable of the waker of the process's task.
+    /// Data pointer and vtable pointer of the waker of the process's task.
     waker: Cell<(usize, usize)>,
     budget: Cell<u32>,
-    /// Events of this turn: bits of [`note`]. The field is one byte. If it were wider, a read of the whole field after
-    /// the write of one of its bytes would miss store forwarding.
+    /// Events of this turn, as bits of [`note`]. The field is one byte. If the field were wider, a read of the whole
+    /// field after a write of one byte would miss store forwarding.
     notes: Cell<u8>,
     mailbox: Cell<MailboxNote>,
-    /// Address of the head of the process that ends on this thread. Values that are dropped belonged to it. 0: none.
+    /// Address of the head of the process that ends on this thread. All values that are dropped during the end of this
+    /// process belonged to this process. The value 0 means no process.
     ends: Cell<usize>,
-    /// Number of messages that this process did not read, as far as they were dropped.
+    /// Number of unread messages of this process that have been dropped so far.
     unread: Cell<usize>,
-    /// The first time that this turn read, in ns of its runtime's clock. [`UNSEEN`] before that.
+    /// The first time that this turn read, in ns of its runtime's clock. Before the first read, the value is
+    /// [`UNSEEN`].
     seen: Cell<u64>,
-    /// The command that the turn answers without the table of yields.
+    /// The command that this turn answers without the table of yields.
     pub(crate) inline: InlineCommand,
     /// The timer that the last sleep of this step left for the next sleep.
     pub(crate) timer: KeptTimer,
-    /// The call of a handler that this thread runs.
+    /// The handler call that this thread runs.
     pub(crate) handler: HandlerCall,
-    /// The request of a body to be replaced by other code.
+    /// The request of a body that asks to be replaced by other code.
     pub(crate) upgrade: UpgradeRequest,
     /// Calls of user code that are deferred until an outer call returns.
     pub(crate) deferred: Deferred,
-    /// The shard of the registries that this thread uses. `usize::MAX`: the thread has not chosen a shard yet.
+    /// The shard of the registries that this thread uses. The value `usize::MAX` means that the thread has not chosen a
+    /// shard yet.
     pub(crate) shard: Cell<usize>,
-    /// The incarnation of the simulation that this thread runs. 0: no simulation.
+    /// The incarnation of the simulation that this thread runs. The value 0 means no simulation.
     pub(crate) simulation: Cell<u32>,
     /// The process that this thread drops outside any turn, and the name of its code.
     pub(crate) dropped: Cell<Option<(Pid, &'static str)>>,
     replies: NeverDropped<RefCell<Vec<DroppedReply>>>,
-    /// The turns that this turn is nested in.
+    /// The turns that contain this turn.
     outer: NeverDropped<RefCell<Vec<Outer>>>,
 }
 
 /// Bits of [`Current::notes`]. Most steps set none of them.
 mod note {
-    /// Until the step ends, a future of the process may leave its timer for a later sleep.
+    /// A future of the process may leave its timer for a later sleep, until the step ends.
     pub(super) const KEEPS_TIMER: u8 = 1;
     /// The process received an answer in its own turn.
     pub(super) const ANSWERED: u8 = 1 << 1;
-    /// The process asked to be stepped again, after the tasks that are runnable.
+    /// The process asked to be stepped again, after the tasks that are runnable now.
     pub(super) const AGAIN: u8 = 1 << 2;
-    /// Replies were dropped while the process unwinds or ends.
+    /// Replies were dropped while the process was unwinding or ending.
     pub(super) const REPLIES: u8 = 1 << 3;
     /// The process woke its own task.
     pub(super) const WOKEN: u8 = 1 << 4;
-    /// No sleep may leave its timer for the next sleep: either the steps of the process are counted, or its clock is
-    /// virtual.
+    /// No sleep may leave its timer for the next sleep. Either the steps of the process are counted, or the clock of
+    /// the process is virtual.
     pub(super) const NO_TIMER: u8 = 1 << 5;
 }
 
-/// State of the mailbox when its receiver last checked it in this turn.
+/// State of the mailbox at the last check by its receiver in this turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum MailboxNote {
-    /// The receiver does not wait, or it waits without an open slot.
+    /// The receiver does not wait, or it waits while the slot is closed.
     Nothing,
-    /// The receiver took the message that was delivered into the slot. It is still registered for the next message, but
-    /// has not asked for it.
+    /// The receiver took the message that was delivered into the slot. The receiver is still registered for the next
+    /// message, but has not asked for the next message.
     Delivered,
-    /// The receiver asked for a message, and waits with the slot open to senders.
+    /// The receiver asked for a message, and waits while the slot is open to senders.
     Waits,
 }
 
@@ -142,7 +147,7 @@ fn identity(waker: &Waker) -> (usize, usize) {
     (waker.data() as usize, std::ptr::from_ref(waker.vtable()) as usize)
 }
 
-/// Saved state of a turn while another turn is nested in it.
+/// Saved state of an outer turn while a nested turn runs.
 struct Outer {
     process: usize,
     turn: usize,
@@ -156,7 +161,7 @@ struct Outer {
     upgrade: Option<Box<upgrade_request::Saved>>,
 }
 
-/// Ends a turn when it is dropped. If there is an outer turn, restores its state.
+/// The drop of this guard ends a turn. If there is an outer turn, the drop restores the state of the outer turn.
 #[must_use]
 pub(crate) struct Guard<'a> {
     current: &'a Current,
@@ -184,14 +189,16 @@ impl Drop for Guard<'_> {
     }
 }
 
-/// Proves that this thread has the right to run a process: it is in a turn of that process, or is about to begin one.
+/// Proves that this thread has the right to run a process. The thread is in a turn of that process, or is about to
+/// begin a turn.
 ///
 /// The proof stays on its thread, and is not kept after the turn.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct InTurn(PhantomData<*const ()>);
 
 impl InTurn {
-    /// Only for the type that represents the right to run (`state::RunnableProcess`), and for models of this type.
+    /// Creates the proof. Only the type that represents the right to run (`state::RunnableProcess`) and models of this
+    /// type may call this function.
     #[inline]
     pub(crate) fn of_right() -> Self {
         Self(PhantomData)
@@ -205,8 +212,8 @@ impl Current {
         CURRENT.with(f)
     }
 
-    /// As [`with`](Self::with), for code that may run while the thread ends. Returns `None` if the state is gone; this
-    /// happens only under the model checkers.
+    /// Calls `f` like [`with`](Self::with), for code that may run while the thread exits. Returns `None` if the state
+    /// was already dropped. The state is dropped only under the model checkers.
     pub(crate) fn try_with<R>(f: impl FnOnce(&Self) -> R) -> Option<R> {
         CURRENT.try_with(f).ok()
     }
@@ -217,7 +224,7 @@ impl Current {
     /// the name of the type that runs the process.
     #[inline]
     pub(crate) fn enter(&self, process: usize, pid: Pid, code: fn() -> &'static str, waker: &Waker) -> Guard<'_> {
-        // A turn that polls the future of a handler counts as a turn too.
+        // A turn that polls the future of a handler is also an outer turn.
         let nested = self.turn.get() != 0;
         if nested {
             self.save();
@@ -257,7 +264,7 @@ impl Current {
             let mut outers = self.outer.borrow_mut();
             let outer = outers.pop();
             if outers.is_empty() {
-                // Frees the memory, because the thread's end does not.
+                // The memory is freed here, because the end of the thread does not free it.
                 *outers = Vec::new();
             }
             outer
@@ -269,7 +276,7 @@ impl Current {
         self.code.set(outer.code);
         self.waker.set(outer.waker);
         self.budget.set(outer.budget);
-        // The inner turn may have read the clock of another runtime.
+        // The inner turn may have read the clock of another runtime, so the recorded time is not valid any more.
         self.seen.set(UNSEEN);
         self.notes.set(outer.notes);
         self.mailbox.set(outer.mailbox);
@@ -277,34 +284,34 @@ impl Current {
         self.upgrade.restore(outer.upgrade);
     }
 
-    /// Whether this thread steps the process with this control block.
+    /// Returns whether this thread steps the process with this control block.
     #[inline]
     pub(crate) fn steps(&self, process: usize) -> bool {
         self.process.get() == process
     }
 
-    /// As [`steps`](Self::steps), but returns a proof.
+    /// Checks the same condition as [`steps`](Self::steps), but returns a proof.
     #[inline]
     pub(crate) fn in_step(&self, process: usize) -> Option<InTurn> {
         self.steps(process).then_some(InTurn(PhantomData))
     }
 
-    /// Whether this thread is in a turn of the process with this control block. This includes the poll of a handler's
-    /// future inside the turn. If this is true, an answer to the process needs no wake-up.
+    /// Returns whether this thread is in a turn of the process with this control block. The poll of a handler's future
+    /// inside the turn is part of the turn. If the result is true, an answer to the process needs no wake-up.
     #[inline]
     pub(crate) fn is_in_turn_of(&self, process: usize) -> bool {
         self.turn.get() == process
     }
 
-    /// The room for the inline command of the process with this control block, if this thread is in a turn of that
-    /// process. Tags identify a command within its process only.
+    /// Returns the place for the inline command if this thread is in a turn of the process with this control block. The
+    /// check is necessary, because a tag identifies a command only within its process.
     #[inline]
     pub(crate) fn inline_of(&self, process: usize) -> Option<&InlineCommand> {
         self.is_in_turn_of(process).then_some(&self.inline)
     }
 
-    /// Runs `f` outside any process: the futures that `f` polls and the messages that it sends do not belong to the
-    /// process whose turn this may be.
+    /// Runs `f` outside any process. The futures that `f` polls and the messages that `f` sends do not belong to the
+    /// process of the current turn.
     pub(crate) fn outside<T>(&self, f: impl FnOnce() -> T) -> T {
         struct Back<'a>(&'a Current, usize, Option<Pid>, (usize, usize));
         impl Drop for Back<'_> {
@@ -318,18 +325,18 @@ impl Current {
         f()
     }
 
-    /// The pid of the process that this thread steps.
+    /// Returns the pid of the process that this thread steps.
     #[inline]
     pub(crate) fn pid(&self) -> Option<Pid> {
         self.pid.get()
     }
 
-    /// The pid of the process that this thread steps, and the name of its code.
+    /// Returns the pid of the process that this thread steps, and the name of its code.
     pub(crate) fn running(&self) -> Option<(Pid, &'static str)> {
         self.pid.get().map(|pid| (pid, (self.code.get())()))
     }
 
-    /// Whether `waker` is the waker of the task that is being stepped. If it is another waker, it belongs to a
+    /// Returns whether `waker` is the waker of the task that this thread steps. Any other waker belongs to a
     /// combinator.
     #[inline]
     pub(crate) fn is_own_waker(&self, waker: &Waker) -> bool {
@@ -355,38 +362,38 @@ impl Current {
         notes & note != 0
     }
 
-    /// Notes that the process received an answer in its own turn. The process is stepped again in this turn, and needs
-    /// no wake-up.
+    /// Notes that the process received an answer in its own turn. The process is stepped again in this turn, so the
+    /// process needs no wake-up.
     #[inline]
     pub(crate) fn note_answered(&self) {
         self.note(note::ANSWERED);
     }
 
-    /// Whether the process received an answer since the last call.
+    /// Returns whether the process received an answer since the last call.
     #[inline]
     pub(crate) fn take_answered(&self) -> bool {
         self.take(note::ANSWERED)
     }
 
-    /// Notes that the process woke its own task. The process then gets another turn.
+    /// Notes that the process woke its own task. The process gets another turn afterwards.
     #[inline]
     pub(crate) fn note_woken(&self) {
         self.note(note::WOKEN);
     }
 
-    /// Whether the process woke its own task since the last call.
+    /// Returns whether the process woke its own task since the last call.
     #[inline]
     pub(crate) fn take_woken(&self) -> bool {
         self.take(note::WOKEN)
     }
 
-    /// Notes that the process woke itself to let other processes run.
+    /// Notes that the process woke itself so that other processes can run first.
     #[inline]
     pub(crate) fn note_again(&self) {
         self.note(note::AGAIN);
     }
 
-    /// Whether the process asked to be stepped again in this turn.
+    /// Returns whether the process asked to be stepped again in this turn.
     #[inline]
     pub(crate) fn wants_again(&self) -> bool {
         self.has(note::AGAIN)
@@ -400,25 +407,25 @@ impl Current {
         self.mailbox.set(MailboxNote::Delivered);
     }
 
-    /// Whether the receiver took a delivered message, and has not checked the mailbox since.
+    /// Returns whether the receiver took a delivered message and has not checked the mailbox since then.
     #[inline]
     pub(crate) fn has_taken_delivered(&self) -> bool {
         self.mailbox.get() == MailboxNote::Delivered
     }
 
-    /// Notes whether the receiver asked for a message and waits for it with the slot open.
+    /// Notes whether the receiver asked for a message and waits for it while the slot is open.
     #[inline]
     pub(crate) fn note_waits_for_message(&self, waits: bool) {
         self.mailbox.set(if waits { MailboxNote::Waits } else { MailboxNote::Nothing });
     }
 
-    /// Returns whether the receiver waits with the slot open.
+    /// Returns whether the receiver waits while the slot is open.
     #[inline]
     pub(crate) fn waits_for_message(&self) -> bool {
         self.mailbox.get() == MailboxNote::Waits
     }
 
-    /// Removes the note. Each receive operation on the mailbox of the process calls this first.
+    /// Removes the note. Each receive operation on the mailbox of the process begins with this call.
     #[inline]
     pub(crate) fn looks_into_mailbox(&self) {
         self.mailbox.set(MailboxNote::Nothing);
@@ -426,7 +433,7 @@ impl Current {
 
     // ---- Time
 
-    /// Notes a clock reading. Only the first reading of a turn is kept.
+    /// Records a clock reading. Only the first reading of a turn is recorded.
     #[inline]
     pub(crate) fn saw(&self, now: Instant) {
         if self.seen.get() == UNSEEN {
@@ -434,34 +441,34 @@ impl Current {
         }
     }
 
-    /// Whether this turn has noted a clock reading ([`saw`](Self::saw)) before `at`.
+    /// Returns whether this turn has recorded a clock reading ([`saw`](Self::saw)) before `at`.
     #[inline]
     pub(crate) fn has_seen_before(&self, at: Instant) -> bool {
         self.seen.get() < at.ns()
     }
 
-    /// Forbids the sleeps of the process to leave their timers for each other in this turn. A timer that a sleep leaves
-    /// behind may wake the process once more than needed, and stays set longer than the sleep needs it.
+    /// Forbids that a sleep of the process leaves its timer for the next sleep in this turn. A timer that a sleep
+    /// leaves may cause an unnecessary wake-up of the process, and stays set longer than the sleep needs it.
     pub(crate) fn forbid_kept_timers(&self) {
         self.note(note::NO_TIMER);
     }
 
-    /// Whether a sleep that is polled with `waker` may take over a timer of the process with this control block. The
-    /// thread must step that process, `waker` must be the waker of its task, its steps must not be counted, and its
-    /// clock must be real.
+    /// Returns whether a sleep that is polled with `waker` may take over a timer of the process with this control
+    /// block. The thread must step that process, and `waker` must be the waker of its task. The steps of the process
+    /// must not be counted, and its clock must be real.
     #[inline]
     pub(crate) fn may_take_timer(&self, process: usize, waker: &Waker) -> bool {
         self.steps(process) && self.is_own_waker(waker) && !self.has(note::NO_TIMER)
     }
 
-    /// Until [`end_kept_timer`](Self::end_kept_timer) is called, a sleep of the process may leave its timer on this
-    /// thread.
+    /// Begins the period in which a sleep of the process may leave its timer on this thread. The call of
+    /// [`end_kept_timer`](Self::end_kept_timer) ends this period.
     #[inline]
     pub(crate) fn begin_kept_timer(&self) {
         self.note(note::KEEPS_TIMER);
     }
 
-    /// Ends the period in which a sleep may leave its timer. Returns whether a timer may have been left. If so, the
+    /// Ends the period in which a sleep may leave its timer. Returns whether a timer was left. If a timer was left, the
     /// caller cancels this timer.
     #[inline]
     pub(crate) fn end_kept_timer(&self) -> bool {
@@ -469,7 +476,7 @@ impl Current {
         self.timer.is_kept()
     }
 
-    /// Whether a sleep of the process with this control block may leave its timer on this thread.
+    /// Returns whether a sleep of the process with this control block may leave its timer on this thread.
     #[inline]
     pub(crate) fn may_keep_timer(&self, process: usize) -> bool {
         self.steps(process) && self.has(note::KEEPS_TIMER)
@@ -477,7 +484,7 @@ impl Current {
 
     // ---- The budget
 
-    /// Takes one unit from the budget. Returns false if the budget is spent.
+    /// Takes one unit from the budget. Returns false if the budget is used up.
     #[inline]
     pub(crate) fn spend(&self) -> bool {
         match self.budget.get().checked_sub(1) {
@@ -489,17 +496,17 @@ impl Current {
         }
     }
 
-    /// Whether the budget of the turn is spent.
+    /// Returns whether the budget of the turn is used up.
     pub(crate) fn is_spent(&self) -> bool {
         self.budget.get() == 0
     }
 
-    /// Gives back one that [`should_yield`](Self::should_yield) took.
+    /// Gives back one unit that [`should_yield`](Self::should_yield) took.
     pub(crate) fn refund(&self) {
         self.budget.set((self.budget.get() + 1).min(BUDGET));
     }
 
-    /// As the function [`should_yield`].
+    /// Does the work of the function [`should_yield`].
     pub(crate) fn should_yield(&self) -> bool {
         let Some(pid) = self.pid() else { return false };
         if preempt::take(pid.word()) {
@@ -510,27 +517,28 @@ impl Current {
 
     // ---- Replies that are dropped with a process
 
-    /// Marks the values that are dropped on this thread as values of a process that ends, until the guard is dropped.
-    /// The caller then calls [`take_dropped_replies`](Self::take_dropped_replies).
+    /// Marks the values that are dropped on this thread as values of a process that ends. The mark is removed when the
+    /// guard is dropped. The caller then calls [`take_dropped_replies`](Self::take_dropped_replies).
     #[inline]
     pub(crate) fn ending(&self, head: usize) -> Ending<'_> {
         Ending { current: self, outer: (self.ends.replace(head), self.unread.replace(0)) }
     }
 
-    /// Counts messages that a process accepted and did not read, if it is the one that [ends](Self::ending).
+    /// Counts messages that a process accepted and did not read. The messages are counted only if this process is the
+    /// process that [ends](Self::ending).
     pub(crate) fn count_unread(&self, head: usize, messages: usize) {
         if self.ends.get() == head {
             self.unread.set(self.unread.get() + messages);
         }
     }
 
-    /// Takes the replies that were dropped while the last step unwound, or while the process ended.
+    /// Takes the replies that were dropped while the last step unwound or while the process ended.
     #[inline]
     pub(crate) fn take_dropped_replies(&self) -> Option<Vec<DroppedReply>> {
         (self.has(note::REPLIES) && self.take(note::REPLIES)).then(|| self.replies.take())
     }
 
-    /// Keeps a dropped reply for [`take_dropped_replies`](Self::take_dropped_replies).
+    /// Stores a dropped reply for [`take_dropped_replies`](Self::take_dropped_replies).
     ///
     /// # Errors
     /// Returns the reply if this thread neither unwinds from a step nor drops a process that ends.
@@ -548,7 +556,7 @@ impl Current {
     }
 }
 
-/// Ends the period that [`Current::ending`] began.
+/// The drop of this guard ends the period that [`Current::ending`] began.
 #[must_use]
 pub(crate) struct Ending<'a> {
     current: &'a Current,
@@ -556,7 +564,7 @@ pub(crate) struct Ending<'a> {
 }
 
 impl Ending<'_> {
-    /// Number of messages that were counted as unread.
+    /// Returns the number of messages that were counted as unread.
     #[inline]
     pub(crate) fn unread(&self) -> usize {
         self.current.unread.get()
@@ -571,22 +579,26 @@ impl Drop for Ending<'_> {
     }
 }
 
-/// A reply that was dropped while its process unwound or ended. When the exit of the process is known, it is passed to
-/// the caller that waits for the reply. If the process caught the panic, the caller gets `None`: the reply was only
-/// dropped.
+/// A reply that was dropped while its process unwound or ended. When the exit of the process is known, the exit is
+/// passed to the caller that waits for the reply. If the process caught the panic, the caller receives `None`, because
+/// the reply was only dropped.
 pub(crate) type DroppedReply = Box<dyn FnOnce(Option<&Exit>)>;
 
 /// Returns whether the running process should let other processes run now.
 ///
-/// The function returns `true` for one of three reasons. Either the budget of the turn is spent. Or the step takes
-/// longer than half of [`Builder::long_step_threshold`](crate::Builder::long_step_threshold), and the runtime has
-/// requested a yield. Or [`Host::preempt`](crate::Host::preempt) was called. From then on the function returns `true`
-/// until the turn ends.
+/// The function returns `true` for one of three reasons:
 ///
-/// Each call takes one unit from the turn's budget of 128. So a loop that calls the function once for each small piece
-/// of work gets `true` after at most 128 pieces. An async body then awaits [`yield_now`](crate::SelfHandle::yield_now).
-/// A hand-written process returns [`Next::Again`](crate::Next::Again). Outside a process the function always returns
-/// `false`.
+/// - The budget of the turn is used up.
+/// - The step has taken longer than half of [`Builder::long_step_threshold`](crate::Builder::long_step_threshold), and
+///   the runtime has requested that the process yields.
+/// - [`Host::preempt`](crate::Host::preempt) was called.
+///
+/// After the first `true`, the function returns `true` until the turn ends.
+///
+/// The budget of a turn is 128 units, and each call takes one unit. Therefore, a loop that calls the function once for
+/// each small piece of work gets `true` after at most 128 pieces. An async body then awaits
+/// [`yield_now`](crate::SelfHandle::yield_now). A hand-written process returns [`Next::Again`](crate::Next::Again).
+/// Outside a process, the function always returns `false`.
 ///
 /// ```
 /// # use procession::{Context, Exit};

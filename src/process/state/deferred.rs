@@ -1,7 +1,7 @@
 //! Calls of user code that must not nest deeply. One call may cause another call. For example, a message may own a
-//! mailbox whose messages own mailboxes, and a link may end a mailbox whose links end other mailboxes. The stack must
-//! not grow with the length of the chain. So beyond a small depth an inner call is deferred: the outermost call runs it
-//! after its own user code has returned.
+//! mailbox whose messages own other mailboxes. In the same way, a link may end a mailbox whose links end other
+//! mailboxes. The stack must not grow with the length of such a chain. Therefore, beyond a small depth an inner call is
+//! deferred. The outermost call runs the deferred calls after its own user code has returned.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -9,15 +9,15 @@ use std::collections::VecDeque;
 use crate::platform::sync::NeverDropped;
 use crate::process::catch::catch;
 
-/// Maximum number of calls that are nested in each other on one thread. Deeper calls are deferred.
+/// Maximum number of nested calls on one thread. Deeper calls are deferred.
 const NESTED: u32 = 4;
 
-/// The calls in progress on this thread. The destructors of other thread-locals may cause calls too, so this value
-/// remains usable while the thread ends.
+/// The calls in progress on this thread. The value remains usable while the thread exits, because the destructors of
+/// other thread-locals may also cause calls.
 pub(crate) struct Deferred {
     /// Number of calls in progress.
     depth: Cell<u32>,
-    /// Calls that the outermost call runs at its end. Empty and without memory between calls.
+    /// Calls that the outermost call runs at its end. Between calls, the queue is empty and owns no memory.
     calls: NeverDropped<RefCell<VecDeque<Box<dyn FnOnce()>>>>,
 }
 
@@ -26,7 +26,7 @@ impl Deferred {
         Self { depth: Cell::new(0), calls: NeverDropped::new(RefCell::new(VecDeque::new())) }
     }
 
-    /// Calls `f` now, or later if too many calls are nested. A panic of `f` is caught.
+    /// Calls `f` immediately. If too many calls are nested, `f` is called later. A panic of `f` is caught.
     pub(crate) fn call(&self, f: impl FnOnce() + 'static) {
         let depth = self.depth.get();
         if depth == NESTED {
@@ -40,7 +40,7 @@ impl Deferred {
                 let Some(next) = next else { break };
                 let _ = catch(next);
             }
-            // Frees the memory of the empty queue, because the thread's end does not.
+            // The memory of the empty queue is freed here, because the end of the thread does not free it.
             drop(self.calls.take());
         }
         self.depth.set(depth);

@@ -1,31 +1,33 @@
-//! The call of a handler that this thread runs, and the completions that the handler drops during the call.
+//! The handler call that this thread runs, and the completions that the handler drops during the call.
 //!
-//! If a handler panics, its completions are dropped while it unwinds. The completions are kept here until the call is
-//! over: the yields of these completions fail with the text of the panic, and this text is not known earlier.
+//! If a handler panics, its completions are dropped during the unwinding. These completions are stored until the call
+//! ends. The yields of these completions then fail with the text of the panic, because this text is known only at the
+//! end of the call.
 
 use std::any::Any;
 use std::cell::{Cell, RefCell};
 
 use crate::platform::sync::{NeverDropped, thread};
 
-/// Identifies a yield while its process lives. It consists of the process's identity and the number of the tag.
+/// Identifier of a yield while its process is alive. The identifier consists of the process's identity and the number
+/// of the tag.
 pub(crate) type YieldId = (usize, u64);
 
-/// A completion that was dropped. `host::dispatch::completion` knows its type.
+/// A completion that was dropped. `host::dispatch::completion` knows the type of this value.
 pub(crate) type Kept = Box<dyn Any>;
 
-/// The call of a handler that this thread runs.
+/// The handler call that this thread runs.
 pub(crate) struct HandlerCall {
     runs: Cell<bool>,
-    /// The yield whose completion is kept even if it is dropped without a panic. This happens when the call itself
-    /// drops the future of its handler.
+    /// The yield whose completion is stored even if it is dropped without a panic. A drop without a panic happens when
+    /// the call itself drops the future of its handler.
     own: Cell<Option<YieldId>>,
     has_kept: Cell<bool>,
-    /// Empty and without memory between calls.
+    /// Completions that were dropped during the call. Between calls, the list is empty and owns no memory.
     kept: NeverDropped<RefCell<Vec<Kept>>>,
 }
 
-/// Saved state of a handler call while another call is nested in it.
+/// Saved state of an outer handler call while a nested call runs.
 #[must_use]
 pub(crate) struct OuterCall {
     runs: bool,
@@ -43,14 +45,14 @@ impl HandlerCall {
         }
     }
 
-    /// Begins a call. Every completion that is dropped while the call unwinds is kept. The completion of the `own`
-    /// yield is kept even if it is dropped without a panic.
+    /// Begins a call. Every completion that is dropped during the unwinding of the call is stored. The completion of
+    /// the `own` yield is stored even if it is dropped without a panic.
     #[inline]
     pub(crate) fn begin(&self, own: Option<YieldId>) -> OuterCall {
         OuterCall { runs: self.runs.replace(true), own: self.own.replace(own), kept: self.take() }
     }
 
-    /// Ends a call. Returns the completions that were kept, if there are any.
+    /// Ends a call. Returns the completions that were stored. If there are none, returns `None`.
     #[inline]
     pub(crate) fn end(&self, outer: OuterCall) -> Option<Vec<Kept>> {
         self.runs.set(outer.runs);
@@ -68,19 +70,19 @@ impl HandlerCall {
         self.has_kept.replace(false).then(|| self.kept.take())
     }
 
-    /// Whether a handler runs.
+    /// Returns whether a handler runs on this thread.
     #[inline]
     pub(crate) fn is_running(&self) -> bool {
         self.runs.get()
     }
 
-    /// Whether the completion of this yield is kept if it is dropped now.
+    /// Returns whether the completion of this yield must be stored if it is dropped now.
     #[inline]
     pub(crate) fn keeps(&self, dropped: impl FnOnce() -> YieldId) -> bool {
         self.runs.get() && (thread::panicking() || self.own.get().is_some_and(|own| own == dropped()))
     }
 
-    /// Keeps a dropped completion until the call ends.
+    /// Stores a dropped completion until the call ends.
     #[cold]
     pub(crate) fn keep(&self, completion: Kept) {
         self.kept.borrow_mut().push(completion);

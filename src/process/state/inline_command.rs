@@ -1,12 +1,13 @@
-//! The inline path of a command: a handler answers it within the turn that yields it. The command needs no lock and no
-//! wake-up, and usually it never enters the table of yields.
+//! The inline path of a command. On this path, a handler answers the command in the same turn that yields it. The
+//! command needs no lock and no wake-up, and usually it never enters the table of yields.
 //!
-//! There is room for one command, of the process whose turn this thread is in. A command uses the table of yields
-//! (`yields.rs`) if the room is taken, or if commands wait in the table before it. The order is the same on both paths:
-//! handlers get the commands when the step returns, in the order in which they were yielded.
+//! Each thread has a place for one inline command of the process whose turn the thread is in. If the place is occupied,
+//! or if earlier commands wait in the table of yields (`yields.rs`), the command enters the table instead. The order is
+//! the same on both paths: when the step returns, the handlers receive the commands in the order in which the process
+//! yielded them.
 //!
-//! The command gets its tag when it is yielded. It moves to the table under this tag if it is not answered within the
-//! turn.
+//! The command gets its tag when it is yielded. If the command is not answered within the turn, it moves to the table
+//! and keeps this tag.
 
 use std::cell::Cell;
 
@@ -14,22 +15,23 @@ use crate::platform::sync::ThreadCell;
 use crate::process::event::Answer;
 use crate::process::payload::Payload;
 
-/// Number of the tag of an inline command: see [`Tag::inline`](crate::Tag). A tag of two words would be written in parts
-/// and read at once, which misses store forwarding.
+/// Number of the tag of an inline command: see [`Tag::inline`](crate::Tag). Only the number is stored. A tag of two
+/// words would be written in parts and read in one load, and this read would miss store forwarding.
 pub(crate) type Number = u64;
 
-/// The content of the room, while it is taken out for a nested turn or at the end of a turn.
+/// The content of the place after it was taken out for a nested turn or at the end of a turn.
 pub(crate) enum Inlined {
-    /// With the index of the handler that answers it.
+    /// The command waits for its handler. The second value is the index of the handler.
     Command(Number, u32, Payload),
-    /// Its handler has taken it.
+    /// The handler of the command has taken the command.
     Running(Number),
     Answer(Number, Answer),
 }
 
-/// The room for one inline command. Each part is a cell of its own and is moved by itself. It is empty between turns.
+/// The place for one inline command. Each part is a separate cell and is moved separately. Between turns, the place is
+/// empty.
 ///
-/// It starts at a cache line, as [`Current`](super::current::Current) does and for the same reason.
+/// The place is aligned to a cache line for the same reason as [`Current`](super::current::Current).
 #[repr(align(64))]
 pub(crate) struct InlineCommand {
     holds: Cell<Holds>,
@@ -68,13 +70,13 @@ impl InlineCommand {
         }
     }
 
-    /// Whether the room is taken.
+    /// Returns whether the place is occupied.
     #[inline]
     pub(crate) fn is_busy(&self) -> bool {
         self.holds.get() != Holds::Nothing
     }
 
-    /// Puts a command for the handler with this index into the room, which must be free.
+    /// Stores a command for the handler with this index. The place must be empty.
     #[inline]
     pub(crate) fn offer(&self, number: Number, handler: u32, command: Payload) {
         self.number.set(number);
@@ -83,14 +85,14 @@ impl InlineCommand {
         self.holds.set(Holds::Command);
     }
 
-    /// The number of the command that was offered in this step, and the index of its handler. The command stays in the
-    /// room.
+    /// Returns the number of the command that was offered in this step, and the index of its handler. The command stays
+    /// in the place.
     #[inline]
     pub(crate) fn offered(&self) -> Option<(Number, u32)> {
         (self.holds.get() == Holds::Command).then(|| (self.number.get(), self.handler.get()))
     }
 
-    /// Takes out the command, for its handler.
+    /// Takes out the command so that its handler can run.
     #[inline]
     pub(crate) fn take_command(&self) -> Option<Payload> {
         if self.holds.get() != Holds::Command {
@@ -100,7 +102,7 @@ impl InlineCommand {
         self.command.take()
     }
 
-    /// Leaves the answer for the next step.
+    /// Stores the answer for the next step.
     #[inline]
     pub(crate) fn answer(&self, number: Number, answer: Answer) {
         self.number.set(number);
@@ -108,7 +110,8 @@ impl InlineCommand {
         self.holds.set(Holds::Answer);
     }
 
-    /// Whether there is an answer. The handler has returned: without an answer the room is free again.
+    /// Returns whether there is an answer, after the handler has returned. If there is no answer, the place becomes
+    /// empty.
     #[inline]
     pub(crate) fn is_answered(&self) -> bool {
         let is_answered = self.holds.get() == Holds::Answer;
@@ -127,13 +130,13 @@ impl InlineCommand {
         self.answer.take()
     }
 
-    /// Takes out the answer to this command, if it is here.
+    /// Takes out the answer if it belongs to the command with this number.
     #[inline]
     pub(crate) fn claim(&self, number: Number) -> Option<Answer> {
         if self.number.get() == number { self.take_answer() } else { None }
     }
 
-    /// Takes back this command, unless its handler has taken it.
+    /// Takes back the command with this number, unless its handler has already taken it.
     pub(crate) fn withdraw(&self, number: Number) -> Option<Payload> {
         let command = if self.number.get() == number { self.take_command() } else { None };
         if command.is_some() {
@@ -142,7 +145,7 @@ impl InlineCommand {
         command
     }
 
-    /// Takes out the content of the room.
+    /// Takes out the content of the place.
     #[inline]
     pub(crate) fn take(&self) -> Option<Inlined> {
         let (number, handler) = (self.number.get(), self.handler.get());

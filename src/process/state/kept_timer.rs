@@ -1,16 +1,16 @@
-//! The timer that a sleep leaves for the next sleep of its process. See `context/time/reuse.rs`.
+//! The timer that a sleep leaves for the next sleep of its process: see `context/time/reuse.rs`.
 
 use std::cell::Cell;
 
 use crate::platform::clock::Instant;
 
-/// A timer that was set by the process of this turn, and that no sleep uses now. Each field is a separate cell and is
-/// moved separately.
+/// A timer that the process of this turn has set and that no sleep uses now. Each field is a separate cell and is moved
+/// separately.
 pub(crate) struct KeptTimer {
-    /// Address of the process's control block. 0: no timer is kept.
+    /// Address of the process's control block. The value 0 means that no timer is stored.
     process: Cell<usize>,
     due: Cell<Instant>,
-    /// The key of the timer, as `host::timer::Key` packs it.
+    /// The key of the timer in the form that `host::timer::Key` creates.
     key: Cell<[u64; 2]>,
 }
 
@@ -19,13 +19,13 @@ impl KeptTimer {
         Self { process: Cell::new(0), due: Cell::new(Instant::FAR), key: Cell::new([0; 2]) }
     }
 
-    /// Whether a timer is kept.
+    /// Returns whether a timer is stored.
     #[inline]
     pub(crate) fn is_kept(&self) -> bool {
         self.process.get() != 0
     }
 
-    /// Keeps a timer of this process. The caller ensures that no other timer is kept.
+    /// Stores a timer of this process. The caller ensures that no other timer is stored.
     #[inline]
     pub(crate) fn put(&self, process: usize, due: Instant, key: [u64; 2]) {
         debug_assert!(!self.is_kept(), "there is room for one timer");
@@ -34,7 +34,7 @@ impl KeptTimer {
         self.key.set(key);
     }
 
-    /// Returns the due time of the timer of this process, if one is kept.
+    /// Returns the due time of the timer of this process. If no timer of this process is stored, returns `None`.
     #[inline]
     pub(crate) fn due(&self, process: usize) -> Option<Instant> {
         (self.process.get() == process).then(|| self.due.get())

@@ -1,8 +1,8 @@
 //! One-shot channel: one value from one sender to one receiver, under a small lock. The sender can observe that the
-//! receiver has left.
+//! receiver was closed.
 //!
-//! `futures::channel::oneshot` is not used: there a borrowed sender cannot wait for its receiver to leave, and the
-//! sender of a layer's attempt is borrowed. The answer to a call has its own channel: see `answer.rs`.
+//! `futures::channel::oneshot` is not used, because its borrowed sender cannot wait until the receiver is closed. The
+//! sender of a layer's attempt is borrowed. The answer to a call has a different channel: see `answer.rs`.
 
 use std::mem;
 use std::task::{Poll, Waker};
@@ -18,14 +18,15 @@ enum State<T> {
         watchers: Vec<Waker>,
     },
     Full(Option<T>),
-    /// The receiver took the value, or left.
+    /// The receiver took the value, or it was closed.
     Over,
 }
 
 #[derive(Debug)]
 pub(crate) struct Oneshot<T> {
     state: Lock<State<T>>,
-    /// Set under the lock when the value is stored. It is read without the lock, as a hint.
+    /// Whether a value was sent. The flag is set under the lock when the value is stored, and is read without the lock
+    /// as a hint.
     sent: AtomicBool,
 }
 
@@ -37,7 +38,7 @@ impl<T> Oneshot<T> {
     /// Stores the value, and wakes the receiver.
     ///
     /// # Errors
-    /// Returns the value if the receiver has left or a value was sent before.
+    /// Returns the value if the receiver was closed or if a value was already sent.
     pub(crate) fn send(&self, value: T) -> Result<(), T> {
         let mut state = self.state.lock();
         let State::Empty { receiver, watchers } = &mut *state else { return Err(value) };
@@ -50,11 +51,11 @@ impl<T> Oneshot<T> {
         Ok(())
     }
 
-    /// Takes the value, or registers the waker. Returns `Ready(None)` if the value was taken before or the receiver has
-    /// left.
+    /// Takes the value, or registers the waker. Returns `Ready(None)` if the value was already taken or the receiver
+    /// was closed.
     pub(crate) fn poll(&self, waker: &Waker) -> Poll<Option<T>> {
-        // The waker is cloned outside the lock, because the clone runs user code. If the value seems to be there, the
-        // waker is not cloned.
+        // The waker is cloned outside the lock, because the clone runs user code. If the flag says that a value was
+        // sent, the waker is not cloned.
         let fresh = if self.sent.load(Ordering::Relaxed) { None } else { Some(waker.clone()) };
         let former = {
             let mut state = self.state.lock();
@@ -76,7 +77,7 @@ impl<T> Oneshot<T> {
         Poll::Pending
     }
 
-    /// The receiver leaves: later values are refused. Returns the value if it was stored before.
+    /// Closes the receiver, so that later values are refused. If a value was already stored, returns this value.
     pub(crate) fn close(&self) -> Option<T> {
         let former = mem::replace(&mut *self.state.lock(), State::Over);
         match former {
@@ -90,12 +91,13 @@ impl<T> Oneshot<T> {
         }
     }
 
-    /// Returns whether a value would be refused.
+    /// Returns whether a send would be refused.
     pub(crate) fn is_closed(&self) -> bool {
         !matches!(*self.state.lock(), State::Empty { .. })
     }
 
-    /// As [`is_closed`](Self::is_closed). If this returns false, `watcher` is woken when the receiver leaves.
+    /// Returns the same result as [`is_closed`](Self::is_closed). If the result is false, `watcher` is woken when the
+    /// receiver is closed.
     pub(crate) fn watch(&self, watcher: &Waker) -> bool {
         let fresh = watcher.clone();
         let mut state = self.state.lock();

@@ -1,5 +1,5 @@
-//! Run state of a process: one atomic byte that coordinates the threads that wake the process and the thread that runs
-//! it.
+//! Run state of a process. The run state is one atomic byte that coordinates the threads that wake the process and the
+//! thread that runs the process.
 //!
 //! ```text
 //!            wake                 wake
@@ -11,36 +11,37 @@
 //!                     └── end, from anywhere ───▶ Over
 //! ```
 //!
-//! *Active*: the process is queued or running; no thread needs to know which. The thread that changes *Idle* to
-//! *Active* queues the process, so only one thread at a time queues or runs the process. If a wake-up finds *Active*,
-//! the process may have checked for events before the new event was written. So the wake-up sets *Notified*. The `wait`
-//! at the end of the turn then fails, and the thread that runs the process queues it again.
+//! *Active*: the process is queued or running. No thread needs to know which of the two is the case. The thread that
+//! changes *Idle* to *Active* queues the process, so only one thread at a time queues or runs the process. If a wake-up
+//! finds *Active*, the process may have checked for events before the new event was written. Therefore, the wake-up
+//! sets *Notified*. The `wait` at the end of the turn then fails, and the thread that runs the process queues the
+//! process again.
 //!
-//! *Open*: as *Idle*, for a process that waits for a message and has an open mailbox slot. The thread that changes
-//! *Open* to *Active* gets two rights: it may run the process, and it may write the slot (`mailbox::slot`). A message
-//! in the slot is the first message of the next turn. If a receiver is polled outside the turn, it ends this state by a
-//! *recall*. If the process does not wait at that time, the recall sets *Recalled*. This state is like *Notified*, but
-//! the next turn first closes the slot.
+//! *Open*: this state is like *Idle*, but the process waits for a message and its mailbox slot is open. The thread that
+//! changes *Open* to *Active* obtains two rights: it may run the process, and it may write the slot (`mailbox::slot`).
+//! A message in the slot is the first message of the next turn. If a receiver is polled outside the turn, the receiver
+//! ends this state by a *recall*. If the process is active at the time of the recall, the recall sets *Recalled*. The
+//! state *Recalled* is like *Notified*, but the next turn first closes the slot.
 //!
-//! A usual turn costs one read-modify-write, in `wait`. In `begin` a load is enough. If the load reads *Active*, a
-//! concurrent wake-up leaves *Notified* until the end of the turn, at the cost of one unnecessary turn. If the load
-//! reads *Notified*, `begin` sets *Active* before the process checks for events, and this check finds the events of all
-//! earlier wake-ups. If a process asks for another turn, or was notified, it is queued again without a change of its
-//! state.
+//! A typical turn costs one read-modify-write, namely the one in `wait`. A load is sufficient in `begin`. If the load
+//! reads *Active*, a concurrent wake-up leaves *Notified* until the end of the turn, and the cost is one unnecessary
+//! turn. If the load reads *Notified*, `begin` sets *Active* before the process checks for events. This check finds the
+//! events of all earlier wake-ups. If a process asks for another turn or was notified, the process is queued again
+//! without a change of its state.
 //!
-//! No wake-up is lost. An event is written in one of two ways. Either the sender writes the event before the
-//! read-modify-write of its wake-up. Or the sender does both under a lock, and the process takes the same lock to check
-//! for events. This orders the event with the turns of the process:
+//! No wake-up is lost. Either the sender writes the event before the read-modify-write of its wake-up, or the sender
+//! performs the write and the wake-up under a lock that the process also takes to check for events. Therefore, the
+//! event is ordered with the turns of the process:
 //!
 //! - If the wake-up comes before `begin` resets *Notified*, or before the process was queued, the turn that begins sees
 //!   the event.
-//! - If the wake-up comes after that and before `wait`, `wait` fails.
-//! - If the wake-up comes after `wait`, it finds *Idle* or *Open*, and queues the process.
+//! - If the wake-up comes after the beginning of the turn and before `wait`, `wait` fails.
+//! - If the wake-up comes after `wait`, the wake-up finds *Idle* or *Open*, and queues the process.
 //!
-//! A delivered message is written before the process is queued.
+//! A message that is delivered into the slot is written before the process is queued.
 //!
-//! This file contains unsafe code: `wait` and `end` release the right to run a process. A caller without this right
-//! would create a second right to run the same process.
+//! This file contains unsafe code, because `wait` and `end` release the right to run a process. A caller without this
+//! right would create a second right to run the same process.
 
 #![allow(unsafe_code)]
 
@@ -58,17 +59,17 @@ const RECALLED: u8 = 5;
 pub(crate) struct RunState(AtomicU8);
 
 impl RunState {
-    /// Initial state of a process that is about to be queued for the first time.
+    /// Returns the initial state of a process that is about to be queued for the first time.
     pub(crate) fn active() -> Self {
         Self(AtomicU8::new(ACTIVE))
     }
 
-    /// State of a value that is never run.
+    /// Returns the state of a value that is never run.
     pub(crate) fn over() -> Self {
         Self(AtomicU8::new(OVER))
     }
 
-    /// Wakes the process. Returns true if the caller has to queue it.
+    /// Wakes the process. If the result is true, the caller must queue the process.
     #[inline]
     #[must_use = "if nobody queues it, it never runs again"]
     pub(crate) fn wake(&self) -> bool {
@@ -76,8 +77,8 @@ impl RunState {
         loop {
             let next = match seen {
                 IDLE | OPEN => ACTIVE,
-                // *Notified* is written again, too: this write orders the wake-up before the `begin` that resets the
-                // state, so that the turn sees the event of the wake-up.
+                // *Notified* is written again, although the value does not change. This write orders the wake-up before
+                // the `begin` that resets the state, so that the turn sees the event of the wake-up.
                 ACTIVE | NOTIFIED => NOTIFIED,
                 RECALLED => RECALLED,
                 _ => return false,
@@ -92,18 +93,18 @@ impl RunState {
         }
     }
 
-    /// As [`wake`](Self::wake), but only for a process that is *Open*. In another state this does nothing and returns
-    /// false.
+    /// Wakes the process like [`wake`](Self::wake), but only if the state is *Open*. In another state, this function
+    /// does nothing and returns false.
     #[inline]
     #[must_use = "if nobody queues it, it never runs again"]
     pub(crate) fn deliver(&self) -> bool {
-        // Acquire pairs with the release in `wait`: the last accesses of the process to the slot happen before the
-        // caller writes it.
+        // Acquire pairs with the release in `wait`. The last accesses of the process to the slot happen before the
+        // caller writes the slot.
         self.0.load(Ordering::Relaxed) == OPEN
             && self.0.compare_exchange(OPEN, ACTIVE, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
-    /// Ends the *Open* state. Returns false if the process is queued or running: its next [`begin`](Self::begin) then
+    /// Ends the *Open* state. If the process is queued or running, returns false, and the next [`begin`](Self::begin)
     /// returns true.
     pub(crate) fn recall(&self) -> bool {
         let next = |seen| match seen {
@@ -117,7 +118,7 @@ impl RunState {
         }
     }
 
-    /// Begins a turn: the process was taken from a queue, and is about to check for events. Returns true if the process
+    /// Begins a turn. The process was taken from a queue, and is about to check for events. Returns true if the process
     /// was recalled.
     #[inline]
     pub(crate) fn begin(&self) -> bool {
@@ -127,16 +128,15 @@ impl RunState {
         }
     }
 
-    /// Ends a turn: the process waits, in the state *Open* if `open` is true, and *Idle* otherwise. Returns false if
-    /// the process was woken during the turn. In this case the caller keeps the right to run the process, and must
-    /// queue it again.
+    /// Ends a turn. The process waits in the state *Open* if `open` is true, and in the state *Idle* otherwise. Returns
+    /// false if the process was woken during the turn. After the result false, the caller keeps the right to run the
+    /// process, and must queue the process again.
     ///
     /// # Safety
-    /// The caller has the right to run the process. If this returns true, the caller has released that right, and no
-    /// longer accesses data that only the owner of the right may access: another thread may run the process
-    /// immediately. If `open` is true, the slot of the process's mailbox is open, and stays open until the process is
-    /// woken: a sender that finds the state *Open* writes the slot.
-    /// *Open* writes the slot.
+    /// The caller has the right to run the process. If the result is true, the caller has released the right to run the
+    /// process. The caller then no longer accesses data that only the owner of the right may access, because another
+    /// thread may run the process immediately. If `open` is true, the slot of the process's mailbox is open, and stays
+    /// open until the process is woken, because a sender that finds the state *Open* writes the slot.
     #[inline]
     #[must_use = "a process that is not queued again never runs again"]
     pub(crate) unsafe fn wait(&self, open: bool) -> bool {
@@ -148,19 +148,19 @@ impl RunState {
         self.0.compare_exchange(ACTIVE, next, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
-    /// Returns whether the process has exited. The acquire load pairs with the release store in `end`: everything that
-    /// was done before the exit is visible.
+    /// Returns whether the process has exited. The acquire load pairs with the release store in `end`, so all actions
+    /// before the exit are visible.
     #[inline]
     pub(crate) fn is_over(&self) -> bool {
         self.0.load(Ordering::Acquire) == OVER
     }
 
-    /// Records that the process has exited, and is never queued again.
+    /// Records that the process has exited. The process is never queued again.
     ///
     /// # Safety
-    /// The caller has the right to run the process, and releases it. After this call the caller does not access the
-    /// outcome of the process: as soon as the handle sees that the process [has exited](Self::is_over), it takes the
-    /// outcome without a lock.
+    /// The caller has the right to run the process, and this call releases the right. After this call the caller does
+    /// not access the outcome of the process. The handle takes the outcome without a lock as soon as it sees that the
+    /// process [has exited](Self::is_over).
     #[inline]
     pub(crate) unsafe fn end(&self) {
         self.0.store(OVER, Ordering::Release);
@@ -173,11 +173,12 @@ mod tests {
 
     const STATES: [u8; 6] = [IDLE, ACTIVE, NOTIFIED, OVER, OPEN, RECALLED];
 
-    /// A method and, for each of [`STATES`], its return value and the state after the call.
+    /// Row of the expected results: a method and, for each of [`STATES`], its return value and the state after the
+    /// call.
     type Row = (&'static str, fn(&RunState) -> bool, [(bool, u8); 6]);
 
     #[test]
-    fn every_method_behaves_as_tabulated_in_every_state() {
+    fn every_method_has_the_expected_result_in_every_state() {
         let rows: [Row; 5] = [
             (
                 "wake",

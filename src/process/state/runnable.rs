@@ -1,9 +1,10 @@
 //! The right to run a process ([`RunnableProcess`]), and the waker of a process. This file contains unsafe code.
 //!
-//! There is one [`RunnableProcess`] for each process that is queued or runs, and none for a process that waits. The
-//! thread that wakes a waiting process gets this right through the [run state](crate::process::state::run_state), and
-//! queues the process. The right comes with one strong count, which belongs to the process until it exits. So neither a
-//! wake-up nor a turn changes a count. Dropping the right cancels the process.
+//! For each process that is queued or running, there is one [`RunnableProcess`]. For a process that waits, there is no
+//! [`RunnableProcess`]. The thread that wakes a waiting process obtains the right through the [run
+//! state](crate::process::state::run_state), and queues the process. The right owns one strong count, and this count
+//! belongs to the process until the process exits. Therefore, neither a wake-up nor a turn changes a count. If the
+//! right is dropped, the process is cancelled.
 
 #![allow(unsafe_code)]
 
@@ -18,7 +19,8 @@ use crate::process::state::wake_order::SchedulerHandle;
 use crate::process::state::wake_order::WakeSource;
 use crate::process::state::{Borrowed, Header, HeaderFirst, RunState};
 
-/// Operations of a cell. The owner of the right to run the cell calls them without knowing the type of the cell.
+/// Operations of a cell. The owner of the right to run the cell calls these operations without knowing the type of the
+/// cell.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Task {
     pub(crate) run: unsafe fn(NonNull<Header>),
@@ -27,7 +29,7 @@ pub(crate) struct Task {
 }
 
 impl Task {
-    /// Operations of a value that is no task. The run state of such a value never allows a run.
+    /// Operations of a value that is no task. The run state of this value never allows a run.
     pub(super) const NONE: Self = {
         unsafe fn never(_: NonNull<Header>) {
             unreachable!("it is no task")
@@ -39,7 +41,7 @@ impl Task {
     };
 }
 
-/// Scheduler of a process: where the process is queued when it must run.
+/// Scheduler of a process. The scheduler decides where the process is queued.
 pub(crate) trait Schedule: Clone + Send + Sync + 'static {
     /// Queues the process.
     fn schedule(self, ready: RunnableProcess, source: WakeSource<'_>);
@@ -48,13 +50,13 @@ pub(crate) trait Schedule: Clone + Send + Sync + 'static {
     fn is_here(&self) -> bool;
 }
 
-/// The right to run a process that is queued, or is about to be queued or run. It exists only from the start of the
-/// process's machine to its finish. Its pointer has the provenance of the whole cell.
+/// The right to run a process that is queued, about to be queued, or about to run. A right exists only between the
+/// start and the end of the process's machine. The pointer of the right has the provenance of the whole cell.
 #[must_use = "dropping it ends the process"]
 pub(crate) struct RunnableProcess(NonNull<Header>);
 
 // SAFETY: a cell whose machine is `Send` may be run and dropped on any thread. A cell that is bound to a thread is
-// queued by its `Schedule` for that thread only, and `cancel` asks `Schedule::is_here` before it drops anything.
+// queued by its `Schedule` only for that thread. Before `cancel` drops any value, it calls `Schedule::is_here`.
 unsafe impl Send for RunnableProcess {}
 
 impl fmt::Debug for RunnableProcess {
@@ -66,13 +68,13 @@ impl fmt::Debug for RunnableProcess {
 impl RunnableProcess {
     /// # Safety
     /// `at` is the header of a task, with the provenance of the whole value. The caller owns the only right to run the
-    /// task, and one of its strong counts, and hands over both.
+    /// task and one of the strong counts of the task, and hands over both to the result.
     #[inline]
     pub(crate) unsafe fn new(at: NonNull<Header>) -> Self {
         Self(at)
     }
 
-    /// Returns the header. The caller then owns the right to run the process, and the count.
+    /// Returns the header. The caller then owns the right to run the process and the count of this right.
     #[inline]
     pub(crate) fn into_at(self) -> NonNull<Header> {
         ManuallyDrop::new(self).0
@@ -85,37 +87,38 @@ impl RunnableProcess {
 
     #[inline]
     fn life(&self) -> &Header {
-        // SAFETY: this owns one of the strong counts, so the value is alive.
+        // SAFETY: the right owns one of the strong counts, so the value is alive.
         unsafe { self.0.as_ref() }
     }
 
-    /// Returns the `T` behind the header.
+    /// Returns the `T` that follows the header.
     ///
     /// # Safety
     /// A `T` follows the header, without padding.
     #[inline]
     pub(crate) unsafe fn behind<T>(&self) -> &T {
-        // SAFETY: this owns one of the strong counts, so the value is alive while this is borrowed. A `T` follows the
-        // header without padding, by contract. The pointer of a right has the provenance of the whole cell.
+        // SAFETY: the right owns one of the strong counts, so the value is alive while the right is borrowed. By
+        // contract a `T` follows the header without padding. The pointer of a right has the provenance of the whole
+        // cell.
         unsafe { behind(self.0) }
     }
 
-    /// Returns the waker of the process. It is borrowed, and owns no count.
+    /// Returns the waker of the process. The waker is borrowed, and owns no count.
     #[inline]
     pub(crate) fn waker(&self) -> Borrowed<'_, Waker> {
-        // SAFETY: the functions of `WAKER` take the header of a task, and `self.0` points to the header of a task. The
-        // waker owns no count: `Borrowed` never drops the waker, and borrows it from this right, which keeps the value
-        // alive. A clone of the waker takes a count of its own.
+        // SAFETY: the functions of `WAKER` accept the header of a task, and `self.0` points to the header of a task.
+        // The waker owns no count: `Borrowed` never drops the waker, and borrows the waker from this right, which keeps
+        // the value alive. A clone of the waker takes its own count.
         Borrowed::new(unsafe { Waker::from_raw(RawWaker::new(self.0.as_ptr().cast(), &WAKER)) })
     }
 
-    /// Returns this right as a proof, for the mailbox of the process.
+    /// Returns a proof for the mailbox of the process that this thread has the right to run the process.
     #[inline]
     pub(crate) fn in_turn(&self) -> InTurn {
         InTurn::of_right()
     }
 
-    /// Address of the header.
+    /// Returns the address of the header.
     #[inline]
     pub(crate) fn at(&self) -> *const () {
         self.0.as_ptr().cast()
@@ -125,9 +128,9 @@ impl RunnableProcess {
     #[inline]
     pub(crate) fn run(self) {
         let run = self.task().run;
-        // SAFETY: `run` is the function for the value's own type, and the pointer has the provenance of the whole cell.
-        // This is the right to run the process, with its count; `into_at` consumes both. The right exists, so the
-        // machine was started and has not finished.
+        // SAFETY: `run` is the function for the type of this value, and the pointer has the provenance of the whole
+        // cell. `self` is the right to run the process, with its count, and `into_at` consumes both. The right exists,
+        // so the machine was started and has not finished.
         unsafe { run(self.into_at()) };
     }
 
@@ -135,26 +138,29 @@ impl RunnableProcess {
     #[inline]
     pub(crate) fn schedule(self, source: WakeSource<'_>) {
         let schedule = self.task().schedule;
-        // SAFETY: `schedule` is the function for the value's own type, and the pointer has the provenance of the whole
-        // cell. This is the right to run the process, with its count; `into_at` consumes both. The right exists, so the
-        // machine was started and has not finished.
+        // SAFETY: `schedule` is the function for the type of this value, and the pointer has the provenance of the
+        // whole cell. `self` is the right to run the process, with its count, and `into_at` consumes both. The right
+        // exists, so the machine was started and has not finished.
         unsafe { schedule(self.into_at(), source) };
     }
 
-    /// Ends a turn: the process waits. If the process was woken during the turn, it is queued instead.
+    /// Ends a turn, and the process waits. If the process was woken during the turn, the process is queued instead.
     #[inline]
     pub(crate) fn wait(self) {
-        // SAFETY: `wait_as` requires an open slot only if the run state becomes *Open*. With `false` it does not.
+        // SAFETY: `wait_as` requires an open slot only if the run state becomes *Open*. With the argument `false`, the
+        // run state does not become *Open*.
         unsafe { self.wait_as(false) };
     }
 
-    /// As [`wait`](Self::wait), with the run state *Open*: a sender may write the slot of the mailbox.
+    /// Ends a turn like [`wait`](Self::wait), but the process waits in the run state *Open*. In the state *Open*, a
+    /// sender may write the slot of the mailbox.
     ///
     /// # Safety
     /// The slot of the process's mailbox is open.
     #[inline]
     pub(crate) unsafe fn wait_open(self) {
-        // SAFETY: `wait_as` requires that the slot of the mailbox is open; this function's caller guarantees that.
+        // SAFETY: `wait_as` requires that the slot of the mailbox is open, and the caller of this function guarantees
+        // this condition.
         unsafe { self.wait_as(true) };
     }
 
@@ -162,14 +168,15 @@ impl RunnableProcess {
     /// If `open` is true, the slot of the process's mailbox is open.
     #[inline]
     unsafe fn wait_as(self, open: bool) {
-        // Another thread may run the process as soon as the process waits, so the right is released before that.
+        // Another thread may run the process as soon as the process waits, so the right is released before the process
+        // waits.
         let at = ManuallyDrop::new(self).0;
-        // SAFETY: the count of this right keeps the value alive until the process waits; nothing accesses the reference
-        // after that. A task begins with its header, and the run state follows the header.
+        // SAFETY: the count of this right keeps the value alive until the process waits, and no code accesses the
+        // reference after that point. A task begins with its header, and the run state follows the header.
         let state = unsafe { behind::<RunState>(at) };
-        // SAFETY: this was the right to run the process. The right is used again only if the process does not wait. If
-        // `open` is true, the slot is open, by contract. The slot stays open: only a turn of the process closes it, or
-        // a thread that has ended the *Open* run state before.
+        // SAFETY: `self` was the right to run the process. The right is used again only if the process does not wait.
+        // If `open` is true, the slot is open by contract. The slot stays open until it is closed by a turn of the
+        // process, or by a thread that has first ended the *Open* run state.
         if !unsafe { state.wait(open) } {
             Self(at).schedule(WakeSource::Turn);
         }
@@ -178,14 +185,15 @@ impl RunnableProcess {
 
 impl Drop for RunnableProcess {
     fn drop(&mut self) {
-        // SAFETY: `cancel` is the function for the value's own type, and the pointer has the provenance of the whole
-        // cell. This is the right to run the process, with its count; neither is used again. The right exists, so the
-        // machine was started and has not finished.
+        // SAFETY: `cancel` is the function for the type of this value, and the pointer has the provenance of the whole
+        // cell. `self` is the right to run the process, with its count, and neither is used again. The right exists, so
+        // the machine was started and has not finished.
         unsafe { (self.task().cancel)(self.0) };
     }
 }
 
-/// A process that was woken and must be queued. Dropping this value queues it, so it is dropped when no lock is held.
+/// A process that was woken and must be queued. The drop of this value queues the process. Therefore, drop this value
+/// only when no lock is held.
 #[must_use = "it is queued when this is dropped"]
 #[derive(Debug)]
 pub(crate) struct PendingSchedule(Option<RunnableProcess>);
@@ -198,27 +206,30 @@ impl Drop for PendingSchedule {
 }
 
 impl PendingSchedule {
-    /// Wakes the process that this waker belongs to, if it is the waker of a process. If the process waited, the result
-    /// must queue it. With `None`, the caller calls `wake` on the waker.
+    /// Wakes the process of this waker, if the waker belongs to a process. If the process waited, the result must queue
+    /// the process. If the waker does not belong to a process, returns `None`, and the caller calls `wake` on the
+    /// waker.
     #[inline]
     pub(crate) fn wake(waker: &Waker) -> Option<Self> {
         if !ptr::eq(waker.vtable(), &WAKER) {
             return None;
         }
         let at = NonNull::new(waker.data().cast_mut().cast())?;
-        // SAFETY: only `RunnableProcess::waker`, and clones of its result, make wakers with this vtable. Their data is
-        // the header of a task, with the provenance of the whole cell. The waker is borrowed, and keeps the cell alive.
+        // SAFETY: only `RunnableProcess::waker` and clones of its result create wakers with this vtable. The data of
+        // these wakers is the header of a task, with the provenance of the whole cell. The waker is borrowed, and keeps
+        // the cell alive.
         unsafe { wake_at(at, RunState::wake) }
     }
 
-    /// Queues the process now. `place` is the scheduler handle of its host, which the caller keeps alive.
+    /// Queues the process now. `place` is the scheduler handle of the process's host, and the caller keeps this handle
+    /// alive.
     #[cfg(not(procession_loom))]
     #[inline]
     pub(crate) fn queue(mut self, place: &SchedulerHandle) {
         self.queue_as(WakeSource::Waiting(Some(place)));
     }
 
-    /// Queues the process now, behind the runnable ones.
+    /// Queues the process now, behind the runnable processes.
     #[inline]
     pub(crate) fn queue_behind(mut self) {
         self.queue_as(WakeSource::Behind);
@@ -231,102 +242,104 @@ impl PendingSchedule {
         }
     }
 
-    /// The process, for code that only reads it.
+    /// Returns the process, for code that only reads the process.
     #[inline]
     pub(crate) fn process(&self) -> Option<&RunnableProcess> {
         self.0.as_ref()
     }
 }
 
-/// A value with a run state. It is either a task, or a value with the layout of a task whose run state is *Over* from
-/// the beginning.
+/// A value with a run state. The value is either a task or a value with the layout of a task. If the value is not a
+/// task, its run state is *Over* from the beginning.
 ///
 /// # Safety
-/// The [`RunState`] of the value follows its header. Each value of this type is made by
-/// [`Ref::with`](crate::process::state::Ref::with), which exposes the provenance of its memory. If the run state of a
-/// value is not *Over* from the beginning, the value is a cell. Its run state is *Idle* or *Open* only while no
-/// [`RunnableProcess`] for that cell exists.
+/// The [`RunState`] of the value follows its header. Each value of this type is created by
+/// [`Ref::with`](crate::process::state::Ref::with), which exposes the provenance of the memory. If the run state of a
+/// value is not *Over* from the beginning, the value is a cell. The run state of a cell is *Idle* or *Open* only while
+/// no [`RunnableProcess`] for this cell exists.
 pub(crate) unsafe trait Stepped: HeaderFirst {
-    /// Wakes the process. If the process waited, the result must queue it.
+    /// Wakes the process. If the process waited, the result must queue the process.
     #[inline]
     fn wake(&self) -> Option<PendingSchedule> {
-        // Makes a pointer to the whole cell. A reference to the beginning of the cell has no provenance for the rest,
-        // but `Ref::with` has exposed this provenance.
+        // This pointer points to the whole cell. A reference to the beginning of the cell has no provenance for the
+        // rest of the cell. Therefore, the pointer uses the provenance that `Ref::with` has exposed.
         let at = NonNull::new(ptr::with_exposed_provenance_mut(ptr::from_ref(self).addr()));
-        // SAFETY: the value is alive, because `self` is a reference to it. `Self` is `Stepped`. The pointer has the
-        // exposed provenance of the whole value.
+        // SAFETY: the value is alive, because `self` is a reference to the value. `Self` is `Stepped`. The pointer has
+        // the exposed provenance of the whole value.
         unsafe { wake_at(at.expect("a reference is not null"), RunState::wake) }
     }
 
-    /// If the run state of the process is *Open*, wakes the process, because the caller has a message for it. The
-    /// result must then queue the process.
+    /// Wakes the process if its run state is *Open*, because the caller has a message for the process. The result must
+    /// then queue the process.
     #[inline]
     fn deliver(&self) -> Option<PendingSchedule> {
-        // Makes a pointer to the whole cell, as in `wake`.
+        // This pointer points to the whole cell, as in `wake`.
         let at = NonNull::new(ptr::with_exposed_provenance_mut(ptr::from_ref(self).addr()));
-        // SAFETY: the value is alive, because `self` is a reference to it. `Self` is `Stepped`. The pointer has the
-        // exposed provenance of the whole value.
+        // SAFETY: the value is alive, because `self` is a reference to the value. `Self` is `Stepped`. The pointer has
+        // the exposed provenance of the whole value.
         unsafe { wake_at(at.expect("a reference is not null"), RunState::deliver) }
     }
 
-    /// As [`RunState::recall`].
+    /// Recalls the process: see [`RunState::recall`].
     fn recall(&self) -> bool {
-        // SAFETY: the value is alive, because `self` is a reference to it, and its run state follows its header. `Self`
-        // covers both.
+        // SAFETY: the value is alive, because `self` is a reference to the value. The run state follows the header of
+        // the value. The reference `self` covers both the header and the run state.
         unsafe { behind::<RunState>(NonNull::from(self).cast()) }.recall()
     }
 }
 
-/// Returns the `T` behind a header.
+/// Returns the `T` that follows a header.
 ///
 /// # Safety
-/// The value is alive until the last use of the result. A `T` follows its header, without padding, within the memory
-/// that `at` has the provenance of.
+/// The value is alive until the last use of the result. A `T` follows the header without padding. The provenance of
+/// `at` covers this `T`.
 #[inline]
 unsafe fn behind<'a, T>(at: NonNull<Header>) -> &'a T {
     const { assert!(align_of::<T>() <= align_of::<Header>()) };
-    // SAFETY: the `T` that follows the header belongs to the same allocation, by contract, so the address is in bounds.
+    // SAFETY: by contract the `T` that follows the header belongs to the same allocation, so the address is in bounds.
     let behind = unsafe { at.add(1) };
-    // SAFETY: a `T` is there, and lives long enough, by contract. The `T` is aligned: its alignment is at most the
-    // alignment of a header.
+    // SAFETY: by contract a `T` is at this address and lives long enough. The `T` is aligned, because its alignment is
+    // at most the alignment of a header.
     unsafe { behind.cast().as_ref() }
 }
 
-/// Wakes a process by a transition of its run state, which says whether the process must be queued.
+/// Wakes a process by a transition of its run state. The result of the transition says whether the process must be
+/// queued.
 ///
 /// # Safety
-/// The value is alive and [`Stepped`], and `at` has the provenance of all of it. `wake` is [`RunState::wake`] or
+/// The value is alive and [`Stepped`], and `at` has the provenance of the whole value. `wake` is [`RunState::wake`] or
 /// [`RunState::deliver`].
 #[inline]
 unsafe fn wake_at(at: NonNull<Header>, wake: impl FnOnce(&RunState) -> bool) -> Option<PendingSchedule> {
-    // SAFETY: by contract, the value is alive and `Stepped`, and `at` has the provenance of all of it. So the run state
-    // follows the header, within that memory.
+    // SAFETY: by contract the value is alive and `Stepped`, and `at` has the provenance of the whole value. Therefore,
+    // the run state follows the header, within the memory of the value.
     let must_queue = wake(unsafe { behind::<RunState>(at) });
-    // SAFETY: the transition returned true only if it made a process that waited active. So there was no right to run
-    // it, and this is the only one. The strong count that belongs to the right is the one that the process kept while
-    // it waited. The pointer has the provenance of the whole cell, by contract.
+    // SAFETY: the transition returned true only if it changed the process from waiting to active. A waiting process has
+    // no right to run, so the new right is the only right. The strong count of the right is the count that the process
+    // kept while it waited. By contract the pointer has the provenance of the whole cell.
     must_queue.then(|| PendingSchedule(Some(unsafe { RunnableProcess::new(at) })))
 }
 
-/// Waker of a process: a counted reference to its header, for every type of cell.
+/// Waker of a process. The waker is a counted reference to the header of a cell of any type.
 static WAKER: RawWakerVTable = {
     fn life(at: *const ()) -> NonNull<Header> {
         NonNull::new(at.cast_mut().cast()).expect("a waker leads to the life of a cell")
     }
     unsafe fn clone(at: *const ()) -> RawWaker {
-        // SAFETY: a waker owns a strong count, or is borrowed from the right to run, which owns one: the value is
-        // alive.
+        // SAFETY: the value is alive, because a waker owns a strong count, or is borrowed from a right to run that owns
+        // a strong count.
         unsafe { life(at).as_ref() }.retain();
         RawWaker::new(at, &WAKER)
     }
     unsafe fn wake(at: *const ()) {
-        // SAFETY: `at` is the data of this waker, which owns a count until it is dropped in the next statement.
+        // SAFETY: `at` is the data of this waker. The waker owns a count until the next statement drops the waker.
         unsafe { wake_by_ref(at) };
-        // SAFETY: `wake` consumes the waker, so its count is released here, once.
+        // SAFETY: `wake` consumes the waker, so the count of the waker is released here, once.
         unsafe { drop(at) };
     }
     unsafe fn wake_by_ref(at: *const ()) {
-        // If a process wakes itself in its own turn, the wake-up is noted, and performed when the turn ends.
+        // If a process wakes itself in its own turn, the wake-up is only recorded. The recorded wake-up is performed
+        // when the turn ends.
         let is_noted = Current::with(|current| {
             let is_own = current.is_in_turn_of(at as usize);
             if is_own {
@@ -337,13 +350,14 @@ static WAKER: RawWakerVTable = {
         if is_noted {
             return;
         }
-        // SAFETY: a waker owns a strong count, or is borrowed from the right to run, which owns one: the value is
-        // alive. Wakers are made for tasks only, which are `Stepped`, with a pointer to all of the cell.
+        // SAFETY: the value is alive, because a waker owns a strong count, or is borrowed from a right to run that owns
+        // a strong count. A waker is created only for a task, a task is `Stepped`, and the pointer covers the whole
+        // cell.
         std::mem::drop(unsafe { wake_at(life(at), RunState::wake) });
     }
     unsafe fn drop(at: *const ()) {
-        // SAFETY: a waker that is dropped owns a strong count, which is released here. A borrowed waker is never
-        // dropped.
+        // SAFETY: a waker that is dropped owns a strong count, and this count is released here. A borrowed waker is
+        // never dropped.
         unsafe { Header::release(life(at)) };
     }
     RawWakerVTable::new(clone, wake, wake_by_ref, drop)

@@ -1,6 +1,6 @@
-//! The request of a running body to be replaced by other code. The body and its task have no reference to each other,
-//! so they exchange the request and the reply through the thread's state, during the poll of the body. See
-//! `upgrade.rs`.
+//! The request of a running body that asks to be replaced by other code. The body and its task have no reference to
+//! each other. Therefore, the body and its task exchange the request and the reply through the thread's state, during
+//! the poll of the body: see `upgrade.rs`.
 
 use std::any::{Any, TypeId};
 use std::cell::{Cell, RefCell};
@@ -14,22 +14,22 @@ use crate::process::exit::Exit;
 pub(crate) type Future<T> = BoxFuture<'static, Result<T, Exit>>;
 
 enum Request {
-    /// Asks whether the result of the task has this type.
+    /// The body asks whether the result of the task has this type.
     Fits(TypeId),
-    /// Asks the task to replace the body by this [`Future`], whose result has the task's type.
+    /// The body asks the task to replace the body by this [`Future`]. The result of the future has the task's type.
     Replace(Box<dyn Any + Send>),
 }
 
-/// The reply to [`UpgradeRequest::ask`]. The error is the name of the task's result type.
+/// The reply to [`UpgradeRequest::ask`]. An error contains the name of the task's result type.
 pub(crate) type Fit = Result<(), &'static str>;
 
-/// The request, and the reply to the last request.
+/// The present request, and the reply to the last request.
 type Exchange = (Option<Request>, Option<Fit>);
 
 /// The request of the body that this thread polls.
 pub(crate) struct UpgradeRequest {
     exchange: NeverDropped<RefCell<Exchange>>,
-    /// Whether there is a request. Each poll of a body reads it.
+    /// Whether there is a request. This flag is read after each poll of a body.
     is_pending: Cell<bool>,
 }
 
@@ -41,12 +41,12 @@ impl UpgradeRequest {
     fn request(&self, request: Request) {
         let former = self.exchange.borrow_mut().0.replace(request);
         self.is_pending.set(true);
-        // Dropped without a borrow: the drop of a future runs user code.
+        // The former request is dropped without a borrow, because the drop of a future runs user code.
         drop(former);
     }
 
-    /// Asks whether the result of the task is a `T`. The first call returns `None`. After the task has replied, the
-    /// next call returns the reply.
+    /// Asks whether the result of the task is a `T`. The first call returns `None`. When the task has replied, the next
+    /// call returns the reply.
     pub(crate) fn ask<T: 'static>(&self) -> Option<Fit> {
         let reply = self.exchange.borrow_mut().1.take();
         if reply.is_none() {
@@ -55,19 +55,19 @@ impl UpgradeRequest {
         reply
     }
 
-    /// Requests that the task replaces the body by `next` when the present poll of the body returns.
+    /// Requests that the task replaces the body by `next` after the present poll of the body.
     pub(crate) fn replace<T: 'static>(&self, next: Future<T>) {
         self.request(Request::Replace(Box::new(next)));
     }
 
-    /// Whether the body made a request.
+    /// Returns whether the body has made a request.
     #[inline]
     pub(crate) fn is_pending(&self) -> bool {
         self.is_pending.get()
     }
 
     /// Replies to the request of a body after a poll of the body. `T` is the result type of the task. Returns the
-    /// future that replaces the body. If this returns `None`, the task must poll the body again, and the body then
+    /// future that replaces the body. If the result is `None`, the task must poll the body again, and the body then
     /// reads the reply.
     #[cold]
     pub(crate) fn settle<T: 'static>(&self) -> Option<Future<T>> {
@@ -89,14 +89,14 @@ impl UpgradeRequest {
         drop(self.save());
     }
 
-    /// Takes the exchange of a turn out before another turn is nested in this turn.
+    /// Takes out the exchange of a turn before another turn is nested in this turn.
     pub(super) fn save(&self) -> Option<Box<Saved>> {
         self.is_pending.set(false);
         let exchange = self.exchange.take();
         if exchange.0.is_none() && exchange.1.is_none() { None } else { Some(Box::new(Saved(exchange))) }
     }
 
-    /// Restores the exchange when the nested turn is over.
+    /// Restores the exchange after the nested turn has ended.
     pub(super) fn restore(&self, saved: Option<Box<Saved>>) {
         let exchange = saved.map_or((None, None), |saved| saved.0);
         self.is_pending.set(exchange.0.is_some());
@@ -105,5 +105,5 @@ impl UpgradeRequest {
     }
 }
 
-/// Saved exchange of a turn while another turn is nested in it.
+/// Saved exchange of an outer turn while a nested turn runs.
 pub(crate) struct Saved(Exchange);

@@ -1,21 +1,22 @@
-//! How a woken task is queued: its place in the queues, and whether the task waited or had a turn before.
+//! How a woken task is queued. This module records the place of the task in the queues, and whether the task waited or
+//! had a turn before.
 
 use std::any::Any;
 
 use crate::platform::sync::Arc;
 
-/// A handle of the scheduler that runs the tasks of a host. The host's own functions know its type.
+/// A handle of the scheduler that runs the tasks of a host. The host's own functions know the type of this handle.
 pub(crate) type SchedulerHandle = Arc<dyn Any + Send + Sync>;
 
-/// Why a task is queued, which decides its place in the queues.
+/// Reason why a task is queued. The reason decides the place of the task in the queues.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum WakeSource<'a> {
-    /// The task waited, or is new. A worker puts a woken task into its next slot. The caller may own a handle of the
-    /// scheduler for the duration of the push. Then the push need not clone one.
+    /// The task waited, or is new. A worker puts a woken task into its next slot. If the caller owns a handle of the
+    /// scheduler during the push, the push does not have to clone a handle.
     Waiting(Option<&'a SchedulerHandle>),
-    /// The task waited, and is queued behind the runnable tasks: it waits for events that arrive in batches, and finds
-    /// the whole batch when it runs.
+    /// The task waited, and is queued behind the runnable tasks. This order is for tasks that wait for events in
+    /// batches, because the task then finds the whole batch when it runs.
     Behind,
-    /// The task had a turn, and goes on: it asked for another turn, or was woken during the turn.
+    /// The task had a turn and continues. Either the task asked for another turn, or it was woken during the turn.
     Turn,
 }

@@ -1,7 +1,7 @@
 //! The items that a stream has sent and that its process has not pulled yet.
 //!
-//! A buffer is plain data in a slot of the tag table, protected by the lock of the table. It wakes no task. Its methods
-//! return the wakers that the caller must wake after the unlock.
+//! A buffer is plain data in a slot of the tag table, and the lock of the table protects the buffer. A buffer wakes no
+//! task. The methods of a buffer return the wakers that the caller must wake after the unlock.
 
 use std::collections::VecDeque;
 use std::task::Waker;
@@ -11,29 +11,30 @@ use crate::process::payload::Payload;
 
 /// The items of one stream on the way from its handler to its process.
 ///
-/// A hand-written process is notified of items by *notices* in its mailbox. It gets one notice for each requested item
-/// that is in the buffer, and one notice for the end of the stream. A notice does not identify an item: when the
-/// process reads a notice, it takes the first item of the buffer. Therefore, the items keep their order and the end
-/// comes last, even if one notice overtakes another on the way into the mailbox.
+/// A hand-written process is notified of items by *notices* in its mailbox. The process receives one notice for each
+/// requested item that is in the buffer, and one notice for the end of the stream. A notice does not identify an item.
+/// When the process reads a notice, it takes the first item of the buffer. Therefore, the items keep their order and
+/// the end comes last, even if one notice overtakes another notice on the way into the mailbox.
 #[derive(Debug)]
 pub(crate) struct Buffer {
     items: VecDeque<Payload>,
     /// Maximum number of items in the buffer.
     room: usize,
-    /// Waker of the handler, if it waits for room.
+    /// Waker of the handler while the handler waits for room.
     sender: Option<Waker>,
-    /// Whether the future of the process waits: it found no item, and was not woken since then. Initially true.
+    /// Whether the future of the process waits. The future waits if it found no item and has not been woken since then.
+    /// The initial value is true.
     waits: bool,
     /// Number of items that the process has requested and that have no notice yet.
     wanted: usize,
-    /// Number of items whose notice was sent and not read yet.
+    /// Number of items whose notice was sent but not read yet.
     noticed: usize,
-    /// Whether the notice of the end was sent.
+    /// Whether the notice of the end of the stream was sent.
     end_noticed: bool,
 }
 
 impl Buffer {
-    /// Creates a buffer with room for `room` items, but at least for one.
+    /// Creates a buffer with room for `room` items. If `room` is 0, the buffer has room for one item.
     pub(crate) fn new(room: usize) -> Self {
         Self {
             items: VecDeque::new(),
@@ -50,7 +51,7 @@ impl Buffer {
         self.items.len() < self.room
     }
 
-    /// Appends an item. Returns whether the future of the process waits. If it does, the caller must wake it.
+    /// Appends an item. Returns whether the future of the process waits. If the future waits, the caller must wake it.
     #[must_use]
     pub(super) fn push(&mut self, item: Payload) -> bool {
         self.items.push_back(item);
@@ -90,8 +91,8 @@ impl Buffer {
         self.wanted = self.wanted.saturating_add(1);
     }
 
-    /// Returns the number of notices that must be sent now, and counts them as sent. `ended` says whether the stream
-    /// was answered.
+    /// Returns the number of notices that must be sent now, and counts these notices as sent. `ended` says whether the
+    /// stream was answered.
     #[must_use]
     pub(super) fn due(&mut self, ended: bool) -> usize {
         let fresh = self.wanted.min(self.items.len() - self.noticed);
@@ -102,7 +103,7 @@ impl Buffer {
         fresh + usize::from(end)
     }
 
-    /// Takes apart the buffer of a stream that is not pulled any more. The caller must drop the items and wake the
+    /// Returns the parts of a buffer whose stream is no longer pulled. The caller must drop the items and wake the
     /// handler.
     pub(super) fn into_parts(self) -> (VecDeque<Payload>, Option<Waker>) {
         (self.items, self.sender)
@@ -113,18 +114,18 @@ impl Buffer {
 mod tests {
     use super::*;
 
-    /// Takes out the first item, as a number.
+    /// Takes out the first item and converts it to a number.
     fn take(buffer: &mut Buffer) -> Option<u32> {
         buffer.pop().and_then(|(item, _)| item.downcast().ok())
     }
 
     #[test]
-    fn items_come_out_in_order_and_room_is_exact() {
+    fn the_buffer_keeps_the_order_of_items_and_has_exactly_its_room() {
         for (room, holds) in [(0, 1), (1, 1), (3, 3)] {
             let mut buffer = Buffer::new(room);
             for n in 0..holds {
                 assert!(buffer.has_room());
-                // Only the first item finds a waiting future.
+                // Only the first item finds a future that waits.
                 assert_eq!(buffer.push(Payload::new(n)), n == 0);
             }
             assert!(!buffer.has_room());
@@ -144,7 +145,7 @@ mod tests {
         let _ = buffer.push(Payload::new(1_u32));
         assert_eq!((buffer.due(false), buffer.due(false)), (1, 0));
         let _ = buffer.push(Payload::new(2_u32));
-        // The second item is not requested, so there is no notice of the end before it.
+        // The second item is not requested, so the notice of the end is not due before this item is pulled.
         assert_eq!((buffer.due(false), buffer.due(true)), (0, 0));
         assert_eq!(take(&mut buffer), Some(1));
         assert_eq!(buffer.due(true), 0);

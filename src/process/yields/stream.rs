@@ -1,4 +1,5 @@
-//! Streams: yields that are answered several times. Items that were sent before the answer are pulled before it.
+//! Streams, namely yields with several items and one answer. The process pulls all items that were sent before the
+//! answer, and then the answer.
 //!
 //! The items are in the [buffer](crate::process::yields::buffer) of the yield, under the lock of the table.
 
@@ -13,11 +14,12 @@ use crate::process::yields::table::{Phase, Slot};
 use crate::process::yields::{Answer, AnswerTarget, Pulled, Sent, Yields};
 
 impl Yields {
-    /// Sends an item if there is room. Otherwise registers `waker`, which is woken when there is room. A sent item is
-    /// taken out of `item`.
+    /// Sends an item if there is room. If there is no room, registers `waker`, and the waker is woken when there is
+    /// room. A sent item is taken out of `item`.
     ///
     /// # Errors
-    /// Returns an error if the stream accepts no more items: it was answered or cancelled, or its process has exited.
+    /// Returns an error if the stream accepts no more items. A stream accepts no more items after it was answered or
+    /// cancelled, or after its process has exited.
     pub(crate) fn send(&self, tag: Tag, item: &mut Option<Payload>, waker: &Waker) -> Poll<Result<Sent, ()>> {
         // The waker is cloned outside the lock, because the clone runs user code. Therefore, the loop checks the buffer
         // again after the clone.
@@ -34,8 +36,8 @@ impl Yields {
                     (_, AnswerTarget::Event) => Sent::Notices(buffer.due(false)),
                     (true, AnswerTarget::Own) => Sent::Own,
                     // The waker is moved out, not cloned. The woken future pulls until it finds no item, and then
-                    // registers its waker again. Until then, an answer wakes the task instead. This causes at most one
-                    // superfluous wake-up.
+                    // registers its waker again. Before the future registers its waker again, an answer wakes the task
+                    // instead, at the cost of at most one superfluous wake-up.
                     (true, AnswerTarget::Other(_)) => match mem::replace(target, AnswerTarget::Own) {
                         AnswerTarget::Other(waker) => Sent::Other(waker),
                         _ => unreachable!("just seen"),
@@ -59,8 +61,8 @@ impl Yields {
         }
     }
 
-    /// Pulls an item for a future. If there is neither an item nor an answer, the future waits. Returns `None` if the
-    /// tag is not in the table.
+    /// Pulls an item for a future. If there is neither an item nor an answer, the future waits. If the tag is not in
+    /// the table, returns `None`.
     pub(crate) fn pull(&self, tag: Tag, target: AnswerTarget) -> Option<Pulled> {
         let mut guard = self.table()?;
         let table = &mut *guard;
@@ -90,8 +92,8 @@ impl Yields {
         }
     }
 
-    /// Requests one more item for a hand-written process. Returns the number of notices to push into its mailbox, or
-    /// `None` if there is no such stream.
+    /// Requests one more item for a hand-written process. Returns the number of notices that the caller must push into
+    /// the mailbox of the process. If there is no stream with this tag, returns `None`.
     pub(crate) fn want(&self, tag: Tag) -> Option<usize> {
         let mut guard = self.table()?;
         let (_, slot) = guard.find(tag)?;
@@ -101,8 +103,8 @@ impl Yields {
         Some(buffer.due(ended))
     }
 
-    /// Takes out the item or the answer that a notice announced: the next item, or the answer if there is no item.
-    /// Returns `None` if the stream was cancelled meanwhile.
+    /// Takes out the item or the answer that a notice announced. If there is an item, takes the next item, and
+    /// otherwise the answer. If the stream was cancelled after the notice, returns `None`.
     pub(crate) fn collect_notice(&self, tag: Tag) -> Option<Result<Payload, Answer>> {
         let mut guard = self.table()?;
         let table = &mut *guard;

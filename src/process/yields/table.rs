@@ -1,7 +1,7 @@
-//! The table of [`Yields`](crate::process::yields::Yields): the phase and the watchers of each yield, the tags that the
-//! process chose, and the commands that wait for the end of the step.
+//! The table of [`Yields`](crate::process::yields::Yields). The table contains the phase and the watchers of each
+//! yield, the tags that the process chose, and the commands that wait for the end of the step.
 //!
-//! It is plain data. The lock is in `Yields`.
+//! The table has no lock of its own. The lock is in `Yields`.
 
 use std::any::{TypeId, type_name};
 use std::collections::btree_map::Entry::Occupied;
@@ -29,19 +29,20 @@ use crate::process::yields::{Answer, AnswerTarget, Yield};
 /// ```
 ///
 /// `start` registers a yield. `admit` and `admit_answer` move a yield from the inline path of a turn
-/// (`state/inline_command.rs`) to the table, and the yield keeps its tag. If the answer to a command is read in the
-/// turn of the command, the yield does not enter the table. If a yield is gone, an answer to it is refused as late.
+/// (`state/inline_command.rs`) to the table, and the yield keeps its tag. If a process reads the answer to a command in
+/// the same turn, the yield does not enter the table. After a yield is gone, an answer to this yield is refused as
+/// late.
 #[derive(Debug)]
 pub(super) enum Phase {
-    /// There is no answer yet.
+    /// The yield has no answer yet.
     InFlight(AnswerTarget),
-    /// The answer waits for a future, or for a notice of the stream.
+    /// The answer waits for a future or for a notice of the stream.
     Answered(Answer),
-    /// The answer is in the mailbox as an event, or on its way to it.
+    /// The answer is in the mailbox as an event, or is on its way to the mailbox.
     Queued,
 }
 
-/// Wakers of the tasks that observe the end of a yield. Usually there is at most one.
+/// Wakers of the tasks that observe the end of a yield. Usually a yield has at most one watcher.
 #[derive(Debug, Default)]
 pub(super) struct Watchers {
     first: Option<Waker>,
@@ -76,12 +77,13 @@ pub(super) struct Slot {
     pub(super) number: u64,
     pub(super) phase: Phase,
     pub(super) watchers: Watchers,
-    /// The buffer of the items, if the yield is a stream.
+    /// The buffer of the items. Only a stream has a buffer.
     pub(super) buffer: Option<Box<Buffer>>,
     pub(super) reply: ReplyType,
 }
 
-/// Returns the id and the name of a reply type. It is a function, because a function pointer takes one word.
+/// Function that returns the id and the name of a reply type. A function pointer is stored, because it takes only one
+/// word.
 pub(super) type ReplyType = fn() -> (TypeId, &'static str);
 
 /// Returns the id and the name of the reply type of `C`.
@@ -106,8 +108,8 @@ impl Slot {
         matches!(self.phase, Phase::InFlight(_))
     }
 
-    /// Releases a removed slot, outside the lock: wakes the watchers and a waiting handler, and drops the answer and
-    /// the items.
+    /// Releases a slot that was removed from the table. The caller does not hold the lock. The watchers and a waiting
+    /// handler are woken, and the answer and the items are dropped.
     pub(super) fn release(self) {
         let _ = panic::drop_caught(self.phase);
         if !planted!("yields_cancel_forgets_watchers") {
@@ -115,7 +117,7 @@ impl Slot {
         }
         if let Some(buffer) = self.buffer {
             let (items, sender) = buffer.into_parts();
-            // Items are dropped one by one. Therefore, a panic in the drop of one item does not prevent the drops of
+            // Items are dropped separately. Therefore, a panic in the drop of one item does not prevent the drops of
             // the remaining items.
             items.into_iter().for_each(|item| drop(panic::drop_caught(item)));
             let sender = sender.filter(|_| !planted!("yields_cancel_forgets_watchers"));
@@ -125,7 +127,7 @@ impl Slot {
 }
 
 /// The slots of all yields, by key. The first slot is stored inline. Most processes have only one yield in flight, and
-/// for these processes the inline slot halves the memory for yields.
+/// the inline slot halves the memory of their tables.
 #[derive(Debug, Default)]
 #[repr(C)]
 pub(super) struct Slots {
@@ -159,18 +161,18 @@ impl Slots {
     }
 }
 
-/// The fields that every yield uses come first, in adjacent memory.
+/// The fields that every yield uses are the first fields, so that they are in adjacent memory.
 #[derive(Debug, Default)]
 #[repr(C)]
 pub(super) struct Table {
     pub(super) slots: Slots,
     /// Keys of the slots that are looked up by the numbers of their tags.
     pub(super) keys: BTreeMap<u64, u32>,
-    /// Commands that were yielded in this step, in order, until they are dispatched at the end of the step.
+    /// Commands that were yielded in this step, in order. These commands are dispatched at the end of the step.
     pub(super) pending: VecDeque<Yield>,
-    /// Answers that the process does not want any more, and that it has not received yet. Such an answer is in the
-    /// mailbox, or its command is on the inline path of a turn. For each number of a tag, the map contains the number
-    /// of these answers. A chosen tag may have more than one.
+    /// Answers that the process no longer wants and has not received yet. Each of these answers is in the mailbox, or
+    /// its command is on the inline path of a turn. The key is the number of a tag, and the value is the number of
+    /// unwanted answers with this tag. A chosen tag may have several unwanted answers.
     pub(super) recalled: BTreeMap<u64, u32>,
 }
 

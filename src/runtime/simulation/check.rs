@@ -16,35 +16,35 @@ use crate::task::body::ProcessOutput;
 
 /// Number of lines of the trace in a report.
 const LINES: usize = 60;
-/// About one of this many passing seeds is run twice.
+/// Number of passing seeds of which about one is run twice.
 const REPEATED_ONE_IN: u64 = 100;
-/// Maximum number of turns that run after the scenario has ended. In these turns, processes receive pending exits.
+/// Maximum number of turns that run after the scenario has ended. During these turns, processes receive pending exits.
 const TURNS_AFTER: u32 = 1 << 12;
 
-/// Runs a scenario in a [`Simulation`] for each of these seeds, and panics at the first seed under which the scenario
+/// Runs a scenario in a [`Simulation`] for each of these seeds. Panics at the first seed under which the scenario
 /// fails.
 ///
 /// The scenario fails under a seed if one of the following is true:
 /// - The future of the scenario resolves to an error, or panics.
 /// - The future can never complete (see [`Simulation::run`]).
 /// - A process fails with an error or a panic, and no link, monitor, supervisor or join handle receives its exit. A
-///   join handle receives the exit when its result is taken. A process that is cancelled or killed does not fail. After
-///   the scenario has ended, the runnable processes still run, so that they receive pending exits. If a process fails
-///   during these last turns, its failure does not count.
-/// - The scenario behaves differently when it is run with the same seed again. Possible causes are real time, other
-///   threads or a randomly seeded map. To detect this, the check runs each failing seed, the first seed, and about one
-///   in a hundred other seeds twice.
+///   join handle receives the exit when the scenario takes the result of the handle. The cancellation or kill of a
+///   process is not a failure. After the end of the scenario, the runnable processes still run, so that they receive
+///   pending exits. If a process fails during these last turns, the scenario does not fail.
+/// - The scenario behaves differently in a second run with the same seed. Possible causes are real time, other threads
+///   or a randomly seeded map. To detect such differences, the check runs some seeds twice: each failing seed, the
+///   first seed, and about one in a hundred of the other seeds.
 ///
-/// The type [`Check`] has options. Each run of the scenario must be independent of earlier runs: state that the
-/// scenario captures must not change its behaviour.
+/// The type [`Check`] has options. Each run of the scenario must be independent of earlier runs. Therefore the captured
+/// state of the scenario must not change its behaviour.
 ///
 /// The scenario may be an `async fn` or an async closure. The closure may borrow its captures. A scenario can add its
 /// own handlers and limits with [`Host::add_host`].
 ///
-/// The check shrinks a failure: it looks for the smallest number of random choices with which the scenario still fails.
-/// After these choices, the process that has been runnable for the longest time is always next. The panic message names
-/// the seed, tells how to run this seed alone, and ends with the last lines of the trace. Each run of the scenario
-/// prints its panics on stderr, also each run for shrinking.
+/// The check shrinks a failure: the check searches for the smallest number of random choices with which the scenario
+/// still fails. After these choices, the process that has been runnable for the longest time always runs next. The
+/// panic message names the seed, tells how to run this seed alone, and ends with the last lines of the trace. Each run
+/// of the scenario prints its panics on stderr. The runs for shrinking also print their panics.
 ///
 /// ```
 /// use procession::{Context, Exit, Host, Reply, check};
@@ -83,7 +83,7 @@ pub fn check<T: ProcessOutput>(seeds: Range<u64>, scenario: impl AsyncFn(Host) -
     Check::new(seeds).run(scenario);
 }
 
-/// Does the same as [`check`], with options.
+/// Same as [`check`], but with options.
 ///
 /// ```
 /// use procession::{Check, Context, Host};
@@ -107,8 +107,8 @@ impl Check {
         Self { seeds, allow_unobserved: false, deadlock_after: None }
     }
 
-    /// Ignores each failed process whose exit is received by no link, monitor, supervisor or join handle. By default,
-    /// the scenario fails if a process of this kind exists.
+    /// Ignores unobserved failures. A failure is unobserved if no link, monitor, supervisor or join handle receives the
+    /// exit of the failed process. By default, an unobserved failure fails the scenario.
     pub fn allow_unobserved_exits(mut self) -> Self {
         self.allow_unobserved = true;
         self
@@ -123,7 +123,7 @@ impl Check {
     /// Runs the scenario under each seed.
     ///
     /// # Panics
-    /// Panics if the scenario fails under one of the seeds, as [`check`] does.
+    /// Panics if the scenario fails under one of the seeds: see [`check`].
     pub fn run<T: ProcessOutput>(self, scenario: impl AsyncFn(Host) -> T) {
         for seed in self.seeds.clone() {
             let run = self.attempt(seed, u64::MAX, &scenario);
@@ -170,12 +170,11 @@ impl Check {
         let (drawn, trace) = (simulation.drawn(), Arc::clone(&simulation.trace));
         let unobserved = Arc::clone(&simulation.unobserved);
         trace.close();
-        // A runnable process may be about to receive the exit of another process. The result of the check must not
-        // depend on whether this happens before the scenario ends.
+        // At the end of the scenario, an exit may still be pending at a runnable process. The result of the check must
+        // not depend on this order.
         simulation.settle(TURNS_AFTER);
         let late = trace.take_late();
-        // When the simulation is dropped, further processes can fail, for example a process that panics while it is
-        // dropped.
+        // During the drop of the simulation, other processes can fail. For example, the drop of a process can panic.
         drop(simulation);
         // If a process failed only after the scenario had ended, the cause may be the end of the scenario.
         let counts = |report: &CrashReport| !self.allow_unobserved && !late.contains(&report.origin());
@@ -208,9 +207,9 @@ impl Check {
 
 /// One run of a scenario.
 struct Run {
-    /// Text of the failure; `None` if the scenario passed.
+    /// Text of the failure. `None` means that the scenario passed.
     failure: Option<String>,
-    /// Number of choices until the end of the scenario.
+    /// Number of choices that were made until the end of the scenario.
     drawn: u64,
     trace: Arc<Trace>,
 }

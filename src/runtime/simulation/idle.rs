@@ -1,16 +1,15 @@
-//! Detects a deadlock while timers still fire: some processes wait forever, and periodic timers keep other processes
-//! busy.
+//! Detects a deadlock while timers still fire. In such a deadlock, some processes wait forever, and periodic timers
+//! wake other processes again and again.
 //!
-//! The rule counts time steps. A time step is a jump of the clock at a time when no process is runnable. A run is a
-//! deadlock if all of the following is true for a number of consecutive time steps:
+//! The rule counts time steps. If no process is runnable, the clock jumps to the next deadline, and this jump is a time
+//! step. A run is a deadlock if all of the following is true for a number of consecutive time steps:
 //! - The future that the simulation runs has not been polled.
-//! - No process that existed at the first check has run for the first time since that check.
-//! - At several checks during these steps, each timer that was set before the previous check had fired or was
-//!   cancelled.
+//! - No process has run that existed at the first check and has not run since the first check.
+//! - At several checks during these steps, each timer from before the previous check had fired or was cancelled.
 //!
-//! In this state no old timer is pending. Therefore only the processes that run repeatedly can wake the waiting
-//! processes. The rule is wrong for one kind of process: a process that counts more ticks than the limit and then wakes
-//! another process. For a process of this kind, the limit can be raised.
+//! In this state, no old timer is pending. Therefore only the processes that run repeatedly can wake the waiting
+//! processes. The rule is wrong if a process counts more ticks than the limit and then wakes another process. For such
+//! a process, the user can raise the limit.
 
 use std::collections::BTreeSet;
 use std::mem;
@@ -19,9 +18,9 @@ use crate::host::timer::Timers;
 
 /// Number of time steps between two checks of the timers.
 const STEPS_PER_CHECK: u64 = 1 << 10;
-/// Number of times that all pending timers must have been replaced by new timers before the run is a deadlock.
+/// Minimum number of checks at which all earlier timers were replaced by new timers, before the run is a deadlock.
 const RENEWALS: u32 = 8;
-/// Default number of time steps without progress after which a run is a deadlock.
+/// Default limit of time steps without progress. After this number, a run is a deadlock.
 const LIMIT: u64 = 1 << 16;
 
 /// Counts the time steps without progress, and records the processes that have not run during these steps.
@@ -32,9 +31,9 @@ pub(super) struct Idle {
     steps: u64,
     /// Number of checks at which no timer with a number below `mark` was pending.
     renewals: u32,
-    /// Number that the next timer had at the last of these checks. Older timers have lower numbers.
+    /// Number of the next timer at the last of these checks. Older timers have lower numbers.
     mark: u64,
-    /// Labels of the processes that existed at the first check and have not run since.
+    /// Labels of the processes that existed at the first check and have not run since the first check.
     suspects: Option<BTreeSet<u64>>,
 }
 
@@ -122,8 +121,8 @@ mod tests {
             self.timers.insert(None, Instant::from_ns(seconds * 1_000_000_000), Fire::Call(Box::new(|| {}))).0
         }
 
-        /// Runs at most `most` time steps. If the run becomes a deadlock, returns the number of the step and the
-        /// deadlocked processes. In each step a periodic timer fires and `also` is called.
+        /// Runs at most `most` time steps. In each step, a periodic timer fires and `also` is called. If the run
+        /// becomes a deadlock, returns the number of the step and the deadlocked processes.
         fn steps(&mut self, most: u64, mut also: impl FnMut(&mut Idle, u64)) -> Option<(u64, BTreeSet<u64>)> {
             (1..=most).find_map(|step| {
                 let fired = self.tick.take().map(|tick| self.timers.cancel(tick));
@@ -137,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_never_runs_while_a_periodic_timer_fires_is_found() {
+    fn a_process_that_waits_forever_is_found_although_a_periodic_timer_fires() {
         let mut fixture = Fixture::new();
         let found = fixture.steps(2 * LIMIT, |idle, _| idle.ran(2));
         let (step, suspects) = found.expect("a deadlock");
@@ -162,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn progress_resets_the_count_of_steps() {
+    fn progress_resets_the_number_of_time_steps() {
         let mut fixture = Fixture::new();
         let polled = |idle: &mut Idle, step: u64| {
             if step.is_multiple_of(LIMIT - 1) {
@@ -182,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn the_limit_can_be_changed() {
+    fn the_deadlock_limit_can_be_changed() {
         let mut fixture = Fixture::new();
         fixture.idle.set_limit(u64::MAX);
         assert!(fixture.steps(4 * LIMIT, |_, _| {}).is_none());

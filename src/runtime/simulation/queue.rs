@@ -17,10 +17,10 @@ pub(super) enum ReadyEntry {
     Own(Arc<Own>),
 }
 
-/// What the simulation does next.
+/// Next action of the simulation.
 pub(super) enum Next {
     Entry(ReadyEntry),
-    /// The first due timer fires next.
+    /// The simulation fires the first due timer.
     Timer,
     Nothing,
 }
@@ -31,9 +31,9 @@ pub(super) struct ReadyQueue(Mutex<State>);
 struct State {
     ready: VecDeque<ReadyEntry>,
     rng: Rng,
-    /// Number of choices until now. A choice counts only if there were at least two candidates.
+    /// Number of choices that were made. The number includes only choices with at least two candidates.
     drawn: u64,
-    /// Number of choices that are random.
+    /// Maximum number of random choices.
     most: u64,
     closed: bool,
 }
@@ -56,13 +56,13 @@ impl ReadyQueue {
         self.0.lock().most = most;
     }
 
-    /// Returns the number of choices until now.
+    /// Returns the number of choices that were made.
     pub(super) fn drawn(&self) -> u64 {
         self.0.lock().drawn
     }
 
-    /// Queues a runnable task. If the queue is closed, the task will never run. In this case the task is dropped after
-    /// the lock was released; if the task is a process, the drop makes the process exit.
+    /// Queues a runnable task. If the queue is closed, the task will never run, and is dropped after the lock was
+    /// released. If the dropped task is a process, the process exits.
     pub(super) fn push(&self, entry: ReadyEntry) {
         let mut state = self.0.lock();
         if !state.closed {
@@ -72,8 +72,8 @@ impl ReadyQueue {
         drop(entry);
     }
 
-    /// Chooses what runs next, and removes the chosen task from the queue. `is_due` tells whether a timer is due. In a
-    /// random choice, the due timer is one of the candidates. If the choice is not random, the due timer comes first.
+    /// Chooses the next task or timer, and removes a chosen task from the queue. If `is_due` is true, a timer is due.
+    /// In a random choice, a due timer is one of the candidates. If the choice is not random, the due timer is chosen.
     pub(super) fn next(&self, is_due: bool) -> Next {
         let state = &mut *self.0.lock();
         let count = state.ready.len() + usize::from(is_due);
@@ -95,14 +95,14 @@ impl ReadyQueue {
         state.ready.pop_front().map_or(Next::Nothing, Next::Entry)
     }
 
-    /// Closes the queue: tasks that are pushed later are dropped.
+    /// Closes the queue. Tasks that are pushed later are dropped.
     pub(super) fn close(&self) {
         self.0.lock().closed = true;
     }
 }
 
-/// Waker of the future that the simulation runs. If the future is woken several times before its next poll, it is
-/// queued only once.
+/// Waker of the future that the simulation runs. If the future is woken several times before its next poll, the future
+/// is queued only once.
 pub(super) struct Own {
     queue: Arc<ReadyQueue>,
     is_queued: AtomicBool,
@@ -116,7 +116,7 @@ impl Own {
         own
     }
 
-    /// Called immediately before the future is polled. After this call, a wake-up queues the future again.
+    /// Records that the next poll begins. After this call, a wake-up queues the future again.
     pub(super) fn begin(&self) {
         self.is_queued.store(false, Ordering::SeqCst);
     }
@@ -138,7 +138,7 @@ impl Wake for Own {
 mod tests {
     use super::*;
 
-    /// Runs three futures. Each future wakes itself in each of its turns. Returns the order of the turns.
+    /// Runs three futures, and returns the order of their turns. Each future wakes itself in each of its turns.
     fn order(seed: u64, most: u64) -> Vec<usize> {
         let queue = Arc::new(ReadyQueue::new(Rng::seeded(seed)));
         queue.limit(most);
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn after_the_last_choice_the_queue_is_first_in_first_out() {
+    fn after_the_last_random_choice_the_oldest_task_runs_first() {
         assert_eq!(order(1, 0), [0, 1, 2].repeat(10));
         let some = order(1, 7);
         assert_eq!(some[..7], order(1, u64::MAX)[..7]);

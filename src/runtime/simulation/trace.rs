@@ -1,5 +1,5 @@
-//! The trace of a simulation: its events in order, as text. It observes state changes and panics of processes, and
-//! polls of futures.
+//! The trace of a simulation. The trace contains the events of the simulation in order, as text. The events are state
+//! changes and panics of processes, and polls of futures.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::fmt::Write as _;
@@ -12,10 +12,10 @@ use crate::platform::clock::Instant;
 use crate::platform::sync::Mutex;
 use crate::process::pid::Pid;
 
-/// Maximum number of lines that the trace keeps. Earlier lines are only counted and hashed.
+/// Maximum number of lines that the trace stores. Earlier lines are only counted and hashed.
 const KEPT: usize = 1 << 20;
 
-/// Observer that keeps the events of a simulation.
+/// Observer that stores the events of a simulation.
 #[derive(Debug, Default)]
 pub(super) struct Trace(Mutex<Lines>);
 
@@ -23,7 +23,7 @@ pub(super) struct Trace(Mutex<Lines>);
 struct Lines {
     last: VecDeque<Line>,
     forgotten: u64,
-    /// Hash of the lines that are not kept.
+    /// Hash of the lines that the trace no longer stores.
     digest: u64,
     closed: bool,
     /// The processes that exited after the trace was closed.
@@ -69,7 +69,7 @@ impl Trace {
         lines.last.push_back(Line { at, what });
     }
 
-    /// Closes the trace: it keeps no further lines.
+    /// Closes the trace. A closed trace stores no further lines.
     pub(super) fn close(&self) {
         self.0.lock().closed = true;
     }
@@ -112,19 +112,19 @@ impl Trace {
         text
     }
 
-    /// Returns the text of all lines that are kept.
+    /// Returns the text of all stored lines.
     pub(super) fn text(&self) -> String {
         self.last(usize::MAX)
     }
 }
 
 impl Lines {
-    /// Returns the number of lines until now, including the lines that are not kept.
+    /// Returns the number of all lines, including the lines that are no longer stored.
     fn end(&self) -> u64 {
         self.forgotten + self.last.len() as u64
     }
 
-    /// Returns the text of a line that is still kept.
+    /// Returns the text of a stored line.
     fn line(&self, number: u64) -> String {
         let line = number.checked_sub(self.forgotten).and_then(|index| self.last.get(usize::try_from(index).ok()?));
         line.map_or("the run is over".into(), Line::to_string)
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_different_step_is_named() {
+    fn the_first_different_step_is_reported() {
         let one = trace([1, 2, 3], 2);
         assert_eq!(one.difference(&trace([1, 2, 3], 4)), None);
         let swapped = one.difference(&trace([1, 3, 2], 4)).expect("it differs");
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn a_difference_in_lines_that_are_not_kept_is_found() {
+    fn a_difference_in_lines_that_are_not_stored_is_found() {
         let long = |first| trace([first].into_iter().chain(std::iter::repeat_n(5, KEPT)), 2);
         let one = long(1);
         assert_eq!(one.difference(&long(1)), None);
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn a_closed_trace_takes_no_lines() {
+    fn a_closed_trace_stores_no_lines() {
         let one = trace([1], 2);
         one.close();
         one.note(Instant::FAR, What::Own);

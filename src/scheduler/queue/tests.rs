@@ -23,7 +23,7 @@ fn all<T>(queues: &Queues<T>) -> Vec<T> {
 }
 
 /// 4.2d: tasks from the next slot run 16 times in a row, and then the other tasks run. If a task in the next slot is
-/// the only task, it goes on.
+/// the only task, this task continues to run.
 #[test]
 fn tasks_in_the_next_slot_share_one_budget() {
     let (queues, _remote) = Queues::new(QueueOrder::Fifo);
@@ -36,7 +36,7 @@ fn tasks_in_the_next_slot_share_one_budget() {
         }
         assert_eq!(queues.next(), Some("other"));
         assert_eq!(queues.next(), Some("woken"));
-        // The woken task was displaced from the next slot and is in the deque again.
+        // The woken task was moved from the next slot to the deque.
         let _ = queues.push_back("other");
         let _ = queues.push_next("woken");
         queues.budget.set(BUDGET);
@@ -48,7 +48,7 @@ fn tasks_in_the_next_slot_share_one_budget() {
     }
 }
 
-/// 4.2a, 4.2d: new tasks run before the others, the newest first, until the budget is spent.
+/// 4.2a, 4.2d: new tasks run before all other tasks, the newest first, until the budget is spent.
 #[test]
 fn new_tasks_are_first_within_the_budget() {
     let (queues, _remote) = Queues::new(QueueOrder::Fifo);
@@ -58,12 +58,13 @@ fn new_tasks_are_first_within_the_budget() {
     for n in 100..175 {
         let _ = queues.push_new(n);
     }
-    // When the budget is spent, the first of the other tasks runs. Every fourth time, a new task runs instead.
+    // When the budget is spent, the first of the other tasks runs. Every fourth time that the budget is spent, a new
+    // task runs instead.
     let new: Vec<_> = (100..175).rev().collect();
     let expected = [&new[..16], &[0], &new[16..32], &[1], &new[32..48], &[2], &new[48..], &[3]].concat();
     assert_eq!(all(&queues), expected);
     // If a woken task is displaced from the next slot, it does not go to the queue of new tasks. With LIFO order, no
-    // task goes to that queue.
+    // task goes to the queue of new tasks.
     for n in 0..3 {
         let _ = queues.push_next(n);
     }
@@ -75,8 +76,8 @@ fn new_tasks_are_first_within_the_budget() {
     assert!(queues.new_tasks.is_empty());
 }
 
-/// In a chain, each task spawns the next task. The chain is interrupted after 16 tasks and goes to the back. So two
-/// such chains both make progress.
+/// In a chain, each task spawns the next task. The chain is interrupted after 16 tasks, and its next task goes to the
+/// back. Therefore two chains both make progress.
 #[test]
 fn a_chain_of_spawns_is_interrupted_when_the_budget_is_spent() {
     let (queues, _remote) = Queues::new(QueueOrder::Fifo);
@@ -171,7 +172,8 @@ fn a_thief_takes_half_of_the_deque_rounded_up_and_the_next_slot_separately() {
     assert!(matches!(remote.steal_slot(), Steal::Success(1000)));
     assert!(matches!(remote.steal_slot(), Steal::Empty));
     assert_eq!(queues.slot.pop(), None);
-    // One steal takes at most `STEAL_MOST` tasks: the thief must have copied them before the owner takes the next task.
+    // One steal takes at most `STEAL_MOST` tasks, because the thief must copy all tasks before the owner takes the next
+    // task.
     for n in 35..135 {
         let _ = queues.push_back(n);
     }
@@ -215,7 +217,7 @@ fn a_thief_finds_the_batch_too() {
 
 const ORDERS: [QueueOrder; 2] = [QueueOrder::Fifo, QueueOrder::Lifo];
 
-/// 4.3b: the owner takes the newest task, and every other worker takes the oldest.
+/// 4.3b: the owner takes the newest task, and every thief takes the oldest task.
 #[test]
 fn lifo_order_holds_for_the_owner_only() {
     let (queues, remote) = Queues::new(QueueOrder::Lifo);
@@ -225,7 +227,7 @@ fn lifo_order_holds_for_the_owner_only() {
     }
     assert_eq!((queues.pop(), queues.pop()), (Some(7), Some(6)));
     assert_eq!(queues.pop_oldest(), Some(0));
-    // The thief takes tasks from the older half, and runs the newest of them first.
+    // The thief takes tasks from the older half, and runs the newest stolen task first.
     assert!(matches!(remote.steal_half(&thief), Steal::Success(3)));
     assert_eq!(std::iter::from_fn(|| thief.pop()).collect::<Vec<_>>(), [2, 1]);
     assert_eq!(queues.push_next(8), Pushed::ToSlot);
@@ -245,7 +247,7 @@ fn tasks_from_other_queues_run_in_their_order() {
         }
         assert_eq!(take(&global, 1, &queues), Some(0));
         assert_eq!(std::iter::from_fn(|| queues.pop()).collect::<Vec<_>>(), (1..17).collect::<Vec<_>>());
-        // With LIFO order, a thief takes the batch. With FIFO order, the owner takes it.
+        // With LIFO order, a thief takes the batch. With FIFO order, the owner takes the batch.
         for _ in 0..2 {
             for n in 0..LOCAL_FULL + 20 {
                 let _ = queues.push_back(n);
@@ -279,7 +281,7 @@ fn a_single_item_can_be_stolen_from_every_queue() {
     }
 }
 
-/// Thieves steal from other thieves. The number and the set of all tasks stay the same.
+/// Thieves steal from other thieves. No task is lost, and no task appears twice.
 #[test]
 fn chained_steals_neither_lose_nor_duplicate_an_item() {
     for order in ORDERS {
@@ -332,7 +334,7 @@ fn the_destructor_of_each_item_runs_exactly_once() {
 /// slots, and take tasks from the global queue. Every item comes out exactly once. If `PROCESSION_LONG` is set, the
 /// test uses 10 million items.
 #[test]
-fn thieves_lose_no_item_and_take_none_twice() {
+fn thieves_lose_no_item_and_take_no_item_twice() {
     let long = std::env::var_os("PROCESSION_LONG").is_some();
     let items: usize = if long { 10_000_000 } else { 200_000 };
     for order in ORDERS {
@@ -347,7 +349,7 @@ fn thieves_lose_no_item_and_take_none_twice() {
                 scope.spawn(|| {
                     let (own, _) = Queues::new(order);
                     loop {
-                        // The flag is read first. If it says that the test is over, no task is added after the check
+                        // The flag is read before the queues. If the flag is set, no task is added after the check
                         // below.
                         let is_over = over.load(Ordering::SeqCst) == 1;
                         let found = match remote.steal_half(&own) {
@@ -392,8 +394,8 @@ fn thieves_lose_no_item_and_take_none_twice() {
     }
 }
 
-/// Queues that hold one item each, one for each place where an item can wait: next slot, queue of new tasks, deque,
-/// batch.
+/// Returns four sets of queues with one item each. The item is in the next slot, in the queue of new tasks, in the
+/// deque, or in the batch.
 fn with_one_in_each_place() -> [(&'static str, (Queues<u32>, Remote<u32>)); 4] {
     let slot = Queues::new(QueueOrder::Fifo);
     let _ = slot.0.push_next(7);
@@ -446,7 +448,7 @@ fn a_push_returns_the_number_of_waiting_tasks() {
     assert_eq!([queues.push_back(1), queues.push_back(2)], [Pushed::ToDeque(1), Pushed::ToDeque(2)]);
     assert_eq!([queues.push_again(3), queues.push_again(4)], [Pushed::ToDeque(3), Pushed::ToDeque(4)]);
     assert_eq!(queues.push_new(5), Pushed::ToSlot);
-    // Each push displaces the item before it. The displaced item goes to the queue of new tasks.
+    // Each push displaces the item in the next slot. The displaced item goes to the queue of new tasks.
     assert_eq!([queues.push_new(6), queues.push_new(7)], [Pushed::ToDeque(5), Pushed::ToDeque(6)]);
     assert_eq!(remote.len(), 7);
     let (queues, remote) = Queues::new(QueueOrder::Fifo);
@@ -459,7 +461,7 @@ fn a_push_returns_the_number_of_waiting_tasks() {
 }
 
 #[test]
-fn a_kept_item_waits_behind_the_others() {
+fn a_kept_item_waits_behind_all_other_items() {
     let (queues, _remote) = Queues::new(QueueOrder::Fifo);
     let _ = queues.push_back(1);
     queues.keep(2);

@@ -2,8 +2,8 @@
 
 use crate::scheduler::spawned::*;
 
-/// Pushes and pops in turn, so that there is always a newer task. Returns the number of other pops before the pop that
-/// returns `item`.
+/// Pushes and pops alternately, so that the queue always contains a newer task. Returns the number of pops before the
+/// pop that returns `item`.
 fn comes_after(new_tasks: &NewTasks<u32>, item: u32) -> u32 {
     (0..)
         .find(|_| {
@@ -15,18 +15,19 @@ fn comes_after(new_tasks: &NewTasks<u32>, item: u32) -> u32 {
 
 /// 4.2a: the newest new task is first, but the oldest task does not starve.
 #[test]
-fn the_newest_task_is_first_and_every_1024th_is_the_oldest() {
+fn the_newest_task_is_first_but_every_1024th_task_is_the_oldest() {
     let (new_tasks, _remote) = NewTasks::new();
     for n in 0..3 {
         assert_eq!(new_tasks.push(n), Ok(n as usize + 1));
     }
     assert_eq!(new_tasks.pop(), Some(2));
-    // First `0` is the oldest task, then `1` is. Each of them is taken in one of the turns of the oldest task.
+    // At first `0` is the oldest task, and later `1` is the oldest task. Both are taken when the owner takes the oldest
+    // task.
     assert_eq!(comes_after(&new_tasks, 0), OLDEST_EVERY - 2);
     assert_eq!(comes_after(&new_tasks, 1), OLDEST_EVERY - 1);
 }
 
-/// If spawning is faster than running, the oldest task is first until half of the tasks are gone.
+/// If tasks are spawned faster than they run, the oldest task is first until half of the tasks are taken.
 #[test]
 fn a_full_queue_returns_the_oldest_tasks_first_until_it_is_half_empty() {
     let (new_tasks, _remote) = NewTasks::new();

@@ -8,7 +8,7 @@ fn poll_once<F: Future>(run: Pin<&mut F>, count: &Arc<Counting>) -> Poll<F::Outp
 }
 
 #[test]
-fn a_wake_up_reaches_another_guest_if_the_first_is_dropped() {
+fn a_wake_up_reaches_another_guest_if_the_first_guest_is_dropped() {
     within(|| {
         let scheduler = started(0);
         let (first, second) = (Arc::new(Counting::default()), Arc::new(Counting::default()));
@@ -35,8 +35,8 @@ fn a_dropped_guest_passes_its_tasks_on() {
         let inner = Arc::clone(&scheduler);
         let ran = Arc::new(AtomicUsize::new(0));
         let counter = Arc::clone(&ran);
-        // There are more tasks than one poll runs. So some tasks are left in the deque and in the next slot when the
-        // poll returns.
+        // One poll does not run all tasks. Therefore, when the poll returns, the deque and the next slot still contain
+        // tasks.
         let mut lender = Box::pin(scheduler.run(async move {
             for _ in 0..600 {
                 let counter = Arc::clone(&counter);
@@ -57,8 +57,8 @@ fn a_dropped_guest_passes_its_tasks_on() {
     });
 }
 
-/// The slot of the completed guest is vacant, even while the `run` future still exists. The task that its future woke
-/// last runs on another thread.
+/// The slot of the completed guest is vacant, even while the `run` future still exists. The task that the guest's
+/// future woke last runs on another thread.
 #[test]
 fn a_completed_guest_keeps_no_tasks_and_no_slot() {
     within(|| {
@@ -76,7 +76,7 @@ fn a_completed_guest_keeps_no_tasks_and_no_slot() {
     });
 }
 
-/// Both guests may never be polled again, so each guest sets its own alarm.
+/// Each guest may never be polled again, so each guest sets its own alarm.
 #[test]
 fn each_polled_guest_sets_its_own_alarm() {
     for polled_again in [false, true] {
@@ -128,7 +128,7 @@ impl Wake for PanickingWaker {
     }
 }
 
-/// The waker of the executor is user code. A push calls it.
+/// The waker of the executor is user code, and a push calls this waker.
 #[test]
 fn an_executor_waker_that_panics_stops_no_worker() {
     within(|| {
@@ -154,7 +154,7 @@ fn an_executor_waker_that_panics_stops_no_worker() {
         let polled = lender.as_mut().poll(&mut Context::from_waker(&Waker::from(Arc::new(PanickingWaker))));
         assert!(polled.is_pending());
         release.set();
-        // The guest was chosen but is not polled. It is dropped, and its wake-up is passed on.
+        // The chosen guest is dropped before it is polled. Its wake-up is passed to another guest.
         eventually("it was chosen", || !asleep(&scheduler, 1));
         drop(lender);
         eventually("all run", || ran.load(Ordering::SeqCst) == 4);
@@ -179,7 +179,7 @@ fn guests_beyond_the_number_of_slots_wait_for_a_slot() {
     });
 }
 
-/// Driver with one deadline, which sets a flag. The tasks of a test move its clock.
+/// Driver with one deadline. The deadline sets a flag. The tasks of a test advance the clock of the driver.
 #[derive(Clone, Default)]
 struct Clocked(Arc<(AtomicU64, Mutex<Option<(Duration, Flag)>>)>);
 
@@ -221,7 +221,7 @@ impl Driver for Clocked {
     fn alarm(&self, _: &Waker, _: Duration) {}
 }
 
-/// Queues `count` tasks. Each of them takes `time`. Returns the counter of tasks that have begun.
+/// Queues `count` tasks. Each task takes `time`. Returns the counter of tasks that have begun.
 fn tasks_that_take(clock: &Clocked, scheduler: &Scheduler<Job>, time: Duration, count: usize) -> Arc<AtomicUsize> {
     let begun = Arc::new(AtomicUsize::new(0));
     for _ in 0..count {
@@ -261,9 +261,9 @@ fn a_poll_of_a_guest_ends_after_its_time() {
     }
 }
 
-/// Each poll of the future takes longer than a poll of the guest may take, and the future is woken before it returns.
-/// If another thread wakes the future, it is first polled 16 times in a row. The seventeenth poll is the first poll in
-/// the next poll of the guest.
+/// Each poll of the future takes longer than a poll of the guest may take, and the future is woken before it returns. A
+/// future that another thread wakes is first polled up to 16 times in a row. The seventeenth poll of the future happens
+/// in the next poll of the guest.
 #[test]
 fn a_long_future_that_is_always_woken_does_not_starve_tasks() {
     within(|| {
@@ -339,8 +339,8 @@ fn no_task_comes_before_a_future_that_another_thread_has_woken() {
     });
 }
 
-/// A future that wakes itself yields. A future that another thread wakes again and again must not occupy the thread
-/// either.
+/// A future that wakes itself yields. Even if another thread wakes a future repeatedly, the future must not occupy the
+/// thread of the guest.
 #[test]
 fn a_future_that_is_always_woken_does_not_keep_tasks_from_running() {
     within(|| {
@@ -363,8 +363,8 @@ fn a_future_that_is_always_woken_does_not_keep_tasks_from_running() {
     });
 }
 
-/// The forgotten guest either sleeps or has asked for a poll. In both cases another guest takes over its tasks and its
-/// wake-ups.
+/// The forgotten guest is not polled any more. It either sleeps or has woken its executor. In both cases another guest
+/// takes over the tasks and the wake-ups of the forgotten guest.
 #[test]
 fn a_forgotten_guest_delays_no_task() {
     within(|| {

@@ -1,4 +1,4 @@
-//! Spawning in batches: the processes of a batch are queued together, under one lock. For each process of a batch, at
+//! Spawning in batches. The processes of a batch are queued together, under one lock. For each process of a batch, at
 //! most one sleeping worker is woken.
 
 use crate::context::me::SelfHandle;
@@ -9,11 +9,11 @@ use crate::process::error::SpawnError;
 use crate::task::body::{Body, BodyMachine, with_machine};
 use crate::task::join::JoinHandle;
 
-/// Result for each body of a batch: its handle, or the refused body.
+/// Results of a batch. The result for each body is its handle or the refused body.
 type Handles<F, N> = Vec<Result<JoinHandle<<F as Body<N>>::Value, N>, SpawnError<F>>>;
 
-/// Processes that have started and are not queued yet. Dropping the batch queues the processes, also if the iterator of
-/// the bodies panics.
+/// Processes that have started but are not queued yet. The drop of the batch queues the processes, even if the iterator
+/// of the bodies panics.
 struct Batch<'a> {
     host: &'a Host,
     tasks: Vec<Job>,
@@ -27,10 +27,10 @@ impl Drop for Batch<'_> {
 }
 
 impl Host {
-    /// Spawns many async bodies as processes. After the last body, all processes are queued in order under one lock,
-    /// and at most one sleeping worker is woken for each process. No process of the batch runs earlier. With separate
-    /// spawns, the first processes run and wake workers while the next processes are spawned. Use separate spawns if
-    /// the iterator is slow, or if the first process must start early.
+    /// Spawns many async bodies as processes. When the iterator has returned its last body, all processes are queued in
+    /// order under one lock. For each process, at most one sleeping worker is woken. Before that, no process of the
+    /// batch runs. With separate spawns, the first processes can run while the next processes are spawned. If the
+    /// iterator is slow, or if the first process must start early, use separate spawns.
     ///
     /// ```
     /// # use procession::{Context, Exit, Runtime};
@@ -42,8 +42,8 @@ impl Host {
     /// ```
     ///
     /// # Errors
-    /// Returns the body and the reason of the refusal for each refused body. If a limit allows only some of the
-    /// processes, the first ones are accepted.
+    /// For each refused body, returns the body and the reason of the refusal. If a limit allows only some of the
+    /// processes, the first processes are accepted.
     pub fn spawn_batch<N, F>(&self, bodies: impl IntoIterator<Item = F>) -> Handles<F, N>
     where
         N: Send + 'static,
@@ -82,7 +82,7 @@ impl<M: Send + 'static> SelfHandle<M> {
     /// process: see [`Host::spawn_batch`].
     ///
     /// # Errors
-    /// Returns the body and the reason of the refusal for each refused body.
+    /// For each refused body, returns the body and the reason of the refusal.
     pub fn spawn_batch<N, F>(&self, bodies: impl IntoIterator<Item = F>) -> Handles<F, N>
     where
         N: Send + 'static,

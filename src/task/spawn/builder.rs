@@ -1,5 +1,5 @@
-//! Spawning with options: the builder, and the admission of a process under a name or with a first message. The start
-//! itself is in `spawn.rs`.
+//! Spawning with options. This file defines the builder, and admits processes under a name or with a first message. The
+//! module `spawn` starts the admitted process.
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -61,7 +61,7 @@ impl ProcessBuilder {
         self.entry.get_or_insert_default()
     }
 
-    /// Sets the entry method, for processes that have several. Default: an empty name.
+    /// Sets the entry method, for processes that have several entry methods. Default: an empty name.
     pub fn entry(mut self, method: impl Into<Cow<'static, str>>) -> Self {
         self.start_entry().method = method.into();
         self
@@ -73,7 +73,7 @@ impl ProcessBuilder {
         self
     }
 
-    /// Adds a value. The process, and each process that it spawns, finds the value by its type: see
+    /// Adds a value that the process inherits. The process and its descendants get the value by its type: see
     /// [`SelfHandle::value`]. The value replaces another value of the same type.
     pub fn value<T: Send + Sync + 'static>(mut self, value: T) -> Self {
         self.inherited.give(value);
@@ -87,41 +87,41 @@ impl ProcessBuilder {
     }
 
     /// Sets a deadline. At the deadline, the process is cancelled with `Reason::DEADLINE`. One second later the process
-    /// is killed, whatever it waits for.
+    /// is killed, if the process has not exited.
     ///
     /// A deadline in the past cancels the process immediately. A deadline at the end of the clock's range never cancels
-    /// it. Processes that this process spawns inherit the deadline. If there are several deadlines, the earliest
-    /// applies.
+    /// the process. Processes that this process spawns inherit the deadline. If there are several deadlines, the
+    /// earliest deadline applies.
     pub fn deadline(self, at: Instant) -> Self {
         self.deadline_within(at, Duration::from_secs(1))
     }
 
-    /// As [`deadline`](Self::deadline), with `grace` as the time between the cancellation and the kill.
+    /// Same as [`deadline`](Self::deadline), but with `grace` as the time between the cancellation and the kill.
     pub fn deadline_within(mut self, at: Instant, grace: Duration) -> Self {
         self.inherited.limit(at, grace);
         self.options.has_own_end = true;
         self
     }
 
-    /// Sets the token that cancels the process and each process that it spawns, instead of the inherited token. If the
-    /// token is already cancelled, the process is cancelled before its first step.
+    /// Sets the token that cancels the process and its descendants, instead of the inherited token. If the token is
+    /// already cancelled, the process is cancelled before its first step.
     ///
-    /// To let both tokens cancel the process, pass a [child](CancelToken::child) of the token that the process [would
-    /// inherit](SelfHandle::cancel_token).
+    /// If the inherited token must also cancel the process, pass a [child](CancelToken::child) of [the token of the
+    /// spawner](SelfHandle::cancel_token).
     pub fn cancel_token(mut self, token: &CancelToken) -> Self {
         self.inherited.set_token(token);
         self.options.has_own_end = true;
         self
     }
 
-    /// Registers the process in its host under this [name](crate::Name), from before its first step until it exits. If
-    /// the name is taken, the spawn is refused with [`SpawnErrorKind::NameTaken`].
+    /// Registers the process in its host under this [name](crate::Name). The process has the name before its first
+    /// step, and until it exits. If the name is taken, the spawn is refused with [`SpawnErrorKind::NameTaken`].
     pub fn name(mut self, name: impl Into<Cow<'static, str>>) -> Self {
         self.options.name = Some(name.into());
         self
     }
 
-    /// Sets how many messages the mailbox holds, and the policy for a full mailbox. Default: unbounded. If
+    /// Sets the maximum number of messages in the mailbox, and the policy for a full mailbox. Default: unbounded. If
     /// [`Limits::mailbox_capacity`] sets a lower limit, the lower limit applies.
     ///
     /// ```
@@ -147,34 +147,36 @@ impl ProcessBuilder {
         self
     }
 
-    /// Makes [`started`](JoinHandle::started) wait for a call of [`SelfHandle::mark_started`], not for the first step.
+    /// Makes [`started`](JoinHandle::started) wait for a call of [`SelfHandle::mark_started`] instead of the first
+    /// step.
     pub fn manual_start(mut self) -> Self {
         self.options.by_hand = true;
         self
     }
 
-    /// Links the process to its spawner from the start: see [`SelfHandle::spawn_link`]. A builder of a [`Host`] has no
-    /// spawner, so its spawn is refused with [`SpawnErrorKind::NoParent`].
+    /// Links the process to its spawner from the start: see [`SelfHandle::spawn_link`]. If the builder belongs to a
+    /// [`Host`], there is no spawner, so the spawn is refused with [`SpawnErrorKind::NoParent`].
     pub fn link(mut self) -> Self {
         self.ties().link = true;
         self
     }
 
     /// Makes the spawner monitor the process from the start: see [`SelfHandle::spawn_monitor`] and
-    /// [`JoinHandle::monitor_ref`]. A builder of a [`Host`] has no spawner, so its spawn is refused with
-    /// [`SpawnErrorKind::NoParent`].
+    /// [`JoinHandle::monitor_ref`]. If the builder belongs to a [`Host`], there is no spawner, so the spawn is refused
+    /// with [`SpawnErrorKind::NoParent`].
     pub fn monitor(mut self) -> Self {
         self.ties().monitor = true;
         self
     }
 
-    /// Marks the process as supervised: during a shutdown, its supervisor cancels it, and not the runtime.
+    /// Marks the process as supervised. During a shutdown, the supervisor cancels a supervised process; the runtime
+    /// does not cancel the process.
     pub(crate) fn supervised(mut self) -> Self {
         self.options.supervised = true;
         self
     }
 
-    /// Makes a full mailbox refuse new messages. This replaces a policy that drops messages.
+    /// Makes a full mailbox refuse new messages, even if the policy was set to drop messages.
     pub(crate) fn refuse_when_full(mut self) -> Self {
         if let MailboxCapacity::DropOldest(most) | MailboxCapacity::DropNewest(most) = self.options.bound {
             self.options.bound = MailboxCapacity::Reject(most);
@@ -229,15 +231,15 @@ impl ProcessBuilder {
     }
 
     /// Sends `message` to the process that has this [name](Self::name). If no process has this name, spawns a process
-    /// with `message` as its first message. Returns the pid of the process that gets the message. If several callers do
-    /// this at the same time, exactly one of them spawns.
+    /// with `message` as its first message. Returns the pid of the process that gets the message. If several threads
+    /// make this call at the same time, exactly one call spawns a process.
     ///
-    /// Without a name, the call always spawns. If the present holder of the name is about to exit, the call yields its
-    /// thread until the name is free.
+    /// If the builder has no name, the call always spawns a process. If the process with this name is about to exit,
+    /// the call blocks until the name is free; meanwhile it calls `std::thread::yield_now` repeatedly.
     ///
     /// # Errors
     /// Returns the message, the body and the reason of the refusal. [`SpawnErrorKind::MessageRefused`] has one of two
-    /// causes: the holder of the name refused the message, or the limits allow no message for the new process.
+    /// causes: the process with this name has refused the message, or the limits allow no message for the new process.
     pub fn spawn_or_send<N, F, Fut>(mut self, message: N, body: F) -> Result<Pid, SpawnError<(N, F)>>
     where
         N: Send + 'static,
@@ -252,8 +254,9 @@ impl ProcessBuilder {
     }
 
     /// Sends a request to the process that has this [name](Self::name). If no process has this name, spawns a process
-    /// with the request as its first message. Resolves to the reply: see [`Address::call`](crate::Address::call). The
-    /// request is sent by this call, and not at the first poll. Otherwise as [`spawn_or_send`](Self::spawn_or_send).
+    /// with the request as its first message. The returned future resolves to the reply: see
+    /// [`Address::call`](crate::Address::call). This method itself sends the request, before the first poll of the
+    /// future. In all other respects, this method is the same as [`spawn_or_send`](Self::spawn_or_send).
     ///
     /// ```
     /// use procession::{Context, Exit, Reply, Runtime};
@@ -273,8 +276,8 @@ impl ProcessBuilder {
     /// ```
     ///
     /// # Errors
-    /// Returns the body and the reason of the refusal, as [`spawn_or_send`](Self::spawn_or_send). The request is
-    /// dropped.
+    /// Returns the body and the reason of the refusal, in the same way as [`spawn_or_send`](Self::spawn_or_send). The
+    /// request is dropped.
     pub fn spawn_or_call<N, T, F, Fut>(
         mut self,
         request: impl FnOnce(Reply<T>) -> N,
@@ -294,7 +297,7 @@ impl ProcessBuilder {
         })
     }
 
-    /// As [`spawn_or_send`](Self::spawn_or_send), for a machine.
+    /// Same as [`spawn_or_send`](Self::spawn_or_send), but for a machine.
     fn launch_or_send<X>(self, message: X::Message, machine: X) -> Result<Pid, (SpawnErrorKind, X::Message, X)>
     where
         X: Machine + Send + 'static,
@@ -364,7 +367,8 @@ pub(super) struct SpawnOptions {
     limits: Option<Box<Limits>>,
     by_hand: bool,
     supervised: bool,
-    /// Whether the builder set a deadline or a token for the process, in addition to the inherited ones.
+    /// Whether the builder has set a deadline or a token for the process, in addition to the inherited deadline and
+    /// token.
     has_own_end: bool,
     priority: Priority,
     name: Option<Cow<'static, str>>,
@@ -373,13 +377,15 @@ pub(super) struct SpawnOptions {
 }
 
 impl SpawnOptions {
-    /// Options of a process that may be linked to this process, or monitored by it.
+    /// Returns the options of a spawn with `process` as the spawner. `ties` determines whether the spawner links or
+    /// monitors the new process.
     pub(super) fn tied(process: Ref<dyn AnyControl>, ties: SpawnLinks) -> Self {
         Self { parent: Some(Parent { process: Some(process), ties }), ..Self::default() }
     }
 
-    /// Whether the deadline and the token of the process cancel it directly. A supervised process ignores a deadline or
-    /// a token that it only inherited. Its supervisor has inherited the same one, and ends its children in order.
+    /// Returns whether the deadline and the token of the process cancel the process directly. A supervised process
+    /// ignores an inherited deadline and an inherited token. The supervisor has inherited the same deadline and the
+    /// same token, and ends its children in order.
     fn checks_cancel(&self, inherited: &InheritedContext) -> bool {
         inherited.has_end() && (!self.supervised || self.has_own_end)
     }
@@ -404,7 +410,7 @@ impl SpawnOptions {
     }
 }
 
-/// The spawner, and its link to or monitor of the new process.
+/// The spawner, and its links and monitors of the new process.
 #[derive(Debug, Clone)]
 struct Parent {
     /// `None` if the builder belongs to a host.
@@ -418,7 +424,7 @@ impl Host {
         self.process_inheriting(InheritedContext::default())
     }
 
-    /// As [`process`](Self::process), for a process that inherits these values.
+    /// Same as [`process`](Self::process), but for a process that inherits these values.
     pub(crate) fn process_inheriting(&self, inherited: InheritedContext) -> ProcessBuilder {
         ProcessBuilder { host: self.clone(), entry: None, inherited, options: SpawnOptions::default() }
     }
@@ -447,7 +453,8 @@ impl Host {
         self.enlist(inherited, wishes.flags(), wishes.limits.take(), wishes.bound, schedule)
     }
 
-    /// As [`admit`](Self::admit), under this name. Calls `prepare` before a lookup of the name finds the process.
+    /// Same as [`admit`](Self::admit), but under this name. Calls `prepare` before other threads can find the process
+    /// by its name.
     fn admit_as<X: Machine, S: Schedule>(
         &self,
         name: Cow<'static, str>,
@@ -461,14 +468,15 @@ impl Host {
             prepare(embryo.control());
             Ok((embryo.control().any(), embryo))
         })?;
-        // The exit of the process reads this list of names. The process has not started, so its exit happens later and
-        // finds the name.
+        // The exit of the process reads this list of names. Because the process has not started, its exit happens later
+        // and finds the name.
         embryo.control().head.names().lock().push(name);
         Ok(embryo)
     }
 
-    /// As [`admit`](Self::admit), with a first message. If another process has the name, that process gets the message,
-    /// and its pid is returned. If the message is refused, it stays in `message`.
+    /// Same as [`admit`](Self::admit), but with a first message. If another process has the name, the other process
+    /// gets the message, and this function returns the pid of the other process. If the message is refused, the message
+    /// stays in `message`.
     fn admit_or_send<X: Machine>(
         &self,
         inherited: InheritedContext,
@@ -503,7 +511,8 @@ impl Host {
             };
             *message = Some(refused);
             match refusal {
-                // The holder is exiting: it has closed its mailbox, and releases its names next.
+                // The process with this name is exiting. The process has closed its mailbox, and releases its names
+                // next.
                 SendErrorKind::NoProcess => thread::yield_now(),
                 SendErrorKind::ShutDown => return Err(SpawnErrorKind::ShutDown),
                 refusal => return Err(SpawnErrorKind::MessageRefused(refusal)),

@@ -26,9 +26,9 @@ run([Line | Rest], S) ->
     settle(S2, 3),
     run(Rest, names(S2)).
 
-%% Signals are delivered asynchronously. An act is finished when every process was found waiting several times in a row and
-%% the supervisors answer. There is one scheduler thread, so `yield` lets all runnable processes run, and the result does
-%% not depend on the speed of the machine.
+%% Signals are delivered asynchronously. An act is finished when two conditions hold: every process was found waiting
+%% several times in a row, and the supervisors answer. There is one scheduler thread, so `yield` lets all runnable
+%% processes run. Therefore the result does not depend on the speed of the machine.
 settle(_, 0) -> ok;
 settle(S, N) ->
     erlang:yield(),

@@ -101,7 +101,7 @@ fn a_mailbox_that_a_failed_upgrade_gave_away_gets_no_messages() {
     });
 }
 
-/// Delegates its first step to `inner`. From the second step on, the process reads its events itself.
+/// A process that delegates its first step to `inner`. From the second step on, the process reads its events itself.
 struct Outer<M: Send + 'static> {
     inner: EntryPoints<M, ()>,
     steps: usize,
@@ -198,8 +198,8 @@ fn assert_refused(mut mailbox: Mailbox<u32>) {
     assert!(mailbox.event().now_or_never().is_none(), "no event comes");
 }
 
-/// 6.7b: a body upgrades twice. Each new body sends its mailbox to another thread and then fails. Both mailboxes refuse
-/// to receive there, and the old body receives all messages.
+/// 6.7b: a body upgrades twice. Each new body sends its mailbox to another thread and then fails. On the other thread,
+/// both mailboxes refuse to receive. The old body receives all messages.
 #[test]
 fn the_mailboxes_of_failed_upgrades_are_refused() {
     within(60, || {
@@ -284,7 +284,7 @@ fn messages_read_ahead_by_a_replaced_mailbox_return_to_the_old_body() {
             let (give, given) = mpsc::channel();
             let process = rt.spawn(async move |ctx: Context<u32>| {
                 let upgrade = ctx.upgrade(async move |mut ctx: Context<u32>| {
-                    // The receive moves all five messages out of the shared mailbox and returns the first one.
+                    // The receive moves all five messages out of the shared mailbox and returns the first message.
                     assert_eq!(ctx.receive().await?, 0);
                     give.send(ctx.split().1).expect("the test waits for it");
                     Err::<Vec<u32>, _>(Exit::failed("on purpose"))
@@ -358,8 +358,8 @@ fn a_mailbox_is_refused_when_its_process_reads_its_events() {
     });
 }
 
-/// Delegates its first step to the first entry points. In its second step, the process upgrades to the second entry
-/// points.
+/// A process that delegates its first step to the first entry points. In its second step, the process upgrades to the
+/// second entry points.
 struct Succeeded(EntryPoints<u32, u32>, Option<EntryPoints<u32, u32>>, usize);
 
 impl Process for Succeeded {
@@ -407,7 +407,8 @@ fn the_entry_point_that_began_last_is_the_receiver() {
     });
 }
 
-/// 1.2a, 1.5a: the events of a step can't be sent to another thread. Therefore they may take a message without a lock.
+/// 1.2a, 1.5a: the events of a step can't be sent to another thread. Therefore a step may take a message from its
+/// events without a lock.
 #[test]
 fn events_stay_on_their_thread() {
     trait IfNotSend<A> {

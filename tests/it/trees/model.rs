@@ -1,5 +1,5 @@
 //! An executable model of a tree of supervisors. The model consists of a state and of the small steps that change this
-//! state. When processes race, several steps are possible, and [`Model::outcomes`] follows all of them.
+//! state. When processes race, several steps are possible, and [`Model::outcomes`] follows all these steps.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -46,9 +46,9 @@ pub(super) enum Life {
     /// The node is a supervisor. Not all of its children have started yet.
     Starting,
     Up,
-    /// The node is a leaf that was asked to stop. It exits in its next turn.
+    /// The node is a leaf that was asked to stop. The leaf exits in its next turn.
     Told,
-    /// The process exits for this reason in its next turn. It does nothing else before it exits.
+    /// The process exits for this reason in its next turn, and does nothing else before its exit.
     MustExit(End),
     /// The instance has exited, but its supervisor has not processed the exit yet.
     Over(End),
@@ -79,7 +79,8 @@ pub(super) struct Node {
     pub(super) keeps: Option<Keeps>,
     /// Numbers of the starts of this node that fail.
     pub(super) fails: BTreeSet<u32>,
-    /// Set if the node was added while its supervisor ran. When its supervisor is restarted, the node is forgotten.
+    /// Set if the node was added while its supervisor ran. A supervisor that is restarted forgets the nodes that were
+    /// added later.
     pub(super) added: bool,
     pub(super) life: Life,
     starts: u32,
@@ -154,7 +155,7 @@ impl Keeps {
     }
 }
 
-/// Name of a node: `a` for the first one, and so on.
+/// Name of a node: `a` for the first node, `b` for the second node, and so on.
 pub(super) fn name(place: Place) -> &'static str {
     &"abcdefghijklmnopqrstuvwxyz"[place..=place]
 }
@@ -254,7 +255,7 @@ impl Model {
             node.life = Life::Starting;
             *keeps = Keeps { log: std::mem::take(&mut keeps.log), ..Keeps::new(keeps.strategy, keeps.most) };
             // A new instance of a supervisor starts all its original children again, even a child that the previous
-            // instance forgot. It does not start a child that was added to the previous instance.
+            // instance forgot. A new instance does not start a child that was added to the previous instance.
             for child in place + 1..self.nodes.len() {
                 let node = &mut self.nodes[child];
                 if node.parent == Some(place) {
@@ -323,7 +324,7 @@ impl Model {
         }
     }
 
-    /// Whether nothing remains of an instance. If the instance is a supervisor, this includes all instances below it.
+    /// Whether an instance has exited. If the instance is a supervisor, all instances below it must have exited too.
     fn is_over(&self, place: Place) -> bool {
         self.nodes[place].life.has_ended()
             && (self.nodes[place].keeps.is_none() || self.children(place).into_iter().all(|child| self.is_over(child)))

@@ -1,5 +1,6 @@
-//! Common interface of the actor runtimes. An actor handles one message after the other, and supports tell and ask. A
-//! workload is written once over [`Actors`]. Each file of `actors/` implements the interface for one runtime.
+//! Common interface of the actor runtimes. An actor handles one message after the other, and supports tell and ask.
+//! Each workload is written once, with the trait [`Actors`]. Each file of `actors/` implements the interface for one
+//! runtime.
 
 mod actix;
 mod by_hand;
@@ -45,7 +46,7 @@ pub(crate) trait Actors: Clone + Send + Sync + 'static {
 
     /// Runs `f` on a thread of this runtime, asynchronously.
     fn enter(&self, f: impl FnOnce(&Self) + Send + 'static);
-    /// Starts an actor. Its address may be used immediately.
+    /// Starts an actor. The address of the actor may be used immediately.
     fn spawn<A: Actor>(&self, actor: A) -> Self::Address<A>;
     /// Starts a task that is not an actor.
     fn task(&self, task: impl Future<Output = ()> + Send + 'static);

@@ -1,5 +1,5 @@
-//! Runs each round in its own operating system process, so that the heap of earlier rounds does not affect it. The
-//! program starts itself with the round as arguments, and reads the result from the output of the child process.
+//! Runs each round in its own operating system process, so that the heap of earlier rounds does not affect the round.
+//! The program starts itself with the round as arguments, and reads the result from the output of the child process.
 
 use std::process::{Command, Stdio, exit};
 use std::time::Duration;
@@ -10,8 +10,8 @@ use crate::workload::{self, Workload};
 /// Argument that makes this program run one round.
 const ROUND: &str = "--round";
 
-/// Runs one round in a child process. If the child process fails, this function ends the program. The child process has
-/// then printed the reason.
+/// Runs one round in a child process. A child process that fails prints the reason, and this function then ends the
+/// program.
 pub(crate) fn run(workload: &Workload, runner: Runner, round: &Round) -> Sample {
     let program = std::env::current_exe().expect("a program knows where it is");
     let workers = round.workers.map(|count| count.to_string());

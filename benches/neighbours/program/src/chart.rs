@@ -14,7 +14,8 @@ const ROW: f64 = 3.0 * BAR + 12.0;
 const TOP: f64 = 58.0;
 const WIDTH: f64 = 830.0;
 
-/// Maximum length of a bar, in units of tokio's bar. A longer bar is cut off; its label still shows the number.
+/// Maximum length of a bar, in units of tokio's bar. A longer bar is cut off, but the label of the bar still shows the
+/// number.
 const MAX_PART: f64 = 1.5;
 
 const STYLE: &str = "\
@@ -34,7 +35,7 @@ line { stroke: #656d76; stroke-dasharray: 2 3 }
   .best { fill: #d29922 }
 }";
 
-/// Draws the first table, without the rows that tokio does not have.
+/// Draws the first table. Rows without a result of tokio are omitted.
 pub(crate) fn text(tables: &[(Option<usize>, Vec<Row>)]) -> String {
     let Some((wanted, rows)) = tables.first() else { return String::new() };
     let rows: Vec<_> = rows.iter().filter(|row| row.cost(Runner::Tokio).is_some()).collect();

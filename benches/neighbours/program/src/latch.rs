@@ -1,6 +1,6 @@
-//! The latch by which the measuring thread waits for the end of the work. The measuring thread sleeps, and the last
-//! operation wakes it. All runtimes use the latch. So no `block_on` is measured, and the measuring thread drives no
-//! runtime.
+//! The latch. The measuring thread uses the latch to wait for the end of the work. The measuring thread sleeps, and the
+//! last operation wakes it. All runtimes use the same latch. Therefore no measurement contains a `block_on`, and the
+//! measuring thread drives no runtime.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,13 +16,13 @@ pub(crate) struct Latch {
 pub(crate) static DONE: Latch = Latch { left: AtomicU64::new(0), waiter: Mutex::new(None) };
 
 impl Latch {
-    /// Closes the latch: `count` calls of [`one`](Self::one) open it.
+    /// Closes the latch. After `count` calls of [`one`](Self::one), the latch is open again.
     pub(crate) fn close(&self, count: u64) {
         *self.waiter.lock().expect("nobody panics here") = Some(thread::current());
         self.left.store(count, Ordering::Release);
     }
 
-    /// Counts down by one.
+    /// Decrements the counter of the latch by one.
     pub(crate) fn one(&self) {
         if self.left.fetch_sub(1, Ordering::AcqRel) == 1
             && let Some(waiter) = &*self.waiter.lock().expect("nobody panics here")
@@ -31,7 +31,7 @@ impl Latch {
         }
     }
 
-    /// Sleeps until the latch is open. Must be called on the thread that closed it.
+    /// Sleeps until the latch is open. This method must be called on the thread that closed the latch.
     pub(crate) fn wait(&self) {
         while self.left.load(Ordering::Acquire) != 0 {
             thread::park();

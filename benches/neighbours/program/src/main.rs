@@ -25,7 +25,8 @@ use workload::Workload;
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// Maximum ratio of a basic row to the better of tokio and async-executor. `--check` uses it.
+/// Maximum ratio of a basic row: the cost of procession divided by the cost of the cheaper of tokio and async-executor.
+/// The option `--check` uses this maximum.
 const LIMIT: f64 = 1.5;
 
 fn main() -> ExitCode {
@@ -71,8 +72,8 @@ fn main() -> ExitCode {
     conclude(&options, all.iter().flat_map(|(_, rows)| rows))
 }
 
-/// Runs all rounds of one workload. The runners take turns, so that a disturbance of the machine affects all of them.
-/// Each round begins with another runner, so that no runner always follows the same one.
+/// Runs all rounds of one workload. The runners take turns, so that a disturbance of the machine affects all runners.
+/// Each round begins with a different runner, so that no runner always runs after the same other runner.
 fn measure(workload: &'static Workload, ops: u64, workers: Option<usize>, options: &Options) -> Vec<Row> {
     let round = Round { ops, times: options.times(ops), workers };
     let runs: Vec<_> = workload.runs.iter().filter(|(runner, _)| options.wants(*runner)).collect();
@@ -104,6 +105,6 @@ fn conclude<'a>(options: &Options, rows: impl Iterator<Item = &'a Row> + Clone) 
             println!("{name}: {ratio:.2} × the better neighbour, more than {LIMIT}");
         }
     }
-    // With `--quick`, the ratios are too inaccurate, because there are few operations and three rounds.
+    // With `--quick` there are few operations and only three rounds, so the ratios are too inaccurate.
     if failed && !options.quick { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }

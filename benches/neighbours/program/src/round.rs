@@ -59,7 +59,8 @@ impl Runner {
         matches!(self, Self::Procession | Self::ByHand)
     }
 
-    /// Returns whether the runner can use a second worker. Only actix, with its single arbiter, cannot.
+    /// Returns whether the runner can use a second worker. Only actix cannot use a second worker, because actix has a
+    /// single arbiter.
     pub(crate) fn is_parallel(self) -> bool {
         self != Self::Actix
     }
@@ -79,8 +80,8 @@ pub(crate) struct Sample {
 pub(crate) struct Round {
     /// Number of operations of the work.
     pub(crate) ops: u64,
-    /// Number of repetitions of the work. A short work is repeated, because the clocks are too coarse to measure it
-    /// once.
+    /// Number of repetitions of the work. Short work is repeated, because the clocks are too coarse to measure a single
+    /// repetition.
     pub(crate) times: u64,
     /// Number of workers of each runtime. `None` means the default of the runtime.
     pub(crate) workers: Option<usize>,
@@ -139,7 +140,8 @@ impl Round {
         self.measure(|ops| work(&executor, ops))
     }
 
-    /// Measures on an executor that is leaked and therefore never freed. This executor needs no list of its tasks.
+    /// Measures on an executor that is leaked and therefore never freed. An executor that is never freed needs no list
+    /// of its tasks.
     pub(crate) fn static_executor(&self, work: impl Fn(&&'static StaticExecutor, u64)) -> Sample {
         let executor = Executor::new().leak();
         let _threads = DriverThreads::new(self.workers(), move |stopped| {
@@ -174,8 +176,8 @@ impl Round {
 
     fn warm_up(&self, work: impl Fn(u64)) {
         work((self.ops / 10).max(1));
-        // The last operation opens the latch before its task is freed and before the workers park. The pause lets both
-        // happen before the measurement begins.
+        // The last operation opens the latch before its task is freed and before the workers park. During this pause,
+        // the task is freed and the workers park.
         thread::sleep(Duration::from_millis(1));
         drop(WAITS.take());
     }
@@ -199,7 +201,7 @@ pub(crate) fn workers() -> usize {
     thread::available_parallelism().map_or(1, NonZero::get)
 }
 
-/// Threads that drive an executor. The drop of this value stops and joins them.
+/// Threads that drive an executor. The drop of this value stops and joins these threads.
 struct DriverThreads {
     stop: Option<async_channel::Sender<()>>,
     threads: Vec<JoinHandle<()>>,

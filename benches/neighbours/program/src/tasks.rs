@@ -1,5 +1,5 @@
-//! Common interface of the task runtimes: spawn, an unbounded channel, a oneshot channel, a yield. A workload is
-//! written once over [`Tasks`]. Each method of `Tasks` only calls the function of the runtime.
+//! Common interface of the task runtimes: spawn, an unbounded channel, a oneshot channel, a yield. Each workload is
+//! written once, with the trait [`Tasks`]. Each method of `Tasks` only calls the function of the runtime.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ pub(crate) trait Tasks: Clone + Send + Sync + 'static {
 
     /// Spawns a detached task.
     fn spawn(&self, task: impl Future<Output = ()> + Send + 'static);
-    /// Spawns a task. The returned future resolves to its result.
+    /// Spawns a task. The returned future resolves to the result of the task.
     fn join<T: Send + 'static>(
         &self,
         task: impl Future<Output = T> + Send + 'static,
@@ -34,8 +34,8 @@ pub(crate) trait Tasks: Clone + Send + Sync + 'static {
     fn answer<T: Send + 'static>(from: Self::Answer<T>) -> impl Future<Output = T> + Send;
 }
 
-/// tokio finds its runtime through a thread-local variable: on its workers, and on the measuring thread, which has
-/// entered the runtime.
+/// tokio finds its runtime through a thread-local variable. This variable is set on tokio's workers, and on the
+/// measuring thread, which has entered the runtime.
 #[derive(Clone, Copy)]
 pub(crate) struct Tokio;
 

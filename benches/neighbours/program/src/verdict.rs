@@ -94,11 +94,11 @@ pub(crate) const fn cpu(bars: &'static [Bar]) -> Judged {
 pub(crate) enum Shape {
     /// Each operation starts after the previous one has ended, so a second worker only adds cost.
     Sequential,
-    /// The work can use a second worker. A round counts only if a second worker took part on both sides.
+    /// The work can use a second worker. A round counts only if both compared runtimes used a second worker.
     Parallel,
 }
 
-/// Threshold of the ratio of CPU time to wall time. Above it, a second worker took part.
+/// If the ratio of CPU time to wall time exceeds this threshold, the runtime used a second worker.
 const PARALLEL_CORES: f64 = 1.2;
 
 /// Cost of one operation on one runner, in nanoseconds.
@@ -111,13 +111,13 @@ pub(crate) struct Cost {
     /// Ratio of CPU time to wall time: the number of cores in use.
     pub(crate) cores: f64,
     /// Median of the ratios of procession to this runner. Each ratio is computed within one round, so a slow phase of
-    /// the machine affects both sides.
+    /// the machine affects both runtimes.
     pub(crate) ratio: f64,
-    /// Number of rounds in which a second worker took part on both sides.
+    /// Number of rounds in which both procession and this runner used a second worker.
     pub(crate) together: usize,
 }
 
-/// One line: one quantity of one workload on all its runners.
+/// A line of the table. It shows one quantity of one workload, for all runners of the workload.
 #[derive(Debug)]
 pub(crate) struct Row {
     pub(crate) name: String,
@@ -131,7 +131,7 @@ pub(crate) struct Row {
     pub(crate) bars: &'static [Bar],
 }
 
-/// Result of a bar.
+/// Result of the check of a bar.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Met {
     pub(crate) bar: Bar,
@@ -217,8 +217,8 @@ impl Row {
             .reduce(f64::max)
     }
 
-    /// Returns whether the row is starved: the work is parallel, but a second worker took part on both sides in too few
-    /// rounds.
+    /// Returns whether the row is starved. A row is starved if its work is parallel, but there are too few rounds in
+    /// which both procession and tokio used a second worker.
     pub(crate) fn is_starved(&self) -> bool {
         let starved = |cost: &Cost| cost.runner.is_parallel() && cost.together < min_parallel_rounds(self.rounds);
         self.shape == Shape::Parallel && self.cost(Runner::Tokio).is_some_and(starved)

@@ -1,4 +1,4 @@
-//! Records individual waiting times, for rows that measure them instead of the cost of an operation.
+//! Records individual waiting times. Some rows measure waiting times instead of the cost of an operation.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;

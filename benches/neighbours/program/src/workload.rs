@@ -31,16 +31,16 @@ pub(crate) struct Workload {
     pub(crate) shape: Shape,
     /// The lines of the table for this workload, usually one.
     pub(crate) judged: &'static [Judged],
-    /// The runners with their implementations. A runner that has no counterpart of the work is absent.
+    /// The runners with their implementations. A runner without an implementation of the work is absent.
     pub(crate) runs: &'static [(Runner, Run)],
 }
 
 /// Runs one round and returns its cost.
 type Run = fn(&Round) -> Sample;
 
-/// Builds `runs` for work that is written up to three times: for procession, over [`Tasks`](crate::tasks::Tasks), and
-/// over [`Actors`](crate::actors::Actors). With `built:`, the function for procession gets the round and configures its
-/// own builder.
+/// Builds the list `runs` from up to three implementations of the work. The first implementation is for procession. A
+/// second implementation may use [`Tasks`](crate::tasks::Tasks), and a third may use [`Actors`](crate::actors::Actors).
+/// With `built:`, the function for procession receives the round and configures its own builder.
 macro_rules! runs {
     (built: $built:expr $(, by_hand: $by_hand:expr)? $(, tasks: $tasks:expr)? $(, actors: $actors:expr)?) => {
         &[

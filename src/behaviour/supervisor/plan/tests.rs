@@ -1,5 +1,5 @@
-//! Tests of the plan of a supervisor. Scenarios check the plan against the rules of OTP. Random tests check invariants
-//! and termination.
+//! Tests of the plan of a supervisor. Some tests check scenarios against the rules of OTP. Random tests check
+//! invariants and termination.
 
 use crate::behaviour::supervisor::plan::*;
 use crate::platform::random::Rng;
@@ -22,7 +22,7 @@ fn plan(strategy: Strategy, restarts: &[RestartPolicy]) -> Plan {
     plan
 }
 
-/// Starts every child that can be started now, and immediately reports each of them as started.
+/// Starts every child that can be started now. Each child immediately reports its start.
 fn bring_up(plan: &mut Plan, now: Instant) -> Vec<Id> {
     let mut up = Vec::new();
     while let Some(action) = plan.next(now) {
@@ -49,7 +49,7 @@ fn each_child_starts_after_the_previous_child_has_started() {
     plan.started(0, at(1));
     assert_eq!(next(&mut plan, at(1)), [Start(1)]);
     assert!(!plan.is_settled());
-    // The start of the second child fails. It is repeated before the third child starts.
+    // The start of the second child fails. The plan repeats this start before the third child starts.
     assert_eq!(plan.exited(1, Over::Ended, &boom(), at(2), || 0), ExitAction::Again);
     assert_eq!(next(&mut plan, at(2)), [Start(1)]);
     plan.started(1, at(3));
@@ -62,7 +62,7 @@ fn one_for_one_restarts_only_the_child_that_exited() {
     assert_eq!(bring_up(&mut plan, at(0)), [0, 1, 2]);
     plan.exited(1, Over::Ended, &boom(), at(5), || 0);
     assert_eq!(next(&mut plan, at(5)), [Start(1)]);
-    // Another child exits. Its restart does not wait for this start.
+    // Another child exits. The restart of this other child does not wait for the pending start.
     plan.exited(0, Over::Ended, &boom(), at(6), || 0);
     assert_eq!(next(&mut plan, at(6)), [Start(0)]);
 }
@@ -76,7 +76,8 @@ fn one_for_all_stops_the_other_children_in_reverse_order_and_starts_all_children
     assert_eq!(next(&mut plan, at(5)), []);
     plan.exited(2, Over::Ended, &Exit::Cancelled("parent".into()), at(6), || 0);
     assert_eq!(next(&mut plan, at(6)), [Stop(0)]);
-    // The child panics at this time. It had to be stopped, so its exit does not count as a failure.
+    // The child panics while the plan stops the group. Because the child had to be stopped, its exit does not count as
+    // a failure.
     plan.exited(0, Over::Ended, &boom(), at(7), || 0);
     assert_eq!(bring_up(&mut plan, at(7)), [0, 1, 2]);
 }
@@ -99,7 +100,8 @@ fn exits_during_a_group_restart_do_not_count_as_restarts() {
     bring_up(&mut plan, at(0));
     plan.exited(0, Over::Ended, &boom(), at(5), || 0);
     assert_eq!(next(&mut plan, at(5)), [Stop(2)]);
-    // This child had to be stopped, but its stop was still pending. Its exit does not count as another restart.
+    // The plan had to stop this child, but the stop was still pending. The exit of this child does not count as another
+    // restart.
     plan.exited(1, Over::Ended, &boom(), at(5), || 0);
     plan.exited(2, Over::Ended, &boom(), at(5), || 0);
     assert_eq!(bring_up(&mut plan, at(6)), [0, 1, 2]);
@@ -182,7 +184,8 @@ fn a_refused_first_start_stops_the_earlier_children() {
         assert_eq!(next(&mut plan, at(0)), [Start(2)]);
         let fate = plan.exited(2, over, &boom(), at(1), || 0);
         if over != Over::Refused {
-            // The child itself has failed. A temporary child is removed, and the other children keep running.
+            // The start failed because of the child itself. The temporary child is removed, and the other children
+            // continue to run.
             assert_eq!((fate, next(&mut plan, at(1))), (ExitAction::Forgotten, vec![]));
             assert!(plan.is_settled());
             continue;
@@ -234,7 +237,7 @@ fn an_added_child_is_removed_if_its_start_fails() {
         assert_eq!(next(&mut plan, at(1)), [Start(added)]);
         assert_eq!(plan.exited(added, over, &boom(), at(1), || 0), ExitAction::Forgotten);
         assert_eq!((next(&mut plan, at(1)), plan.is_settled(), plan.phase(added)), (vec![], true, None));
-        // If the added child has started, it is supervised like the others.
+        // When the added child has started, it is supervised in the same way as the other children.
         let added = plan.add(Policy { restart: Permanent, backoff: None }, true, at(2));
         assert_eq!(bring_up(&mut plan, at(2)), [added]);
         assert_eq!(plan.exited(added, Over::Ended, &boom(), at(2), || 0), ExitAction::Again);
@@ -254,14 +257,14 @@ fn a_child_stays_down_if_its_requested_start_is_refused() {
         assert_eq!(plan.exited(0, Over::Refused, &boom(), at(ms), || 0), ExitAction::Down);
         assert_eq!((plan.phase(0), plan.is_settled()), (Some(ChildPhase::Down), true));
     }
-    // If an instance exits before it has started, its start does not count as refused: the child is restarted.
+    // If an instance exits before it has started, its start does not count as refused, and the child is restarted.
     assert!(plan.restart(0, at(10)));
     assert_eq!(next(&mut plan, at(10)), [Start(0)]);
     assert_eq!(plan.exited(0, Over::Ended, &boom(), at(10), || 0), ExitAction::Again);
     assert_eq!(next(&mut plan, at(10)), [Stop(1)]);
     plan.exited(1, Over::Ended, &Exit::Normal, at(10), || 0);
     assert_eq!(bring_up(&mut plan, at(10)), [0, 1]);
-    // A child that was running must be kept running. So its refused start counts as a restart.
+    // If a running child is restarted on request and the start is refused, the refusal counts as a restart.
     assert!(plan.restart(1, at(10)));
     assert_eq!(next(&mut plan, at(10)), [Stop(1)]);
     plan.exited(1, Over::Ended, &Exit::Normal, at(10), || 0);
@@ -327,7 +330,7 @@ fn a_group_waits_for_the_backoff_of_the_failed_child() {
     assert_eq!((next(&mut plan, at(2)), plan.next_time()), (vec![], Some(at(11))));
     assert_eq!(bring_up(&mut plan, at(11)), [0, 1]);
 
-    // Children that come before the failed child wait too.
+    // Children that come before the failed child also wait.
     let mut plan = Plan::new(Strategy::OneForAll, Intensity::new(100, MS(1)));
     for backoff in [None, Some(backoff)] {
         plan.add(Policy { restart: Permanent, backoff }, false, at(0));
@@ -371,7 +374,7 @@ fn a_shutdown_during_the_start_stops_children_in_reverse_order() {
     plan.shut_down();
     assert!(plan.is_ending());
     assert_eq!(next(&mut plan, at(0)), [Stop(1)]);
-    // The child reports its start, but too late.
+    // The child reports its start after the shutdown has begun.
     plan.started(1, at(0));
     assert_eq!(next(&mut plan, at(0)), []);
     plan.exited(1, Over::Ended, &boom(), at(0), || 0);
@@ -381,8 +384,8 @@ fn a_shutdown_during_the_start_stops_children_in_reverse_order() {
     assert!(matches!(plan.ended(), Some(End::Asked)));
 }
 
-/// Children exit at random times, one after another. A simple model predicts the stops and starts with their order and
-/// times. It also predicts the exit that exceeds the intensity.
+/// Children exit at random times, one after another. A simple model predicts the order and the times of the stops and
+/// starts. The model also predicts the exit that exceeds the intensity.
 #[test]
 fn random_exits_match_the_model() {
     for seed in 0..3_000 {
@@ -452,8 +455,8 @@ fn random_exits_match_the_model() {
     }
 }
 
-/// Random events happen in random order. No child has two instances at a time, children are stopped from the last to
-/// the first, and the plan terminates.
+/// Runs random events in random order. The test checks that no child has two instances at the same time, that children
+/// are stopped from the last to the first, and that the plan terminates.
 #[test]
 fn a_child_never_has_two_instances() {
     for seed in 0..2_000 {

@@ -1,4 +1,4 @@
-//! procession with hand-written processes.
+//! Implements the common interface of the actor runtimes for procession with hand-written processes.
 
 use procession::{Address, Context, Event, Events, Exit, Host, Next, Process, Reply, StepOutput};
 
@@ -7,11 +7,11 @@ use super::{Actor, Actors, Then};
 #[derive(Clone)]
 pub(crate) struct ByHand(pub(crate) Host);
 
-/// Adapter for a hand-written process. It is not private, because `Actors::Address` names it.
+/// Adapter for a hand-written process. The adapter is not private, because `Actors::Address` names it.
 pub(crate) struct Adapter<A>(A);
 
-/// The type parameter is the actor and not its message type. A message type may contain an address of this type. If the
-/// message type were the parameter, the two types would be infinitely recursive.
+/// The type parameter is the actor, not the message type of the actor. If the message type were the parameter, an
+/// address in a message would lead to an infinitely recursive type.
 pub(crate) enum Envelope<A: Actor> {
     Only(A::Message),
     AndAsked(A::Message, Reply<u64>),

@@ -9,11 +9,11 @@ use super::{Actor, Actors, Then};
 #[derive(Clone, Copy)]
 pub(crate) struct Ractor;
 
-/// Adapter for a ractor actor. It is not private, because `Actors::Address` names it.
+/// Adapter for a ractor actor. The adapter is not private, because `Actors::Address` names it.
 pub(crate) struct Adapter<A>(PhantomData<A>);
 
-/// The type parameter is the actor and not its message type. A message type may contain an address of this type. If the
-/// message type were the parameter, the two types would be infinitely recursive.
+/// The type parameter is the actor, not the message type of the actor. If the message type were the parameter, an
+/// address in a message would lead to an infinitely recursive type.
 pub(crate) enum Envelope<A: Actor> {
     Only(A::Message),
     AndAsked(A::Message, RpcReplyPort<u64>),

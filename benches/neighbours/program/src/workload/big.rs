@@ -1,5 +1,5 @@
-//! Savina's big: each of 120 processes asks a random process, waits for the answer, and asks the next one. An operation
-//! is a question with its answer, which is two messages.
+//! Savina's big. Each of 120 processes asks a random process and waits for the answer. Then the process asks the next
+//! random process. An operation is one question with its answer, which is two messages.
 
 use std::sync::{Arc, OnceLock};
 
@@ -25,14 +25,14 @@ const PROCESSES: usize = 120;
 enum Message {
     /// A question, with the index of the sender.
     Ping(usize),
-    /// An answer. The same message also starts a process.
+    /// An answer, or the message that starts a process.
     Pong,
 }
 
-/// Addresses of all processes. They are set before the first message is sent.
+/// Addresses of all processes. The addresses are set before the first message is sent.
 type Everyone<To> = Arc<OnceLock<Vec<To>>>;
 
-/// State of a process and its reaction to a message, on all runtimes.
+/// State of a process. All runtimes use the same function to handle the messages of a process.
 struct Player<To> {
     own: usize,
     everyone: Everyone<To>,

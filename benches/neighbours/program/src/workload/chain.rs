@@ -1,4 +1,4 @@
-//! Chained spawns: each task spawns the next one and exits. An operation is one task.
+//! Chained spawns: each task spawns the next task and exits. An operation is one task.
 
 use procession::{Context, Runtime, SelfHandle};
 

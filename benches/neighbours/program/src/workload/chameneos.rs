@@ -1,6 +1,6 @@
-//! Savina's chameneos: 100 creatures of three colours go to a mall, which pairs them. The creatures of a pair exchange
-//! colours and go again, until the given number of meetings is reached. An operation is a meeting, which is four
-//! messages.
+//! Savina's chameneos. 100 creatures of three colours go to a mall, and the mall pairs the creatures. After each
+//! meeting, both creatures change their colours and go to the mall again. The work ends after the given number of
+//! meetings. An operation is one meeting, which is four messages.
 
 use procession::{Address, Context, Runtime};
 
@@ -34,7 +34,8 @@ impl Colour {
         [Red, Yellow, Blue][(creature % 3) as usize]
     }
 
-    /// Returns the colour of both creatures after a meeting: their own if it is the same, otherwise the third colour.
+    /// Returns the colour of both creatures after a meeting. If both creatures have the same colour, they keep this
+    /// colour. Otherwise both creatures get the third colour.
     fn with(self, other: Self) -> Self {
         match (self, other) {
             (a, b) if a == b => a,
@@ -48,7 +49,7 @@ impl Colour {
 /// Messages to the mall.
 enum ToMall<C> {
     Meet(C, Colour),
-    /// Number of meetings of a creature, sent at its exit.
+    /// Number of meetings of a creature. The creature sends this number when it exits.
     Had(u64),
 }
 
@@ -59,13 +60,13 @@ enum ToCreature<C> {
     Stop,
 }
 
-/// State of the mall and its reaction to a message, on all runtimes.
+/// State of the mall. All runtimes use the same function to handle the messages of the mall.
 struct Mall<C> {
     waiting: Option<C>,
     left: u64,
     faded: u64,
-    /// Two sums that must be equal at the end: twice the number of meetings in the mall, and the sum of the meetings
-    /// that the creatures have counted.
+    /// Two numbers that must be equal at the end. The first number is twice the number of meetings. The second number
+    /// is the sum of the meetings that the creatures report.
     met: [u64; 2],
 }
 
@@ -98,7 +99,7 @@ impl<C> Mall<C> {
     }
 }
 
-/// State of a creature and its reaction to a message, on all runtimes.
+/// State of a creature. All runtimes use the same function to handle the messages of a creature.
 struct Creature {
     colour: Colour,
     meetings: u64,

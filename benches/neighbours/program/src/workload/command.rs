@@ -1,5 +1,5 @@
 //! Commands: one process performs commands one after another, and waits for each answer. An operation is one command
-//! with its answer. The other runtimes have no commands. On these runtimes, a task asks another task.
+//! with its answer. On runtimes without commands, a task asks another task.
 
 use std::sync::{Arc, OnceLock};
 
@@ -23,7 +23,7 @@ pub(super) const ROWS: &[Workload] = &[
             tasks: call::tasks::<_, 1, 1>
         ),
     },
-    // A handler forwards the command to a process, which answers.
+    // A handler forwards the command to a process, and this process answers.
     Workload {
         name: "command-task",
         ops: 200_000,

@@ -63,7 +63,8 @@ fn each(round: &Round) -> Sample {
     })
 }
 
-/// Returns how many of `n` operations the process with the index `at` does.
+/// Returns the number of operations that the process with the index `at` does. All processes together do `n`
+/// operations.
 fn share(n: u64, at: u64) -> u64 {
     n / IN_FLIGHT + u64::from(at < n % IN_FLIGHT)
 }

@@ -1,4 +1,4 @@
-//! Savina's counting: one process sends without a pause, and another one adds up the messages. An operation is one
+//! Savina's counting: one process sends without a pause, and another process adds up the messages. An operation is one
 //! message.
 
 use procession::{Context, Runtime};

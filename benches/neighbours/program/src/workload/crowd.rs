@@ -1,5 +1,5 @@
-//! Many processes alive at the same time. All of them exist before the first one receives its message, and each exits
-//! when it has read the message. An operation is one process.
+//! Many processes alive at the same time. All processes exist before the first process receives its message, and a
+//! process exits when it has read its message. An operation is one process.
 
 use procession::{Context, Runtime};
 

@@ -1,5 +1,5 @@
-//! Savina's fibonacci: fib(25) by recursion. Each call is a process that spawns the two calls below it and joins them.
-//! An operation is one call.
+//! Savina's fibonacci: fib(25) by recursion. Each call is a process. The process spawns a child process for each of its
+//! two recursive calls, and joins both children. An operation is one call.
 
 use procession::{Context, Runtime};
 

@@ -1,5 +1,5 @@
-//! Links, monitors and restarts. An operation is one of these: a link or monitor is set and removed; a monitored child
-//! is spawned and its exit is received; a child is started, killed and restarted.
+//! Links, monitors and restarts. There are three kinds of operation. A link or a monitor is set and removed. A
+//! monitored child is spawned, and its exit is received. A child is started, killed and restarted.
 
 use std::time::Duration;
 
@@ -47,7 +47,7 @@ pub(super) const ROWS: &[Workload] = &[
     },
 ];
 
-/// Defines a work that repeats an operation in a process. The operation gets the pid of another process, which only
+/// Defines work that repeats an operation in a process. The operation gets the pid of a second process, which only
 /// waits.
 macro_rules! beside_another {
     ($name:ident, |$ctx:ident, $other:ident| $once:expr) => {

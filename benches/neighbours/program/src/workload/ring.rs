@@ -1,4 +1,4 @@
-//! Savina's thread ring: 100 processes pass a token, which counts down its hops. An operation is one hop.
+//! Savina's thread ring: 100 processes pass a token. The token counts the remaining hops. An operation is one hop.
 
 use procession::{Context, Runtime};
 
@@ -18,7 +18,7 @@ pub(super) const ROWS: &[Workload] = &[Workload {
 
 const PROCESSES: u64 = 100;
 
-/// Returns whether the process that receives the token now receives it for the last time. `hops` is the number of
+/// Returns whether the process that now receives the token will not receive the token again. `hops` is the number of
 /// remaining hops.
 fn is_last_round(hops: u64) -> bool {
     hops < PROCESSES

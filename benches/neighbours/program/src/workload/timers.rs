@@ -17,7 +17,7 @@ use crate::tasks::{Tasks, Tokio};
 use crate::verdict::{Judged, Quantity, Shape, best, cpu, tokio};
 use crate::waits::WAITS;
 
-/// Builds `runs`: the first function is for procession, the second one for the other runtimes.
+/// Builds `runs`: the first function is for procession, and the second function is for the other runtimes.
 macro_rules! runs {
     ($ours:expr, $theirs:expr) => {
         &[
@@ -84,8 +84,8 @@ fn scattered(i: u64, below: u64) -> u64 {
     (i.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 20) % below
 }
 
-// ---- A million concurrent sleeps, each in its own task. All sleeps are due within two seconds, about 500 of them in
-// each millisecond.
+// ---- A million concurrent sleeps, each in its own task. All sleeps are due within two seconds, and about 500 sleeps
+// are due in each millisecond.
 
 fn nap(i: u64, n: u64) -> Duration {
     Duration::from_micros(scattered(i, n * 2))
@@ -118,8 +118,8 @@ fn sleep<T: Timers>(on: &T, n: u64) {
     DONE.wait();
 }
 
-// ---- The same timers without the tasks. One task creates all timers. The waker of a timer counts the timers that
-// fire. When all timers have fired, they are dropped.
+// ---- The same timers without the tasks. One task creates all timers. All timers share a waker. The waker counts the
+// timers that fire. When all timers have fired, the task drops them.
 
 struct CountingWaker;
 
@@ -129,7 +129,7 @@ impl Wake for CountingWaker {
     }
 }
 
-/// The delay is at least one second, because the task needs this time to create all timers.
+/// Returns a delay of at least one second, because the task needs this time to create all timers.
 fn alarm(i: u64, n: u64) -> Duration {
     Duration::from_secs(1) + nap(i, n)
 }
@@ -140,7 +140,7 @@ fn poll_all<F: Future>(sleeps: impl Iterator<Item = F>) -> Vec<Pin<Box<F>>> {
     let mut live: Vec<_> = sleeps.map(Box::pin).collect();
     for sleep in &mut live {
         if sleep.as_mut().poll(&mut Context::from_waker(&waker)).is_ready() {
-            // The timer fired before all timers were created, because the runtime is slow.
+            // On a slow runtime, this timer fires before the other timers are created.
             DONE.one();
         }
     }
@@ -169,8 +169,8 @@ fn fire<T: Timers>(on: &T, n: u64) {
     drop(receive.recv());
 }
 
-// ---- Timers of some seconds are set and cancelled, while 1,000 other timers wait. This is the use of a timeout that
-// does not elapse.
+// ---- Timers of some seconds are set and cancelled, while 1,000 other timers wait. A program uses a timer in this way
+// if its timeout does not elapse.
 
 const LIVE: u64 = 1_000;
 

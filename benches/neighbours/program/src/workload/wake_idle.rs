@@ -1,5 +1,5 @@
 //! Latency of a message from another thread to an idle runtime: the time until its receiver runs. An operation is one
-//! such message.
+//! message to an idle runtime.
 
 use std::sync::mpsc;
 use std::thread;
@@ -25,7 +25,7 @@ pub(super) const ROWS: &[Workload] = &[Workload {
     runs: runs!(ours, tasks: tasks, actors: actors),
 }];
 
-/// Pause before each message. It is long enough for all workers to park.
+/// Pause before each message. The pause is long enough for all workers to park.
 const IDLE: Duration = Duration::from_micros(300);
 
 fn awake(sent: Instant) {

@@ -40,6 +40,8 @@
 //! - idle_office_is_left_empty: timekeeper_leaves
 //! - idle_keeper_keeps_quiet: timekeeper_finds_work
 //! - poller_opens_quietly: first_socket
+//! - timekeeper_gives_up: guest_asks_against_worker
+//! - asking_takes_wake_up: guest_asks_against_stop
 //! - poller_ignores_token: push_against_poller
 //! - guest_hides_in_poller: guest_waits_in_poller
 //! - rearm_forgets_timekeeper: nearer_deadline
@@ -167,6 +169,8 @@ models! {
     poller::first_socket, 150;
     poller::push_against_poller, 190;
     poller::guest_waits_in_poller, 27;
+    poller::guest_asks_against_worker, 13_000;
+    poller::guest_asks_against_stop, 7800;
     poller::nearer_deadline_in_poller, 150;
     handover::behind_a_long_step, 120_000;
     handover::spawned_by_a_long_step, 90_000;

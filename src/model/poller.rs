@@ -1,7 +1,8 @@
 //! The poller as a source of work: no event, no task and no wake-up is lost while a worker goes to wait in the poller.
 
+use std::future::{Future, pending};
 use std::pin::pin;
-use std::task::{Wake, Waker};
+use std::task::{Context, Wake, Waker};
 
 use crate::model::idle::{self, DUE, Jobs, Timer, awaited, scheduler, stop};
 use crate::model::{join, spawn};
@@ -60,6 +61,35 @@ pub fn guest_waits_in_poller() {
     let waker = spawn(&scheduler, |_| job.run_now());
     scheduler.block_on(pin!(future));
     join(waker);
+}
+
+/// A polled guest asks the poller without waiting, while the worker goes to wait in it. Afterwards a socket becomes ready,
+/// and the guest is never polled again. The worker must take the event.
+pub fn guest_asks_against_worker() {
+    let (scheduler, jobs) = (scheduler(1, &Arc::default()), Jobs::new());
+    let poller = open(&scheduler);
+    scheduler.start().expect("a model has threads");
+    let mut guest = Box::pin(scheduler.run(pending::<()>()));
+    assert!(guest.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+    poller.report(Operation::waker(&jobs));
+    jobs.wait(1);
+    drop(guest);
+    stop(&scheduler);
+}
+
+/// The scheduler stops while a polled guest asks the poller without waiting, and while the worker goes to wait in the
+/// poller. The worker must exit, although the guest may take the event of the wake-up.
+pub fn guest_asks_against_stop() {
+    let scheduler = scheduler(1, &Arc::default());
+    open(&scheduler);
+    scheduler.start().expect("a model has threads");
+    let mut guest = Box::pin(scheduler.run(pending::<()>()));
+    let asking = thread::spawn(move || {
+        assert!(guest.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        std::mem::forget(guest);
+    });
+    stop(&scheduler);
+    join(asking);
 }
 
 /// An earlier deadline is inserted while the timekeeper waits in the poller.

@@ -19,7 +19,8 @@ use slab::Slab;
 
 use crate::platform::poller::Wait;
 use crate::platform::poller::source::Source;
-use crate::platform::sync::{Arc, Mutex};
+use crate::platform::sync::atomic::{AtomicBool, Ordering};
+use crate::platform::sync::{Arc, Mutex, MutexGuard, thread};
 
 /// Maximum number of events that one call takes from the system. Further events remain there for the next call.
 const EVENTS: usize = 1024;
@@ -36,7 +37,10 @@ const MOST: usize = (1 << INDEX_BITS) - 1;
 #[derive(Debug)]
 pub(crate) struct Poller {
     poll: Mutex<(Poll, Events)>,
+    /// A helper thread waits in the poller, or is about to.
+    has_helper: AtomicBool,
     registry: Registry,
+    interrupt: Arc<Interrupt>,
     waker: Waker,
     table: Mutex<Table>,
 }
@@ -52,7 +56,13 @@ struct Table {
 }
 
 /// Wakes the thread that waits in the poller.
-struct Interrupt(mio::Waker);
+#[derive(Debug)]
+struct Interrupt {
+    /// Set before the system is told. A thread that asks the poller without waiting may take the event of the system. This
+    /// flag remains set then, so the next thread that wants to wait sees it.
+    is_woken: AtomicBool,
+    system: mio::Waker,
+}
 
 impl Wake for Interrupt {
     fn wake(self: Arc<Self>) {
@@ -60,8 +70,9 @@ impl Wake for Interrupt {
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
+        self.is_woken.store(true, Ordering::SeqCst);
         // The write fails only if the poller is closed. Then no thread waits in it.
-        let _ = self.0.wake();
+        let _ = self.system.wake();
     }
 }
 
@@ -73,9 +84,11 @@ impl Poller {
     pub(crate) fn open() -> io::Result<Self> {
         let poll = Poll::new()?;
         let registry = poll.registry().try_clone()?;
-        let waker = Waker::from(Arc::new(Interrupt(mio::Waker::new(&registry, WAKE)?)));
+        let system = mio::Waker::new(&registry, WAKE)?;
+        let interrupt = Arc::new(Interrupt { is_woken: AtomicBool::new(false), system });
+        let waker = Waker::from(Arc::clone(&interrupt));
         let poll = Mutex::new((poll, Events::with_capacity(EVENTS)));
-        Ok(Self { poll, registry, waker, table: Mutex::default() })
+        Ok(Self { poll, has_helper: AtomicBool::new(false), registry, interrupt, waker, table: Mutex::default() })
     }
 
     /// Returns a waker that ends the present or the next wait in the poller.
@@ -89,11 +102,18 @@ impl Poller {
     pub(crate) fn poll(&self, wait: Wait, ready: &mut Vec<Waker>) -> bool {
         let (guard, time) = match wait {
             Wait::No => (self.poll.try_lock(), Some(std::time::Duration::ZERO)),
-            Wait::For(time) => (self.poll.try_lock(), time),
-            Wait::Alone => (Some(self.poll.lock()), None),
+            Wait::For(time) => (self.lock_unless_helped(), time),
+            Wait::Alone => {
+                self.has_helper.store(true, Ordering::SeqCst);
+                (Some(self.poll.lock()), None)
+            }
         };
         let Some(mut guard) = guard else { return false };
         let (poll, events) = &mut *guard;
+        // This thread holds the lock. So no other thread takes the event of a wake-up that comes after the swap, and such a
+        // wake-up ends the wait.
+        let is_woken = wait != Wait::No && self.interrupt.is_woken.swap(false, Ordering::SeqCst);
+        let time = if is_woken { Some(std::time::Duration::ZERO) } else { time };
         match poll.poll(events, time) {
             Ok(()) => {}
             // A signal interrupted the wait. The caller checks for work and waits again.
@@ -112,6 +132,22 @@ impl Poller {
             }
         }
         true
+    }
+
+    /// Locks the poller for the timekeeper. Returns `None` if there is a helper thread.
+    ///
+    /// Without a helper thread, the holder of the lock asks the poller without waiting, so it releases the lock soon. The
+    /// timekeeper must not give up then: the holder parks outside the poller next, and no thread would wait in it.
+    fn lock_unless_helped(&self) -> Option<MutexGuard<'_, (Poll, Events)>> {
+        loop {
+            if let Some(guard) = self.poll.try_lock() {
+                return Some(guard);
+            }
+            if self.has_helper.load(Ordering::SeqCst) {
+                return None;
+            }
+            thread::yield_now();
+        }
     }
 
     /// Registers a socket, and returns its state.

@@ -4,7 +4,7 @@ use std::task::{Wake, Waker};
 use std::time::Duration;
 
 use crate::platform::poller::Wait;
-use crate::platform::sync::{Arc, Condvar, Mutex};
+use crate::platform::sync::{Arc, Condvar, Mutex, planted};
 
 #[derive(Debug)]
 pub(crate) struct Poller {
@@ -21,6 +21,7 @@ struct Shared {
 #[derive(Debug, Default)]
 struct State {
     is_used: bool,
+    has_helper: bool,
     is_woken: bool,
     ready: Vec<Waker>,
 }
@@ -45,19 +46,28 @@ impl Poller {
     /// As the call of the real poller. In a model, time does not pass: a wait with a time limit above zero has no limit.
     pub(crate) fn poll(&self, wait: Wait, ready: &mut Vec<Waker>) -> bool {
         let mut state = self.shared.state.lock();
-        while wait == Wait::Alone && state.is_used {
+        state.has_helper |= wait == Wait::Alone;
+        let gives_up = wait == Wait::No || planted!("timekeeper_gives_up");
+        while state.is_used && !gives_up && (wait == Wait::Alone || !state.has_helper) {
             state = self.shared.changed.wait(state).expect("never poisoned");
         }
         if state.is_used {
             return false;
         }
         state.is_used = true;
+        if wait == Wait::No {
+            // The system call of the real poller takes time, and the thread uses the poller during this time.
+            drop(state);
+            state = self.shared.state.lock();
+        }
         let waits = !matches!(wait, Wait::No | Wait::For(Some(Duration::ZERO)));
         while waits && state.ready.is_empty() && !state.is_woken {
             state = self.shared.changed.wait(state).expect("never poisoned");
         }
         state.is_used = false;
-        state.is_woken = false;
+        if wait != Wait::No || planted!("asking_takes_wake_up") {
+            state.is_woken = false;
+        }
         ready.append(&mut state.ready);
         drop(state);
         self.shared.changed.notify_all();

@@ -102,7 +102,7 @@ pub fn two_cancel_at_once() {
 pub fn drop_against_cancel() {
     let (root, leaver) = (Node::root(), Ref::counted(Subscriber::default()));
     let branch = root.child();
-    let number = branch.adopt(&leaver).expect("nobody has cancelled it");
+    let number = branch.adopt(&leaver).expect("the token is not cancelled yet");
     let root = Arc::new(root);
     let cancels = spawn(&root, |root| assert!(World::cancel(root, ROOT)));
     branch.release(number);

@@ -65,7 +65,7 @@ impl World {
             Ok(Answered::Notices(count)) => self.notice(count),
             Ok(Answered::Own) => self.own.waker().wake(),
             Ok(Answered::Other(waker)) => waker.wake(),
-            other => unreachable!("nobody else ends it: {other:?}"),
+            other => unreachable!("only this thread ends the stream: {other:?}"),
         }
     }
 }

@@ -102,5 +102,8 @@ pub fn insert_against_keeper() {
     let told = spawn(&timers, move |timers| never(timers, LATEST).1);
     let kept = timers.keep_time().expect("there is one");
     let told = join(told);
-    assert!(told || kept <= LATEST - SOON, "it sleeps for {kept:?}, and nobody tells it");
+    assert!(
+        told || kept <= LATEST - SOON,
+        "the timekeeper sleeps for {kept:?}, and the inserting thread does not wake it"
+    );
 }

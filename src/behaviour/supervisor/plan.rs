@@ -305,7 +305,7 @@ impl Plan {
     ) -> ExitAction {
         let Some(child) = self.children.get_mut(&id) else { return ExitAction::Forgotten };
         let phase = std::mem::replace(&mut child.phase, ChildPhase::Down);
-        debug_assert!(phase.lives(), "who ends has lived");
+        debug_assert!(phase.lives(), "the child that exited was running");
         self.living -= 1;
         self.stopping &= phase != ChildPhase::Stopping;
         if let Some(then) = child.stop.take() {

@@ -78,7 +78,7 @@ impl<T: Send + 'static> Layer<T> for Asked<T> {
 }
 
 /// Future that resolves to the answer of an inner handler: see [`Completion::call_handler`].
-#[must_use = "dropped, it tells the handler that nobody waits for its answer"]
+#[must_use = "if this future is dropped, the inner handler sees that its answer is no longer needed"]
 pub struct HandlerCall<T> {
     cell: Option<Arc<Cell<T>>>,
     unwanted: Unwanted,

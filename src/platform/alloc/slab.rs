@@ -331,7 +331,7 @@ mod tests {
             let filled = block.addr().get().div_euclid(LINE) as u8;
             // SAFETY: the block has this size, `draw` filled the block, and the block has no other owner.
             let written = unsafe { NonNull::slice_from_raw_parts(block, tested_bytes(slabs)).as_ref() };
-            assert!(written.iter().all(|&byte| byte == filled), "somebody wrote there");
+            assert!(written.iter().all(|&byte| byte == filled), "another owner wrote to the block");
             // SAFETY: the block was drawn from slabs of this size, and is given back once.
             unsafe { blocks.push(block) };
         }

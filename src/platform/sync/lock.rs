@@ -185,7 +185,7 @@ mod tests {
             for _ in 0..times {
                 let mut guard = lock.lock();
                 guard.0 += 1;
-                assert_eq!(guard.0, guard.1 + 1, "somebody else is inside");
+                assert_eq!(guard.0, guard.1 + 1, "another thread holds the lock");
                 guard.1 += 1;
             }
         };

@@ -491,13 +491,13 @@ mod tests {
                     }
                     Some(Gathered::One(mut message)) => {
                         while message != picked {
-                            inbox.fill(number, message).expect("nobody took its place");
+                            inbox.fill(number, message).expect("the place of the message is still free");
                             number += 1;
                             let next = inbox.gather_or_wait(&NeverWoken, &mut front, &mut number, task()).0;
                             let Some(Gathered::One(next)) = next else { panic!("there are more") };
                             message = next;
                         }
-                        assert!(inbox.settle(number).is_none(), "nobody waits");
+                        assert!(inbox.settle(number).is_none(), "no sender waits for room");
                     }
                     None => panic!("there are four"),
                 }

@@ -71,7 +71,7 @@ impl RunState {
 
     /// Wakes the process. If the result is true, the caller must queue the process.
     #[inline]
-    #[must_use = "if nobody queues it, it never runs again"]
+    #[must_use = "if this returns true, the caller must queue the process, or the process never runs again"]
     pub(crate) fn wake(&self) -> bool {
         let mut seen = self.0.load(Ordering::Relaxed);
         loop {
@@ -96,7 +96,7 @@ impl RunState {
     /// Wakes the process like [`wake`](Self::wake), but only if the state is *Open*. In another state, this function
     /// does nothing and returns false.
     #[inline]
-    #[must_use = "if nobody queues it, it never runs again"]
+    #[must_use = "if this returns true, the caller must queue the process, or the process never runs again"]
     pub(crate) fn deliver(&self) -> bool {
         // Acquire pairs with the release in `wait`. The last accesses of the process to the slot happen before the
         // caller writes the slot.

@@ -197,7 +197,7 @@ impl Cutter {
             return;
         }
         self.totals.words += 1;
-        // FNV-1a, because the shard of a word must be the same for all mappers.
+        // The hash function is FNV-1a, because the shard of a word must be the same for all mappers.
         let hash = self.word.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
             (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3)
         });

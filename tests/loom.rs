@@ -109,7 +109,8 @@ fn explore(name: &str, large: bool, least: usize, model: fn()) {
         model();
     });
     let executions = executions.load(Relaxed);
-    // Written directly to stderr, because the test harness captures the output of `eprintln!` in tests that pass.
+    // The test writes this line directly to stderr, because the test harness captures the output of `eprintln!` in
+    // tests that pass.
     let _ = writeln!(std::io::stderr(), "{name}: {executions} executions");
     assert!(executions >= least, "{name} has shrunk: {executions} executions, where there were {least}");
 }

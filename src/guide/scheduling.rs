@@ -55,7 +55,7 @@
 //! | n - 1 that yield, n up to 4,096 | n turns | a process that yields goes to the back of the queue |
 //! | n - 1 that yield, n above 4,096 | 4 n + 61 turns | the processes above 4,096 wait in the global queue; at least 17 processes leave this queue in 61 searches, and 61 / 17 < 4 |
 //! | new processes, which have not run yet | 68 turns of new processes for every three processes that are ahead of the process in the local queue | row 5: when the budget of rows 3 and 4 is spent for the fourth time, another new process runs first |
-//! | n newer processes, and the process itself is new | n turns, plus one sixteenth for the processes that are not new; 17 n turns if the newer processes spawn or wake processes; 68 n turns if the processes that they spawn or wake do the same, without end | row 5 |
+//! | n newer processes, and the process itself is new | n turns, plus one sixteenth for the processes that are not new; 17 n turns if the newer processes spawn or wake processes; 68 n turns if the spawned or woken processes also spawn or wake processes, without end | row 5 |
 //! | newer processes without end, and the process itself is new | if there are 4,096 new processes, the bound for processes that yield; if there are always fewer new processes, 1,024 turns of newer processes for each older process | row 4 |
 //! | a body that receives and never empties its mailbox | 128 messages or events; then the receiving body goes to the back of the queue | budget of a turn: see [`should_yield`](crate::should_yield) |
 //! | a process whose commands are answered inline | 32 steps; then the process with the inline answers goes to the back of the queue | budget of inline answers |
@@ -105,9 +105,10 @@
 //! that wakes a waiting process gets the right to queue this process. Therefore a process is in at most one queue at a
 //! time, and a wake-up does not change a reference count.
 //!
-//! A mailbox has a slot for one message of up to 24 bytes. A [`Payload`](crate::Payload) has this size. A message of a
-//! [`Reply`](crate::Reply) and two words also has this size. The mailbox allocates a buffer only for a larger message,
-//! or if a second message arrives before the first message is read. After a burst, the buffer shrinks to 256 messages.
+//! A mailbox has a slot for one message of up to 24 bytes. A [`Payload`](crate::Payload) has this size. A message that
+//! consists of a [`Reply`](crate::Reply) and two words also has this size. The mailbox allocates a buffer only for a
+//! larger message, or if a second message arrives before the first message is read. After a burst, the buffer shrinks
+//! to 256 messages.
 //!
 //! The sender of the first message to a waiting process takes no lock: the sender wakes the process, writes the message
 //! into the slot, and queues the process. The slot reduces the cost of a message between two processes by a quarter

@@ -57,8 +57,8 @@ impl Host {
     ///
     /// # Errors
     /// - [`Failure::Panicked`], if the closure panics.
-    /// - [`Failure::Overloaded`], if the pool refuses the closure. This function never waits for room in the queue. See
-    ///   [`Builder::blocking_overflow`](crate::Builder::blocking_overflow).
+    /// - [`Failure::Overloaded`], if the pool refuses the closure. This function never waits for free space in the
+    ///   queue. See [`Builder::blocking_overflow`](crate::Builder::blocking_overflow).
     /// - [`Failure::ShutDown`], if the runtime has shut down.
     pub fn spawn_blocking<T, F>(&self, f: F) -> Blocking<T>
     where
@@ -106,8 +106,8 @@ impl Host {
     }
 
     /// Runs the future of a handler. This thread runs the first poll. After the first poll, the future is a task. The
-    /// runtime keeps no list of these tasks, because a task ends when its command ends. A command ends when its process
-    /// exits, or earlier.
+    /// runtime keeps no list of these tasks, because a task ends when its command ends. A command ends at the latest
+    /// when its process exits.
     pub(crate) fn start(&self, future: impl Future<Output = ()> + Send + 'static) {
         let (runnable, task) =
             async_task::Builder::new().metadata(self.clone()).spawn(move |_| future, WithInfo(schedule));

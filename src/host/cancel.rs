@@ -42,7 +42,7 @@ use crate::process::state::Ref;
 /// use std::time::Duration;
 ///
 /// async fn session(mut ctx: Context) -> Result<(), Exit> {
-///     // Inherits the cancel token of its parent.
+///     // The helper inherits the cancel token of the session.
 ///     let helper = ctx.spawn(async |mut ctx: Context| ctx.receive().await.map(drop));
 ///     ctx.receive().await?;
 ///     helper.await
@@ -93,8 +93,8 @@ impl CancelToken {
     /// a token.
     ///
     /// Several threads may cancel tokens of one tree at the same time. Each process is notified by the thread that
-    /// finds it first. Therefore a process of a parent token may be notified before a process of a child token that
-    /// another thread is about to notify.
+    /// finds the process first. Therefore a process of a parent token may be notified before a process of a child token
+    /// that another thread is about to notify.
     pub fn cancel(&self, reason: impl Into<Reason>, grace: Duration) -> bool {
         self.0.cancel(&Cause { reason: reason.into(), grace })
     }
@@ -180,8 +180,9 @@ impl Drop for CancelRegistration {
     }
 }
 
-/// Future that resolves when the exit of a process is requested or a token is cancelled. The output is the reason: see
-/// [`SelfHandle::cancelled`](crate::SelfHandle::cancelled), [`CancelToken::cancelled`].
+/// Future that resolves when the exit of a process is requested or a token is cancelled. The output of the future is
+/// the reason for the exit or the cancellation: see [`SelfHandle::cancelled`](crate::SelfHandle::cancelled),
+/// [`CancelToken::cancelled`].
 ///
 /// # Cancel safety
 /// Dropping the future changes nothing.

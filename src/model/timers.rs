@@ -87,8 +87,8 @@ pub fn insert_against_turn() {
 }
 
 /// The deadline of a timekeeper was cancelled, and the timekeeper reads the earliest deadline again. At the same time,
-/// another deadline is inserted. Either the timekeeper sleeps at most until this deadline, or the inserting thread must
-/// wake it.
+/// another deadline is inserted. Either the timekeeper sleeps at most until the inserted deadline, or the inserting
+/// thread must wake the timekeeper.
 pub fn insert_against_keeper() {
     let timers = timers();
     let never = |timers: &Timers, at| timers.insert(None, at, Fire::Call(Box::new(|| ())));

@@ -95,11 +95,11 @@ counters! {
     /// Attempts to steal from a victim. Counted by the searching worker. Each attempt is counted as won, empty or
     /// retried.
     StealsTried => steals_tried,
-    /// Attempts that stole at least one task.
+    /// Attempts to steal that stole at least one task.
     StealsWon => steals_won,
-    /// Attempts that found no task.
+    /// Attempts to steal that found no task.
     StealsEmpty => steals_empty,
-    /// Attempts that lost a race against another thread.
+    /// Attempts to steal that lost a race against another thread.
     StealsRetried => steals_retried,
     /// Number of times that a worker parked. Counted by the worker, before it sleeps.
     Parks => parks,
@@ -310,7 +310,8 @@ impl Metrics {
         self
     }
 
-    /// Makes this thread count in this slot. If no such slot exists, the thread counts as a thread in no slot.
+    /// Makes this thread count in the block of this slot. If no such slot exists, the thread counts as a thread in no
+    /// slot.
     pub(crate) fn enter(self: &Arc<Self>, slot: usize) -> SlotGuard {
         let before = HERE.with(|here| here.entered.replace(CurrentSlot { metrics: self.address(), slot }));
         SlotGuard { metrics: Arc::clone(self), before, _here: PhantomData }

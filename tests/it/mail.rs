@@ -402,8 +402,8 @@ fn a_call_returns_the_reply_or_the_cause_of_its_failure() {
         assert_eq!(late.try_send(3), Err(3));
         assert_eq!(host.counters().late_replies, before + 1);
 
-        // The reply of `held` is in the state of the process, and the message of `unread` is in its mailbox. The exit
-        // of the process completes both calls with an error.
+        // The reply of `held` is in the state of the process, and the message of `unread` is in the mailbox of this
+        // process. The exit of the process completes both calls with an error.
         let held = server.call(Ask::Keep).start();
         let panics = server.call(Ask::Panic).start();
         let unread = server.call(Ask::Get).start();
@@ -479,7 +479,7 @@ fn callers_receive_the_exit_reason_of_a_killed_callee() {
     assert!(matches!(rt.block_on(unread), Err(CallError::Died(Exit::Killed))));
 }
 
-/// 2.6a, 2.6b: a hand-written process can make a call. The call has a tag. The reply and a refusal both arrive as the
+/// 2.6a, 2.6b: a hand-written process can make a call. The call has a tag. Either a reply or a refusal arrives as the
 /// completion of this tag.
 #[test]
 fn a_hand_written_process_can_call() {
@@ -573,8 +573,9 @@ fn drain<M: Send + 'static>(mailbox: &mut Mailbox<M>) -> Vec<M> {
     std::iter::from_fn(|| mailbox.try_receive()).collect()
 }
 
-/// 2.2a, 2.3a, 2.3b, 2.3c: a mailbox with the bound n accepts exactly n messages. A bound of 0 means 1. A full mailbox
-/// applies its overflow policy. If the policy drops a message, the message becomes a dead letter and is counted.
+/// 2.2a, 2.3a, 2.3b, 2.3c: a mailbox with the bound n accepts exactly n messages. A bound of 0 has the same effect as a
+/// bound of 1. A full mailbox applies its overflow policy. If the policy drops a message, the message becomes a dead
+/// letter and is counted.
 #[test]
 fn mailbox_bounds_are_exact_and_policies_are_applied() {
     use MailboxCapacity::{DropNewest, DropOldest, Reject, Unbounded};
@@ -1277,7 +1278,7 @@ fn the_last_task_that_polled_for_mail_is_woken() {
                     sum += message?;
                 }
             }
-            // The mailbox is polled with the waker of the process. Then this receive future is dropped too.
+            // The mailbox is polled with the waker of the process. Then this second receive future is dropped too.
             if sum % 2 == 0
                 && let Poll::Ready(message) = futures::poll!(ctx.receive())
             {

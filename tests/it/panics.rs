@@ -773,8 +773,8 @@ fn a_waker_that_panics_does_not_keep_its_process_from_exiting() {
     }
 }
 
-/// 4.4a, 8.3b: the kill of a mailbox wakes a task that waits on it. The waker may poll the mailbox inside its `wake`.
-/// Either this poll reports the kill, or the mailbox wakes its receiver again.
+/// 4.4a, 8.3b: the kill of a mailbox wakes a task that waits on the mailbox. The waker may poll the mailbox inside its
+/// `wake`. Either this poll reports the kill, or the mailbox wakes its receiver again.
 #[test]
 fn a_receiver_woken_by_a_kill_sees_the_kill_or_is_woken_again() {
     /// A waker whose `wake` polls the mailbox, with the waker `next`.

@@ -58,7 +58,7 @@ struct Clerk {
     pieces: u64,
     /// How late `handle_timeout` may be called.
     late: Late,
-    /// Makes the server `!Sync`: a server need not be `Sync`.
+    /// Makes the server `!Sync`, to show that a server need not be `Sync`.
     count: Cell<u64>,
 }
 
@@ -431,8 +431,8 @@ fn a_timeout_is_handled_in_order() {
         clerk.await.unwrap();
         assert_eq!(read(&log)[..8], ["init", "one", "two", "one", "two", "one", "two", "timeout"]);
     });
-    // Now the handler blocks its thread, and no other thread runs processes. The server still handles the timeout in
-    // order.
+    // In this part, the handler blocks its thread, and no other thread runs processes. The server still handles the
+    // timeout in order.
     let rt = lone();
     let log = Log::default();
     let clerk = Clerk::new(&log);

@@ -158,8 +158,7 @@ fn a_body_is_blocked_while_something_is_outstanding() {
     rt.block_on(asked.receive()).unwrap().send(());
     settle(&rt);
     let mut napping = log.news(pid);
-    // The observed states may end with the sleep or with a later state. The test continues until it has observed the
-    // whole sequence.
+    // The sleep of the process may not be over yet. Therefore, the test waits until it has observed all seven states.
     while napping.len() < 7 {
         settle(&rt);
         let more = log.news(pid);
@@ -470,8 +469,9 @@ fn a_transition_names_the_worker() {
         while log.of(pid).last() != Some(&Idle) {
             thread::yield_now();
         }
-        // The process becomes `Idle` shortly before its turn ends. A message in this interval would let the worker
-        // queue the process. When the only worker has run another process, the turn is over.
+        // The process becomes `Idle` shortly before its turn ends. If a message arrived in this interval, the worker
+        // would queue the process. When the only worker has run another process, the turn of the first process has
+        // ended.
         block_on(rt.spawn(async |_: Context| {})).unwrap();
         body.send(()).unwrap();
         block_on(body).unwrap();

@@ -132,7 +132,7 @@ fn a_child_is_restarted_under_its_name() {
         host.kill(killed).unwrap();
         host.exited(killed).await;
         until(|| host.whereis(A).is_none_or(|pid| pid != killed)).await;
-        // Four restarts exceed the default intensity of three within five seconds.
+        // Four restarts exceed the default intensity, which is three restarts within five seconds.
         let exit = tree.await.unwrap_err();
         let gave_up = SupervisorError::RestartIntensityExceeded {
             child: "a".into(),

@@ -576,7 +576,7 @@ fn an_earlier_deadline_fires_on_time_after_a_runtime_was_dropped() {
             let lent = empty();
             let sleeps = lent.spawn(async |ctx: Context| ctx.sleep(ms(1)).await);
             block_on(lent.run(sleeps)).unwrap_or_else(|exit| panic!("round {round}: {exit}"));
-            // While a guest thread waits for a far deadline, it leaves the runtime.
+            // A guest thread waits for a far deadline, and then leaves the runtime before this deadline.
             let mut leaves = Box::pin(lent.run(lent.sleep(HOUR)));
             assert!(leaves.as_mut().now_or_never().is_none());
             drop(leaves);

@@ -1,5 +1,5 @@
-//! Reuse of timers. When a sleep is dropped, the sleep leaves its timer on the thread until the step ends. The next
-//! sleep of the same process can take over this timer.
+//! Reuse of timers. When a sleep is dropped, its timer stays on the thread until the step ends. During this time, the
+//! next sleep of the same process can reuse the timer.
 //!
 //! A process usually sets and cancels time limits one after the other, and these limits rarely pass. The next limit
 //! usually ends later than the previous limit. Therefore the next sleep can take over the timer of the previous sleep.

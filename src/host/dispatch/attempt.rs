@@ -128,8 +128,8 @@ impl<T: Send + 'static> Completion<T> {
     ///
     /// # Cancel safety
     /// Dropping the future cancels the call: the completion of the handler reports that it is cancelled, and a late
-    /// answer is discarded. If the process cancels the command, the completion also reports the cancellation. This rule
-    /// also applies if other handlers are between the process and the called handler.
+    /// answer is discarded. If the process cancels the command, the completion also reports the cancellation, even if
+    /// other handlers are between the process and the called handler.
     pub fn call_handler<C, H>(&self, handler: &H, command: C) -> HandlerCall<T>
     where
         C: Command<Reply = T>,

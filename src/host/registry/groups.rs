@@ -48,7 +48,7 @@ impl Memberships {
 
 #[derive(Debug)]
 struct Members<E: ?Sized> {
-    /// Members, keyed by number. The numbers have the order in which the members joined.
+    /// Members, keyed by number. The numbers increase in the order in which the members joined.
     members: BTreeMap<u64, Ref<E>>,
     next: u64,
     watchers: BTreeMap<MonitorRef, Ref<E>>,

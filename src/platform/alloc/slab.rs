@@ -210,8 +210,8 @@ impl Slabs {
         unsafe { at.as_ref() }
     }
 
-    /// Returns the maximum number of spare slabs. The spare slabs may take one megabyte, plus half the number of slabs
-    /// in use. Spare slabs save allocations if the number of blocks varies.
+    /// Returns the maximum number of spare slabs. The spare slabs may take one megabyte, plus half of the memory of the
+    /// slabs in use. Spare slabs save allocations if the number of blocks varies.
     const fn spare(&self) -> usize {
         (1 << 20) / SPAN + self.used / 2
     }

@@ -1,8 +1,9 @@
 //! One-shot channel: one value from one sender to one receiver, under a small lock. The sender can observe that the
 //! receiver was closed.
 //!
-//! `futures::channel::oneshot` is not used, because its borrowed sender cannot wait until the receiver is closed. The
-//! sender of a layer's attempt is borrowed. The answer to a call has a different channel: see `answer.rs`.
+//! `futures::channel::oneshot` is not used, because a borrowed sender of that channel cannot wait until the receiver is
+//! closed. An attempt of a layer has only a borrowed sender. The answer to a call uses a different channel: see
+//! `answer.rs`.
 
 use std::mem;
 use std::task::{Poll, Waker};

@@ -1,4 +1,5 @@
-//! Account processes transfer money while random accounts are killed. At the end the total is the same, to the cent.
+//! Account processes transfer money while random accounts are killed. At the end, the total of all balances equals the
+//! initial total, to the cent.
 //!
 //! A killed account is restarted from its data on disk. An account saves each payment before it sends the payment. The
 //! account sends a payment again until the receiver acknowledges the payment. The receiver credits each payment only

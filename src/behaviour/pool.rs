@@ -353,7 +353,7 @@ where
         Poll::Pending
     }
 
-    /// Checks periodically whether the last member is idle, if the pool has more members than its initial size.
+    /// If the pool has more members than its initial size, checks periodically whether the last member is idle.
     fn remove_idle(&mut self, cx: &mut Cx<'_>) {
         let (time, next, taken) = &mut self.idle;
         while self.size > self.least {

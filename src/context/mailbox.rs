@@ -307,9 +307,9 @@ impl<M: Send + 'static> Mailbox<M> {
         self.front.pop().or_else(|| self.me.control().pop(&mut self.front))
     }
 
-    /// Stores a message until [`unstash`](Self::unstash) is called. After that call, the message is received again. A
-    /// stashed message does not use the [`MailboxCapacity`]. If the process exits before the call of `unstash`, the
-    /// stashed message becomes a dead letter.
+    /// Stores a message until [`unstash`](Self::unstash) is called. After the call of `unstash`, the message is
+    /// received again. A stashed message does not use the [`MailboxCapacity`]. If the process exits before the call of
+    /// `unstash`, the stashed message becomes a dead letter.
     ///
     /// ```
     /// # use procession::{Context, Exit, Runtime};

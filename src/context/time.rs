@@ -147,7 +147,7 @@ impl Sleep {
     }
 
     /// Takes over the kept timer of an earlier sleep. The timer must be due at or before the deadline of this sleep.
-    /// Returns whether this sleep has taken over a timer.
+    /// Returns true if this sleep now uses the timer of an earlier sleep.
     #[inline]
     fn take_over(&mut self) -> bool {
         let Sleeper::Process(home) = &self.sleeper else { return false };

@@ -135,7 +135,7 @@
 //! | `exit(Pid, Reason)` sends any reason. | [`cancel`](crate::Host::cancel) asks the process to exit. [`kill`](crate::Host::kill) ends the process. |
 //! | A monitor or link to a pid of an unreachable node answers when the connection fails. | A monitor or link to a pid of another node answers immediately with `NodeDown`, even if a `Deliver` is attached for that node. |
 //! | A monitor can be set on a name. | A monitor is set on a pid. [`whereis`](crate::Host::whereis) returns the pid of a name. |
-//! | A process has at most one registered name. | A process may have several names. If a process registers the same name twice, the second registration is no error. Only the process itself can unregister its names. |
+//! | A process has at most one registered name. | A process may have several names. If a process registers the same name twice, the second registration is not an error. Only the process itself can unregister its names. |
 //! | If a child fails to start, the start of its supervisor fails. | The supervisor tries again within its intensity, even at its own start. The supervisor fails immediately only if the runtime refuses the first start. |
 //! | Children are linked to their supervisor. | Children cannot leave their supervisor. If the supervisor is killed, its children are also killed, even if the children trap exits. The next instance of the supervisor starts when the children have exited. |
 //! | A restart of a group starts all its children. | A restart of a group starts the children that were running. A child that was stopped by a request, or that must not be restarted, stays stopped. |

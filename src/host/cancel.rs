@@ -88,9 +88,9 @@ impl CancelToken {
     /// Requests the exit of all processes and tasks of this token. Processes that have not exited after `grace` are
     /// killed. Returns false if the token was cancelled before.
     ///
-    /// The call returns after all processes and tasks were notified. The duration of the call is proportional to their
-    /// number. If a process is cancelled several times, the first reason counts, even if this reason did not come from
-    /// a token.
+    /// The call returns after all processes and tasks were notified. The duration of the call is proportional to the
+    /// number of these processes and tasks. If a process is cancelled several times, the first reason counts, even if
+    /// this reason did not come from a token.
     ///
     /// Several threads may cancel tokens of one tree at the same time. Each process is notified by the thread that
     /// finds the process first. Therefore a process of a parent token may be notified before a process of a child token
@@ -257,8 +257,8 @@ impl<F: Future> Future for UntilCancelled<F> {
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.project();
         let mut cancelled = Pin::new(this.cancelled);
-        // The first poll checks for a cancellation before it polls the future. Each later poll polls the future first,
-        // because an output that is ready must not be lost.
+        // The first poll checks for a cancellation before it polls the future. In each later poll, the future is polled
+        // first, because an output that is ready must not be lost.
         if !std::mem::replace(this.was_polled, true)
             && let Poll::Ready(reason) = cancelled.as_mut().poll(cx)
         {

@@ -25,7 +25,7 @@
 //! 6. **Count the exit, remove the pid, leave the groups.** After a thread has failed to find the pid, or has received
 //!    the leave notice, this thread finds no resource and no later message of the process. Step 6 counts the exit
 //!    before it removes the pid. Therefore a thread that no longer finds the pid sees a count that includes the exit.
-//!    For example, a shutdown waits for the last exit in this way.
+//!    For example, a shutdown uses this count to wait for the last exit.
 //! 7. **Notify the callers** whose replies the state has dropped. The exit is final after step 4. Because step 6 comes
 //!    before step 7, a caller that receives the exit does not find the pid any more.
 //! 8. **Close the yields and the timers.** In step 4 the futures of the state have cancelled their own yields and
@@ -48,9 +48,9 @@
 //!     space. If these tasks were woken before step 10, they would find neither a message nor the exit, and wait again
 //!     forever.
 //! 14. **Hand the outcome to the join handle** (`Cell::finish` in `task/cell.rs`). Step 14 comes last, so that a task
-//!     that awaits the join handle sees the effects of all other steps. A failure counts as unobserved if no link, no
-//!     monitor and no join handle has received it. Step 14 decides last whether the failure is unobserved, because all
-//!     links, all monitors and the join handle must have had the chance to receive the exit.
+//!     that awaits the join handle sees the effects of all other steps. The failure of a process counts as unobserved
+//!     if no link, no monitor and no join handle has received the exit. Step 14 decides last whether the failure is
+//!     unobserved, because all links, all monitors and the join handle must have had the chance to receive the exit.
 
 use std::any::TypeId;
 use std::borrow::Cow;

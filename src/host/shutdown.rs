@@ -1,8 +1,8 @@
 //! Shutdown of a runtime: its phase, and the order in which processes are cancelled and killed.
 //!
-//! A shutdown cancels the top-level supervisors first. When these supervisors have exited, it cancels the other
-//! processes. At the deadline it kills the processes that have not exited. The future [`Shutdown`] waits for the end of
-//! the shutdown. This module does not stop the worker threads.
+//! A shutdown cancels the top-level supervisors first. When these supervisors have exited, the shutdown cancels the
+//! other processes. At the deadline, the shutdown kills the processes that have not exited. The future [`Shutdown`]
+//! waits for the end of the shutdown. This module does not stop the worker threads.
 
 pub(crate) mod report;
 

@@ -465,7 +465,8 @@ fn a_command_answered_before_its_dispatch_reaches_no_handler() {
         let known = Arc::clone(&second);
         let answers = move |_: First, completion: Completion<u64>| {
             let (host, pid, tag) = known.lock().unwrap().take().unwrap();
-            // Another thread gives the answer. The result would be the same if this thread gave the answer.
+            // Another thread gives the answer. If the thread of the handler gave the answer, the result would be the
+            // same.
             let elsewhere = thread::spawn(move || host.complete_yield(pid, tag, Ok(Payload::new(2_u64))).unwrap());
             elsewhere.join().unwrap();
             completion.complete(1);
@@ -918,8 +919,8 @@ fn a_handlers_future_that_panics_fails_the_command() {
     assert_eq!(rt.block_on(body).unwrap(), 3);
 }
 
-/// 1.3e, 3.2a: a handler's future cannot perform commands in the name of the process that performed its command. This
-/// rule also applies if the future is polled in a turn of that process.
+/// 1.3e, 3.2a: a handler's future cannot perform commands in the name of the process that performed its command. Even
+/// if the handler's future is polled in a turn of that process, the future cannot perform such commands.
 #[test]
 fn a_handlers_future_cannot_act_as_the_calling_process() {
     struct Lend(SelfHandle, u64);

@@ -998,7 +998,7 @@ fn the_builder_enters_the_context_of_tokio() {
             assert_eq!(local.block_on(local.spawn(naps)).unwrap(), 7);
             drop(local);
             if workers > 0 {
-                // This thread runs no process here.
+                // The thread of the test does not drive the runtime here, so only the workers run the process.
                 assert_eq!(futures::executor::block_on(rt.spawn(naps)).unwrap(), 7);
             }
             assert!(tokio::runtime::Handle::try_current().is_err());

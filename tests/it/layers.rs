@@ -302,7 +302,7 @@ fn a_time_limit_wakes_a_handler_that_awaits_its_cancellation() {
 }
 
 /// 3.2e, 3.5a: a limit of zero expires before the handler is called. A limit of `Duration::MAX` never expires. An
-/// immediate answer is always in time, and the shortest limit expires at the next tick of the timer.
+/// immediate answer never times out, and the shortest limit expires at the next tick of the timer.
 #[test]
 fn zero_short_and_enormous_time_limits_are_accepted() {
     check(0..10, async |host: Host| {

@@ -270,8 +270,8 @@ fn no_exit_arrives_after_an_unlink() {
         Ok(())
     });
     rt.block_on(rounds).unwrap();
-    // Now the linked process exits on another worker. If the exit of the linked process has not arrived when the unlink
-    // returns, this exit never arrives.
+    // In the next part, the linked process exits on another worker. If the exit of the linked process has not arrived
+    // when the unlink returns, this exit never arrives.
     within(60, || {
         let rt = two();
         let race = rt.spawn(async |mut ctx: Context| -> Result<usize, Exit> {

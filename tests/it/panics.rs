@@ -432,7 +432,7 @@ fn a_panic_in_the_drop_of_an_answer_affects_no_other_process() {
     assert!(matches!(exit, Exit::Killed | Exit::Panicked(_)), "{exit:?}");
     let told = rt.block_on(ended);
     assert_eq!(format!("{told:?}"), format!("{exit:?}"));
-    // The answers are events of a step that reads only one of them.
+    // The answers are events of a step, and the step reads only one of these answers.
     let leaves = rt.spawn_process(Takes { yields: 3, reads: 1 });
     settle(&rt);
     giver.give(|| Bomb(true));

@@ -301,8 +301,8 @@ fn an_exited_member_is_replaced_and_its_mail_is_kept() {
     }
 }
 
-/// If too many members exit within the period, the pool fails, and its exit tells the cause. Its remaining members exit
-/// too.
+/// If too many members exit within the period, the pool fails, and its exit tells the cause. The remaining members of
+/// the pool exit too.
 #[test]
 fn a_pool_whose_members_keep_exiting_fails() {
     let rt = lone();

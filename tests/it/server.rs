@@ -372,8 +372,9 @@ fn terminate_does_not_run_after_a_panic_or_a_kill() {
     });
 }
 
-/// 7.1a, 7.1b: a timeout never fires early, and the server handles it after the messages that arrived before it. If the
-/// deadline is moved, the old deadline does not fire. A timeout also fires if the mailbox is never empty.
+/// 7.1a, 7.1b: a timeout never fires early, and the server handles the timeout after the messages that arrived before
+/// the timeout. If the deadline is moved, the old deadline does not fire. A timeout also fires if the mailbox is never
+/// empty.
 #[test]
 fn a_timeout_is_handled_in_order() {
     timed(async |host, late| {

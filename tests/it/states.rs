@@ -88,7 +88,7 @@ impl Log {
     }
 }
 
-/// Command whose completion the handler stores. The test answers it later.
+/// Command whose completion the handler stores. The test answers this command later.
 struct Later;
 impl Command for Later {
     type Reply = ();
@@ -246,7 +246,7 @@ fn a_stepped_process_is_blocked_while_something_is_outstanding() {
 }
 
 /// 5.1a: a call through an address blocks a body in the same way as a call through the context of the body. If a body
-/// starts a call and another task awaits it, the call does not block the body.
+/// starts a call and another task awaits this call, the call does not block the body.
 #[test]
 fn a_body_that_calls_by_an_address_is_blocked() {
     let (rt, log, _shelf) = watched();
@@ -621,8 +621,8 @@ fn an_idle_runtime_uses_no_cpu() {
         }
         let sum = |books: &[std::path::PathBuf]| books.iter().map(|book| used(book)).sum::<Option<u64>>();
         let books = books.lock().unwrap().clone();
-        // On a busy machine the workers may still run in the first iterations, but in some later iteration they are all
-        // parked. A periodic tick would be visible in every iteration.
+        // On a busy machine the workers may still run in the first iterations, but in some later iteration all workers
+        // are parked. A periodic tick would be visible in every iteration.
         let ticks = (0..100).find_map(|_| {
             let (before, at_first) = (rt.counters(), sum(&books));
             thread::sleep(Duration::from_millis(300));

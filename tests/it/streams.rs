@@ -71,8 +71,8 @@ fn text_of(failure: &Failure) -> String {
     }
 }
 
-/// A process that pulls items. If `eager` is set, the process requests the next item whenever it has received an item.
-/// Otherwise the process requests an item only when a message tells it to.
+/// A process that pulls items. If `eager` is set, the process requests the next item each time that the process has
+/// received an item. Otherwise the process requests an item only when a message tells it to.
 #[derive(Default)]
 struct Puller {
     tag: Option<Tag<Count>>,

@@ -188,7 +188,7 @@ fn an_enormous_sleep_never_ends() {
     });
 }
 
-/// 7.1b: concurrent sleeps end in the order of their deadlines. The order in which they began does not matter.
+/// 7.1b: concurrent sleeps end in the order of their deadlines. The order in which the sleeps began does not matter.
 #[test]
 fn sleeps_end_in_the_order_of_their_deadlines() {
     struct Note {
@@ -364,7 +364,7 @@ fn a_dropped_sleep_does_not_wake_its_process_after_the_step() {
         });
         body.await.unwrap();
         assert_eq!(host.counters().polls, 2);
-        // If a timer is reused, it wakes the process at most once more than necessary.
+        // If a timer is reused, this timer causes at most one unnecessary wake-up of the process.
         let body = async |ctx: Context| {
             assert!(futures::poll!(&mut ctx.sleep(HOUR)).is_pending());
             let sleep = ctx.sleep(5 * HOUR);

@@ -553,8 +553,8 @@ fn a_long_wait_while_a_periodic_timer_runs_is_not_a_deadlock() {
     });
 }
 
-/// 9.5a: a process that is killed exits as `Killed`. After the kill, it no longer receives the panic of a linked
-/// process.
+/// 9.5a: a process that is killed exits as `Killed`. After the kill, the killed process no longer receives the panic of
+/// a linked process.
 #[test]
 fn a_killed_process_does_not_receive_the_panic_of_a_linked_process() {
     let text = verdict!(async |host: Host| {
@@ -575,7 +575,7 @@ fn a_killed_process_does_not_receive_the_panic_of_a_linked_process() {
 }
 
 /// 9.5a: one process fails, and a linked process must therefore exit. Before it exits, it also receives the failure of
-/// another linked process. Its own exit reports one of these failures.
+/// another linked process. The exit of the linked process reports one of these two failures.
 #[test]
 fn a_process_that_must_exit_also_receives_a_second_failure() {
     let mut both_failed = 0;

@@ -123,7 +123,7 @@ scenarios! {
         assert_eq!(rt.block_on(watcher).unwrap(), []);
     }
 
-    /// Two processes are members of a group and also monitor it. Both processes are killed concurrently. A third
+    /// Two processes are members of a group and also monitor the group. Both processes are killed concurrently. A third
     /// process receives all changes. Neither killed process leaks.
     fn observers_exit_with_their_members() {
         let rt = runtime(2);

@@ -399,7 +399,7 @@ impl Plan {
 
     // ---- Requests to the plan
 
-    /// Stops all children, from the last to the first. After that, the supervisor exits.
+    /// Stops all children, from the last to the first. When the last child has exited, the supervisor exits.
     pub(crate) fn shut_down(&mut self) {
         self.give_up(End::Asked);
     }

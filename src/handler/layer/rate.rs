@@ -20,8 +20,8 @@ use crate::process::command::Command;
 /// most `burst` commands pass, plus the number of commands that the rate allows in that span. Timers have a resolution
 /// of milliseconds. Therefore, a command that has waited passes a little late, but never early. The limit compensates
 /// up to 10 ms of this delay: the next commands pass as if the late command had passed on time. As a result, the rate
-/// is exact in the long run. However, a time span may contain more commands than stated above. The excess is at most
-/// the number of commands that the rate allows in 10 ms.
+/// is exact in the long run. However, because of the compensation, a time span may contain more commands than this
+/// maximum. The excess is at most the number of commands that the rate allows in 10 ms.
 ///
 /// If a command is cancelled while it waits, it leaves the queue immediately, and uses no token. If the queue is full,
 /// a command fails with [`Failure::Overloaded`](crate::Failure::Overloaded). Clones of a layer share one limit, so one
@@ -111,8 +111,8 @@ impl Rate {
         u128::from(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)) * u128::from(self.count)
     }
 
-    /// Time between two commands, `per / count`. In the unit of the schedule this is the number of nanoseconds in
-    /// `per`.
+    /// Time between two commands, `per / count`. In the unit of the schedule, this interval is the number of
+    /// nanoseconds in `per`.
     fn interval(&self) -> u128 {
         self.parts(self.per) / u128::from(self.count)
     }
@@ -163,7 +163,7 @@ impl SharedState {
             while let Some(due) = attendant.tap.as_ref().and_then(|tap| tap.run_due(&rate, &on)) {
                 on.sleep(due - on.now()).await;
             }
-            // `run_due` found the queue empty and, before it released the lock of the queue, cleared `attended`.
+            // `run_due` found the queue empty. While `run_due` still held the lock of the queue, it cleared `attended`.
             // Therefore, the drop of `attendant` must not start another task.
             drop(attendant.tap.take());
         });

@@ -88,7 +88,8 @@ pub(crate) struct Options {
     pub(crate) keep: Duration,
     /// Name of the threads.
     pub(crate) name: String,
-    /// Function that each thread calls once. The argument of the function runs all jobs of the thread.
+    /// Function that each thread calls once. The argument of the function is a closure that runs all jobs of the
+    /// thread.
     pub(crate) around: Option<Around>,
 }
 

@@ -64,6 +64,12 @@ impl<T> Lock<T> {
         LockGuard { lock: self }
     }
 
+    /// Returns the value without locking. This is safe, because `&mut self` excludes other holders.
+    #[inline]
+    pub(crate) fn get_mut(&mut self) -> &mut T {
+        self.value.get_mut()
+    }
+
     /// Accesses the value without locking.
     ///
     /// # Safety

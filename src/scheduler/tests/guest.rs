@@ -105,7 +105,7 @@ fn each_polled_guest_sets_its_own_alarm() {
     }
 }
 
-/// A guest that waits for its own future sleeps, even if the workers have left.
+/// If a guest waits for its own future, the guest sleeps, even if the workers have left.
 #[test]
 fn a_guest_sleeps_after_the_workers_were_stopped() {
     within(|| {

@@ -134,8 +134,8 @@ pub(super) struct Keeps {
     told: Option<Place>,
     /// If set, the supervisor exits in this way as soon as all its children have exited.
     ending: Option<End>,
-    /// Log of the leaves of this supervisor: `+a` means that `a` has started, `?a` that it failed to start, and `-a`
-    /// that it was asked to stop.
+    /// Log of the leaves of this supervisor: `+a` means that `a` has started, `?a` means that `a` failed to start, and
+    /// `-a` means that `a` was asked to stop.
     pub(super) log: Vec<String>,
 }
 

@@ -117,7 +117,7 @@ pub(crate) struct Cost {
     pub(crate) together: usize,
 }
 
-/// A line of the table. It shows one quantity of one workload, for all runners of the workload.
+/// A line of the table. The line shows one quantity of one workload, for all runners of the workload.
 #[derive(Debug)]
 pub(crate) struct Row {
     pub(crate) name: String,

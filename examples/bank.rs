@@ -1,4 +1,5 @@
-//! Account processes transfer money while random accounts are killed. At the end the total is the same, to the cent.
+//! Account processes transfer money while random accounts are killed. At the end, the total of all balances equals the
+//! initial total, to the cent.
 //!
 //! A killed account is restarted from its data on disk. An account saves each payment before it sends the payment. The
 //! account sends a payment again until the receiver acknowledges the payment. The receiver credits each payment only
@@ -256,9 +257,9 @@ fn main() -> Result {
         total += balance;
     }
     println!("total {:>6}.{:02}", total / 100, total % 100);
-    println!("{KILLS} kills; {confirmed} payments confirmed, {unknown} of which nobody knows");
+    println!("{KILLS} kills; {confirmed} payments are confirmed, {unknown} payments have an unknown result");
     assert_eq!(total, OPENING * NAMES.len() as u64, "money was made or lost");
-    assert!(confirmed > 0 && unknown > 0, "nothing was paid, or nobody was hurt");
+    assert!(confirmed > 0 && unknown > 0, "no payment was confirmed, or no payment was interrupted");
     let shutdown = futures::executor::block_on(rt.shutdown(Duration::from_secs(10)));
     assert!(shutdown.left.is_empty(), "{shutdown:?}");
     Ok(())

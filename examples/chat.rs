@@ -91,7 +91,7 @@ async fn user(mut ctx: Context<String>, name: String, socket: Address<String>) -
                     ctx.send(last, InRoom::Leave(ctx.pid()))?;
                 }
                 let join = InRoom::Join(ctx.pid(), name.clone(), socket.clone());
-                // The room is not a child of this user, so it continues when the user exits.
+                // The room is not a child of this user, so the room continues when the user exits.
                 let process = ctx.host().process().name(format!("room {name_of_room}"));
                 room = Some(process.spawn_or_send(join, |ctx| Room::default().serve(ctx))?);
             }

@@ -113,7 +113,7 @@ fn main() -> procession::Result {
         }
     }
     assert_eq!(last.len(), PROCESSES);
-    assert!(last.values().all(|state| *state == ProcessState::Complete), "everybody came to an end");
+    assert!(last.values().all(|state| *state == ProcessState::Complete), "every process has ended");
     println!("{PROCESSES} processes on {WORKERS} workers went through legal transitions only");
     Ok(())
 }

@@ -209,7 +209,8 @@ async fn monkey(ctx: Context, books: Arc<Books>) -> Result<(), Exit> {
                 }
             }
             (14, _) => {
-                // Two futures race. The sleep wins, and the command is cancelled.
+                // The sleep completes first, because the handler never answers. The drop of both futures then cancels
+                // the command.
                 let both = futures::future::select(ctx.perform(Slow(Whim::Wait)), Box::pin(ctx.sleep(limit))).await;
                 drop(both);
             }

@@ -96,6 +96,6 @@ fn main() -> procession::Result {
     let Some(SupervisorError::RestartIntensityExceeded { child, .. }) = exit.error() else { return Err(exit.into()) };
     assert_eq!((child.as_str(), served.load(Ordering::Relaxed)), ("door", 3));
     assert!(opened >= 3 && rt.whereis(COOK).is_none());
-    println!("\nserved: {}, and nobody is left", served.load(Ordering::Relaxed));
+    println!("\nserved: {}, and no process is left", served.load(Ordering::Relaxed));
     Ok(())
 }

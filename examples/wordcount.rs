@@ -197,7 +197,7 @@ impl Cutter {
             return;
         }
         self.totals.words += 1;
-        // FNV-1a, because the shard of a word must be the same for all mappers.
+        // The hash function is FNV-1a, because the shard of a word must be the same for all mappers.
         let hash = self.word.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
             (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3)
         });
@@ -602,7 +602,7 @@ fn count(arguments: Arguments) -> procession::Result<ExitCode> {
     }
     let printed = if json { outcome.json() } else { format!("{outcome}{counters}\n") };
     let written = match io::stdout().write_all(printed.as_bytes()) {
-        // It is not an error if the reader of the output has closed the pipe.
+        // A closed pipe is not an error, because the reader of the output may stop reading early.
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
             complain(Path::new("stdout"), &error);
             false

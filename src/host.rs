@@ -52,8 +52,8 @@ pub enum PanicPolicy {
     /// Calls the [`Observer`](crate::Observer), if the runtime has one. This is the default.
     #[default]
     Observe,
-    /// Calls the observer as `Observe` does, and then calls this function on the thread that ran the process. A panic
-    /// of the function is caught.
+    /// Calls the observer as `Observe` does, and then calls this function on the thread that ran the process. If the
+    /// function panics, the runtime catches the panic.
     Call(Arc<dyn Fn(Pid, &str) + Send + Sync>),
     /// Calls the observer as `Observe` does, and then begins a shutdown. The runtime refuses new work from outside and
     /// cancels every process. This shutdown has no deadline.

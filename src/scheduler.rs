@@ -81,9 +81,9 @@ pub(crate) trait Driver: Send + Sync + 'static {
     /// Returns whether a deadline has passed at `now`, a time that [`now`](Self::now) returned.
     fn is_due(&self, now: Duration) -> bool;
 
-    /// Like [`wait`](Self::wait), for the timekeeper. The timekeeper checks the timers again when the returned time is
-    /// over. Until [`keeps_no_time`](Self::keeps_no_time) is called, the driver [calls the scheduler](Scheduler::rearm)
-    /// only for deadlines earlier than the end of the returned time.
+    /// Returns the same time as [`wait`](Self::wait), for the timekeeper. The timekeeper checks the timers again when
+    /// the returned time has elapsed. Therefore, until [`keeps_no_time`](Self::keeps_no_time) is called, the driver
+    /// [calls the scheduler](Scheduler::rearm) only if it inserts a deadline before the end of the returned time.
     fn keep_time(&self) -> Option<Duration>;
 
     /// Ends the promise of `keep_time`: until `keep_time` is called again, it is not certain that a thread checks the

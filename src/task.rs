@@ -379,9 +379,8 @@ impl<X: Machine> ExitOwner for Exiting<'_, '_, X> {
     fn drop_state(&mut self, exit: &mut Exit) {
         let Turn { current, machine, me, around, .. } = &mut *self.turn;
         self.ending = Some(current.ending(me.control().head.address()));
-        // A process may be dropped outside its own turn, for example inside the turn of another process. If the process
-        // is dropped outside its own turn, the kept timer and the inline command of this thread do not belong to this
-        // process.
+        // A process may be dropped outside its own turn, for example inside the turn of another process. In this case,
+        // the timer and the inline command that this thread stores do not belong to the dropped process.
         let in_turn = current.steps(me.control().address());
         if in_turn {
             current.begin_kept_timer();

@@ -193,7 +193,7 @@ fn an_address_does_not_keep_the_memory_of_a_large_body() {
     };
     let _warm = run();
     // The test harness may allocate memory when another test starts or ends, and so disturb one of the three runs. A
-    // leaked body would appear in each run. Therefore the test checks the minimum.
+    // leaked body would appear in each run. Therefore the test checks the minimum of the three runs.
     let kept = [(); 3].map(|()| counted(run));
     let least = kept.iter().map(|(_address, _, bytes)| *bytes).min().expect("there are three");
     assert!(least < 1000, "{least} bytes are kept");

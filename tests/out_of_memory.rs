@@ -33,14 +33,15 @@ impl Failing {
 }
 
 // SAFETY: `GlobalAlloc` requires that each returned block is valid, fits its layout, and is not returned twice before
-// it is freed. `System` guarantees this, and each call passes the same arguments to `System`. A failing allocation
-// returns null and does not change the old block, as the trait allows.
+// it is freed. `System` guarantees these properties, and each call passes the same arguments to `System`. A failing
+// allocation returns null and does not change the old block, as the trait allows.
 unsafe impl GlobalAlloc for Failing {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         if self.fails() {
             return std::ptr::null_mut();
         }
-        // SAFETY: `System::alloc` requires a layout of nonzero size. The caller of this function guarantees this.
+        // SAFETY: `System::alloc` requires a layout of nonzero size. The caller of this function guarantees a nonzero
+        // size.
         unsafe { System.alloc(layout) }
     }
 
@@ -99,15 +100,15 @@ impl Command for Later {
 }
 
 /// 11: runs the program once for each of its allocations, and lets this allocation fail. The program then aborts with a
-/// message, or ends with an error or a result. It never hangs.
+/// message, or ends with an error or a result. The program never hangs.
 #[test]
 fn a_failing_allocation_never_hangs_the_program() {
     if let Some(role) = role() {
         let fails_after: usize = role.parse().unwrap();
         LEFT.store(fails_after, SeqCst);
         let ended = program();
-        // When the failing allocation decrements the counter, the counter is zero. So the counter wraps to a large
-        // number.
+        // When the failing allocation decrements the counter, the counter is zero. Therefore the counter wraps to a
+        // large number.
         let failed = LEFT.swap(usize::MAX, SeqCst) > fails_after;
         println!("failed: {failed}, ended: {ended:?}");
         return;
@@ -123,8 +124,8 @@ fn a_failing_allocation_never_hangs_the_program() {
             let Some(status) = ran.status else { panic!("allocation {n} fails, and the program hangs: {ran:#?}") };
             if !status.success() {
                 assert_eq!(ran.signal(), Some(libc::SIGABRT), "allocation {n}: {ran:#?}");
-                // If async-task cannot allocate a task, it does not call `handle_alloc_error`. It prints its own
-                // message.
+                // If async-task cannot allocate a task, it does not call `handle_alloc_error`. Instead, async-task
+                // prints its own message.
                 let messages = ["memory allocation of", "aborting the process"];
                 assert!(messages.iter().any(|message| ran.stderr.contains(message)), "allocation {n}: {ran:#?}");
                 aborted.fetch_add(1, SeqCst);

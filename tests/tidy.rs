@@ -322,8 +322,8 @@ fn the_changelog_names_the_version() {
     assert!(read("CHANGELOG.md").contains(&heading), "no line of CHANGELOG.md begins with{heading}");
 }
 
-/// If a file is moved, the map in CONTRIBUTING.md must change. If a check is added, the table in CONTRIBUTING.md must
-/// change.
+/// If a file is moved, the map in CONTRIBUTING.md must be changed. If a check is added, the table in CONTRIBUTING.md
+/// must be changed.
 #[test]
 fn contributing_names_files_that_exist_and_all_checks() {
     let (page, checks) = (read("CONTRIBUTING.md"), read(".ci/run"));
@@ -593,7 +593,7 @@ fn prose() -> BTreeMap<String, String> {
 }
 
 /// Returns the kind and the path of each public item: for example, `struct` and `procession::Pid`. The unindented lines
-/// of the list contain both.
+/// of the list contain both the kind and the path.
 fn items() -> Vec<(String, String)> {
     let list = read("tests/public_api.txt");
     let items = list.lines().filter(|line| !line.starts_with(' ')).filter_map(|line| line.split_once(' '));
@@ -636,7 +636,7 @@ fn imports(file: &str, code: &str, files: &BTreeMap<String, String>) -> BTreeSet
         let path = &path["crate::".len()..];
         found.insert(module(path).unwrap_or_else(|| path.to_owned()));
     }
-    // In an inline module, `super` is the file itself. Then the path in the import leads to no file, so the
+    // In an inline module, `super` is the file itself. In this case, the path in the import leads to no file, so the
     // search skips this path.
     let parent = file.rsplit_once("::").map_or(String::new(), |(parent, _)| format!("{parent}::"));
     found.extend(paths(code, "super::").iter().filter_map(|path| module(&path.replacen("super::", &parent, 1))));
@@ -712,7 +712,7 @@ fn import_groups_are_expanded() {
 
 #[test]
 fn the_promises_that_a_test_cites_are_read() {
-    // Each line begins with a quotation mark here. Therefore this file itself does not cite the numbers.
+    // Each line of this text begins with a quotation mark. Therefore this file itself does not cite the numbers.
     let text = [
         "/// 1.10a, 11: x.",
         "/// 2.2: not at the head.",

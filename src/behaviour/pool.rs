@@ -1,8 +1,8 @@
 //! Pools. A pool is a group of processes with the same body and one address.
 //!
 //! A pool is itself a process. During a send, the thread of the sender forwards the message from the mailbox of the
-//! pool to a member. The body of the pool, called the keeper, starts and replaces the members. If no member has room
-//! for a message, the message is queued, and the keeper forwards it later.
+//! pool to a member. The body of the pool, called the keeper, starts and replaces the members. If no member has free
+//! space for a message, the message is queued, and the keeper forwards it later.
 
 pub(crate) mod members;
 
@@ -37,8 +37,8 @@ use crate::task::spawn::ProcessBuilder;
 /// A group of processes with the same body that share the messages of one address. The pool itself is also a process. A
 /// pool has a pid, an optional name, and a handle.
 ///
-/// A message goes directly to a member. If no member has room, the message waits in the queue of the pool. The queue of
-/// the pool keeps the order of the messages. If the queue is also full, `send` is refused
+/// A message goes directly to a member. If no member has free space, the message waits in the queue of the pool. The
+/// queue of the pool keeps the order of the messages. If the queue is also full, `send` is refused
 /// ([`SendErrorKind::Full`](crate::SendErrorKind::Full)), and [`send_wait`](crate::Address::send_wait) waits. With
 /// [`by_key`](Self::by_key), a send is also refused if the member of the key is full. In all other cases, a running
 /// pool accepts the message. The member that reads a call answers the call.
@@ -123,7 +123,7 @@ impl<M: Send + 'static, F> Pool<M, F> {
         Self { body, routing: Routing::LeastLoaded, plan: Box::new(plan) }
     }
 
-    /// Chooses members by round robin. Each message goes to the next member. Full members are skipped.
+    /// Chooses members by round robin. Each message goes to the next member. A member whose mailbox is full is skipped.
     pub fn round_robin(mut self) -> Self {
         self.routing = Routing::RoundRobin;
         self
@@ -131,8 +131,8 @@ impl<M: Send + 'static, F> Pool<M, F> {
 
     /// Chooses members by key. While the number of members stays the same, all messages with the same key go to the
     /// same member, in order. If the number of members changes, most keys keep their member. If the member of a key is
-    /// full, the send is refused, even if another member has room. If a member has exited, the replacement gets the
-    /// messages of this member.
+    /// full, the send is refused, even if another member has free space. If a member has exited, the replacement gets
+    /// the messages of this member.
     ///
     /// `key` runs on the sending thread. If `key` panics, the send panics.
     pub fn by_key<K: Hash>(mut self, key: impl Fn(&M) -> K + Send + Sync + 'static) -> Self {
@@ -144,8 +144,8 @@ impl<M: Send + 'static, F> Pool<M, F> {
         self
     }
 
-    /// Sets the maximum number of members. Default: the initial size. The pool adds a member when no member has room
-    /// for a message. If the pool has more members than its initial size, the pool removes a member that has been
+    /// Sets the maximum number of members. Default: the initial size. The pool adds a member when no member has free
+    /// space for a message. If the pool has more members than its initial size, the pool removes a member that has been
     /// [idle](Self::idle_timeout). If the maximum is below the initial size, the pool does not grow.
     pub fn max_size(mut self, most: usize) -> Self {
         self.plan.most = most.max(self.plan.least).max(1);
@@ -153,8 +153,8 @@ impl<M: Send + 'static, F> Pool<M, F> {
     }
 
     /// Sets the idle time after which the last member is cancelled. Default: 10 s. A member is cancelled only if the
-    /// pool has more members than its initial size. The keeper checks the last member once in each period of this
-    /// length. Therefore a member may be idle for almost twice this time before it is cancelled.
+    /// pool has more members than its initial size. The keeper checks the last member once per idle time. Therefore a
+    /// member may be idle for almost twice the idle time before the member is cancelled.
     pub fn idle_timeout(mut self, time: Duration) -> Self {
         self.plan.idle = time;
         self
@@ -176,7 +176,7 @@ impl<M: Send + 'static, F> Pool<M, F> {
     }
 
     /// Sets the maximum number of restarts within a sliding window. Default: 10 within 10 s. Each exit of a member and
-    /// each failed start counts as a restart. If there are more restarts in this time, the pool fails.
+    /// each failed start counts as a restart. If there are more restarts within the window, the pool fails.
     pub fn restarts(mut self, most: u32, within: Duration) -> Self {
         self.plan.restarts = most;
         self.plan.within = within;
@@ -328,8 +328,8 @@ where
         loop {
             let mut left = self.members.hand_on(&mut self.mailbox, cx)?;
             if left == Some(true) {
-                // If a member makes room after this call, this member wakes the pool. If a member made room before this
-                // call, the second attempt finds the room.
+                // If a member frees space in its mailbox after this call, the member wakes the pool. If a member freed
+                // space before this call, the second attempt uses this space.
                 self.members.watch(cx.waker());
                 left = self.members.hand_on(&mut self.mailbox, cx)?;
             }
@@ -353,7 +353,7 @@ where
         Poll::Pending
     }
 
-    /// Checks periodically whether the last member is idle, if the pool has more members than its initial size.
+    /// If the pool has more members than its initial size, checks periodically whether the last member is idle.
     fn remove_idle(&mut self, cx: &mut Cx<'_>) {
         let (time, next, taken) = &mut self.idle;
         while self.size > self.least {
@@ -372,8 +372,8 @@ where
             *taken = if busy == 0 && !was_idle { took } else { u64::MAX };
             if was_idle && let Some(last) = self.members.pop() {
                 self.size -= 1;
-                // A sender may have sent a message to this member just before. Therefore the member is cancelled
-                // instead of killed, and can still finish the message.
+                // A sender may have sent a message to this member just before this check. Therefore the member is
+                // cancelled instead of killed, and can still finish the message.
                 let last = last.into_any();
                 last.cancel(Reason::from("idle"), Instant::FAR);
             }
@@ -413,8 +413,8 @@ where
 }
 
 impl ProcessBuilder {
-    /// Spawns a [`Pool`]. Its members inherit the values, the deadline and the cancel token that this builder gives to
-    /// the pool. All other options apply only to the pool itself. The mailbox of the pool is the
+    /// Spawns a [`Pool`]. The members of the pool inherit the values, the deadline and the cancel token that this
+    /// builder gives to the pool. All other options apply only to the pool itself. The mailbox of the pool is the
     /// [queue](Pool::queue_capacity) of the pool.
     ///
     /// # Errors

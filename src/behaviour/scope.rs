@@ -217,7 +217,8 @@ impl<T, Fut> Run<T, Fut> {
         any
     }
 
-    /// Cancels the children if the process was cancelled. This happens before the body can react to the cancellation.
+    /// Cancels the children if the process was cancelled. The children are cancelled before the body can react to the
+    /// cancellation.
     fn hand_on_cancel(self: Pin<&mut Self>, cx: &mut Cx<'_>) {
         let this = self.project();
         let Some(cancelled) = this.cancelled else { return };

@@ -58,7 +58,7 @@ use crate::process::exit::{Exit, Reason};
 /// enum Msg {
 ///     Open,
 ///     IsOpen(Reply<bool>),
-///     /// Answered when it falls shut.
+///     /// Answered when the door falls shut.
 ///     Shut(Reply<u64>),
 /// }
 ///
@@ -137,8 +137,8 @@ pub trait Server: Sized + Send + 'static {
     ) -> impl Future<Output = Result<Next<Self::Output>, Exit>> + Send;
 
     /// Handles an event other than a message: an [`Event::Down`], an [`Event::Exit`], an [`Event::Joined`] or an
-    /// [`Event::Left`]. The events and the messages arrive in their common order. The default implementation ignores
-    /// these events.
+    /// [`Event::Left`]. The server handles events and messages in the order in which they arrived. The default
+    /// implementation ignores these events.
     ///
     /// # Errors
     /// If this method returns an error, the server calls [`terminate`](Self::terminate), and the process exits with

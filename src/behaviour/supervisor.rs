@@ -225,7 +225,7 @@ impl From<Pid> for ChildId {
 pub enum SupervisorError {
     /// A child exited more often than the [intensity](Supervisor::intensity) allows.
     RestartIntensityExceeded {
-        /// Name of the child. If the child has no name, its position in the order.
+        /// Name of the child, or the position of the child in the order if the child has no name.
         child: String,
         /// Maximum number of restarts within the window.
         restarts: u32,
@@ -237,7 +237,7 @@ pub enum SupervisorError {
     /// The supervisor could not start, because the first start of a child was refused. The cause is the limit of
     /// processes or a name that was taken.
     StartFailed {
-        /// Name of the child. If the child has no name, its position in the order.
+        /// Name of the child, or the position of the child in the order if the child has no name.
         child: String,
         /// Reason of the refusal.
         exit: Exit,
@@ -324,7 +324,7 @@ impl Supervisor {
         self
     }
 
-    // ---- Its children
+    // ---- Children
 
     fn adopt(&mut self, child: Child, on_trial: bool, now: Instant) -> Id {
         let id = self.plan.add(child.spec.policy, on_trial, now);
@@ -432,7 +432,7 @@ impl Supervisor {
         }
     }
 
-    // ---- What it hears
+    // ---- Requests and reports
 
     fn answer(&mut self, me: &SelfHandle<SupervisorMessage>, message: SupervisorMessage) {
         match message {

@@ -83,7 +83,7 @@ impl<M: Send + 'static> Address<M> {
         self.control.head.pid()
     }
 
-    /// Sends a message. Never blocks. Messages from one sender arrive in the order in which they were sent.
+    /// Sends a message. This method never blocks. Messages from one sender arrive in the order in which they were sent.
     ///
     /// If the mailbox is full and its [`MailboxCapacity`](crate::MailboxCapacity) drops messages, the send succeeds and
     /// one message becomes a dead letter.
@@ -127,12 +127,12 @@ impl<M: Send + 'static> Address<M> {
     /// exited, and every later send fails.
     ///
     /// If `is_closed` returns `false`, the process can still exit before the caller uses the result. A killed process
-    /// closes its mailbox only when it runs next.
+    /// closes its mailbox only when the process runs next.
     pub fn is_closed(&self) -> bool {
         self.control.inbox.is_closed()
     }
 
-    /// Returns a future that resolves to the exit of the process when it has exited.
+    /// Returns a future that resolves to the exit of the process when the process has exited.
     pub fn exited(&self) -> Exited {
         Exited::new(Some(self.control.any()))
     }
@@ -140,9 +140,9 @@ impl<M: Send + 'static> Address<M> {
     /// Returns the highest number of unread messages that were in the mailbox at the same time.
     ///
     /// Without a [`MailboxCapacity`](crate::MailboxCapacity), the method returns the larger of two numbers. The first
-    /// is the largest number of messages that the receiver has taken out of the mailbox in one operation. The second is
-    /// the number of messages that are in the mailbox now. The result does not include messages in the read-ahead
-    /// buffer of the receiver.
+    /// number is the largest number of messages that the receiver has taken out of the mailbox in one operation. The
+    /// second number is the number of messages that are in the mailbox now. The result does not include messages in the
+    /// read-ahead buffer of the receiver.
     pub fn peak_mailbox_len(&self) -> usize {
         self.control.inbox.high()
     }
@@ -167,8 +167,8 @@ impl Host {
         self.shared().pid_table.get(pid)?.downcast()
     }
 
-    /// Returns a future that resolves to the exit of the process when it has exited. If the process is not alive in
-    /// this runtime, the future resolves to [`Exit::NoProcess`] immediately.
+    /// Returns a future that resolves to the exit of the process when the process has exited. If the process is not
+    /// alive in this runtime, the future resolves to [`Exit::NoProcess`] immediately.
     pub fn exited(&self, pid: Pid) -> Exited {
         Exited::new(self.shared().pid_table.get(pid))
     }

@@ -1,6 +1,6 @@
 //! Defines [`Reply`], which a request message carries, and [`Call`], the future of the answer. The caller and the
-//! callee share one oneshot channel, which is in `answer`. This file adds the request and the time limit. This file
-//! also counts the call among the operations that the calling process waits for.
+//! callee share one reply slot, whose two ends are in `answer`. This file adds the request and the time limit. This
+//! file also counts the call among the operations that the calling process waits for.
 
 pub(crate) mod answer;
 
@@ -106,12 +106,11 @@ impl answer::CallParty for Caller {
 }
 
 /// Returns the yield that the reply answers.
-fn into_yield<T>(to: Replier<T>) -> UntypedCompletion {
-    let slip = to.finish(|party| match party {
-        Caller::Yield(slip) => Some(slip.take()),
-        _ => None,
-    });
-    slip.ok().flatten().expect("the reply of a yield has one owner")
+fn into_yield<T>(mut to: Replier<T>) -> UntypedCompletion {
+    match to.party_if_alone() {
+        Some(Caller::Yield(slip)) => slip.take(),
+        _ => unreachable!("the reply of a yield has one owner"),
+    }
 }
 
 /// Answers a yield.
@@ -261,8 +260,6 @@ impl<T> fmt::Debug for Call<T> {
 fn send<T>(asking: &mut PendingReply<T>) {
     let (party, stage) = asking.parts();
     let RequestStage::Unsent(request) = stage else { unreachable!("only an unsent call is sent") };
-    // The assignments below drop the request. After a refusal, the request still contains the message, and the message
-    // may contain the callee's half of this cell.
     match request.send() {
         Ok(()) => {
             let counted = matches!(party, Caller::Process(_));
@@ -271,14 +268,24 @@ fn send<T>(asking: &mut PendingReply<T>) {
                 party.wait_for(Change::More);
             }
         }
-        Err(error) => *stage = RequestStage::Refused(*error),
+        Err(error) => {
+            // The request still contains the message, and the message may contain the callee's half of this cell. Its
+            // drop must not wake the caller, so the slot is closed before.
+            let refused = mem::replace(stage, RequestStage::Refused(*error));
+            asking.close();
+            drop(refused);
+        }
     }
 }
 
 impl<T> Call<T> {
     /// Sends the request now instead of at the first poll.
     pub fn start(mut self) -> Self {
-        self.asking.as_mut().into_iter().for_each(send);
+        if let Some(asking) = &mut self.asking {
+            // The task waits only from the first poll: an earlier answer must not wake it.
+            asking.listen_later();
+            send(asking);
+        }
         self
     }
 
@@ -298,15 +305,19 @@ impl<T> Call<T> {
                 }
             }
             // The unsent request contains the callee's half of the cell, and the cell contains the request. Without
-            // this drop, the request and the cell would keep each other alive.
-            RequestStage::Unsent(_) => drop(mem::replace(stage, RequestStage::Sent { counted: false })),
+            // this drop, the request and the cell would keep each other alive. The slot is closed first, so the drop of
+            // the callee's half does not wake the caller.
+            RequestStage::Unsent(_) => {
+                let request = mem::replace(stage, RequestStage::Sent { counted: false });
+                asking.close();
+                drop(request);
+            }
             RequestStage::Refused(_) => {}
         }
     }
 
-    /// Returns the answer if the request was sent and the answer is in the cell. The drop of a refused request also
-    /// puts an answer into the cell. This function ignores the answer of a refused request, because the caller must get
-    /// the refusal instead.
+    /// Returns the answer if the request was sent and the answer is in the cell. An answer to an unsent request is left
+    /// there: the function that made the request can have kept the `Reply`.
     #[inline(always)]
     fn take(&mut self) -> Option<Answer<T>> {
         let asking = self.asking.as_mut()?;
@@ -346,22 +357,20 @@ impl<T> Call<T> {
         let this = self;
         let Some(asking) = &mut this.asking else { return Poll::Pending };
         let is_task = asking.parts().0.is_polled_by_task(cx.waker());
+        // The request is sent also if the clone of the waker panics in `listen`.
         if let RequestStage::Unsent(_) = asking.parts().1 {
-            if is_task {
-                asking.task_waits();
-            }
             send(asking);
         }
-        let answered = asking.may_be_answered();
+        // The waker is registered before `take`: if `take` finds no answer, the answer will wake it.
+        asking.listen(is_task, cx.waker());
+        if let Some(answer) = this.take() {
+            return Poll::Ready(answer);
+        }
+        let Some(asking) = &mut this.asking else { unreachable!("only an answered call is over") };
         let answer = match asking.parts() {
             (party, RequestStage::Sent { counted }) => {
-                if is_task && !*counted && !answered {
-                    *counted = true;
+                if is_task && !mem::replace(counted, true) {
                     party.wait_for(Change::More);
-                }
-                if let Poll::Ready(answer) = asking.poll(is_task, cx.waker()) {
-                    this.end(true);
-                    return Poll::Ready(answer);
                 }
                 let limit = this.limit.as_deref_mut().map(|limit| Pin::new(limit).poll(cx));
                 match limit {
@@ -404,7 +413,7 @@ fn ask<N: Send + 'static>(host: &Host, to: &Way<'_, N>, request: N) -> Result<()
 /// must send.
 pub(crate) fn sent_elsewhere<N, T: Send + 'static>(host: &Host, request: impl FnOnce(Reply<T>) -> N) -> (Call<T>, N) {
     let party = || ProcessRef::of_turn(host).map_or_else(|| Caller::Host(host.clone()), Caller::Within);
-    let (asking, other) = ReplyReceiver::new(party, || RequestStage::Sent { counted: false });
+    let (asking, other) = ReplyReceiver::new(false, party, || RequestStage::Sent { counted: false });
     (Call { asking: Some(asking), limit: None }, request(Reply { to: Some(other) }))
 }
 
@@ -437,13 +446,13 @@ impl Host {
         to: impl Target<N>,
         request: impl FnOnce(Reply<T>) -> N,
     ) -> Call<T> {
-        let way = to.way();
+        let (way, is_in_turn) = (to.way(), asker.is_some());
         let party = || match (asker, &way) {
             (Some(asker), _) => asks(asker),
             (None, Way::Here(control)) => Caller::Callee(control.any()),
             (None, Way::Pid(_) | Way::Name(_)) => Caller::Host(self.clone()),
         };
-        let (mut asking, other) = ReplyReceiver::new(party, || RequestStage::Sent { counted: false });
+        let (mut asking, other) = ReplyReceiver::new(is_in_turn, party, || RequestStage::Sent { counted: false });
         let message = request(Reply { to: Some(other) });
         let request = match way {
             Way::Here(control) => Request::Here(control.any(), Some(Payload::new(message))),

@@ -36,7 +36,7 @@ use crate::process::state::current::Current;
 /// ```
 ///
 /// # Cancel safety
-/// The same as that of `future`.
+/// The returned future is as cancel safe as `future`.
 pub fn cooperative<F: Future>(future: F) -> Cooperative<F> {
     Cooperative { future }
 }
@@ -69,7 +69,7 @@ impl<F: Future> Future for Cooperative<F> {
         let polled = self.project().future.poll(cx);
         if polled.is_pending() {
             // A pending future does not use up budget. Otherwise, if many futures are polled together and all are
-            // pending, the last ones would never be polled.
+            // pending, the last of these futures would never be polled.
             Current::with(Current::refund);
         }
         polled

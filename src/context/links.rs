@@ -80,9 +80,10 @@ macro_rules! ties {
                 monitor(caller, control.any(), pid, other)
             }
 
-            /// Removes a monitor of this process. Returns true if the `Down` event of the monitor has not arrived; the
-            /// event will then never arrive. Returns false if the `Down` event has arrived, even if the event is
-            /// unread. Also returns false if this process has no monitor with this reference.
+            /// Removes a monitor of this process. Returns true if the `Down` event of the monitor had not arrived
+            /// before this call. In this case, the `Down` event never arrives after this call. Returns false if the
+            /// `Down` event had arrived before this call, even if the event is unread. Also returns false if this
+            /// process has no monitor with this reference.
             ///
             /// For a monitor of a [group](Self::monitor_group), no further event of the monitor arrives, and the unread
             /// events of the monitor are discarded. For such a monitor, the method returns true if the monitor existed.

@@ -307,13 +307,13 @@ impl<M: Send + 'static> Mailbox<M> {
         self.front.pop().or_else(|| self.me.control().pop(&mut self.front))
     }
 
-    /// Stores a message until [`unstash`](Self::unstash) is called. After that call, the message is received again. A
-    /// stashed message does not use the [`MailboxCapacity`]. If the process exits before the call of `unstash`, the
-    /// stashed message becomes a dead letter.
+    /// Stores a message until [`unstash`](Self::unstash) is called. After the call of `unstash`, the message is
+    /// received again. A stashed message does not use the [`MailboxCapacity`]. If the process exits before the call of
+    /// `unstash`, the stashed message becomes a dead letter.
     ///
     /// ```
     /// # use procession::{Context, Exit, Runtime};
-    /// // Stashes the messages that arrive before "open", and handles them after it.
+    /// // Stashes the messages that arrive before "open", and handles them later.
     /// async fn door(mut ctx: Context<&'static str>) -> Result<Vec<&'static str>, Exit> {
     ///     loop {
     ///         match ctx.receive().await? {
@@ -618,7 +618,7 @@ impl<M: Send + 'static> Drop for Mailbox<M> {
 struct LookedAt {
     /// Number of messages in the read-ahead buffer that were already passed to `pick`.
     ahead: usize,
-    /// Used for a bounded queue. All messages with a lower number than this were already passed to `pick`.
+    /// For a bounded queue: all messages whose number is lower than this value were already passed to `pick`.
     number: u64,
 }
 

@@ -128,7 +128,7 @@ impl<M: Send + 'static> SelfHandle<M> {
         ItemStream::new(self.home(), command)
     }
 
-    /// Sends a message. Never waits. Same as [`Host::send`].
+    /// Sends a message. This method never waits. It is the same as [`Host::send`].
     ///
     /// # Errors
     /// Returns the message and the reason of the refusal.
@@ -136,14 +136,14 @@ impl<M: Send + 'static> SelfHandle<M> {
         self.host().send(to, message)
     }
 
-    /// Sends a message, and waits for room if the mailbox is full. Same as [`Host::send_wait`].
+    /// Sends a message, and waits for free space if the mailbox is full. Same as [`Host::send_wait`].
     ///
     /// # Errors
     /// Returns the message and the reason of the refusal: see [`SendWait`].
     ///
     /// # Cancel safety
-    /// If the future is dropped while its message waits for room, the message is not sent. If room became free before
-    /// the drop, the message is already in the mailbox.
+    /// If the future is dropped while its message waits for free space, the message is not sent. If space became free
+    /// before the drop, the message is already in the mailbox.
     pub fn send_wait<N: Send + 'static>(&self, to: impl Target<N>, message: N) -> SendWait<N> {
         self.host().send_wait(to, message)
     }
@@ -164,7 +164,7 @@ impl<M: Send + 'static> SelfHandle<M> {
         self.host().now()
     }
 
-    /// Returns a random number. In a simulation, the seed determines it.
+    /// Returns a random number. In a simulation, the seed determines this number.
     pub fn random(&self) -> u64 {
         self.host().random()
     }
@@ -176,7 +176,7 @@ impl<M: Send + 'static> SelfHandle<M> {
     }
 
     /// Reads the clock. Inside a step of this process, this method also records the time in the turn. With the recorded
-    /// time, a sleep can take over the timer of an earlier sleep.
+    /// time, a sleep can reuse the timer of an earlier sleep.
     #[inline(never)]
     fn seen_now(&self) -> Instant {
         let now = self.now();
@@ -304,9 +304,9 @@ impl<M: Send + 'static> SelfHandle<M> {
         .await;
     }
 
-    /// Returns a future that resolves when this process is asked to exit. The output is the reason of the request. If
-    /// the process was already asked to exit, the future resolves immediately. Use this method in a body that waits for
-    /// something other than its mailbox.
+    /// Returns a future that resolves when this process is asked to exit. The output of the future is the reason for
+    /// which the process was asked to exit. If the process was already asked to exit, the future resolves immediately.
+    /// Use this method in a body that waits for something other than its mailbox.
     pub fn cancelled(&self) -> Cancelled {
         Cancelled::new(self.any())
     }
@@ -332,7 +332,7 @@ impl<M: Send + 'static> SelfHandle<M> {
     /// [`Exit::Cancelled`] with the reason of the request. The `?` operator returns this error from the body.
     ///
     /// # Cancel safety
-    /// The same as that of `future`.
+    /// The returned future is as cancel safe as `future`.
     pub fn run_until_cancelled<F: Future>(
         &self,
         future: F,

@@ -21,7 +21,7 @@ use crate::process::state::Ref;
 /// Name of a process whose message type is `M`. A name is usually a constant.
 ///
 /// The name is looked up at each send. Therefore, a send also reaches a process that was restarted under the same name.
-/// At each time, a name belongs to at most one process of a host. Each host has its own names.
+/// At any time, a name belongs to at most one process of a host. Each host has its own names.
 ///
 /// ```
 /// use procession::{Context, Exit, Name, Reply, Runtime};

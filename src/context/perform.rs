@@ -1,6 +1,6 @@
 //! Defines [`Perform`], the future of a command that an async body yields. Both [`Perform`] and streams use
-//! [`BodyYield`]. A command takes the inline path if its handler can answer it within the turn. If not, the command
-//! goes through the table of yields.
+//! [`BodyYield`]. A command takes the inline path if its handler can answer the command within the turn. Otherwise the
+//! command goes through the table of yields.
 
 use std::any::TypeId;
 use std::fmt;
@@ -239,7 +239,8 @@ pub(crate) fn answer_target(cx: &Context<'_>) -> AnswerTarget {
 /// See [`SelfHandle::perform`](crate::SelfHandle::perform).
 ///
 /// # Cancel safety
-/// Dropping the future cancels the command. [`detach`](Self::detach) does not cancel it.
+/// Dropping the future cancels the command. Detaching the future with [`detach`](Self::detach) does not cancel the
+/// command.
 #[must_use = "futures do nothing unless polled"]
 pub struct Perform<C: Command>(BodyYield<C>);
 

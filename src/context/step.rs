@@ -235,7 +235,7 @@ impl<M: Send + 'static> Events<'_, M> {
         Current::with(|current| current.in_step(self.control.address()))
     }
 
-    /// Returns whether these are the events of the process with this control block.
+    /// Returns whether these events belong to the process with this control block.
     pub(crate) fn are_of(&self, control: &Control<M>) -> bool {
         std::ptr::eq(self.control, control)
     }
@@ -333,7 +333,7 @@ pub struct StepOutput<'a, M: Send + 'static> {
     waker: &'a Waker,
     /// Returns the type of the process's result, and the name of that type.
     output: fn() -> (TypeId, &'static str),
-    /// The process that replaces this one when the step has returned.
+    /// The process that replaces the present process when the step has returned.
     successor: Option<Box<dyn Any + Send>>,
 }
 
@@ -471,7 +471,7 @@ impl<'a, M: Send + 'static> StepOutput<'a, M> {
     }
 
     /// Requests one more item of a stream. Several requests can be outstanding. Returns false if the stream was
-    /// cancelled or its answer was read; no further item then arrives.
+    /// cancelled or its answer was read. In this case, no further item arrives.
     pub fn pull<C: StreamCommand>(&mut self, tag: Tag<C>) -> bool {
         let control = self.me.any();
         let due = control.head().yields().want(tag.erase());
@@ -514,9 +514,9 @@ impl<'a, M: Send + 'static> StepOutput<'a, M> {
     }
 
     /// Cancels a yield. The yield can be a command, a call, a sleep or a stream. If a handler has received the command,
-    /// the handler sees the cancellation. If the command was not dispatched yet, no handler receives it. No further
-    /// event of the yield arrives, even if the answer is already in the mailbox. Returns true if the yield was in
-    /// flight. Returns false if the yield was already answered or cancelled.
+    /// the handler sees the cancellation. If the command was not dispatched yet, no handler receives the command. No
+    /// further event of the yield arrives, even if the answer is already in the mailbox. Returns true if the yield was
+    /// in flight. Returns false if the yield was already answered or cancelled.
     pub fn cancel_yield<C>(&mut self, tag: Tag<C>) -> bool {
         self.yields().cancel(tag.erase())
     }

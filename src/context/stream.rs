@@ -48,7 +48,7 @@ impl<C: StreamCommand> ItemStream<C> {
         self
     }
 
-    /// Waits for the answer of the stream. If items were not pulled, they are dropped.
+    /// Waits for the answer of the stream. Items that were not pulled are dropped.
     ///
     /// # Errors
     /// The failure of the handler, or one of the failures of [`SelfHandle::perform`](crate::SelfHandle::perform).

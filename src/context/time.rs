@@ -1,5 +1,5 @@
-//! Sleeps and timeouts on the runtime's clock. A sleep sets a timer in `host::timer`, or takes over the timer of an
-//! earlier sleep (`reuse`).
+//! Sleeps and timeouts on the runtime's clock. A sleep sets a timer in `host::timer`, or reuses the timer of an earlier
+//! sleep (`reuse`).
 
 pub(crate) mod deadline;
 pub(crate) mod interval;
@@ -72,8 +72,8 @@ impl Sleeper {
         }
     }
 
-    /// Returns whether a sleep that is polled with this waker may reuse timers. Such a sleep may take over the timer of
-    /// an earlier sleep, and may leave its own timer to a later sleep.
+    /// Returns whether a sleep that is polled with this waker may reuse timers. Such a sleep may reuse the timer of an
+    /// earlier sleep, and may leave its own timer behind for a later sleep.
     #[inline]
     fn passes_on(&self, waker: &Waker) -> bool {
         match self {
@@ -125,8 +125,8 @@ impl Sleep {
         self.timer = None;
     }
 
-    /// Leaves the timer to the next sleep of the process, if this sleep has a timer and the process may keep it.
-    /// Returns true if the timer was left.
+    /// If this sleep has a timer and the process may keep the timer, leaves the timer behind for the next sleep of the
+    /// process. Returns true if the timer was left behind.
     #[inline]
     fn passes_timer(&self) -> bool {
         match (&self.sleeper, &self.timer) {
@@ -147,7 +147,7 @@ impl Sleep {
     }
 
     /// Takes over the kept timer of an earlier sleep. The timer must be due at or before the deadline of this sleep.
-    /// Returns whether this sleep has taken over a timer.
+    /// Returns true if this sleep now uses the timer of an earlier sleep.
     #[inline]
     fn take_over(&mut self) -> bool {
         let Sleeper::Process(home) = &self.sleeper else { return false };

@@ -45,7 +45,7 @@
 //! | address | `Addr<A>` | `ActorRef<M>` | `ActorRef<A>` | [`Address<M>`](crate::Address) |
 //! | address of one kind of message | `Recipient<M>` | `DerivedActorRef` | `Recipient<M>` | [`Recipient<A>`](crate::Recipient) |
 //! | send without an answer | `do_send`, `try_send` | `cast` | `tell` | [`send`](crate::Address::send) |
-//! | send and wait for room | – | – | `tell(…).await` | [`send_wait`](crate::Address::send_wait) |
+//! | send, and wait for free space in the mailbox | – | – | `tell(…).await` | [`send_wait`](crate::Address::send_wait) |
 //! | request with an answer | `send(…).await` | `call` | `ask(…).await` | [`call`](crate::Address::call) |
 //! | the answer | return value | `RpcReplyPort` | return value, `DelegatedReply` | [`Reply`](crate::Reply), now or later |
 //! | time limit of a request | `timeout` | argument of `call` | `reply_timeout` | [`Call::timeout`](crate::future::Call::timeout) |

@@ -82,4 +82,5 @@
 //!   arrive in the mailbox; it resolves the future of the call.
 //! - **Processes can share memory.** Rust prevents data races, but processes can share an `Arc<Mutex<_>>`. If a process
 //!   panics while it holds the lock, the lock is poisoned for the other processes.
-//! - **A panic is an exit.** This holds only if panics unwind. With `panic = "abort"`, a panic ends the program.
+//! - **A panic is an exit.** A panic becomes an exit only if panics unwind. With `panic = "abort"`, a panic ends the
+//!   program.

@@ -41,8 +41,8 @@
 //! |---|---|---|
 //! | `go f(x)` | [`spawn`](crate::SelfHandle::spawn) | returns a [`JoinHandle`](crate::JoinHandle) with the result of the process |
 //! | `make(chan T)` | the mailbox of a process; [`Host::mailbox`](crate::Host::mailbox) outside a process | a send does not wait for the receiver |
-//! | `make(chan T, n)` | [`MailboxCapacity`](crate::MailboxCapacity) and [`send_wait`](crate::Address::send_wait) | `send` never waits; `send_wait` waits for room |
-//! | `ch <- v` | [`send`](crate::Address::send) | if the receiver has exited, the send returns an error. In Go, such a send panics or waits forever |
+//! | `make(chan T, n)` | [`MailboxCapacity`](crate::MailboxCapacity) and [`send_wait`](crate::Address::send_wait) | `send` never waits; `send_wait` waits for free space |
+//! | `ch <- v` | [`send`](crate::Address::send) | if the receiver has exited, the send returns an error. In Go, a send to a channel panics if the channel is closed, and can wait forever if no goroutine receives |
 //! | `v := <-ch` | [`receive`](crate::Context::receive) | each mailbox has one receiver |
 //! | several readers of one channel | [`Pool`](crate::Pool) | |
 //! | `close(ch)` | [`cancel`](crate::Host::cancel) the process, or send a message that means "end" | |

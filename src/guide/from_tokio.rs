@@ -1,8 +1,8 @@
 //! For users of tokio. This page lists the terms of tokio and their counterparts in this crate.
 //!
 //! A process is a task with a mailbox, a pid and an exit. A common pattern of tokio is a task that owns a state and
-//! reads requests from an mpsc channel. Each request contains a oneshot sender. In this crate, such a task becomes a
-//! process that answers calls:
+//! reads requests from an mpsc channel. Each request contains a oneshot sender. In this crate, the counterpart of this
+//! task is a process that answers calls:
 //!
 //! ```
 //! use procession::{Context, Exit, Reply};
@@ -42,7 +42,7 @@
 //! | `runtime::Builder` | [`Runtime::builder`](crate::Runtime::builder) | the handlers of commands are also registered with this builder |
 //! | `Handle` | [`Host`](crate::Host) | works on any thread; does not keep the runtime alive |
 //! | `tokio::spawn(future)` | [`Host::spawn(body)`](crate::Host::spawn), [`SelfHandle::spawn`](crate::SelfHandle::spawn) | a body is a function of a [`Context`](crate::Context). `Host` also implements `futures::task::Spawn` for plain futures that have no pid |
-//! | `JoinHandle` | [`JoinHandle`](crate::JoinHandle) | the handle is also the address of the process. Its error is an [`Exit`](crate::Exit). As in tokio, dropping the handle detaches the process |
+//! | `JoinHandle` | [`JoinHandle`](crate::JoinHandle) | the handle is also the address of the process. The error of the handle is an [`Exit`](crate::Exit). As in tokio, dropping the handle detaches the process |
 //! | `JoinError::is_panic` | [`Exit::Panicked`](crate::Exit::Panicked) | contains the panic message |
 //! | `JoinSet` | [`JoinSet`](crate::JoinSet), [`SelfHandle::scope`](crate::SelfHandle::scope) | a scope fails with the first error, and then ends its other processes |
 //! | `abort` | [`abort`](crate::JoinHandle::abort), [`Host::kill`](crate::Host::kill) | the process ends at its next scheduling point. After [`cancel`](crate::Host::cancel), the process can clean up first |

@@ -113,7 +113,7 @@
 //! | rule | test |
 //! |---|---|
 //! | If a process has several deadlines, the earliest deadline applies. | `the_earliest_of_several_deadlines_applies` |
-//! | The cancellation of a token notifies the processes of the child tokens before the processes of the token itself. The newest child token is the first. | `a_token_notifies_children_before_parents` |
+//! | The cancellation of a token notifies the processes of the child tokens before the processes of the token itself. The processes of the newest child token are notified first. | `a_token_notifies_children_before_parents` |
 //! | A process that is spawned during or after the cancellation is cancelled from its beginning. | `processes_spawned_during_a_cancellation_are_cancelled`, `a_cancelled_token_also_cancels_processes_spawned_later` |
 //! | Each process is notified once. If several cancellations run concurrently, the first reason applies. | `a_parent_and_a_child_token_can_be_cancelled_concurrently` |
 //! | If a process has not exited after the grace period, the process is killed. | `a_process_is_killed_after_the_grace_period_of_its_token` |
@@ -130,12 +130,12 @@
 //!
 //! | in Erlang | here |
 //! |---|---|
-//! | An exit signal ends a linked process immediately. | The linked process exits at its next scheduling point, as after a kill. A running step is not interrupted. If the process ends in this step, the exit of the step applies. |
+//! | An exit signal ends a linked process immediately. | The linked process exits at its next scheduling point, as after a kill. A running step is not interrupted. If the running step ends the process, the exit of this step applies. |
 //! | A link passes on the exit reason itself. | The exit is wrapped once in `Linked`, with the pid of the process that exited first. |
 //! | `exit(Pid, Reason)` sends any reason. | [`cancel`](crate::Host::cancel) asks the process to exit. [`kill`](crate::Host::kill) ends the process. |
 //! | A monitor or link to a pid of an unreachable node answers when the connection fails. | A monitor or link to a pid of another node answers immediately with `NodeDown`, even if a `Deliver` is attached for that node. |
 //! | A monitor can be set on a name. | A monitor is set on a pid. [`whereis`](crate::Host::whereis) returns the pid of a name. |
-//! | A process has at most one registered name. | A process may have several names. If a process registers the same name twice, the second registration is no error. Only the process itself can unregister its names. |
+//! | A process has at most one registered name. | A process may have several names. If a process registers the same name twice, the second registration is not an error. Only the process itself can unregister its names. |
 //! | If a child fails to start, the start of its supervisor fails. | The supervisor tries again within its intensity, even at its own start. The supervisor fails immediately only if the runtime refuses the first start. |
 //! | Children are linked to their supervisor. | Children cannot leave their supervisor. If the supervisor is killed, its children are also killed, even if the children trap exits. The next instance of the supervisor starts when the children have exited. |
 //! | A restart of a group starts all its children. | A restart of a group starts the children that were running. A child that was stopped by a request, or that must not be restarted, stays stopped. |

@@ -55,7 +55,7 @@
 //! | n - 1 that yield, n up to 4,096 | n turns | a process that yields goes to the back of the queue |
 //! | n - 1 that yield, n above 4,096 | 4 n + 61 turns | the processes above 4,096 wait in the global queue; at least 17 processes leave this queue in 61 searches, and 61 / 17 < 4 |
 //! | new processes, which have not run yet | 68 turns of new processes for every three processes that are ahead of the process in the local queue | row 5: when the budget of rows 3 and 4 is spent for the fourth time, another new process runs first |
-//! | n newer processes, and the process itself is new | n turns, plus one sixteenth for the processes that are not new; 17 n turns if the newer processes spawn or wake processes; 68 n turns if the processes that they spawn or wake do the same, without end | row 5 |
+//! | n newer processes, and the process itself is new | n turns, plus one sixteenth for the processes that are not new; 17 n turns if the newer processes spawn or wake processes; 68 n turns if the spawned or woken processes also spawn or wake processes, without end | row 5 |
 //! | newer processes without end, and the process itself is new | if there are 4,096 new processes, the bound for processes that yield; if there are always fewer new processes, 1,024 turns of newer processes for each older process | row 4 |
 //! | a body that receives and never empties its mailbox | 128 messages or events; then the receiving body goes to the back of the queue | budget of a turn: see [`should_yield`](crate::should_yield) |
 //! | a process whose commands are answered inline | 32 steps; then the process with the inline answers goes to the back of the queue | budget of inline answers |
@@ -105,9 +105,10 @@
 //! that wakes a waiting process gets the right to queue this process. Therefore a process is in at most one queue at a
 //! time, and a wake-up does not change a reference count.
 //!
-//! A mailbox has a slot for one message of up to 24 bytes. A [`Payload`](crate::Payload) has this size. A message of a
-//! [`Reply`](crate::Reply) and two words also has this size. The mailbox allocates a buffer only for a larger message,
-//! or if a second message arrives before the first message is read. After a burst, the buffer shrinks to 256 messages.
+//! A mailbox has a slot for one message of up to 24 bytes. A [`Payload`](crate::Payload) has this size. A message that
+//! consists of a [`Reply`](crate::Reply) and two words also has this size. The mailbox allocates a buffer only for a
+//! larger message, or if a second message arrives before the first message is read. After a burst, the buffer shrinks
+//! to 256 messages.
 //!
 //! The sender of the first message to a waiting process takes no lock: the sender wakes the process, writes the message
 //! into the slot, and queues the process. The slot reduces the cost of a message between two processes by a quarter
@@ -131,11 +132,11 @@
 //!
 //! | other scheduler | this scheduler | reason |
 //! |---|---|---|
-//! | A local queue is LIFO, a Chase–Lev deque (Wippy). | FIFO, behind one next slot. LIFO is an [option](crate::QueueOrder). | With LIFO, processes starve: if two processes always yield, a third process never runs. FIFO costs 10 ns per yield. A thief cannot safely take several processes from a LIFO deque in one compare-and-swap. In a test of such a deque with 4 million processes, 1,021 processes were lost, and 1,370 processes were duplicated. |
+//! | A local queue is LIFO, a Chase–Lev deque (Wippy). | FIFO, behind one next slot. LIFO is an [option](crate::QueueOrder). | With LIFO, processes starve: if two processes always yield, a third process never runs. FIFO costs 10 ns per yield. A thief cannot safely take several processes from a LIFO deque in one compare-and-swap. In a test of a LIFO deque that allowed this operation, with 4 million processes, 1,021 processes were lost, and 1,370 processes were duplicated. |
 //! | Each woken process goes through the global queue (Wippy). | A woken process goes to the next slot of the worker that woke it. | The data of the process is in the cache of this core. In addition, all workers share the lock of the global queue. If messages go through the global queue, a message costs 1.36 times as much (bench `ping-pong`). |
 //! | A spawned process waits like any other process (Go, Wippy). | The newest new process runs first, within the budget of row 5. | A tree of processes is executed depth first, so few processes exist at the same time. If each call of a recursive function is a process, thirty million calls need 14 MB instead of 3 GB, and 0.3 to 0.6 of the time (bench `fib`). Older processes do not starve. |
 //! | A local queue holds 256 (Go). | 4,096 | A process that goes through the global queue runs on any core, without its data in the cache. With a thousand clients of eight servers, a queue of 256 needed 1.1 to 1.6 times the CPU time (bench `call-1000`). |
-//! | A thief takes half of a queue (Go). | Half, at most 32. | The thief first copies the processes. If the owner takes a process during the copy, the thief must start again. A smaller copy makes such a conflict less likely. |
+//! | A thief takes half of a queue (Go). | Half, at most 32. | The thief first copies the processes. If the owner takes a process during the copy, the thief must start again. A smaller copy makes this conflict less likely. |
 //! | A full local queue moves its oldest half to the global queue (Go). | New arrivals go to a batch of 128, which moves to the global queue. | The oldest processes have waited longest. In Go's design, the oldest processes would go to the back of the global queue. |
 //! | A worker takes up to 128 processes from the global queue (Go). | At most 17. | In a test with 128 processes that send messages to each other, a message took 352 ns instead of 149 ns. |
 //! | A signal interrupts a goroutine that runs for 10 ms (Go). | The process is [asked](crate::Host::preempt) to yield, and a replacement thread takes the other processes of its worker. | Rust code cannot be interrupted everywhere, because the code may hold a lock. [`should_yield`](crate::should_yield) and [`cooperative`](crate::cooperative()) check for a request to yield. |

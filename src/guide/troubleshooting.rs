@@ -35,7 +35,7 @@
 //!
 //! | cause | how to recognize the cause | what to do |
 //! |---|---|---|
-//! | A long computation has no `await`. | [`Observer::blocked`](crate::Observer::blocked) names the process after 10 to 20 ms | Call [`should_yield`](crate::should_yield) in the loop, and await [`yield_now`](crate::SelfHandle::yield_now) if it returns true. As an alternative, move the computation to [`spawn_blocking`](crate::Host::spawn_blocking). |
+//! | A long computation has no `await`. | [`Observer::blocked`](crate::Observer::blocked) names the process after 10 to 20 ms | Call [`should_yield`](crate::should_yield) in the loop, and await [`yield_now`](crate::SelfHandle::yield_now) if `should_yield` returns true. As an alternative, move the computation to [`spawn_blocking`](crate::Host::spawn_blocking). |
 //! | A loop awaits futures that are always ready. | the same | Wrap each future in [`cooperative`](crate::cooperative()). |
 //! | A process or an inline handler calls a blocking function. | the same; the CPU is idle | Use [`handle_blocking`](crate::Builder::handle_blocking), [`spawn_blocking`](crate::Host::spawn_blocking), or [`block_in_place`](crate::block_in_place). |
 //! | Two processes send to each other without end. | the counter `messages` grows fast | Check the protocol. After 16 turns, the pair goes to the back of the queue, so other processes do not starve. |
@@ -87,9 +87,9 @@
 //! | The receiver exited before it read the message. | the counter `dead_letters`; [`Host::dead_letters`](crate::Host::dead_letters) receives the message | If the sender must know the result, use a [`call`](crate::Address::call). [`Child::keep_mailbox`](crate::Child::keep_mailbox) keeps unread messages across a restart. |
 //! | The policy of a full mailbox dropped the message. | the counter `dropped_by_policy` | Use [`MailboxCapacity::Reject`](crate::MailboxCapacity::Reject). |
 //! | The process received the message and then crashed. | the exit of the process | The message is lost, as in Erlang. If a call fails, send the request again. |
-//! | The body waits for another event and does not receive. | the state of the process is `Blocked` | Wait for both in one `select!`, or use `event`. |
+//! | The body waits for another event and does not receive. | the state of the process is `Blocked` | Wait for both the other event and a message in one `select!`, or use `event`. |
 //! | A `receive_where` left the message in the mailbox. | | The next plain [`receive`](crate::Context::receive) returns the message. |
-//! | The pid is old. It belongs to another runtime, or the process was restarted. | [`SendErrorKind::NoProcess`](crate::SendErrorKind::NoProcess) | Send to a [`Name`](crate::Name). |
+//! | The pid belongs to another runtime, or the process was restarted and has a new pid. | [`SendErrorKind::NoProcess`](crate::SendErrorKind::NoProcess) | Send to a [`Name`](crate::Name). |
 //! | The process that called `send_after` or `send_interval` has exited. | | The exit of a process cancels its timers. |
 //! | A `receive` future was dropped. | | A dropped `receive` loses no message, because `receive` is cancel safe. |
 //!
@@ -100,8 +100,8 @@
 //!
 //! | cause | how to recognize the cause | what to do |
 //! |---|---|---|
-//! | Two processes call each other. | both are `Blocked` | Set [`Call::timeout`](crate::future::Call::timeout). As an alternative, let one of the two processes answer with a message. A [`Simulation`](crate::Simulation) reports this deadlock. |
-//! | The other process waits for another event first. | its state is `Blocked` | See the previous row. |
+//! | Two processes call each other. | both processes are `Blocked` | Set [`Call::timeout`](crate::future::Call::timeout). As an alternative, let one of the two processes answer with a message. A [`Simulation`](crate::Simulation) reports this deadlock. |
+//! | The other process waits for another event first. | the state of the other process is `Blocked` | See the previous row. |
 //! | The other process stored the `Reply` and never used it. | | Check each path of the code. [`Reply::is_closed`](crate::Reply::is_closed) returns whether the caller has stopped waiting. |
 //! | The request waits behind many messages. | [`peak_mailbox_len`](crate::Address::peak_mailbox_len) | Use a [`Pool`](crate::Pool), or a bounded mailbox. |
 //! | A handler keeps the [`Completion`](crate::Completion) and never answers. | the counter `yields` is higher than the counter `completions` | Set [`Perform::timeout`](crate::future::Perform::timeout), or put a [`Timeout`](crate::handler::layer::Timeout) around the handler. |

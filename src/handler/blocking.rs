@@ -17,7 +17,7 @@ use crate::observe::Counter;
 use crate::platform::sync::Arc;
 use crate::process::catch::{catch, drop_caught};
 use crate::process::failure::Failure;
-use crate::process::state::oneshot::Oneshot;
+use crate::process::state::reply_slot::ReplySlot;
 use crate::task::body::is_large;
 
 impl Host {
@@ -57,8 +57,8 @@ impl Host {
     ///
     /// # Errors
     /// - [`Failure::Panicked`], if the closure panics.
-    /// - [`Failure::Overloaded`], if the pool refuses the closure. This function never waits for room in the queue. See
-    ///   [`Builder::blocking_overflow`](crate::Builder::blocking_overflow).
+    /// - [`Failure::Overloaded`], if the pool refuses the closure. This function never waits for free space in the
+    ///   queue. See [`Builder::blocking_overflow`](crate::Builder::blocking_overflow).
     /// - [`Failure::ShutDown`], if the runtime has shut down.
     pub fn spawn_blocking<T, F>(&self, f: F) -> Blocking<T>
     where
@@ -70,26 +70,26 @@ impl Host {
 
     fn queue_blocking<T: Send + 'static>(&self, f: impl FnOnce() -> T + Send + 'static) -> Blocking<T> {
         /// A closure and the cell for its result. If the pool refuses the closure, the failure is put into the cell.
-        struct Once<T, F>(F, Arc<Oneshot<Result<T, Failure>>>);
+        struct Once<T, F>(F, Arc<ReplySlot<Result<T, Failure>>>);
         impl<T: Send, F: FnOnce() -> T + Send> Job for Once<T, F> {
             fn run(self: Box<Self>) {
                 let Self(f, cell) = *self;
                 if !cell.is_closed() {
-                    drop(cell.send(catch(f).map_err(Failure::Panicked)));
+                    drop(cell.send(catch(f).map_err(Failure::Panicked), || ()));
                 }
             }
 
             fn refuse(self: Box<Self>, failure: Failure) {
                 let Self(f, cell) = *self;
                 let _ = drop_caught(f);
-                drop(cell.send(Err(failure)));
+                drop(cell.send(Err(failure), || ()));
             }
 
             fn is_wanted(&self) -> bool {
                 !self.1.is_closed()
             }
         }
-        let cell = Arc::new(Oneshot::new());
+        let cell = Arc::new(ReplySlot::new(None));
         self.run_blocking(Box::new(Once(f, Arc::clone(&cell))));
         Blocking { cell, over: false }
     }
@@ -106,8 +106,8 @@ impl Host {
     }
 
     /// Runs the future of a handler. This thread runs the first poll. After the first poll, the future is a task. The
-    /// runtime keeps no list of these tasks, because a task ends when its command ends. A command ends when its process
-    /// exits, or earlier.
+    /// runtime keeps no list of these tasks, because a task ends when its command ends. A command ends at the latest
+    /// when its process exits.
     pub(crate) fn start(&self, future: impl Future<Output = ()> + Send + 'static) {
         let (runnable, task) =
             async_task::Builder::new().metadata(self.clone()).spawn(move |_| future, WithInfo(schedule));
@@ -138,7 +138,7 @@ impl Drop for InTurn {
 /// Future of the result of a closure on the blocking pool: see [`Host::spawn_blocking`].
 #[must_use = "the closure runs anyway, but its result is lost"]
 pub struct Blocking<T> {
-    cell: Arc<Oneshot<Result<T, Failure>>>,
+    cell: Arc<ReplySlot<Result<T, Failure>>>,
     over: bool,
 }
 
@@ -159,7 +159,7 @@ impl<T> Future for Blocking<T> {
             Poll::Pending => Poll::Pending,
             Poll::Ready(result) => {
                 self.over = true;
-                Poll::Ready(result.unwrap_or(Err(Failure::Abandoned)))
+                Poll::Ready(result)
             }
         }
     }

@@ -42,7 +42,7 @@ use crate::process::state::Ref;
 /// use std::time::Duration;
 ///
 /// async fn session(mut ctx: Context) -> Result<(), Exit> {
-///     // Inherits the cancel token of its parent.
+///     // The helper inherits the cancel token of the session.
 ///     let helper = ctx.spawn(async |mut ctx: Context| ctx.receive().await.map(drop));
 ///     ctx.receive().await?;
 ///     helper.await
@@ -88,13 +88,13 @@ impl CancelToken {
     /// Requests the exit of all processes and tasks of this token. Processes that have not exited after `grace` are
     /// killed. Returns false if the token was cancelled before.
     ///
-    /// The call returns after all processes and tasks were notified. The duration of the call is proportional to their
-    /// number. If a process is cancelled several times, the first reason counts, even if this reason did not come from
-    /// a token.
+    /// The call returns after all processes and tasks were notified. The duration of the call is proportional to the
+    /// number of these processes and tasks. If a process is cancelled several times, the first reason counts, even if
+    /// this reason did not come from a token.
     ///
     /// Several threads may cancel tokens of one tree at the same time. Each process is notified by the thread that
-    /// finds it first. Therefore a process of a parent token may be notified before a process of a child token that
-    /// another thread is about to notify.
+    /// finds the process first. Therefore a process of a parent token may be notified before a process of a child token
+    /// that another thread is about to notify.
     pub fn cancel(&self, reason: impl Into<Reason>, grace: Duration) -> bool {
         self.0.cancel(&Cause { reason: reason.into(), grace })
     }
@@ -180,8 +180,9 @@ impl Drop for CancelRegistration {
     }
 }
 
-/// Future that resolves when the exit of a process is requested or a token is cancelled. The output is the reason: see
-/// [`SelfHandle::cancelled`](crate::SelfHandle::cancelled), [`CancelToken::cancelled`].
+/// Future that resolves when the exit of a process is requested or a token is cancelled. The output of the future is
+/// the reason for the exit or the cancellation: see [`SelfHandle::cancelled`](crate::SelfHandle::cancelled),
+/// [`CancelToken::cancelled`].
 ///
 /// # Cancel safety
 /// Dropping the future changes nothing.
@@ -256,8 +257,8 @@ impl<F: Future> Future for UntilCancelled<F> {
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.project();
         let mut cancelled = Pin::new(this.cancelled);
-        // The first poll checks for a cancellation before it polls the future. Each later poll polls the future first,
-        // because an output that is ready must not be lost.
+        // The first poll checks for a cancellation before it polls the future. In each later poll, the future is polled
+        // first, because an output that is ready must not be lost.
         if !std::mem::replace(this.was_polled, true)
             && let Poll::Ready(reason) = cancelled.as_mut().poll(cx)
         {

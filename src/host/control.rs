@@ -102,7 +102,8 @@ impl<M: Send + 'static> Control<M> {
     }
 
     /// Passes a message to the router. If the router finds no receiver now, the message is either stored in the mailbox
-    /// or refused. If there is a waker, the message can wait for room, as in [`push_or_wait`](Self::push_or_wait).
+    /// or refused. If there is a waker, the message can wait for free space in the mailbox, as in
+    /// [`push_or_wait`](Self::push_or_wait).
     fn route(
         &self,
         message: M,
@@ -136,9 +137,9 @@ impl<M: Send + 'static> Control<M> {
     }
 
     /// Puts a message into the mailbox and wakes its receiver, as [`push`](Self::push) does. If the mailbox is full and
-    /// there is a waker, the message waits for room, and the waker is stored with the message. In this case the
+    /// there is a waker, the message waits for free space, and the waker is stored with the message. In this case the
     /// function returns a number, and the sender polls for admission with this number. If the mailbox is full and there
-    /// is no waker, the message is refused. A policy that drops messages has no effect here.
+    /// is no waker, the message is refused. An overflow policy that drops messages has no effect in this function.
     ///
     /// # Errors
     /// Returns the message if the process has exited or the mailbox accepts no messages. Also returns the message if
@@ -155,7 +156,7 @@ impl<M: Send + 'static> Control<M> {
         }
     }
 
-    /// Notifies a task that has waited for room in the mailbox.
+    /// Notifies a task that has waited for free space in the mailbox.
     pub(crate) fn relieve(&self, relieved: RoomWaiter) {
         match relieved {
             RoomWaiter::Sender(sender) => self.admit(sender),
@@ -477,7 +478,7 @@ impl dyn AnyControl {
     }
 
     /// If this thread is in a turn of this process, records that the process received an answer. Returns whether the
-    /// thread is in such a turn.
+    /// thread is in a turn of this process.
     fn note_answered_in_turn(&self) -> bool {
         Current::with(|current| {
             let is_own_turn = current.is_in_turn_of(std::ptr::from_ref(self).cast::<()>() as usize);

@@ -194,7 +194,8 @@ impl Dispatcher<dyn AnyControl> {
 
     /// Calls the handler with this index for the inline command of this thread. The handler takes the command out of
     /// `current.inline`, and stores its answer in `current.inline`. If the command were an argument and the answer were
-    /// a result, the moves would cost more than most handlers. Returns true if the handler has answered.
+    /// a return value, moving both values would cost more time than most handlers need. Returns true if the handler has
+    /// answered.
     #[inline]
     pub(crate) fn dispatch_inline(
         &self,

@@ -6,51 +6,51 @@
 //! [`ExitOwner`], which `task.rs` implements. The following list gives the reason for the position of each step, and
 //! the race that another position would allow.
 //!
-//! 1. **Call the user's `close`.** A panic of `close` replaces the exit. Therefore this step comes before each step
-//!    that passes the exit to another process. Otherwise two processes could receive different exits of the same
-//!    process.
-//! 2. **Close the mailbox.** Senders and this step use the lock of the mailbox. Therefore each message is either
-//!    refused or found by step 5. Steps 3, 6 and 8 must come after this step. Code that adds a name, a group or the
-//!    first timer first announces the addition, and then checks the mailbox. If this check finds the mailbox open, step
-//!    3, 6 or 8 finds the addition. If steps 3, 6 and 8 came before step 2, a name, a membership or a timer could stay
-//!    after the exit.
-//! 3. **Release the names.** This step comes before step 4, because destructors may run for a long time. While
-//!    destructors run, a look-up by name would find a process that accepts no message, and the successor of the process
-//!    could not get the name.
+//! 1. **Call the user's `close`.** A panic of `close` replaces the exit. Therefore step 1 comes before each step that
+//!    passes the exit to another process. Otherwise two processes could receive different exits of the same process.
+//! 2. **Close the mailbox.** Senders and step 2 use the lock of the mailbox. Therefore each message is either refused
+//!    or found by step 5. Steps 3, 6 and 8 must come after step 2. Code that adds a name, a group or the first timer
+//!    first announces the addition, and then checks the mailbox. If this check finds the mailbox open, step 3, 6 or 8
+//!    finds the addition. If steps 3, 6 and 8 came before step 2, a name, a membership or a timer could stay after the
+//!    exit.
+//! 3. **Release the names.** Step 3 comes before step 4, because destructors may run for a long time. While destructors
+//!    run, a look-up by name would find a process that accepts no message, and the successor of the process could not
+//!    get the name.
 //! 4. **Drop the state.** Messages that the process took out of the mailbox and did not read become dead letters in
-//!    this step, because these messages are older than the messages of step 5. A panic of a destructor replaces the
-//!    exit. Therefore replies that the state drops are stored for step 7.
+//!    step 4, because these messages are older than the messages of step 5. A panic of a destructor replaces the exit.
+//!    Therefore replies that the state drops are stored for step 7.
 //! 5. **Deliver the unread messages** of the closed mailbox. If a supervisor keeps the mailbox for the successor, the
-//!    messages go to this mailbox. Otherwise the messages become dead letters. This step comes before step 10.
-//!    Therefore, when the supervisor receives the exit, the supervisor finds the messages for the successor.
-//! 6. **Count the exit, remove the pid, leave the groups.** If a thread no longer finds the pid, or receives the leave
-//!    notice, this thread cannot find a resource or a later message of the process. The count comes before the removal.
-//!    Therefore a thread that no longer finds the pid sees a count that includes the exit. For example, a shutdown
-//!    waits for the last exit in this way.
+//!    messages go to this mailbox. Otherwise the messages become dead letters. Step 5 comes before step 10. Therefore,
+//!    when the supervisor receives the exit, the supervisor finds the messages for the successor.
+//! 6. **Count the exit, remove the pid, leave the groups.** After a thread has failed to find the pid, or has received
+//!    the leave notice, this thread finds no resource and no later message of the process. Step 6 counts the exit
+//!    before it removes the pid. Therefore a thread that no longer finds the pid sees a count that includes the exit.
+//!    For example, a shutdown uses this count to wait for the last exit.
 //! 7. **Notify the callers** whose replies the state has dropped. The exit is final after step 4. Because step 6 comes
-//!    first, a caller that receives the exit does not find the pid any more.
+//!    before step 7, a caller that receives the exit does not find the pid any more.
 //! 8. **Close the yields and the timers.** In step 4 the futures of the state have cancelled their own yields and
-//!    timers. This step cancels all other yields and timers. This step comes before step 10. Therefore no timer of the
+//!    timers. Step 8 cancels all other yields and timers. Step 8 comes before step 10. Therefore no timer of the
 //!    process fires after the exit is published, and the handlers see that no process wants their answers.
-//! 9. **Enter the state `Complete`, and subtract the process from the process count of the host.** This step comes
-//!    before step 10. Therefore, if a process receives the exit and spawns a successor, the limit of the host does not
-//!    refuse the successor.
-//! 10. **Publish the exit**: to the observer, to futures that wait for it, to links, to monitors. This step comes after
+//! 9. **Enter the state `Complete`, and subtract the process from the process count of the host.** Step 9 comes before
+//!    step 10. Therefore, if a process receives the exit and spawns a successor, the limit of the host does not refuse
+//!    the successor.
+//! 10. **Publish the exit**: to the observer, to futures that wait for it, to links, to monitors. Step 10 comes after
 //!     all steps that free a resource, because the receiver of an exit may start a successor. Code that adds a link
-//!     sets `TIED` and then reads `ENDED`. This step sets `ENDED` and then reads `TIED`. Both flags are in one word.
-//!     Therefore either this step finds the link, or the code that adds the link sees the exit.
-//! 11. **Notify a shutdown** that waits for the exit of the last top-level supervisor, or of the last process. If this
-//!     step came before step 6, the woken shutdown could still count the process as alive and wait for ever. This step
-//!     also comes after step 10. A shutdown cancels the supervisors before the other processes, and the other processes
-//!     must receive the exits of the supervisors before their own cancellation.
-//! 12. **Notify the monitor that the parent set at the spawn.** The [`ExitOwner`] stores this monitor. This step comes
-//!     after step 10, because this step marks the stored exit as received.
-//! 13. **Wake the tasks that wait on the mailbox**: a receiver that was split off, and senders that wait for room. If
-//!     these tasks were woken before step 10, they would find neither a message nor the exit, and wait again for ever.
-//! 14. **Hand the outcome to the join handle** (`Cell::finish` in `task/cell.rs`). This step comes last, so that a task
-//!     that awaits the join handle sees the effects of all other steps. A failure counts as unobserved if no link, no
-//!     monitor and no join handle has received it. This decision comes last, because all links, all monitors and the
-//!     join handle must have had the chance to receive the exit.
+//!     sets `TIED` and then reads `ENDED`. Step 10 sets `ENDED` and then reads `TIED`. Both flags are in one word.
+//!     Therefore either step 10 finds the link, or the code that adds the link sees the exit.
+//! 11. **Notify a shutdown** that waits for the exit of the last top-level supervisor, or of the last process. If step
+//!     11 came before step 6, the woken shutdown could still count the process as alive and wait forever. Step 11 also
+//!     comes after step 10. A shutdown cancels the supervisors before the other processes, and the other processes must
+//!     receive the exits of the supervisors before their own cancellation.
+//! 12. **Notify the monitor that the parent set at the spawn.** The [`ExitOwner`] stores this monitor. Step 12 comes
+//!     after step 10, because step 12 marks the stored exit as received.
+//! 13. **Wake the tasks that wait on the mailbox**: a receiver that was split off, and senders that wait for free
+//!     space. If these tasks were woken before step 10, they would find neither a message nor the exit, and wait again
+//!     forever.
+//! 14. **Hand the outcome to the join handle** (`Cell::finish` in `task/cell.rs`). Step 14 comes last, so that a task
+//!     that awaits the join handle sees the effects of all other steps. The failure of a process counts as unobserved
+//!     if no link, no monitor and no join handle has received the exit. Step 14 decides last whether the failure is
+//!     unobserved, because all links, all monitors and the join handle must have had the chance to receive the exit.
 
 use std::any::TypeId;
 use std::borrow::Cow;
@@ -218,9 +218,9 @@ impl Host {
             self.unregister_root();
         }
         if self.phase() != Phase::Open {
-            // Two processes may exit at the same time. Each thread counts its exit before this fence. Therefore the
-            // thread whose fence is later in the order of the fences sees both counts, and notifies. Without the fence
-            // each thread could miss the count of the other thread.
+            // Two processes may exit at the same time. The thread of each exit counts the exit before this fence.
+            // Therefore the thread whose fence is later in the order of the fences sees both counts, and notifies.
+            // Without the fence each thread could miss the count of the other thread.
             fence(Ordering::SeqCst);
             if self.all_ended() {
                 self.shared().emptied.notify(usize::MAX);

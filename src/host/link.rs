@@ -20,8 +20,9 @@
 //! - *At most once.* A notification removes the entry from the table of the notified process. Therefore there is only
 //!   one notification if two processes exit at the same time, or if a link was set twice.
 //! - *Nothing after an unlink.* A notification that comes after an unlink finds no entry. A notification that comes
-//!   before an unlink takes effect under the lock. Therefore, before the unlink gets the lock, either the signal is in
-//!   the mailbox or the process is marked as killed.
+//!   before an unlink holds the table lock of the notified process while it puts the signal into the mailbox or marks
+//!   the process as killed. The unlink needs the same lock. Therefore, the notification is complete before the unlink
+//!   gets the lock.
 //!
 //! A process that is killed by a link exits in a turn of its own. Therefore no function of this module recurses, even
 //! if a chain of links is long. An exit costs one look-up in the table of each linked or watching process.
@@ -39,7 +40,7 @@ use crate::process::mailbox::Wakes;
 use crate::process::pid::Pid;
 use crate::process::state::Ref;
 
-/// A process that can be linked and monitored: the operations that these tables need.
+/// A process that can be linked and monitored: the operations that the tables of links and monitors need.
 pub(crate) trait Linkable {
     fn pid(&self) -> Pid;
 
@@ -281,10 +282,10 @@ pub(crate) fn fate_of_peers(pid: Pid, exit: &Exit) -> Exit {
     }
 }
 
-/// Applies the verdict about an exit to a process. Returns whether the process received the exit. A process that has
-/// exited does not receive the exit. If the process was killed before, the exit counts as received only if the fate of
-/// the process is a failure. In this case the exit of the process reports a failure. A process that was killed directly
-/// exits with `Killed`, and `Killed` is no failure.
+/// Applies the verdict about the exit of another process to `peer`. Returns whether `peer` received the exit. If `peer`
+/// has exited, it does not receive the exit. If `peer` was killed before, the exit counts as received only if the fate
+/// of `peer` is a failure, because the exit of `peer` then reports a failure. A process that was killed directly exits
+/// with `Killed`, and `Killed` is no failure.
 fn tell_peer<E: Linkable + ?Sized>(
     peer: &Ref<E>,
     from: Pid,
@@ -346,8 +347,9 @@ pub(crate) enum Gone {
     Other,
 }
 
-/// Links two processes. If both are the same process, nothing changes. If the other process has exited, or `other` is
-/// an error, a caller that traps exits receives an exit event. `handle` is a reference to the caller.
+/// Links two processes. If the caller and the other process are the same process, nothing changes. If the other process
+/// has exited, or `other` is an error, a caller that traps exits receives an exit event. `handle` is a reference to the
+/// caller.
 ///
 /// # Errors
 /// Returns `Gone` if the caller has exited, or if the other process does not exist and the caller does not trap exits.

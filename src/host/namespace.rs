@@ -22,7 +22,7 @@ pub(crate) struct Namespace<E: ?Sized> {
     limits: Option<Limits>,
     /// Maximum number of processes in this host at a time; `usize::MAX` means no limit.
     most: usize,
-    /// Number of processes in this host. Counted only if the number is limited.
+    /// Number of processes in this host. The processes are counted only if their number is limited.
     alive: CachePadded<AtomicUsize>,
     names: Names<E>,
     groups: Groups<E>,

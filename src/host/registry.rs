@@ -220,7 +220,7 @@ impl<E: ?Sized + PidEntry, L: Lane> Shard<E, L> {
         Some((place, lane))
     }
 
-    /// Returns a slot with the generation of its next entry.
+    /// Puts a free slot back into the shard, together with the generation of the slot's next entry.
     #[inline]
     fn give_back(&self, place: LocalId, here: bool) {
         if here {
@@ -340,7 +340,7 @@ impl<E: ?Sized + PidEntry, L: Lane> PidTable<E, L> {
         }
         let (shard, index) = self.shard_and_index(pid.index());
         let entry = shard.slot(index)?.lock().take_if(|entry| entry.generation() == pid.generation())?;
-        // No other thread can reserve the slot until the code below returns the slot with the next generation.
+        // No other thread can reserve the slot until the code below puts the slot back with the next generation.
         if pid.generation() == LAST_GENERATION && !planted!("relay_never_retires") {
             shard.retired.fetch_add(1, Ordering::Relaxed);
             return Some(entry);
@@ -356,7 +356,7 @@ impl<E: ?Sized + PidEntry, L: Lane> PidTable<E, L> {
     }
 
     /// All entries of the table. If an entry is inserted or removed during the call, the result may or may not contain
-    /// it.
+    /// this entry.
     pub(crate) fn all(&self) -> Vec<Ref<E>> {
         let mut all = Vec::with_capacity(self.len());
         for shard in &self.shards {

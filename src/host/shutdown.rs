@@ -1,8 +1,8 @@
 //! Shutdown of a runtime: its phase, and the order in which processes are cancelled and killed.
 //!
-//! A shutdown cancels the top-level supervisors first. When these supervisors have exited, it cancels the other
-//! processes. At the deadline it kills the processes that have not exited. The future [`Shutdown`] waits for the end of
-//! the shutdown. This module does not stop the worker threads.
+//! A shutdown cancels the top-level supervisors first. When these supervisors have exited, the shutdown cancels the
+//! other processes. At the deadline, the shutdown kills the processes that have not exited. The future [`Shutdown`]
+//! waits for the end of the shutdown. This module does not stop the worker threads.
 
 pub(crate) mod report;
 
@@ -123,9 +123,9 @@ impl Host {
         self.shared().deadline.fetch_min(deadline.ns(), Ordering::SeqCst);
         self.advance(Phase::Closing);
         self.cancel_all(|head| head.has(flag::ROOT));
-        // The number of roots is read after the phase was set. An exiting root decrements the number before it reads
-        // the phase. Therefore, if the number read here is above zero, the last root reads the new phase and calls
-        // `shut_down_rest`.
+        // The number of roots (top-level supervisors) is read after the phase was set. An exiting root decrements the
+        // number before it reads the phase. Therefore, if the number read here is above zero, the last root reads the
+        // new phase and calls `shut_down_rest`.
         if self.shared().roots.load(Ordering::SeqCst) == 0 {
             self.shut_down_rest();
         }
@@ -218,7 +218,8 @@ impl Shared {
     }
 
     /// Ends a shutdown: refuses all work, and kills the processes that have not exited. Returns the report. Only the
-    /// first call creates the report, because the killed processes exit soon after the first call.
+    /// first call creates the report. A later call would not find the killed processes, because these processes exit
+    /// soon after the first call.
     fn end_shutdown(&self, all_ended: bool) -> ShutdownReport {
         let mut report = self.report.lock();
         if let Some(report) = &*report {

@@ -302,10 +302,11 @@ impl Timers {
         self.nearest().map(|at| at - self.clock.now())
     }
 
-    /// Returns the time until the next check of the timers. Unlike the caller of [`wait`](Self::wait), the caller
-    /// promises to make this check. The returned time is not longer than the time until the reported deadline, even if
-    /// the timer of the reported deadline was cancelled. Many programs repeatedly set a timeout and cancel it. With
-    /// this rule, the thread wakes once per length of the timeout, and not once for each timeout.
+    /// Returns the time until the next check of the timers. The caller of this method promises to make this check, in
+    /// contrast to the caller of [`wait`](Self::wait). The returned time is not longer than the time until the reported
+    /// deadline, even if the timer of the reported deadline was cancelled. Many programs repeatedly set a timeout and
+    /// cancel it. Because the returned time ignores the cancellation, the thread wakes at most once in each period of
+    /// the timeout's length, and not once for each timeout.
     pub(crate) fn keep_time(&self) -> Option<Duration> {
         let now = self.clock.now();
         let mut told = self.told.load(Ordering::Relaxed);

@@ -24,10 +24,10 @@ impl CallParty for Arc<Task> {
 
 type Token = Arc<()>;
 
-/// Starts a call from a task that runs on this thread.
-fn ask() -> (Arc<Task>, ReplyReceiver<Arc<Task>, (), Token>, ReplySender<Arc<Task>, (), Token>) {
+/// Starts a call from a task that runs on this thread. If `task_listens` is set, the answer wakes the task.
+fn ask(task_listens: bool) -> (Arc<Task>, ReplyReceiver<Arc<Task>, (), Token>, ReplySender<Arc<Task>, (), Token>) {
     let task = Arc::new(Task { state: RunState::active(), worker: Waiter::here() });
-    let (asker, answerer) = ReplyReceiver::new(|| Arc::clone(&task), || ());
+    let (asker, answerer) = ReplyReceiver::new(task_listens, || Arc::clone(&task), || ());
     (task, asker, answerer)
 }
 
@@ -37,26 +37,31 @@ fn answer(answerer: ReplySender<Arc<Task>, (), Token>, token: &Token) -> thread:
     thread::spawn(move || answerer.answer(token).is_err())
 }
 
+/// Takes the answer, or registers the waker: see `Call::poll_slowly`.
+fn poll(asker: &mut ReplyReceiver<Arc<Task>, (), Token>, is_task: bool, waker: &Waker) -> Poll<Token> {
+    asker.listen(is_task, waker);
+    asker.take().map_or(Poll::Pending, Poll::Ready)
+}
+
 /// Waits for the answer with a waker of this thread.
 fn wait_elsewhere(asker: &mut ReplyReceiver<Arc<Task>, (), Token>) -> Token {
     let waiter = Waiter::here();
     loop {
-        match asker.poll(false, &waiter.waker()) {
+        match poll(asker, false, &waiter.waker()) {
             Poll::Ready(token) => return token,
             Poll::Pending => waiter.wait(),
         }
     }
 }
 
-/// A task waits for the answer. The task was registered as waiting at the time of the call.
+/// The task waits for the answer. It has been the listener since it called.
 pub fn answer_to_a_task() {
-    let (task, mut asker, answerer) = ask();
-    asker.task_waits();
+    let (task, mut asker, answerer) = ask(true);
     let token = Token::default();
     let answers = answer(answerer, &token);
     loop {
         assert!(!task.state.begin(), "it reads no mail");
-        match asker.poll(true, Waker::noop()) {
+        match poll(&mut asker, true, Waker::noop()) {
             Poll::Ready(_) => break task.state.model_end(),
             Poll::Pending if task.state.model_wait(false) => task.worker.wait(),
             Poll::Pending => {}
@@ -69,7 +74,7 @@ pub fn answer_to_a_task() {
 
 /// The caller waits with a waker from the start, and not as a task.
 pub fn answer_to_another_waiter() {
-    let (_task, mut asker, answerer) = ask();
+    let (_task, mut asker, answerer) = ask(false);
     let token = Token::default();
     let answers = answer(answerer, &token);
     drop(wait_elsewhere(&mut asker));
@@ -78,13 +83,12 @@ pub fn answer_to_another_waiter() {
     assert_eq!(Arc::strong_count(&token), 1);
 }
 
-/// The task was registered as waiting at the time of the call. Then another waiter waits instead of the task.
+/// The task has been the listener since it called. Then another waiter waits instead of the task.
 pub fn answer_to_a_new_waiter() {
-    let (task, mut asker, answerer) = ask();
-    asker.task_waits();
+    let (task, mut asker, answerer) = ask(true);
     let token = Token::default();
     let answers = answer(answerer, &token);
-    if asker.poll(true, Waker::noop()).is_pending() {
+    if poll(&mut asker, true, Waker::noop()).is_pending() {
         drop(wait_elsewhere(&mut asker));
     }
     drop((asker, task));
@@ -96,18 +100,14 @@ pub fn answer_to_a_new_waiter() {
 /// either refused, or dropped together with the shared state.
 pub fn answer_against_leaving() {
     for (at_first, elsewhere) in [(true, false), (false, true), (true, true)] {
-        let (_task, mut asker, answerer) = ask();
+        let (_task, mut asker, answerer) = ask(at_first);
         let token = Token::default();
-        if at_first {
-            asker.task_waits();
-        }
         let answers = answer(answerer, &token);
-        let taken = elsewhere && asker.poll(false, Waker::noop()).is_ready();
-        if taken {
-            drop(asker)
-        } else {
-            asker.close()
+        let taken = elsewhere && poll(&mut asker, false, Waker::noop()).is_ready();
+        if !taken {
+            asker.close();
         }
+        drop(asker);
         assert!(!(join(answers) && taken), "it was taken, and refused");
         assert_eq!(Arc::strong_count(&token), 1);
     }
@@ -116,7 +116,7 @@ pub fn answer_against_leaving() {
 /// The callee is notified that the caller has stopped waiting. After the notification, the answer of the callee is
 /// refused.
 pub fn leaving_against_watch() {
-    let (_task, asker, answerer) = ask();
+    let (_task, asker, answerer) = ask(false);
     let leaves = thread::spawn(move || asker.close());
     let waiter = Waiter::here();
     while !answerer.watch(&waiter.waker()) {

@@ -11,7 +11,7 @@ use crate::process::state::{Ref, RefCounted};
 const ROOT: Reason = Reason::new("root");
 const BRANCH: Reason = Reason::new("branch");
 
-/// A subject that can be notified. If it has a child, the child must be notified first.
+/// A subject that can be notified. If the subject has a child, the child must be notified first.
 #[derive(Default)]
 struct Subscriber {
     told: Mutex<Vec<Reason>>,
@@ -81,7 +81,8 @@ pub fn child_against_cancel() {
     assert_eq!((late.told(), twig.reason()), (vec![ROOT], Some(ROOT)));
 }
 
-/// Both tokens are cancelled at the same time. Each subject is notified once, by one of the two cancellations.
+/// A token and its child token are cancelled at the same time. Each subject is notified once, by one of the two
+/// cancellations.
 pub fn two_cancel_at_once() {
     let world = World::new();
     let twig = world.branch.child();
@@ -102,7 +103,7 @@ pub fn two_cancel_at_once() {
 pub fn drop_against_cancel() {
     let (root, leaver) = (Node::root(), Ref::counted(Subscriber::default()));
     let branch = root.child();
-    let number = branch.adopt(&leaver).expect("nobody has cancelled it");
+    let number = branch.adopt(&leaver).expect("the token is not cancelled yet");
     let root = Arc::new(root);
     let cancels = spawn(&root, |root| assert!(World::cancel(root, ROOT)));
     branch.release(number);

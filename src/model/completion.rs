@@ -166,7 +166,8 @@ pub fn answer_against_poll() {
     assert_eq!(world.yields.outstanding(), 0);
 }
 
-/// A future was polled with another waker. Then the task of the process polls the future.
+/// A future was first polled with a waker that is not the waker of the process's task. Then the task of the process
+/// polls the future.
 pub fn answer_against_poll_by_the_task() {
     let other = Waiter::here();
     let world = World::new(AnswerTarget::Other(other.waker()));
@@ -178,19 +179,20 @@ pub fn answer_against_poll_by_the_task() {
     assert_eq!(world.dropped(), 1);
 }
 
-/// A handler watches for the cancellation. Either the handler is notified later, or the call of the handler reports
+/// A handler watches for the cancellation. Either the handler is notified later, or the call of `watch` reports
 /// immediately that the yield is cancelled.
 pub fn watch_against_cancel() {
     watch(&World::new(AnswerTarget::Event), |world| world.yields.cancel(world.tag));
 }
 
-/// An observer watches for the answer. Either the observer is notified later, or its call reports immediately that the
-/// yield is answered.
+/// An observer watches for the answer. Either the observer is notified later, or the call of `watch` reports
+/// immediately that the yield is answered.
 pub fn watch_against_answer() {
     watch(&World::new(AnswerTarget::Event), World::answer);
 }
 
-/// An inline command moves to the table while another thread cancels the command. The command is cancelled.
+/// An inline command moves to the table while another thread cancels the command. After the move, the command is
+/// cancelled.
 pub fn admit_against_cancel() {
     let world = World::new(AnswerTarget::Event);
     let tag = Tag::inline(world.yields.issue());

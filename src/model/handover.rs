@@ -7,7 +7,7 @@ use crate::platform::sync::atomic::{AtomicUsize, Ordering};
 use crate::platform::sync::{Arc, Condvar, Mutex, thread};
 use crate::scheduler::Placement;
 
-/// A step wakes another task and then waits for it, while the step is handed over to another thread.
+/// A step wakes another task and then waits for this task, while the step is handed over to another thread.
 pub fn behind_a_long_step() {
     behind(Placement::Woken);
 }
@@ -59,7 +59,7 @@ fn behind(how: Placement) {
     stop(&scheduler);
 }
 
-/// The step of a worker is handed over while it returns.
+/// The step of a worker is handed over while the step returns.
 pub fn return_against_hand_over() {
     let (scheduler, jobs) = (started(1), Jobs::new());
     thread::yield_now();

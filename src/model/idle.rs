@@ -173,8 +173,8 @@ pub(super) fn stop(scheduler: &Scheduler<Job>) {
 /// A task is pushed while a worker parks.
 pub fn one_pusher() {
     let (scheduler, jobs) = (started(1), Jobs::new());
-    // Without this yield, loom does not explore the executions in which the worker checks the queues first. The fences
-    // are needed for the executions in which the worker checks the queues first.
+    // Without this `yield_now`, loom does not explore the executions in which the worker checks the queues first. The
+    // fences are needed for the executions in which the worker checks the queues first.
     thread::yield_now();
     scheduler.schedule(jobs.one(), Placement::Woken);
     jobs.wait(1);
@@ -217,7 +217,7 @@ fn long_and_short(jobs: &Arc<Jobs>) -> (Job, Job) {
 pub fn last_searcher() {
     let (scheduler, jobs) = (started(2), Jobs::new());
     let (long, short) = long_and_short(&jobs);
-    // This yield lets both workers park first. If the workers parked later in the model, the parking would cost a
+    // This `yield_now` lets both workers park first. If the workers parked later in the model, the parking would cost a
     // preemption.
     thread::yield_now();
     scheduler.schedule(long, Placement::Woken);
@@ -243,7 +243,7 @@ pub fn push_against_last_searcher() {
     stop(&scheduler);
 }
 
-/// Both jobs are pushed in one batch while two workers park. After the searches of the workers, one more job is pushed.
+/// A batch of two jobs is pushed while two workers park. After the searches of the workers, one more job is pushed.
 pub fn batch() {
     let (scheduler, jobs) = (started(2), Jobs::new());
     let (long, short) = long_and_short(&jobs);
@@ -449,7 +449,7 @@ pub fn two_guests() {
     join(lender);
 }
 
-/// An earlier deadline is inserted while the worker parks until the former deadline.
+/// An earlier deadline is inserted while the worker parks until the previous, later deadline.
 pub fn nearer_deadline() {
     let jobs = Jobs::new();
     let timer = Arc::new(Timer { due: AtomicUsize::new(FAR), fired: Some(Arc::clone(&jobs)), kept: None });

@@ -84,8 +84,8 @@ impl Mail {
         message.ok_or(spare.lent)
     }
 
-    /// Receives an event as a hand-written process does, namely the first event of a turn. The second result tells
-    /// whether the process waits with the slot open.
+    /// Receives the first event of a turn, as a hand-written process does. The second result tells whether the process
+    /// waits with the slot open.
     fn next_of_events(&self, taken: &mut Option<Box<Taken<u32>>>) -> (Option<u32>, bool) {
         let seat = ReceiverTurn::of_events(InTurn::of_right());
         match self.glance() {
@@ -417,7 +417,7 @@ pub fn close_against_push() {
     let remains = inbox.close();
     seen.extend(front.take());
     seen.extend(remains.into_iter().flat_map(|remains| remains.settle()));
-    // The inbox is woken in the same way as in `Control::run_exit`.
+    // The tasks that wait on the inbox are woken in the same way as in `Control::run_exit`.
     inbox.rouse(&inbox.own).wake();
     if waits {
         other.wait();

@@ -1,4 +1,4 @@
-//! Room in a bounded mailbox. A sender that waits for room either gets room or gets its message back.
+//! Free space in a bounded mailbox. A sender that waits for free space either gets it or gets its message back.
 
 use std::task::{Poll, Waker};
 
@@ -6,7 +6,7 @@ use crate::model::{Waiter, join, spawn};
 use crate::platform::sync::Arc;
 use crate::process::mailbox::{Inbox, MailboxCapacity, ReadAhead, Reader, RoomWaiter};
 
-/// Creates an inbox that has room for one message and is full.
+/// Creates an inbox that has free space for one message and is full.
 fn full() -> Arc<Inbox<u32>> {
     let inbox = Arc::new(Inbox::new(MailboxCapacity::Reject(1), None));
     let _nobody = inbox.push(Waker::noop(), 0, || {}).expect("there is room");
@@ -53,7 +53,7 @@ fn receive(inbox: &Inbox<u32>, front: &mut ReadAhead<u32>) -> u32 {
     }
 }
 
-/// Two senders wait for room. A receiver makes room, and both senders send their messages.
+/// Two senders wait for free space. A receiver takes messages, and then both senders send their messages.
 pub fn two_wait_for_room() {
     let inbox = full();
     let senders = [1, 2].map(|message| spawn(&inbox, move |inbox| send_wait(inbox, message)));
@@ -65,7 +65,7 @@ pub fn two_wait_for_room() {
     assert!(senders.map(join).into_iter().all(|sent| sent));
 }
 
-/// An inbox closes while senders wait for room. Each message that was not admitted goes back to its sender.
+/// An inbox closes while senders wait for free space. Each message that was not admitted goes back to its sender.
 pub fn room_against_close() {
     let inbox = full();
     let sender = spawn(&inbox, |inbox| send_wait(inbox, 1));

@@ -62,7 +62,7 @@ impl World {
             while std::mem::take(&mut *self.queued.lock()) == 0 {
                 self.worker.wait();
             }
-            assert!(!self.state.begin(), "nobody reads its mail elsewhere");
+            assert!(!self.state.begin(), "the process was not recalled, because no other thread reads its mailbox");
             if self.mail.iter().all(|mail| mail.load(Ordering::Relaxed) == 1) {
                 return self.state.model_end();
             }

@@ -43,7 +43,7 @@ impl World {
         }
     }
 
-    /// Sends an item as a replier does. Returns false if the process no longer pulls items.
+    /// Sends an item as the handler of a stream does. Returns false if the process no longer pulls items.
     fn send(&self, item: u64, waiter: &Arc<Waiter>) -> bool {
         let (waker, mut item) = (waiter.waker(), Some(Payload::new(item)));
         let cx = Context::from_waker(&waker);
@@ -65,7 +65,7 @@ impl World {
             Ok(Answered::Notices(count)) => self.notice(count),
             Ok(Answered::Own) => self.own.waker().wake(),
             Ok(Answered::Other(waker)) => waker.wake(),
-            other => unreachable!("nobody else ends it: {other:?}"),
+            other => unreachable!("only this thread ends the stream: {other:?}"),
         }
     }
 }
@@ -125,7 +125,7 @@ pub fn notices_against_pulls() {
     assert!(heard().is_none(), "there are no more notices than events");
 }
 
-/// A handler that waits for room is notified that the process no longer pulls items.
+/// A handler that waits for free space in the buffer is notified that the process no longer pulls items.
 pub fn sender_against_cancel() {
     let world = World::new(AnswerTarget::Own);
     let handler = spawn(&world, |world| {

@@ -87,8 +87,8 @@ pub fn insert_against_turn() {
 }
 
 /// The deadline of a timekeeper was cancelled, and the timekeeper reads the earliest deadline again. At the same time,
-/// another deadline is inserted. Either the timekeeper sleeps at most until this deadline, or the inserting thread must
-/// wake it.
+/// another deadline is inserted. Either the timekeeper sleeps at most until the inserted deadline, or the inserting
+/// thread must wake the timekeeper.
 pub fn insert_against_keeper() {
     let timers = timers();
     let never = |timers: &Timers, at| timers.insert(None, at, Fire::Call(Box::new(|| ())));
@@ -102,5 +102,8 @@ pub fn insert_against_keeper() {
     let told = spawn(&timers, move |timers| never(timers, LATEST).1);
     let kept = timers.keep_time().expect("there is one");
     let told = join(told);
-    assert!(told || kept <= LATEST - SOON, "it sleeps for {kept:?}, and nobody tells it");
+    assert!(
+        told || kept <= LATEST - SOON,
+        "the timekeeper sleeps for {kept:?}, and the inserting thread does not wake it"
+    );
 }

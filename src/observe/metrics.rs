@@ -79,37 +79,37 @@ macro_rules! counters {
 }
 
 counters! {
-    /// Spawned processes. Counted when a process gets its pid.
+    /// Spawned processes. A process is counted when it gets its pid.
     Spawned => spawned,
-    /// Exited processes. Counted on the exit path. `spawned - exited` processes are alive.
+    /// Exited processes. A process is counted during its exit. `spawned - exited` processes are alive.
     Exited => exited,
-    /// Polls of a task by a worker. Counted by the scheduler, before the poll.
+    /// Polls of a task by a worker. The scheduler counts each poll before the poll begins.
     Polls => polls,
     /// Steps of processes. One poll may contain several steps, because a process is stepped again if an answer arrives
     /// in the turn of its yield.
     Steps => steps,
     /// Polls that kept their worker for longer than
-    /// [`Builder::long_step_threshold`](crate::Builder::long_step_threshold). Counted by the monitor thread, while the
-    /// poll still runs.
+    /// [`Builder::long_step_threshold`](crate::Builder::long_step_threshold). The monitor thread counts a long poll
+    /// while the poll still runs.
     LongSteps => long_steps,
-    /// Attempts to steal from a victim. Counted by the searching worker. Each attempt is counted as won, empty or
-    /// retried.
+    /// Attempts to steal from a victim. The searching worker counts each attempt. Each attempt is also counted as won,
+    /// empty or retried.
     StealsTried => steals_tried,
-    /// Attempts that stole at least one task.
+    /// Attempts to steal that stole at least one task.
     StealsWon => steals_won,
-    /// Attempts that found no task.
+    /// Attempts to steal that found no task.
     StealsEmpty => steals_empty,
-    /// Attempts that lost a race against another thread.
+    /// Attempts to steal that lost a race against another thread.
     StealsRetried => steals_retried,
-    /// Number of times that a worker parked. Counted by the worker, before it sleeps.
+    /// Number of times that a worker parked. The worker counts each time before it sleeps.
     Parks => parks,
-    /// Number of times that a parked worker was woken for work. Counted by the waking thread.
+    /// Number of times that a parked worker was woken for work. The waking thread counts the wake-up.
     Wakes => wakes,
     /// Number of times that a worker moved a full batch of tasks from its local queue to the global queue.
     Overflows => overflows,
     /// Number of times that a process went to the back of the queue because its budget was spent.
     BudgetYields => budget_yields,
-    /// Messages that a mailbox accepted. Counted by the sender.
+    /// Messages that a mailbox accepted. The sender counts the message.
     Messages => messages,
     /// Messages that were refused, and returned to the sender.
     Refused => refused,
@@ -118,9 +118,9 @@ counters! {
     /// Messages that the policy of a full mailbox dropped: either a queued message in favor of a newer message, or the
     /// newest message. These messages are also counted as dead letters.
     DroppedByPolicy => dropped_by_policy,
-    /// Commands that processes yielded. Counted at the yield.
+    /// Commands that processes yielded. A command is counted when the process yields the command.
     Yields => yields,
-    /// Answers that a yield accepted. Counted by the answering thread.
+    /// Answers that a yield accepted. The answering thread counts the answer.
     Completions => completions,
     /// Answers that arrived after the cancellation of their yield or the exit of their process.
     Discarded => discarded,
@@ -310,7 +310,8 @@ impl Metrics {
         self
     }
 
-    /// Makes this thread count in this slot. If no such slot exists, the thread counts as a thread in no slot.
+    /// Makes this thread count in the block of this slot. If no such slot exists, the thread counts as a thread in no
+    /// slot.
     pub(crate) fn enter(self: &Arc<Self>, slot: usize) -> SlotGuard {
         let before = HERE.with(|here| here.entered.replace(CurrentSlot { metrics: self.address(), slot }));
         SlotGuard { metrics: Arc::clone(self), before, _here: PhantomData }

@@ -331,11 +331,11 @@ mod tests {
                 for address in taken {
                     let block = NonNull::new(address as *mut usize).expect("it was taken");
                     // SAFETY: the word was written above, and the block was not freed since then.
-                    assert_eq!(unsafe { block.read() }, address, "somebody else has it");
+                    assert_eq!(unsafe { block.read() }, address, "the block has a second owner");
                     give(block.cast());
                 }
             };
-            thread::scope(|threads| threads.spawn(gives).join()).expect("nobody else had any of them");
+            thread::scope(|threads| threads.spawn(gives).join()).expect("no block had a second owner");
         }
 
         let kept = || DEPOTS[SIZES - 1].with(|depot| depot.magazines.len());

@@ -111,7 +111,7 @@ impl Clock {
         }
     }
 
-    /// Returns the same moment as an instant of the standard library. Returns `None` for a virtual clock, for
+    /// Converts an instant of this clock to an instant of the standard library. Returns `None` for a virtual clock, for
     /// [`Instant::FAR`], and for a moment that the standard library cannot represent.
     pub(crate) fn to_std(&self, at: Instant) -> Option<StdInstant> {
         match self {
@@ -120,8 +120,8 @@ impl Clock {
         }
     }
 
-    /// Returns the same moment as an instant of this clock. The result saturates at both ends. Returns `None` for a
-    /// virtual clock.
+    /// Converts an instant of the standard library to an instant of this clock. The result saturates at both ends.
+    /// Returns `None` for a virtual clock.
     pub(crate) fn instant_of_std(&self, at: StdInstant) -> Option<Instant> {
         match self {
             Self::Real(origin) => Some(Instant(origin.instant_of_std(at))),
@@ -143,7 +143,7 @@ impl Clock {
     }
 }
 
-/// Creation time of a real clock, in the time of the system's monotonic clock.
+/// Creation time of a real clock, measured by the system's monotonic clock.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Origin(System);
 
@@ -170,8 +170,8 @@ impl Origin {
         Self::now().0.saturating_sub(self.0)
     }
 
-    /// Returns one moment as a time of this file and as a time of the standard library. All conversions of a program
-    /// use the same pair, so a conversion to the other type and back returns the same instant.
+    /// Returns one moment in two forms: as the time that this file uses, and as an instant of the standard library. All
+    /// conversions of a program use the same pair, so a conversion to the other type and back returns the same instant.
     fn pair() -> (u64, StdInstant) {
         static PAIR: OnceLock<(u64, StdInstant)> = OnceLock::new();
         *PAIR.get_or_init(|| {

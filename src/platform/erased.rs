@@ -63,8 +63,8 @@ impl Erased {
     /// Returns whether the value is a `T`.
     #[inline]
     pub(crate) fn is<T: 'static>(&self) -> bool {
-        // Equal vtables contain equal `type_id` functions, so this case needs no call. Different vtables may belong to
-        // the same type, because the vtable of one type may exist twice.
+        // If both pointers refer to the same vtable, the types are the same, and no call is needed. Different vtables
+        // may belong to the same type, because the vtable of one type may exist twice.
         ptr::eq(self.vtable, VTable::of::<T>()) || self.type_id() == TypeId::of::<T>()
     }
 

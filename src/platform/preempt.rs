@@ -2,8 +2,8 @@
 //! The process that runs in the slot reads the word when it checks whether it should yield. The scheduler decides when
 //! to ask a process to yield, and which process.
 //!
-//! When the word is set, the process may already run on another worker. Such a process yields once without need when it
-//! next runs in this slot.
+//! When the word is set, the process may already run on another worker. In this case, the process yields once without
+//! need when it next runs in this slot.
 
 use std::cell::RefCell;
 

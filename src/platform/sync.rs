@@ -3,8 +3,8 @@
 //!
 //! Under `--cfg procession_loom` the same names come from loom, so that loom explores the modules of this crate. Under
 //! `--cfg procession_shuttle` the same names come from shuttle, so that shuttle explores schedules of whole runtimes.
-//! `Arc` is always the standard type. The reference counting of `Arc` is not a protocol of this crate, and loom's `Arc`
-//! cannot hold a trait object.
+//! `Arc` is always the standard type, because the reference counting of `Arc` is not a protocol of this crate, and
+//! because loom's `Arc` cannot hold a trait object.
 
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)]
 
@@ -199,8 +199,8 @@ impl<T> Mutex<T> {
     }
 }
 
-/// Mutex for data that no protocol depends on. The mutex is the standard mutex, even under the model checkers, like
-/// [`tally`].
+/// Mutex for data that no protocol depends on. The mutex is the standard mutex, even under the model checkers, in the
+/// same way as the atomics in [`tally`].
 #[derive(Debug)]
 pub(crate) struct TallyLock<T>(std::sync::Mutex<T>);
 

@@ -106,7 +106,7 @@ impl fmt::Display for SendErrorKind {
     }
 }
 
-/// Receiver of a refused value. The sender may not know the receiver.
+/// Receiver of a refused value. The value is `Unknown` until the receiver is set.
 #[derive(Debug, Clone)]
 pub(crate) enum Addressee {
     Unknown,

@@ -58,7 +58,7 @@ pub enum Event<M = Payload> {
     },
     /// A process has joined a group that is [monitored](crate::SelfHandle::monitor_group).
     Joined {
-        /// The monitor that reports the join.
+        /// The monitor that reports that the process joined the group.
         monitor: MonitorRef,
         /// Name of the group.
         group: Arc<str>,
@@ -68,7 +68,7 @@ pub enum Event<M = Payload> {
     /// A process has left a group that is [monitored](crate::SelfHandle::monitor_group), or a member of the group has
     /// exited.
     Left {
-        /// The monitor that reports the leave.
+        /// The monitor that reports that the process left the group.
         monitor: MonitorRef,
         /// Name of the group.
         group: Arc<str>,
@@ -83,8 +83,8 @@ pub enum Event<M = Payload> {
 #[derive(Debug)]
 pub(crate) enum Signal {
     Completed(Completed),
-    /// A notice that a stream has an item or an answer: either its buffer contains an item that was pulled, or the
-    /// answer has arrived.
+    /// A notice that a stream has an item or an answer. Either the buffer of the stream contains an item that the
+    /// process has requested, or the answer has arrived.
     Notice(Tag),
     Cancel {
         reason: Reason,
@@ -100,13 +100,13 @@ pub(crate) enum Signal {
         from: Pid,
         reason: Exit,
     },
-    /// The join of a monitored group. The reader checks whether the monitor still exists.
+    /// A process has joined a monitored group. The reader checks whether the monitor still exists.
     Joined {
         number: u64,
         group: Arc<str>,
         pid: Pid,
     },
-    /// The leave of a monitored group. The reader checks whether the monitor still exists.
+    /// A process has left a monitored group. The reader checks whether the monitor still exists.
     Left {
         number: u64,
         group: Arc<str>,
@@ -171,7 +171,7 @@ impl Completed {
     /// Returns the untyped answer.
     ///
     /// # Errors
-    /// Returns the failure that the command was answered with.
+    /// Returns the failure if the command failed.
     pub fn into_result(self) -> Result<Payload, Failure> {
         self.answer
     }
@@ -207,8 +207,9 @@ impl StreamItem {
     }
 }
 
-/// Converts an answer to the expected type. A handler's answer is checked when the handler gives the answer. Therefore,
-/// a mismatch is possible only if a host was given the wrong tag. A mismatch is a failure, not a panic.
+/// Converts an answer to the expected type. The type of a handler's answer is checked when the handler gives the
+/// answer. Therefore, a type mismatch is possible only if a wrong tag was passed to a host. A type mismatch becomes a
+/// failure, and does not cause a panic.
 #[inline]
 pub(crate) fn typed<T: Send + 'static>(answer: Result<Payload, Failure>) -> Result<T, Failure> {
     answer?.downcast::<T>().map_err(|payload| {

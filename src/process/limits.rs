@@ -11,7 +11,7 @@ use crate::process::exit::Exit;
 
 /// Limits on the steps, the running time and the queued messages of one process. Default: no limit.
 ///
-/// A host gives its limits to each process that is spawned in it.
+/// The limits of a host apply to each process that is spawned in this host.
 /// [`ProcessBuilder::limits`](crate::ProcessBuilder::limits) sets the limits of one process. If the host and the
 /// builder both set a limit, the lower limit applies.
 ///
@@ -62,8 +62,8 @@ impl Limits {
     }
 
     /// Sets the maximum number of messages that wait in the mailbox. If the maximum is 0, the mailbox refuses every
-    /// message. A hand-written process may take messages out of the mailbox at the beginning of a step. These messages
-    /// are no longer counted.
+    /// message. A hand-written process may take messages out of the mailbox at the beginning of a step. Messages that
+    /// the process has taken out are no longer counted.
     #[must_use]
     pub const fn mailbox_capacity(mut self, most: usize) -> Self {
         self.mail = Some(most);

@@ -4,7 +4,7 @@
 //! A sender appends a message under a short spin lock. Under this lock the sender also marks the process as woken.
 //! After the unlock, the sender queues the process. The receiver takes out all queued messages under one lock. No user
 //! code runs under the lock, so wakers are called and messages are dropped after the unlock. A closed mailbox refuses
-//! messages and signals. A mailbox with a bound stores its messages in another queue: see `bounded`.
+//! messages and signals. A mailbox with a bound stores its messages in another type of queue: see `bounded`.
 //!
 //! If a process waits for a message, a send to this process takes no lock. A receiver that finds no message opens the
 //! mailbox's `slot` before it waits. The sender that wakes the process then has exclusive access to the slot. This
@@ -12,11 +12,12 @@
 //!
 //! After the process has taken a message from the slot, its receiver is still registered as waiting for the next
 //! message. No further lock operation is needed for this registration. When the receiver registers, it sets a mark on
-//! the lock. The next lock operation of any thread clears the mark. While the mark is set, only the message in the slot
-//! can have arrived. Therefore, [`glance`](Inbox::glance) needs no lock. A sender that takes the lock finds the
-//! receiver registered and wakes the process. If a process is woken during its turn, the process gets another turn.
+//! the lock. The next lock operation of any thread clears the mark. A message that arrives outside the slot clears the
+//! mark, because its sender locks the mailbox. Therefore, [`glance`](Inbox::glance) needs no lock to check for
+//! messages. A sender that takes the lock finds the receiver registered and wakes the process. If a process is woken
+//! during its turn, the process gets another turn.
 //!
-//! If a receiver takes a message from the slot and stays registered, the turn records this fact
+//! If a receiver takes a message from the slot and stays registered, the state of the turn records the registration
 //! (`process::state::current`). The next receive operation removes the record. If the record still exists at the end of
 //! the turn, the body waits for something other than a message. A body that waits for something else must not be woken
 //! by a message ([`Inbox::unwait`]).
@@ -49,7 +50,7 @@ pub(crate) use crate::process::mailbox::routed::{Router, Unrouted};
 use crate::process::mailbox::slot::Slot;
 pub(crate) use crate::process::mailbox::wakes::{Own, Wakes};
 
-/// Shared half of a mailbox.
+/// The half of a mailbox that the senders and the receiver share.
 #[derive(Debug)]
 pub(crate) struct Inbox<M> {
     /// Space for one small message. The receiver reads this message before all other messages.
@@ -64,8 +65,8 @@ impl<M> Inbox<M> {
     pub(crate) fn new(bound: MailboxCapacity, limit: Option<usize>) -> Self {
         let bounded =
             |(policy, most)| Box::new(RareParts { bounded: Some(Bounded::new(policy, most)), ..RareParts::default() });
-        // Evaluated before the struct expression, so that no call interrupts the construction of the struct in its
-        // final place.
+        // This value is computed before the struct expression, so that no call interrupts the construction of the
+        // struct in its final place.
         let aside = bound.within(limit).map(bounded);
         let (slot, lent) = Slot::new();
         Self {
@@ -86,8 +87,8 @@ impl<M> Inbox<M> {
         Locked { slot: &self.slot, state: self.state.lock() }
     }
 
-    /// Locks the inbox for the receiver. The pauses between two attempts grow, because a sender in a loop may take the
-    /// lock repeatedly.
+    /// Locks the inbox for the receiver. A sender in a loop may take the lock repeatedly. Therefore, the receiver
+    /// pauses between its attempts to take the lock, and each pause is longer than the previous pause.
     #[inline]
     fn lock_to_receive(&self) -> Locked<'_, M> {
         Locked { slot: &self.slot, state: self.state.lock_patiently() }
@@ -107,8 +108,8 @@ impl<M> Inbox<M> {
     /// Takes the waker of the receiver and the wakers of the waiting senders. The caller calls this function after the
     /// inbox is closed and the process has exited.
     ///
-    /// The receiver may have stored a waker earlier, and may now wait as the task of the process. This function takes
-    /// the waker in this case too. The waker may refer to the process itself, and this reference cycle would keep the
+    /// A receiver that now waits as the task of the process may have stored a waker earlier. This function also takes
+    /// the earlier waker. The earlier waker may refer to the process itself, and this reference cycle would keep the
     /// memory of the process allocated for ever.
     pub(crate) fn disperse(&self) -> (Option<Waker>, Vec<Waker>) {
         let mut state = self.state.lock();
@@ -135,8 +136,8 @@ impl<M> Inbox<M> {
         let mut state = self.lock();
         match state.bounded() {
             Some(bounded) => bounded.high(),
-            // `longest` does not count a message that was the only message, in the slot. If `taken` is not 0, the
-            // mailbox once contained at least one message in the slot.
+            // `longest` does not count a message in the slot if it was the only message of the mailbox. If `taken` is
+            // not 0, at least one message was in the slot at some time.
             None => state.messages().len().max(state.longest as usize).max(usize::from(self.slot.taken() != 0)),
         }
     }

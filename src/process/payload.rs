@@ -15,8 +15,8 @@ use crate::platform::erased::{Erased, cast, same};
 /// its value once, unless `downcast` took the value out.
 ///
 /// Payloads do not nest: if `Payload::new` is called with a payload, it returns that payload. Therefore, a payload that
-/// passes through generic code still contains the value of its sender. For the same reason, every payload is itself a
-/// `Payload`: `is::<Payload>()` is true, and `downcast::<Payload>()` returns the payload unchanged.
+/// passes through generic code still contains the value of its sender. Because payloads do not nest, `is::<Payload>()`
+/// returns true for every payload, and `downcast::<Payload>()` returns the payload unchanged.
 ///
 /// A `Payload` is `Sync` even if its value is not, because no method returns a reference to the value.
 pub struct Payload(Erased);
@@ -42,8 +42,8 @@ impl Payload {
         cast(self).or_else(|this: Self| this.0.downcast().map_err(Self))
     }
 
-    /// If the option contains a `T`, takes the value out, as [`downcast`](Self::downcast) does. Otherwise, leaves the
-    /// option unchanged.
+    /// If the option contains a payload with a `T`, takes the `T` out, as [`downcast`](Self::downcast) does. Otherwise,
+    /// leaves the option unchanged.
     #[inline]
     pub(crate) fn take<T: 'static>(this: &mut Option<Self>) -> Option<T> {
         this.take_if(|payload| payload.is::<T>())?.downcast().ok()
@@ -73,8 +73,8 @@ impl fmt::Debug for Payload {
 }
 
 const _: () = {
-    // The size is one pointer and 16 bytes. On some 32-bit targets, the `u64`s of the storage have an alignment of 4,
-    // and the size is 20 bytes.
+    // The size of a `Payload` is the size of one pointer plus 16 bytes. On some 32-bit targets, the `u64`s of the
+    // storage have an alignment of 4, and the size is 20 bytes.
     assert!(size_of::<Payload>() <= 24 && size_of::<Option<Payload>>() == size_of::<Payload>());
     assert!(size_of::<Payload>() == 24 || size_of::<usize>() < 8);
 };

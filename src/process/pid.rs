@@ -23,16 +23,16 @@ use std::num::NonZeroU64;
 /// it is not printed, for example `<1.7.2>`. Each pid has exactly one text.
 ///
 /// A pid of a simulation is printed without an incarnation, for example `<0.7.2>`, because the same seed must print the
-/// same trace. A pid of a simulation still belongs to one simulation. Two pids of different simulations are different,
-/// even if their texts are equal. A pid of one simulation never reaches a process of another simulation. While a
-/// simulation runs, a text without an incarnation parses to a pid of that simulation. Outside a simulation, a text
-/// without an incarnation parses to a pid that no process has.
+/// same trace. Nevertheless, each pid of a simulation belongs to exactly one simulation. Two pids of different
+/// simulations are different, even if their texts are equal. A pid of one simulation never reaches a process of another
+/// simulation. While a simulation runs, a text without an incarnation parses to a pid of that simulation. Outside a
+/// simulation, a text without an incarnation parses to a pid that no process has.
 ///
 /// With the feature `serde`, a pid implements `Serialize` and `Deserialize`. Human-readable formats contain the text of
 /// the pid, and all other formats contain four numbers.
 ///
-/// Pids are ordered by node, incarnation, generation and index. The order has no meaning, but it is the same on every
-/// system.
+/// Pids are ordered by node, incarnation, generation and index. The order of pids has no meaning, but is the same on
+/// every system.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Pid {
     node: u32,

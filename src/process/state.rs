@@ -13,8 +13,8 @@ pub(crate) mod deferred;
 pub(crate) mod handler_call;
 pub(crate) mod inline_command;
 pub(crate) mod kept_timer;
-pub(crate) mod oneshot;
 pub(crate) mod priority;
+pub(crate) mod reply_slot;
 pub(crate) mod run_state;
 pub(crate) mod runnable;
 pub(crate) mod upgrade_request;
@@ -165,7 +165,7 @@ impl<T> CountedRefs<RefCounted<T>> {
 }
 
 impl<T> CountedRefs<T> {
-    /// Takes one reference, if one is left.
+    /// Takes one reference out of the stock. Returns `None` if the stock is empty.
     #[inline]
     pub(crate) fn take(&mut self) -> Option<Ref<T>> {
         self.left.next()
@@ -239,7 +239,8 @@ pub(crate) struct Weak<T: ?Sized>(NonNull<T>);
 // SAFETY: a `Ref` gives out `&T` on the thread that the `Ref` is sent to, and `T: Sync` allows this. The `Ref` may drop
 // the value on that thread, and `T: Send` allows this. The counts are atomic.
 unsafe impl<T: ?Sized + Send + Sync> Send for Ref<T> {}
-// SAFETY: a shared `Ref` gives out `&T` and clones of the `Ref` on other threads. The same two bounds allow both.
+// SAFETY: a shared `Ref` gives out `&T` and clones of the `Ref` on other threads. `T: Sync` allows the first use, and
+// `T: Send` and `T: Sync` together allow the second use.
 unsafe impl<T: ?Sized + Send + Sync> Sync for Ref<T> {}
 // SAFETY: a `Clones` owns a number of `Ref`s, and a `Ref` may be sent under these bounds.
 unsafe impl<T: ?Sized + Send + Sync> Send for Clones<T> {}
@@ -274,8 +275,9 @@ impl Header {
 
     #[inline]
     fn retain_many(&self, counts: u32) {
-        // Each summand is at most half of the range, so the sum cannot wrap before the program is aborted. Relaxed is
-        // sufficient, as in `Arc`, because the caller owns a reference, so the count cannot reach zero during the call.
+        // Both summands are at most half of the range of a `u32`, so the sum cannot wrap before the program is aborted.
+        // Relaxed is sufficient, as in `Arc`, because the caller owns a reference, so the count cannot reach zero
+        // during the call.
         if counts > MOST || self.strong.fetch_add(counts, Ordering::Relaxed) > MOST {
             too_many();
         }
@@ -372,7 +374,7 @@ fn too_many() -> ! {
 impl<T: HeaderFirst> Ref<T> {
     const PLAIN: &'static VTable = &Self::kind(Task::NONE);
 
-    /// Returns the table of operations of the type `T` with this task.
+    /// Creates the table of operations of the type `T`. The table also contains the operations `task`.
     pub(crate) const fn kind(task: Task) -> VTable {
         VTable { clear: Self::clear, layout: Layout::new::<T>(), task }
     }
@@ -391,7 +393,7 @@ impl<T: HeaderFirst> Ref<T> {
         unsafe { Self::with(Self::PLAIN, 1, make) }
     }
 
-    /// Creates a value like [`new`](Self::new), and returns two references to the value.
+    /// Creates a value in the same way as [`new`](Self::new), but returns two references to the value.
     pub(crate) fn pair(make: impl FnOnce(Header) -> T) -> (Self, Self) {
         // SAFETY: `PLAIN` is the kind of a `T`. Each of the two counts becomes a reference here.
         let one = unsafe { Self::with(Self::PLAIN, 2, make) };
@@ -424,8 +426,8 @@ impl<T: ?Sized> Ref<T> {
     /// # Safety
     /// `at` points to a value that was created by [`with`](Ref::with), and has the provenance of the whole value. One
     /// of two conditions holds. Either the caller owns one of the value's strong counts and hands this count over to
-    /// the result. Or the caller never drops the result, and keeps another reference until the result is no longer
-    /// used.
+    /// the result. Or the caller never drops the returned reference, and owns another reference to the same value until
+    /// the returned reference is no longer used.
     #[inline]
     pub(crate) unsafe fn from_at(at: NonNull<T>) -> Self {
         Self { at }
@@ -681,7 +683,7 @@ mod tests {
                             drop(Ref::downgrade(&own));
                         }
                         drop(own);
-                        // Either the whole value is alive, or the value is dropped.
+                        // An upgrade either returns the whole value, or fails because the value was dropped.
                         assert!(weak.upgrade().is_none_or(|again| again.0 == 7));
                     });
                 }

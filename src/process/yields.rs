@@ -6,8 +6,8 @@
 //! passes, the deadline answers the yield as a handler does. The number of a tag is never issued twice. Therefore, a
 //! late answer finds no yield, even if another yield now uses the same slot.
 //!
-//! A stream is a yield with a `Buffer` for its items, under the same lock. The process pulls all items that were sent
-//! before the answer, and then the answer. No user code runs under the lock.
+//! A stream is a yield with a `Buffer` for its items, under the same lock. The process first pulls all items that were
+//! sent before the answer, and then receives the answer. No user code runs under the lock.
 
 pub(crate) mod buffer;
 pub(crate) mod stream;
@@ -116,8 +116,9 @@ pub(crate) struct Yields {
     /// Number of commands that wait for the end of the step. This number is written under the lock.
     pending: AtomicU32,
     /// Whether some answers must be discarded when they arrive. The flag is written under the lock. Only the process
-    /// itself reads the flag, without the lock. The process may miss the store of another thread, because such a store
-    /// concerns only an answer on the inline path.
+    /// itself reads the flag, without the lock. It is harmless if the process misses a store of another thread. Another
+    /// thread stores the flag only for an answer on the inline path, and this answer is checked under the lock when it
+    /// moves to the table.
     recalled: AtomicBool,
     /// Whether a yield may have ended before its dispatch.
     overtaken: AtomicBool,
@@ -156,7 +157,7 @@ impl Yields {
             recalled: AtomicBool::new(false),
             overtaken: AtomicBool::new(false),
             over: AtomicBool::new(false),
-            // Initially no yield has been dispatched, and the first yield has the number 0.
+            // Initially no yield has been dispatched. The first yield has the number 0, so the initial value is 0 - 1.
             dispatched: AtomicU32::new(u32::MAX),
         }
     }
@@ -165,8 +166,8 @@ impl Yields {
         Some(self.table.get()?.lock())
     }
 
-    /// Locks the table like [`table`](Self::table), but allocates the table if necessary. If two threads call this
-    /// function at the same time, both threads use the same table.
+    /// Locks the table in the same way as [`table`](Self::table), but allocates the table if necessary. If two threads
+    /// call this function at the same time, both threads use the same table.
     fn own_table(&self) -> LockGuard<'_, Table> {
         self.table.get_or_init(Box::default).lock()
     }
@@ -288,8 +289,8 @@ impl Yields {
     pub(crate) fn is_overtaken(&self, tag: Tag) -> bool {
         let ended = self.overtaken.load(Ordering::Relaxed) && !self.is_wanted(tag);
         if tag.is_chosen() {
-            // The number of a chosen tag does not show which yields follow it. Therefore, the flag is set, and each
-            // following yield is looked up in the table.
+            // The number of a chosen tag does not show which yields were made after the yield with this tag. Therefore,
+            // the flag `overtaken` is set, and each pending yield is looked up in the table before its dispatch.
             self.overtaken.store(true, Ordering::Relaxed);
         } else {
             self.dispatched.store(tag.number as u32, Ordering::Relaxed);
@@ -476,8 +477,9 @@ impl Yields {
     /// discarded. A yield on the inline path of another thread or turn is cancelled when the yield [moves to the
     /// table](Self::admit).
     pub(crate) fn cancel(&self, tag: Tag) -> bool {
-        // If all commands of the process were inline, there is no table yet. If there is no table, the cancellation of
-        // an inline yield allocates the table, because `admit` must find the record of the cancellation.
+        // While all commands of the process have been inline, the process has no table. If the process has no table,
+        // the cancellation of an inline yield allocates the table, because `admit` must find the record of the
+        // cancellation.
         let table = if tag.is_inline() { Some(self.own_table()) } else { self.table() };
         let Some(mut guard) = table else { return false };
         let table = &mut *guard;

@@ -141,7 +141,7 @@ impl LocalSet<'_> {
             let mut spawned = self.spawned.borrow_mut();
             if spawned.len() == spawned.capacity() {
                 // Before the vector grows, this line removes the processes that have exited. Afterwards, the vector has
-                // room for at least as many new processes as there are remaining processes, so this scan is rare.
+                // free space for at least as many new processes as there are remaining processes, so this scan is rare.
                 spawned.retain(|control| control.upgrade().is_some_and(|control| !control.head().has_ended()));
                 let alive = spawned.len();
                 spawned.reserve(alive.max(8));

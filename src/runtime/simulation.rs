@@ -1,6 +1,6 @@
 //! A simulation runs processes unchanged, on one thread and in virtual time. A seed determines the order of the
-//! processes. Like a runtime, a simulation has a [`Host`]. Only the queue of runnable tasks and the clock are
-//! different.
+//! processes. Like a runtime, a simulation has a [`Host`]. A simulation differs from a runtime only in its queue of
+//! runnable tasks and its clock.
 
 pub(crate) mod check;
 pub(crate) mod idle;

@@ -29,8 +29,8 @@ impl TokioContext {
         f()
     }
 
-    /// Returns a wrapper for the main function of a thread. The wrapper enters the context, and calls `wrap` inside it.
-    /// If there is no context, returns `wrap` unchanged.
+    /// Returns a wrapper for the main function of a thread. The wrapper enters the context, and calls `wrap` inside the
+    /// context. If there is no context, returns `wrap` unchanged.
     pub(crate) fn wrap(&self, wrap: Option<WrapThread>) -> Option<WrapThread> {
         #[cfg(feature = "tokio")]
         if self.handle.is_some() {

@@ -51,8 +51,8 @@ impl fmt::Debug for Word {
 #[must_use]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Woken {
-    /// No push chose the worker. The worker saw work, or its time was over, or it woke up for another reason. The
-    /// worker is not counted as searching.
+    /// No push chose the worker. The worker saw work, or its sleep time was over, or the worker woke up for another
+    /// reason. The worker is not counted as searching.
     ByItself,
     /// A push chose the worker. The worker is counted as searching, and must search.
     Chosen,
@@ -224,8 +224,8 @@ impl Idle {
     }
 
     /// Announces the sleep of a polled slot, as [`announce`](Self::announce) does for a thread. A polled slot runs
-    /// tasks only while an executor polls it. The executor may never poll the slot again. Therefore no push relies on
-    /// this slot alone.
+    /// tasks only while an executor polls the slot. The executor may never poll the slot again. Therefore no push
+    /// relies on this slot alone.
     pub(crate) fn announce_polled(&self, slot: usize, searching: bool) {
         self.words.polled.fetch_or(1 << slot, Ordering::SeqCst);
         if searching {
@@ -250,8 +250,8 @@ impl Idle {
         if former & bit != 0 { Woken::ByItself } else { Woken::Chosen }
     }
 
-    /// Sets the token of a slot and wakes its worker. The caller is a push that has chosen the worker, or a thread that
-    /// makes the worker check the clock again.
+    /// Sets the token of a slot and wakes its worker. The caller is either a pushing thread that has chosen the worker,
+    /// or a thread that makes the worker check the clock again.
     pub(crate) fn wake(&self, slot: usize) {
         let slot = &self.slots[slot];
         slot.token.store(true, Ordering::SeqCst);
@@ -275,12 +275,12 @@ impl Idle {
         }
     }
 
-    /// Makes `wake` unpark the calling thread when it wakes this slot.
+    /// Registers the calling thread. A later `wake` of this slot unparks this thread.
     pub(crate) fn parks_as_thread(&self, slot: usize) {
         self.set_parker(slot, Parker::Thread(thread::current()));
     }
 
-    /// Makes `wake` call `waker` when it wakes this slot.
+    /// Registers `waker`. A later `wake` of this slot calls `waker`.
     pub(crate) fn parks_as_waker(&self, slot: usize, waker: &Waker) {
         let known = matches!(&*self.slots[slot].parker.lock(), Parker::Waker(known) if known.will_wake(waker));
         if !known {
@@ -320,7 +320,7 @@ impl Idle {
         self.timekeeper.compare_exchange(0, slot + 1, Ordering::SeqCst, Ordering::SeqCst).is_ok()
     }
 
-    /// If this slot is the timekeeper, ends this role and returns true. Otherwise returns false.
+    /// If this slot is the timekeeper, ends the role of timekeeper and returns true. Otherwise returns false.
     pub(crate) fn stop_keeping_time(&self, slot: usize) -> bool {
         self.timekeeper.compare_exchange(slot + 1, 0, Ordering::SeqCst, Ordering::SeqCst).is_ok()
     }

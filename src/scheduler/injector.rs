@@ -12,7 +12,7 @@ use crate::platform::sync::atomic::{AtomicUsize, Ordering};
 /// Maximum number of tasks that a worker takes in addition to the first task.
 const GLOBAL_TAKE: usize = 16;
 
-/// A queue under a lock. The two priority queues also have this type.
+/// A queue under a lock. The two priority queues also have the type `Injector`.
 #[derive(Debug)]
 pub(crate) struct Injector<T> {
     /// Length of the queue. Workers read this length without the lock, so that an empty queue costs one load. A pushing

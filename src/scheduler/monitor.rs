@@ -144,7 +144,7 @@ impl<T: Task> Scheduler<T> {
     }
 
     /// Wakes a worker if tasks wait in a slot whose step was handed over. The step may have put a task into the next
-    /// slot just before it saw the hand-over. A push to the next slot wakes no worker.
+    /// slot just before the step saw the hand-over. A push to the next slot wakes no worker.
     pub(crate) fn wake_for_taken_slot(&self, slot: usize) {
         if !self.remotes[slot].is_empty() && !planted!("handover_is_no_rescue") {
             self.notify();
@@ -167,7 +167,7 @@ impl<T: Task> Scheduler<T> {
         match seen {
             Some(seen) if seen.polls == polls => {
                 seen.times += 1;
-                // A cooperative step may yield on this request.
+                // A cooperative step may yield when the step sees this preemption request.
                 let label = post.label();
                 post.ask(label);
                 if seen.times >= LONG && self.hand_over(slot, Some(polls)) && label != OWN_FUTURE {

@@ -54,9 +54,9 @@ pub enum QueueOrder {
     Lifo,
 }
 
-/// Tasks that wait to go to the global queue together. These tasks are older than any later push. Therefore, while the
-/// batch is not empty, every push to the back goes to the batch. Other workers can take the batch, because its owner
-/// may be in a step that does not return.
+/// Tasks that wait to go to the global queue together. These tasks are older than all tasks that are pushed later.
+/// Therefore, while the batch is not empty, every push to the back goes to the batch. Other workers can take the batch,
+/// because its owner may be in a step that does not return.
 #[derive(Debug)]
 struct Batch<T> {
     /// Number of tasks in the batch. Threads read this number without the lock. No model pushes enough tasks to create
@@ -155,7 +155,7 @@ pub(crate) struct Queues<T> {
     new_tasks: NewTasks<T>,
     deque: Deque<T>,
     batch: Arc<Batch<T>>,
-    /// A stealer of the worker's own deque. Only present with LIFO order.
+    /// A stealer of the worker's own deque. The stealer exists only with LIFO order.
     oldest: Option<Stealer<T>>,
 }
 
@@ -230,14 +230,14 @@ impl<T> Queues<T> {
     }
 
     /// Puts a task into the next slot. If the slot contains a new task, this task moves to the queue of new tasks. If
-    /// the slot contains another task, this task moves to the back of the deque.
+    /// the slot contains a task that has run before, this task moves to the back of the deque.
     #[inline]
     pub(crate) fn push_next(&self, item: T) -> Pushed {
         self.fill_slot(item, false)
     }
 
     /// Puts a task that has not run yet into the next slot. The next push to the slot moves the task to the queue of
-    /// new tasks, if there is room. In the queue of new tasks, the newest task is first.
+    /// new tasks, if this queue is not full. In the queue of new tasks, the newest task is first.
     #[inline]
     pub(crate) fn push_new(&self, item: T) -> Pushed {
         // A LIFO deque returns the newest task first in any case, so new tasks need no special treatment.
@@ -277,9 +277,9 @@ impl<T> Queues<T> {
         if gathered >= BATCH { Pushed::BatchFull } else { Pushed::ToDeque(LOCAL_FULL + gathered) }
     }
 
-    /// With FIFO order, puts a task that this worker has just run behind all other tasks. The task goes to the deque
-    /// even if the deque is full. If the task went through the global queue, the task would move to another core at
-    /// every turn.
+    /// Pushes a task that this worker has just run to the deque. With FIFO order, this task runs after all other tasks.
+    /// The task goes to the deque even if the deque is full. If the task went through the global queue, the task would
+    /// move to another core at every turn.
     #[inline]
     pub(crate) fn push_again(&self, item: T) -> Pushed {
         if !self.batch.is_empty() {
@@ -361,7 +361,8 @@ impl<T> Queues<T> {
         }
     }
 
-    /// With LIFO order, takes the oldest task of the deque, as a thief does. Returns `None` with FIFO order.
+    /// Takes the oldest task of the deque if the deque has LIFO order. With LIFO order, the oldest task would otherwise
+    /// never run while newer tasks are added. If the deque has FIFO order, this function returns `None`.
     pub(crate) fn pop_oldest(&self) -> Option<T> {
         let oldest = self.oldest.as_ref()?;
         certain(|| oldest.steal())

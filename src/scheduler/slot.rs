@@ -36,7 +36,7 @@ pub(crate) struct WorkerSlot {
     duty: AtomicU8,
     /// Label of the task that began most recently.
     label: AtomicU64,
-    /// Preemption request for that task.
+    /// Preemption request for the task whose label is in `label`.
     asked: Arc<Asked>,
     /// Whether a guest thread occupies the slot.
     lent: tally::AtomicBool,
@@ -75,9 +75,9 @@ impl WorkerSlot {
 
     /// Records that the worker begins to run tasks. The state TAKEN does not change until the worker has seen it.
     pub(crate) fn begin(&self) {
-        // SeqCst, here and below. The worker calls `begin` and then checks whether the monitor sleeps. The monitor
-        // stores that it sleeps, and then checks whether a worker runs tasks. Either the worker must see that the
-        // monitor sleeps, or the monitor must see that the worker runs tasks.
+        // The operations here and below are SeqCst for the following reason. The worker calls `begin` and then checks
+        // whether the monitor sleeps. The monitor stores that it sleeps, and then checks whether a worker runs tasks.
+        // Either the worker must see that the monitor sleeps, or the monitor must see that the worker runs tasks.
         let _ = self.duty.compare_exchange(FREE, BUSY, Ordering::SeqCst, Ordering::SeqCst);
     }
 

@@ -21,8 +21,8 @@ use crossbeam_deque::{Steal, Stealer, Worker as Deque};
 /// Capacity of the queue.
 const ROOM: usize = 4096;
 /// The owner takes the oldest task once in this number of tasks. The tasks that the oldest task spawns run before all
-/// other tasks, and often form a large subtree. With 64, nearly all processes of a large tree existed at the same time.
-/// With 1,024, a tree of thirty million processes stays within a dozen megabytes.
+/// other tasks, and often form a large subtree. With the value 64, nearly all processes of a large tree existed at the
+/// same time. With the value 1,024, a tree of thirty million processes needs at most a dozen megabytes.
 const OLDEST_EVERY: u32 = 1024;
 
 /// Retries a steal until it succeeds or the queue is empty.

@@ -561,7 +561,8 @@ impl<M: Send + 'static, T: Send + 'static> Process for EntryPoints<M, T> {
     }
 
     fn step(&mut self, events: Events<'_, M>, out: &mut StepOutput<'_, M>) -> Result<Next<T>, Exit> {
-        // The entry points read the mailbox themselves, so the events of the step stay unread.
+        // The body that `init` chose reads the mailbox itself. Therefore, this function does not read the events of the
+        // step.
         if let Some((body, input)) = self.chosen.take() {
             assert!(
                 events.are_of(out.control()),

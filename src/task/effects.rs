@@ -29,8 +29,8 @@ impl<'a> Around<'a> {
         Self { current, head, own }
     }
 
-    /// If the turn begins here, reports to the observer that the process runs. If the process was killed, returns the
-    /// exit.
+    /// If the turn begins with this call, reports to the observer that the process runs. If the process was killed,
+    /// returns the exit.
     #[cold]
     pub(super) fn check_killed(&self, flags: u16, begins: bool) -> Option<Exit> {
         if begins {
@@ -83,7 +83,7 @@ impl<'a> Around<'a> {
         }
     }
 
-    /// Cancels the timer that a future of this step has left, if no later sleep has taken over the timer.
+    /// Cancels the timer that a sleep of this step has left behind, unless a later sleep has reused this timer.
     #[inline]
     pub(super) fn leave(&self) {
         if self.current.end_kept_timer() {

@@ -26,10 +26,10 @@ use crate::task::cell::Joined;
 /// exits. If a caller does not need the outcome, the caller can drop the handle. To kill the process on drop, put the
 /// handle into a [`JoinSet`](crate::JoinSet), or spawn the process in a [scope](crate::SelfHandle::scope).
 ///
-/// The handle receives the exit when the caller takes its result. A failure of the process is *unobserved* under two
-/// conditions: no link, monitor or supervisor receives the exit, and the handle is dropped before the handle receives
-/// the exit. An unobserved failure is [counted](crate::observe::Counters::unobserved), and makes a
-/// [`check`](crate::check()) fail.
+/// The handle receives the exit when the caller takes the result of the handle. A failure of the process is
+/// *unobserved* under two conditions: no link, monitor or supervisor receives the exit, and the handle is dropped
+/// before the handle receives the exit. An unobserved failure is [counted](crate::observe::Counters::unobserved), and
+/// makes a [`check`](crate::check()) fail.
 pub struct JoinHandle<T, M: Send + 'static = Payload> {
     joined: Joined<T, M>,
     monitor: Option<MonitorRef>,

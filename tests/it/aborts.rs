@@ -45,8 +45,9 @@ async fn waits_with_two_bombs(_: Context) {
 }
 
 /// 4.8a: if a destructor panics while another panic unwinds, the program aborts. The message names the process and the
-/// code of the process. Three roles run the process on a guest thread, on a worker and in a simulation. Another role
-/// kills the process. The last role drops the process together with its runtime.
+/// code of the process. The test starts child programs that run the process on a guest thread, on a worker and in a
+/// simulation. Another child program kills the process. The last child program drops the process together with its
+/// runtime.
 #[test]
 fn the_message_of_a_double_panic_names_the_process() {
     if let Some(role) = role() {
@@ -248,7 +249,7 @@ const PLACES: [(&str, Place); 17] = [
         for _ in 0..3 {
             let bomb = Bomb;
             let blocking = rt.spawn_blocking(move || bomb);
-            // If the result has already arrived, the bomb explodes in this drop.
+            // If the result has already arrived, the bomb panics during this drop.
             let _ = catch_unwind(AssertUnwindSafe(|| drop(blocking)));
         }
     }),
@@ -260,9 +261,9 @@ impl Clone for Bomb {
     }
 }
 
-/// 4.8a, 11: values that panic when dropped never abort the program, because the runtime drops each value separately.
-/// One place may contain many of these values, and their process may panic too. The runtime may also be dropped while
-/// it stores these values.
+/// 4.8a, 11: values that panic when dropped never abort the program, because the runtime drops each value separately. A
+/// place may contain many values that panic when dropped, and the process that owns these values may panic too. The
+/// runtime may also be dropped while it stores values that panic when dropped.
 #[test]
 fn values_that_panic_when_dropped_do_not_abort_the_program() {
     if let Some(role) = role() {

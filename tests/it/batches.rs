@@ -10,8 +10,9 @@ use procession::*;
 use crate::{alone, shut_down, within};
 
 /// Checks that all thousand processes ran. In the order of execution, a process may be up to 17 places away from its
-/// position in the batch. The reason is that the worker takes every 61st task directly from the injector. This task
-/// overtakes up to 16 tasks of the batch that the worker has already moved to its local queue.
+/// position in the batch. The reason is that the worker takes every 61st task directly from the injector. A task that
+/// the worker takes directly from the injector overtakes up to 16 tasks of the batch, because the worker has already
+/// moved these 16 tasks to its local queue.
 fn in_order(seen: &[u64]) {
     assert_eq!(seen.len(), 1000);
     for (n, &number) in (0_u64..).zip(seen) {

@@ -257,9 +257,9 @@ fn block_in_place_hands_over_its_queues_immediately() {
     });
 }
 
-/// 4.7d, 4.7f, 4.7g: if a replacement thread blocks, another thread replaces it. A thread may be a replacement many
-/// times. Many steps block, one after the other, and at most one replacement thread exists at a time. When a step
-/// blocks, another thread takes over the queues of its worker.
+/// 4.7d, 4.7f, 4.7g: if a replacement thread blocks, another thread replaces it. A thread may become a replacement
+/// thread many times. Many steps block, one after the other, and at most one replacement thread exists at a time. When
+/// a step blocks, another thread takes over the queues of its worker.
 #[test]
 fn a_replacement_thread_that_blocks_is_replaced() {
     for by_hand in [true, false] {

@@ -141,7 +141,7 @@ fn a_cancelled_token_also_cancels_processes_spawned_later() {
         let late = rt.process().cancel_token(&token).spawn(async |mut ctx: Context<()>| {
             assert!(ctx.is_cancelled(), "before its first step");
             assert!(ctx.cancelled().await == "closed");
-            // A process may still run after its cancellation, and may spawn another process. The new process is then
+            // A process may still run after its cancellation, and may spawn another process. The spawned process is
             // cancelled too.
             let child = ctx.spawn(idle);
             assert!(is_cancelled(&child.await.unwrap_err(), "closed"));

@@ -237,7 +237,7 @@ fn a_hand_written_process_can_set_deadlines() {
 }
 
 /// 3.3a, 3.5a: if the deadline and the answer of a yield arrive at the same time, either the deadline or the answer
-/// completes the yield, but never both. The process and the handler then agree on the result.
+/// completes the yield, but never both. The process and the handler agree whether the yield was answered in time.
 #[test]
 fn a_deadline_that_races_the_answer_gives_exactly_one_result() {
     within(60, || {
@@ -272,7 +272,8 @@ fn a_deadline_that_races_the_answer_gives_exactly_one_result() {
         assert!(rt.counters().discarded <= timed_out);
     });
     // An answer one tick before the deadline is in time, and an answer one tick after the deadline is late. If the
-    // answer arrives at the deadline, some seeds give an answer and some give a timeout.
+    // answer arrives exactly at the deadline, the process gets the answer under some seeds, and a timeout under the
+    // other seeds.
     let times_out = |at: Duration| {
         let (runs, times_out) = (Cell::new(0), Cell::new(0));
         check(0..40, async |host: Host| {
@@ -313,8 +314,8 @@ fn a_yield_can_be_cancelled_in_every_state() {
         // This yield is cancelled before its dispatch, so its command does not reach the handler.
         let tag = out.perform(Ask(1));
         assert!(out.cancel_yield(tag) && !out.cancel_yield(tag));
-        // This yield has a chosen tag and is also cancelled before its dispatch. Then another yield reuses the tag
-        // immediately.
+        // The process chose the tag of this yield, and this yield is also cancelled before its dispatch. Immediately
+        // after the cancellation, another yield reuses the tag.
         let chosen = Tag::<Ask>::chosen(7);
         out.perform_as(chosen, Ask(1)).unwrap();
         assert!(out.perform_as(chosen, Ask(2)).is_err());
@@ -370,8 +371,8 @@ fn a_yield_can_be_cancelled_in_every_state() {
     assert_eq!(noted.log(), "asked, false, 5");
 }
 
-/// 1.2h: when a step reads the answer of a chosen tag, the tag is free again. If the same step reuses the tag, the tag
-/// also receives the second answer.
+/// 1.2h: a process chooses the tag of a yield. When a step reads the answer of this yield, the tag is free again. If
+/// the same step reuses the tag for a second yield, the second yield is answered too.
 #[test]
 fn a_chosen_tag_is_free_in_the_step_that_reads_its_answer() {
     const ROUNDS: u64 = 100;
@@ -464,7 +465,8 @@ fn a_command_answered_before_its_dispatch_reaches_no_handler() {
         let known = Arc::clone(&second);
         let answers = move |_: First, completion: Completion<u64>| {
             let (host, pid, tag) = known.lock().unwrap().take().unwrap();
-            // Another thread gives the answer. The result would be the same if this thread gave the answer.
+            // Another thread gives the answer. If the thread of the handler gave the answer, the result would be the
+            // same.
             let elsewhere = thread::spawn(move || host.complete_yield(pid, tag, Ok(Payload::new(2_u64))).unwrap());
             elsewhere.join().unwrap();
             completion.complete(1);
@@ -917,8 +919,8 @@ fn a_handlers_future_that_panics_fails_the_command() {
     assert_eq!(rt.block_on(body).unwrap(), 3);
 }
 
-/// 1.3e, 3.2a: a handler's future cannot perform commands in the name of the process that performed its command. This
-/// rule also applies if the future is polled in a turn of that process.
+/// 1.3e, 3.2a: a handler's future cannot perform commands in the name of the process that performed its command. Even
+/// if the handler's future is polled in a turn of that process, the future cannot perform such commands.
 #[test]
 fn a_handlers_future_cannot_act_as_the_calling_process() {
     struct Lend(SelfHandle, u64);
@@ -1129,7 +1131,7 @@ fn an_abandoned_blocking_job_frees_its_place_in_the_queue() {
         let third = rt.spawn_blocking(|| 3);
         assert!(is_full());
         drop(first);
-        // A command takes the free place. Then its process is killed.
+        // A command takes the free place in the queue. Then the process of this command is killed.
         let inside = gate.clone();
         let asks = rt.spawn(async move |ctx: Context| ctx.perform(Block(inside)).await);
         rt.block_on(asks.started()).unwrap();
@@ -1374,7 +1376,7 @@ fn inline_handlers_run_in_the_order_of_the_yields() {
         assert!(futures::poll!(&mut late).is_pending());
         ctx.yield_now().await;
         drop(late);
-        // Here a combinator polls the futures with its own wakers.
+        // The combinator `FuturesUnordered` polls the futures with its own wakers.
         let mut both: FuturesUnordered<_> = [7, 8].map(|n| ctx.perform(Short(n))).into_iter().collect();
         while both.next().await.is_some() {}
         (all.0.and(all.1).and(all.2), ctx.perform(Short(9)).timeout(Duration::from_secs(60)).await)
@@ -1413,7 +1415,8 @@ fn an_inline_handler_may_panic_or_outlive_its_process() {
         panic!("it was killed in its own turn")
     });
     assert!(matches!(rt.block_on(killed), Err(Exit::Killed)));
-    // The process returns in the step that yielded the command. The test keeps the future of the command for longer.
+    // The process returns in the step that yielded the command. The test keeps the future of this command after the
+    // process has returned.
     let kept = Arc::new(Mutex::new(None));
     let keep = Arc::clone(&kept);
     let done = rt.spawn(async move |ctx: Context| {
@@ -1495,7 +1498,7 @@ fn an_inline_command_may_move_to_another_waker_or_thread() {
             let answers = futures::future::join_all([first as Pin<Box<dyn Future<Output = _> + Send>>, second]);
             let answers: FuturesUnordered<_> = [answers].into_iter().collect();
             let one: Vec<_> = answers.concat().await.into_iter().map(Result::unwrap).collect();
-            // Now the step that yielded the command has already returned.
+            // At this point, the step that yielded the command has already returned.
             let mut third = Box::pin(ctx.perform(Ask(4)));
             assert!(futures::poll!(&mut third).is_pending());
             ctx.yield_now().await;
@@ -1554,8 +1557,8 @@ fn a_command_whose_handler_waits_is_in_flight() {
         let seen = Arc::clone(&ended);
         let body = async move |ctx: Context| {
             let ended = || seen.load(Ordering::SeqCst);
-            // The limit is longer than a step takes. The first round sets the limit after the dispatch of the command,
-            // the second round before the dispatch.
+            // The time limit is longer than the duration of a step. The first round sets the limit after the dispatch
+            // of the command, the second round before the dispatch.
             let limit = Duration::from_millis(2) * patience();
             for leave in [true, false] {
                 let mut ask = Box::pin(ctx.perform(Ask(u64::MAX)));

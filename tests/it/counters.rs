@@ -85,8 +85,8 @@ fn used_up_budgets_are_counted() {
 }
 
 /// 9.1b: a new task wakes a parked worker at most once. The woken worker runs the task and then parks again. Sometimes
-/// a worker returns from its park although no new task woke it. The reason is that an earlier unpark was late and left
-/// its token behind.
+/// a worker returns from its park although no new task woke the worker, because the token of an earlier unpark was
+/// still set.
 #[test]
 fn parks_and_wakes_are_counted() {
     within(60, || {
@@ -198,8 +198,8 @@ fn every_spawned_process_is_counted_as_exited_in_the_end() {
     });
 }
 
-/// 9.1a: when a process has received an answer, every later snapshot of the counters includes this answer. A later
-/// snapshot also includes every received message and every observed exit.
+/// 9.1a: when a process has received an answer, every later snapshot of the counters includes this answer. Every later
+/// snapshot also includes the messages that the process has received, and the exits that the process has observed.
 #[test]
 fn an_observed_event_is_already_counted() {
     within(60, || {
@@ -292,8 +292,8 @@ fn sample_every_step_measures_every_turn() {
             for one in all {
                 if workers == 0 { rt.block_on(one) } else { block_on(one) }.unwrap();
             }
-            // A turn is measured when it ends, shortly after its process has exited. When the workers have exited, all
-            // turns are measured.
+            // A turn is measured when it ends, shortly after its process has exited. After the workers have exited,
+            // every turn has been measured.
             let host = rt.host().clone();
             drop(rt);
             let counters = host.counters();

@@ -178,7 +178,8 @@ fn a_received_failure_is_not_printed() {
     }
 }
 
-/// 9.5b: the function of `on_crash` replaces the output on stderr. If this function does nothing, no report is printed.
+/// 9.5b: the function of `on_crash` replaces the output on stderr. If the function of `on_crash` does nothing, no
+/// report is printed.
 #[test]
 fn crash_reports_can_be_silenced() {
     if role().is_some() {
@@ -189,8 +190,8 @@ fn crash_reports_can_be_silenced() {
     assert_eq!(again(crash_reports_can_be_silenced, "silent", 60).passed().stderr, "");
 }
 
-/// 9.5b: the function of `on_crash` receives the fields of the report. If the function panics, the panic is caught. The
-/// function may use the runtime, because the runtime holds no lock during the call.
+/// 9.5b: the function of `on_crash` receives the fields of the report. If the function of `on_crash` panics, the panic
+/// is caught. This function may use the runtime, because the runtime holds no lock during the call.
 #[test]
 fn crash_reports_can_be_redirected() {
     let told = Arc::new(Mutex::new(Vec::new()));

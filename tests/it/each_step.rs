@@ -182,8 +182,9 @@ async fn reach(host: &Host, steps: u64) {
     }
 }
 
-/// 6.5a, 6.5b, 6.5c: a shutdown may begin at any step. The shutdown stops the processes in order and in time, and
-/// leaves no process behind. Dropping the simulation then shuts it down a second time, without any effect.
+/// 6.5a, 6.5b, 6.5c: a shutdown may begin at any step. The shutdown stops the processes in order and before the
+/// deadline, and leaves no process behind. Dropping the simulation then shuts it down a second time, without any
+/// effect.
 #[test]
 fn a_shutdown_that_begins_at_any_step_stops_processes_in_order() {
     let mut told = BTreeSet::new();

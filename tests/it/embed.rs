@@ -318,7 +318,7 @@ fn tokio_tasks_spawn_send_call_and_join() {
 }
 
 /// 8.1b, 8.2a: on guest threads of tokio, processes use tokio without entering its context. The guests are tokio tasks,
-/// so their threads are already inside the context.
+/// so their threads are already inside tokio's context.
 #[test]
 fn guest_threads_of_tokio_are_inside_its_context() {
     within(60, || {
@@ -699,8 +699,8 @@ fn a_thread_in_block_on_runs_no_step_after_its_deadline() {
     });
 }
 
-/// 8.1e: a guest is polled once and then leaked with `mem::forget`. Later guests run its tasks, its timers fire, and
-/// new tasks wake the later guests. The shutdown completes.
+/// 8.1e: a guest is polled once and then leaked with `mem::forget`. Later guests run the tasks of the leaked guest, the
+/// timers of the leaked guest fire, and new tasks wake the later guests. The shutdown completes.
 #[test]
 fn a_leaked_guest_blocks_nothing() {
     for busy in [false, true] {
@@ -812,7 +812,7 @@ fn two_runtimes_do_not_disturb_each_other() {
         to: Pid,
         host: Host,
     }
-    /// Sends the ball back each time. Returns the names of the threads on which this process ran.
+    /// Sends each ball back to the other player. Returns the names of the threads on which this process ran.
     async fn player(mut ctx: Context<Volley>) -> Result<BTreeSet<&'static str>, Exit> {
         let mut seen = BTreeSet::new();
         loop {
@@ -998,7 +998,7 @@ fn the_builder_enters_the_context_of_tokio() {
             assert_eq!(local.block_on(local.spawn(naps)).unwrap(), 7);
             drop(local);
             if workers > 0 {
-                // This thread runs no process here.
+                // The thread of the test does not drive the runtime here, so only the workers run the process.
                 assert_eq!(futures::executor::block_on(rt.spawn(naps)).unwrap(), 7);
             }
             assert!(tokio::runtime::Handle::try_current().is_err());

@@ -211,7 +211,7 @@ struct Stage(Arc<Mutex<Props>>);
 
 #[derive(Default)]
 struct Props {
-    /// The output lines so far.
+    /// The output lines of the scenario so far.
     told: Vec<String>,
     /// The handles of the processes whose exits are printed at the end, with the names of these processes.
     order: Vec<(String, Ending)>,

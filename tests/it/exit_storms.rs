@@ -188,7 +188,7 @@ fn tree(strategy: fn() -> Supervisor, lives: &Lives, begin: impl Fn() + Clone + 
     let below = move || {
         let (fails, stays) = (lives.clone(), lives.clone());
         // The child has no registered name. With a registered name, a second instance could never start, so the test
-        // could not detect the fault.
+        // could not detect that the supervisor starts a second instance.
         let fails = Child::unnamed(move |ctx: Context<Do>| {
             let life = fails.begin(0);
             async move {

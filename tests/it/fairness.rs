@@ -59,7 +59,7 @@ impl Steps {
 
 /// Runs two greedy and two modest processes per worker. The greedy processes count their steps, and the modest
 /// processes yield. Measures how many greedy steps a worker runs between two successive turns of a modest process on
-/// that worker. Returns the maximum.
+/// that worker. Returns the maximum of the measured numbers.
 fn most_between_turns(workers: usize, greedy: impl Fn(&Host, Steps) + Send + Sync + 'static) -> u64 {
     let turns = if cfg!(debug_assertions) { 2_000 } else { 20_000 };
     let greedy = Arc::new(greedy);
@@ -97,7 +97,8 @@ fn most_between_turns(workers: usize, greedy: impl Fn(&Host, Steps) + Send + Syn
     })
 }
 
-/// Checks the bound. A greedy process may take `each` steps per turn, and all greedy processes may be on one worker.
+/// Asserts that the number of greedy steps between two turns of a modest process is within its bound. A greedy process
+/// may take `each` steps per turn, and all greedy processes may be on one worker.
 fn check(what: &str, each: u64, greedy: impl Fn(&Host, Steps) + Send + Sync + Clone + 'static) {
     for workers in WORKERS {
         let most = most_between_turns(workers, greedy.clone());
@@ -369,8 +370,8 @@ fn a_due_timer_waits_for_at_most_61_searches() {
                         let from = *from.lock().unwrap();
                         over.store(from.map_or(0, |from| steps.since(from)), Ordering::SeqCst);
                     });
-                    // After these two turns the other process sleeps. The measurement begins after the tick of its
-                    // timer.
+                    // After these two turns the other process sleeps. The measurement begins after the tick in which
+                    // the timer of the other process is due.
                     crate::step_aside().await;
                     crate::step_aside().await;
                     while host.now() < until + Duration::from_millis(1) {

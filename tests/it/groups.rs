@@ -88,9 +88,9 @@ fn a_group_monitor_receives_joins_and_leaves() {
     rt.block_on(watcher).unwrap();
 }
 
-/// 2.5b, 2.5e: when a member of a group exits, the messages of this member arrive before its `Left` event. Destructors
-/// of its body may also send messages, and these messages arrive before the `Left` event too. When `Left` arrives, the
-/// names of the member are free and its pid is invalid. `Down` arrives after `Left`.
+/// 2.5b, 2.5e: when a member of a group exits, the messages of this member arrive before its `Left` event. The
+/// destructors of the member's body may also send messages, and these messages also arrive before the `Left` event.
+/// When `Left` arrives, the names of the member are free and its pid is invalid. `Down` arrives after `Left`.
 #[test]
 fn messages_sent_before_a_leave_arrive_before_the_left_event() {
     const NAME: Name<Order> = Name::new("late");

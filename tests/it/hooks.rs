@@ -117,7 +117,8 @@ fn hooks_may_use_their_runtime() {
         while ran.load(Ordering::SeqCst) < 200 {
             thread::yield_now();
         }
-        // The runtime owns its hooks, and the hooks own the host. Taking the host out breaks this cycle.
+        // The runtime owns its hooks, and the hooks own the host. The test takes the host out of the hooks, to break
+        // this reference cycle.
         let own = host.lock().unwrap().take();
         drop(own);
     });

@@ -69,7 +69,7 @@ enum Thing {
     Handle(JoinHandle<Value, Msg>),
 }
 
-/// Leaked objects. This list keeps the objects reachable, so that a leak checker does not report them.
+/// Leaked objects. This list keeps the objects reachable, so that a leak checker does not report these objects.
 static FORGOTTEN: Mutex<Vec<Thing>> = Mutex::new(Vec::new());
 
 struct World {

@@ -302,7 +302,7 @@ fn a_time_limit_wakes_a_handler_that_awaits_its_cancellation() {
 }
 
 /// 3.2e, 3.5a: a limit of zero expires before the handler is called. A limit of `Duration::MAX` never expires. An
-/// immediate answer is always in time, and the shortest limit expires at the next tick of the timer.
+/// immediate answer never times out, and the shortest limit expires at the next tick of the timer.
 #[test]
 fn zero_short_and_enormous_time_limits_are_accepted() {
     check(0..10, async |host: Host| {
@@ -379,7 +379,7 @@ fn failures_are_retried_with_growing_waits() {
         let script = Script::new((0..5).map(|_| Err("no".into())));
         let (answer, took) = timed(&host, Retry::new(script, 5, 20 * SEC)).await;
         assert_eq!((answer.unwrap(), took), (0, (20 + 40 + 60 + 60 + 60) * SEC));
-        // Jitter and extreme waits change when the attempts happen, and nothing else.
+        // Jitter and extreme waits change only the times of the attempts.
         let script = Script::new((0..20).map(|_| Err("no".into())));
         let (answer, took) = timed(&host, Retry::new(script, 20, Duration::ZERO).jitter()).await;
         assert_eq!((answer.unwrap(), took), (0, Duration::ZERO));
@@ -392,8 +392,8 @@ fn failures_are_retried_with_growing_waits() {
     assert_eq!(drawn.into_inner().unwrap().len(), 10);
 }
 
-/// 3.2e: if a retry cannot help with a failure, the command is not retried. A user predicate may decide otherwise, and
-/// may panic.
+/// 3.2e: if a retry cannot help with a failure, the command is not retried. A predicate of the user may override this
+/// decision, and may panic.
 #[test]
 fn a_policy_decides_what_is_retried() {
     check(0..10, async |host: Host| {

@@ -249,7 +249,7 @@ fn a_second_link_and_a_link_to_oneself_have_no_effect() {
 }
 
 /// 6.3a: after an unlink has returned, the link delivers no exit any more. If an exit arrived before the unlink, the
-/// process can still read it.
+/// process can still read this exit.
 #[test]
 fn no_exit_arrives_after_an_unlink() {
     let rt = lone();
@@ -270,8 +270,8 @@ fn no_exit_arrives_after_an_unlink() {
         Ok(())
     });
     rt.block_on(rounds).unwrap();
-    // Now the linked process exits on another worker. If its exit has not arrived when the unlink returns, the exit
-    // never arrives.
+    // In the next part, the linked process exits on another worker. If the exit of the linked process has not arrived
+    // when the unlink returns, this exit never arrives.
     within(60, || {
         let rt = two();
         let race = rt.spawn(async |mut ctx: Context| -> Result<usize, Exit> {
@@ -370,14 +370,15 @@ fn demonitor_keeps_a_queued_down_event_and_demonitor_flush_removes_the_event() {
     let body = rt.spawn(async |mut ctx: Context<&'static str>| -> Result<(), Exit> {
         let spawn = |ctx: &Context<&'static str>| ctx.spawn(|ctx| child(ctx, Ears::default()));
         let other = spawn(&ctx);
-        // The other process has not exited yet. The first call returns true, and no `Down` event arrives.
+        // The other process has not exited yet. The first call of `demonitor` returns true, and no `Down` event
+        // arrives.
         let early = ctx.monitor(other.pid());
         assert!(ctx.demonitor(early) && !ctx.demonitor(early) && !ctx.demonitor_flush(early));
         let (late, flushed, read) = (ctx.monitor(other.pid()), ctx.monitor(other.pid()), ctx.monitor(other.pid()));
         other.send(Do::End)?;
         other.await?;
         // The other process has exited. `demonitor` leaves the `Down` event in the queue, and `demonitor_flush` removes
-        // it.
+        // the event from the queue.
         assert!(!ctx.demonitor(late) && !ctx.demonitor_flush(flushed));
         for expected in [late, read] {
             assert!(matches!(ctx.event().await, Event::Down { monitor, .. } if monitor == expected));
@@ -442,7 +443,7 @@ impl Process for Brief {
 }
 
 /// 1.1g, 6.3d: `spawn_link` and `spawn_monitor` set the link or the monitor before any code of the child runs. A spawn
-/// can also set both. Therefore the parent misses no exit, not even an exit in `init`.
+/// can also set both a link and a monitor. Therefore the parent misses no exit, not even an exit in `init`.
 #[test]
 fn links_and_monitors_are_set_before_the_child_begins() {
     const ROUNDS: usize = 300;
@@ -495,7 +496,7 @@ fn a_monitor_set_with_the_spawn_can_be_removed() {
         child.send(())?;
         child.await?;
         // The `Down` event is already queued. `demonitor` leaves the event in the queue, and `demonitor_flush` removes
-        // it.
+        // the event from the queue.
         for flush in [false, true] {
             let (child, watch) = ctx.spawn_monitor(async |_: Context| {});
             child.await?;
@@ -697,8 +698,8 @@ fn every_process_of_a_clique_of_links_exits_once() {
     assert_all_exit_together(1_000, |place| (0..place).collect());
 }
 
-/// 6.3a, 6.3b: an exit signal may reach a process that is already exiting for another reason. The process then exits
-/// once, with one of the two reasons. Each link and each monitor delivers this exit exactly once.
+/// 6.3a, 6.3b: an exit signal may reach a process that is already exiting for another reason. In this case, the process
+/// exits once, with one of the two reasons. Each link and each monitor delivers this exit exactly once.
 #[test]
 fn a_process_exits_once_if_an_exit_signal_races_another_reason() {
     everywhere(async |host| {

@@ -242,7 +242,8 @@ fn a_result_that_no_handle_can_take_is_dropped() {
     drop(handle);
     assert_eq!(dropped.load(SeqCst), 2);
 
-    // The handle was polled. In the first round it is dropped before the exit, in the second round after the exit.
+    // The handle was polled. In the first round, the handle is dropped before the exit of the process, and in the
+    // second round after the exit.
     for goes_first in [true, false] {
         let so_far = dropped.load(SeqCst);
         let (mut handle, address) = spawn();
@@ -361,7 +362,7 @@ fn a_cancel_event_arrives_exactly_once() {
         let (handle, tally) = counting(&host);
         handle.started().await.unwrap();
         host.cancel(handle.pid(), "first", LONG).unwrap();
-        // If this grace period applied, the process would be killed immediately.
+        // If the grace period of the second cancellation applied, the process would be killed immediately.
         host.cancel(handle.pid(), "second", Duration::ZERO).unwrap();
         host.cancel(handle.pid(), "third", Duration::from_millis(1)).unwrap();
         host.sleep(LONG / 2).await;
@@ -846,7 +847,8 @@ fn a_shutdown_kills_blocked_processes_at_its_deadline() {
             let rt = Runtime::builder().workers(workers).handler(shelf.clone()).build().unwrap();
             let handle = rt.spawn(async |ctx: Context<()>| ctx.perform(Ask(1)).await);
             rt.block_on(handle.started()).unwrap();
-            // The cancellation wakes the process. The limit is long enough for a worker to run the process once more.
+            // The cancellation wakes the process. The time limit of the shutdown is long enough for a worker to run the
+            // process once more.
             is_told(shut_down(rt, Duration::from_millis(300)), handle, shelf);
         });
     }

@@ -5,9 +5,9 @@ use std::sync::{Arc, Mutex};
 use std::task::Poll;
 use std::time::Duration;
 
-use futures::StreamExt;
 use futures::future::Either;
 use futures::stream::FuturesUnordered;
+use futures::{FutureExt, StreamExt};
 use procession::future::*;
 use procession::*;
 
@@ -395,15 +395,15 @@ fn a_call_returns_the_reply_or_the_cause_of_its_failure() {
         let timed = server.call(Ask::Keep).timeout(Duration::from_millis(5)).await;
         assert!(matches!(timed, Err(CallError::TimedOut)));
         exact.check(host.now(), until);
-        // If a reply comes too late, `try_send` returns it to the callee. Late replies are counted.
+        // If a reply comes too late, `try_send` returns the reply to the callee. Late replies are counted.
         let late = server.call(Ask::GiveBack).await.unwrap().expect("kept");
         assert!(late.is_closed());
         let before = host.counters().late_replies;
         assert_eq!(late.try_send(3), Err(3));
         assert_eq!(host.counters().late_replies, before + 1);
 
-        // The reply of `held` is in the state of the process, and the message of `unread` is in its mailbox. The exit
-        // of the process completes both calls with an error.
+        // The reply of `held` is in the state of the process, and the message of `unread` is in the mailbox of this
+        // process. The exit of the process completes both calls with an error.
         let held = server.call(Ask::Keep).start();
         let panics = server.call(Ask::Panic).start();
         let unread = server.call(Ask::Get).start();
@@ -465,6 +465,67 @@ fn an_answer_wakes_the_last_task_that_polled_the_call() {
     });
 }
 
+/// 2.6a: an answer wakes the process only if it has polled the call. Neither a call that was started and not polled
+/// nor a call that is dropped before it was sent causes another poll of the process.
+#[test]
+fn a_call_that_was_not_polled_wakes_no_process() {
+    within(20, || {
+        let rt = Runtime::builder().workers(0).build().unwrap();
+        let settle = || (0..10).for_each(|_| rt.block_on(crate::step_aside()));
+        for starts in [false, true] {
+            let (to, mut asked) = rt.mailbox::<Reply<u64>>();
+            let (go, mut gate) = futures::channel::oneshot::channel::<()>();
+            let asker = rt.spawn(async move |_: Context| {
+                let call = to.call(|reply| reply);
+                let _started = starts.then(|| call.start());
+                let mut polls = 0;
+                let opened = std::future::poll_fn(|cx| {
+                    polls += 1;
+                    gate.poll_unpin(cx)
+                });
+                opened.await.expect("the test opens the gate");
+                Ok::<u32, Exit>(polls)
+            });
+            settle();
+            if starts {
+                rt.block_on(asked.receive()).unwrap().send(7);
+                settle();
+            }
+            go.send(()).expect("the process waits");
+            assert_eq!(rt.block_on(asker).unwrap(), 2);
+        }
+    });
+}
+
+/// 2.6d: the function that makes the request can keep the reply. Such a reply is closed when the call is dropped before
+/// it was sent, and when the request is refused.
+#[test]
+fn a_kept_reply_is_closed_if_its_call_was_not_sent() {
+    timed(async |host, _| {
+        let (to, asked) = host.mailbox::<u64>();
+        let mut kept = None;
+        let call = to.call(|reply: Reply<u64>| {
+            kept = Some(reply);
+            0
+        });
+        let reply = kept.take().expect("the request was made");
+        assert!(!reply.is_closed());
+        drop(call);
+        reply.closed().await;
+        assert_eq!(reply.try_send(1), Err(1));
+
+        drop(asked);
+        let call = to.call(|reply: Reply<u64>| {
+            kept = Some(reply);
+            0
+        });
+        assert!(matches!(call.await, Err(CallError::Send(SendErrorKind::NoProcess))));
+        let reply = kept.take().expect("the request was made");
+        reply.closed().await;
+        assert_eq!(reply.try_send(1), Err(1));
+    });
+}
+
 /// 2.6b, 2.6c: when the process that holds a reply is killed, the caller receives the exit reason.
 #[test]
 fn callers_receive_the_exit_reason_of_a_killed_callee() {
@@ -479,7 +540,7 @@ fn callers_receive_the_exit_reason_of_a_killed_callee() {
     assert!(matches!(rt.block_on(unread), Err(CallError::Died(Exit::Killed))));
 }
 
-/// 2.6a, 2.6b: a hand-written process can make a call. The call has a tag. The reply and a refusal both arrive as the
+/// 2.6a, 2.6b: a hand-written process can make a call. The call has a tag. Either a reply or a refusal arrives as the
 /// completion of this tag.
 #[test]
 fn a_hand_written_process_can_call() {
@@ -520,7 +581,7 @@ fn a_hand_written_process_can_call() {
     assert!(matches!(failure.error::<CallError>(), Some(CallError::Send(SendErrorKind::NoProcess))), "{failure:?}");
 }
 
-/// 2.3i: the messages that `receive_where` skips keep their order, even if they all arrive at the same time.
+/// 2.3i: the messages that `receive_where` skips keep their order, even if all messages arrive at the same time.
 #[test]
 fn messages_skipped_in_a_burst_keep_their_order() {
     let rt = Runtime::builder().workers(0).build().unwrap();
@@ -573,8 +634,9 @@ fn drain<M: Send + 'static>(mailbox: &mut Mailbox<M>) -> Vec<M> {
     std::iter::from_fn(|| mailbox.try_receive()).collect()
 }
 
-/// 2.2a, 2.3a, 2.3b, 2.3c: a mailbox with the bound n accepts exactly n messages. A bound of 0 means 1. A full mailbox
-/// applies its overflow policy. If the policy drops a message, the message becomes a dead letter and is counted.
+/// 2.2a, 2.3a, 2.3b, 2.3c: a mailbox with the bound n accepts exactly n messages. A bound of 0 has the same effect as a
+/// bound of 1. A full mailbox applies its overflow policy. If the policy drops a message, the message becomes a dead
+/// letter and is counted.
 #[test]
 fn mailbox_bounds_are_exact_and_policies_are_applied() {
     use MailboxCapacity::{DropNewest, DropOldest, Reject, Unbounded};
@@ -1277,7 +1339,7 @@ fn the_last_task_that_polled_for_mail_is_woken() {
                     sum += message?;
                 }
             }
-            // The mailbox is polled with the waker of the process. Then this receive future is dropped too.
+            // The mailbox is polled with the waker of the process. Then this second receive future is dropped too.
             if sum % 2 == 0
                 && let Poll::Ready(message) = futures::poll!(ctx.receive())
             {

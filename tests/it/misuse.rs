@@ -1,5 +1,6 @@
 //! Section 11 of the specification: misuse of the API, with one test for each row of the table. The rows about panics
-//! are in `panics.rs`. If another section promises the same as a row, the tests of that section cover the row.
+//! are in `panics.rs`. If another section contains the same promise as a row of this table, the tests of that section
+//! cover the row.
 
 use std::future::{pending, poll_fn};
 use std::pin::pin;
@@ -158,8 +159,8 @@ fn extreme_options_work_or_are_errors() {
     });
 }
 
-/// 4.1b, 8.1a, 8.1f: without workers, nothing runs until a guest thread drives the runtime. Then the guest thread runs
-/// everything.
+/// 4.1b, 8.1a, 8.1f: without workers, nothing runs until a guest thread drives the runtime. As soon as a guest thread
+/// drives the runtime, this thread runs all processes.
 #[test]
 fn without_workers_a_guest_thread_runs_everything() {
     within(20, || {
@@ -481,7 +482,8 @@ fn a_process_may_shut_down_its_own_runtime() {
             let pid = owner.pid();
             owner.address().send(rt).unwrap();
             assert!(matches!(block_on(server), Err(Exit::Cancelled(_))));
-            // The owner waits for its own shutdown. The second shutdown has an earlier deadline.
+            // The process that owns the runtime waits for the shutdown that it has requested. The test requests a
+            // second shutdown with an earlier deadline.
             let shutdown = block_on(host.shutdown(Duration::ZERO));
             assert!(matches!(block_on(owner), Err(Exit::Killed)));
             assert_eq!(shutdown.left.iter().map(|left| left.pid).collect::<Vec<_>>(), [pid]);
@@ -506,8 +508,8 @@ fn a_step_may_block_on_its_own_runtime() {
     });
 }
 
-/// 6.5c, 6.5d, 11: one process never yields. The other processes continue on the other worker. A shutdown still
-/// returns, and lists the process that never yields.
+/// 6.5c, 6.5d, 11: one process spins in a step that does not return. The other processes continue on the other worker.
+/// A shutdown still returns, and lists the spinning process.
 #[test]
 fn a_process_that_never_yields_does_not_stop_other_processes() {
     within(30, || {

@@ -304,7 +304,7 @@ fn a_refused_spawn_or_send_returns_the_message_and_the_body() {
 
 const ROOM: Group<&str> = Group::new("room");
 
-/// Joins the room and returns its first message.
+/// Joins the group `ROOM` and returns the first message that arrives.
 async fn guest(mut ctx: Context<&'static str>) -> Result<&'static str, Exit> {
     ctx.join_group(ROOM);
     ctx.join_group("room");

@@ -1,5 +1,5 @@
 //! Section 11 of the specification: every option of every builder, with values at the ends of its range. Either the
-//! builder returns an error, or the result of the builder works. Nothing panics, and nothing hangs.
+//! builder returns an error, or the result of the builder works. No operation panics, and no operation hangs.
 
 use std::time::Duration;
 
@@ -30,8 +30,8 @@ fn each<B: 'static, T: Copy + std::fmt::Debug + Send + 'static>(
     values.iter().map(|&value| setting(format!("{name}({value:?})"), move |builder| set(builder, value))).collect()
 }
 
-/// Small deterministic generator of pseudo-random numbers. Its numbers are always the same, so a failing combination
-/// can be repeated.
+/// Small deterministic generator of pseudo-random numbers. The generator always produces the same numbers, so a failing
+/// combination can be repeated.
 struct Random(u64);
 
 impl Random {

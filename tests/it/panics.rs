@@ -432,7 +432,7 @@ fn a_panic_in_the_drop_of_an_answer_affects_no_other_process() {
     assert!(matches!(exit, Exit::Killed | Exit::Panicked(_)), "{exit:?}");
     let told = rt.block_on(ended);
     assert_eq!(format!("{told:?}"), format!("{exit:?}"));
-    // The answers are events of a step that reads only one of them.
+    // The answers are events of a step, and the step reads only one of these answers.
     let leaves = rt.spawn_process(Takes { yields: 3, reads: 1 });
     settle(&rt);
     giver.give(|| Bomb(true));
@@ -773,8 +773,8 @@ fn a_waker_that_panics_does_not_keep_its_process_from_exiting() {
     }
 }
 
-/// 4.4a, 8.3b: the kill of a mailbox wakes a task that waits on it. The waker may poll the mailbox inside its `wake`.
-/// Either this poll reports the kill, or the mailbox wakes its receiver again.
+/// 4.4a, 8.3b: the kill of a mailbox wakes a task that waits on the mailbox. The waker may poll the mailbox inside its
+/// `wake`. Either this poll reports the kill, or the mailbox wakes its receiver again.
 #[test]
 fn a_receiver_woken_by_a_kill_sees_the_kill_or_is_woken_again() {
     /// A waker whose `wake` polls the mailbox, with the waker `next`.

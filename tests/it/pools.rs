@@ -195,8 +195,8 @@ fn a_full_pool_refuses_and_returns_messages() {
     });
 }
 
-/// All messages with the same key go to the same member, even if this member is full. A full member does not delay the
-/// messages of other members.
+/// All messages with the same key go to the same member, even if the mailbox of this member is full. A member with a
+/// full mailbox does not delay the messages for other members.
 #[test]
 fn messages_of_one_key_go_to_one_member() {
     let rt = lone();
@@ -238,7 +238,8 @@ fn messages_of_one_key_go_to_one_member() {
         pool.send(0).unwrap();
         pool.send(0).unwrap();
         assert_eq!(pool.send(0).unwrap_err().kind(), SendErrorKind::Full);
-        // Another message waits for the full member. This waiting message does not delay messages for other members.
+        // Another message waits for the member with the full mailbox. This waiting message does not delay messages for
+        // other members.
         let mut waits = Box::pin(pool.send_wait(0));
         assert!(futures::poll!(&mut waits).is_ready(), "there is room in the queue");
         for _ in 0..20 {
@@ -300,8 +301,8 @@ fn an_exited_member_is_replaced_and_its_mail_is_kept() {
     }
 }
 
-/// If too many members exit within the period, the pool fails, and its exit tells the cause. Its remaining members exit
-/// too.
+/// If too many members exit within the period, the pool fails, and its exit tells the cause. The remaining members of
+/// the pool exit too.
 #[test]
 fn a_pool_whose_members_keep_exiting_fails() {
     let rt = lone();
@@ -394,8 +395,8 @@ fn a_member_that_was_just_busy_stays() {
             reply.send(());
         }
     }
-    // How long the second member is busy. With the first value, its job ends after the check at which the third member
-    // exits. With the second value, its job ends after the following check.
+    // How long the second member is busy. With the first value, the job of the second member ends after the check at
+    // which the third member exits. With the second value, the job of the second member ends after the following check.
     for busy in [LONG * 14 / 5, LONG * 7 / 2] {
         check(0..10, async |host: Host| {
             let pool = host.spawn_pool(Pool::new(1, takes_long).max_size(3).idle_timeout(LONG));
@@ -421,7 +422,7 @@ fn a_member_that_was_just_busy_stays() {
     }
 }
 
-/// The pool routes by key. The pool grows when the member for the key is full.
+/// The pool routes by key. The pool grows when the mailbox of the member for the key is full.
 #[test]
 fn a_pool_grows_when_the_member_of_a_key_is_full() {
     let rt = lone();

@@ -132,8 +132,8 @@ async fn until_up(tree: &Address<SupervisorMessage>) -> ChildInfo {
     }
 }
 
-/// 6.4d: if a restart is refused, the supervisor counts it as a restart and ends its turn. The supervisor stays
-/// responsive and retries after a pause. The retry succeeds when the obstacle is gone.
+/// 6.4d: if a restart is refused, the supervisor counts the refused attempt as a restart and ends its turn. The
+/// supervisor stays responsive and retries after a pause. The retry succeeds when the obstacle is gone.
 #[test]
 fn a_refused_restart_is_retried_in_later_turns() {
     for obstacle in OBSTACLES {
@@ -433,8 +433,8 @@ fn pool(
     })
 }
 
-/// If the replacement of a member is refused, the pool counts it as a restart and ends its turn. Messages wait in the
-/// queue of the pool. The pool retries until the obstacle is gone.
+/// If the replacement of a member is refused, the pool counts the refused attempt as a restart and ends its turn.
+/// Messages wait in the queue of the pool. The pool retries until the obstacle is gone.
 #[test]
 fn a_pool_retries_a_refused_replacement_in_later_turns() {
     timed(|host, late| async move {

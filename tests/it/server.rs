@@ -58,7 +58,7 @@ struct Clerk {
     pieces: u64,
     /// How late `handle_timeout` may be called.
     late: Late,
-    /// Makes the server `!Sync`: a server need not be `Sync`.
+    /// Makes the server `!Sync`, to show that a server need not be `Sync`.
     count: Cell<u64>,
 }
 
@@ -372,8 +372,9 @@ fn terminate_does_not_run_after_a_panic_or_a_kill() {
     });
 }
 
-/// 7.1a, 7.1b: a timeout never fires early, and the server handles it after the messages that arrived before it. If the
-/// deadline is moved, the old deadline does not fire. A timeout also fires if the mailbox is never empty.
+/// 7.1a, 7.1b: a timeout never fires early, and the server handles the timeout after the messages that arrived before
+/// the timeout. If the deadline is moved, the old deadline does not fire. A timeout also fires if the mailbox is never
+/// empty.
 #[test]
 fn a_timeout_is_handled_in_order() {
     timed(async |host, late| {
@@ -431,8 +432,8 @@ fn a_timeout_is_handled_in_order() {
         clerk.await.unwrap();
         assert_eq!(read(&log)[..8], ["init", "one", "two", "one", "two", "one", "two", "timeout"]);
     });
-    // Now the handler blocks its thread, and no other thread runs processes. The server still handles the timeout in
-    // order.
+    // In this part, the handler blocks its thread, and no other thread runs processes. The server still handles the
+    // timeout in order.
     let rt = lone();
     let log = Log::default();
     let clerk = Clerk::new(&log);

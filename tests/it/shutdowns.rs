@@ -103,7 +103,8 @@ fn a_step_that_blocks_until_the_shutdown_ends_does_not_hang() {
         });
         let (pid, report) = told.recv().unwrap();
         assert_eq!(report.left.iter().map(|left| left.pid).collect::<Vec<_>>(), [pid]);
-        // The step returns the output of the process, but the process was killed before.
+        // The process was killed at the deadline, but its step later returned an output. The test accepts every exit of
+        // the process.
         let _ = block_on(blocks);
     });
 }

@@ -188,8 +188,8 @@ fn a_scenario_runs_in_a_runtime_and_in_a_simulation() {
     });
 }
 
-/// 7.1b, 7.2a, 10.1a: time is virtual. A long sleep takes no real time. In virtual time, its length is exact to the
-/// tick.
+/// 7.1b, 7.2a, 10.1a: time is virtual. A long sleep takes no real time. In virtual time, the duration of the sleep is
+/// exact to the tick.
 #[test]
 fn time_advances_when_no_process_is_runnable() {
     let (_, trace) = under(1, async |host: Host| {

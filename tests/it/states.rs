@@ -88,7 +88,7 @@ impl Log {
     }
 }
 
-/// Command whose completion the handler stores. The test answers it later.
+/// Command whose completion the handler stores. The test answers this command later.
 struct Later;
 impl Command for Later {
     type Reply = ();
@@ -158,8 +158,7 @@ fn a_body_is_blocked_while_something_is_outstanding() {
     rt.block_on(asked.receive()).unwrap().send(());
     settle(&rt);
     let mut napping = log.news(pid);
-    // The observed states may end with the sleep or with a later state. The test continues until it has observed the
-    // whole sequence.
+    // The sleep of the process may not be over yet. Therefore, the test waits until it has observed all seven states.
     while napping.len() < 7 {
         settle(&rt);
         let more = log.news(pid);
@@ -247,7 +246,7 @@ fn a_stepped_process_is_blocked_while_something_is_outstanding() {
 }
 
 /// 5.1a: a call through an address blocks a body in the same way as a call through the context of the body. If a body
-/// starts a call and another task awaits it, the call does not block the body.
+/// starts a call and another task awaits this call, the call does not block the body.
 #[test]
 fn a_body_that_calls_by_an_address_is_blocked() {
     let (rt, log, _shelf) = watched();
@@ -470,8 +469,9 @@ fn a_transition_names_the_worker() {
         while log.of(pid).last() != Some(&Idle) {
             thread::yield_now();
         }
-        // The process becomes `Idle` shortly before its turn ends. A message in this interval would let the worker
-        // queue the process. When the only worker has run another process, the turn is over.
+        // The process becomes `Idle` shortly before its turn ends. If a message arrived in this interval, the worker
+        // would queue the process. When the only worker has run another process, the turn of the first process has
+        // ended.
         block_on(rt.spawn(async |_: Context| {})).unwrap();
         body.send(()).unwrap();
         block_on(body).unwrap();
@@ -621,8 +621,8 @@ fn an_idle_runtime_uses_no_cpu() {
         }
         let sum = |books: &[std::path::PathBuf]| books.iter().map(|book| used(book)).sum::<Option<u64>>();
         let books = books.lock().unwrap().clone();
-        // On a busy machine the workers may still run in the first iterations, but in some later iteration they are all
-        // parked. A periodic tick would be visible in every iteration.
+        // On a busy machine the workers may still run in the first iterations, but in some later iteration all workers
+        // are parked. A periodic tick would be visible in every iteration.
         let ticks = (0..100).find_map(|_| {
             let (before, at_first) = (rt.counters(), sum(&books));
             thread::sleep(Duration::from_millis(300));

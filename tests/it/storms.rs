@@ -1,8 +1,8 @@
 //! Sections 2, 4.3, 4.9 and 11 of the specification: guessed pids, endless spawns and endless messages. While these
 //! run, other processes still run, and the number of live processes and messages stays bounded.
 //!
-//! If `PROCESSION_LONG` is set, the tests use the amounts of the fault classes (10^7 spawns, 10^8 messages). If
-//! `PROCESSION_LONG` is not set, the amounts are smaller.
+//! If `PROCESSION_LONG` is set, the tests use very large amounts (10^7 spawns, 10^8 messages). If `PROCESSION_LONG` is
+//! not set, the amounts are smaller.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,8 +19,8 @@ fn amount(usual: u64, long: u64) -> (u64, u64) {
     if std::env::var_os("PROCESSION_LONG").is_some() { (long, 3_600) } else { (usual, 120) }
 }
 
-/// Small deterministic generator of pseudo-random numbers. Its numbers are always the same, so a failing case can be
-/// repeated.
+/// Small deterministic generator of pseudo-random numbers. The generator always produces the same numbers, so a failing
+/// case can be repeated.
 struct Random(u64);
 
 impl Random {
@@ -252,8 +252,8 @@ fn endless_messages_stay_within_the_bounds() {
             let (refused, dropped) = (storm.refused.load(SeqCst), rt.counters().dropped_by_policy);
             println!("{bound:?}: {received} received, {refused} refused, {dropped} dropped");
             assert_eq!(received + refused + dropped, each * SENDERS);
-            // Not only waiting messages are alive: each sender holds one message, and the receiver holds one message or
-            // a burst.
+            // In addition to the waiting messages, other messages are alive, because each sender holds one message, and
+            // the receiver holds one message or a burst.
             assert!(storm.most.load(SeqCst) <= 2 * MOST + SENDERS as usize + 1, "{:?}", storm.most);
             assert_eq!(storm.alive.load(SeqCst), 0);
         });

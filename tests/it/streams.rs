@@ -71,8 +71,8 @@ fn text_of(failure: &Failure) -> String {
     }
 }
 
-/// A process that pulls items. If `eager` is set, the process requests the next item whenever it has received an item.
-/// Otherwise the process requests an item only when a message tells it to.
+/// A process that pulls items. If `eager` is set, the process requests the next item each time that the process has
+/// received an item. Otherwise the process requests an item only when a message tells it to.
 #[derive(Default)]
 struct Puller {
     tag: Option<Tag<Count>>,
@@ -348,8 +348,8 @@ fn the_end_of_a_stream_arrives_after_its_items() {
     }
 }
 
-/// 3.3c: the consumer of a stream drops the stream, panics, is killed, or reaches its time limit. In each case the
-/// handler is notified, even while the handler waits for free space in the buffer.
+/// 3.3c: the consumer of a stream drops the stream, panics or is killed, or the time limit of the stream passes. In
+/// each case the handler is notified, even while the handler waits for free space in the buffer.
 #[test]
 fn a_stream_handler_is_notified_when_its_consumer_is_gone() {
     for how in 0..3 {

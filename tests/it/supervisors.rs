@@ -132,7 +132,7 @@ fn a_child_is_restarted_under_its_name() {
         host.kill(killed).unwrap();
         host.exited(killed).await;
         until(|| host.whereis(A).is_none_or(|pid| pid != killed)).await;
-        // Four restarts exceed the default intensity of three within five seconds.
+        // Four restarts exceed the default intensity, which is three restarts within five seconds.
         let exit = tree.await.unwrap_err();
         let gave_up = SupervisorError::RestartIntensityExceeded {
             child: "a".into(),
@@ -235,8 +235,8 @@ fn rest_for_one_restarts_the_later_children() {
     });
 }
 
-/// 6.4c: a transient child is restarted when it fails. A temporary child is never restarted, and its supervisor forgets
-/// it.
+/// 6.4c: a transient child is restarted when it fails. A temporary child is never restarted, and its supervisor removes
+/// the child from its list of children.
 #[test]
 fn restart_policies_are_obeyed() {
     everywhere(async |host| {
@@ -474,8 +474,8 @@ impl Process for RawLog {
     }
 }
 
-/// 6.4g, 2.3d: a hand-written child has a bounded mailbox and takes all messages out of it in one step. The messages
-/// that wait in its kept mailbox then move to the free places of the bounded mailbox.
+/// 6.4g, 2.3d: a hand-written child has a bounded mailbox and takes all messages out of this mailbox in one step. The
+/// messages that wait in its kept mailbox then move to the free places of the bounded mailbox.
 #[test]
 fn a_hand_written_child_makes_room_for_its_kept_mailbox() {
     everywhere(async |host| {

@@ -188,7 +188,7 @@ fn an_enormous_sleep_never_ends() {
     });
 }
 
-/// 7.1b: concurrent sleeps end in the order of their deadlines. The order in which they began does not matter.
+/// 7.1b: concurrent sleeps end in the order of their deadlines. The order in which the sleeps began does not matter.
 #[test]
 fn sleeps_end_in_the_order_of_their_deadlines() {
     struct Note {
@@ -364,7 +364,7 @@ fn a_dropped_sleep_does_not_wake_its_process_after_the_step() {
         });
         body.await.unwrap();
         assert_eq!(host.counters().polls, 2);
-        // If a timer is reused, it wakes the process at most once more than necessary.
+        // If a timer is reused, this timer causes at most one unnecessary wake-up of the process.
         let body = async |ctx: Context| {
             assert!(futures::poll!(&mut ctx.sleep(HOUR)).is_pending());
             let sleep = ctx.sleep(5 * HOUR);
@@ -576,7 +576,7 @@ fn an_earlier_deadline_fires_on_time_after_a_runtime_was_dropped() {
             let lent = empty();
             let sleeps = lent.spawn(async |ctx: Context| ctx.sleep(ms(1)).await);
             block_on(lent.run(sleeps)).unwrap_or_else(|exit| panic!("round {round}: {exit}"));
-            // While a guest thread waits for a far deadline, it leaves the runtime.
+            // A guest thread waits for a far deadline, and then leaves the runtime before this deadline.
             let mut leaves = Box::pin(lent.run(lent.sleep(HOUR)));
             assert!(leaves.as_mut().now_or_never().is_none());
             drop(leaves);

@@ -402,7 +402,7 @@ impl View {
     }
 
     /// Returns whether this view of the model matches the observed view. If the observed reason of an exit is `None`,
-    /// the watcher learned of the exit too late. `None` matches any reason.
+    /// the instance had exited before the watcher set its monitor or link. `None` matches any reason.
     fn is_seen_as(&self, seen: &Self) -> bool {
         let same = |ends: &[Option<End>], seen: &[Option<End>]| {
             ends.len() == seen.len() && ends.iter().zip(seen).all(|(end, seen)| seen.is_none() || end == seen)

@@ -213,7 +213,7 @@ fn new_code_with_a_manual_start_takes_over_at_mark_started() {
 }
 
 /// 6.7a, 6.7b: a cancellation, a kill and an exit apply to the code that is in control. If the new code returns in its
-/// first poll, it counts as started.
+/// first poll, the new code counts as started.
 #[test]
 fn exits_apply_to_the_code_in_control() {
     within(60, || {
@@ -448,7 +448,7 @@ fn entry_points_and_local_bodies_can_be_upgraded() {
     });
 }
 
-/// A hand-written process that replies with its name. On request it upgrades to another process.
+/// A hand-written process that replies with its name. On request, the process upgrades to another process.
 struct Raw {
     name: &'static str,
     log: Arc<std::sync::Mutex<Vec<String>>>,

@@ -553,8 +553,8 @@ fn a_long_wait_while_a_periodic_timer_runs_is_not_a_deadlock() {
     });
 }
 
-/// 9.5a: a process that is killed exits as `Killed`. After the kill, it no longer receives the panic of a linked
-/// process.
+/// 9.5a: a process that is killed exits as `Killed`. After the kill, the killed process no longer receives the panic of
+/// a linked process.
 #[test]
 fn a_killed_process_does_not_receive_the_panic_of_a_linked_process() {
     let text = verdict!(async |host: Host| {
@@ -575,7 +575,7 @@ fn a_killed_process_does_not_receive_the_panic_of_a_linked_process() {
 }
 
 /// 9.5a: one process fails, and a linked process must therefore exit. Before it exits, it also receives the failure of
-/// another linked process. Its own exit reports one of these failures.
+/// another linked process. The exit of the linked process reports one of these two failures.
 #[test]
 fn a_process_that_must_exit_also_receives_a_second_failure() {
     let mut both_failed = 0;
@@ -600,8 +600,8 @@ fn a_process_that_must_exit_also_receives_a_second_failure() {
                 first_run.get_or_init(|| failed.load(SeqCst));
             });
         });
-        // If the session exits before the second process runs, the link makes the second process exit too. Then nothing
-        // receives the exit of the second process.
+        // If the process `session` exits before its second child runs, the link makes the second child exit too. In
+        // this case, nothing receives the exit of the second child.
         let both = *first_run.get().expect("the scenario ends") == 2;
         assert_eq!(text.is_none(), both, "{text:?}");
         both_failed += u64::from(both);
@@ -609,8 +609,8 @@ fn a_process_that_must_exit_also_receives_a_second_failure() {
     assert!((1..20).contains(&both_failed), "{both_failed}");
 }
 
-/// 10.1f: a process sets a time limit of one day for each message and then cancels it. These cancelled time limits do
-/// not hide a deadlock.
+/// 10.1f: for each message, a process sets a time limit of one day, and cancels this time limit when the message
+/// arrives. These cancelled time limits do not hide a deadlock.
 #[test]
 fn a_cancelled_time_limit_does_not_hide_a_deadlock() {
     let text = within(60, || {

@@ -8,7 +8,7 @@ use procession::*;
 
 use crate::{step_aside, two, within};
 
-/// Command whose completion the handler stores. The test answers it later.
+/// Command whose completion the handler stores. The test answers this command later.
 struct Ask(u64);
 impl Command for Ask {
     type Reply = u64;

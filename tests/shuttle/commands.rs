@@ -118,7 +118,8 @@ scenarios! {
                     let at = self.wanted.iter().position(|wanted| *wanted == n);
                     self.wanted.remove(at.expect("it is wanted, and answered once"));
                     if self.tags.len() == 4 {
-                        // The answer may have arrived, may be on its way, or may not exist yet.
+                        // The process cancels this yield while its answer may have arrived, may be on its way, or may
+                        // not exist yet.
                         out.cancel_yield(self.tags[3]);
                         self.wanted.retain(|wanted| *wanted != 3);
                         self.tags.push(out.perform(Ask(4)));

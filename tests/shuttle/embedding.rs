@@ -10,8 +10,8 @@ use shuttle::thread;
 use crate::{LONG, Msg, adds, futures_block_on, runtime, waits};
 
 scenarios! {
-    /// 1.5b, 1.5c, 8.1g: a `LocalSet` is dropped while other threads wake its processes. The processes are killed and
-    /// dropped on its thread.
+    /// 1.5b, 1.5c, 8.1g: a `LocalSet` is dropped while other threads wake its processes. The processes are killed, and
+    /// they are dropped on the thread of the `LocalSet`.
     fn a_local_set_is_dropped_while_messages_arrive() {
         let rt = runtime(1);
         let local = rt.local_set();

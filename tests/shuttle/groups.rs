@@ -55,8 +55,8 @@ fn after(mut present: Vec<Pid>, changes: &[Change]) -> Vec<Pid> {
     present
 }
 
-/// Checks two observations of the same group. From the start of the later monitor on, both monitors must have seen the
-/// same changes in the same order. At the end, the group must be empty.
+/// Checks what two monitors of the same group have observed. After the second of these monitors was set, both monitors
+/// must have observed the same changes in the same order. After the last change, the group must be empty.
 fn check_agreement(mut stories: [Observation; 2]) {
     for (_, heard) in &mut stories {
         heard.retain(|news| !matches!(news, Change::Sent(_)));
@@ -123,7 +123,7 @@ scenarios! {
         assert_eq!(rt.block_on(watcher).unwrap(), []);
     }
 
-    /// Two processes are members of a group and also monitor it. Both processes are killed concurrently. A third
+    /// Two processes are members of a group and also monitor the group. Both processes are killed concurrently. A third
     /// process receives all changes. Neither killed process leaks.
     fn observers_exit_with_their_members() {
         let rt = runtime(2);

@@ -51,8 +51,8 @@ scenarios! {
         assert_eq!(rt.block_on(parent).unwrap(), [1, 2, 9]);
     }
 
-    /// 6.3b: if `demonitor` removed a monitor in time, the monitor reports nothing. If `demonitor` was too late, the
-    /// monitor reports once.
+    /// 6.3b: if `demonitor` returns true, the removed monitor reports nothing. If `demonitor` returns false, the
+    /// monitor reports the exit once.
     fn a_removed_monitor_reports_nothing() {
         let rt = runtime(2);
         let ends = rt.spawn(async |_: Context| {});

@@ -77,8 +77,8 @@ scenarios! {
         assert_eq!(rt.block_on(sums.call(Msg::Sum)).unwrap(), 0);
     }
 
-    /// A process polls a call. Then another thread waits for the call or drops it. The answer goes to the thread that
-    /// waits. If the call was dropped, the answer is refused.
+    /// A process polls a call. Then another thread waits for the call or drops the call. The answer goes to the thread
+    /// that waits. If the call was dropped, the answer is refused.
     fn a_call_moves_to_another_thread() {
         let rt = runtime(2);
         let server = rt.spawn(adds);
@@ -199,9 +199,9 @@ scenarios! {
         assert!(waits.join().unwrap());
     }
 
-    /// A mailbox outside a process is dropped. Meanwhile other threads send to it, link to it and monitor it. Each sent
-    /// message is read or counted as a dead letter. Links and monitors report the exit of the mailbox in the same way
-    /// as the exit of a process.
+    /// A mailbox outside a process is dropped. Meanwhile other threads send to the mailbox, link to the mailbox and
+    /// monitor the mailbox. Each sent message is read or counted as a dead letter. Links and monitors report the exit
+    /// of the mailbox in the same way as the exit of a process.
     fn a_mailbox_outside_a_process_is_dropped() {
         let rt = runtime(2);
         let (to, mut mailbox) = rt.mailbox::<u8>();

@@ -45,8 +45,8 @@ scenarios! {
         assert!(rt.block_on(scoped).is_err());
     }
 
-    /// The process of a scope is killed while its children spawn siblings. Neither a child that exists now nor a later
-    /// child survives.
+    /// The process of a scope is killed while its children spawn siblings. The kill ends the children that exist at
+    /// this time, and also the children that are spawned later.
     fn a_scope_is_killed_while_it_grows() {
         let rt = runtime(2);
         let probe = Arc::new(());
@@ -73,7 +73,7 @@ scenarios! {
     }
 
     /// 6.6c: the token of a scope's process is cancelled while the scope grows. The cancellation terminates the
-    /// children, and this does not count as a failure. The process itself also receives the cancellation.
+    /// children, and their termination does not count as a failure. The process itself also receives the cancellation.
     fn a_scope_is_cancelled_while_it_grows() {
         let rt = runtime(2);
         let token = CancelToken::new();

@@ -11,7 +11,8 @@ use shuttle::thread;
 use crate::{Msg, adds, runtime};
 
 scenarios! {
-    /// 6.4g: a child and its supervisor are killed. A child never has two instances, and both are restarted.
+    /// 6.4g: a child and its supervisor are killed. Both the child and the supervisor are restarted, and the child
+    /// never has two instances.
     fn a_child_never_has_two_instances() {
         const CHILD: Name<Msg> = Name::new("child");
         const BELOW: Name<SupervisorMessage> = Name::new("below");

@@ -1,9 +1,9 @@
 //! The members of a pool, and the choice of a member for each message.
 //!
 //! Senders run this code on their own threads. A sender reads the list of members and pushes the message into the
-//! mailbox of one member. A change replaces the list as a whole. If no member takes a message, the message goes into
-//! the mailbox of the pool, and the keeper forwards the message later. The mailbox of an exited member is closed. Until
-//! the keeper has replaced an exited member, this member takes no message.
+//! mailbox of one member. Each change of the members replaces the whole list. If no member takes a message, the message
+//! goes into the mailbox of the pool, and the keeper forwards the message later. The mailbox of an exited member is
+//! closed. Until the keeper has replaced an exited member, this member takes no message.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -136,16 +136,16 @@ impl<M: Send + 'static> Members<M> {
         self.change(std::mem::take)
     }
 
-    /// Registers the keeper's waker with every member. When a member makes room, this member wakes the keeper. A
-    /// registration with only one member would not be enough, because a concurrent sender may fill this member before
-    /// the keeper runs.
+    /// Registers the keeper's waker with every member. When a member frees space in its mailbox, this member wakes the
+    /// keeper. A registration with only one member would not be enough, because a concurrent sender may fill this
+    /// member before the keeper runs.
     pub(crate) fn watch(&self, waker: &Waker) {
         for member in &*self.list() {
             member.inbox.watch(waker.clone());
         }
     }
 
-    /// Forwards the messages in the queue. Returns true if messages are left because no member has room for them.
+    /// Forwards the messages in the queue. Returns true if messages are left because no member has free space for them.
     /// Returns `None` if this turn has forwarded the maximum number of messages.
     pub(crate) fn hand_on(&self, queue: &mut Mailbox<M>, cx: &mut Context<'_>) -> Result<Option<bool>, Exit> {
         let mut left = AT_ONCE;
@@ -207,8 +207,8 @@ impl<M: Send + 'static> Members<M> {
                 wakes.wake();
                 Ok(())
             }
-            // No other member may take this message. In the queue of the pool, the message would use the room for
-            // messages of other members. Therefore the send is refused, or the sender waits.
+            // No other member may take this message. In the queue of the pool, the message would take space that the
+            // messages for other members need. Therefore the send is refused, or the sender waits.
             Some(Err(NotAccepted::Full(message))) => {
                 if members < self.most {
                     self.request_growth();

@@ -201,7 +201,7 @@ impl Child {
     }
 
     /// Sets the delay before each restart. Default: no delay. If a child is restarted because another child exited
-    /// ([`Supervisor::one_for_all`]), the delay of the other child applies.
+    /// ([`Supervisor::one_for_all`]), the delay of the child that exited applies.
     pub fn backoff(mut self, backoff: Backoff) -> Self {
         self.spec.policy.backoff = Some(backoff);
         self
@@ -337,12 +337,12 @@ pub(super) struct Member {
     pub(super) control: Ref<dyn AnyControl>,
     /// The children of this child, if this child is a supervisor.
     brood: Option<Arc<LiveChildren>>,
-    /// Pid for messages to the child. This is either the pid of the instance or the pid of the kept mailbox.
+    /// Pid for messages to the child. The pid is either the pid of the instance or the pid of the kept mailbox.
     pub(super) pid: Pid,
 }
 
-/// The running children of a supervisor. If this supervisor is killed, it cannot wait for its children. Its parent
-/// supervisor then uses this list to wait for them.
+/// The running children of a supervisor. If this supervisor is killed, the supervisor cannot wait for its children. In
+/// this case, the parent of this supervisor uses the list to wait for the children.
 #[derive(Debug, Default)]
 pub(super) struct LiveChildren(Mutex<BTreeMap<Id, Member>>);
 
@@ -363,8 +363,8 @@ impl LiveChildren {
         self.0.lock().get(&id).cloned()
     }
 
-    /// Resolves when all these children have exited. If a child is a supervisor, the future also waits for the children
-    /// of this child. The caller must call this function after the exit of the supervisor.
+    /// Resolves when all children in the list have exited. If a child is a supervisor, the future also waits for the
+    /// children of this child. The caller must call this function after the exit of the supervisor.
     fn gone(&self) -> BoxFuture<'_, ()> {
         async {
             loop {
@@ -496,8 +496,8 @@ impl<N: Send + 'static> PersistentMailbox<N> {
     fn hand_on_from(&self, queue: &mut Mailbox<N>, cx: &mut Cx<'_>) -> Result<(), Exit> {
         let mut left = self.members.hand_on(queue, cx)?;
         if left == Some(true) {
-            // If the instance makes room after this call, the instance wakes the supervisor. If the instance made room
-            // before this call, the second attempt finds the room.
+            // If the instance frees space in its mailbox after this call, the instance wakes the supervisor. If the
+            // instance freed space before this call, the second attempt uses this space.
             self.members.watch(cx.waker());
             left = self.members.hand_on(queue, cx)?;
         }

@@ -80,7 +80,7 @@ pub(crate) enum ChildPhase {
     Due(Instant),
     Starting,
     Up(Instant),
-    /// The child was stopped, and has not exited yet.
+    /// The child was told to stop, and has not exited yet.
     Stopping,
 }
 
@@ -177,7 +177,7 @@ pub(crate) struct Plan {
     living: usize,
     /// Children that must be stopped, but for which `next` has not returned the stop yet.
     stops: BTreeSet<Id>,
-    /// Whether a child was stopped and has not exited yet.
+    /// Whether a child was told to stop and has not exited yet.
     stopping: bool,
     /// Children that start one after another. The first child of this set is due or starting, and the other children
     /// are due.
@@ -280,7 +280,7 @@ impl Plan {
         }
     }
 
-    // ---- What happened
+    // ---- Reports to the plan
 
     /// Handles the report that a child has started.
     pub(crate) fn started(&mut self, id: Id, now: Instant) {
@@ -305,7 +305,7 @@ impl Plan {
     ) -> ExitAction {
         let Some(child) = self.children.get_mut(&id) else { return ExitAction::Forgotten };
         let phase = std::mem::replace(&mut child.phase, ChildPhase::Down);
-        debug_assert!(phase.lives(), "who ends has lived");
+        debug_assert!(phase.lives(), "the child that exited was running");
         self.living -= 1;
         self.stopping &= phase != ChildPhase::Stopping;
         if let Some(then) = child.stop.take() {
@@ -397,9 +397,9 @@ impl Plan {
         }
     }
 
-    // ---- What is wanted
+    // ---- Requests to the plan
 
-    /// Stops all children, from the last to the first. After that, the supervisor exits.
+    /// Stops all children, from the last to the first. When the last child has exited, the supervisor exits.
     pub(crate) fn shut_down(&mut self) {
         self.give_up(End::Asked);
     }
@@ -469,7 +469,7 @@ impl Plan {
         ExitAction::Forgotten
     }
 
-    // ---- What is to be done
+    // ---- Actions of the plan
 
     /// Returns an action that is possible now. The caller must execute the action, because the plan does not return the
     /// same action again.

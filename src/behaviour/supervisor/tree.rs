@@ -70,7 +70,7 @@ pub enum ChildState {
     Starting,
     /// The child runs and has started.
     Running,
-    /// The child was stopped, and has not exited yet.
+    /// The child was told to stop, and has not exited yet.
     Stopping,
 }
 

@@ -93,10 +93,10 @@ impl<A> Recipient<A> {
         self.to.pid()
     }
 
-    /// Sends a message. Never blocks. Same as [`Address::send`], except that the message is converted: the method
-    /// checks that the mailbox takes messages, converts the message, and sends the result. If the process exits or its
-    /// mailbox fills up during the conversion, the send succeeds, and the message becomes a [dead
-    /// letter](crate::Host::dead_letters).
+    /// Sends a message. This method never blocks. Unlike [`Address::send`], this method converts the message. The
+    /// method first checks that the mailbox takes messages, then converts the message, and then sends the result. If
+    /// the process exits or its mailbox fills up during the conversion, the send succeeds, and the message becomes a
+    /// [dead letter](crate::Host::dead_letters).
     ///
     /// # Errors
     /// Returns the message if the process has exited, if its mailbox is full and rejects messages, or if the runtime

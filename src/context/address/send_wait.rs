@@ -1,5 +1,5 @@
-//! Defines [`SendWait`], a future, and [`AddressSink`], a `Sink`. Both wait for room in a bounded mailbox. The queue of
-//! waiting senders is part of the mailbox (`process::mailbox::bounded`).
+//! Defines [`SendWait`], a future, and [`AddressSink`], a `Sink`. Both wait for free space in a bounded mailbox. The
+//! queue of waiting senders is part of the mailbox (`process::mailbox::bounded`).
 
 use std::any::type_name;
 use std::pin::Pin;
@@ -19,7 +19,7 @@ use crate::process::error::{Addressee, SendError, SendErrorKind};
 use crate::process::payload::Payload;
 use crate::process::state::Ref;
 
-/// A message that waits for room in a full mailbox.
+/// A message that waits for free space in a full mailbox.
 struct WaitingSend<M: Send + 'static> {
     control: Ref<Control<M>>,
     number: u64,
@@ -58,12 +58,13 @@ enum State<M: Send + 'static> {
     Over,
 }
 
-/// Future of a send that waits for room if the mailbox is full. The future resolves when the message is in the mailbox.
+/// Future of a send that waits for free space if the mailbox is full. The future resolves when the message is in the
+/// mailbox.
 ///
 /// At its first poll, the future sends the message or, if the mailbox is full, adds the message to the queue of waiting
-/// senders. As soon as there is room, the next waiting message enters the mailbox. The order is the order of the first
-/// polls. If the policy of the [`MailboxCapacity`](crate::MailboxCapacity) drops messages, the future still waits for
-/// room.
+/// senders. As soon as there is free space, the next waiting message enters the mailbox. Waiting messages enter the
+/// mailbox in the order in which their futures were first polled. If the policy of the
+/// [`MailboxCapacity`](crate::MailboxCapacity) drops messages, the future still waits for free space.
 ///
 /// If the receiver is a process of another node, or is attached as a [`Deliver`](crate::Deliver), the receiver accepts
 /// or refuses the message immediately. For these receivers, the future never waits.
@@ -76,8 +77,8 @@ enum State<M: Send + 'static> {
 /// - if the runtime has shut down.
 ///
 /// # Cancel safety
-/// If the future is dropped while its message waits for room, the message is not sent. If room became free before the
-/// drop, the message is already in the mailbox.
+/// If the future is dropped while its message waits for free space, the message is not sent. If space became free
+/// before the drop, the message is already in the mailbox.
 #[must_use = "futures do nothing unless polled"]
 pub struct SendWait<M: Send + 'static> {
     state: State<M>,
@@ -190,22 +191,22 @@ impl<M: Send + 'static> FusedFuture for SendWait<M> {
 }
 
 impl Host {
-    /// Sends a message, and waits for room if the mailbox is full. At its first poll, the future sends the message or
-    /// adds the message to the queue of waiting senders.
+    /// Sends a message, and waits for free space if the mailbox is full. At its first poll, the future sends the
+    /// message or adds the message to the queue of waiting senders.
     ///
     /// # Errors
     /// Returns the message and the reason of the refusal: see [`SendWait`].
     ///
     /// # Cancel safety
-    /// If the future is dropped while its message waits for room, the message is not sent. If room became free before
-    /// the drop, the message is already in the mailbox.
+    /// If the future is dropped while its message waits for free space, the message is not sent. If space became free
+    /// before the drop, the message is already in the mailbox.
     pub fn send_wait<N: Send + 'static>(&self, to: impl Target<N>, message: N) -> SendWait<N> {
         SendWait::new(self.clone(), to.way().keep(), message)
     }
 }
 
 impl<M: Send + 'static> Address<M> {
-    /// Sends a message, and waits for room if the mailbox is full. Same as [`Host::send_wait`].
+    /// Sends a message, and waits for free space if the mailbox is full. Same as [`Host::send_wait`].
     ///
     /// # Errors
     /// Returns the message and the reason of the refusal: see [`SendWait`].
@@ -217,8 +218,8 @@ impl<M: Send + 'static> Address<M> {
         SendWait::new(control.head.host().clone(), Destination::Here(control.clone()), message)
     }
 
-    /// Returns this address as a `Sink`, for example to forward a stream to it. Like [`send_wait`](Self::send_wait),
-    /// the sink waits for room in the mailbox.
+    /// Returns this address as a `Sink`, for example to forward a stream to this address. Like
+    /// [`send_wait`](Self::send_wait), the sink waits for free space in the mailbox.
     pub fn sink(&self) -> AddressSink<M> {
         AddressSink { address: self.clone(), waiting: None }
     }
@@ -227,10 +228,10 @@ impl<M: Send + 'static> Address<M> {
 /// An [`Address`] as a `futures::Sink`. If a message is refused, the error of the sink contains the message, like the
 /// error of [`Address::send`].
 ///
-/// `start_send` sends a message immediately if there is room. If there is no room, the sink stores the message, and is
-/// not ready until the message is in the mailbox. The message enters the mailbox's queue of waiting senders at the next
-/// call of `poll_ready`, `poll_flush` or `poll_close`. If the sink is dropped while a message waits, the message is
-/// discarded.
+/// `start_send` sends a message immediately if there is free space. If there is no free space, the sink stores the
+/// message, and is not ready until the message is in the mailbox. The message enters the mailbox's queue of waiting
+/// senders at the next call of `poll_ready`, `poll_flush` or `poll_close`. If the sink is dropped while a message
+/// waits, the message is discarded.
 ///
 /// ```
 /// use futures::{StreamExt, stream};
@@ -273,7 +274,7 @@ impl<M: Send + 'static> Sink<M> for AddressSink<M> {
         Poll::Ready(sent)
     }
 
-    /// Sends the message, or stores it until there is room.
+    /// Sends the message, or stores it until there is free space.
     ///
     /// # Errors
     /// Returns the message if the process has exited or the runtime has shut down.

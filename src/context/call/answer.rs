@@ -1,172 +1,110 @@
-//! A oneshot channel for the answer to one call. The caller has the [`ReplyReceiver`], and the callee has the
-//! [`ReplySender`]. Either end may be dropped first. The other end can detect the drop. The memory management is in
-//! `shared_cell`.
+//! The two ends of the answer to one call: a [reply slot](ReplySlot) in a cell with two halves. The caller has the
+//! [`ReplyReceiver`], and the callee has the [`ReplySender`]. Either end may be dropped first. The caller has a part of
+//! the cell for itself, for the state of the request.
 //!
-//! Usually the caller is a process whose own task sends the request and then waits only for the answer. In this case,
-//! the caller sets `task_waits` before the send, and the callee answers without a lock. The callee stores the answer,
-//! wakes the task of the caller, and releases its half of the cell. If the caller waits with another waker, the caller
-//! stores this waker under a lock. After the callee has stored the answer, the callee takes the same lock. Therefore
-//! either the callee finds the waker, or the caller finds the answer.
-//!
-//! A caller can change its waker: when the request was sent, the caller waited with the waker of its task, and now the
-//! caller waits with another waker. If the callee has not seen the change, the callee wakes only the task. Therefore a
-//! caller that changes its waker also [holds](OwnerHalf::hold) the cell. When the callee releases its half, the callee
-//! detects the hold, and then also searches for the waker under the lock.
+//! Usually the caller is a process whose own task makes the call and then waits only for the answer. So the slot of a
+//! call that is made in a turn of this task has the task as its listener from the start. Such a caller needs no lock to
+//! wait, and none to take the answer if the callee has already dropped its half.
 
-use std::mem;
 use std::ops::Deref;
-use std::task::{Poll, Waker};
+use std::task::Waker;
 
-use crate::platform::shared_cell::{OwnerHalf, PeerHalf};
-use crate::platform::sync::Lock;
-use crate::platform::sync::atomic::{AtomicBool, Ordering};
-use crate::process::catch as panic;
+use crate::platform::shared_cell::{Half, OwnerHalf};
+use crate::process::state::reply_slot::{Listener, ReplySlot};
 
-/// The data of the caller that both ends of the channel can access.
+/// The data of the caller that both ends can access.
 pub(crate) trait CallParty {
     /// Wakes the task of the calling process.
     fn wake(&self);
 }
 
 /// The part of the cell that both ends share.
-#[derive(Debug)]
-pub(crate) struct AnswerChannel<P> {
+pub(crate) struct Shared<P, A> {
     party: P,
-    /// Whether the task of the caller waits with its own waker. The caller sets this flag before the request is sent.
-    /// Only the caller writes this flag.
-    task_waits: AtomicBool,
-    /// Whether the caller has stopped waiting. The flag is written under the lock.
-    is_closed: AtomicBool,
-    listeners: Lock<Listeners>,
+    slot: ReplySlot<A>,
 }
 
-#[derive(Debug, Default)]
-struct Listeners {
-    asker: Option<Listener>,
-    /// Wakers that are woken when the caller stops waiting. Because the list is rarely needed, the list is boxed, and
-    /// the field takes only one word.
-    #[expect(clippy::box_collection, reason = "one word in each call, not three")]
-    watchers: Option<Box<Vec<Waker>>>,
+/// The part of the cell that only the caller's end accesses.
+pub(crate) struct Own<O> {
+    /// Whether the listener is the task of the calling process.
+    task_listens: bool,
+    stage: O,
 }
 
-/// How the callee wakes the caller when the answer is in the cell.
-#[derive(Debug)]
-enum Listener {
-    /// The callee wakes the task of the calling process.
-    Task,
-    Other(Waker),
-}
+/// The caller's end. It includes the caller's own part of the cell.
+pub(crate) struct ReplyReceiver<P, O, A>(OwnerHalf<Shared<P, A>, Own<O>>);
 
-/// The caller's end of the channel. This end includes the part of the cell that only the caller uses.
-pub(crate) struct ReplyReceiver<P, O, A>(OwnerHalf<AnswerChannel<P>, O, A>);
-
-/// The callee's end of the channel.
-pub(crate) struct ReplySender<P, O, A>(PeerHalf<AnswerChannel<P>, O, A>);
-
-impl<P: CallParty> AnswerChannel<P> {
-    #[inline(always)]
-    fn new(party: P) -> Self {
-        Self {
-            party,
-            task_waits: AtomicBool::new(false),
-            is_closed: AtomicBool::new(false),
-            listeners: Lock::new(Listeners { asker: None, watchers: None }),
-        }
-    }
-
-    /// Notifies the caller that the answer is in the cell.
-    #[inline]
-    fn tell(&self) {
-        // Relaxed suffices. The caller sets the flag before the caller sends the request, and the callee has received
-        // the request. If the caller has cleared the flag since then, a stale `true` only causes one unnecessary
-        // wake-up of the task. After `poll` has cleared the flag, `poll` calls `hold`. If `hold` comes before the
-        // `compare_exchange` in `leave`, then `leave` calls `tell_listener`. If `hold` comes after the
-        // `compare_exchange`, the same `poll` takes the answer.
-        if self.task_waits.load(Ordering::Relaxed) { self.party.wake() } else { self.tell_listener() }
-    }
-
-    fn tell_listener(&self) {
-        let listener = self.listeners.lock().asker.take();
-        match listener {
-            Some(Listener::Task) => self.party.wake(),
-            Some(Listener::Other(waker)) => panic::wake(waker),
-            None => {}
-        }
-    }
-}
+/// The callee's end.
+pub(crate) struct ReplySender<P, O, A>(Half<Shared<P, A>, Own<O>>);
 
 impl<P: CallParty, O, A> ReplyReceiver<P, O, A> {
-    /// Makes both ends of a channel.
+    /// Makes both ends. If `task_listens` is set, the answer wakes the task of the calling process.
     #[inline(always)]
-    pub(crate) fn new(party: impl FnOnce() -> P, own: impl FnOnce() -> O) -> (Self, ReplySender<P, O, A>) {
-        let (owner, guest) = OwnerHalf::with_peer(|| AnswerChannel::new(party()), own);
-        (Self(owner), ReplySender(guest))
+    pub(crate) fn new(
+        task_listens: bool,
+        party: impl FnOnce() -> P,
+        stage: impl FnOnce() -> O,
+    ) -> (Self, ReplySender<P, O, A>) {
+        let shared = || Shared { party: party(), slot: ReplySlot::new(task_listens.then_some(Listener::Task)) };
+        let (owner, peer) = OwnerHalf::with_peer(shared, || Own { task_listens, stage: stage() });
+        (Self(owner), ReplySender(peer))
     }
 
-    /// Returns the data that both ends share, and the data that only the caller uses.
+    /// Returns the part that both ends know, and the caller's own part.
     #[inline]
     pub(crate) fn parts(&mut self) -> (&P, &mut O) {
-        let (question, own) = self.0.parts();
-        (&question.party, own)
+        let (shared, own) = self.0.parts();
+        (&shared.party, &mut own.stage)
     }
 
     pub(crate) fn party(&self) -> &P {
         &self.0.party
     }
 
-    /// Records that the task of the caller waits with its own waker. The caller calls this in a step of its task,
-    /// before the request is sent.
-    #[inline]
-    pub(crate) fn task_waits(&self) {
-        self.0.task_waits.store(true, Ordering::Relaxed);
+    /// Has the answer wake `waker`. If `is_task` is set, `waker` is the waker of the caller's task, and this thread is
+    /// in a step of that task. A [`take`](Self::take) that follows either returns the answer, or the answer will wake
+    /// `waker`.
+    pub(crate) fn listen(&mut self, is_task: bool, waker: &Waker) {
+        let (shared, own) = self.0.parts();
+        if is_task && own.task_listens {
+            return;
+        }
+        shared.slot.listen(Some(if is_task { Listener::Task } else { Listener::Other(waker.clone()) }));
+        own.task_listens = is_task;
     }
 
-    /// Returns whether there is an answer. The result may be out of date.
-    #[inline]
-    pub(crate) fn may_be_answered(&self) -> bool {
-        self.0.may_have_item()
+    /// Has the answer wake no task until the next [`listen`](Self::listen).
+    pub(crate) fn listen_later(&mut self) {
+        let (shared, own) = self.0.parts();
+        if own.task_listens {
+            own.task_listens = false;
+            shared.slot.listen(None);
+        }
     }
 
-    /// Takes the answer, if the answer is in the cell.
+    /// Takes the answer, if it is there.
     #[inline(always)]
     pub(crate) fn take(&mut self) -> Option<A> {
-        self.0.take()
-    }
-
-    /// Takes the answer. If there is no answer, registers `waker` to be woken when the answer is in the cell. If
-    /// `is_task` is true, `waker` is the waker of the caller's task, and this thread is in a step of that task.
-    pub(crate) fn poll(&mut self, is_task: bool, waker: &Waker) -> Poll<A> {
-        let did_wait = self.0.task_waits.load(Ordering::Relaxed);
-        // If the task still waits with its own waker, no listener is needed. If `take` misses an answer, the callee
-        // wakes the task afterwards. This wake-up happens during the turn of the task or later, so it causes another
-        // turn, and that turn takes the answer.
-        if !(did_wait && is_task) {
-            // `clone` and `drop` of a waker run user code. Therefore both are called without the lock.
-            let listener = if is_task { Listener::Task } else { Listener::Other(waker.clone()) };
-            let former = self.0.listeners.lock().asker.replace(listener);
-            drop(former);
-            if did_wait {
-                self.0.task_waits.store(false, Ordering::Relaxed);
-                self.0.hold();
-            }
+        if !self.0.slot.may_be_full() {
+            return None;
         }
-        self.0.take().map_or(Poll::Pending, Poll::Ready)
+        match self.0.value_if_alone() {
+            Some(shared) => shared.slot.take_mut(),
+            None => self.0.slot.take(),
+        }
     }
 
     /// Ends the call without an answer, and wakes the watchers.
-    pub(crate) fn close(self) {
-        let mut listeners = self.0.listeners.lock();
-        self.0.is_closed.store(true, Ordering::Relaxed);
-        let left = mem::take(&mut *listeners);
-        drop(listeners);
-        left.watchers.into_iter().flat_map(|watchers| *watchers).for_each(panic::wake);
+    pub(crate) fn close(&self) {
+        drop(self.0.slot.close());
     }
 }
 
 impl<P: CallParty, O, A> ReplySender<P, O, A> {
-    /// Makes the callee's end of a channel that has no caller.
-    pub(crate) fn alone(party: P, own: impl FnOnce() -> O) -> Self {
-        Self(PeerHalf::alone(|| AnswerChannel::new(party), own))
+    /// Makes the callee's end of a cell that has no caller.
+    pub(crate) fn alone(party: P, stage: impl FnOnce() -> O) -> Self {
+        let shared = || Shared { party, slot: ReplySlot::new(None) };
+        Self(Half::alone(shared, || Own { task_listens: false, stage: stage() }))
     }
 
     /// Stores the answer and wakes the caller.
@@ -175,43 +113,23 @@ impl<P: CallParty, O, A> ReplySender<P, O, A> {
     /// Returns this end and the answer if the caller has stopped waiting.
     #[inline(always)]
     pub(crate) fn answer(self, answer: A) -> Result<(), (Self, A)> {
-        // Relaxed suffices. A callee that was woken as a watcher sees the store in `close`. In all other cases, this
-        // load may miss the store. If the owner half is already dropped, `leave` returns the answer. If the owner half
-        // still exists, `leave` succeeds, and the owner half later drops the answer with the cell.
-        if self.is_closed() {
-            return Err((self, answer));
-        }
-        let left = self.0.leave(answer, AnswerChannel::tell, AnswerChannel::tell_listener);
-        left.map_err(|(guest, answer)| (Self(guest), answer))
+        let shared = &*self.0;
+        shared.slot.send(answer, || shared.party.wake()).map_err(|answer| (self, answer))
     }
 
-    /// Returns whether the caller has stopped waiting. After that, an answer is refused.
+    /// Returns whether the caller has stopped waiting. If so, an answer is refused.
     pub(crate) fn is_closed(&self) -> bool {
-        self.0.is_closed.load(Ordering::Relaxed)
+        self.0.slot.is_closed()
     }
 
-    /// Returns whether the caller has stopped waiting. If the caller still waits, `watcher` is woken when the caller
-    /// stops waiting.
+    /// Returns whether the caller has stopped waiting. If not, `watcher` is woken when the caller stops waiting.
     pub(crate) fn watch(&self, watcher: &Waker) -> bool {
-        let fresh = watcher.clone();
-        let mut listeners = self.0.listeners.lock();
-        if self.is_closed() {
-            drop(listeners);
-            return true;
-        }
-        let watchers = listeners.watchers.get_or_insert_default();
-        if !watchers.iter().any(|known| known.will_wake(watcher)) {
-            watchers.push(fresh);
-        }
-        false
+        self.0.slot.watch(watcher)
     }
 
-    /// Applies `f` to the caller data of a cell that has no caller, and drops the cell.
-    ///
-    /// # Errors
-    /// Returns this end if there is a caller.
-    pub(crate) fn finish<R>(self, f: impl FnOnce(&mut P) -> R) -> Result<R, Self> {
-        self.0.finish(|question| f(&mut question.party)).map_err(Self)
+    /// Returns the caller data of a cell that has no caller.
+    pub(crate) fn party_if_alone(&mut self) -> Option<&mut P> {
+        self.0.value_if_alone().map(|shared| &mut shared.party)
     }
 }
 

@@ -1,12 +1,13 @@
-//! Reuse of timers. When a sleep is dropped, the sleep leaves its timer on the thread until the step ends. The next
-//! sleep of the same process can take over this timer.
+//! Reuse of timers. When a sleep is dropped, its timer stays on the thread until the step ends. During this time, the
+//! next sleep of the same process can reuse the timer.
 //!
-//! A process usually sets and cancels time limits one after the other, and these limits rarely pass. The next limit
-//! usually ends later than the previous limit. Therefore the next sleep can take over the timer of the previous sleep.
-//! The timer then wakes the process at the deadline of the previous sleep, and after this wake-up the next sleep sets a
-//! new timer. Before this wake-up, the sleeps take no lock and do not change the timer wheel.
+//! A process usually sets and cancels time limits one after the other, and a limit rarely passes before it is
+//! cancelled. The next limit usually ends later than the previous limit. Therefore the next sleep can reuse the timer
+//! of the previous sleep. The timer then wakes the process at the deadline of the previous sleep, and after this
+//! wake-up the next sleep sets a new timer. Before this wake-up, the sleeps take no lock and do not change the timer
+//! wheel.
 //!
-//! A sleep may take over only a timer that has not fired before this turn. The turn records the time of its first clock
+//! A sleep may reuse only a timer that has not fired before this turn. The turn records the time of its first clock
 //! reading. If the recorded time is before the deadline of the timer, the timer had not fired at the recorded time. If
 //! the timer has fired during this turn, the timer has woken the running task, and the task is polled again.
 
@@ -70,8 +71,8 @@ pub(crate) fn take(of: &ProcessRef, by: Instant) -> Option<Timer> {
     })
 }
 
-/// Cancels the timer that is kept for this process, if no sleep has taken over the timer. The task calls this function
-/// when a step of the process ends.
+/// Cancels the timer that is kept for this process, if no sleep has reused the timer. The task calls this function when
+/// a step of the process ends.
 pub(crate) fn cancel(current: &Current, address: usize, of: &Head) {
     if let Some(key) = current.timer.take(address) {
         of.wait_for(Change::Less, current.steps(address));

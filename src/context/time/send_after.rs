@@ -81,8 +81,8 @@ pub(crate) fn send_every<N: Clone + Send + 'static>(
 }
 
 /// Cancels a timer, and returns the time that was left. If the cancellation races with the firing of the timer, the
-/// first of the two removes the entry from the table. If the cancellation is first, the timer finds no entry when the
-/// timer fires, and sends no message.
+/// operation that comes first removes the entry from the table. If the cancellation is first, the timer finds no entry
+/// when the timer fires, and sends no message.
 pub(crate) fn cancel(owner: &Head, timer: TimerRef) -> Option<Duration> {
     let set = owner.pending().end(timer)?;
     // If the timer has no key yet, another thread is in the middle of setting the timer. That thread will find no

@@ -70,7 +70,7 @@
 //! # Supervisors
 //!
 //! A supervisor starts its children in order, and restarts a child that exits. Clients send to the name of a child, so
-//! a restart does not affect them:
+//! a restart does not affect the clients:
 //!
 //! ```
 //! use procession::{Child, Context, Exit, Name, Reply, Runtime, Supervisor};

@@ -123,7 +123,7 @@
 //!     slow.send(1)?;
 //!     slow.send(2)?;
 //!     let refused = slow.send(3).expect_err("the mailbox is full");
-//!     // The error contains the message. `send_wait` waits for room.
+//!     // The error contains the message. `send_wait` waits for free space.
 //!     rt.block_on(slow.send_wait(refused.into_message()))?;
 //!     assert_eq!(rt.block_on(slow)?, 6);
 //!     Ok(())

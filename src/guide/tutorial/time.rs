@@ -43,9 +43,9 @@
 //! # Cancellation
 //!
 //! [`cancel`](crate::Host::cancel) asks a process to exit, and gives the process a grace period. After the request,
-//! [`receive`](crate::Context::receive) returns an error, and `?` leaves the body. During the grace period, the process
-//! can still send, call, and perform commands, for example to save its state. If the process has not exited after the
-//! grace period, it is killed.
+//! [`receive`](crate::Context::receive) returns an error, and `?` leaves the body. During the grace period, the
+//! process can still send, call, and perform commands, for example to save its state. If the process has not exited
+//! after the grace period, the process is killed.
 //!
 //! ```
 //! use procession::{Context, Exit, Reason, Reply, Runtime};
@@ -57,12 +57,12 @@
 //!         sum += n;
 //!         reply.send(sum);
 //!     }
-//!     // The process was cancelled. It returns its result instead of the error.
+//!     // The process was cancelled. The process returns its result instead of the error.
 //!     Ok(sum)
 //! }
 //!
 //! async fn waiting(ctx: Context) -> Result<(), Exit> {
-//!     // This body does not wait for messages, so it waits for the cancellation itself.
+//!     // This body does not wait for messages, so the body itself waits for the cancellation.
 //!     let reason = ctx.cancelled().await;
 //!     Err(Exit::Cancelled(reason))
 //! }

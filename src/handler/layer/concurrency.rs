@@ -17,8 +17,8 @@ use crate::process::command::Command;
 /// permit, because the handler may still work on the command. If a handler [takes the tag](Completion::into_tag), the
 /// permit is released immediately. If a command is cancelled while it waits, it leaves the queue immediately.
 ///
-/// If the queue is full, a command fails with [`Failure::Overloaded`](crate::Failure::Overloaded). Clones share the
-/// limit: one limit can cover several types of commands.
+/// If the queue is full, a command fails with [`Failure::Overloaded`](crate::Failure::Overloaded). Clones of a layer
+/// share one limit, so one limit can cover several types of commands.
 pub struct ConcurrencyLimit<H> {
     inner: Arc<H>,
     most: usize,

@@ -20,12 +20,12 @@ use crate::process::command::Command;
 /// most `burst` commands pass, plus the number of commands that the rate allows in that span. Timers have a resolution
 /// of milliseconds. Therefore, a command that has waited passes a little late, but never early. The limit compensates
 /// up to 10 ms of this delay: the next commands pass as if the late command had passed on time. As a result, the rate
-/// is exact in the long run. However, a time span may contain more commands than stated above. The excess is at most
-/// the number of commands that the rate allows in 10 ms.
+/// is exact in the long run. However, because of the compensation, a time span may contain more commands than this
+/// maximum. The excess is at most the number of commands that the rate allows in 10 ms.
 ///
 /// If a command is cancelled while it waits, it leaves the queue immediately, and uses no token. If the queue is full,
-/// a command fails with [`Failure::Overloaded`](crate::Failure::Overloaded). Clones share the limit: one limit can
-/// cover several types of commands.
+/// a command fails with [`Failure::Overloaded`](crate::Failure::Overloaded). Clones of a layer share one limit, so one
+/// limit can cover several types of commands.
 pub struct RateLimit<H> {
     inner: Arc<H>,
     rate: Rate,
@@ -92,8 +92,8 @@ struct Rate {
     burst: u32,
 }
 
-/// Maximum delay that is compensated. If a timer lets a command pass late by at most this time, the commands behind it
-/// are not delayed.
+/// Maximum delay that is compensated. If a timer lets a command pass late by at most this time, the later commands in
+/// the queue are not delayed.
 const LATE: Duration = Duration::from_millis(10);
 
 /// The generic cell rate algorithm, in its form as virtual scheduling: ITU-T recommendation I.371 (2004), annex A. The
@@ -111,8 +111,8 @@ impl Rate {
         u128::from(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)) * u128::from(self.count)
     }
 
-    /// Time between two commands, `per / count`. In the unit of the schedule this is the number of nanoseconds in
-    /// `per`.
+    /// Time between two commands, `per / count`. In the unit of the schedule, this interval is the number of
+    /// nanoseconds in `per`.
     fn interval(&self) -> u128 {
         self.parts(self.per) / u128::from(self.count)
     }
@@ -163,8 +163,8 @@ impl SharedState {
             while let Some(due) = attendant.tap.as_ref().and_then(|tap| tap.run_due(&rate, &on)) {
                 on.sleep(due - on.now()).await;
             }
-            // `run_due` found the queue empty and cleared `attended` under the same lock. Therefore, the drop of
-            // `attendant` must not start another task.
+            // `run_due` found the queue empty. While `run_due` still held the lock of the queue, it cleared `attended`.
+            // Therefore, the drop of `attendant` must not start another task.
             drop(attendant.tap.take());
         });
     }
@@ -303,7 +303,7 @@ mod tests {
         let rate = rate(10_000, Duration::from_secs(1), 1);
         let all = pass_times(rate, 20_000, (0..=1_000).map(|n| n * MS));
         assert_eq!(all.len(), 10_001);
-        // After a long pause at most 10 ms are compensated.
+        // After a long pause, the schedule compensates at most 10 ms.
         let mut schedule = Schedule { next: rate.parts(Duration::from_millis(5)) };
         let late = Instant::from_ns(10_000 * MS);
         assert_eq!((0..1_000).filter(|_| schedule.pass(&rate, late, LATE)).count(), 101);

@@ -25,7 +25,7 @@ pub struct Timeout<H> {
 }
 
 impl<H> Timeout<H> {
-    /// Wraps `inner`. Each command may take the time `time`.
+    /// Wraps `inner`. Each command may take at most `time`.
     pub fn new(inner: H, time: Duration) -> Self {
         Self { inner, time }
     }

@@ -151,8 +151,9 @@ impl Line {
         self.waiting.len()
     }
 
-    /// Appends a command. When the command is cancelled, [`Leave::leave`] of `whose` removes it. The caller of this
-    /// function holds the lock that `leave` takes. Therefore, `leave` cannot run before the command is in the queue.
+    /// Appends a command. When the command is cancelled, [`Leave::leave`] of `whose` removes the command from the
+    /// queue. The caller of this function holds the lock that `leave` takes. Therefore, `leave` cannot run before the
+    /// command is in the queue.
     pub(super) fn join<L: Leave + 'static>(
         &mut self,
         turn: Box<dyn WaitingCommand>,
@@ -188,9 +189,9 @@ impl Line {
     }
 }
 
-/// Spawns a task that hands a waiting command to its handler. This thread does not call the handler itself, because it
-/// may be in the middle of answering another command. If the runtime of the command has shut down, drops the command
-/// and returns `false`.
+/// Spawns a task that hands a waiting command to its handler. This thread does not call the handler itself, because
+/// this thread may be in the middle of answering another command. If the runtime of the command has shut down, the
+/// function drops the command and returns `false`.
 pub(super) fn spawn_turn(turn: Box<dyn WaitingCommand>, place: impl FnOnce() -> Box<dyn Send>) -> bool {
     let host = turn.host().clone();
     if host.phase() == Phase::Closed {

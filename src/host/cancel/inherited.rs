@@ -23,7 +23,7 @@ struct InheritedValues {
     /// The typed values. The list contains at most one value of each type, so that a long chain of spawns does not make
     /// the list grow.
     values: Vec<Held<Arc<dyn Any + Send + Sync>>>,
-    /// Deadline of the process, and the grace period after which it is killed.
+    /// Deadline of the process, and the grace period. After the grace period, the runtime kills the process.
     deadline: Option<(Instant, Duration)>,
     token: Option<CancelToken>,
 }
@@ -80,7 +80,7 @@ impl InheritedContext {
         }
     }
 
-    /// Adds a deadline. If a deadline is already set, the earlier of the two applies.
+    /// Adds a deadline. If a deadline is already set, the earlier of the two deadlines applies.
     pub(crate) fn limit(&mut self, at: Instant, grace: Duration) {
         if self.deadline().is_none_or(|before| at < before) {
             self.estate().deadline = Some((at, grace));

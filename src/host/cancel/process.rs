@@ -51,9 +51,9 @@ impl Host {
     /// turn that was running at the time of the call. A process that is not running needs no request. If the process
     /// ends its turn at the moment of the call, the request may take effect in its next turn.
     ///
-    /// The request is cooperative. Code that calls neither function is not interrupted. The request does not reach a
-    /// process that is not `Send`, because [`LocalSet::run`](crate::LocalSet::run) polls these processes inside one
-    /// future. In a simulation this call returns `false`.
+    /// The request is cooperative. Code that calls neither `should_yield` nor `cooperative` is not interrupted. The
+    /// request does not reach a process that is not `Send`, because [`LocalSet::run`](crate::LocalSet::run) polls these
+    /// processes inside one future. In a simulation this call returns `false`.
     ///
     /// # Errors
     /// Returns [`NoProcess`] if the pid names no process.

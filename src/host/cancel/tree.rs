@@ -4,9 +4,9 @@
 //! A cancellation first closes its node and then the descendants of the node, parents before children. If a thread adds
 //! a subject to a closed node, this thread notifies the subject. A child that is added to a closed node is created
 //! closed. Adding and closing both happen under the lock of the node. Therefore a node notifies each of its subjects
-//! exactly once. After all nodes are closed, the subjects are notified from the leaves to the root, and within a node
-//! the newest first. Each node is closed by exactly one canceller, and this canceller notifies the subjects directly
-//! below the node.
+//! exactly once. After all nodes are closed, the canceller notifies the subjects from the leaves to the root. Within a
+//! node, the canceller notifies newer subjects before older subjects. Each node is closed by exactly one canceller, and
+//! this canceller notifies the subjects directly below the node.
 //!
 //! No subject is notified, no waker is called and no value is dropped under the lock of a node. No thread holds the
 //! locks of two nodes.
@@ -33,8 +33,8 @@ pub(crate) struct Cause {
     pub(crate) grace: Duration,
 }
 
-/// One token. A child holds a strong reference to its parent, and the parent holds a weak reference to the child.
-/// Therefore a child keeps its ancestors alive, and a parent does not keep its children alive.
+/// Node of one cancel token. A child holds a strong reference to its parent, and the parent holds a weak reference to
+/// the child. Therefore a child keeps its ancestors alive, and a parent does not keep its children alive.
 #[derive(Debug)]
 pub(crate) struct Node<E: ?Sized> {
     /// The parent, and the number of this node among the children and subjects of the parent.
@@ -52,13 +52,13 @@ struct State<E: ?Sized> {
     subjects: BTreeMap<u64, counted::Weak<E>>,
     /// Set when the node is closed.
     cause: Option<Cause>,
-    /// Whether the canceller that closed this node has notified the subjects of the node. The canceller notifies these
-    /// subjects after the subjects of all descendants that it closed itself. If a node is created closed, this field is
-    /// true from the beginning.
+    /// Whether the canceller that closed this node has notified the subjects of the node. The canceller first notifies
+    /// the subjects of all descendants that it has closed itself, and then the subjects of this node. If a node is
+    /// created closed, this field is true from the beginning.
     over: bool,
 }
 
-/// Children and subjects of a node at the time when it was closed, in the order of their registration.
+/// Children and subjects of a node at the time when the node was closed, in the order of their registration.
 struct Registered<E: ?Sized> {
     nodes: Vec<Arc<Node<E>>>,
     subjects: Vec<Ref<E>>,
@@ -127,8 +127,9 @@ impl<E: Subject + ?Sized> Node<E> {
             }
         }
         let first = !closed.is_empty();
-        // `closed` is in preorder: each node comes before its descendants, and older siblings come first. The loop pops
-        // from its end, so descendants are notified before their ancestors, and newer siblings first.
+        // `closed` is in preorder: each node comes before its descendants, and older siblings come before newer
+        // siblings. The loop pops nodes from the end of `closed`. Therefore the loop notifies descendants before their
+        // ancestors, and newer siblings before older siblings.
         if planted!("cancel_tells_from_above") {
             closed.reverse();
         }

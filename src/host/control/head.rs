@@ -1,6 +1,6 @@
 //! The part of a control block that does not depend on the message type: identity, flags, state, pending waits, and
 //! exit of a process. This part notifies tasks that wait for the start, the cancellation or the exit of the process.
-//! The mailbox is not included.
+//! The mailbox of the process is not in this part.
 
 use std::borrow::Cow;
 use std::pin::Pin;
@@ -51,7 +51,7 @@ pub(crate) mod flag {
     pub(crate) const OBSERVED: u16 = 1 << 8;
     /// The process has a table of links and monitors.
     pub(crate) const TIED: u16 = 1 << 9;
-    /// The process has high priority. A process without this flag and without `LOW` has normal priority.
+    /// The process has high priority. A process without `HIGH` and without `LOW` has normal priority.
     pub(crate) const HIGH: u16 = 1 << 10;
     pub(crate) const LOW: u16 = 1 << 11;
     /// The process may have names, be a member of groups, or monitor groups.
@@ -73,7 +73,7 @@ pub(crate) enum Change {
     Less = u32::MAX,
 }
 
-/// State of a process that was not scheduled yet. The other values of the field are the values of [`ProcessState`].
+/// State of a process that was not scheduled yet. All other values of the state field are values of [`ProcessState`].
 const NEW: u8 = u8::MAX;
 
 /// The part of a control block that does not depend on the message type.
@@ -109,8 +109,8 @@ struct Rare {
     links: Links<dyn AnyControl>,
     inherited: InheritedContext,
     yields: Yields,
-    /// Notified when the process has started, is cancelled, or has exited. Each waiter then checks which of these
-    /// events occurred.
+    /// Event that is notified when the process has started, was cancelled, or has exited. Each notified waiter checks
+    /// whether the change that it waits for has occurred.
     news: Event,
     cancel: OnceBox<(Reason, Instant)>,
     /// The exit, if it is not normal.
@@ -353,8 +353,8 @@ impl Head {
     }
 
     /// Changes the number of calls and sleeps that the process waits for, in addition to its yields. `here` tells
-    /// whether this thread steps the process. Only the thread that steps the process writes the first count, so this
-    /// thread needs no read-modify-write operation. All other threads change a second count.
+    /// whether this thread steps the process. Only the thread that steps the process writes `Head::waiting`, so this
+    /// thread needs no read-modify-write operation. All other threads change a separate count, `RarestParts::waiting`.
     #[inline]
     pub(crate) fn wait_for(&self, change: Change, here: bool) {
         let change = change as u32;

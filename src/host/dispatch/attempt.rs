@@ -17,7 +17,7 @@ use crate::platform::sync::Arc;
 use crate::process::catch::drop_caught;
 use crate::process::command::Command;
 use crate::process::failure::Failure;
-use crate::process::state::oneshot::Oneshot;
+use crate::process::state::reply_slot::ReplySlot;
 
 /// Tells a handler whether its caller has stopped waiting. The caller may stop waiting while the yield is still in
 /// flight.
@@ -31,7 +31,7 @@ pub(crate) trait Gate: fmt::Debug + Send + Sync {
 
 /// The one-shot channel between an outer handler and an inner handler.
 struct Cell<T> {
-    answer: Oneshot<Result<T, Failure>>,
+    answer: ReplySlot<Result<T, Failure>>,
     /// Gate of the outer handler, if another handler has called the outer handler.
     outer: Option<Arc<dyn Gate>>,
 }
@@ -63,7 +63,7 @@ impl<T: Send + 'static> Layer<T> for Asked<T> {
         // The answer of the inner handler is not the answer to the yield. The outer handler answers the yield later,
         // and only the answer of the outer handler is counted.
         drop(slip.release());
-        if let Err(late) = self.cell.answer.send(answer) {
+        if let Err(late) = self.cell.answer.send(answer, || ()) {
             let _ = drop_caught(late);
         }
     }
@@ -78,7 +78,7 @@ impl<T: Send + 'static> Layer<T> for Asked<T> {
 }
 
 /// Future that resolves to the answer of an inner handler: see [`Completion::call_handler`].
-#[must_use = "dropped, it tells the handler that nobody waits for its answer"]
+#[must_use = "if this future is dropped, the inner handler sees that its answer is no longer needed"]
 pub struct HandlerCall<T> {
     cell: Option<Arc<Cell<T>>>,
     unwanted: Unwanted,
@@ -128,14 +128,14 @@ impl<T: Send + 'static> Completion<T> {
     ///
     /// # Cancel safety
     /// Dropping the future cancels the call: the completion of the handler reports that it is cancelled, and a late
-    /// answer is discarded. If the process cancels the command, the completion also reports the cancellation. This rule
-    /// also applies if other handlers are between the process and the called handler.
+    /// answer is discarded. If the process cancels the command, the completion also reports the cancellation, even if
+    /// other handlers are between the process and the called handler.
     pub fn call_handler<C, H>(&self, handler: &H, command: C) -> HandlerCall<T>
     where
         C: Command<Reply = T>,
         H: Handler<C> + ?Sized,
     {
-        let cell = Arc::new(Cell { answer: Oneshot::new(), outer: self.gate().cloned() });
+        let cell = Arc::new(Cell { answer: ReplySlot::new(None), outer: self.gate().cloned() });
         let asked = Asked { gate: cell.clone(), cell: Arc::clone(&cell) };
         let inner = self.inner(Box::new(asked));
         let attempt = HandlerCall { cell: Some(cell), unwanted: self.cancelled() };
@@ -159,7 +159,7 @@ impl<T> Future for HandlerCall<T> {
         let this = &mut *self;
         let Some(cell) = &this.cell else { return Poll::Pending };
         let answer = match cell.answer.poll(cx.waker()) {
-            Poll::Ready(answer) => answer.unwrap_or(Err(Failure::Abandoned)),
+            Poll::Ready(answer) => answer,
             Poll::Pending if Pin::new(&mut this.unwanted).poll(cx).is_pending() => return Poll::Pending,
             Poll::Pending => Err(Failure::Cancelled),
         };

@@ -83,8 +83,8 @@ impl UntypedCompletion {
         to.head().yields().watch(tag, watcher)
     }
 
-    /// Sends an item of a stream. If the buffer is full, registers `waker`. When the buffer has room again, this waker
-    /// is woken.
+    /// Sends an item of a stream. If the buffer is full, registers `waker`. When the buffer has free space again, this
+    /// waker is woken.
     pub(crate) fn send(&self, item: &mut Option<Payload>, waker: &Waker) -> Poll<Result<(), Failure>> {
         let (to, tag) = self.parts();
         match to.head().yields().send(tag, item, waker) {
@@ -146,8 +146,8 @@ impl Drop for UntypedCompletion {
 }
 
 /// Runs a handler and returns its result. Also returns the completions that the handler dropped while it unwound. If
-/// `own` is the identity of a yield, also returns a dropped completion of this yield, with or without a panic. The
-/// caller must answer the returned completions.
+/// `own` is the identity of a yield and the handler drops a completion of this yield, the function returns this
+/// completion even if the handler does not panic. The caller must answer the returned completions.
 fn keeping<T>(own: Option<(usize, u64)>, f: impl FnOnce() -> T) -> (Result<T, Reason>, Option<Vec<Kept>>) {
     let outer = Current::with(|current| current.handler.begin(own));
     let result = catch(f);
@@ -194,9 +194,9 @@ impl ReturnRoute {
         if self.to.head().yields().watch(self.tag, cx.waker()) { Poll::Pending } else { Poll::Ready(()) }
     }
 
-    /// Runs a part of the task. If `f` drops a completion of this yield, this function returns the completion, and the
-    /// yield does not fail with [`Failure::Abandoned`]. The caller must answer the yield, because only the caller knows
-    /// how the task ended.
+    /// Runs `f`, a part of the task that works for the yield. If `f` drops a completion of this yield, this function
+    /// returns the completion, and the yield does not fail with [`Failure::Abandoned`]. The caller must answer the
+    /// yield, because only the caller knows how the task ended.
     pub(crate) fn keeping<T>(&self, f: impl FnOnce() -> T) -> (Result<T, Reason>, Option<UntypedCompletion>) {
         let own = (self.to.identity(), self.tag.number);
         let (result, kept) = keeping(Some(own), f);
@@ -331,8 +331,8 @@ impl<T: Send + 'static> Completion<T> {
     }
 
     /// Converts the completion into its pid and its tag. The yield stays in flight until [`Host::complete_yield`]
-    /// answers it, or until the process cancels it or exits. After this call, no drop makes the yield fail with
-    /// [`Failure::Abandoned`].
+    /// answers it, or until the process cancels it or exits. After this call, the yield can no longer fail because its
+    /// completion was dropped.
     pub fn into_tag(mut self) -> (Pid, Tag) {
         let parts = (self.pid(), self.tag());
         if let Some(slip) = self.slip.take() {
@@ -353,8 +353,8 @@ impl<T: Send + 'static> Completion<T> {
         Unwanted { yielded: Some((to.clone(), tag)), gate: self.gate().cloned() }
     }
 
-    /// Sends an item of a stream. If the buffer is full, registers the waker of `cx`. When the buffer has room again,
-    /// this waker is woken.
+    /// Sends an item of a stream. If the buffer is full, registers the waker of `cx`. When the buffer has free space
+    /// again, this waker is woken.
     pub(crate) fn poll_send(&self, item: &mut Option<Payload>, cx: &Context<'_>) -> Poll<Result<(), Failure>> {
         self.slip().send(item, cx.waker())
     }

@@ -30,7 +30,7 @@ pub(crate) trait NamedHandler<C, E: ?Sized>: Send + Sync {
     fn handle(&self, command: C, to: Ref<E>, tag: Tag);
 }
 
-/// Hasher for `TypeId`. A `TypeId` already contains a hash, so this hasher only combines its words.
+/// Hasher for `TypeId`. A `TypeId` already contains a hash, so this hasher only combines the words of this hash.
 #[derive(Default)]
 struct TypeIdHasher(u64);
 
@@ -64,7 +64,7 @@ pub(crate) struct Dispatcher<E: ?Sized> {
     /// Name of the host. The host that the runtime was built with has an empty name.
     host: Cow<'static, str>,
     by_type: ByType,
-    /// The handlers by index. The flag tells whether the handler answers inline commands.
+    /// The handlers by index. The flag of a handler tells whether this handler answers inline commands.
     typed: Vec<(bool, Box<dyn AnyHandler<E>>)>,
     pub(super) by_name: ByName<NamedCommand, E>,
     pub(super) streams_by_name: ByName<Streamed<NamedCommand>, E>,

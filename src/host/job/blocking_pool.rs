@@ -59,9 +59,9 @@ impl Refusal {
 /// Policy that decides which work is refused when the queue of the blocking pool, or of a layer, is full. The requester
 /// of the refused work receives a [`Failure::Overloaded`] immediately. Default: `Reject`.
 ///
-/// No policy waits for room, because a handler must not block its worker. Commands wait in the queue instead. To refuse
-/// no work, set the queue length to `usize::MAX`. In this case, only the number of commands in flight limits the length
-/// of the queue.
+/// No policy waits for free space, because a handler must not block its worker. Commands wait in the queue instead. To
+/// refuse no work, set the queue length to `usize::MAX`. In this case, only the number of commands in flight limits the
+/// length of the queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum Overflow {
@@ -88,7 +88,8 @@ pub(crate) struct Options {
     pub(crate) keep: Duration,
     /// Name of the threads.
     pub(crate) name: String,
-    /// Function that each thread calls once. The argument of the function runs all jobs of the thread.
+    /// Function that each thread calls once. The argument of the function is a closure that runs all jobs of the
+    /// thread.
     pub(crate) around: Option<Around>,
 }
 
@@ -168,8 +169,8 @@ impl fmt::Debug for State {
 const SWEEP: usize = 128;
 
 impl State {
-    /// Returns true if one more job can be queued. If the queue is full, first moves jobs whose requesters no longer
-    /// wait to `unwanted`.
+    /// Returns true if one more job can be queued. If the queue is full, the function first moves unwanted jobs from
+    /// the queue to `unwanted`. A job is unwanted if its requester no longer waits.
     fn has_room(&mut self, options: &Options, unwanted: &mut Vec<Box<dyn Job>>) -> bool {
         let most = self.free.saturating_add(options.queue);
         if self.queue.len() >= most {
@@ -217,7 +218,8 @@ impl Pool {
         }
     }
 
-    /// Queues a job. If the queue is full, moves jobs whose requesters no longer wait to `unwanted`, to make room.
+    /// Queues a job. If the queue is full, the function first makes room: it moves each job whose requester no longer
+    /// waits from the queue to `unwanted`.
     ///
     /// # Errors
     /// Returns the refused job: either the oldest job of the queue, or the new job.
@@ -230,8 +232,8 @@ impl Pool {
         }
         if state.queue.len() >= state.free {
             // No thread is free for the job, so this function starts a thread. The lock is held during the start.
-            // Without the lock, another caller could queue a job for the new thread although the system then refuses
-            // the start.
+            // Without the lock, another caller could queue a job for the new thread before the system refuses to start
+            // this thread.
             let started = state.threads < options.most && shared.start(&state).is_ok();
             if started {
                 state.threads += 1;
@@ -641,7 +643,8 @@ mod tests {
         f.pool.shared.state.lock().exhausted = false;
         assert!(f.run());
         f.began.reached(1);
-        // One thread is busy, and no other thread can be started. Jobs wait in the queue as long as the queue has room.
+        // One thread is busy, and no other thread can be started. Jobs wait in the queue as long as the queue has free
+        // space.
         f.pool.shared.state.lock().exhausted = true;
         assert!(f.run() && !f.run());
         f.gate.raise();

@@ -9,7 +9,7 @@ use crate::process::state::Ref;
 /// If a vector has more slots than this number, the vector is freed when no monitor is left.
 const KEPT: usize = 64;
 
-/// Index of no slot.
+/// Value that is not the index of any slot.
 const NONE: u32 = u32::MAX;
 /// Value of `next` in a slot whose process is monitored.
 const WATCHING: u32 = u32::MAX - 1;
@@ -45,8 +45,8 @@ struct MonitorSlot<E: ?Sized> {
     /// In a free slot: the index of the slot that became free before this slot. In any other slot: [`WATCHING`] or
     /// [`NOTIFIED`].
     next: u32,
-    /// The monitored process, if its table contains the monitor too. `None` if the monitored process carries the
-    /// monitor.
+    /// The monitored process, if the table of the monitored process also contains the monitor. The value is `None` if
+    /// the monitor was set by a spawn, because then the child carries the monitor outside its table.
     watched: Option<Ref<E>>,
 }
 
@@ -94,8 +94,8 @@ impl<E: ?Sized> Watched<E> {
         true
     }
 
-    /// Removes a monitor whose `Down` event was not delivered. Returns the monitored process, if the table of that
-    /// process contains the monitor too.
+    /// Removes a monitor whose `Down` event was not delivered. Returns the monitored process, if the table of the
+    /// monitored process also contains the monitor.
     #[inline]
     pub(crate) fn remove(&mut self, number: u64) -> Option<Option<Ref<E>>> {
         let index = self.find(number).filter(|&index| self.slots[index].next == WATCHING)?;
@@ -135,7 +135,7 @@ impl<E: ?Sized> Watched<E> {
         }
     }
 
-    /// The monitored processes whose tables contain the monitor too.
+    /// The monitored processes, except for processes whose own tables do not contain the monitor.
     pub(crate) fn into_watched(self) -> impl Iterator<Item = (u64, Ref<E>)> {
         (0..).zip(self.slots).filter_map(|(index, slot)| Some((number(index, slot.generation), slot.watched?)))
     }
@@ -153,8 +153,9 @@ impl<E: ?Sized> Vacant<'_, E> {
         number(self.index, self.watched.slots[self.index as usize].generation)
     }
 
-    /// Takes the slot. `watched` is the monitored process if its table contains the monitor too, and `None` if the
-    /// monitored process carries the monitor.
+    /// Takes the slot for a monitor. If the table of the monitored process also contains the monitor, `watched` is the
+    /// monitored process. If the monitor was set by a spawn, `watched` is `None`, because the child carries the monitor
+    /// outside its table.
     #[inline]
     pub(crate) fn watch(self, watched: Option<Ref<E>>) -> u64 {
         self.take(WATCHING, watched)

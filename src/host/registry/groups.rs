@@ -48,7 +48,7 @@ impl Memberships {
 
 #[derive(Debug)]
 struct Members<E: ?Sized> {
-    /// Members, keyed by number. The numbers have the order in which the members joined.
+    /// Members, keyed by number. The numbers increase in the order in which the members joined.
     members: BTreeMap<u64, Ref<E>>,
     next: u64,
     watchers: BTreeMap<MonitorRef, Ref<E>>,
@@ -105,8 +105,8 @@ impl<E: Linkable + ?Sized> Groups<E> {
     }
 
     /// Adds a process that has the flag `KNOWN`. `lives` is called under the locks and tells whether the mailbox of the
-    /// process is open. If the process is a member already, it keeps its position. If the process has exited, it is not
-    /// added.
+    /// process is open. If the process is a member already, it keeps its position. If the process has exited, the
+    /// process is not added.
     pub(crate) fn join(&self, group: Text, tenant: &Ref<E>, own: &Own, lives: impl Fn() -> bool) {
         let mut own = own.lock();
         if own.member_of.contains_key(&group) {

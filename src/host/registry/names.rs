@@ -34,7 +34,7 @@ pub(crate) struct Names<E: ?Sized> {
 pub(crate) enum Unclaimed<E: ?Sized, X> {
     /// Another process has the name.
     Taken(Ref<E>),
-    /// The process cannot have the name.
+    /// The name is free, but the process could not be built or has exited.
     Refused(X),
 }
 
@@ -132,7 +132,8 @@ impl<E: ?Sized> Names<E> {
     }
 }
 
-/// Shard hash of a name: FNV-1a (Fowler, Noll, Vo). If two names have the same hash, they only share a lock.
+/// Shard hash of a name: FNV-1a (Fowler, Noll, Vo). If two names have the same hash, the only effect is that both names
+/// use the same lock.
 pub(super) fn hash(name: &str) -> u64 {
     let hash = name
         .bytes()

@@ -24,7 +24,7 @@ impl Envelope {
     }
 }
 
-/// Delivers envelopes to pids. The runtime has no other routing interface.
+/// Delivers envelopes to pids. The runtime has no routing interface besides this trait.
 ///
 /// A [`Host`](crate::Host) is a receiver for the pids of its runtime. Other receivers are attached for other nodes
 /// ([`Host::attach_node`](crate::Host::attach_node)) or under a pid of this node

@@ -6,8 +6,8 @@ use std::time::Duration;
 /// Delays that grow up to a maximum, and start again at the first delay after a stable period.
 ///
 /// Each delay is random, with a uniform distribution between zero and its full length. Therefore processes that failed
-/// together do not restart together. This is the *full jitter* of Brooker, *Exponential Backoff And Jitter*, AWS
-/// Architecture Blog, 2015.
+/// together do not restart together. This method is called *full jitter*: see Brooker, *Exponential Backoff And
+/// Jitter*, AWS Architecture Blog, 2015.
 ///
 /// ```
 /// # use std::time::Duration;

@@ -21,7 +21,8 @@ pub(crate) fn begin(owner: &Ref<dyn AnyControl>) -> TimerRef {
     timer
 }
 
-/// Sets a timer of a process. If the timer was cancelled in the meantime, it does not fire.
+/// Sets a timer that [`begin`] has reserved for a process. If the timer was cancelled after its reservation, the timer
+/// does not fire.
 pub(crate) fn set(owner: &Ref<dyn AnyControl>, timer: TimerRef, at: Instant, call: impl FnOnce() + Send + 'static) {
     let host = owner.head().host();
     let key = host.fire_at(at, Fire::Call(Box::new(call)));

@@ -1,11 +1,11 @@
 //! A hierarchical timer wheel: insertion and removal take constant time. The wheel is a pure data structure without a
 //! clock, a lock or wakers. The caller passes the current tick.
 //!
-//! The wheel follows G. Varghese and T. Lauck, *Hashed and Hierarchical Timing Wheels* (1987). Its levels and slots
-//! correspond to the digits of the tick in base 64. The level of an entry is the highest digit in which its tick
-//! differs from the current tick. The slot of the entry is the value of this digit. An entry descends to lower levels
-//! as its time approaches. Therefore every entry of a level is due before all entries of higher levels, and no slot is
-//! in the past.
+//! The wheel follows G. Varghese and T. Lauck, *Hashed and Hierarchical Timing Wheels* (1987). The levels and slots of
+//! the wheel correspond to the digits of the tick in base 64. The level of an entry is the highest digit in which its
+//! tick differs from the current tick. The slot of the entry is the value of this digit. An entry descends to lower
+//! levels as its time approaches. Therefore every entry of a level is due before all entries of higher levels, and no
+//! slot is in the past.
 //!
 //! A slot is a queue of small positions, not a linked list through the entries. Therefore an entry that descends need
 //! not be accessed. Each access would cost a cache miss. A removed entry leaves its position in the queue. The position
@@ -28,7 +28,7 @@ const LEVELS: usize = 6;
 const SPAN: u64 = 1 << (BITS * LEVELS as u32);
 /// Index of the list of entries that are due. The index follows the indices of the slots.
 const DUE: usize = LEVELS * SLOTS;
-/// Index of no list: the entry is in the map `far`.
+/// Value instead of a list index, for an entry that is in the map `far` and therefore in no list.
 const FAR: usize = DUE + 1;
 
 /// Number of low bits of a tick that a slot does not distinguish.
@@ -251,8 +251,8 @@ impl<T> Wheel<T> {
     }
 
     /// Finds the entries that are due at `now`, so that [`pop`](Self::pop) returns them. Processes about `budget`
-    /// entries. Returns false if the budget was used up too early. In this case the caller must call the function
-    /// again.
+    /// entries. Returns false if the budget was used up before all due entries were found. In this case the caller must
+    /// call the function again.
     pub(crate) fn advance(&mut self, now: u64, mut budget: usize) -> bool {
         loop {
             if let Some(slot) = self.descending {
@@ -387,7 +387,7 @@ impl<T> Wheel<T> {
 
     fn append(&mut self, list: usize, place: EntryPosition) {
         self.lists[list].push(place);
-        // A descending slot is not in `occupied`: `advance` finishes it separately.
+        // A descending slot is not in `occupied`, because `advance` finishes a descending slot separately.
         if list != DUE && self.descending != Some(list) {
             self.occupied[list / SLOTS] |= 1 << (list % SLOTS);
         }
@@ -658,7 +658,8 @@ mod tests {
         assert_eq!(wheel.next_number(), 5 << 32 | 8);
         assert_eq!((first.number(), wheel.get_mut(first)), (5 << 32 | 7, Some(&mut 1)));
         assert_eq!(wheel.remove(first), Some((1, 9)));
-        // This number has the same low half, and the entry has the same index.
+        // The new number has the same low half as the number of `first`, and the new entry has the same index as
+        // `first`.
         wheel.next_number = 7;
         let second = wheel.insert(9, 2);
         assert_eq!((first.index, wheel.remove(first), wheel.remove(second)), (second.index, None, Some((2, 9))));

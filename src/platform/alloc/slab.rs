@@ -210,8 +210,8 @@ impl Slabs {
         unsafe { at.as_ref() }
     }
 
-    /// Returns the maximum number of spare slabs. The spare slabs may take one megabyte, plus half the number of slabs
-    /// in use. Spare slabs save allocations if the number of blocks varies.
+    /// Returns the maximum number of spare slabs. The spare slabs may take one megabyte, plus half of the memory of the
+    /// slabs in use. Spare slabs save allocations if the number of blocks varies.
     const fn spare(&self) -> usize {
         (1 << 20) / SPAN + self.used / 2
     }
@@ -331,7 +331,7 @@ mod tests {
             let filled = block.addr().get().div_euclid(LINE) as u8;
             // SAFETY: the block has this size, `draw` filled the block, and the block has no other owner.
             let written = unsafe { NonNull::slice_from_raw_parts(block, tested_bytes(slabs)).as_ref() };
-            assert!(written.iter().all(|&byte| byte == filled), "somebody wrote there");
+            assert!(written.iter().all(|&byte| byte == filled), "another owner wrote to the block");
             // SAFETY: the block was drawn from slabs of this size, and is given back once.
             unsafe { blocks.push(block) };
         }

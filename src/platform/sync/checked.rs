@@ -28,6 +28,10 @@ impl<T> Lock<T> {
         self.lock()
     }
 
+    pub(crate) fn get_mut(&mut self) -> &mut T {
+        self.value.get_mut()
+    }
+
     pub(crate) fn is_marked(&self) -> bool {
         self.marked.load(Ordering::Relaxed)
     }

@@ -1,5 +1,6 @@
 //! `Event` for shuttle, with the interface of event-listener. The event-listener crate calls wakers while it holds an
-//! internal lock. Shuttle does not observe this lock, and would wait for it forever on its only thread.
+//! internal lock. Shuttle does not observe this lock. Because shuttle runs all threads on one system thread, shuttle
+//! would wait for this lock forever.
 
 use std::collections::BTreeMap;
 use std::future::Future;

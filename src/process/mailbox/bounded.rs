@@ -2,8 +2,9 @@
 //!
 //! A waiting sender stores its message in this list. A receiver that makes room moves the oldest of these messages into
 //! the queue under the same lock. After the unlock, the receiver wakes the sender of that message. Therefore, the queue
-//! is full while a sender waits. Senders are admitted in the order in which they began to wait. A woken sender never
-//! has to wake another sender. A sender that stops waiting takes its message back, unless the message was admitted.
+//! is full while a sender waits. Senders are admitted in the order in which they began to wait. The receiver itself
+//! wakes every admitted sender, so a woken sender never has to wake another sender. A sender that stops waiting takes
+//! its message back, unless the message was admitted.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::mem;
@@ -104,7 +105,7 @@ pub(super) struct Bounded<M> {
     /// sender waits and the mailbox is not closed, the queue is full.
     senders: BTreeMap<u64, Sender<M>>,
     next_sender: u64,
-    /// The task that must be notified of the room that the last `pop` or `settle` made.
+    /// The task that must be notified that the last `pop` or `settle` made room in the mailbox.
     relieved: Option<RoomWaiter>,
     /// Waker of a task that waits for room and has stored no message in this mailbox.
     watcher: Option<Waker>,
@@ -112,7 +113,7 @@ pub(super) struct Bounded<M> {
     busy: bool,
 }
 
-/// A task that must be notified of room in a mailbox.
+/// A task that must be notified that a mailbox has room.
 #[derive(Debug)]
 pub(crate) enum RoomWaiter {
     /// A sender whose message was admitted.
@@ -238,8 +239,8 @@ impl<M> Bounded<M> {
         waker
     }
 
-    /// Takes the task that must be notified of the room that the last [`pop`](Self::pop) or [`settle`](Self::settle)
-    /// made.
+    /// Takes the task that must be notified that the last [`pop`](Self::pop) or [`settle`](Self::settle) made room in
+    /// the mailbox.
     pub(super) fn take_room_waiter(&mut self) -> Option<RoomWaiter> {
         self.relieved.take()
     }
@@ -290,8 +291,8 @@ impl<M> Bounded<M> {
     }
 
     /// Moves all messages out of the queue, and then admits waiting senders until the queue is full. Returns the tasks
-    /// that must be notified of the room. These tasks are the admitted senders and, if there is still room, the task
-    /// that waits for room.
+    /// that must be notified that the mailbox has room. These tasks are the admitted senders and, if there is still
+    /// room, the task that waits for room.
     pub(super) fn drain_into(&mut self, queue: &mut VecDeque<M>) -> Vec<RoomWaiter> {
         self.first += self.queue.len() as u64;
         queue.extend(self.queue.drain(..).flatten());
@@ -306,9 +307,9 @@ impl<M> Bounded<M> {
         mem::take(&mut self.queue).into_iter().flatten().collect()
     }
 
-    /// Takes out the message with this number, so that the receiver can inspect it. If that message is gone, takes out
-    /// the oldest message. Sets `number` to the number of the message that was taken out. This message leaves a hole.
-    /// The caller must [settle](Self::settle) the hole or fill it again.
+    /// Takes out the message with this number, so that the receiver can inspect it. If the queue no longer contains
+    /// that message, takes out the oldest message. Sets `number` to the number of the message that was taken out. This
+    /// message leaves a hole. The caller must [settle](Self::settle) the hole or fill it again.
     pub(super) fn look(&mut self, number: &mut u64) -> Option<M> {
         *number = (*number).max(self.first);
         let place = usize::try_from(*number - self.first).ok()?;

@@ -165,8 +165,8 @@ impl<M> Locked<'_, M> {
         }
     }
 
-    /// Appends a message like [`Inbox::push_or_wait`](crate::process::mailbox::Inbox::push_or_wait). The inbox is
-    /// neither closed nor routed.
+    /// Appends a message in the same way as [`Inbox::push_or_wait`](crate::process::mailbox::Inbox::push_or_wait). The
+    /// inbox is neither closed nor routed.
     pub(super) fn store_or_wait(
         &mut self,
         own: &impl Own,
@@ -201,7 +201,7 @@ impl<M> Locked<'_, M> {
         }
     }
 
-    /// Moves all messages and signals to `taken`. Returns the tasks that must be notified of the room.
+    /// Moves all messages and signals to `taken`. Returns the tasks that must be notified that the mailbox has room.
     pub(super) fn drain_into(&mut self, by: Receiving, taken: &mut Taken<M>) -> Vec<RoomWaiter> {
         if let Some(aside) = self.state.aside.as_deref_mut() {
             let ahead = taken.ahead();
@@ -273,9 +273,9 @@ impl<M> Locked<'_, M> {
         self.queued_len() == 0 && self.has_no_signals()
     }
 
-    /// Registers the task as the waiting receiver. The caller has found nothing, or has taken everything. If `lends` is
-    /// set and the mailbox [is plain](State::is_plain), this function opens the slot and marks the lock. The mark stays
-    /// until the next lock operation. Returns whether the slot is open.
+    /// Registers the task as the waiting receiver. The caller has found the mailbox empty, or has taken its whole
+    /// content. If `lends` is set and the mailbox [is plain](State::is_plain), this function opens the slot and marks
+    /// the lock. The mark stays until the next lock operation. Returns whether the slot is open.
     #[inline]
     pub(super) fn wait(mut self, lends: bool, turn: InTurn) -> bool {
         self.waiting = Waiting::Own;
@@ -355,7 +355,7 @@ impl<M> State<M> {
     }
 
     /// Appends a message to a mailbox with a bound, as [`Inbox::push`](crate::process::mailbox::Inbox::push) does. This
-    /// code is in a cold function, so that other pushes stay short.
+    /// code is in a separate cold function, so that the code of a push without a bound stays small.
     #[cold]
     pub(super) fn push_bounded(&mut self, own: &impl Own, message: M) -> Result<Wakes, Unsent<M>> {
         if let Some(router) = self.router() {
@@ -381,7 +381,7 @@ impl<M> State<M> {
         self.buffer.len() + bounded.map_or(0, Bounded::len)
     }
 
-    /// Takes the task that must be notified of new room.
+    /// Takes the task that must be notified that the mailbox has room.
     #[inline]
     pub(super) fn take_relieved(&mut self) -> Option<RoomWaiter> {
         self.bounded()?.take_room_waiter()

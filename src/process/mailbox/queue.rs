@@ -1,5 +1,6 @@
 //! Messages of a mailbox without a bound. The oldest message may be in the slot, and all other messages are in a
-//! buffer. A receiver whose own buffer is empty swaps the two buffers to take the whole buffer.
+//! buffer. If the receiver's own buffer is empty, the receiver swaps the two buffers, and thus takes all messages of
+//! the mailbox's buffer.
 
 use std::collections::VecDeque;
 use std::mem;
@@ -26,7 +27,7 @@ pub(super) struct Queue<'a, M> {
 struct More<M>(Vec<M>);
 
 impl<M> More<M> {
-    /// Moves all messages of this buffer to the back of `front`. The message `first` is inserted before them.
+    /// Moves all messages of this buffer to the back of `front`. The message `first` is inserted before these messages.
     fn drain_into(&mut self, first: Option<M>, front: &mut VecDeque<M>) {
         if front.is_empty() {
             let emptied = Vec::from(mem::take(front));
@@ -78,8 +79,8 @@ impl<M> Queue<'_, M> {
         !self.first.is_full() && self.buffer.0.is_none()
     }
 
-    /// This function is always inlined. A call would cost a sender of bursts 20 of 216 instructions per message (row
-    /// `counting`, measured by hand).
+    /// This function is always inlined. If this function were called, the call would take 20 of the 216 instructions
+    /// that a sender of bursts needs per message (row `counting`, measured by hand).
     #[inline(always)]
     pub(super) fn push(&mut self, message: M) {
         // The message in the slot must be the oldest message, so a message is written into the slot only while the
@@ -113,8 +114,8 @@ impl<M> Queue<'_, M> {
         }
     }
 
-    /// Inserts messages like [`put_first`](Self::put_first), for a receiver that was replaced. The replaced receiver
-    /// must not read the slot, so the message in the slot stays the oldest message.
+    /// Inserts messages in the same way as [`put_first`](Self::put_first), but for a receiver that was replaced. The
+    /// replaced receiver must not read the slot, so the message in the slot stays the oldest message.
     pub(super) fn put_behind_first(&mut self, messages: VecDeque<M>) {
         let more = self.buffer.0.get_or_insert_with(|| Box::new(More(Vec::new())));
         more.0.splice(0..0, messages);

@@ -9,8 +9,8 @@ use crate::platform::sync::atomic::{AtomicU64, Ordering};
 use crate::platform::sync::{Arc, Mutex, planted};
 use crate::process::state::current::InTurn;
 
-/// Capacity, in messages, that an empty mailbox keeps allocated. If a burst needed more memory, the whole buffer is
-/// freed after the last message was read and when the receiver waits.
+/// Largest capacity, in messages, that an empty mailbox keeps allocated. If a burst needed a larger buffer, the whole
+/// buffer is freed when the receiver has read the last message and the mailbox is empty.
 pub(super) const KEEP: usize = 256;
 
 /// Proves that its holder is the only thread that may take messages from the mailbox: see `mailbox::slot`.
@@ -169,8 +169,8 @@ pub(super) struct Ahead<M> {
     /// Number of messages at the head of `queue` that come before any signal. A receiver that reads one of these
     /// messages does not have to check for a signal.
     clear: usize,
-    /// Claim of the receiver. The value is `None` for the first receiver of a mailbox, unless this receiver has
-    /// renounced ([`ReadAhead::renounce`]).
+    /// Claim of the receiver. The value is `None` for the first receiver of a mailbox, unless [`ReadAhead::renounce`]
+    /// was called for this receiver.
     claim: Option<Claim>,
 }
 
@@ -206,8 +206,8 @@ impl<M> ReadAhead<M> {
         Self(Some(Ahead::new(Some(claim.succeed(0)))))
     }
 
-    /// Makes a new receiver the current receiver, on trial. The unread messages of this receiver and the messages that
-    /// it put aside move to the new receiver.
+    /// Makes a new receiver the current receiver, and begins the trial of the new receiver. The unread messages of this
+    /// receiver and the messages that it put aside move to the new receiver.
     pub(super) fn replace_on_trial(&mut self) -> (Self, Trial) {
         let mut ahead = self.0.take().unwrap_or_else(|| Ahead::new(None));
         let claim = ahead.get_mut().claim.take();
@@ -344,8 +344,9 @@ impl<M> ReadAhead<M> {
         self.0.as_deref_mut().map(Mutex::get_mut).is_none_or(|ahead| ahead.queue.is_empty() && ahead.stash.is_empty())
     }
 
-    /// Passes the messages from position `looked_at` on to `pick`, and removes the first message that `pick` accepts.
-    /// The other messages keep their positions. If `pick` panics, the message that was passed to `pick` is lost.
+    /// Calls `pick` with one message after another, starting at the position `looked_at`, and removes the first message
+    /// that `pick` accepts. The other messages keep their positions. If `pick` panics, the message that was passed to
+    /// `pick` is lost.
     pub(crate) fn pick<T>(&mut self, looked_at: &mut usize, pick: &mut impl FnMut(M) -> Result<T, M>) -> Option<T> {
         let Ahead { queue: front, clear, .. } = self.0.as_deref_mut()?.get_mut();
         *clear = 0;

@@ -20,7 +20,7 @@ pub(crate) enum Reader {
         /// slot, because an open slot may cause an unnecessary wake-up.
         lends: bool,
     },
-    /// A combinator, another thread or another process. The receiver waits with this waker.
+    /// A combinator, another thread or another process waits for the message with this waker.
     Other(Waker),
 }
 
@@ -60,8 +60,8 @@ impl Spare {
     }
 }
 
-/// Work after all messages were taken out: the tasks that must be notified of room, and the wake-ups that the admitted
-/// messages cause.
+/// Work that remains after all messages were taken out. The caller must notify the tasks in the list that the mailbox
+/// has room, and must perform the wake-ups that the admitted messages cause.
 pub(crate) type Admitted = Option<Box<(Vec<RoomWaiter>, Wakes)>>;
 
 /// Result of [`Inbox::gather_or_wait`].
@@ -75,8 +75,8 @@ pub(crate) enum Gathered<M> {
 }
 
 impl<M> Inbox<M> {
-    /// Takes the content of the inbox like [`drain`](Self::drain). If the inbox contains exactly one message and
-    /// nothing else, and `taken` contains nothing unread, returns this message instead.
+    /// Takes the content of the inbox in the same way as [`drain`](Self::drain). If the inbox contains exactly one
+    /// message and nothing else, and `taken` contains nothing unread, returns this message instead.
     #[inline]
     pub(crate) fn drain_or_pop(
         &self,
@@ -135,8 +135,9 @@ impl<M> Inbox<M> {
         (Some(Box::new((relieved, wakes))), false)
     }
 
-    /// Takes the next message, and the task that must be notified of the room. If several messages are queued, the
-    /// other messages move to `front` under the same lock. Therefore, a burst costs only one lock operation.
+    /// Takes the next message. Also returns the task that must be notified that the mailbox has room. If several
+    /// messages are queued, the other messages move to `front` under the same lock. Therefore, a burst costs only one
+    /// lock operation.
     pub(crate) fn pop(&self, front: &mut ReadAhead<M>) -> (Option<M>, Option<RoomWaiter>) {
         let mut state = self.lock_to_receive();
         let Some(by) = front.receiving() else { return (None, None) };
@@ -144,7 +145,8 @@ impl<M> Inbox<M> {
         (state.pop(by, front), state.take_relieved())
     }
 
-    /// Takes the next message like [`pop`](Self::pop). If there is no message, registers the receiver as waiting.
+    /// Takes the next message in the same way as [`pop`](Self::pop). If there is no message, registers the receiver as
+    /// waiting.
     #[inline]
     pub(crate) fn pop_or_wait(&self, own: &impl Own, front: &mut ReadAhead<M>, reader: Reader) -> (Option<M>, Spare) {
         self.take_or_wait(own, self.lock_to_receive(), front, reader, |state, by, front| state.pop(by, front))
@@ -171,8 +173,8 @@ impl<M> Inbox<M> {
         self.slot.take(seat.receiving())
     }
 
-    /// Takes the message like [`take_delivered`](Self::take_delivered), but passes it to `take`, so that the message is
-    /// moved only once.
+    /// Takes the message in the same way as [`take_delivered`](Self::take_delivered), but passes the message to `take`,
+    /// so that the message is moved only once.
     #[inline]
     pub(crate) fn take_delivered_with(&self, seat: ReceiverTurn, take: impl FnOnce(M)) {
         self.slot.take_with(seat.receiving(), take);
@@ -183,9 +185,9 @@ impl<M> Inbox<M> {
         self.lock().stop_waiting(turn);
     }
 
-    /// Closes the slot. A turn begins with this call if the receiver was polled outside the turn while the process was
-    /// active. If a message was delivered into the slot, returns the waker of that receiver, because the receiver must
-    /// read the message.
+    /// Closes the slot. If the receiver was polled outside a turn while the process was active, the next turn begins
+    /// with this call. If a message was delivered into the slot, returns the waker of that receiver, because the
+    /// receiver must read the message.
     #[cold]
     pub(crate) fn recalled(&self, turn: InTurn) -> Option<Waker> {
         let mut state = self.lock();
@@ -219,7 +221,8 @@ impl<M> Inbox<M> {
         })
     }
 
-    /// Takes the next event like [`next_or_wait`](Self::next_or_wait), for a task that does not open the slot.
+    /// Takes the next event in the same way as [`next_or_wait`](Self::next_or_wait), but for a task that does not open
+    /// the slot.
     #[cfg(any(test, procession_loom))]
     pub(crate) fn next(&self, own: &impl Own, front: &mut ReadAhead<M>) -> Option<Result<M, Signal>> {
         let mut signal = None;
@@ -230,8 +233,8 @@ impl<M> Inbox<M> {
     }
 
     /// Moves all messages to the back of `front`. If the mailbox has a bound, takes out only one message for
-    /// inspection, namely the message with this `number`. If that message is gone, takes out the oldest message
-    /// instead. If there is no message, the receiver waits as in [`pop_or_wait`](Self::pop_or_wait).
+    /// inspection, namely the message with this `number`. If the mailbox no longer contains that message, takes out the
+    /// oldest message instead. If there is no message, the receiver waits as in [`pop_or_wait`](Self::pop_or_wait).
     pub(crate) fn gather_or_wait(
         &self,
         own: &impl Own,
@@ -248,8 +251,8 @@ impl<M> Inbox<M> {
     /// Puts back a message that the receiver has inspected.
     ///
     /// # Errors
-    /// Returns the message if its place is gone. The flag is true if the policy dropped the place, and false if the
-    /// inbox was closed.
+    /// Returns the message if the mailbox no longer has the place of this message. The flag is true if the policy
+    /// dropped the place, and false if the inbox was closed.
     pub(crate) fn fill(&self, number: u64, message: M) -> Result<(), (M, bool)> {
         let mut state = self.state.lock();
         let closed = state.closed;
@@ -260,7 +263,7 @@ impl<M> Inbox<M> {
     }
 
     /// Frees the place of a message that the receiver has inspected and taken. Returns the task that must be notified
-    /// of the room.
+    /// that the mailbox has room.
     pub(crate) fn settle(&self, number: u64) -> Option<RoomWaiter> {
         let mut state = self.lock();
         state.place_signals();
@@ -364,7 +367,7 @@ impl<M> Inbox<M> {
                 state.messages().put_first(by, unread);
                 Ok(Wakes::default())
             }
-            // The current receiver may wait for a message.
+            // These messages must wake the current receiver, because it may be waiting for a message.
             None => {
                 let wakes = state.receiver(own);
                 state.messages().put_behind_first(unread);
@@ -376,10 +379,10 @@ impl<M> Inbox<M> {
 
 /// Replacement of one receiver by another.
 impl<M> Inbox<M> {
-    /// Makes a new receiver the current receiver, on trial. The new receiver replaces the receiver that has `present`.
-    /// The unread messages of the replaced receiver and the messages that it put aside move to the new receiver. If the
-    /// replaced receiver waits, its waker is returned. Returns `None` if the receiver that has `present` had already
-    /// been replaced.
+    /// Makes a new receiver the current receiver, and begins the trial of the new receiver. The new receiver replaces
+    /// the receiver that owns the buffer `present`. The unread messages of the replaced receiver and the messages that
+    /// it put aside move to the new receiver. If the replaced receiver waits, its waker is returned. Returns `None` if
+    /// the owner of `present` had already been replaced.
     pub(crate) fn begin_trial(
         &self,
         turn: InTurn,
@@ -389,16 +392,16 @@ impl<M> Inbox<M> {
         if present.is_replaced() {
             return None;
         }
-        // During the trial, no receiver takes a message without the lock, because a receiver on trial is not settled
-        // (`Claim::is_settled`).
+        // During the trial, no receiver takes a message without the lock, because the claim of a receiver is not
+        // settled during its trial (`Claim::is_settled`).
         state.stop_waiting(turn);
         let (next, trial) = present.replace_on_trial();
         Some((next, trial, state.take_other()))
     }
 
-    /// Ends a trial, and makes the receiver that has `former` the current receiver again. If the trial had already
-    /// ended, the receiver that has `former` never becomes current again. If the receiver on trial waits, its waker is
-    /// returned.
+    /// Ends a trial, and makes the receiver that owns the buffer `former` the current receiver again. If the trial had
+    /// already ended, the owner of `former` never becomes the current receiver again. If the receiver whose trial ends
+    /// waits for a message, its waker is returned.
     pub(crate) fn end_trial(&self, trial: &Trial, former: &mut ReadAhead<M>) -> Option<Waker> {
         let mut state = self.lock();
         if trial.end() {
@@ -491,13 +494,13 @@ mod tests {
                     }
                     Some(Gathered::One(mut message)) => {
                         while message != picked {
-                            inbox.fill(number, message).expect("nobody took its place");
+                            inbox.fill(number, message).expect("the place of the message is still free");
                             number += 1;
                             let next = inbox.gather_or_wait(&NeverWoken, &mut front, &mut number, task()).0;
                             let Some(Gathered::One(next)) = next else { panic!("there are more") };
                             message = next;
                         }
-                        assert!(inbox.settle(number).is_none(), "nobody waits");
+                        assert!(inbox.settle(number).is_none(), "no sender waits for room");
                     }
                     None => panic!("there are four"),
                 }

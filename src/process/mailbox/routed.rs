@@ -1,5 +1,5 @@
 //! Mailboxes that forward their messages to other mailboxes. A [`Router`] forwards each message during the push, on the
-//! sender's thread. A message waits in the first mailbox only while the router cannot forward the message.
+//! sender's thread. A message waits in the forwarding mailbox only while the router cannot forward the message.
 
 use std::fmt;
 
@@ -13,7 +13,7 @@ pub(crate) trait Router<M>: fmt::Debug + Send + Sync {
     /// Returns the message if no process accepts it now.
     fn route(&self, message: M, accepted: &dyn Fn()) -> Result<(), Unrouted<M>>;
 
-    /// Takes the messages that one of the other mailboxes left unread, oldest first.
+    /// Takes the messages that were unread when one of the target mailboxes was closed. The oldest message comes first.
     ///
     /// # Errors
     /// Returns the messages if no process is left to read them.
@@ -23,7 +23,7 @@ pub(crate) trait Router<M>: fmt::Debug + Send + Sync {
 /// A message that no process accepts now.
 #[derive(Debug)]
 pub(crate) enum Unrouted<M> {
-    /// The message waits in the first mailbox, if there is room.
+    /// The message waits in the forwarding mailbox, if this mailbox has room.
     Later(M),
     /// The message is refused unless its sender can wait.
     Full(M),

@@ -19,9 +19,9 @@ impl<M> Inbox<M> {
     #[inline]
     pub(crate) fn push(&self, own: &impl Own, message: M, accepted: impl FnOnce()) -> Result<Wakes, Unsent<M>> {
         let mut message = message;
-        // If the mark is not set, a thread has taken the lock since the receiver began to wait, and the run state is
-        // most likely not *Open*. This check avoids an access to the run state, because the cache line of the run state
-        // belongs to the core that runs the process.
+        // If the mark of the lock is not set, a thread has taken the lock since the receiver began to wait, and the run
+        // state is most likely not *Open*. In this case, the sender does not access the run state before it takes the
+        // lock, because the cache line of the run state belongs to the core that runs the process.
         if self.state.is_marked() {
             match self.slot.deliver(own, message) {
                 Ok(owed) => {
@@ -46,17 +46,17 @@ impl<M> Inbox<M> {
             }
             return pushed;
         }
-        // `receiver` is called before the push. If `receiver` wakes the process, it closes the slot, and the push can
-        // write the message into the closed slot.
+        // The function `receiver` is called before the push. If `receiver` wakes the process, `receiver` also closes
+        // the slot, and the push can then write the message into the closed slot.
         let wakes = state.receiver(own);
         state.messages().push(message);
         accepted();
         Ok(wakes)
     }
 
-    /// Appends a message like [`push`](Self::push). If there is no room, the message waits for room, whatever the
-    /// policy is. The function then takes `waker` and returns the number of the waiting sender. If there is no room and
-    /// no waker, the message is refused.
+    /// Appends a message in the same way as [`push`](Self::push). If there is no room, the message waits for room, even
+    /// if the policy would drop a message. If the message waits, the function takes `waker` and returns the number of
+    /// the waiting sender. If there is no room and no waker, the message is refused.
     ///
     /// # Errors
     /// Returns the message if the inbox is closed or must route the message. Also returns the message if the inbox is
@@ -144,8 +144,8 @@ impl<M> Inbox<M> {
         })
     }
 
-    /// Appends the answer to a yield like [`signal`](Self::signal). The answer is moved only once, out of `answer`. A
-    /// process may receive many answers, and each copy costs time.
+    /// Appends an event that answers a yield, in the same way as [`signal`](Self::signal) appends a signal. The answer
+    /// is moved only once, out of `answer`. A process may receive many answers, and each copy costs time.
     ///
     /// # Errors
     /// Fails if the inbox is closed. After a failure, `answer` is unchanged.
@@ -168,8 +168,8 @@ impl<M> Inbox<M> {
         Ok(if wakes { state.receiver(own) } else { Wakes::default() })
     }
 
-    /// Appends a `Down` event like [`signal`](Self::signal). The event reports the exit of a monitored process. Returns
-    /// `None` if the inbox is closed.
+    /// Appends a `Down` event, in the same way as [`signal`](Self::signal) appends a signal. The `Down` event reports
+    /// the exit of a monitored process. Returns `None` if the inbox is closed.
     #[inline]
     pub(crate) fn down(&self, own: &impl Own, number: u64, pid: Pid, reason: &Exit, wake_own: bool) -> Option<Wakes> {
         let mut state = self.lock();
@@ -185,7 +185,8 @@ impl<M> Inbox<M> {
         Some(if wake_own && !planted!("down_wakes_nobody") { state.receiver(own) } else { Wakes::default() })
     }
 
-    /// Returns the wake-ups for a kill or a cancellation. These events are not stored in the queue.
+    /// Returns the wake-ups for a kill or a cancellation. A kill or a cancellation is not stored in the queue of the
+    /// mailbox.
     pub(crate) fn rouse(&self, own: &impl Own) -> Wakes {
         self.lock().everybody(own)
     }
@@ -193,9 +194,9 @@ impl<M> Inbox<M> {
 
 /// Operations of a mailbox whose messages are forwarded by a [`Router`].
 impl<M> Inbox<M> {
-    /// Appends a message like [`push_or_wait`](Self::push_or_wait), after the router did not accept the message. Later
-    /// messages are queued in this inbox too, and are not forwarded. Forwarding starts again when the receiver finds
-    /// the inbox empty and calls [`resume`](Self::resume).
+    /// Appends a message in the same way as [`push_or_wait`](Self::push_or_wait), after the router did not accept the
+    /// message. Until forwarding starts again, all later messages are also queued in this inbox. Forwarding starts
+    /// again when the receiver finds the inbox empty and calls [`resume`](Self::resume).
     pub(crate) fn keep(
         &self,
         own: &impl Own,

@@ -29,7 +29,8 @@ enum SignalPosition {
     /// the same time, and the receiver reads the slot before all other messages. Therefore, the receiver computes the
     /// [final position](Signals::place).
     Behind { slot: u64, others: i64 },
-    /// Final position of a signal. When this number of messages has been taken, no message comes before the signal.
+    /// Final position of a signal. When this number of messages has been taken out of the mailbox, no remaining message
+    /// comes before the signal.
     Number(i64),
 }
 
@@ -106,7 +107,7 @@ impl Signals {
         self.taken += messages as i64;
     }
 
-    /// Subtracts the messages that a receiver puts back from the count.
+    /// Subtracts from the count the messages that a receiver puts back.
     pub(super) fn took_back(&mut self, messages: usize) {
         self.taken -= messages as i64;
     }
@@ -164,7 +165,7 @@ impl Signals {
     }
 }
 
-/// Signals that a receiver took over together with the messages before them.
+/// Signals that a receiver took out of the mailbox, together with the messages before these signals.
 #[derive(Debug, Default)]
 pub(super) struct Drained {
     waiting: VecDeque<(SignalPosition, Signal)>,

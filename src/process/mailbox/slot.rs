@@ -3,9 +3,9 @@
 //!
 //! This file contains unsafe code, because the slot is untyped memory of a fixed size. A slot with the size of the
 //! message type would make each idle process larger. Without a slot, each mailbox that receives a message would need a
-//! heap buffer. The slot reduces the cost of a process that receives one message and exits by a quarter (bench
-//! `create-1-exit`). For a message to a process that waits for this message, the slot saves two lock operations, namely
-//! a quarter of the cost (bench `ping-pong`).
+//! heap buffer. With the slot, a process that receives one message and then exits costs a quarter less (bench
+//! `create-1-exit`). If a process waits for a message, the slot saves two lock operations for this message. The message
+//! then costs a quarter less (bench `ping-pong`).
 //!
 //! # Access to the slot
 //!
@@ -32,9 +32,10 @@
 //! has returned true. The run state becomes *Open* again only in a turn, after the receiver has opened the slot under
 //! the lock again.
 //!
-//! If a holder of the lock finds the slot open, it must first change the run state, as a sender does. If the holder
-//! cannot change the run state, it does not write the slot. A receiver may be polled outside the turn of the process
-//! while the process is active. This receiver notifies the process, and the process closes the slot in its next turn.
+//! If a holder of the lock finds the slot open, the holder must change the run state before it writes the slot, as a
+//! sender without the lock does. If the holder of the lock cannot change the run state, it does not write the slot. A
+//! receiver may be polled outside the turn of the process while the process is active. This receiver notifies the
+//! process, and the process closes the slot in its next turn.
 //!
 //! `moves` is odd while a message is in the slot. A writer writes only if `moves` is even, and then makes `moves` odd.
 //! A reader reads only if `moves` is odd, and then makes `moves` even.
@@ -189,7 +190,7 @@ impl<M> Slot<M> {
     #[inline]
     pub(super) fn take(&self, _: Receiving) -> Option<M> {
         let moves = self.full()?;
-        // SAFETY: `full` saw that `moves` is odd with an acquire load, so the slot contains a message. `Receiving`
+        // SAFETY: `full` loaded an odd `moves` with acquire ordering, so the slot contains a message. `Receiving`
         // proves that no other thread takes this message. The store below makes `moves` even, so the slot is not read
         // twice.
         let message = unsafe { self.read() };
@@ -197,12 +198,12 @@ impl<M> Slot<M> {
         Some(message)
     }
 
-    /// Takes the message like [`take`](Self::take), but passes it to the closure `take`. The message is moved only
-    /// once, from the slot to its final place.
+    /// Takes the message in the same way as [`take`](Self::take), but passes the message to the closure `take`. The
+    /// message is moved only once, from the slot to its final place.
     #[inline]
     pub(super) fn take_with(&self, _: Receiving, take: impl FnOnce(M)) {
         let Some(moves) = self.full() else { return };
-        // SAFETY: `full` saw that `moves` is odd with an acquire load, so the slot contains a message. `Receiving`
+        // SAFETY: `full` loaded an odd `moves` with acquire ordering, so the slot contains a message. `Receiving`
         // proves that no other thread takes this message. The store below makes `moves` even, so the slot is not read
         // twice.
         let message = unsafe { self.read() };
@@ -236,7 +237,7 @@ impl<M> Slot<M> {
 impl<M> Drop for Slot<M> {
     fn drop(&mut self) {
         if self.is_full() {
-            // SAFETY: `is_full` saw that `moves` is odd with an acquire load, so the slot contains a message. `&mut
+            // SAFETY: `is_full` loaded an odd `moves` with acquire ordering, so the slot contains a message. `&mut
             // self` excludes other threads, and no code reads the slot after this read.
             drop(unsafe { self.read() });
         }
@@ -318,8 +319,8 @@ mod tests {
         }
     }
 
-    /// While a slot is open, it refuses messages under the lock, because two threads could write the slot at the same
-    /// time.
+    /// An open slot refuses a message from the holder of the lock, because a sender without the lock could write the
+    /// slot at the same time.
     #[test]
     fn a_slot_is_closed_only_if_its_process_waits() {
         for (is_lent, waits) in [(false, true), (false, false), (true, false), (true, true)] {

@@ -18,8 +18,8 @@ pub(crate) struct Wakes {
 }
 
 impl Wakes {
-    /// Performs the wake-ups like [`wake`](Self::wake), for events that arrive in batches. The task is queued behind
-    /// the runnable tasks, so the task finds the whole batch when it runs.
+    /// Performs the wake-ups in the same way as [`wake`](Self::wake), but for events that arrive in batches. The task
+    /// is queued behind the runnable tasks, so the task finds the whole batch when it runs.
     #[inline]
     pub(crate) fn wake_behind(self) {
         if let Some(own) = self.own {
@@ -41,8 +41,8 @@ impl Wakes {
         }
     }
 
-    /// Performs the wake-ups like [`wake`](Self::wake), for a task of the scheduler with the handle `place`. The caller
-    /// owns this handle, so the push does not have to clone a handle.
+    /// Performs the wake-ups in the same way as [`wake`](Self::wake), but for a task of the scheduler with the handle
+    /// `place`. The caller owns this handle, so the push does not have to clone a handle.
     #[inline]
     pub(crate) fn wake_in(self, place: &SchedulerHandle) {
         if let Some(own) = self.own {

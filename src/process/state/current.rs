@@ -1,11 +1,11 @@
 //! The state of this thread ([`Current`]). The state records which process the thread steps, and the budget of the
 //! turn.
 //!
-//! There is one `Current` for each thread. The runtime's own functions receive it as a parameter. If a future, a waker
-//! or a destructor of the user enters the runtime, the code obtains `Current` once, by [`Current::with`]. All fields
-//! are cells, because turns nest: a step may call `block_on`, and `block_on` runs other processes on the same thread.
-//! For the same reason, no contents of the cells are borrowed while user code runs. [`Current::enter`] saves the state
-//! of the outer turn, and the guard of the inner turn restores this state.
+//! There is one `Current` for each thread. The runtime's own functions receive the `Current` as a parameter. If a
+//! future, a waker or a destructor of the user enters the runtime, the code obtains `Current` once, by
+//! [`Current::with`]. All fields are cells, because turns nest: a step may call `block_on`, and `block_on` runs other
+//! processes on the same thread. Because turns nest, no content of a cell is borrowed while user code runs.
+//! [`Current::enter`] saves the state of the outer turn, and the guard of the inner turn restores this state.
 
 use std::cell::{Cell, RefCell};
 use std::marker::PhantomData;
@@ -54,9 +54,9 @@ pub(crate) struct Current {
     /// Address of the head of the process that ends on this thread. All values that are dropped during the end of this
     /// process belonged to this process. The value 0 means no process.
     ends: Cell<usize>,
-    /// Number of unread messages of this process that have been dropped so far.
+    /// Number of unread messages of the process in `ends` that have been dropped so far.
     unread: Cell<usize>,
-    /// The first time that this turn read, in ns of its runtime's clock. Before the first read, the value is
+    /// The first clock reading of this turn, in ns of its runtime's clock. Before the first clock reading, the value is
     /// [`UNSEEN`].
     seen: Cell<u64>,
     /// The command that this turn answers without the table of yields.
@@ -81,9 +81,10 @@ pub(crate) struct Current {
     outer: NeverDropped<RefCell<Vec<Outer>>>,
 }
 
-/// Bits of [`Current::notes`]. Most steps set none of them.
+/// Bits of [`Current::notes`]. Most steps set none of these bits.
 mod note {
-    /// A future of the process may leave its timer for a later sleep, until the step ends.
+    /// A sleep of the process may leave its timer behind. Until the step ends, a later sleep of the same process can
+    /// reuse this timer.
     pub(super) const KEEPS_TIMER: u8 = 1;
     /// The process received an answer in its own turn.
     pub(super) const ANSWERED: u8 = 1 << 1;
@@ -212,8 +213,8 @@ impl Current {
         CURRENT.with(f)
     }
 
-    /// Calls `f` like [`with`](Self::with), for code that may run while the thread exits. Returns `None` if the state
-    /// was already dropped. The state is dropped only under the model checkers.
+    /// Calls `f` in the same way as [`with`](Self::with), but for code that may run while the thread exits. Returns
+    /// `None` if the state was already dropped. The state is dropped only under the model checkers.
     pub(crate) fn try_with<R>(f: impl FnOnce(&Self) -> R) -> Option<R> {
         CURRENT.try_with(f).ok()
     }
@@ -362,7 +363,7 @@ impl Current {
         notes & note != 0
     }
 
-    /// Notes that the process received an answer in its own turn. The process is stepped again in this turn, so the
+    /// Records that the process received an answer in its own turn. The process is stepped again in this turn, so the
     /// process needs no wake-up.
     #[inline]
     pub(crate) fn note_answered(&self) {
@@ -375,7 +376,7 @@ impl Current {
         self.take(note::ANSWERED)
     }
 
-    /// Notes that the process woke its own task. The process gets another turn afterwards.
+    /// Records that the process woke its own task. The process gets another turn afterwards.
     #[inline]
     pub(crate) fn note_woken(&self) {
         self.note(note::WOKEN);
@@ -387,7 +388,7 @@ impl Current {
         self.take(note::WOKEN)
     }
 
-    /// Notes that the process woke itself so that other processes can run first.
+    /// Records that the process woke itself so that other processes can run first.
     #[inline]
     pub(crate) fn note_again(&self) {
         self.note(note::AGAIN);
@@ -401,7 +402,7 @@ impl Current {
 
     // ---- The mailbox of the process
 
-    /// Notes that the receiver took a delivered message. The receiver is still registered for the next message.
+    /// Records that the receiver took a delivered message. The receiver is still registered for the next message.
     #[inline]
     pub(crate) fn note_delivered(&self) {
         self.mailbox.set(MailboxNote::Delivered);
@@ -413,7 +414,7 @@ impl Current {
         self.mailbox.get() == MailboxNote::Delivered
     }
 
-    /// Notes whether the receiver asked for a message and waits for it while the slot is open.
+    /// Records whether the receiver asked for a message and waits for this message while the slot is open.
     #[inline]
     pub(crate) fn note_waits_for_message(&self, waits: bool) {
         self.mailbox.set(if waits { MailboxNote::Waits } else { MailboxNote::Nothing });
@@ -425,7 +426,8 @@ impl Current {
         self.mailbox.get() == MailboxNote::Waits
     }
 
-    /// Removes the note. Each receive operation on the mailbox of the process begins with this call.
+    /// Removes the record about the mailbox. Each receive operation on the mailbox of the process begins with this
+    /// call.
     #[inline]
     pub(crate) fn looks_into_mailbox(&self) {
         self.mailbox.set(MailboxNote::Nothing);
@@ -447,8 +449,9 @@ impl Current {
         self.seen.get() < at.ns()
     }
 
-    /// Forbids that a sleep of the process leaves its timer for the next sleep in this turn. A timer that a sleep
-    /// leaves may cause an unnecessary wake-up of the process, and stays set longer than the sleep needs it.
+    /// Forbids that a sleep of the process leaves its timer for the next sleep in this turn. A timer that a finished
+    /// sleep leaves behind may cause an unnecessary wake-up of the process, and stays set longer than the sleep needs
+    /// the timer.
     pub(crate) fn forbid_kept_timers(&self) {
         self.note(note::NO_TIMER);
     }

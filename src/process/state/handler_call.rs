@@ -19,8 +19,8 @@ pub(crate) type Kept = Box<dyn Any>;
 /// The handler call that this thread runs.
 pub(crate) struct HandlerCall {
     runs: Cell<bool>,
-    /// The yield whose completion is stored even if it is dropped without a panic. A drop without a panic happens when
-    /// the call itself drops the future of its handler.
+    /// The yield whose completion is stored even if it is dropped without a panic. A completion is dropped without a
+    /// panic when the handler call drops the future of its own handler.
     own: Cell<Option<YieldId>>,
     has_kept: Cell<bool>,
     /// Completions that were dropped during the call. Between calls, the list is empty and owns no memory.
@@ -52,7 +52,8 @@ impl HandlerCall {
         OuterCall { runs: self.runs.replace(true), own: self.own.replace(own), kept: self.take() }
     }
 
-    /// Ends a call. Returns the completions that were stored. If there are none, returns `None`.
+    /// Ends a call. Returns the completions that were stored during the call. If no completion was stored, returns
+    /// `None`.
     #[inline]
     pub(crate) fn end(&self, outer: OuterCall) -> Option<Vec<Kept>> {
         self.runs.set(outer.runs);

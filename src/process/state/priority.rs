@@ -8,10 +8,10 @@
 /// there is no process of the selected class, the worker takes a process of normal priority. If there is no process of
 /// normal priority either, the worker takes a process of high priority, and then of low priority. For example, if only
 /// normal and low processes are runnable, low processes get one turn in 16. If no other runnable process has high
-/// priority, a runnable process of high priority waits for at most two turns. Every 61st search checks the timers and
-/// the tasks that were queued from outside the worker, whatever other processes are runnable. Processes of high or low
-/// priority run in the order in which they were queued. Processes of normal priority run in the [local
-/// order](crate::QueueOrder) of their worker.
+/// priority, a runnable process of high priority waits for at most two turns. Every 61st time that a worker searches
+/// for a task, the worker checks the timers and the tasks that were queued from outside the worker, even if other
+/// processes are runnable. Processes of high or low priority run in the order in which they were queued. Processes of
+/// normal priority run in the [local order](crate::QueueOrder) of their worker.
 ///
 /// A process of higher priority does not interrupt a turn. There is no priority inheritance: if processes of higher
 /// priority wait for a process, the priority of that process does not change. Processes of high or low priority wait in

@@ -17,21 +17,22 @@
 //! sets *Notified*. The `wait` at the end of the turn then fails, and the thread that runs the process queues the
 //! process again.
 //!
-//! *Open*: this state is like *Idle*, but the process waits for a message and its mailbox slot is open. The thread that
-//! changes *Open* to *Active* obtains two rights: it may run the process, and it may write the slot (`mailbox::slot`).
-//! A message in the slot is the first message of the next turn. If a receiver is polled outside the turn, the receiver
-//! ends this state by a *recall*. If the process is active at the time of the recall, the recall sets *Recalled*. The
-//! state *Recalled* is like *Notified*, but the next turn first closes the slot.
+//! *Open*: the process waits, as in the state *Idle*. In addition, the process waits for a message, and its mailbox
+//! slot is open. The thread that changes *Open* to *Active* obtains two rights: it may run the process, and it may
+//! write the slot (`mailbox::slot`). A message in the slot is the first message of the next turn. If a receiver is
+//! polled outside the turn, the receiver ends this state by a *recall*. If the process is active at the time of the
+//! recall, the recall sets *Recalled*. The state *Recalled* is like *Notified*, but the next turn first closes the
+//! slot.
 //!
-//! A typical turn costs one read-modify-write, namely the one in `wait`. A load is sufficient in `begin`. If the load
-//! reads *Active*, a concurrent wake-up leaves *Notified* until the end of the turn, and the cost is one unnecessary
-//! turn. If the load reads *Notified*, `begin` sets *Active* before the process checks for events. This check finds the
-//! events of all earlier wake-ups. If a process asks for another turn or was notified, the process is queued again
-//! without a change of its state.
+//! A typical turn costs one read-modify-write operation, namely the operation in `wait`. A load is sufficient in
+//! `begin`. If the load reads *Active*, a concurrent wake-up may set *Notified* after the load. The state then stays
+//! *Notified* until the end of the turn, and causes at most one unnecessary turn. If the load reads *Notified*, `begin`
+//! sets *Active* before the process checks for events. This check finds the events of all earlier wake-ups. If a
+//! process asks for another turn or was notified, the process is queued again without a change of its state.
 //!
-//! No wake-up is lost. Either the sender writes the event before the read-modify-write of its wake-up, or the sender
-//! performs the write and the wake-up under a lock that the process also takes to check for events. Therefore, the
-//! event is ordered with the turns of the process:
+//! No wake-up is lost, because every event is ordered with the turns of the process. Either the sender writes the event
+//! before the read-modify-write operation of its wake-up. Or the sender performs the write and the wake-up under a lock
+//! that the process also takes to check for events. There are three cases:
 //!
 //! - If the wake-up comes before `begin` resets *Notified*, or before the process was queued, the turn that begins sees
 //!   the event.
@@ -71,7 +72,7 @@ impl RunState {
 
     /// Wakes the process. If the result is true, the caller must queue the process.
     #[inline]
-    #[must_use = "if nobody queues it, it never runs again"]
+    #[must_use = "if this returns true, the caller must queue the process, or the process never runs again"]
     pub(crate) fn wake(&self) -> bool {
         let mut seen = self.0.load(Ordering::Relaxed);
         loop {
@@ -93,10 +94,10 @@ impl RunState {
         }
     }
 
-    /// Wakes the process like [`wake`](Self::wake), but only if the state is *Open*. In another state, this function
-    /// does nothing and returns false.
+    /// Wakes the process in the same way as [`wake`](Self::wake), but only if the state is *Open*. In another state,
+    /// this function does nothing and returns false.
     #[inline]
-    #[must_use = "if nobody queues it, it never runs again"]
+    #[must_use = "if this returns true, the caller must queue the process, or the process never runs again"]
     pub(crate) fn deliver(&self) -> bool {
         // Acquire pairs with the release in `wait`. The last accesses of the process to the slot happen before the
         // caller writes the slot.
@@ -129,7 +130,7 @@ impl RunState {
     }
 
     /// Ends a turn. The process waits in the state *Open* if `open` is true, and in the state *Idle* otherwise. Returns
-    /// false if the process was woken during the turn. After the result false, the caller keeps the right to run the
+    /// false if the process was woken during the turn. If the result is false, the caller keeps the right to run the
     /// process, and must queue the process again.
     ///
     /// # Safety

@@ -2,9 +2,9 @@
 //!
 //! For each process that is queued or running, there is one [`RunnableProcess`]. For a process that waits, there is no
 //! [`RunnableProcess`]. The thread that wakes a waiting process obtains the right through the [run
-//! state](crate::process::state::run_state), and queues the process. The right owns one strong count, and this count
-//! belongs to the process until the process exits. Therefore, neither a wake-up nor a turn changes a count. If the
-//! right is dropped, the process is cancelled.
+//! state](crate::process::state::run_state), and queues the process. The [`RunnableProcess`] owns one strong count of
+//! the process. While the process waits, the waiting process itself owns this count. Therefore, neither a wake-up nor a
+//! turn changes a count. If the right is dropped, the process is cancelled.
 
 #![allow(unsafe_code)]
 
@@ -152,8 +152,8 @@ impl RunnableProcess {
         unsafe { self.wait_as(false) };
     }
 
-    /// Ends a turn like [`wait`](Self::wait), but the process waits in the run state *Open*. In the state *Open*, a
-    /// sender may write the slot of the mailbox.
+    /// Ends a turn in the same way as [`wait`](Self::wait), but the process waits in the run state *Open*. In the state
+    /// *Open*, a sender may write the slot of the mailbox.
     ///
     /// # Safety
     /// The slot of the process's mailbox is open.

@@ -41,7 +41,8 @@ impl UpgradeRequest {
     fn request(&self, request: Request) {
         let former = self.exchange.borrow_mut().0.replace(request);
         self.is_pending.set(true);
-        // The former request is dropped without a borrow, because the drop of a future runs user code.
+        // The former request is dropped after the borrow of `exchange` has ended, because the drop of a future runs
+        // user code.
         drop(former);
     }
 

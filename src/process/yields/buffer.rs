@@ -103,8 +103,8 @@ impl Buffer {
         fresh + usize::from(end)
     }
 
-    /// Returns the parts of a buffer whose stream is no longer pulled. The caller must drop the items and wake the
-    /// handler.
+    /// Returns the items and the handler's waker of a buffer whose stream is no longer pulled. The caller must drop the
+    /// items and wake the handler.
     pub(super) fn into_parts(self) -> (VecDeque<Payload>, Option<Waker>) {
         (self.items, self.sender)
     }

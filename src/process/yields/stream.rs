@@ -1,5 +1,5 @@
-//! Streams, namely yields with several items and one answer. The process pulls all items that were sent before the
-//! answer, and then the answer.
+//! Streams, namely yields with several items and one answer. The process first pulls all items that were sent before
+//! the answer, and then receives the answer.
 //!
 //! The items are in the [buffer](crate::process::yields::buffer) of the yield, under the lock of the table.
 
@@ -36,8 +36,9 @@ impl Yields {
                     (_, AnswerTarget::Event) => Sent::Notices(buffer.due(false)),
                     (true, AnswerTarget::Own) => Sent::Own,
                     // The waker is moved out, not cloned. The woken future pulls until it finds no item, and then
-                    // registers its waker again. Before the future registers its waker again, an answer wakes the task
-                    // instead, at the cost of at most one superfluous wake-up.
+                    // registers its waker again. If the answer arrives before the future registers its waker again, the
+                    // answer wakes the task of the process instead of the future. This rule costs at most one
+                    // superfluous wake-up.
                     (true, AnswerTarget::Other(_)) => match mem::replace(target, AnswerTarget::Own) {
                         AnswerTarget::Other(waker) => Sent::Other(waker),
                         _ => unreachable!("just seen"),
@@ -103,8 +104,8 @@ impl Yields {
         Some(buffer.due(ended))
     }
 
-    /// Takes out the item or the answer that a notice announced. If there is an item, takes the next item, and
-    /// otherwise the answer. If the stream was cancelled after the notice, returns `None`.
+    /// Takes out the item or the answer that a notice announced. If the buffer contains an item, takes the next item.
+    /// Otherwise, takes the answer. If the stream was cancelled after the notice, returns `None`.
     pub(crate) fn collect_notice(&self, tag: Tag) -> Option<Result<Payload, Answer>> {
         let mut guard = self.table()?;
         let table = &mut *guard;

@@ -16,7 +16,7 @@ use crate::task::body::ProcessOutput;
 
 /// Number of lines of the trace in a report.
 const LINES: usize = 60;
-/// Number of passing seeds of which about one is run twice.
+/// About one in this number of passing seeds is run twice.
 const REPEATED_ONE_IN: u64 = 100;
 /// Maximum number of turns that run after the scenario has ended. During these turns, processes receive pending exits.
 const TURNS_AFTER: u32 = 1 << 12;
@@ -170,8 +170,8 @@ impl Check {
         let (drawn, trace) = (simulation.drawn(), Arc::clone(&simulation.trace));
         let unobserved = Arc::clone(&simulation.unobserved);
         trace.close();
-        // At the end of the scenario, an exit may still be pending at a runnable process. The result of the check must
-        // not depend on this order.
+        // At the end of the scenario, a runnable process may still have to receive an exit. The result of the check
+        // must not depend on whether this process ran before the end.
         simulation.settle(TURNS_AFTER);
         let late = trace.take_late();
         // During the drop of the simulation, other processes can fail. For example, the drop of a process can panic.
@@ -190,7 +190,7 @@ impl Check {
     /// Finds by bisection the smallest number of random choices with which the scenario still fails. Returns this
     /// number and the run with this number of choices.
     fn shrink<T: ProcessOutput>(&self, seed: u64, first: Run, scenario: &impl AsyncFn(Host) -> T) -> (u64, Run) {
-        // The scenario fails with `fails` random choices. It passes with `passes - 1` random choices.
+        // The scenario fails with `fails` random choices. The scenario passes with `passes - 1` random choices.
         let (mut fails, mut passes) = (first.drawn, 0);
         let mut failed = first;
         while passes < fails {

@@ -4,7 +4,7 @@
 //! The rule counts time steps. If no process is runnable, the clock jumps to the next deadline, and this jump is a time
 //! step. A run is a deadlock if all of the following is true for a number of consecutive time steps:
 //! - The future that the simulation runs has not been polled.
-//! - No process has run that existed at the first check and has not run since the first check.
+//! - No process that existed at the first check has had its first turn since that check.
 //! - At several checks during these steps, each timer from before the previous check had fired or was cancelled.
 //!
 //! In this state, no old timer is pending. Therefore only the processes that run repeatedly can wake the waiting

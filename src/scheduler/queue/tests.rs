@@ -181,7 +181,7 @@ fn a_thief_takes_half_of_the_deque_rounded_up_and_the_next_slot_separately() {
     assert_eq!((thief.deque.len(), queues.deque.len()), (17 + STEAL_MOST - 1, 117 - STEAL_MOST));
 }
 
-/// Most of the remaining work is below the oldest new task.
+/// Most of the remaining work is in the subtree of the oldest new task.
 #[test]
 fn a_thief_takes_the_oldest_new_task() {
     let (queues, remote) = Queues::new(QueueOrder::Fifo);
@@ -394,8 +394,8 @@ fn thieves_lose_no_item_and_take_no_item_twice() {
     }
 }
 
-/// Returns four sets of queues with one item each. The item is in the next slot, in the queue of new tasks, in the
-/// deque, or in the batch.
+/// Returns four sets of queues with one item each. In these four sets, the item is in the next slot, in the queue of
+/// new tasks, in the deque, and in the batch, respectively.
 fn with_one_in_each_place() -> [(&'static str, (Queues<u32>, Remote<u32>)); 4] {
     let slot = Queues::new(QueueOrder::Fifo);
     let _ = slot.0.push_next(7);

@@ -45,7 +45,7 @@ fn a_dropped_guest_passes_its_tasks_on() {
             std::future::pending::<()>().await;
         }));
         assert!(poll_once(lender.as_mut(), &count).is_pending());
-        // The poll of the own future counts as a task.
+        // The poll of the guest's own future counts as a task.
         assert_eq!(ran.load(Ordering::SeqCst), 199);
         drop(lender);
         assert_eq!(scheduler.global.len(), 401);
@@ -105,7 +105,7 @@ fn each_polled_guest_sets_its_own_alarm() {
     }
 }
 
-/// A guest that waits for its own future sleeps, even if the workers have left.
+/// If a guest waits for its own future, the guest sleeps, even if the workers have left.
 #[test]
 fn a_guest_sleeps_after_the_workers_were_stopped() {
     within(|| {
@@ -261,9 +261,9 @@ fn a_poll_of_a_guest_ends_after_its_time() {
     }
 }
 
-/// Each poll of the future takes longer than a poll of the guest may take, and the future is woken before it returns. A
-/// future that another thread wakes is first polled up to 16 times in a row. The seventeenth poll of the future happens
-/// in the next poll of the guest.
+/// Each poll of the future takes longer than a poll of the guest may take, and the future is woken before this poll
+/// returns. A future that another thread wakes is first polled up to 16 times in a row. The seventeenth poll of the
+/// future happens in the next poll of the guest.
 #[test]
 fn a_long_future_that_is_always_woken_does_not_starve_tasks() {
     within(|| {
@@ -295,7 +295,7 @@ fn a_long_future_that_is_always_woken_does_not_starve_tasks() {
     });
 }
 
-/// A worker thread checks the timers only once in 61 tasks, but a guest checks them more often.
+/// A worker thread checks the timers only once in 61 tasks, but a guest checks the timers more often.
 #[test]
 fn a_blocked_thread_runs_no_task_after_its_deadline() {
     within(|| {
@@ -339,8 +339,8 @@ fn no_task_comes_before_a_future_that_another_thread_has_woken() {
     });
 }
 
-/// A future that wakes itself yields. Even if another thread wakes a future repeatedly, the future must not occupy the
-/// thread of the guest.
+/// If a future wakes itself, the future has yielded. Even if another thread wakes a future repeatedly, the future must
+/// not occupy the thread of the guest.
 #[test]
 fn a_future_that_is_always_woken_does_not_keep_tasks_from_running() {
     within(|| {
@@ -363,8 +363,8 @@ fn a_future_that_is_always_woken_does_not_keep_tasks_from_running() {
     });
 }
 
-/// The forgotten guest is not polled any more. It either sleeps or has woken its executor. In both cases another guest
-/// takes over the tasks and the wake-ups of the forgotten guest.
+/// The forgotten guest is not polled any more. The forgotten guest either sleeps or has woken its executor. In both
+/// cases another guest takes over the tasks and the wake-ups of the forgotten guest.
 #[test]
 fn a_forgotten_guest_delays_no_task() {
     within(|| {

@@ -28,9 +28,9 @@ impl Drop for Batch<'_> {
 
 impl Host {
     /// Spawns many async bodies as processes. When the iterator has returned its last body, all processes are queued in
-    /// order under one lock. For each process, at most one sleeping worker is woken. Before that, no process of the
-    /// batch runs. With separate spawns, the first processes can run while the next processes are spawned. If the
-    /// iterator is slow, or if the first process must start early, use separate spawns.
+    /// order under one lock. For each process, at most one sleeping worker is woken. Before the batch is queued, no
+    /// process of the batch runs. With separate spawns, the first processes can run while the next processes are
+    /// spawned. If the iterator is slow, or if the first process must start early, use separate spawns.
     ///
     /// ```
     /// # use procession::{Context, Exit, Runtime};

@@ -74,7 +74,8 @@ impl ProcessBuilder {
     }
 
     /// Adds a value that the process inherits. The process and its descendants get the value by its type: see
-    /// [`SelfHandle::value`]. The value replaces another value of the same type.
+    /// [`SelfHandle::value`]. If another value of the same type was set or inherited, the new value replaces the other
+    /// value.
     pub fn value<T: Send + Sync + 'static>(mut self, value: T) -> Self {
         self.inherited.give(value);
         self
@@ -132,7 +133,7 @@ impl ProcessBuilder {
     /// slow.send(2)?;
     /// let refused = slow.send(3).unwrap_err();
     /// assert_eq!((refused.kind(), refused.into_message()), (SendErrorKind::Full, 3));
-    /// // `send_wait` resolves when there is room for the message.
+    /// // `send_wait` resolves when there is free space for the message.
     /// rt.block_on(slow.send_wait(4))?;
     /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
     /// ```
@@ -410,7 +411,7 @@ impl SpawnOptions {
     }
 }
 
-/// The spawner, and its links and monitors of the new process.
+/// The spawner, and the requested links and monitors between the spawner and the new process.
 #[derive(Debug, Clone)]
 struct Parent {
     /// `None` if the builder belongs to a host.

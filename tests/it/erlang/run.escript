@@ -1,7 +1,7 @@
 #!/usr/bin/env escript
 %%! +S 1:1
-%% Runs scenarios.txt on Erlang/OTP and prints the outcomes. The test tests/it/erlang.rs compares them with the recorded
-%% outcomes. The compiled tree.erl must be on the code path.
+%% Runs scenarios.txt on Erlang/OTP and prints the outcomes. The test tests/it/erlang.rs compares these outcomes with the
+%% recorded outcomes. The compiled tree.erl must be on the code path.
 -mode(compile).
 
 main([File]) ->

@@ -77,7 +77,7 @@ pub(super) struct Node {
     pub(super) policy: Policy,
     /// State of the node as a supervisor. `None` for a leaf.
     pub(super) keeps: Option<Keeps>,
-    /// Numbers of the starts of this node that fail.
+    /// Each start of this node has a number. This set contains the numbers of the starts that fail.
     pub(super) fails: BTreeSet<u32>,
     /// Set if the node was added while its supervisor ran. A supervisor that is restarted forgets the nodes that were
     /// added later.
@@ -134,8 +134,8 @@ pub(super) struct Keeps {
     told: Option<Place>,
     /// If set, the supervisor exits in this way as soon as all its children have exited.
     ending: Option<End>,
-    /// Log of the leaves of this supervisor: `+a` means that `a` has started, `?a` that it failed to start, and `-a`
-    /// that it was asked to stop.
+    /// Log of the leaves of this supervisor: `+a` means that `a` has started, `?a` means that `a` failed to start, and
+    /// `-a` means that `a` was asked to stop.
     pub(super) log: Vec<String>,
 }
 
@@ -381,8 +381,8 @@ impl Model {
         let Some(first) = group else { return };
         self.keeps(above).turns.insert(child);
         for other in self.children(above) {
-            // A child that is down stays down, whether its policy or a request stopped it. A child that waits for its
-            // turn to start continues to wait.
+            // A stopped child stays stopped, whether its policy or a request stopped the child. A child that waits for
+            // its turn to start continues to wait.
             if other != child && other >= first && self.nodes[other].life.lives() {
                 if self.nodes[other].policy == Policy::Temporary {
                     self.keeps(above).stops.insert(other, Then::Forget);

@@ -88,7 +88,8 @@ pub(crate) struct Round {
 }
 
 impl Round {
-    /// Measures on procession, with the default number of workers unless the round has another number.
+    /// Measures `work` on a procession runtime that `builder` builds. If the round specifies a number of workers, this
+    /// number replaces the number of `builder`.
     pub(crate) fn procession(&self, builder: procession::Builder, work: impl Fn(&procession::Runtime, u64)) -> Sample {
         let builder = match self.workers {
             Some(count) => builder.workers(count),

@@ -92,7 +92,7 @@ pub(crate) const fn cpu(bars: &'static [Bar]) -> Judged {
 /// Number of threads that the work can use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Shape {
-    /// Each operation starts after the previous one has ended, so a second worker only adds cost.
+    /// Each operation starts after the previous operation has ended, so a second worker only adds cost.
     Sequential,
     /// The work can use a second worker. A round counts only if both compared runtimes used a second worker.
     Parallel,
@@ -105,7 +105,7 @@ const PARALLEL_CORES: f64 = 1.2;
 #[derive(Debug)]
 pub(crate) struct Cost {
     pub(crate) runner: Runner,
-    /// Median of the quantity of the line.
+    /// Median of the quantity that this output line reports.
     pub(crate) ns: f64,
     pub(crate) wall: f64,
     /// Ratio of CPU time to wall time: the number of cores in use.
@@ -117,7 +117,7 @@ pub(crate) struct Cost {
     pub(crate) together: usize,
 }
 
-/// A line of the table. It shows one quantity of one workload, for all runners of the workload.
+/// A line of the table. The line shows one quantity of one workload, for all runners of the workload.
 #[derive(Debug)]
 pub(crate) struct Row {
     pub(crate) name: String,

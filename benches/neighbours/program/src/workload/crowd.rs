@@ -1,4 +1,4 @@
-//! Many processes alive at the same time. All processes exist before the first process receives its message, and a
+//! Many processes are alive at the same time. All processes exist before the first process receives its message, and a
 //! process exits when it has read its message. An operation is one process.
 
 use procession::{Context, Runtime};

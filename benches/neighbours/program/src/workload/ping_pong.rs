@@ -76,8 +76,8 @@ fn tasks<T: Tasks, const PAIRS: u64>(on: &T, n: u64) {
     DONE.wait();
 }
 
-/// One player of a pair. The player adds one to the ball and sends it back. The pair stops when the ball has made `n`
-/// passes.
+/// One player of a pair. The player adds one to the ball and sends the ball back. The pair stops when the ball has made
+/// `n` passes.
 struct Player<A: Actors> {
     other: Option<A::Address<Self>>,
     n: u64,

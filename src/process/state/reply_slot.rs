@@ -1,0 +1,181 @@
+//! Slot for one answer, under a small lock. The sender stores the answer and wakes the receiver. The sender can also
+//! observe that the receiver has left. The slot does not count its users: a call has its slot in a cell with two halves
+//! (`context::call::answer`), and the blocking pool and the layers of handlers have it in an `Arc`.
+//!
+//! `futures::channel::oneshot` is not used: there a borrowed sender cannot wait for its receiver to leave, and the
+//! sender of a layer's attempt is borrowed.
+//!
+//! No user code runs under the lock: wakers are cloned, woken and dropped without it.
+
+use std::mem;
+use std::task::{Poll, Waker};
+
+use crate::platform::sync::atomic::{AtomicU8, Ordering};
+use crate::platform::sync::{Lock, planted};
+use crate::process::catch as panic;
+
+/// How the sender wakes the receiver.
+#[derive(Debug)]
+pub(crate) enum Listener {
+    /// Through the function that the sender passes to [`send`](ReplySlot::send).
+    Task,
+    Other(Waker),
+}
+
+/// No answer was sent, and the receiver has not left.
+const EMPTY: u8 = 0;
+const FULL: u8 = 1;
+/// The receiver took the answer, or left.
+const OVER: u8 = 2;
+
+#[derive(Debug)]
+struct State<T> {
+    answer: Option<T>,
+    listener: Option<Listener>,
+    /// Wakers that are woken when the receiver leaves before an answer is sent. The list is rarely needed, so it is
+    /// boxed: the field takes one word.
+    #[expect(clippy::box_collection, reason = "one word in each call, not three")]
+    watchers: Option<Box<Vec<Waker>>>,
+}
+
+impl<T> State<T> {
+    #[inline(always)]
+    fn empty(listener: Option<Listener>) -> Self {
+        Self { answer: None, listener, watchers: None }
+    }
+}
+
+/// Slot for one answer.
+#[derive(Debug)]
+pub(crate) struct ReplySlot<T> {
+    state: Lock<State<T>>,
+    /// [`EMPTY`], [`FULL`] or [`OVER`]. It is written under the lock. Without the lock, it is read as a hint, so all
+    /// accesses are relaxed.
+    phase: AtomicU8,
+}
+
+impl<T> ReplySlot<T> {
+    #[inline(always)]
+    pub(crate) fn new(listener: Option<Listener>) -> Self {
+        Self { state: Lock::new(State::empty(listener)), phase: AtomicU8::new(EMPTY) }
+    }
+
+    #[inline]
+    fn is(&self, phase: u8) -> bool {
+        self.phase.load(Ordering::Relaxed) == phase
+    }
+
+    #[inline]
+    fn set(&self, phase: u8) {
+        self.phase.store(phase, Ordering::Relaxed);
+    }
+
+    /// Stores the answer, and wakes the receiver. Calls `wake_task` if the listener is the task of the receiver.
+    ///
+    /// # Errors
+    /// Returns the answer if the receiver has left or an answer was sent before.
+    #[inline]
+    pub(crate) fn send(&self, answer: T, wake_task: impl FnOnce()) -> Result<(), T> {
+        let mut state = self.state.lock();
+        if !self.is(EMPTY) {
+            drop(state);
+            return Err(answer);
+        }
+        let (listener, watchers) = (state.listener.take(), state.watchers.take());
+        let wake = || match listener {
+            Some(Listener::Task) => wake_task(),
+            Some(Listener::Other(waker)) => panic::wake(waker),
+            None => {}
+        };
+        if planted!("reply_wakes_early") {
+            drop(state);
+            wake();
+            self.state.lock().answer = Some(answer);
+            self.set(FULL);
+            return Ok(());
+        }
+        state.answer = Some(answer);
+        self.set(FULL);
+        drop(state);
+        wake();
+        // Dropped last: the drop of a waker is user code and may panic.
+        drop(watchers);
+        Ok(())
+    }
+
+    /// Sets the listener. If a [`take`](Self::take) that follows finds no answer, the answer will wake this listener.
+    pub(crate) fn listen(&self, listener: Option<Listener>) {
+        if planted!("reply_keeps_listener") && self.state.lock().listener.is_some() {
+            return;
+        }
+        let former = mem::replace(&mut self.state.lock().listener, listener);
+        drop(former);
+    }
+
+    /// Returns whether there is an answer. The result may be out of date.
+    #[inline]
+    pub(crate) fn may_be_full(&self) -> bool {
+        self.is(FULL)
+    }
+
+    /// Takes the answer, if it is there. The check before the lock can miss an answer that is stored at the same time.
+    /// The sender of this answer locks the slot after the last [`listen`](Self::listen), so it wakes that listener.
+    #[inline]
+    pub(crate) fn take(&self) -> Option<T> {
+        if !self.may_be_full() {
+            return None;
+        }
+        let mut state = self.state.lock();
+        self.set(OVER);
+        state.answer.take()
+    }
+
+    /// Like [`take`](Self::take), but without the lock.
+    #[inline]
+    pub(crate) fn take_mut(&mut self) -> Option<T> {
+        self.set(OVER);
+        self.state.get_mut().answer.take()
+    }
+
+    /// Takes the answer, or registers the waker.
+    pub(crate) fn poll(&self, waker: &Waker) -> Poll<T> {
+        if !self.may_be_full() {
+            self.listen(Some(Listener::Other(waker.clone())));
+        }
+        self.take().map_or(Poll::Pending, Poll::Ready)
+    }
+
+    /// The receiver leaves: later answers are refused, and the watchers are woken. Returns the answer if it was sent
+    /// and not taken.
+    pub(crate) fn close(&self) -> Option<T> {
+        let mut state = self.state.lock();
+        self.set(OVER);
+        let State { answer, listener, watchers } = mem::replace(&mut *state, State::empty(None));
+        drop(state);
+        drop(listener);
+        watchers.into_iter().flat_map(|watchers| *watchers).for_each(panic::wake);
+        answer
+    }
+
+    /// Returns whether an answer would be refused. The result may be out of date.
+    pub(crate) fn is_closed(&self) -> bool {
+        !self.is(EMPTY)
+    }
+
+    /// As [`is_closed`](Self::is_closed). If this returns false, `watcher` is woken when the receiver leaves.
+    pub(crate) fn watch(&self, watcher: &Waker) -> bool {
+        let mut fresh = Some(watcher.clone());
+        let is_closed = self.is_closed();
+        let mut state = self.state.lock();
+        let is_closed = if planted!("reply_watch_looks_early") { is_closed } else { self.is_closed() };
+        if !is_closed {
+            let watchers = state.watchers.get_or_insert_default();
+            if !watchers.iter().any(|known| known.will_wake(watcher)) {
+                watchers.extend(fresh.take());
+            }
+        }
+        drop(state);
+        drop(fresh);
+        is_closed
+    }
+}

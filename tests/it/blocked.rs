@@ -354,7 +354,7 @@ fn a_shutdown_does_not_wait_for_a_step_whose_worker_was_replaced() {
 /// 4.7a, 4.7d: while the future of a guest thread blocks, the workers run the tasks in the queues of this thread. The
 /// monitor does not report this future, even if the future blocks for longer than the threshold of a long step.
 #[test]
-fn the_own_future_of_a_guest_thread_is_not_reported_as_a_long_step() {
+fn the_future_of_a_guest_thread_is_not_reported_as_a_long_step() {
     within(60, || {
         let watch = Arc::new(Watch::default());
         let rt = Runtime::builder().workers(1).observer(Watcher(watch.clone())).build().unwrap();

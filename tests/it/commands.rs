@@ -374,7 +374,7 @@ fn a_yield_can_be_cancelled_in_every_state() {
 /// 1.2h: a process chooses the tag of a yield. When a step reads the answer of this yield, the tag is free again. If
 /// the same step reuses the tag for a second yield, the second yield is answered too.
 #[test]
-fn a_chosen_tag_is_free_in_the_step_that_reads_its_answer() {
+fn a_tag_is_free_again_in_the_step_that_reads_its_answer() {
     const ROUNDS: u64 = 100;
     #[derive(Default)]
     struct Reuses {

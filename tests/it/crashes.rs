@@ -67,7 +67,7 @@ fn named_process(rt: &Runtime) {
 
 /// Spawns a process that panics after its linked process was killed. A killed process does not receive the panic of a
 /// linked process.
-fn panic_beside_a_killed_link(rt: &Runtime) {
+fn panic_after_the_kill_of_a_linked_process(rt: &Runtime) {
     drop(rt.spawn(async |ctx: Context| -> Result<(), Exit> {
         let killed = ctx.spawn_link(waits).pid();
         ctx.trap_exit(true);
@@ -106,7 +106,7 @@ fn an_unobserved_failure_is_printed_on_stderr() {
                 drop(handle);
                 settle(rt);
             }
-            "link" => panic_beside_a_killed_link(rt),
+            "link" => panic_after_the_kill_of_a_linked_process(rt),
             "killed" => rt.kill(rt.spawn(waits).pid()).unwrap(),
             "cancelled" => rt.cancel(rt.spawn(waits).pid(), "enough", std::time::Duration::ZERO).unwrap(),
             role => unreachable!("{role}"),

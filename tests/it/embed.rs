@@ -953,7 +953,7 @@ fn calls_of_block_on_can_be_nested_deeply() {
 /// 8.1d: the number of steps that call `block_on` exceeds the number of worker slots for guests. The sleep in each call
 /// still ends.
 #[test]
-fn timers_fire_in_more_nested_block_ons_than_worker_slots() {
+fn timers_fire_in_nested_calls_of_block_on_without_a_worker_slot() {
     within(60, || {
         let rt = Arc::new(two());
         let handles: Vec<_> = (0..60)

@@ -757,7 +757,7 @@ fn a_shared_rate_limit_outlives_one_of_its_runtimes() {
 /// 3.2e, 3.5a: if a time limit is inside a retry, it fails one attempt, and the command is retried. If a time limit is
 /// around a retry, it ends all attempts.
 #[test]
-fn a_time_limit_inside_a_retry_is_retried_and_a_time_limit_around_it_is_not() {
+fn a_retry_repeats_after_an_inner_time_limit_and_ends_at_an_outer_time_limit() {
     check(0..10, async |host: Host| {
         for is_in_time in [true, false] {
             let (shelf, begun) = (Shelf::default(), host.now());

@@ -284,9 +284,9 @@ fn no_exit_arrives_after_an_unlink() {
                     ctx.yield_now().await;
                 }
                 ctx.unlink(other.pid());
-                let before = futures::poll_fn_once(&mut ctx);
+                let before = futures::next_event_if_queued(&mut ctx);
                 let _ = other.await;
-                assert!(futures::poll_fn_once(&mut ctx).is_none(), "it came after the unlink");
+                assert!(futures::next_event_if_queued(&mut ctx).is_none(), "it came after the unlink");
                 heard += usize::from(before.is_some());
             }
             Ok(heard)
@@ -302,7 +302,7 @@ mod futures {
     use procession::*;
 
     /// Returns the next event, or `None` if no event is queued.
-    pub(super) fn poll_fn_once<M: Send + 'static>(ctx: &mut Context<M>) -> Option<Event<M>> {
+    pub(super) fn next_event_if_queued<M: Send + 'static>(ctx: &mut Context<M>) -> Option<Event<M>> {
         ctx.event().boxed().now_or_never()
     }
 }
@@ -324,7 +324,7 @@ fn monitoring_an_exited_process_delivers_one_down_event() {
         );
         assert!(!ctx.demonitor(watch));
         ctx.yield_now().await;
-        assert!(futures::poll_fn_once(&mut ctx).is_none());
+        assert!(futures::next_event_if_queued(&mut ctx).is_none());
         // A process receives no `Down` event for its own exit.
         let own = ctx.monitor(ctx.pid());
         assert!(!ctx.demonitor(own));
@@ -391,7 +391,7 @@ fn demonitor_keeps_a_queued_down_event_and_demonitor_flush_removes_the_event() {
         thief.await?;
         other.abort();
         assert!(matches!(ctx.event().await, Event::Down { monitor, .. } if monitor == watch));
-        assert!(futures::poll_fn_once(&mut ctx).is_none());
+        assert!(futures::next_event_if_queued(&mut ctx).is_none());
         Ok(())
     });
     rt.block_on(body).unwrap();
@@ -501,7 +501,7 @@ fn a_monitor_set_with_the_spawn_can_be_removed() {
             let (child, watch) = ctx.spawn_monitor(async |_: Context| {});
             child.await?;
             assert!(!if flush { ctx.demonitor_flush(watch) } else { ctx.demonitor(watch) });
-            let next = futures::poll_fn_once(&mut ctx);
+            let next = futures::next_event_if_queued(&mut ctx);
             match next {
                 Some(Event::Down { monitor, exit: Exit::Normal, .. }) => assert!(!flush && monitor == watch),
                 None => assert!(flush),
@@ -661,7 +661,7 @@ fn assert_all_exit_together(count: usize, links: impl Fn(usize) -> Vec<usize> + 
                     let Event::Down { monitor, .. } = ctx.event().await else { panic!("something else") };
                     assert!(watches.remove(&monitor), "told twice");
                 }
-                assert!(futures::poll_fn_once(&mut ctx).is_none());
+                assert!(futures::next_event_if_queued(&mut ctx).is_none());
                 Ok(())
             })
         };
@@ -731,7 +731,7 @@ fn a_process_exits_once_if_an_exit_signal_races_another_reason() {
                 }
                 let exit = middle.await.unwrap_err();
                 let _ = other.await;
-                assert!(futures::poll_fn_once(&mut ctx).is_none(), "heard twice");
+                assert!(futures::next_event_if_queued(&mut ctx).is_none(), "heard twice");
                 for (from, reason) in exits.iter().chain(&downs) {
                     assert_eq!((*from, reason.to_string()), (pid, exit.to_string()));
                 }
@@ -889,7 +889,7 @@ fn a_refused_spawn_delivers_its_refusal_as_an_exit() {
         ctx.trap_exit(true);
         let refused = ctx.process().link().monitor().spawn(async |_: Context| {}).unwrap_err();
         assert_eq!(*refused.kind(), SpawnErrorKind::Limit(1));
-        assert!(futures::poll_fn_once(&mut ctx).is_none());
+        assert!(futures::next_event_if_queued(&mut ctx).is_none());
         let (child, watch) = ctx.spawn_monitor(async |_: Context| {});
         assert!(matches!(child.await, Err(Exit::Refused(_))));
         let down = ctx.event().await;

@@ -712,7 +712,7 @@ fn only_messages_count_against_a_bound() {
 /// 2.3d: if the mailbox has a free place, `send_wait` completes immediately. Otherwise the sender waits. Waiting
 /// senders get free places in the order in which they began to wait.
 #[test]
-fn senders_that_wait_for_room_proceed_in_order() {
+fn senders_that_wait_for_free_space_proceed_in_order() {
     use futures::FutureExt;
     let rt = Runtime::builder().workers(0).build().unwrap();
     for bound in [MailboxCapacity::Reject(2), MailboxCapacity::DropOldest(2), MailboxCapacity::DropNewest(2)] {
@@ -792,7 +792,7 @@ fn waiting_senders_proceed_when_a_step_empties_the_mailbox() {
 /// place ever becomes free, so the sender also gets its message back immediately. Untyped messages are returned in the
 /// same way.
 #[test]
-fn a_send_that_waits_for_room_fails_when_the_receiver_exits() {
+fn a_send_that_waits_for_free_space_fails_when_the_receiver_exits() {
     use futures::FutureExt;
     let rt = Runtime::builder().workers(0).build().unwrap();
     let full = rt
@@ -839,7 +839,7 @@ fn a_send_that_waits_for_room_fails_when_the_receiver_exits() {
 /// selectively, and a hand-written process. The messages of one sender arrive in order, except in the body that
 /// receives selectively.
 #[test]
-fn mailbox_room_is_neither_lost_nor_taken_twice() {
+fn free_space_in_a_mailbox_is_neither_lost_nor_taken_twice() {
     const SENDERS: u32 = 6;
     const EACH: u32 = 800;
     struct Raw(Vec<(u32, u32)>);
@@ -1230,7 +1230,7 @@ fn a_mailbox_moved_to_another_thread_receives_all_messages() {
 /// 2.3d: a sink waits for a free place before it sends each message. When the mailbox is dropped, the sink returns the
 /// message that waits.
 #[test]
-fn a_sink_waits_for_room() {
+fn a_sink_waits_for_free_space() {
     use futures::{FutureExt, SinkExt, StreamExt, stream};
     let rt = Runtime::builder().workers(0).build().unwrap();
     let (address, mut mailbox) = rt.mailbox_with::<u32>(MailboxCapacity::Reject(2));

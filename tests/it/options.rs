@@ -112,7 +112,7 @@ fn use_runtime(builder: Builder) {
 
 /// 11: tests each option of a runtime alone, and then combinations of three options.
 #[test]
-fn every_option_of_a_runtime_works_or_is_an_error() {
+fn every_option_of_a_runtime_works_or_causes_an_error() {
     let all = runtime_settings();
     let count = all.len();
     for at in 0..count + 60 {

@@ -162,7 +162,7 @@ fn a_refused_restart_is_retried_in_later_turns() {
 
 /// 6.4e: before a supervisor retries a refused restart, it waits for the backoff of the child.
 #[test]
-fn a_refused_restart_waits_for_the_back_off() {
+fn a_refused_restart_is_retried_after_the_backoff() {
     for obstacle in OBSTACLES {
         timed(move |host, late| async move {
             let few = obstacle.host(&host);

@@ -477,7 +477,7 @@ impl Process for RawLog {
 /// 6.4g, 2.3d: a hand-written child has a bounded mailbox and takes all messages out of this mailbox in one step. The
 /// messages that wait in its kept mailbox then move to the free places of the bounded mailbox.
 #[test]
-fn a_hand_written_child_makes_room_for_its_kept_mailbox() {
+fn messages_move_from_a_kept_mailbox_to_a_hand_written_child() {
     everywhere(async |host| {
         let read = Log::default();
         let log = read.clone();
@@ -568,7 +568,7 @@ fn a_backoff_grows() {
 
 /// 6.4e: a restart by request resets the backoff of the child, even while the child waits for its next instance.
 #[test]
-fn a_requested_restart_resets_the_back_off() {
+fn a_requested_restart_resets_the_backoff() {
     timed(async |host, late| {
         let births = Arc::new(Mutex::new(Vec::new()));
         let noted = Arc::clone(&births);

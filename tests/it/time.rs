@@ -522,7 +522,7 @@ fn commands_and_calls_time_out() {
 /// 4.5f, 7.1d: all workers are parked until a deadline in the far future. If another thread sets an earlier deadline,
 /// this deadline fires on time.
 #[test]
-fn an_earlier_deadline_from_another_thread_fires_on_time() {
+fn an_earlier_deadline_set_by_another_thread_fires_on_time() {
     within(120, || {
         for workers in [1, 2] {
             let rt = Runtime::builder().workers(workers).build().unwrap();

@@ -627,7 +627,7 @@ fn commands_of_a_step_that_panics_are_dispatched() {
 
 /// 3.5a: a step yields many commands. Each command may have its own time limit.
 #[test]
-fn any_of_many_commands_may_have_a_time_limit() {
+fn each_of_many_commands_may_have_its_own_time_limit() {
     struct Limits(std::collections::HashMap<Tag<Ask>, u64>);
     impl Process for Limits {
         type Message = ();

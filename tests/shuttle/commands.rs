@@ -152,7 +152,7 @@ scenarios! {
 
     /// Each command is answered exactly once. The answer comes inline, from a future or from another thread. Other
     /// commands may be in flight.
-    fn commands_are_answered_inline_and_later() {
+    fn commands_are_answered_inline_or_later() {
         let rt = runtime(2);
         let asks = rt.spawn(async |ctx: Context<()>| {
             let mut all = Vec::new();

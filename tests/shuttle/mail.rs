@@ -106,7 +106,7 @@ scenarios! {
 
     /// A bounded mailbox is full, and several senders wait. Waiting senders get free places in order of arrival, or
     /// learn that the receiver has exited.
-    fn room_goes_to_waiting_senders() {
+    fn free_places_go_to_waiting_senders() {
         let rt = runtime(2);
         let slow = rt.process().mailbox_capacity(MailboxCapacity::Reject(1)).spawn(async |mut ctx: Context<u8>| {
             ctx.receive().await?;

@@ -117,6 +117,9 @@ impl<T: AsFd> Async<T> {
     /// Calls `op` until it returns something else than [`io::ErrorKind::WouldBlock`]. Between two calls, waits until the
     /// descriptor can be read.
     ///
+    /// `op` must return `WouldBlock` only if the system did: the next call of `op` comes after the next event, and the
+    /// system reports each state once. For example, it does not report the end of a stream again.
+    ///
     /// # Errors
     /// Returns the error of `op`. Returns an error if the runtime has ended.
     ///
@@ -128,6 +131,9 @@ impl<T: AsFd> Async<T> {
 
     /// Calls `op` until it returns something else than [`io::ErrorKind::WouldBlock`]. Between two calls, waits until the
     /// descriptor can be written.
+    ///
+    /// `op` must return `WouldBlock` only if the system did: the next call of `op` comes after the next event, and the
+    /// system reports each state once. For example, it does not report the end of a stream again.
     ///
     /// # Errors
     /// Returns the error of `op`. Returns an error if the runtime has ended.

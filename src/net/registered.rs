@@ -11,9 +11,13 @@ use crate::platform::poller::source::{Direction, Seen, Source, WaiterKey};
 use crate::platform::sync::Arc;
 use crate::process::state::current::Current;
 
-/// Whether a read that fills only a part of the buffer shows that the system has no more data now. This is true for
-/// edge-triggered events on the systems below. The next read then waits without a system call.
-const PARTIAL_MEANS_EMPTY: bool = cfg!(any(
+/// Whether a TCP read that fills only a part of the buffer shows that the system has no more data now. The next read then
+/// waits without a system call. This is true for edge-triggered events, except before urgent data, and only epoll has
+/// events of urgent data.
+const SHORT_READ_MEANS_EMPTY: bool = cfg!(any(target_os = "linux", target_os = "android"));
+
+/// Whether a write of only a part of the buffer shows that the buffer of the system is full.
+const SHORT_WRITE_MEANS_FULL: bool = cfg!(any(
     target_os = "linux",
     target_os = "android",
     target_os = "macos",
@@ -41,7 +45,7 @@ struct Waiter<'a> {
 
 impl Drop for Waiter<'_> {
     fn drop(&mut self) {
-        if let Some(key) = self.key {
+        if let Some(key) = &self.key {
             self.source.forget(key);
         }
     }
@@ -97,7 +101,11 @@ impl<S: System> Registered<S> {
         polled
     }
 
-    /// As [`poll_op`](Self::poll_op), for a read or a write of `size` bytes on a stream. `op` returns the number of bytes.
+    /// As [`poll_op`](Self::poll_op), for a write of `size` bytes on a stream, or a read of `size` bytes on a TCP stream.
+    /// `op` returns the number of bytes.
+    ///
+    /// Reads on Unix sockets use `poll_op`: a read ends after a message that contained descriptors, although more bytes
+    /// are there.
     pub(crate) fn poll_transfer(
         &self,
         direction: Direction,
@@ -106,10 +114,14 @@ impl<S: System> Registered<S> {
         mut op: impl FnMut(&S) -> io::Result<usize>,
     ) -> Poll<io::Result<usize>> {
         ready!(spend_budget(cx));
+        let short_means_over = match direction {
+            Direction::Read => SHORT_READ_MEANS_EMPTY,
+            Direction::Write => SHORT_WRITE_MEANS_FULL,
+        };
         let polled = self.poll_with(
             direction,
             || self.source.poll_ready(direction, cx.waker()),
-            |io| op(io).map(|count| (count, PARTIAL_MEANS_EMPTY && 0 < count && count < size)),
+            |io| op(io).map(|count| (count, short_means_over && 0 < count && count < size)),
         );
         refund_if_pending(&polled);
         polled
@@ -123,6 +135,7 @@ impl<S: System> Registered<S> {
         let mut waiter = Waiter { source: &self.source, key: None };
         poll_fn(move |cx| {
             ready!(spend_budget(cx));
+            // As in `ready`: the closure must own the whole guard.
             let waiter = &mut waiter;
             let polled = self.poll_with(
                 direction,
@@ -152,9 +165,17 @@ impl<S: System> Registered<S> {
     /// Waits until the direction is ready. The socket may have become unready again when the future completes.
     pub(crate) async fn ready(&self, direction: Direction) -> io::Result<()> {
         let mut waiter = Waiter { source: &self.source, key: None };
-        poll_fn(move |cx| match self.source.poll_ready_as(direction, cx.waker(), &mut waiter.key) {
-            Poll::Ready(seen) => Poll::Ready(seen.map(drop)),
-            Poll::Pending => self.pending(),
+        poll_fn(move |cx| {
+            // Without this, a loop of `readable` and `try_read` would never yield while data arrives.
+            ready!(spend_budget(cx));
+            // The closure must own the whole guard, not a copy of its key: otherwise the guard would forget nothing.
+            let waiter = &mut waiter;
+            let polled = match self.source.poll_ready_as(direction, cx.waker(), &mut waiter.key) {
+                Poll::Ready(seen) => Poll::Ready(seen.map(drop)),
+                Poll::Pending => self.pending(),
+            };
+            refund_if_pending(&polled);
+            polled
         })
         .await
     }
@@ -169,9 +190,9 @@ impl<S: System> Registered<S> {
             let Poll::Ready(seen) = poll_ready() else { return self.pending() };
             let seen = seen?;
             match op(self.io()) {
-                Ok((result, is_empty)) => {
-                    if is_empty {
-                        self.source.clear(direction, seen);
+                Ok((result, is_over)) => {
+                    if is_over {
+                        self.source.drained(direction, seen);
                     }
                     return Poll::Ready(Ok(result));
                 }

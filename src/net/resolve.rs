@@ -78,8 +78,9 @@ impl sealed::Resolve for str {
             return Unresolved::Addresses(vec![address]);
         }
         match self.rsplit_once(':').and_then(|(name, port)| Some((name, port.parse().ok()?))) {
-            Some((name, port)) => Unresolved::Name(name.to_owned(), port),
-            None => Unresolved::Invalid(self.to_owned()),
+            // A name has no colon. An IPv6 address with a port has brackets.
+            Some((name, port)) if !name.contains(':') => Unresolved::Name(name.to_owned(), port),
+            _ => Unresolved::Invalid(self.to_owned()),
         }
     }
 }
@@ -120,7 +121,10 @@ pub(crate) async fn resolve(
             lookup.await.map_err(io::Error::other)??
         }
         Unresolved::Invalid(text) => {
-            let text = format!("`{text}` is not a socket address: it must end with a colon and a port number");
+            let text = format!(
+                "`{text}` is not a socket address: it must end with a colon and a port number, and an IPv6 address needs \
+                 brackets"
+            );
             return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
         }
     };

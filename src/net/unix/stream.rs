@@ -147,7 +147,7 @@ impl UnixStream {
 
 impl AsyncRead for &UnixStream {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut [u8]) -> Poll<io::Result<usize>> {
-        self.io.poll_transfer(Direction::Read, cx, buf.len(), |mut io| io.read(buf))
+        self.io.poll_op(Direction::Read, cx, |mut io| io.read(buf))
     }
 
     fn poll_read_vectored(
@@ -155,8 +155,7 @@ impl AsyncRead for &UnixStream {
         cx: &mut Context<'_>,
         bufs: &mut [IoSliceMut<'_>],
     ) -> Poll<io::Result<usize>> {
-        let size = bufs.iter().map(|buf| buf.len()).sum();
-        self.io.poll_transfer(Direction::Read, cx, size, |mut io| io.read_vectored(bufs))
+        self.io.poll_op(Direction::Read, cx, |mut io| io.read_vectored(bufs))
     }
 }
 

@@ -32,13 +32,15 @@ pub(crate) enum Direction {
 mod bit {
     pub(super) const READABLE: u32 = 1;
     pub(super) const WRITABLE: u32 = 1 << 1;
-    /// The peer has closed its side, or the connection is broken. This never ends, so the readiness stays set.
+    /// The peer has closed its side, or the connection is broken. No further event announces it.
     pub(super) const READ_CLOSED: u32 = 1 << 2;
     pub(super) const WRITE_CLOSED: u32 = 1 << 3;
     /// The runtime has ended.
     pub(super) const ENDED: u32 = 1 << 4;
+    /// Urgent data has arrived. A read may have returned only the bytes before it.
+    pub(super) const URGENT: u32 = 1 << 5;
     /// One event. The bits above count the events.
-    pub(super) const EVENT: u32 = 1 << 5;
+    pub(super) const EVENT: u32 = 1 << 6;
 }
 
 impl Direction {
@@ -61,8 +63,9 @@ impl Direction {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Seen(u32);
 
-/// Identifies a waiting operation of a source.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// Identifies a waiting operation of a source. It is not `Copy`: a closure with a copy of the key would leave the guard of
+/// the operation without it.
+#[derive(Debug, PartialEq, Eq)]
 pub(crate) struct WaiterKey(u64);
 
 #[derive(Debug)]
@@ -118,6 +121,9 @@ impl Source {
             // The next operation of either direction returns the error.
             bits |= bit::READABLE | bit::WRITABLE;
         }
+        if event.is_priority() {
+            bits |= bit::READABLE | bit::URGENT;
+        }
         self.set(bits, ready);
     }
 
@@ -139,22 +145,34 @@ impl Source {
 
     /// Makes the direction not ready, because the system answered `WouldBlock` to an operation that has
     /// [seen](Self::poll_ready) `seen`. Has no effect if an event has arrived since then.
+    ///
+    /// A closed direction becomes not closed, because the system has shown that it is open. mio derives "closed" from
+    /// events that have another meaning for some sockets: after an error of a UDP socket, the socket is still open.
     pub(crate) fn clear(&self, direction: Direction, seen: Seen) {
-        // A closed direction stays ready, because no further event announces it.
-        if seen.0 & (direction.closed() | bit::ENDED) == 0 {
-            let mut present = seen.0;
-            // The other direction may have been cleared meanwhile. The counter of events tells whether `seen` is old.
-            while let Err(now) = self.state.compare_exchange_weak(
-                present,
-                present & !direction.ready(),
-                Ordering::AcqRel,
-                Ordering::Acquire,
-            ) {
-                if now / bit::EVENT != seen.0 / bit::EVENT {
-                    return;
-                }
-                present = now;
+        self.unset(direction.ready() | direction.closed(), seen);
+    }
+
+    /// As [`clear`](Self::clear), because a transfer used only a part of its buffer.
+    ///
+    /// A closed direction stays ready, because no further event announces it. After urgent data, the direction stays
+    /// ready too: a read ends before the urgent byte, although more bytes are there, and no event announces them.
+    pub(crate) fn drained(&self, direction: Direction, seen: Seen) {
+        let stays = direction.closed() | if direction == Direction::Read { bit::URGENT } else { 0 };
+        if seen.0 & stays == 0 {
+            self.unset(direction.ready(), seen);
+        }
+    }
+
+    fn unset(&self, bits: u32, seen: Seen) {
+        let mut present = seen.0;
+        // The other direction may have been cleared meanwhile. The counter of events tells whether `seen` is old.
+        while let Err(now) =
+            self.state.compare_exchange_weak(present, present & !bits, Ordering::AcqRel, Ordering::Acquire)
+        {
+            if now / bit::EVENT != seen.0 / bit::EVENT {
+                return;
             }
+            present = now;
         }
     }
 
@@ -213,7 +231,7 @@ impl Source {
     }
 
     /// Removes a waiting future.
-    pub(crate) fn forget(&self, key: WaiterKey) {
+    pub(crate) fn forget(&self, key: &WaiterKey) {
         let mut waiters = self.waiters.lock();
         let former = waiters.remove(key);
         drop(waiters);
@@ -232,19 +250,230 @@ impl Waiters {
 
     fn register(&mut self, direction: Direction, waker: Waker, key: &mut Option<WaiterKey>) -> Option<Waker> {
         let futures = self.futures.get_or_insert_default();
-        if let Some(entry) = futures.iter_mut().find(|(known, ..)| Some(*known) == *key) {
+        if let Some(entry) = futures.iter_mut().find(|(known, ..)| Some(known) == key.as_ref()) {
             return Some(std::mem::replace(&mut entry.2, waker));
         }
-        let fresh = WaiterKey(self.next);
+        *key = Some(WaiterKey(self.next));
+        futures.push((WaiterKey(self.next), direction, waker));
         self.next += 1;
-        *key = Some(fresh);
-        futures.push((fresh, direction, waker));
         None
     }
 
-    fn remove(&mut self, key: WaiterKey) -> Option<Waker> {
+    fn remove(&mut self, key: &WaiterKey) -> Option<Waker> {
         let futures = self.futures.as_mut()?;
-        let at = futures.iter().position(|(known, ..)| *known == key)?;
+        let at = futures.iter().position(|(known, ..)| known == key)?;
         Some(futures.remove(at).2)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::task::Wake;
+
+    use super::*;
+    use crate::platform::sync::atomic::AtomicUsize;
+    use crate::platform::sync::{Arc, thread};
+
+    const BOTH: [Direction; 2] = [Direction::Read, Direction::Write];
+
+    fn source() -> Source {
+        Source::new(Token(1))
+    }
+
+    /// Returns a source whose directions are not ready.
+    fn waiting() -> Source {
+        let source = source();
+        BOTH.into_iter().for_each(|direction| source.clear(direction, seen(&source, direction)));
+        source
+    }
+
+    /// Returns the state of a direction that is ready.
+    #[track_caller]
+    fn seen(source: &Source, direction: Direction) -> Seen {
+        match source.check(direction) {
+            Poll::Ready(Ok(seen)) => seen,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn is_ready(source: &Source) -> [bool; 2] {
+        BOTH.map(|direction| source.check(direction).is_ready())
+    }
+
+    /// Sets the bits of an event. Returns the number of wakers that it took.
+    fn event(source: &Source, bits: u32) -> usize {
+        let mut ready = Vec::new();
+        source.set(bits, &mut ready);
+        ready.len()
+    }
+
+    /// Waker that counts its wake-ups.
+    #[derive(Default)]
+    struct Count(AtomicUsize);
+
+    impl Wake for Count {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    #[test]
+    fn the_bits_of_the_state_do_not_overlap() {
+        let bits =
+            [bit::READABLE, bit::WRITABLE, bit::READ_CLOSED, bit::WRITE_CLOSED, bit::ENDED, bit::URGENT, bit::EVENT];
+        assert_eq!(bits.iter().fold(0, |all, bit| all | bit).count_ones() as usize, bits.len());
+        assert!(bits.iter().all(|bit| *bit <= bit::EVENT), "the counter is above all other bits");
+    }
+
+    /// 12.3d: an event between the system call and `clear` keeps its effect.
+    #[test]
+    fn an_event_between_a_read_and_its_clear_is_kept() {
+        for (direction, bits) in [(Direction::Read, bit::READABLE), (Direction::Write, bit::WRITABLE)] {
+            let source = source();
+            let before = seen(&source, direction);
+            event(&source, bits);
+            source.clear(direction, before);
+            source.drained(direction, before);
+            let before = seen(&source, direction);
+            // The counter counts each event, also one of the other direction.
+            event(&source, bit::READABLE | bit::WRITABLE);
+            source.clear(direction, before);
+            source.clear(direction, seen(&source, direction));
+            assert!(source.check(direction).is_pending());
+            event(&source, bits);
+            assert!(source.check(direction).is_ready());
+        }
+    }
+
+    #[test]
+    fn each_direction_is_cleared_alone() {
+        let source = source();
+        let (read, write) = (seen(&source, Direction::Read), seen(&source, Direction::Write));
+        source.clear(Direction::Read, read);
+        assert_eq!(is_ready(&source), [false, true]);
+        // The state has changed since `write`, but no event has arrived.
+        source.clear(Direction::Write, write);
+        assert_eq!(is_ready(&source), [false, false]);
+        event(&source, bit::WRITABLE);
+        assert_eq!(is_ready(&source), [false, true]);
+    }
+
+    #[test]
+    fn a_closed_direction_stays_ready_until_the_system_shows_that_it_is_open() {
+        let source = waiting();
+        event(&source, bit::READABLE | bit::READ_CLOSED);
+        source.drained(Direction::Read, seen(&source, Direction::Read));
+        assert_eq!(is_ready(&source), [true, false]);
+        source.clear(Direction::Read, seen(&source, Direction::Read));
+        assert_eq!(is_ready(&source), [false, false]);
+        event(&source, bit::READABLE);
+        source.drained(Direction::Read, seen(&source, Direction::Read));
+        assert_eq!(is_ready(&source), [false, false]);
+    }
+
+    #[test]
+    fn after_urgent_data_a_short_read_does_not_mean_empty() {
+        let source = waiting();
+        event(&source, bit::READABLE | bit::WRITABLE | bit::URGENT);
+        BOTH.into_iter().for_each(|direction| source.drained(direction, seen(&source, direction)));
+        assert_eq!(is_ready(&source), [true, false]);
+    }
+
+    #[test]
+    fn the_end_of_the_runtime_is_an_error_of_each_later_operation() {
+        let source = waiting();
+        let (mut key, mut ready) = (None, Vec::new());
+        assert!(source.poll_ready(Direction::Read, Waker::noop()).is_pending());
+        assert!(source.poll_ready_as(Direction::Write, Waker::noop(), &mut key).is_pending());
+        source.close(&mut ready);
+        assert_eq!(ready.len(), 2);
+        for direction in BOTH {
+            assert!(matches!(source.check(direction), Poll::Ready(Err(_))));
+            source.clear(direction, Seen(source.state.load(Ordering::Relaxed)));
+            assert!(matches!(source.poll_ready(direction, Waker::noop()), Poll::Ready(Err(_))));
+            assert!(matches!(source.poll_ready_as(direction, Waker::noop(), &mut key), Poll::Ready(Err(_))));
+        }
+    }
+
+    /// 12.3c: an event takes the wakers of all futures of its direction, in the order of their arrival. A future that is
+    /// dropped leaves nothing behind. A poll function replaces only its own waker.
+    #[test]
+    fn an_event_takes_the_wakers_of_its_direction() {
+        let source = waiting();
+        let counts: Vec<Arc<Count>> = (0..6).map(|_| Arc::default()).collect();
+        let wakers: Vec<_> = counts.iter().map(|count| Waker::from(Arc::clone(count))).collect();
+        let mut keys = [None, None, None, None];
+        for (key, waker) in keys.iter_mut().zip(&wakers) {
+            assert!(source.poll_ready_as(Direction::Read, waker, key).is_pending());
+        }
+        // A second poll keeps the key and replaces the waker.
+        let first = keys[0].as_ref().map(|key| key.0);
+        assert!(source.poll_ready_as(Direction::Read, &wakers[0], &mut keys[0]).is_pending());
+        assert_eq!(keys[0].as_ref().map(|key| key.0), first);
+        assert!(source.poll_ready(Direction::Read, &wakers[4]).is_pending());
+        assert!(source.poll_ready(Direction::Read, &wakers[5]).is_pending());
+        assert_eq!(Arc::strong_count(&counts[4]), 2, "it was replaced");
+        source.forget(keys[1].as_ref().expect("it waits"));
+        assert_eq!(Arc::strong_count(&counts[1]), 2, "it was forgotten");
+        let mut write = None;
+        assert!(source.poll_ready_as(Direction::Write, &wakers[4], &mut write).is_pending());
+        let mut ready = Vec::new();
+        source.set(bit::READABLE, &mut ready);
+        ready.drain(..).for_each(Waker::wake);
+        let woken = counts.iter().map(|count| count.0.load(Ordering::SeqCst)).collect::<Vec<_>>();
+        assert_eq!(woken, [1, 0, 1, 1, 0, 1]);
+        assert_eq!(event(&source, bit::READABLE), 0);
+        assert_eq!(event(&source, bit::WRITABLE), 1);
+        // A key whose waker was taken is forgotten without effect, and can wait again.
+        source.forget(keys[0].as_ref().expect("it waited"));
+        source.clear(Direction::Read, seen(&source, Direction::Read));
+        assert!(source.poll_ready_as(Direction::Read, &wakers[2], &mut keys[2]).is_pending());
+        assert_eq!(event(&source, bit::READABLE), 1);
+    }
+
+    /// 12.1a: one thread reports events, and two threads wait in the two ways. No wake-up is lost.
+    #[test]
+    fn no_event_is_lost_between_two_threads() {
+        const EVENTS: usize = if cfg!(miri) { 100 } else { 20_000 };
+        let source = Arc::new(waiting());
+        let data = Arc::new(AtomicUsize::new(0));
+        let waits = |by_key: bool| {
+            let (source, data) = (Arc::clone(&source), Arc::clone(&data));
+            thread::spawn(move || {
+                struct Unpark(thread::Thread);
+                impl Wake for Unpark {
+                    fn wake(self: Arc<Self>) {
+                        self.0.unpark();
+                    }
+                }
+                let waker = Waker::from(Arc::new(Unpark(thread::current())));
+                let mut key = None;
+                // The system: data that was reported before the check is there.
+                while data.load(Ordering::SeqCst) < EVENTS {
+                    let polled = if by_key {
+                        source.poll_ready_as(Direction::Read, &waker, &mut key)
+                    } else {
+                        source.poll_ready(Direction::Read, &waker)
+                    };
+                    match polled {
+                        Poll::Pending => thread::park(),
+                        Poll::Ready(seen) => {
+                            if data.load(Ordering::SeqCst) < EVENTS {
+                                // As after `WouldBlock`: all present data was taken.
+                                source.clear(Direction::Read, seen.expect("it does not end"));
+                            }
+                        }
+                    }
+                }
+            })
+        };
+        let waiting = [waits(true), waits(false)];
+        for _ in 0..EVENTS {
+            data.fetch_add(1, Ordering::SeqCst);
+            let mut ready = Vec::new();
+            source.set(bit::READABLE, &mut ready);
+            ready.into_iter().for_each(Waker::wake);
+        }
+        waiting.into_iter().for_each(|thread| thread.join().expect("it does not panic"));
     }
 }

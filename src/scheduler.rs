@@ -475,13 +475,18 @@ impl<T: Task> Scheduler<T> {
         if let Some(poller) = self.poller() {
             return Ok(poller);
         }
-        // The lock ensures that only one poller is opened.
+        // The lock ensures that only one poller is opened, and that the end of the runtime sees the poller.
         let crew = self.crew.lock();
         if self.poller.get().is_none() {
-            let _ = self.poller.set(Arc::new(open()?));
+            let poller = open()?;
+            if crew.stopping {
+                // The runtime has closed its poller, or found none. No thread will wait in this one.
+                poller.close();
+            }
+            let _ = self.poller.set(Arc::new(poller));
         }
-        drop(crew);
         self.polls.store(true, Ordering::SeqCst);
+        drop(crew);
         // `rearm` has a fence before it reads the timekeeper. A worker becomes the timekeeper, executes a fence in
         // `announce`, and then reads `polls`. So either this thread sees the timekeeper and wakes it, or the timekeeper
         // sees `polls` and waits in the poller.

@@ -64,10 +64,7 @@ impl Backend {
     /// # Errors
     /// Returns the error of the system if a thread is needed and cannot be started.
     pub(crate) fn will_wait(&self) -> io::Result<()> {
-        if !self.threads.is_here() && self.threads.poller_has_no_thread() {
-            self.threads.start_poll_thread()?;
-        }
-        Ok(())
+        if self.threads.is_here() { Ok(()) } else { self.threads.is_awaited_outside() }
     }
 }
 

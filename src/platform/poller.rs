@@ -25,11 +25,11 @@ pub(crate) use crate::platform::poller::model::Poller;
 pub(crate) enum Wait {
     /// The call returns immediately. It also returns immediately if another thread uses the poller.
     No,
-    /// The call waits until a source is ready, the poller is woken, or the time is over. `None`: without a time limit. If
-    /// another thread asks the poller without waiting at this moment, the call first waits until that thread is done. If
-    /// a thread waits with `Alone`, the call returns immediately.
+    /// The call waits until a source is ready, the poller is woken, or the time is over. `None`: without a time limit.
+    /// The call returns immediately if another thread waits in the poller. If another thread only asks the poller at this
+    /// moment, the call first waits until that thread is done.
     For(Option<Duration>),
-    /// As `For(None)`, for the helper thread. From the first such call on, no other thread waits in the poller.
+    /// As `For(None)`, but first waits until no other thread waits in the poller.
     Alone,
 }
 
@@ -48,6 +48,10 @@ impl Poller {
     }
 
     pub(crate) fn waker(&self) -> &std::task::Waker {
+        match *self {}
+    }
+
+    pub(crate) fn stop(&self) {
         match *self {}
     }
 

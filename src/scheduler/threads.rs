@@ -48,6 +48,8 @@ pub(super) struct WorkerThreads<T: Task> {
     pub(super) monitored: bool,
     /// Whether the thread was started that waits in the poller.
     polled: bool,
+    /// Whether a thread outside the scheduler has waited for a socket.
+    is_awaited: bool,
     pub(super) stopping: bool,
 }
 
@@ -63,8 +65,14 @@ impl<T: Task> WorkerThreads<T> {
             started: 0,
             monitored: false,
             polled: false,
+            is_awaited: false,
             stopping: false,
         }
+    }
+
+    /// Returns whether there is neither a worker nor another thread that waits in the poller.
+    fn needs_poll_thread(&self) -> bool {
+        self.target == 0 && !self.polled && !self.stopping
     }
 }
 
@@ -124,19 +132,38 @@ impl<T: Task> Scheduler<T> {
             (0..SLOTS).for_each(|slot| self.idle.wake(slot));
         }
         while self.hire() {}
-        if self.poller_has_no_thread() {
-            // If the thread cannot be started, the guests ask the poller.
-            let _ = self.start_poll_thread();
+        if self.poller().is_some() {
+            let crew = self.crew.lock();
+            let is_awaited = crew.is_awaited;
+            if crew.needs_poll_thread() && (is_awaited || self.idle.timekeeper().is_none()) {
+                drop(crew);
+                // If the thread cannot be started, the guests ask the poller.
+                let _ = self.start_poll_thread();
+            }
         }
         self.notify();
     }
 
     /// Returns whether the poller is open, but neither a worker nor another thread will wait in it.
-    pub(crate) fn poller_has_no_thread(&self) -> bool {
-        self.poller().is_some() && self.idle.timekeeper().is_none() && {
-            let crew = self.crew.lock();
-            crew.target == 0 && !crew.polled && !crew.stopping
-        }
+    pub(super) fn poller_has_no_thread(&self) -> bool {
+        self.poller().is_some() && self.idle.timekeeper().is_none() && self.crew.lock().needs_poll_thread()
+    }
+
+    /// Called before a thread outside the scheduler waits for a socket. Ensures that a thread waits in the poller.
+    ///
+    /// A guest in `block_on` may wait there now, but it may leave while the calling thread still waits. So without
+    /// workers, the additional thread is needed even if there is a timekeeper.
+    ///
+    /// # Errors
+    /// Returns the error of the system if the thread cannot be started.
+    #[cfg(feature = "net")]
+    pub(crate) fn is_awaited_outside(self: &Arc<Self>) -> io::Result<()> {
+        let mut crew = self.crew.lock();
+        // `set_workers` changes the number under this lock, and then reads this flag.
+        crew.is_awaited = true;
+        let needs_thread = crew.needs_poll_thread();
+        drop(crew);
+        if needs_thread { self.start_poll_thread() } else { Ok(()) }
     }
 
     /// Starts a thread that waits in the poller until the scheduler stops. For a scheduler without workers: a polled
@@ -173,7 +200,7 @@ impl<T: Task> Scheduler<T> {
         while !self.is_stopping() && poller.poll(Wait::Alone, &mut ready) {
             // A waker is user code. If it panics, the thread must go on.
             let _ = catch_unwind(AssertUnwindSafe(|| self.driver.wake_all(&mut ready)));
-            ready.clear();
+            let _ = catch_unwind(AssertUnwindSafe(|| ready.clear()));
         }
     }
 
@@ -363,7 +390,7 @@ impl<T: Task> Scheduler<T> {
         self.called.notify_all();
         self.monitor.ring();
         if let Some(poller) = self.poller() {
-            poller.waker().wake_by_ref();
+            poller.stop();
         }
         (0..SLOTS).for_each(|slot| self.idle.wake(slot));
     }

@@ -354,7 +354,7 @@ impl<T: Task> Local<T> {
             }
             // A waker is user code. If it panics, the worker must go on.
             let _ = catch_unwind(AssertUnwindSafe(|| self.scheduler.driver.wake_all(&mut ready)));
-            ready.clear();
+            let _ = catch_unwind(AssertUnwindSafe(|| ready.clear()));
         }
         self.ready.set(ready);
     }

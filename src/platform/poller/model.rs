@@ -23,6 +23,7 @@ struct State {
     is_used: bool,
     has_helper: bool,
     is_woken: bool,
+    is_stopped: bool,
     ready: Vec<Waker>,
 }
 
@@ -61,7 +62,7 @@ impl Poller {
             state = self.shared.state.lock();
         }
         let waits = !matches!(wait, Wait::No | Wait::For(Some(Duration::ZERO)));
-        while waits && state.ready.is_empty() && !state.is_woken {
+        while waits && state.ready.is_empty() && !state.is_woken && !state.is_stopped {
             state = self.shared.changed.wait(state).expect("never poisoned");
         }
         state.is_used = false;
@@ -77,6 +78,12 @@ impl Poller {
     /// Reports that the operation of this waker can go on.
     pub(crate) fn report(&self, waker: Waker) {
         self.shared.state.lock().ready.push(waker);
+        self.shared.changed.notify_all();
+    }
+
+    /// Ends the present wait, and all later waits immediately.
+    pub(crate) fn stop(&self) {
+        self.shared.state.lock().is_stopped = true;
         self.shared.changed.notify_all();
     }
 

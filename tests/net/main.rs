@@ -1,3 +1,120 @@
-//! Tests of the sockets. All traffic goes to loopback.
+//! Tests of the sockets, one file per theme. All traffic goes to loopback. A test that counts descriptors or threads, sets
+//! a limit or raises a signal runs in a process of its own: see `subprocess`.
+
+#![allow(clippy::disallowed_types, clippy::disallowed_methods, clippy::let_underscore_future)]
 
 mod basics;
+mod cancel;
+mod creation;
+#[cfg(unix)]
+mod descriptor;
+#[cfg(target_os = "linux")]
+mod descriptors;
+mod executors;
+mod floods;
+#[cfg(target_os = "linux")]
+mod many;
+mod names;
+mod owners;
+mod peers;
+mod reused;
+#[cfg(unix)]
+mod signals;
+#[path = "../it/subprocess.rs"]
+mod subprocess;
+mod tcp;
+mod udp;
+#[cfg(unix)]
+mod unix;
+mod workers;
+
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use futures::{AsyncReadExt, AsyncWriteExt};
+use procession::net::{TcpListener, TcpStream};
+use procession::{Context, Exit, Runtime};
+
+/// Result of a process of these tests.
+type Outcome<T = ()> = Result<T, Exit>;
+
+/// Runs `f` on a new thread and returns its result. The test fails if `f` has not returned after `seconds` times
+/// `TEST_PATIENCE`, so a lost wake-up cannot hang the test run.
+fn within<T: Send + 'static>(seconds: u64, f: impl FnOnce() -> T + Send + 'static) -> T {
+    let patience = std::env::var("TEST_PATIENCE").map_or(1, |times| times.parse().expect("a number"));
+    let (done, result) = mpsc::channel();
+    let runner = thread::spawn(move || drop(done.send(f())));
+    match result.recv_timeout(Duration::from_secs(seconds * patience)) {
+        Ok(result) => {
+            let _ = runner.join();
+            result
+        }
+        Err(mpsc::RecvTimeoutError::Timeout) => panic!("it hangs: not done after {seconds} s"),
+        Err(mpsc::RecvTimeoutError::Disconnected) => match runner.join() {
+            Err(panic) => std::panic::resume_unwind(panic),
+            Ok(()) => unreachable!("the thread sends before it returns"),
+        },
+    }
+}
+
+/// Returns a runtime with this number of workers.
+fn with(workers: usize) -> Runtime {
+    Runtime::builder().workers(workers).build().expect("a runtime")
+}
+
+/// Runs the body of a test in `block_on`, with two workers.
+fn on_two<T: Send + 'static>(test: impl AsyncFnOnce(&Runtime) -> Outcome<T> + Send + 'static) -> T {
+    within(60, move || {
+        let rt = with(2);
+        rt.block_on(test(&rt)).unwrap_or_else(|exit| panic!("{exit}"))
+    })
+}
+
+/// Returns two connected streams.
+async fn pair() -> std::io::Result<(TcpStream, TcpStream)> {
+    let listener = TcpListener::bind("127.0.0.1:0").await?;
+    let stream = TcpStream::connect(listener.local_addr()?).await?;
+    Ok((stream, listener.accept().await?.0))
+}
+
+/// Process that sends back all bytes of a connection.
+async fn echo(stream: TcpStream) -> Outcome {
+    futures::io::copy(&stream, &mut &stream).await?;
+    Ok(())
+}
+
+/// Process that accepts connections and spawns [`echo`] for each.
+async fn serve(ctx: Context, listener: TcpListener) -> Outcome {
+    loop {
+        let (stream, _) = listener.accept().await?;
+        ctx.spawn(move |_: Context| echo(stream));
+    }
+}
+
+/// Sends bytes to an echo process and checks that they come back.
+async fn round_trip(mut stream: &TcpStream, bytes: &[u8]) -> std::io::Result<()> {
+    stream.write_all(bytes).await?;
+    let mut back = vec![0; bytes.len()];
+    stream.read_exact(&mut back).await?;
+    assert_eq!(back, bytes);
+    Ok(())
+}
+
+/// Polls a future once. Returns its output if it is ready.
+fn poll_once<F: Future>(future: F) -> Option<F::Output> {
+    futures::FutureExt::now_or_never(future)
+}
+
+/// Returns once to the executor.
+async fn yield_now() {
+    let mut yielded = false;
+    std::future::poll_fn(|cx| {
+        if std::mem::replace(&mut yielded, true) {
+            return std::task::Poll::Ready(());
+        }
+        cx.waker().wake_by_ref();
+        std::task::Poll::Pending
+    })
+    .await;
+}

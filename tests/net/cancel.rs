@@ -1,0 +1,142 @@
+//! Dropped operations.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::{AsyncReadExt, AsyncWriteExt};
+use procession::net::{TcpListener, TcpStream, UdpSocket};
+use procession::*;
+
+use crate::{on_two, pair, poll_once};
+
+/// Writes the bytes 0, 1, 2 …, a few at a time, with yields in between.
+async fn write_numbers(ctx: &Context, mut to: impl futures::AsyncWrite + Unpin, bytes: usize) -> std::io::Result<()> {
+    let mut at = 0;
+    while at < bytes {
+        let count = (1 + at % 7).min(bytes - at);
+        let part: Vec<u8> = (at..at + count).map(|n| n as u8).collect();
+        to.write_all(&part).await?;
+        at += count;
+        for _ in 0..at % 3 {
+            ctx.yield_now().await;
+        }
+    }
+    Ok(())
+}
+
+/// 12.3c: reads that are dropped after one poll, or by a timeout, lose no bytes.
+#[test]
+fn a_dropped_read_loses_no_bytes() {
+    const BYTES: usize = 20_000;
+    on_two(async |rt| {
+        let (one, mut other) = pair().await?;
+        let writer =
+            rt.spawn(async move |ctx: Context| -> Result<(), Exit> { Ok(write_numbers(&ctx, one, BYTES).await?) });
+        let reader = rt.spawn(async move |ctx: Context| -> Result<_, Exit> {
+            let (mut at, mut dropped) = (0, 0_usize);
+            let mut buf = [0; 5];
+            while at < BYTES {
+                let size = 1 + dropped % buf.len();
+                let read = if dropped % 16 == 0 {
+                    ctx.timeout(Duration::from_micros(20), other.read(&mut buf[..size])).await.ok()
+                } else {
+                    poll_once(other.read(&mut buf[..size]))
+                };
+                match read {
+                    Some(count) => {
+                        let count = count?;
+                        assert_ne!(count, 0);
+                        for byte in &buf[..count] {
+                            assert_eq!(*byte, at as u8);
+                            at += 1;
+                        }
+                    }
+                    None => {
+                        dropped += 1;
+                        ctx.yield_now().await;
+                    }
+                }
+            }
+            Ok(dropped)
+        });
+        writer.await?;
+        assert!(reader.await? > 0, "no read was dropped");
+        Ok(())
+    });
+}
+
+/// 12.3c: a dropped `accept` loses no connection, and a dropped `recv_from` no packet.
+#[test]
+fn a_dropped_accept_loses_no_connection() {
+    const COUNT: usize = 200;
+    on_two(async |rt| {
+        let listener = Arc::new(TcpListener::bind("127.0.0.1:0").await?);
+        let address = listener.local_addr()?;
+        let socket = UdpSocket::bind("127.0.0.1:0").await?;
+        let packets_to = socket.local_addr()?;
+        let connects = rt.spawn(async move |ctx: Context| -> Result<_, Exit> {
+            let sender = UdpSocket::bind("127.0.0.1:0").await?;
+            let mut streams = Vec::new();
+            for n in 0..COUNT {
+                streams.push(TcpStream::connect(address).await?);
+                sender.send_to(&[n as u8], packets_to).await?;
+                for _ in 0..n % 3 {
+                    ctx.yield_now().await;
+                }
+            }
+            Ok(streams)
+        });
+        let (mut accepted, mut received) = (Vec::new(), 0);
+        while accepted.len() < COUNT || received < COUNT {
+            if let Some(stream) = poll_once(listener.accept()) {
+                accepted.push(stream?);
+            }
+            let mut buf = [0; 1];
+            if let Some(packet) = poll_once(socket.recv_from(&mut buf)) {
+                packet?;
+                assert_eq!(buf[0], received as u8);
+                received += 1;
+            }
+            crate::yield_now().await;
+        }
+        assert_eq!(connects.await?.len(), COUNT);
+        Ok(())
+    });
+}
+
+/// 12.3c: when one of several waiting futures is dropped, the others still wait; the dropped one leaves no waker behind.
+#[test]
+fn a_dropped_future_does_not_disturb_the_other_futures() {
+    on_two(async |rt| {
+        let (one, mut other) = pair().await?;
+        // A new socket counts as ready until the first attempt.
+        one.try_read(&mut [0; 1]).unwrap_err();
+        let one = Arc::new(one);
+        let token = Arc::new(());
+        let (ready, is_ready) = futures::channel::oneshot::channel();
+        let reader = Arc::clone(&one);
+        let waits = rt.spawn(async move |_: Context| -> Result<(), Exit> {
+            let mut read = Box::pin(reader.readable());
+            assert!(futures::poll!(&mut read).is_pending());
+            let _ = ready.send(());
+            Ok(read.await?)
+        });
+        is_ready.await.expect("the process waits");
+        struct Flag(#[expect(dead_code)] Arc<()>);
+        impl std::task::Wake for Flag {
+            fn wake(self: Arc<Self>) {}
+        }
+        for _ in 0..100 {
+            let waker = std::task::Waker::from(Arc::new(Flag(Arc::clone(&token))));
+            let mut dropped = Box::pin(one.readable());
+            assert!(dropped.as_mut().poll(&mut std::task::Context::from_waker(&waker)).is_pending());
+            drop(waker);
+            assert_eq!(Arc::strong_count(&token), 2);
+            drop(dropped);
+            assert_eq!(Arc::strong_count(&token), 1, "the socket keeps the waker");
+        }
+        other.write_all(b"x").await?;
+        waits.await?;
+        Ok(())
+    });
+}

@@ -1,0 +1,124 @@
+//! Creation of sockets: without a runtime, in a simulation, and after the end of the runtime.
+
+use std::io::{Error, ErrorKind};
+use std::net;
+
+use futures::executor::block_on;
+use procession::net::{TcpListener, TcpSocket, TcpStream, UdpSocket};
+use procession::*;
+
+use crate::{pair, with, within};
+
+/// Tries each way to create a socket on the calling thread. Returns the errors.
+async fn errors() -> Vec<Error> {
+    let mut errors = vec![
+        TcpListener::bind("127.0.0.1:0").await.unwrap_err(),
+        TcpStream::connect("127.0.0.1:1").await.unwrap_err(),
+        UdpSocket::bind("127.0.0.1:0").await.unwrap_err(),
+        TcpSocket::new_v4().unwrap_err(),
+        TcpSocket::new_v6().unwrap_err(),
+        TcpListener::from_std(net::TcpListener::bind("127.0.0.1:0").unwrap()).unwrap_err(),
+        UdpSocket::from_std(net::UdpSocket::bind("127.0.0.1:0").unwrap()).unwrap_err(),
+    ];
+    #[cfg(unix)]
+    {
+        use procession::net::{Async, UnixDatagram, UnixListener, UnixStream};
+        use procession::signal::unix::{SignalKind, signal};
+        use std::os::unix::net::UnixStream as Std;
+        errors.extend([
+            UnixListener::bind("/nowhere/at/all").unwrap_err(),
+            UnixStream::connect("/nowhere/at/all").await.unwrap_err(),
+            UnixStream::pair().unwrap_err(),
+            UnixStream::from_std(Std::pair().unwrap().0).unwrap_err(),
+            UnixDatagram::pair().unwrap_err(),
+            UnixDatagram::unbound().unwrap_err(),
+            Async::new(Std::pair().unwrap().0).unwrap_err(),
+            signal(SignalKind::USER_DEFINED2).unwrap_err(),
+        ]);
+    }
+    errors
+}
+
+/// 12.3a: without a runtime, each function that creates a socket fails, and the error says what to do.
+#[test]
+fn without_a_runtime_creation_fails() {
+    for error in block_on(errors()) {
+        assert_eq!(
+            error.to_string(),
+            "there is no runtime on this thread: create the socket inside a process or inside `Runtime::block_on`, or \
+             pass the host to the function with the suffix `_in`"
+        );
+    }
+}
+
+/// 12.3a: with the host of a runtime, sockets can be created and used on any thread.
+#[test]
+fn with_a_host_creation_works_on_any_thread() {
+    within(60, || {
+        let rt = with(1);
+        let host = rt.host();
+        block_on(async {
+            let listener = TcpListener::bind_in(host, "127.0.0.1:0").await?;
+            let address = listener.local_addr()?;
+            let stream = TcpStream::connect_in(host, address).await?;
+            listener.accept().await?;
+            drop(stream);
+            TcpSocket::new_v4_in(host)?.connect(address).await?;
+            TcpStream::from_std_in(host, net::TcpStream::connect(address)?)?;
+            TcpListener::from_std_in(host, net::TcpListener::bind("127.0.0.1:0")?)?;
+            UdpSocket::from_std_in(host, net::UdpSocket::bind("127.0.0.1:0")?)?;
+            std::io::Result::Ok(())
+        })
+        .unwrap();
+    });
+}
+
+/// 12.3a: in a simulation, each function that creates a socket fails, in a process and with the host.
+#[test]
+fn in_a_simulation_creation_fails() {
+    check(0..3, async |host: Host| {
+        let inside = host.spawn(async |_: Context| -> Result<_, Exit> { Ok(errors().await) });
+        let mut errors = inside.await.unwrap();
+        errors.push(TcpListener::bind_in(&host, "127.0.0.1:0").await.unwrap_err());
+        errors.push(TcpStream::connect_in(&host, "127.0.0.1:1").await.unwrap_err());
+        errors.push(UdpSocket::bind_in(&host, "127.0.0.1:0").await.unwrap_err());
+        errors.push(TcpSocket::new_v4_in(&host).unwrap_err());
+        for error in errors {
+            assert_eq!(error.kind(), ErrorKind::Unsupported);
+            let text = "a simulation has no network: use a handler or a message in place of a socket";
+            assert_eq!(error.to_string(), text);
+        }
+    });
+}
+
+/// 12.4c: after the end of the runtime, creation with its host fails, whether the runtime had sockets or not. Pending and
+/// later operations of the sockets fail.
+#[test]
+fn after_the_end_of_the_runtime_creation_fails() {
+    within(60, || {
+        for had_sockets in [false, true] {
+            let rt = with(1);
+            let host = rt.host().clone();
+            let pair = had_sockets.then(|| rt.block_on(pair()).unwrap());
+            drop(rt);
+            let failed = |error: Error| {
+                println!("{error}");
+                assert_eq!(error.kind(), ErrorKind::NotConnected, "{error}");
+                assert!(error.to_string().ends_with("has ended"), "{error}");
+            };
+            failed(block_on(TcpListener::bind_in(&host, "127.0.0.1:0")).unwrap_err());
+            failed(block_on(UdpSocket::bind_in(&host, "127.0.0.1:0")).unwrap_err());
+            let listener = net::TcpListener::bind("127.0.0.1:0").unwrap();
+            failed(block_on(TcpStream::connect_in(&host, listener.local_addr().unwrap())).unwrap_err());
+            let error = block_on(UdpSocket::bind_in(&host, "localhost:0")).unwrap_err();
+            assert_eq!(error.to_string(), "the runtime has shut down, and its blocking pool accepts no more work");
+            if let Some((one, other)) = pair {
+                failed(block_on(one.readable()).unwrap_err());
+                failed(one.try_write(b"x").unwrap_err());
+                failed(block_on(futures::AsyncReadExt::read(&mut &other, &mut [0; 1])).unwrap_err());
+                #[cfg(unix)]
+                drop(one.into_std());
+            }
+        }
+    });
+}

@@ -1,0 +1,126 @@
+//! `Async<T>`: any descriptor.
+
+#![allow(unsafe_code)]
+
+use std::fs::File;
+use std::io::{ErrorKind, Read, Write};
+use std::os::fd::{FromRawFd, OwnedFd};
+
+use futures::{AsyncReadExt, AsyncWriteExt};
+use procession::net::Async;
+
+use crate::on_two;
+
+/// Makes a pipe in non-blocking mode.
+#[cfg(target_os = "linux")]
+fn pipe() -> (File, File) {
+    let mut ends = [0; 2];
+    // SAFETY: the array has room for both descriptors.
+    assert_eq!(unsafe { libc::pipe2(ends.as_mut_ptr(), libc::O_NONBLOCK | libc::O_CLOEXEC) }, 0);
+    // SAFETY: the descriptors are open, and this program uses them only through the two files.
+    let own = |end| unsafe { OwnedFd::from_raw_fd(end) };
+    (own(ends[0]).into(), own(ends[1]).into())
+}
+
+/// 12.2b: both ends of a pipe wait; a full pipe resumes the writer; the end and a broken pipe are seen.
+#[test]
+#[cfg(target_os = "linux")]
+fn a_pipe_is_read_and_written() {
+    const BYTES: usize = 1 << 20;
+    on_two(async |rt| {
+        let (reader, writer) = pipe();
+        let (mut reader, mut writer) = (Async::new(reader)?, Async::new(writer)?);
+        let mut buf = [0; 8];
+        assert!(crate::poll_once(reader.read_with(|mut pipe| pipe.read(&mut buf))).is_none());
+        let written = rt.spawn(async move |_: procession::Context| -> crate::Outcome {
+            writer.writable().await?;
+            assert_eq!(writer.write_with(|mut pipe| pipe.write(b"abc")).await?, 3);
+            // More than the pipe holds.
+            writer.write_all(&vec![1; BYTES]).await?;
+            Ok(())
+        });
+        reader.readable().await?;
+        assert_eq!((reader.read(&mut buf[..3]).await?, &buf[..3]), (3, &b"abc"[..]));
+        let mut all = Vec::new();
+        reader.read_to_end(&mut all).await?;
+        assert_eq!(all.len(), BYTES);
+        written.await?;
+        let (reader, writer) = pipe();
+        let mut writer = Async::new(writer)?;
+        drop(reader);
+        // A child process that another test starts may have a copy of the reader for a short time.
+        let error = loop {
+            if let Err(error) = writer.write(b"x").await {
+                break error;
+            }
+        };
+        assert_eq!(error.kind(), ErrorKind::BrokenPipe);
+        Ok(())
+    });
+}
+
+/// 12.2b: a socket of the standard library is awaited; it can be taken out and registered again. Two registrations of one
+/// descriptor are refused.
+#[test]
+fn a_socket_of_the_standard_library_is_awaited() {
+    on_two(async |rt| {
+        let (one, mut other) = std::os::unix::net::UnixStream::pair()?;
+        one.set_nonblocking(true)?;
+        let mut buf = [0; 8];
+        let one = Async::new_in(rt.host(), one)?;
+        assert!(Async::new(one.get_ref()).is_err() || !cfg!(target_os = "linux"));
+        other.write_all(b"x")?;
+        assert_eq!(one.read_with(|mut one| one.read(&mut buf)).await?, 1);
+        let one = Async::new(one.into_inner())?;
+        assert!(crate::poll_once(one.readable()).is_some(), "a new registration counts as ready");
+        assert!(crate::poll_once(one.read_with(|mut one| one.read(&mut buf))).is_none());
+        assert!(crate::poll_once(one.readable()).is_none());
+        other.write_all(b"yz")?;
+        one.readable().await?;
+        let mut reference = &one;
+        assert_eq!(reference.read(&mut buf).await?, 2);
+        // Through a reference: the descriptor belongs to another value.
+        let held = one.into_inner();
+        let borrowed = Async::new(&held)?;
+        drop(borrowed);
+        assert_eq!(Async::new(&held)?.write_with(|one| (&**one).write(b"x")).await?, 1);
+        Ok(())
+    });
+}
+
+/// 12.2b: the system refuses a regular file, which cannot be polled.
+#[test]
+#[cfg(target_os = "linux")]
+fn a_regular_file_is_refused() {
+    on_two(async |_| {
+        let file = File::open(std::env::current_exe()?)?;
+        assert_eq!(Async::new(&file).unwrap_err().raw_os_error(), Some(libc::EPERM));
+        Ok(())
+    });
+}
+
+/// 12.6b: an operation of the user that reports `WouldBlock` although the peer has closed its side waits, and does not spin
+/// inside one poll.
+#[test]
+fn an_operation_that_never_succeeds_does_not_block_its_thread() {
+    on_two(async |_| {
+        let (one, other) = std::os::unix::net::UnixStream::pair()?;
+        one.set_nonblocking(true)?;
+        let one = Async::new(one)?;
+        let mut calls = 0;
+        let never = |_: &_| -> std::io::Result<()> {
+            calls += 1;
+            Err(ErrorKind::WouldBlock.into())
+        };
+        let mut waits = Box::pin(one.read_with(never));
+        assert!(crate::poll_once(&mut waits).is_none());
+        drop(other);
+        for _ in 0..200 {
+            crate::yield_now().await;
+            let _ = crate::poll_once(&mut waits);
+        }
+        drop(waits);
+        assert!((1..10).contains(&calls), "{calls} calls");
+        Ok(())
+    });
+}

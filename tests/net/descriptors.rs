@@ -1,0 +1,307 @@
+//! Descriptors of the program: their limit, leaks, and system calls. Each test runs in a process of its own.
+
+#![allow(unsafe_code)]
+
+use std::io::Write;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Mutex, mpsc};
+use std::time::Duration;
+
+use futures::executor::block_on;
+use futures::{AsyncReadExt, AsyncWriteExt};
+use procession::net::{TcpListener, TcpStream};
+use procession::*;
+
+use crate::subprocess::{again, again_with, role, run};
+use crate::{pair, round_trip, serve, with};
+
+/// Returns what the open descriptors refer to.
+fn descriptors() -> Vec<String> {
+    let entries = std::fs::read_dir("/proc/self/fd").expect("the descriptors");
+    let target = |entry: std::io::Result<std::fs::DirEntry>| std::fs::read_link(entry.ok()?.path()).ok();
+    // The directory itself is open while it is read.
+    entries.filter_map(target).map(|to| to.display().to_string()).filter(|to| !to.starts_with("/proc/")).collect()
+}
+
+/// Sets the maximum number of open descriptors.
+fn limit_descriptors(most: usize) {
+    let limit = libc::rlimit { rlim_cur: most as libc::rlim_t, rlim_max: most as libc::rlim_t };
+    // SAFETY: the pointer is valid during the call.
+    assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) }, 0);
+}
+
+/// 12.6a: with no free descriptor, `accept` returns the error to its process and does not spin. When a descriptor is free
+/// again, `accept` recovers, and the connections that waited in the system are served. `connect` fails in the same way.
+#[test]
+fn accept_reports_that_no_descriptor_is_free_and_recovers() {
+    if role().is_none() {
+        again(accept_reports_that_no_descriptor_is_free_and_recovers, "child", 60).passed();
+        return;
+    }
+    let rt = with(1);
+    let listener = block_on(TcpListener::bind_in(rt.host(), "127.0.0.1:0")).unwrap();
+    let address = listener.local_addr().unwrap();
+    let outcome = rt.block_on(async {
+        let first = TcpStream::connect(address).await?;
+        listener.accept().await?;
+        drop(first);
+        limit_descriptors(descriptors().len() + 21);
+        let mut filled: Vec<std::fs::File> = Vec::new();
+        let client = std::net::TcpStream::connect(address)?;
+        while let Ok(file) = std::fs::File::open("/dev/null") {
+            filled.push(file);
+        }
+        assert!(filled.len() >= 10, "{} files", filled.len());
+        let (polls, failures) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+        let counted = (Arc::clone(&polls), Arc::clone(&failures));
+        let (accepted, is_accepted) = futures::channel::oneshot::channel();
+        let accepts = rt.spawn(async move |mut ctx: Context<()>| -> Result<(), Exit> {
+            loop {
+                counted.0.fetch_add(1, SeqCst);
+                match listener.accept().await {
+                    Ok((stream, _)) => {
+                        let _ = accepted.send(stream);
+                        return Ok(());
+                    }
+                    Err(error) => {
+                        assert_eq!(error.raw_os_error(), Some(libc::EMFILE));
+                        counted.1.fetch_add(1, SeqCst);
+                        // A message permits the next attempt.
+                        ctx.receive().await?;
+                    }
+                }
+            }
+        });
+        for attempt in 1..=5 {
+            while failures.load(SeqCst) < attempt {
+                crate::yield_now().await;
+            }
+            let error = TcpStream::connect(address).await.unwrap_err();
+            assert_eq!(error.raw_os_error(), Some(libc::EMFILE));
+            for _ in 0..100 {
+                crate::yield_now().await;
+            }
+            assert_eq!((polls.load(SeqCst), failures.load(SeqCst)), (attempt, attempt), "one attempt for each message");
+            if attempt == 5 {
+                drop(filled.pop());
+            }
+            accepts.send(())?;
+        }
+        let stream = is_accepted.await.expect("an accepted connection");
+        (&client).write_all(b"waited")?;
+        let mut buf = [0; 6];
+        (&stream).read_exact(&mut buf).await?;
+        assert_eq!(&buf, b"waited");
+        accepts.await
+    });
+    outcome.unwrap();
+}
+
+/// 12.6a: if no descriptor is free for the poller, creating the first socket fails, and a later attempt works.
+#[test]
+fn the_first_socket_reports_that_no_descriptor_is_free_and_recovers() {
+    if role().is_none() {
+        again(the_first_socket_reports_that_no_descriptor_is_free_and_recovers, "child", 60).passed();
+        return;
+    }
+    let rt = with(1);
+    block_on(rt.spawn(async |_: Context| Ok::<_, Exit>(()))).unwrap();
+    let std = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let copies: Vec<_> = (0..3).map(|_| std.try_clone().unwrap()).collect();
+    let before = descriptors().len();
+    limit_descriptors(before + 20);
+    let mut filled = Vec::new();
+    while let Ok(file) = std::fs::File::open("/dev/null") {
+        filled.push(file);
+    }
+    let full = filled.len();
+    // The poller needs three descriptors: with fewer, an attempt fails and leaks none.
+    for (free, copy) in copies.into_iter().enumerate() {
+        let error = TcpListener::from_std_in(rt.host(), copy).unwrap_err();
+        assert_eq!(error.raw_os_error(), Some(libc::EMFILE), "{free} free descriptors");
+        // The refused socket is closed, so there is one free descriptor more.
+        while let Ok(file) = std::fs::File::open("/dev/null") {
+            filled.push(file);
+        }
+        assert_eq!(filled.len(), full + free + 1, "nothing is leaked");
+        // Some are free for the next attempt.
+        filled.truncate(full);
+    }
+    filled.clear();
+    let address = std.local_addr().unwrap();
+    let listener = TcpListener::from_std_in(rt.host(), std).unwrap();
+    rt.spawn(move |ctx: Context| serve(ctx, listener));
+    block_on(async { round_trip(&TcpStream::connect_in(rt.host(), address).await?, b"x").await }).unwrap();
+}
+
+/// 12.3b: processes that are killed inside operations leak no descriptor. The end of the runtime and of the last socket
+/// closes the poller.
+#[test]
+fn killed_processes_leak_no_descriptor() {
+    if role().is_none() {
+        again(killed_processes_leak_no_descriptor, "child", 60).passed();
+        return;
+    }
+    let begin = descriptors();
+    let rt = with(2);
+    rt.block_on(async {
+        drop(pair().await?);
+        let before = descriptors();
+        for _ in 0..50 {
+            let mut waiting = Vec::new();
+            for way in 0..5 {
+                let (mut one, mut other) = pair().await?;
+                let (ready, is_ready) = futures::channel::oneshot::channel();
+                let listener = TcpListener::bind("127.0.0.1:0").await?;
+                // A new socket counts as ready until the first attempt.
+                other.try_read(&mut [0; 1]).unwrap_err();
+                waiting.push(rt.spawn(async move |_: Context| -> Result<(), Exit> {
+                    let mut buf = [0; 8];
+                    let bytes = vec![0; 64 << 20];
+                    let mut operation = Box::pin(async {
+                        match way {
+                            0 => one.read(&mut buf).await.map(drop),
+                            1 => one.write_all(&bytes).await,
+                            2 => listener.accept().await.map(drop),
+                            3 => other.readable().await,
+                            _ => other.peek(&mut buf).await.map(drop),
+                        }
+                    });
+                    assert!(futures::poll!(&mut operation).is_pending());
+                    let _ = ready.send(());
+                    operation.await?;
+                    other.close().await?;
+                    Ok(())
+                }));
+                is_ready.await.expect("the process waits");
+            }
+            for process in waiting {
+                process.abort();
+                assert!(matches!(process.await, Err(Exit::Killed)));
+            }
+            assert_eq!(descriptors().len(), before.len(), "{:?}", descriptors());
+        }
+        std::io::Result::Ok(())
+    })
+    .unwrap();
+    drop(rt);
+    assert_eq!(descriptors().len(), begin.len(), "{:?}", descriptors());
+}
+
+/// 12.1d: a runtime without sockets opens no descriptor for them and calls no function of epoll. It still uses timers,
+/// messages and blocking threads.
+#[test]
+fn a_runtime_without_sockets_has_no_descriptor_and_no_system_call_for_them() {
+    fn work(rt: &Runtime) {
+        let sleeper = rt.spawn(async |ctx: Context| -> Result<(), Exit> {
+            for _ in 0..20 {
+                ctx.sleep(Duration::from_micros(300)).await;
+                ctx.spawn(async |_: Context| Ok::<_, Exit>(())).await?;
+                ctx.host().spawn_blocking(|| ()).await?;
+            }
+            Ok(())
+        });
+        rt.block_on(sleeper).unwrap();
+    }
+    match role().as_deref() {
+        None => {}
+        Some(role) => {
+            let begin = descriptors();
+            for workers in [0, 1, 2] {
+                let rt = with(workers);
+                work(&rt);
+                assert_eq!(descriptors(), begin);
+                if role == "sockets" {
+                    rt.block_on(pair()).unwrap();
+                    let opened: Vec<_> = descriptors().into_iter().filter(|to| to.contains("event")).collect();
+                    println!("opened {opened:?}");
+                    assert!((2..=3).contains(&opened.len()), "{opened:?}");
+                }
+            }
+            return;
+        }
+    }
+    let name = "descriptors::a_runtime_without_sockets_has_no_descriptor_and_no_system_call_for_them";
+    let has_strace = std::process::Command::new("strace").arg("-V").output().is_ok();
+    for sockets in [false, true] {
+        let role = if sockets { "sockets" } else { "none" };
+        let ran = again(a_runtime_without_sockets_has_no_descriptor_and_no_system_call_for_them, role, 60);
+        ran.passed();
+        if has_strace {
+            let mut traced = std::process::Command::new("strace");
+            traced.args(["-f", "-c", "-o", "/dev/stdout"]).arg(std::env::current_exe().unwrap());
+            traced.args(["--exact", name, "--nocapture", "--test-threads=1"]).env("PROCESSION_SUBPROCESS", role);
+            let ran = run(&mut traced, 120);
+            let calls = |name: &str| ran.stdout.lines().filter(|line| line.ends_with(name)).count();
+            if ran.stderr.contains("ptrace") || !ran.stdout.contains("futex") {
+                println!("strace does not work here: {}", ran.stderr);
+                continue;
+            }
+            assert!(sockets || calls(" epoll_wait") + calls(" epoll_pwait") == 0, "{}", ran.stdout);
+            for name in [" epoll_create1", " eventfd2", " epoll_ctl"] {
+                assert_eq!(calls(name) > 0, sockets, "{name}: {}", ran.stdout);
+            }
+        }
+    }
+}
+
+/// 12.6e: signals interrupt the system calls of the workers all the time. No operation sees it.
+#[test]
+fn an_interrupted_system_call_is_never_visible() {
+    extern "C" fn ignore(_: libc::c_int) {}
+    if role().is_none() {
+        again_with(an_interrupted_system_call_is_never_visible, "child", 120, |_| {}).passed();
+        return;
+    }
+    // SAFETY: a `sigaction` consists of integers and an optional function, for which zero is valid.
+    let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+    // Without SA_RESTART, the system calls return EINTR.
+    action.sa_sigaction = ignore as *const () as usize;
+    // SAFETY: the handler does nothing, so it is safe in each context.
+    assert_eq!(unsafe { libc::sigaction(libc::SIGUSR1, &raw const action, std::ptr::null_mut()) }, 0);
+    let threads = Arc::new(Mutex::new(Vec::new()));
+    let started = Arc::clone(&threads);
+    // SAFETY: the function has no precondition.
+    let here = move || started.lock().unwrap().push(unsafe { libc::pthread_self() });
+    let rt = Runtime::builder().workers(2).on_thread_start(here).build().unwrap();
+    let listener = block_on(TcpListener::bind_in(rt.host(), "127.0.0.1:0")).unwrap();
+    let address = listener.local_addr().unwrap();
+    rt.spawn(move |ctx: Context| serve(ctx, listener));
+    let is_over = Arc::new(AtomicBool::new(false));
+    let over = Arc::clone(&is_over);
+    let (first, is_first) = mpsc::channel();
+    let interrupts = std::thread::spawn(move || {
+        let mut count = 0_u64;
+        while !over.load(SeqCst) {
+            for thread in &*threads.lock().unwrap() {
+                // SAFETY: the workers live until the runtime is dropped, after this loop.
+                assert_eq!(unsafe { libc::pthread_kill(*thread, libc::SIGUSR1) }, 0);
+                count += 1;
+            }
+            let _ = first.send(());
+            std::thread::yield_now();
+        }
+        count
+    });
+    is_first.recv().unwrap();
+    let clients: Vec<_> = (0..10_u8)
+        .map(|n| {
+            rt.spawn(async move |ctx: Context| -> Result<(), Exit> {
+                for _ in 0..10 {
+                    let stream = TcpStream::connect(address).await?;
+                    for trip in 0..20 {
+                        round_trip(&stream, &[n, trip]).await?;
+                    }
+                    ctx.sleep(Duration::from_micros(200)).await;
+                    round_trip(&stream, &[n; 200_000]).await?;
+                }
+                Ok(())
+            })
+        })
+        .collect();
+    for client in clients {
+        block_on(client).unwrap();
+    }
+    is_over.store(true, SeqCst);
+    println!("{} signals", interrupts.join().unwrap());
+}

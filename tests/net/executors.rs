@@ -1,0 +1,236 @@
+//! Sockets on threads of other executors: `Runtime::run` inside tokio and smol, and `futures::executor::block_on`.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::task::{Context as Cx, Wake, Waker};
+use std::thread;
+
+use procession::net::{TcpListener, TcpStream};
+use procession::*;
+
+use crate::subprocess::{again, role};
+use crate::{round_trip, serve, with, within};
+
+/// Returns the names of the threads of this program.
+///
+/// The system cuts a name after 15 bytes, so the runtimes of these tests have short names.
+#[cfg(target_os = "linux")]
+fn threads() -> Vec<String> {
+    let tasks = std::fs::read_dir("/proc/self/task").expect("the threads");
+    let name = |task: std::io::Result<std::fs::DirEntry>| {
+        // A thread may exit meanwhile.
+        let name = std::fs::read_to_string(task.ok()?.path().join("comm")).ok()?;
+        Some(name.trim().to_owned())
+    };
+    tasks.filter_map(name).collect()
+}
+
+#[cfg(target_os = "linux")]
+fn pollers() -> usize {
+    threads().iter().filter(|name| name.ends_with("-poller")).count()
+}
+
+/// Waits until there is this number of helper threads. A thread gets its name, and disappears, a little later than the
+/// calls that start and end it.
+#[cfg(target_os = "linux")]
+fn wait_for_pollers(count: usize) {
+    while pollers() != count {
+        thread::yield_now();
+    }
+}
+
+/// Echo between processes of a runtime, and from the future that drives the runtime.
+async fn traffic(rt: &Runtime) {
+    let listener = TcpListener::bind_in(rt.host(), "127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    rt.spawn(move |ctx: Context| serve(ctx, listener));
+    let clients: Vec<_> = (0..5)
+        .map(|_| {
+            rt.spawn(async move |_: Context| -> Result<(), Exit> {
+                let stream = TcpStream::connect(address).await?;
+                for trip in 0..100 {
+                    round_trip(&stream, &[trip; 30]).await?;
+                }
+                Ok(())
+            })
+        })
+        .collect();
+    let stream = TcpStream::connect_in(rt.host(), address).await.unwrap();
+    for trip in 0..100 {
+        round_trip(&stream, &[trip; 3]).await.unwrap();
+    }
+    for client in clients {
+        client.await.unwrap();
+    }
+}
+
+/// Records a wake-up.
+#[derive(Default)]
+struct Flag(AtomicBool);
+
+impl Wake for Flag {
+    fn wake(self: Arc<Self>) {
+        self.0.store(true, SeqCst);
+    }
+}
+
+/// Waits for a byte inside `Runtime::run`. The byte is sent when the future of `run` waits for its waker, so when no
+/// thread polls the runtime.
+#[cfg(target_os = "linux")]
+async fn waits_inside_run(rt: &Runtime) {
+    let std = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let stream = TcpStream::connect_in(rt.host(), std.local_addr().unwrap()).await.unwrap();
+    let (mut peer, _) = std.accept().unwrap();
+    let read = rt.spawn(async move |_: Context| -> Result<_, Exit> {
+        let mut stream = stream;
+        Ok(futures::AsyncReadExt::read(&mut stream, &mut [0; 1]).await?)
+    });
+    let mut run = std::pin::pin!(rt.run(read));
+    let flag = Arc::new(Flag(AtomicBool::new(true)));
+    // A poll also ends when its budget is spent. Then it wakes its waker.
+    while flag.0.swap(false, SeqCst) {
+        assert!(run.as_mut().poll(&mut Cx::from_waker(&Waker::from(Arc::clone(&flag)))).is_pending());
+    }
+    std::io::Write::write_all(&mut peer, b"x").unwrap();
+    assert_eq!(run.await.unwrap(), 1);
+}
+
+/// 12.4b: inside tokio and smol, without workers, one helper thread waits in the poller. It starts at the first wait for a
+/// socket and ends with the runtime.
+#[test]
+#[cfg(target_os = "linux")]
+fn one_helper_thread_waits_for_a_runtime_inside_another_executor() {
+    let Some(executor) = role() else {
+        for executor in ["tokio", "smol"] {
+            again(one_helper_thread_waits_for_a_runtime_inside_another_executor, executor, 60).passed();
+        }
+        return;
+    };
+    let whole = async {
+        let rt = Runtime::builder().workers(0).thread_name("one").build().unwrap();
+        let other = Runtime::builder().workers(0).thread_name("other").build().unwrap();
+        rt.run(async {
+            rt.spawn(async |_: Context| Ok::<_, Exit>(())).await.unwrap();
+            assert_eq!(pollers(), 0, "there is no socket yet: {:?}", threads());
+        })
+        .await;
+        waits_inside_run(&rt).await;
+        wait_for_pollers(1);
+        // The helper stays while the runtime is there, and the next future uses it. Another runtime has its own.
+        rt.run(traffic(&rt)).await;
+        waits_inside_run(&rt).await;
+        wait_for_pollers(1);
+        other.run(traffic(&other)).await;
+        waits_inside_run(&other).await;
+        wait_for_pollers(2);
+        drop((rt, other));
+        wait_for_pollers(0);
+    };
+    match &*executor {
+        "tokio" => tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(whole),
+        _ => smol::block_on(whole),
+    }
+}
+
+/// 12.4b: with workers, or in `block_on`, no helper thread starts.
+#[test]
+#[cfg(target_os = "linux")]
+fn no_helper_thread_starts_with_workers_or_in_block_on() {
+    if role().is_none() {
+        again(no_helper_thread_starts_with_workers_or_in_block_on, "child", 60).passed();
+        return;
+    }
+    let named = |workers| Runtime::builder().workers(workers).thread_name("one").build().unwrap();
+    let rt = named(2);
+    futures::executor::block_on(rt.run(traffic(&rt)));
+    rt.block_on(traffic(&rt));
+    futures::executor::block_on(traffic(&rt));
+    assert_eq!(pollers(), 0, "{:?}", threads());
+    let rt = named(0);
+    rt.block_on(traffic(&rt));
+    assert_eq!(pollers(), 0, "{:?}", threads());
+    // A thread outside the runtime waits: now the helper is needed.
+    let host = rt.host().clone();
+    let client = thread::spawn(move || {
+        futures::executor::block_on(async {
+            let listener = TcpListener::bind_in(&host, "127.0.0.1:0").await.unwrap();
+            let address = listener.local_addr().unwrap();
+            let (mut one, other) = futures::join!(TcpStream::connect_in(&host, address), listener.accept());
+            let mut buf = [0; 1];
+            let read = futures::AsyncReadExt::read(one.as_mut().unwrap(), &mut buf);
+            let write = async { futures::AsyncWriteExt::write_all(&mut &other.as_ref().unwrap().0, b"x").await };
+            let (read, written) = futures::join!(read, write);
+            written.unwrap();
+            assert_eq!(read.unwrap(), 1);
+        });
+    });
+    client.join().unwrap();
+    wait_for_pollers(1);
+    rt.block_on(traffic(&rt));
+    drop(rt);
+    wait_for_pollers(0);
+}
+
+/// 12.4a: several threads of other executors use sockets of one runtime at the same time, with and without workers.
+#[test]
+fn threads_of_other_executors_use_sockets() {
+    for workers in [0, 1, 2] {
+        within(60, move || {
+            let rt = with(workers);
+            let host = rt.host().clone();
+            let listener = futures::executor::block_on(TcpListener::bind_in(&host, "127.0.0.1:0")).unwrap();
+            let address = listener.local_addr().unwrap();
+            let server = thread::spawn(move || {
+                futures::executor::block_on(async {
+                    let mut echoes = Vec::new();
+                    for _ in 0..4 {
+                        let (stream, _) = listener.accept().await.unwrap();
+                        echoes.push(thread::spawn(move || futures::executor::block_on(crate::echo(stream)).unwrap()));
+                    }
+                    echoes.into_iter().for_each(|echo| echo.join().unwrap());
+                });
+            });
+            let clients: Vec<_> = (0..4)
+                .map(|n| {
+                    let host = host.clone();
+                    thread::spawn(move || {
+                        let client = async {
+                            let stream = TcpStream::connect_in(&host, address).await.unwrap();
+                            for trip in 0..100 {
+                                round_trip(&stream, &[trip, n]).await.unwrap();
+                            }
+                        };
+                        if n % 2 == 0 { smol::block_on(client) } else { futures::executor::block_on(client) }
+                    })
+                })
+                .collect();
+            clients.into_iter().for_each(|client| client.join().unwrap());
+            server.join().unwrap();
+            drop(rt);
+        });
+    }
+}
+
+/// 12.4a: several guest threads of one runtime without workers use sockets at the same time: one of them waits in the
+/// poller, and the role moves when it leaves.
+#[test]
+fn several_guest_threads_use_sockets() {
+    within(120, || {
+        let rt = Arc::new(with(0));
+        let guests: Vec<_> = (0..4)
+            .map(|n| {
+                let rt = Arc::clone(&rt);
+                thread::spawn(move || {
+                    for _ in 0..5 {
+                        if n == 3 {
+                            smol::block_on(rt.run(traffic(&rt)));
+                        } else {
+                            rt.block_on(traffic(&rt));
+                        }
+                    }
+                })
+            })
+            .collect();
+        guests.into_iter().for_each(|guest| guest.join().unwrap());
+    });
+}

@@ -1,0 +1,196 @@
+//! Many sockets.
+
+use std::io::{Read, Write};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures::executor::block_on;
+use futures::{AsyncReadExt, AsyncWriteExt};
+use procession::net::{TcpListener, TcpStream};
+use procession::*;
+
+use crate::subprocess::{again, role};
+use crate::{on_two, pair, round_trip, serve, with, within};
+
+/// 12.6e: a thousand listeners, each with a process, accept connections.
+#[test]
+fn a_thousand_listeners_work() {
+    on_two(async |rt| {
+        let mut addresses = Vec::new();
+        for _ in 0..1_000 {
+            let listener = TcpListener::bind("127.0.0.1:0").await?;
+            addresses.push(listener.local_addr()?);
+            rt.spawn(move |ctx: Context| serve(ctx, listener));
+        }
+        for address in addresses.iter().chain(addresses.iter().rev()) {
+            round_trip(&TcpStream::connect(*address).await?, b"x").await?;
+        }
+        Ok(())
+    });
+}
+
+/// 12.6d: a shutdown with 1,000 open connections keeps its deadline: with processes that exit on request, and with
+/// processes that ignore the request.
+#[test]
+fn a_shutdown_with_a_thousand_connections_keeps_its_deadline() {
+    for (obeys, grace) in [(true, Duration::from_secs(30)), (false, Duration::from_millis(100))] {
+        within(120, move || {
+            let rt = with(2);
+            let listener = block_on(TcpListener::bind_in(rt.host(), "127.0.0.1:0")).unwrap();
+            let address = listener.local_addr().unwrap();
+            rt.spawn(async move |ctx: Context| -> Result<(), Exit> {
+                loop {
+                    let (mut stream, _) = ctx.run_until_cancelled(listener.accept()).await??;
+                    ctx.spawn(async move |ctx: Context| -> Result<(), Exit> {
+                        stream.write_all(b"!").await?;
+                        let mut buf = [0; 1];
+                        if obeys {
+                            ctx.run_until_cancelled(stream.read(&mut buf)).await??;
+                        } else {
+                            stream.read(&mut buf).await?;
+                        }
+                        Ok(())
+                    });
+                }
+            });
+            let mut peers = Vec::new();
+            for _ in 0..1_000 {
+                let mut peer = std::net::TcpStream::connect(address).unwrap();
+                // The process of the connection is there.
+                peer.read_exact(&mut [0; 1]).unwrap();
+                peers.push(peer);
+            }
+            let begun = Instant::now();
+            let report = block_on(rt.shutdown(grace));
+            let took = begun.elapsed();
+            println!("obeys: {obeys}, grace {grace:?}: {took:?}, {} left", report.left.len());
+            assert!(obeys || took >= grace || report.left.is_empty());
+            for mut peer in peers {
+                // The connection is closed: the peer reads the end or a reset.
+                assert!(matches!(peer.read(&mut [0; 1]), Ok(0) | Err(_)));
+            }
+            drop(rt);
+        });
+    }
+}
+
+/// Returns the resident memory of this program in bytes.
+fn resident() -> usize {
+    let status = std::fs::read_to_string("/proc/self/status").expect("the status");
+    let line = status.lines().find(|line| line.starts_with("VmRSS:")).expect("the resident memory");
+    line.split_whitespace().nth(1).expect("a number").parse::<usize>().expect("a number") << 10
+}
+
+/// Limit of open descriptors.
+#[allow(unsafe_code)]
+fn limit() -> usize {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: the pointer is valid during the call.
+    assert_eq!(unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) }, 0);
+    limit.rlim_cur as usize
+}
+
+/// 12.6e: 10,000 idle connections. Prints the bytes of memory for each connection of a server with one process for each
+/// connection. The clients live in another operating system process.
+#[test]
+fn ten_thousand_idle_connections_need_little_memory() {
+    const ADDRESS: &str = "PROCESSION_ADDRESS";
+    let count = (limit() - 200).min(10_000);
+    if role().as_deref() == Some("clients") {
+        let address: SocketAddr = std::env::var(ADDRESS).unwrap().parse().unwrap();
+        let mut clients = Vec::new();
+        for _ in 0..count {
+            let mut client = std::net::TcpStream::connect(address).unwrap();
+            client.write_all(b"x").unwrap();
+            clients.push(client);
+        }
+        // The server closes the first connection when it has measured.
+        clients[0].read_exact(&mut [0; 1]).unwrap_err();
+        for client in clients.iter_mut().rev().take(100) {
+            client.write_all(b"y").unwrap();
+            client.read_exact(&mut [0; 1]).unwrap();
+        }
+        return;
+    }
+    if role().is_none() {
+        let ran = again(ten_thousand_idle_connections_need_little_memory, "server", 300);
+        ran.passed();
+        println!("{}", ran.stdout.lines().filter(|line| line.contains("bytes")).collect::<String>());
+        return;
+    }
+    let rt = with(2);
+    let listener = block_on(TcpListener::bind_in(rt.host(), "127.0.0.1:0")).unwrap();
+    let address = listener.local_addr().unwrap();
+    block_on(async {
+        let (one, other) = futures::join!(TcpStream::connect_in(rt.host(), address), listener.accept());
+        drop((one.unwrap(), other.unwrap()));
+    });
+    let before = resident();
+    let (idle, is_idle) = std::sync::mpsc::channel();
+    let first = rt.spawn(async move |ctx: Context| -> Result<_, Exit> {
+        let mut first = None;
+        for _ in 0..count {
+            let (mut stream, _) = listener.accept().await?;
+            let idle = idle.clone();
+            let process = ctx.spawn(async move |_: Context| -> Result<(), Exit> {
+                let mut buf = [0; 1];
+                stream.read_exact(&mut buf).await?;
+                let _ = idle.send(());
+                drop(idle);
+                stream.read_exact(&mut buf).await?;
+                stream.write_all(&buf).await?;
+                Ok(())
+            });
+            let pid = process.pid();
+            first.get_or_insert(pid);
+        }
+        Ok(first)
+    });
+    let clients = std::thread::spawn(move || {
+        let test = ten_thousand_idle_connections_need_little_memory;
+        let ran = crate::subprocess::again_with(test, "clients", 280, |command| {
+            command.env(ADDRESS, address.to_string());
+        });
+        ran.passed();
+    });
+    for _ in 0..count {
+        is_idle.recv().unwrap();
+    }
+    let bytes = (resident() - before) / count;
+    println!("{count} idle connections: {bytes} bytes of memory each");
+    assert!(bytes < 10_000, "{bytes} bytes");
+    let first = block_on(first).unwrap().unwrap();
+    rt.host().kill(first).unwrap();
+    clients.join().unwrap();
+}
+
+/// 12.6b: a thousand connections, of which ten are active: the idle ones cost the active ones nothing but memory.
+#[test]
+fn idle_connections_do_not_delay_active_ones() {
+    on_two(async |rt| {
+        let mut idle = Vec::new();
+        for _ in 0..500 {
+            idle.push(pair().await?);
+        }
+        let idle = Arc::new(idle);
+        let readers: Vec<_> = (0..idle.len())
+            .map(|n| {
+                let idle = Arc::clone(&idle);
+                rt.spawn(async move |_: Context| -> Result<_, Exit> { Ok((&idle[n].0).read(&mut [0; 1]).await?) })
+            })
+            .collect();
+        let (one, other) = pair().await?;
+        rt.spawn(move |_: Context| crate::echo(one));
+        for trip in 0..200 {
+            round_trip(&other, &[trip]).await?;
+        }
+        for (_, other) in &*idle {
+            (&*other).write_all(b"x").await?;
+        }
+        for reader in readers {
+            assert_eq!(reader.await?, 1);
+        }
+        Ok(())
+    });
+}

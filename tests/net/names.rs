@@ -1,0 +1,68 @@
+//! Names and addresses.
+
+use std::io::ErrorKind;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+
+use procession::net::{TcpListener, TcpStream, UdpSocket, lookup_host};
+use procession::*;
+
+use crate::{on_two, with, within};
+
+/// 12.2c: a name is resolved on the blocking pool; an address, also as text, needs no lookup.
+#[test]
+fn names_and_addresses_are_resolved() {
+    on_two(async |_| {
+        let found: Vec<SocketAddr> = lookup_host("localhost:80").await?.collect();
+        assert!(!found.is_empty() && found.iter().all(|address| address.ip().is_loopback() && address.port() == 80));
+        assert_eq!(lookup_host(("localhost", 81)).await?.next().unwrap().port(), 81);
+        assert_eq!(lookup_host((String::from("127.0.0.1"), 82)).await?.next().unwrap().port(), 82);
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
+        let port = listener.local_addr()?.port();
+        for _ in 0..3 {
+            // The name may have an IPv6 address, which refuses, and then the IPv4 address.
+            TcpStream::connect(("localhost", port)).await?;
+            TcpStream::connect(format!("127.0.0.1:{port}")).await?;
+            TcpStream::connect((IpAddr::from([127, 0, 0, 1]), port)).await?;
+            TcpStream::connect(&*vec![listener.local_addr()?]).await?;
+        }
+        UdpSocket::bind("localhost:0").await?;
+        Ok(())
+    });
+}
+
+/// 12.2c: an invalid address is an error that names the address, and no lookup starts.
+#[test]
+fn an_invalid_address_is_an_error_that_names_it() {
+    on_two(async |_| {
+        for text in ["", "localhost", "127.0.0.1", "localhost:", "localhost:65536", "localhost:x", "::1"] {
+            let error = TcpStream::connect(text).await.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::InvalidInput, "{text:?}: {error}");
+            println!("{text:?}: {error}");
+            let expected = format!(
+                "`{text}` is not a socket address: it must end with a colon and a port number, and an IPv6 address needs \
+                 brackets"
+            );
+            assert_eq!(error.to_string(), expected);
+        }
+        let error = TcpStream::connect("host.invalid:80").await.unwrap_err();
+        println!("{error}");
+        TcpListener::bind("192.0.2.1:0").await.unwrap_err();
+        Ok(())
+    });
+}
+
+/// 12.2c: without a runtime, a lookup is an error; an address needs no runtime.
+#[test]
+fn a_lookup_needs_a_runtime() {
+    within(60, || {
+        let error = futures::executor::block_on(lookup_host("localhost:80")).unwrap_err();
+        assert!(error.to_string().starts_with("there is no runtime on this thread"), "{error}");
+        assert!(futures::executor::block_on(lookup_host("127.0.0.1:80")).is_ok());
+        let rt = with(1);
+        let host = rt.host().clone();
+        // A name is looked up on the pool of the host that was passed.
+        let socket = futures::executor::block_on(UdpSocket::bind_in(&host, "localhost:0")).unwrap();
+        assert!(socket.local_addr().unwrap().ip().is_loopback());
+        let _: Host = host;
+    });
+}

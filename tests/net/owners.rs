@@ -1,0 +1,140 @@
+//! Ownership: sockets in messages, between runtimes, and in killed processes.
+
+use futures::executor::block_on;
+use futures::{AsyncReadExt, AsyncWriteExt};
+use procession::net::{TcpListener, TcpStream};
+use procession::*;
+
+use crate::{echo, on_two, pair, round_trip, serve, with, within};
+
+/// 12.3a: a socket goes in a message from process to process, with an operation begun and dropped before.
+#[test]
+fn a_socket_goes_in_a_message() {
+    on_two(async |rt| {
+        let listener = TcpListener::bind("127.0.0.1:0").await?;
+        let address = listener.local_addr()?;
+        rt.spawn(move |ctx: Context| serve(ctx, listener));
+        let user = rt.spawn(async move |mut ctx: Context<(TcpStream, Reply<TcpStream>)>| -> Result<(), Exit> {
+            loop {
+                let (stream, reply) = ctx.receive().await?;
+                round_trip(&stream, b"from a process").await?;
+                reply.send(stream);
+            }
+        });
+        let mut stream = TcpStream::connect(address).await?;
+        for _ in 0..100 {
+            assert!(crate::poll_once(stream.read(&mut [0; 1])).is_none());
+            stream = user.call(|reply| (stream, reply)).await?;
+        }
+        Ok(())
+    });
+}
+
+/// 12.3b: a process that is killed inside a read closes its socket: the peer reads the end. The same holds for a process
+/// that waits in a write, in `accept`, or in `readable`.
+#[test]
+fn a_killed_process_closes_its_socket() {
+    on_two(async |rt| {
+        for way in 0..3 {
+            let (mut one, mut other) = pair().await?;
+            // A new socket counts as ready until the first attempt.
+            one.try_read(&mut [0; 1]).unwrap_err();
+            let (ready, is_ready) = futures::channel::oneshot::channel();
+            let waits = rt.spawn(async move |_: Context| -> Result<(), Exit> {
+                let mut buf = [0; 1];
+                let mut read = Box::pin(async {
+                    match way {
+                        0 => one.read(&mut buf).await.map(drop),
+                        1 => one.readable().await,
+                        _ => one.write_all(&vec![0; 64 << 20]).await,
+                    }
+                });
+                assert!(futures::poll!(&mut read).is_pending());
+                let _ = ready.send(());
+                Ok(read.await?)
+            });
+            is_ready.await.expect("the process waits");
+            waits.abort();
+            let mut all = Vec::new();
+            other.read_to_end(&mut all).await?;
+            assert!(matches!(waits.await, Err(Exit::Killed)));
+        }
+        let listener = TcpListener::bind("127.0.0.1:0").await?;
+        let address = listener.local_addr()?;
+        let (ready, is_ready) = futures::channel::oneshot::channel();
+        let accepts = rt.spawn(async move |_: Context| -> Result<(), Exit> {
+            let mut accept = Box::pin(listener.accept());
+            assert!(futures::poll!(&mut accept).is_pending());
+            let _ = ready.send(());
+            accept.await?;
+            Ok(())
+        });
+        is_ready.await.expect("the process waits");
+        accepts.abort();
+        assert!(matches!(accepts.await, Err(Exit::Killed)));
+        // A child process that another test starts may have a copy of the listener for a short time.
+        while TcpStream::connect(address).await.is_ok() {}
+        Ok(())
+    });
+}
+
+/// 12.4c: two runtimes in one program have their own pollers. A socket of one is used in a process of the other, and works
+/// until its own runtime ends.
+#[test]
+fn two_runtimes_use_each_others_sockets() {
+    within(60, || {
+        let (one, other) = (with(1), with(1));
+        let (listener, address) = one
+            .block_on(async {
+                let listener = TcpListener::bind("127.0.0.1:0").await?;
+                let address = listener.local_addr()?;
+                std::io::Result::Ok((listener, address))
+            })
+            .unwrap();
+        one.spawn(move |ctx: Context| serve(ctx, listener));
+        // Connected by the host of one runtime, used in the other.
+        let stream = block_on(TcpStream::connect_in(one.host(), address)).unwrap();
+        let used = other.spawn(async move |_: Context| -> Result<_, Exit> {
+            for round in 0..200_u8 {
+                round_trip(&stream, &[round; 10]).await?;
+            }
+            let own = TcpStream::connect(address).await?;
+            for round in 0..200_u8 {
+                round_trip(&own, &[round; 10]).await?;
+            }
+            Ok((stream, own))
+        });
+        let (stream, own) = block_on(used).unwrap();
+        let (ready, is_ready) = std::sync::mpsc::channel();
+        let waits = other.spawn(async move |_: Context| -> Result<(), Exit> {
+            let mut buf = [0; 1];
+            let mut read = Box::pin(async { (&stream).read(&mut buf).await });
+            assert!(futures::poll!(&mut read).is_pending());
+            ready.send(()).expect("the test waits");
+            let error = read.await.expect_err("the runtime of the socket ends");
+            assert_eq!(error.kind(), std::io::ErrorKind::NotConnected);
+            assert_eq!(error.to_string(), "the runtime of this socket has ended");
+            Ok(())
+        });
+        is_ready.recv().unwrap();
+        drop(one);
+        block_on(waits).unwrap();
+        // The socket of the other runtime works: its peer was closed with the first runtime.
+        let end = other.block_on(async { (&own).read(&mut [0; 1]).await });
+        assert!(matches!(end, Ok(0)) || end.is_err_and(|error| error.kind() == std::io::ErrorKind::ConnectionReset));
+    });
+}
+
+/// 12.3a: a socket outlives the process that created it, and its creator's runtime thread.
+#[test]
+fn a_socket_outlives_its_creator() {
+    on_two(async |rt| {
+        let made = rt.spawn(async |_: Context| -> Result<_, Exit> { Ok(pair().await?) });
+        let (one, other) = made.await?;
+        rt.spawn(move |_: Context| echo(one));
+        round_trip(&other, b"abc").await?;
+        (&other).close().await?;
+        assert_eq!((&other).read(&mut [0; 1]).await?, 0);
+        Ok(())
+    });
+}

@@ -1,0 +1,160 @@
+//! Peers that reset, half-close, are slow, or stop reading.
+
+use std::io::ErrorKind;
+use std::net::Shutdown;
+use std::time::Duration;
+
+use futures::{AsyncReadExt, AsyncWriteExt};
+use procession::net::{TcpListener, TcpStream};
+use procession::*;
+
+use crate::{on_two, pair, round_trip, serve};
+
+/// 12.6b: a peer that resets its connection ends the read and the write of this connection with an error. Other
+/// connections go on.
+#[test]
+fn a_reset_ends_only_its_connection() {
+    on_two(async |rt| {
+        let (healthy, partner) = pair().await?;
+        rt.spawn(move |_: Context| crate::echo(partner));
+        for waits in [true, false] {
+            let (mut one, other) = pair().await?;
+            let reader = rt.spawn(async move |_: Context| -> Result<_, Exit> {
+                let error = loop {
+                    if let Err(error) = one.read(&mut [0; 1]).await {
+                        break error.kind();
+                    }
+                };
+                // Later operations fail too, and do not wait.
+                let write = one.write(b"x").await.expect_err("the connection is reset").kind();
+                Ok((error, write, one.read(&mut [0; 1]).await.ok()))
+            });
+            if waits {
+                round_trip(&healthy, b"in between").await?;
+            }
+            // With this option, the close sends a reset.
+            other.options().set_linger(Some(Duration::ZERO))?;
+            drop(other);
+            assert_eq!(reader.await?, (ErrorKind::ConnectionReset, ErrorKind::BrokenPipe, Some(0)));
+            round_trip(&healthy, b"still there").await?;
+        }
+        Ok(())
+    });
+}
+
+/// 12.6b: a reset wakes a process that waits in a write.
+#[test]
+fn a_reset_wakes_a_waiting_write() {
+    on_two(async |rt| {
+        let (mut one, other) = pair().await?;
+        let (ready, is_ready) = futures::channel::oneshot::channel();
+        let writer = rt.spawn(async move |_: Context| -> Result<_, Exit> {
+            let bytes = vec![0; 64 << 20];
+            let mut write = Box::pin(one.write_all(&bytes));
+            assert!(futures::poll!(&mut write).is_pending());
+            let _ = ready.send(());
+            Ok(write.await.expect_err("the peer never reads").kind())
+        });
+        is_ready.await.expect("the process waits");
+        other.options().set_linger(Some(Duration::ZERO))?;
+        drop(other);
+        let kind = writer.await?;
+        assert!(matches!(kind, ErrorKind::ConnectionReset | ErrorKind::BrokenPipe), "{kind:?}");
+        Ok(())
+    });
+}
+
+/// 12.6b: after a half-close, the other direction works for a long time.
+#[test]
+fn a_half_closed_connection_still_carries_the_other_direction() {
+    on_two(async |rt| {
+        let (mut one, mut other) = pair().await?;
+        one.shutdown(Shutdown::Write)?;
+        let sender = rt.spawn(async move |_: Context| -> Result<(), Exit> {
+            assert_eq!(other.read(&mut [0; 8]).await?, 0);
+            for part in 0..100_u8 {
+                other.write_all(&[part; 100_000]).await?;
+            }
+            Ok(())
+        });
+        let mut all = Vec::new();
+        one.read_to_end(&mut all).await?;
+        assert_eq!(all.len(), 10_000_000);
+        sender.await?;
+        // A shutdown of the read side wakes a read that waits.
+        let (one, _other) = pair().await?;
+        let mut buf = [0; 1];
+        let mut reference = &one;
+        let mut read = Box::pin(reference.read(&mut buf));
+        assert!(futures::poll!(&mut read).is_pending());
+        one.shutdown(Shutdown::Read)?;
+        assert_eq!(read.await?, 0);
+        Ok(())
+    });
+}
+
+/// 12.6b: a peer that sends single bytes affects no other connection; its bytes arrive in order.
+#[test]
+fn a_peer_that_sends_single_bytes_is_served() {
+    on_two(async |rt| {
+        let listener = TcpListener::bind("127.0.0.1:0").await?;
+        let address = listener.local_addr()?;
+        rt.spawn(move |ctx: Context| serve(ctx, listener));
+        let slow = TcpStream::connect(address).await?;
+        slow.set_nodelay(true)?;
+        let fast = TcpStream::connect(address).await?;
+        for byte in 0..=u8::MAX {
+            round_trip(&slow, &[byte]).await?;
+            round_trip(&fast, &[byte; 10_000]).await?;
+        }
+        Ok(())
+    });
+}
+
+/// 12.6b: a peer that stops reading makes the write wait; other connections go on; the write ends when the peer reads
+/// again.
+#[test]
+fn a_peer_that_stops_reading_makes_only_its_writer_wait() {
+    const BYTES: usize = 32 << 20;
+    on_two(async |rt| {
+        let listener = TcpListener::bind("127.0.0.1:0").await?;
+        let address = listener.local_addr()?;
+        rt.spawn(move |ctx: Context| serve(ctx, listener));
+        let (mut one, mut other) = pair().await?;
+        let (ready, is_ready) = futures::channel::oneshot::channel();
+        let writer = rt.spawn(async move |_: Context| -> Result<(), Exit> {
+            let bytes = vec![9; BYTES];
+            let mut write = Box::pin(one.write_all(&bytes));
+            assert!(futures::poll!(&mut write).is_pending());
+            let _ = ready.send(());
+            write.await?;
+            one.close().await?;
+            Ok(())
+        });
+        is_ready.await.expect("the process waits");
+        let stream = TcpStream::connect(address).await?;
+        for trip in 0..100 {
+            round_trip(&stream, &[trip; 1_000]).await?;
+        }
+        let mut all = Vec::new();
+        other.read_to_end(&mut all).await?;
+        assert_eq!(all.len(), BYTES);
+        writer.await
+    });
+}
+
+/// 12.6b: clients that vanish between the connection and `accept` do not disturb the listener.
+#[test]
+fn clients_that_vanish_before_accept_do_not_disturb_the_listener() {
+    on_two(async |rt| {
+        let listener = TcpListener::bind("127.0.0.1:0").await?;
+        let address = listener.local_addr()?;
+        for _ in 0..50 {
+            let stream = std::net::TcpStream::connect(address)?;
+            socket2::SockRef::from(&stream).set_linger(Some(Duration::ZERO))?;
+        }
+        rt.spawn(move |ctx: Context| serve(ctx, listener));
+        round_trip(&TcpStream::connect(address).await?, b"abc").await?;
+        Ok(())
+    });
+}

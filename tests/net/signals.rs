@@ -1,0 +1,112 @@
+//! Signals of Unix. Each test raises signals in a process of its own.
+
+#![allow(unsafe_code)]
+
+use std::sync::mpsc;
+
+use futures::StreamExt;
+use procession::signal::ctrl_c;
+use procession::signal::unix::{Signal, SignalKind, signal, signal_in};
+use procession::*;
+
+use crate::subprocess::{again, role};
+use crate::with;
+
+fn raise(kind: SignalKind) {
+    // SAFETY: `raise` has no precondition. The program has a handler for the signal.
+    assert_eq!(unsafe { libc::raise(kind.as_raw()) }, 0);
+}
+
+/// 12.2d: Ctrl-C ends a server in order.
+#[test]
+fn ctrl_c_is_awaited() {
+    if role().is_none() {
+        again(ctrl_c_is_awaited, "child", 60).passed();
+        return;
+    }
+    let rt = with(1);
+    let (ready, is_ready) = mpsc::channel();
+    let waits = rt.spawn(async move |_: Context| -> Result<(), Exit> {
+        let mut arrival = Box::pin(ctrl_c());
+        let first = futures::poll!(&mut arrival);
+        assert!(first.is_pending());
+        ready.send(()).expect("the test waits");
+        Ok(arrival.await?)
+    });
+    is_ready.recv().unwrap();
+    raise(SignalKind::INTERRUPT);
+    futures::executor::block_on(waits).unwrap();
+}
+
+/// 12.2d: each waiting value sees each signal; signals in quick succession are merged; a dropped future loses no signal.
+#[test]
+fn each_waiting_value_sees_each_signal() {
+    if role().is_none() {
+        again(each_waiting_value_sees_each_signal, "child", 60).passed();
+        return;
+    }
+    let rt = with(2);
+    rt.block_on(async {
+        let mut one = signal(SignalKind::USER_DEFINED1)?;
+        let mut other = signal_in(rt.host(), SignalKind::from_raw(libc::SIGUSR1))?;
+        let mut third: Signal = signal(SignalKind::USER_DEFINED2)?;
+        for _ in 0..100 {
+            assert!(crate::poll_once(one.recv()).is_none());
+            raise(SignalKind::USER_DEFINED1);
+            other.next().await.expect("the runtime has not ended");
+            one.recv().await?;
+        }
+        // More signals than the socket of the handler holds bytes.
+        for _ in 0..10_000 {
+            raise(SignalKind::USER_DEFINED1);
+        }
+        one.recv().await?;
+        other.recv().await?;
+        assert!(crate::poll_once(one.recv()).is_none(), "the signals were merged");
+        assert!(crate::poll_once(third.recv()).is_none());
+        raise(SignalKind::USER_DEFINED2);
+        third.recv().await?;
+        drop(one);
+        raise(SignalKind::USER_DEFINED1);
+        other.recv().await?;
+        drop(other);
+        // The handler stays, so this signal does not end the program.
+        raise(SignalKind::USER_DEFINED1);
+        std::io::Result::Ok(())
+    })
+    .unwrap();
+}
+
+/// 12.2d: a signal that no program can handle is an error.
+#[test]
+fn an_impossible_signal_is_an_error() {
+    with(0).block_on(async {
+        for number in [libc::SIGKILL, libc::SIGSTOP, libc::SIGSEGV, 0, -1, 1000, i32::MAX] {
+            let error = signal(SignalKind::from_raw(number)).unwrap_err();
+            println!("{number}: {error}");
+        }
+    });
+}
+
+/// 12.4c: when the runtime ends, a pending wait for a signal fails, and the stream ends.
+#[test]
+fn the_end_of_the_runtime_ends_the_wait() {
+    crate::within(60, || {
+        let rt = with(1);
+        let mut arrivals = signal_in(rt.host(), SignalKind::WINDOW_CHANGE).unwrap();
+        let (ready, is_ready) = mpsc::channel();
+        let waits = std::thread::spawn(move || {
+            futures::executor::block_on(async {
+                let mut recv = Box::pin(arrivals.recv());
+                assert!(futures::poll!(&mut recv).is_pending());
+                ready.send(()).unwrap();
+                (&mut recv).await.unwrap_err();
+                drop(recv);
+                assert!(arrivals.next().await.is_none());
+            });
+        });
+        is_ready.recv().unwrap();
+        drop(rt);
+        waits.join().unwrap();
+    });
+}

@@ -1,0 +1,310 @@
+//! TCP: streams, halves, listeners, and options.
+
+use std::io::{ErrorKind, IoSlice, IoSliceMut, Write};
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::{AsyncReadExt, AsyncWriteExt, StreamExt, TryStreamExt};
+use procession::net::{TcpListener, TcpSocket, TcpStream};
+use procession::*;
+
+use crate::{on_two, pair, round_trip, serve};
+
+/// 12.2a, 12.2e: bytes go both ways, `peek` leaves them in the socket, and the end of the stream is an empty read.
+#[test]
+fn a_stream_reads_peeks_and_ends() {
+    on_two(async |_| {
+        let (mut one, mut other) = pair().await?;
+        let mut buf = [0; 8];
+        assert_eq!(one.try_read(&mut buf).unwrap_err().kind(), ErrorKind::WouldBlock);
+        assert_eq!(other.try_write(b"abc")?, 3);
+        assert_eq!(one.peek(&mut buf).await?, 3);
+        one.readable().await?;
+        assert_eq!((one.try_read(&mut buf)?, &buf[..3]), (3, &b"abc"[..]));
+        assert_eq!(one.try_read(&mut buf).unwrap_err().kind(), ErrorKind::WouldBlock);
+        one.writable().await?;
+        assert_eq!(one.write_vectored(&[IoSlice::new(b"de"), IoSlice::new(b"f")]).await?, 3);
+        let (mut first, mut second) = ([0; 1], [0; 2]);
+        let mut bufs = [IoSliceMut::new(&mut first), IoSliceMut::new(&mut second)];
+        assert_eq!(other.read_vectored(&mut bufs).await?, 3);
+        assert_eq!((first, second), (*b"d", *b"ef"));
+        one.close().await?;
+        assert_eq!(other.read(&mut buf).await?, 0);
+        assert_eq!(other.try_read(&mut buf)?, 0, "the end stays");
+        // The other direction is still open.
+        other.write_all(b"g").await?;
+        one.flush().await?;
+        assert_eq!(one.read(&mut buf).await?, 1);
+        assert_eq!(one.peer_addr()?, other.local_addr()?);
+        Ok(())
+    });
+}
+
+/// 12.2a: the halves of a stream live in two processes, and become one stream again.
+#[test]
+fn the_halves_of_a_stream_work_in_two_processes_and_reunite() {
+    const BYTES: usize = 4 << 20;
+    on_two(async |rt| {
+        let listener = TcpListener::bind("127.0.0.1:0").await?;
+        let address = listener.local_addr()?;
+        rt.spawn(move |ctx: Context| serve(ctx, listener));
+        let (mut read, mut write) = TcpStream::connect(address).await?.into_split();
+        assert_eq!((read.peer_addr()?, write.peer_addr()?), (address, address));
+        let writer = rt.spawn(async move |_: Context| -> Result<_, Exit> {
+            let part: Vec<u8> = (0..=u8::MAX).cycle().take(BYTES / 4).collect();
+            for _ in 0..4 {
+                write.write_all(&part).await?;
+            }
+            write.writable().await?;
+            Ok(write)
+        });
+        let reader = rt.spawn(async move |_: Context| -> Result<_, Exit> {
+            let mut all = vec![0; BYTES];
+            read.read_exact(&mut all).await?;
+            assert!(all.iter().enumerate().all(|(at, byte)| *byte == at as u8));
+            Ok(read)
+        });
+        let (read, write) = (reader.await?, writer.await?);
+        let (other_read, other_write) = TcpStream::connect(address).await?.into_split();
+        let error = read.reunite(other_write).unwrap_err();
+        assert_eq!(error.to_string(), "the halves belong to two different streams");
+        let stream = error.0.reunite(write).unwrap();
+        round_trip(&stream, b"together").await?;
+        round_trip(&other_read.reunite(error.1).unwrap(), b"too").await?;
+        Ok(())
+    });
+}
+
+/// 12.2a: dropping the write half ends the stream for the peer; the read half still receives.
+#[test]
+fn a_dropped_write_half_ends_one_direction() {
+    on_two(async |_| {
+        let (one, mut other) = pair().await?;
+        let (mut read, write) = one.into_split();
+        drop(write);
+        let mut all = Vec::new();
+        other.read_to_end(&mut all).await?;
+        other.write_all(b"still open").await?;
+        drop(other);
+        read.read_to_end(&mut all).await?;
+        assert_eq!(all, b"still open");
+        assert_eq!(read.try_read(&mut [0; 1])?, 0);
+        Ok(())
+    });
+}
+
+/// 12.2a: `incoming` returns the accepted connections; several processes accept from one listener, and each connection
+/// goes to one of them.
+#[test]
+fn several_processes_accept_from_one_listener() {
+    const EACH: usize = 20;
+    on_two(async |rt| {
+        let listener = Arc::new(TcpListener::bind("127.0.0.1:0").await?);
+        let address = listener.local_addr()?;
+        let acceptors: Vec<_> = (0..4)
+            .map(|_| {
+                let listener = Arc::clone(&listener);
+                rt.spawn(async move |_: Context| -> Result<_, Exit> {
+                    let mut streams = Vec::new();
+                    for _ in 0..EACH {
+                        let (stream, peer) = listener.accept().await?;
+                        assert_eq!(stream.peer_addr()?, peer);
+                        streams.push(stream);
+                    }
+                    Ok(streams.len())
+                })
+            })
+            .collect();
+        let mut streams = Vec::new();
+        for _ in 0..4 * EACH {
+            streams.push(TcpStream::connect(address).await?);
+        }
+        for acceptor in acceptors {
+            assert_eq!(acceptor.await?, EACH);
+        }
+        let connect = TcpStream::connect(address);
+        let (accepted, connected) = futures::join!(async { listener.incoming().next().await }, connect);
+        assert_eq!(accepted.expect("a listener never ends")?.peer_addr()?, connected?.local_addr()?);
+        let firsts: Vec<_> =
+            futures::join!(async { listener.incoming().take(2).try_collect::<Vec<_>>().await }, async {
+                (TcpStream::connect(address).await, TcpStream::connect(address).await)
+            })
+            .0?;
+        assert_eq!(firsts.len(), 2);
+        Ok(())
+    });
+}
+
+/// 12.2c: the options of a `TcpSocket` reach the system.
+#[test]
+fn options_are_set_and_read_back() {
+    on_two(async |_| {
+        let socket = TcpSocket::new_v4()?;
+        socket.set_reuse_address(true)?;
+        socket.set_nodelay(true)?;
+        socket.set_send_buffer_size(64 << 10)?;
+        socket.set_recv_buffer_size(32 << 10)?;
+        socket.set_keepalive(Some(Duration::from_secs(77)))?;
+        assert!(socket.options().reuse_address()? && socket.options().keepalive()?);
+        // Linux reserves the same size again for its own data.
+        assert!((64 << 10..=128 << 10).contains(&socket.options().send_buffer_size()?));
+        assert!((32 << 10..=64 << 10).contains(&socket.options().recv_buffer_size()?));
+        #[cfg(unix)]
+        assert_eq!(socket.options().tcp_keepalive_time()?, Duration::from_secs(77));
+        socket.set_keepalive(None)?;
+        assert!(!socket.options().keepalive()?);
+        socket.bind("127.0.0.1:0".parse().expect("an address"))?;
+        let address = socket.local_addr()?;
+        let listener = socket.listen(1)?;
+        assert_eq!(listener.local_addr()?, address);
+        listener.set_ttl(42)?;
+        assert_eq!(listener.ttl()?, 42);
+
+        let socket = TcpSocket::new_v4()?;
+        socket.set_nodelay(true)?;
+        let stream = socket.connect(address).await?;
+        assert!(stream.nodelay()?);
+        stream.set_nodelay(false)?;
+        stream.set_ttl(41)?;
+        assert_eq!((stream.nodelay()?, stream.ttl()?), (false, 41));
+        stream.options().set_recv_buffer_size(64 << 10)?;
+        assert!(stream.options().recv_buffer_size()? >= 64 << 10);
+        listener.accept().await?;
+        Ok(())
+    });
+}
+
+/// 12.2c: with `SO_REUSEPORT`, two listeners have one address, and each connection goes to one of them.
+#[test]
+#[cfg(target_os = "linux")]
+fn two_listeners_share_a_port() {
+    on_two(async |_| {
+        let listen = |address: std::net::SocketAddr| -> std::io::Result<_> {
+            let socket = TcpSocket::new_v4()?;
+            socket.set_reuse_port(true)?;
+            socket.bind(address)?;
+            socket.listen(16)
+        };
+        let one = listen("127.0.0.1:0".parse().expect("an address"))?;
+        let other = listen(one.local_addr()?)?;
+        assert_eq!(TcpListener::bind(one.local_addr()?).await.unwrap_err().kind(), ErrorKind::AddrInUse);
+        for _ in 0..20 {
+            let (stream, accepted) = futures::join!(
+                TcpStream::connect(one.local_addr()?),
+                futures::future::select(Box::pin(one.accept()), Box::pin(other.accept()))
+            );
+            assert_eq!(accepted.factor_first().0?.1, stream?.local_addr()?);
+        }
+        Ok(())
+    });
+}
+
+/// 12.2c: `connect` returns the error of the system, and tries each address of a list.
+#[test]
+fn a_refused_connection_returns_the_error_of_the_system() {
+    on_two(async |_| {
+        // This socket has a port but does not listen.
+        let silent = TcpSocket::new_v4()?;
+        silent.bind("127.0.0.1:0".parse().expect("an address"))?;
+        let refused = silent.local_addr()?;
+        for _ in 0..100 {
+            assert_eq!(TcpStream::connect(refused).await.unwrap_err().kind(), ErrorKind::ConnectionRefused);
+            let error = TcpSocket::new_v4()?.connect(refused).await.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::ConnectionRefused);
+        }
+        let listener = TcpListener::bind("127.0.0.1:0").await?;
+        let stream = TcpStream::connect(&[refused, listener.local_addr()?][..]).await?;
+        assert_eq!(stream.peer_addr()?, listener.local_addr()?);
+        let error = TcpStream::connect(Vec::new()).await.unwrap_err();
+        assert_eq!(error.to_string(), "the name or the list has no address");
+        Ok(())
+    });
+}
+
+/// 12.2a: sockets of the standard library become sockets of the runtime, and the other way round.
+#[test]
+fn sockets_of_the_standard_library_convert_both_ways() {
+    on_two(async |_| {
+        let listener = TcpListener::from_std(std::net::TcpListener::bind("127.0.0.1:0")?)?;
+        let mut peer = std::net::TcpStream::connect(listener.local_addr()?)?;
+        let (accepted, _) = listener.accept().await?;
+        peer.write_all(b"x")?;
+        accepted.readable().await?;
+        let std = accepted.into_std();
+        std.set_nonblocking(false)?;
+        let mut again = TcpStream::from_std(std)?;
+        let mut buf = [0; 8];
+        assert_eq!(again.read(&mut buf).await?, 1);
+        // The stream was deregistered and registered again: its events still arrive.
+        assert!(crate::poll_once(again.read(&mut buf)).is_none());
+        peer.write_all(b"yz")?;
+        assert_eq!(again.read(&mut buf).await?, 2);
+        Ok(())
+    });
+}
+
+/// 12.2a: several futures wait in one direction, and an event wakes all of them.
+#[test]
+fn several_futures_wait_for_one_direction() {
+    on_two(async |rt| {
+        let (one, mut other) = pair().await?;
+        let one = Arc::new(one);
+        let waiting: Vec<_> = (0..8)
+            .map(|_| {
+                let one = Arc::clone(&one);
+                rt.spawn(async move |_: Context| -> Result<_, Exit> {
+                    loop {
+                        one.readable().await?;
+                        match one.try_read(&mut [0; 1]) {
+                            Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+                            result => return Ok(result?),
+                        }
+                    }
+                })
+            })
+            .collect();
+        for _ in 0..8 {
+            other.write_all(b"x").await?;
+        }
+        for reader in waiting {
+            assert_eq!(reader.await?, 1);
+        }
+        Ok(())
+    });
+}
+
+/// 12.3c: a read stops before urgent data, although more bytes are there. The next read returns them.
+#[test]
+#[cfg(target_os = "linux")]
+#[allow(unsafe_code)]
+fn urgent_data_does_not_hide_the_bytes_behind_it() {
+    use std::os::fd::AsRawFd;
+    on_two(async |_| {
+        let listener = TcpListener::bind("127.0.0.1:0").await?;
+        let mut peer = std::net::TcpStream::connect(listener.local_addr()?)?;
+        peer.set_nodelay(true)?;
+        let (mut stream, _) = listener.accept().await?;
+        let mut buf = [0; 64];
+        // The socket is registered, and has taken its first events.
+        peer.write_all(b"0")?;
+        assert_eq!(stream.read(&mut buf).await?, 1);
+        for _ in 0..20 {
+            peer.write_all(b"abc")?;
+            // SAFETY: the descriptor is open, and the buffer has one byte.
+            assert_eq!(unsafe { libc::send(peer.as_raw_fd(), b"!".as_ptr().cast(), 1, libc::MSG_OOB) }, 1);
+            peer.write_all(b"def")?;
+            let mut all = Vec::new();
+            while all.len() < 6 {
+                let count = stream.read(&mut buf).await?;
+                assert_ne!(count, 0);
+                all.extend_from_slice(&buf[..count]);
+                // All events that exist now are taken before the next read.
+                for _ in 0..200 {
+                    crate::yield_now().await;
+                }
+            }
+            assert_eq!(all, b"abcdef");
+        }
+        Ok(())
+    });
+}

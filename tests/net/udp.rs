@@ -1,0 +1,107 @@
+//! UDP sockets.
+
+use std::io::ErrorKind;
+use std::sync::Arc;
+
+use procession::net::UdpSocket;
+use procession::*;
+
+use crate::on_two;
+
+/// 12.2a: packets go to addresses and to the connected address; `peek_from` leaves the packet; the rest of a long packet
+/// is lost.
+#[test]
+fn packets_go_to_addresses_and_to_the_connected_address() {
+    on_two(async |_| {
+        let one = UdpSocket::bind("127.0.0.1:0").await?;
+        let other = UdpSocket::bind("127.0.0.1:0").await?;
+        let (one_address, other_address) = (one.local_addr()?, other.local_addr()?);
+        let mut buf = [0; 8];
+        assert_eq!(other.try_recv_from(&mut buf).unwrap_err().kind(), ErrorKind::WouldBlock);
+        assert_eq!(one.send_to(b"abcdefghij", other_address).await?, 10);
+        assert_eq!(other.peek_from(&mut buf).await?, (8, one_address));
+        assert_eq!(other.recv_from(&mut buf).await?, (8, one_address));
+        assert_eq!(&buf, b"abcdefgh");
+        assert_eq!(one.try_send_to(b"", other_address)?, 0);
+        assert_eq!(other.recv_from(&mut buf).await?, (0, one_address));
+        other.connect(one_address).await?;
+        one.connect(other_address).await?;
+        assert_eq!(one.peer_addr()?, other_address);
+        assert_eq!(one.send(b"xyz").await?, 3);
+        assert_eq!((other.recv(&mut buf).await?, &buf[..3]), (3, &b"xyz"[..]));
+        let poll = std::future::poll_fn(|cx| one.poll_send_to(cx, b"p", other_address));
+        assert!(poll.await.is_err_and(|error| error.kind() != ErrorKind::WouldBlock) || cfg!(target_os = "linux"));
+        other.options().set_broadcast(true)?;
+        assert!(other.options().broadcast()?);
+        Ok(())
+    });
+}
+
+/// 12.2a: a socket of the standard library becomes a socket of the runtime; several processes receive from one socket, and
+/// each packet goes to one of them.
+#[test]
+fn several_processes_receive_from_one_socket() {
+    const PACKETS: usize = 200;
+    on_two(async |rt| {
+        let socket = Arc::new(UdpSocket::from_std(std::net::UdpSocket::bind("127.0.0.1:0")?)?);
+        let address = socket.local_addr()?;
+        let receivers: Vec<_> = (0..4)
+            .map(|_| {
+                let socket = Arc::clone(&socket);
+                rt.spawn(async move |_: Context| -> Result<_, Exit> {
+                    let (mut count, mut buf) = (0, [0; 1]);
+                    while socket.recv_from(&mut buf).await?.0 != 0 {
+                        count += 1;
+                    }
+                    Ok(count)
+                })
+            })
+            .collect();
+        let sender = UdpSocket::bind("127.0.0.1:0").await?;
+        for _ in 0..PACKETS {
+            sender.send_to(b"x", address).await?;
+        }
+        for _ in 0..4 {
+            sender.send_to(b"", address).await?;
+        }
+        let mut total = 0;
+        for receiver in receivers {
+            total += receiver.await?;
+        }
+        assert_eq!(total, PACKETS);
+        Ok(())
+    });
+}
+
+/// 12.6b: a refused packet is an error of one operation. The socket works afterwards.
+#[test]
+#[cfg(target_os = "linux")]
+fn a_refused_packet_is_an_error_of_one_operation() {
+    on_two(async |_| {
+        let gone = std::net::UdpSocket::bind("127.0.0.1:0")?;
+        let address = gone.local_addr()?;
+        let socket = UdpSocket::bind("127.0.0.1:0").await?;
+        socket.connect(address).await?;
+        assert!(crate::poll_once(socket.recv(&mut [0; 1])).is_none());
+        drop(gone);
+        // A child process that another test starts may have a copy of the socket for a short time.
+        let mut again = std::net::UdpSocket::bind(address);
+        while again.is_err() {
+            crate::yield_now().await;
+            again = std::net::UdpSocket::bind(address);
+        }
+        drop(again);
+        let mut buf = [0; 8];
+        for _ in 0..50 {
+            socket.send(b"x").await?;
+            assert_eq!(socket.recv(&mut buf).await.unwrap_err().kind(), ErrorKind::ConnectionRefused);
+        }
+        // Another socket takes the address: the packets arrive.
+        let back = UdpSocket::bind(address).await?;
+        socket.send(b"x").await?;
+        assert_eq!(back.recv_from(&mut buf).await?, (1, socket.local_addr()?));
+        back.send_to(b"yz", socket.local_addr()?).await?;
+        assert_eq!(socket.recv(&mut buf).await?, 2);
+        Ok(())
+    });
+}

@@ -1,0 +1,213 @@
+//! Unix domain sockets.
+
+#![allow(unsafe_code)]
+
+use std::io::ErrorKind;
+use std::net::Shutdown;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+
+use futures::{AsyncReadExt, AsyncWriteExt};
+use procession::net::{UnixDatagram, UnixListener, UnixStream};
+use procession::*;
+
+use crate::on_two;
+
+/// A path for a socket. The file is removed when the value is dropped.
+struct SocketPath(PathBuf);
+
+impl SocketPath {
+    fn new() -> Self {
+        static COUNT: AtomicUsize = AtomicUsize::new(0);
+        let name = format!("procession-{}-{}", std::process::id(), COUNT.fetch_add(1, SeqCst));
+        Self(std::env::temp_dir().join(name))
+    }
+}
+
+impl AsRef<Path> for SocketPath {
+    fn as_ref(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for SocketPath {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+/// 12.2a: streams connect to a path, echo, half-close, and end.
+#[test]
+fn streams_connect_to_a_path() {
+    on_two(async |rt| {
+        let path = SocketPath::new();
+        assert_eq!(UnixStream::connect(&path).await.unwrap_err().kind(), ErrorKind::NotFound);
+        let listener = UnixListener::bind(&path)?;
+        assert_eq!(UnixListener::bind(&path).unwrap_err().kind(), ErrorKind::AddrInUse);
+        assert_eq!(listener.local_addr()?.as_pathname(), Some(path.as_ref()));
+        rt.spawn(async move |ctx: Context| -> Result<(), Exit> {
+            loop {
+                let (stream, _) = listener.accept().await?;
+                ctx.spawn(async move |_: Context| -> Result<(), Exit> {
+                    futures::io::copy(&stream, &mut &stream).await?;
+                    Ok(())
+                });
+            }
+        });
+        for _ in 0..20 {
+            let mut stream = UnixStream::connect(&path).await?;
+            stream.write_all(&[7; 300_000]).await?;
+            let mut back = vec![0; 300_000];
+            stream.read_exact(&mut back).await?;
+            stream.shutdown(Shutdown::Write)?;
+            assert_eq!(stream.read(&mut back).await?, 0);
+            assert_eq!(stream.peer_addr()?.as_pathname(), Some(path.as_ref()));
+        }
+        Ok(())
+    });
+}
+
+/// 12.2a: pairs, conversions, and operations that do not wait.
+#[test]
+fn pairs_convert_and_try() {
+    on_two(async |_| {
+        let (one, mut other) = UnixStream::pair()?;
+        let mut buf = [0; 8];
+        assert_eq!(one.try_read(&mut buf).unwrap_err().kind(), ErrorKind::WouldBlock);
+        other.write_all(b"abc").await?;
+        one.readable().await?;
+        assert_eq!(one.try_read(&mut buf)?, 3);
+        let mut one = UnixStream::from_std(one.into_std())?;
+        assert!(crate::poll_once(one.read(&mut buf)).is_none());
+        other.writable().await?;
+        assert_eq!(other.try_write(b"d")?, 1);
+        assert_eq!(one.read(&mut buf).await?, 1);
+        drop(other);
+        assert_eq!(one.read(&mut buf).await?, 0);
+        assert_eq!(one.write(b"x").await.unwrap_err().kind(), ErrorKind::BrokenPipe);
+        one.close().await?;
+        Ok(())
+    });
+}
+
+/// 12.2a: datagrams go to paths and between the sockets of a pair.
+#[test]
+fn datagrams_go_to_paths_and_to_pairs() {
+    on_two(async |_| {
+        let (path, answers) = (SocketPath::new(), SocketPath::new());
+        let server = UnixDatagram::bind(&path)?;
+        let client = UnixDatagram::bind(&answers)?;
+        let mut buf = [0; 8];
+        assert_eq!(client.send_to(b"abc", &path).await?, 3);
+        let (count, from) = server.recv_from(&mut buf).await?;
+        assert_eq!((count, from.as_pathname()), (3, Some(answers.as_ref())));
+        server.connect(&answers)?;
+        server.send(b"answer").await?;
+        assert_eq!(client.recv(&mut buf).await?, 6);
+        UnixDatagram::unbound()?.send_to(b"x", &path).await.unwrap_err();
+        let (one, other) = UnixDatagram::pair()?;
+        one.send(b"long packet").await?;
+        assert_eq!((other.recv(&mut buf).await?, &buf), (8, b"long pac"));
+        Ok(())
+    });
+}
+
+/// 12.6b: an error of a datagram socket ends one operation. Afterwards a send to a full socket waits, and does not spin,
+/// until the peer receives.
+#[test]
+#[cfg(target_os = "linux")]
+fn after_an_error_a_send_to_a_full_socket_waits() {
+    let rt = crate::within(60, || {
+        let rt = Runtime::builder().workers(1).long_step_threshold(std::time::Duration::MAX).build().unwrap();
+        let both = rt.spawn(async |ctx: Context| -> Result<_, Exit> {
+            let path = SocketPath::new();
+            let receiver = UnixDatagram::bind(&path)?;
+            let (sender, peer) = UnixDatagram::pair()?;
+            assert!(crate::poll_once(sender.recv(&mut [0; 1])).is_none());
+            // The peer connects to another socket and loses a packet: the sender gets an error, which the system reports
+            // like a closed socket.
+            sender.send(b"lost").await?;
+            peer.connect(&path)?;
+            assert_eq!(sender.recv(&mut [0; 1]).await.unwrap_err().kind(), ErrorKind::ConnectionReset);
+            let sent = Arc::new(AtomicUsize::new(0));
+            let count = Arc::clone(&sent);
+            let at = path.0.clone();
+            let sending = ctx.spawn(async move |_: Context| -> Result<(), Exit> {
+                for _ in 0..200 {
+                    sender.send_to(b"x", &at).await?;
+                    count.fetch_add(1, SeqCst);
+                }
+                Ok(())
+            });
+            // The only worker returns to this process although the sender cannot send.
+            let mut last = 0;
+            while last == 0 || sent.load(SeqCst) != last {
+                last = sent.load(SeqCst);
+                for _ in 0..100 {
+                    ctx.yield_now().await;
+                }
+            }
+            assert!(last < 200, "the socket is never full");
+            for _ in 0..200 {
+                receiver.recv(&mut [0; 1]).await?;
+            }
+            sending.await
+        });
+        futures::executor::block_on(both).unwrap();
+        rt
+    });
+    drop(rt);
+}
+
+/// 12.3c: a read of a Unix stream ends after a message with a descriptor, although more bytes are there. The next read
+/// returns them.
+#[test]
+fn a_passed_descriptor_does_not_hide_the_bytes_behind_it() {
+    on_two(async |_| {
+        let (peer, stream) = std::os::unix::net::UnixStream::pair()?;
+        let mut stream = UnixStream::from_std(stream)?;
+        let mut buf = [0; 64];
+        for _ in 0..20 {
+            send_with_descriptor(&peer, b"abc")?;
+            std::io::Write::write_all(&mut &peer, b"def")?;
+            let mut all = Vec::new();
+            while all.len() < 6 {
+                let count = stream.read(&mut buf).await?;
+                all.extend_from_slice(&buf[..count]);
+                for _ in 0..200 {
+                    crate::yield_now().await;
+                }
+            }
+            assert_eq!(all, b"abcdef");
+        }
+        Ok(())
+    });
+}
+
+/// Sends bytes together with a copy of the socket's descriptor.
+fn send_with_descriptor(stream: &std::os::unix::net::UnixStream, bytes: &[u8]) -> std::io::Result<()> {
+    use std::os::fd::AsRawFd;
+    let mut part = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
+    let mut control = [0_u64; 8];
+    // SAFETY: a `msghdr` consists of integers and pointers, for which zero is valid.
+    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+    message.msg_iov = &raw mut part;
+    message.msg_iovlen = 1;
+    message.msg_control = control.as_mut_ptr().cast();
+    // SAFETY: the function only computes.
+    message.msg_controllen = unsafe { libc::CMSG_SPACE(4) } as _;
+    // SAFETY: the control buffer has room for one header and one descriptor, and is aligned for the header.
+    let header = unsafe { &mut *libc::CMSG_FIRSTHDR(&raw const message) };
+    header.cmsg_level = libc::SOL_SOCKET;
+    header.cmsg_type = libc::SCM_RIGHTS;
+    // SAFETY: the function only computes.
+    header.cmsg_len = unsafe { libc::CMSG_LEN(4) } as _;
+    // SAFETY: the data of the header has room for one descriptor.
+    let data = unsafe { libc::CMSG_DATA(header) };
+    // SAFETY: as above; the write needs no alignment.
+    unsafe { data.cast::<i32>().write_unaligned(stream.as_raw_fd()) };
+    // SAFETY: all pointers in the message are valid during the call.
+    let sent = unsafe { libc::sendmsg(stream.as_raw_fd(), &raw const message, 0) };
+    if sent < 0 { Err(std::io::Error::last_os_error()) } else { Ok(()) }
+}

@@ -1,0 +1,278 @@
+//! Sockets while the number of workers changes, and while steps block workers.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use futures::executor::block_on;
+use procession::net::{TcpListener, TcpStream};
+use procession::*;
+
+use crate::{round_trip, serve, with, within};
+
+/// Starts an echo server. Returns its address.
+fn server(rt: &Runtime) -> std::net::SocketAddr {
+    let listener = block_on(TcpListener::bind_in(rt.host(), "127.0.0.1:0")).expect("a free port");
+    let address = listener.local_addr().expect("an address");
+    rt.spawn(move |ctx: Context| serve(ctx, listener));
+    address
+}
+
+/// Spawns processes that make round trips until `stop` is set. Each returns its number of round trips.
+fn clients(rt: &Runtime, count: usize, stop: &Arc<AtomicBool>) -> Vec<JoinHandle<u32>> {
+    let address = server(rt);
+    let client = |_| {
+        let stop = Arc::clone(stop);
+        rt.spawn(async move |_: Context| -> Result<_, Exit> {
+            let stream = TcpStream::connect(address).await?;
+            let mut trips = 0_u32;
+            while !stop.load(SeqCst) || trips < 10 {
+                round_trip(&stream, &trips.to_ne_bytes()).await?;
+                trips += 1;
+            }
+            Ok(trips)
+        })
+    };
+    (0..count).map(client).collect()
+}
+
+/// Makes round trips on the calling thread, outside the runtime, with a socket of the runtime.
+fn outside(stream: &TcpStream, trips: u8) {
+    block_on(async {
+        for trip in 0..trips {
+            round_trip(stream, &[trip]).await.expect("an echo");
+        }
+    });
+}
+
+/// 12.4c: sockets survive each change of the number of workers, also to zero while a guest thread drives the runtime.
+#[test]
+fn sockets_survive_changes_of_the_number_of_workers() {
+    within(120, || {
+        let rt = with(1);
+        let stop = Arc::new(AtomicBool::new(false));
+        let clients = clients(&rt, 10, &stop);
+        let address = server(&rt);
+        let stream = block_on(TcpStream::connect_in(rt.host(), address)).unwrap();
+        for workers in [2, 4, 1, 3, 0, 1, 0, 2].into_iter().cycle().take(80) {
+            rt.set_workers(workers);
+            if workers == 0 {
+                rt.block_on(async { round_trip(&stream, b"on a guest thread").await }).unwrap();
+            } else {
+                outside(&stream, 3);
+            }
+        }
+        stop.store(true, SeqCst);
+        for client in clients {
+            assert!(rt.block_on(client).unwrap() >= 10);
+        }
+    });
+}
+
+/// 12.4b, 12.4c: a thread outside the runtime waits for a socket when the last worker leaves. Then the helper thread waits
+/// in the poller.
+#[test]
+fn a_waiting_thread_survives_the_last_worker() {
+    within(60, || {
+        for _ in 0..20 {
+            let rt = with(1);
+            let std = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+            let stream = block_on(TcpStream::connect_in(rt.host(), std.local_addr().unwrap())).unwrap();
+            let (mut peer, _) = std.accept().unwrap();
+            let (ready, is_ready) = mpsc::channel();
+            let waits = thread::spawn(move || {
+                block_on(async {
+                    let mut readable = Box::pin(stream.readable());
+                    assert!(futures::poll!(&mut readable).is_ready(), "a new socket counts as ready");
+                    stream.try_read(&mut [0; 1]).unwrap_err();
+                    let mut readable = Box::pin(stream.readable());
+                    assert!(futures::poll!(&mut readable).is_pending());
+                    ready.send(()).unwrap();
+                    readable.await
+                })
+            });
+            is_ready.recv().unwrap();
+            rt.set_workers(0);
+            std::io::Write::write_all(&mut peer, b"x").unwrap();
+            waits.join().unwrap().unwrap();
+        }
+    });
+}
+
+/// 12.4b: a thread outside a runtime without workers waits for a socket, while a guest thread in `block_on` waits in the
+/// poller. The guest thread leaves. Then the helper thread waits.
+#[test]
+fn a_waiting_thread_survives_the_last_guest() {
+    within(60, || {
+        for _ in 0..20 {
+            let rt = Arc::new(with(0));
+            let std = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+            let stream = block_on(TcpStream::connect_in(rt.host(), std.local_addr().unwrap())).unwrap();
+            let (mut peer, _) = std.accept().unwrap();
+            let (leave, leaves) = futures::channel::oneshot::channel::<()>();
+            let guest = Arc::clone(&rt);
+            let parked = Arc::new(AtomicBool::new(false));
+            let is_parked = Arc::clone(&parked);
+            let guest = thread::spawn(move || {
+                guest.block_on(async {
+                    // The next park of this thread is in the poller.
+                    is_parked.store(true, SeqCst);
+                    leaves.await.unwrap();
+                });
+            });
+            while !parked.load(SeqCst) {
+                thread::yield_now();
+            }
+            let (ready, is_ready) = mpsc::channel();
+            let waits = thread::spawn(move || {
+                block_on(async {
+                    stream.try_read(&mut [0; 1]).unwrap_err();
+                    let mut readable = Box::pin(stream.readable());
+                    assert!(futures::poll!(&mut readable).is_pending());
+                    ready.send(()).unwrap();
+                    readable.await
+                })
+            });
+            is_ready.recv().unwrap();
+            leave.send(()).unwrap();
+            guest.join().unwrap();
+            std::io::Write::write_all(&mut peer, b"x").unwrap();
+            waits.join().unwrap().unwrap();
+        }
+    });
+}
+
+/// 12.4c: while a step blocks the only worker, with `block_in_place` or without it, its replacement serves the sockets.
+#[test]
+fn sockets_survive_the_replacement_of_a_blocked_worker() {
+    within(120, || {
+        for in_place in [true, false] {
+            let rt = Runtime::builder().workers(1).long_step_threshold(Duration::from_millis(1)).build().unwrap();
+            let address = server(&rt);
+            let waiting = block_on(TcpStream::connect_in(rt.host(), address)).unwrap();
+            outside(&waiting, 1);
+            for _ in 0..10 {
+                let (blocked, is_blocked) = mpsc::channel();
+                let (release, released) = mpsc::channel::<()>();
+                let step = rt.spawn(async move |_: Context| -> Result<(), Exit> {
+                    let blocks = || {
+                        blocked.send(()).expect("the test waits");
+                        released.recv().expect("the test releases the step");
+                    };
+                    if in_place {
+                        block_in_place(blocks)
+                    } else {
+                        blocks()
+                    }
+                    Ok(())
+                });
+                is_blocked.recv().unwrap();
+                // The worker is blocked now. Only a replacement can serve this.
+                outside(&waiting, 5);
+                outside(&block_on(TcpStream::connect_in(rt.host(), address)).unwrap(), 5);
+                release.send(()).unwrap();
+                block_on(step).unwrap();
+                outside(&waiting, 2);
+            }
+        }
+    });
+}
+
+/// 12.4c: many steps block at the same time, more than there can be replacement threads, while connections are served
+/// before and after.
+#[test]
+fn sockets_survive_more_blocked_steps_than_replacements() {
+    within(120, || {
+        let rt = Runtime::builder()
+            .workers(2)
+            .max_replacement_threads(2)
+            .long_step_threshold(Duration::from_millis(1))
+            .build()
+            .unwrap();
+        let address = server(&rt);
+        let stream = block_on(TcpStream::connect_in(rt.host(), address)).unwrap();
+        for _ in 0..10 {
+            let (release, released) = mpsc::channel::<()>();
+            let released = Arc::new(std::sync::Mutex::new(released));
+            let steps: Vec<_> = (0..6)
+                .map(|_| {
+                    let released = Arc::clone(&released);
+                    rt.spawn(async move |_: Context| -> Result<(), Exit> {
+                        block_in_place(|| released.lock().unwrap().recv().unwrap());
+                        Ok(())
+                    })
+                })
+                .collect();
+            (0..6).for_each(|_| release.send(()).unwrap());
+            for step in steps {
+                block_on(step).unwrap();
+            }
+            outside(&stream, 3);
+        }
+    });
+}
+
+/// 12.4c: a runtime is dropped while a thread outside waits in a read: the read fails. The same with a helper thread.
+#[test]
+fn a_waiting_thread_learns_of_the_end_of_the_runtime() {
+    within(60, || {
+        for workers in [0, 1, 2] {
+            for _ in 0..20 {
+                let rt = with(workers);
+                let std = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+                let stream = block_on(TcpStream::connect_in(rt.host(), std.local_addr().unwrap())).unwrap();
+                let (ready, is_ready) = mpsc::channel();
+                let waits = thread::spawn(move || {
+                    block_on(async {
+                        let mut buf = [0; 1];
+                        let mut stream = &stream;
+                        let mut read = Box::pin(futures::AsyncReadExt::read(&mut stream, &mut buf));
+                        assert!(futures::poll!(&mut read).is_pending());
+                        ready.send(()).unwrap();
+                        read.await
+                    })
+                });
+                is_ready.recv().unwrap();
+                drop(rt);
+                let error = waits.join().unwrap().unwrap_err();
+                assert_eq!(error.kind(), std::io::ErrorKind::NotConnected);
+                assert_eq!(error.to_string(), "the runtime of this socket has ended");
+            }
+        }
+    });
+}
+
+/// 12.1b: no wake-up is lost while several workers ask the poller and park, with messages and timers between.
+#[test]
+fn no_wake_up_is_lost_between_workers_and_the_poller() {
+    within(300, || {
+        for workers in [1, 2, 3, 4] {
+            let rt = with(workers);
+            let address = server(&rt);
+            let trips: Vec<_> = (0..4_u32)
+                .map(|n| {
+                    rt.spawn(async move |ctx: Context| -> Result<(), Exit> {
+                        let stream = TcpStream::connect(address).await?;
+                        for trip in 0..500_u32 {
+                            round_trip(&stream, &trip.to_ne_bytes()).await?;
+                            if (trip + n) % 50 == 0 {
+                                ctx.sleep(Duration::from_micros(100)).await;
+                            }
+                            if trip % 8 == n {
+                                ctx.spawn(async |_: Context| Ok::<_, Exit>(())).await?;
+                            }
+                        }
+                        Ok(())
+                    })
+                })
+                .collect();
+            let stream = block_on(TcpStream::connect_in(rt.host(), address)).unwrap();
+            outside(&stream, 200);
+            for trip in trips {
+                block_on(trip).unwrap();
+            }
+        }
+    });
+}

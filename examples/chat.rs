@@ -1,25 +1,30 @@
-//! Chat rooms over TCP. Threads read and write the sockets of the standard library. If a user crashes, the user leaves
-//! its room, and the room continues.
+//! Chat rooms over TCP: three processes for each client, and one for each room. If a user crashes, the user leaves its
+//! room, and the room continues.
 //!
-//!     cargo run --example chat             runs a server, and clients that check the lines that they read
-//!     cargo run --example chat -- 4000     runs a server on that local port: try `nc 127.0.0.1 4000`
+//!     cargo run --features net --example chat             runs a server, and clients that check the lines that they read
+//!     cargo run --features net --example chat -- 4000     runs a server on that local port: try `nc 127.0.0.1 4000`
 //!
 //! The first line of a client is its name. A later line is either a command or a text for the room. The commands are
-//! `/join tea` (joins a room), `/quit`, and `/crash` (crashes the user).
+//! `/join tea` (joins a room), `/quit`, and `/crash` (crashes the user). Ctrl-C ends the server.
 
 use std::collections::BTreeMap;
-use std::io::{BufRead, BufReader, Read, Result as IoResult, Write};
-use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
-use std::thread;
+use std::io::Result as IoResult;
+use std::net::{Ipv4Addr, Shutdown};
 use std::time::Duration;
 
-use futures::executor::block_on;
-use procession::{Address, Context, Event, Exit, Host, Mailbox, MailboxCapacity, Next, Pid, Result, Runtime, Server};
+use futures::future::try_join3;
+use futures::io::{AsyncBufRead, AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use procession::net::{OwnedReadHalf, TcpListener, TcpStream};
+use procession::{Address, Context, Event, Exit, MailboxCapacity, Next, Pid, Result, Runtime, Server, signal};
 
 /// Maximum length of a line in bytes. A longer line is split.
 const LINE: u64 = 1_024;
 /// Maximum number of lines that wait for a slow client. Further lines are dropped.
 const BEHIND: usize = 1_000;
+/// Longest time for the write of one line. A client that reads nothing for this time is disconnected.
+const STALLED: Duration = Duration::from_secs(60);
+/// Longest time to wait for the processes at the end.
+const GRACE: Duration = Duration::from_secs(10);
 
 // ---- A room, with the name of each user and the address of its socket
 
@@ -101,129 +106,151 @@ async fn user(mut ctx: Context<String>, name: String, socket: Address<String>) -
     }
 }
 
-// ---- Sockets, and the threads that read and write them
+// ---- The processes of a connection
 
-fn read_line(from: &mut impl BufRead) -> Option<String> {
+/// Reads a line. Returns `None` at the end of the stream, and after an error.
+async fn read_line(from: &mut (impl AsyncBufRead + Unpin)) -> Option<String> {
     let mut line = String::new();
-    let length = from.take(LINE).read_line(&mut line).ok()?;
+    let length = from.take(LINE).read_line(&mut line).await.ok()?;
     (length > 0).then(|| line.trim_end().to_owned())
 }
 
-/// Writes lines to the socket, until the user has exited or the client has closed the connection.
-fn write_lines(mut mailbox: Mailbox<String>, mut socket: &TcpStream) {
-    while let Event::Message(line) = block_on(mailbox.event()) {
-        if socket.write_all((line + "\n").as_bytes()).is_err() {
+/// Passes the lines of the client to its user. Asks the user to exit when the client has disconnected.
+async fn reader(ctx: Context, mut lines: BufReader<OwnedReadHalf>, user: Address<String>) {
+    while let Some(line) = read_line(&mut lines).await {
+        // Waits until the mailbox has a free place. The wait slows down a client that sends too fast.
+        if user.send_wait(line).await.is_err() {
+            return;
+        }
+    }
+    // An error means that the user has exited already.
+    let _ = ctx.host().cancel(user.pid(), "hung up", Duration::from_secs(1));
+}
+
+/// Writes the lines of the mailbox to the client, until the user has exited or the client has disconnected. Then closes the
+/// connection.
+async fn connection(mut ctx: Context<String>, stream: TcpStream) -> Result<(), Exit> {
+    let (read, mut write) = stream.into_split();
+    let mut lines = BufReader::new(read);
+    let Some(name) = ctx.run_until_cancelled(read_line(&mut lines)).await? else { return Ok(()) };
+    let socket = ctx.address();
+    let process = ctx.host().process().mailbox_capacity(MailboxCapacity::Reject(10));
+    let user = process.spawn(|ctx| user(ctx, name, socket))?;
+    ctx.monitor(user.pid());
+    let address = user.address();
+    let reader = ctx.spawn(move |ctx: Context| reader(ctx, lines, address));
+    while let Event::Message(line) = ctx.event().await {
+        let line = line + "\n";
+        let written = ctx.run_until_cancelled(ctx.timeout(STALLED, write.write_all(line.as_bytes()))).await;
+        if !matches!(written, Ok(Ok(Ok(())))) {
             break;
         }
     }
-    let _ = socket.shutdown(Shutdown::Both);
+    let _ = ctx.host().cancel(user.pid(), "hung up", Duration::from_secs(1));
+    reader.abort();
+    Ok(())
 }
 
-fn converse(host: &Host, socket: &TcpStream) {
-    let mut lines = BufReader::new(socket);
-    let Some(name) = read_line(&mut lines) else { return };
-    let (out, mailbox) = host.mailbox_with(MailboxCapacity::DropNewest(BEHIND));
-    let process = host.process().mailbox_capacity(MailboxCapacity::Reject(10));
-    let Ok(user) = process.spawn(|ctx| user(ctx, name, out)) else { return };
-    mailbox.monitor(user.pid());
-    thread::scope(|s| {
-        s.spawn(|| write_lines(mailbox, socket));
-        while let Some(line) = read_line(&mut lines) {
-            // Waits until the mailbox has a free place. The wait slows down a client that sends too fast.
-            if block_on(user.send_wait(line)).is_err() {
-                break;
+/// Accepts connections until this process is cancelled.
+async fn listen(ctx: Context, listener: TcpListener) -> Result<(), Exit> {
+    loop {
+        match ctx.run_until_cancelled(listener.accept()).await? {
+            Ok((stream, _)) => {
+                let process = ctx.host().process().mailbox_capacity(MailboxCapacity::DropNewest(BEHIND));
+                process.spawn(|ctx| connection(ctx, stream))?;
+            }
+            Err(error) => {
+                eprintln!("cannot accept a connection: {error}");
+                ctx.sleep(Duration::from_millis(100)).await;
             }
         }
-        let _ = host.cancel(user.pid(), "hung up", Duration::from_secs(1));
-    });
-}
-
-/// Serves the given number of clients. Returns when the last client has disconnected.
-fn listen(host: &Host, listener: &TcpListener, clients: usize) -> IoResult<()> {
-    thread::scope(|s| {
-        for socket in listener.incoming().take(clients) {
-            let socket = socket?;
-            s.spawn(move || converse(host, &socket));
-        }
-        Ok(())
-    })
+    }
 }
 
 // ---- Clients that check what they read
 
-struct Client {
-    lines: BufReader<TcpStream>,
-    socket: TcpStream,
+/// Longest time to wait for a line.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+struct Client<'a> {
+    ctx: &'a Context,
+    lines: BufReader<&'a TcpStream>,
 }
 
-impl Client {
-    fn enter(port: u16, name: &str, room: &str) -> IoResult<Self> {
-        let socket = TcpStream::connect((Ipv4Addr::LOCALHOST, port))?;
-        socket.set_read_timeout(Some(Duration::from_secs(20)))?;
-        let mut client = Self { lines: BufReader::new(socket.try_clone()?), socket };
-        client.say(&format!("{name}\n/join {room}"))?;
+impl<'a> Client<'a> {
+    async fn enter(ctx: &'a Context, stream: &'a TcpStream, name: &str, room: &str) -> IoResult<Self> {
+        let client = Self { ctx, lines: BufReader::new(stream) };
+        client.say(&format!("{name}\n/join {room}")).await?;
         Ok(client)
     }
 
-    fn say(&mut self, text: &str) -> IoResult<()> {
-        self.socket.write_all(format!("{text}\n").as_bytes())
+    async fn say(&self, text: &str) -> IoResult<()> {
+        self.stream().write_all(format!("{text}\n").as_bytes()).await
+    }
+
+    fn stream(&self) -> &'a TcpStream {
+        self.lines.get_ref()
     }
 
     /// Returns the next line, or `None` at the end of the stream.
-    fn hear(&mut self) -> IoResult<Option<String>> {
+    async fn hear(&mut self) -> IoResult<Option<String>> {
         let mut line = String::new();
-        let length = self.lines.read_line(&mut line)?;
+        let length = self.ctx.timeout(PATIENCE, self.lines.read_line(&mut line)).await.expect("a line in time")?;
         Ok((length > 0).then(|| line.trim_end().to_owned()))
     }
 }
 
 /// Checks that the next line of each client begins with `wanted`.
-fn all_hear(clients: &mut [&mut Client], wanted: &str) -> IoResult<()> {
+async fn all_hear(clients: &mut [&mut Client<'_>], wanted: &str) -> IoResult<()> {
     for client in clients {
-        let heard = client.hear()?;
+        let heard = client.hear().await?;
         assert!(heard.as_ref().is_some_and(|line| line.starts_with(wanted)), "{heard:?}, not {wanted:?}");
     }
     println!("{wanted}");
     Ok(())
 }
 
-/// Total number of connections.
-const CLIENTS: usize = 5;
+/// Number of lines that each client says in `talk`.
+const LINES: usize = 100;
 
-fn check(port: u16) -> IoResult<()> {
-    let mut ada = Client::enter(port, "ada", "tea")?;
-    all_hear(&mut [&mut ada], "* ada joins")?;
-    let mut bill = Client::enter(port, "bill", "tea")?;
-    all_hear(&mut [&mut ada, &mut bill], "* bill joins")?;
-    let mut carl = Client::enter(port, "carl", "tea")?;
-    all_hear(&mut [&mut ada, &mut bill, &mut carl], "* carl joins")?;
-    let mut dora = Client::enter(port, "dora", "coffee")?;
-    all_hear(&mut [&mut dora], "* dora joins")?;
-    ada.say("hello")?;
-    all_hear(&mut [&mut ada, &mut bill, &mut carl], "ada: hello")?;
+/// Says some lines. Returns the lines of all three clients, in the order in which this client hears them.
+async fn talk(client: &mut Client<'_>) -> IoResult<Vec<String>> {
+    for n in 0..LINES {
+        client.say(&format!("line {n}")).await?;
+    }
+    let mut heard = Vec::new();
+    for _ in 0..3 * LINES {
+        heard.extend(client.hear().await?);
+    }
+    Ok(heard)
+}
+
+async fn check(ctx: Context, port: u16) -> Result<(), Exit> {
+    let connect = || TcpStream::connect((Ipv4Addr::LOCALHOST, port));
+    let streams = [connect().await?, connect().await?, connect().await?, connect().await?, connect().await?];
+    let mut ada = Client::enter(&ctx, &streams[0], "ada", "tea").await?;
+    all_hear(&mut [&mut ada], "* ada joins").await?;
+    let mut bill = Client::enter(&ctx, &streams[1], "bill", "tea").await?;
+    all_hear(&mut [&mut ada, &mut bill], "* bill joins").await?;
+    let mut carl = Client::enter(&ctx, &streams[2], "carl", "tea").await?;
+    all_hear(&mut [&mut ada, &mut bill, &mut carl], "* carl joins").await?;
+    let mut dora = Client::enter(&ctx, &streams[3], "dora", "coffee").await?;
+    all_hear(&mut [&mut dora], "* dora joins").await?;
+    ada.say("hello").await?;
+    all_hear(&mut [&mut ada, &mut bill, &mut carl], "ada: hello").await?;
 
     // Only the user that crashes leaves the room.
-    carl.say("/crash")?;
-    all_hear(&mut [&mut ada, &mut bill], "* carl leaves: panicked")?;
-    assert_eq!(carl.hear()?, None, "he was hung up on");
-    bill.say("are you there?")?;
-    all_hear(&mut [&mut ada, &mut bill], "bill: are you there?")?;
-    let mut carl = Client::enter(port, "carl", "tea")?;
-    all_hear(&mut [&mut ada, &mut bill, &mut carl], "* carl joins")?;
+    carl.say("/crash").await?;
+    all_hear(&mut [&mut ada, &mut bill], "* carl leaves: panicked").await?;
+    assert_eq!(carl.hear().await?, None, "he was hung up on");
+    bill.say("are you there?").await?;
+    all_hear(&mut [&mut ada, &mut bill], "bill: are you there?").await?;
+    let mut carl = Client::enter(&ctx, &streams[4], "carl", "tea").await?;
+    all_hear(&mut [&mut ada, &mut bill, &mut carl], "* carl joins").await?;
 
     // All three clients talk concurrently, and all receive the lines in the same order.
-    const LINES: usize = 100;
-    let talk = |client: &mut Client| -> IoResult<Vec<String>> {
-        (0..LINES).try_for_each(|n| client.say(&format!("line {n}")))?;
-        (0..3 * LINES).map(|_| Ok(client.hear()?.unwrap_or_default())).collect()
-    };
-    let heard = thread::scope(|s| {
-        let talking = [&mut ada, &mut bill, &mut carl].map(|client| s.spawn(|| talk(client)));
-        talking.map(|one| one.join().expect("it does not panic"))
-    });
-    let [ada_heard, bill_heard, carl_heard] = heard;
-    let ada_heard = ada_heard?;
-    assert!(ada_heard == bill_heard? && ada_heard == carl_heard?, "they heard it in different orders");
+    let (ada_heard, bill_heard, carl_heard) = try_join3(talk(&mut ada), talk(&mut bill), talk(&mut carl)).await?;
+    assert!(ada_heard == bill_heard && ada_heard == carl_heard, "they heard it in different orders");
     for name in ["ada", "bill", "carl"] {
         let own = ada_heard.iter().filter_map(|line| line.strip_prefix(name));
         assert!(own.eq((0..LINES).map(|n| format!(": line {n}"))), "something of {name} is missing, or out of order");
@@ -231,32 +258,34 @@ fn check(port: u16) -> IoResult<()> {
     println!("{} lines, heard by three in one order", ada_heard.len());
 
     // The first client changes its room, the second client quits, and the third client disconnects.
-    ada.say("/join coffee")?;
-    all_hear(&mut [&mut bill, &mut carl], "* ada leaves")?;
-    all_hear(&mut [&mut ada, &mut dora], "* ada joins")?;
-    bill.say("/quit")?;
-    all_hear(&mut [&mut carl], "* bill leaves: exited normally")?;
-    assert_eq!(bill.hear()?, None);
-    carl.socket.shutdown(Shutdown::Both)?;
-    dora.say("and so they went")?;
-    all_hear(&mut [&mut ada, &mut dora], "dora: and so they went")
+    ada.say("/join coffee").await?;
+    all_hear(&mut [&mut bill, &mut carl], "* ada leaves").await?;
+    all_hear(&mut [&mut ada, &mut dora], "* ada joins").await?;
+    bill.say("/quit").await?;
+    all_hear(&mut [&mut carl], "* bill leaves: exited normally").await?;
+    assert_eq!(bill.hear().await?, None);
+    carl.stream().shutdown(Shutdown::Both)?;
+    dora.say("and so they went").await?;
+    all_hear(&mut [&mut ada, &mut dora], "dora: and so they went").await?;
+    Ok(())
 }
 
 fn main() -> Result {
     let port = std::env::args().nth(1).map(|port| port.parse::<u16>()).transpose()?;
     let rt = Runtime::new()?;
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port.unwrap_or(0)))?;
-    let address = listener.local_addr()?;
-    if port.is_some() {
-        println!("listening on {address}");
-        return Ok(listen(&rt, &listener, usize::MAX)?);
-    }
-    let host = rt.host().clone();
-    let server = thread::spawn(move || listen(&host, &listener, CLIENTS));
-    check(address.port())?;
-    server.join().expect("it does not panic")?;
-    let shutdown = block_on(rt.shutdown(Duration::from_secs(10)));
-    assert!(shutdown.left.is_empty(), "{shutdown:?}");
-    println!("everybody is gone");
-    Ok(())
+    rt.block_on(async {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port.unwrap_or(0))).await?;
+        let address = listener.local_addr()?;
+        rt.spawn(|ctx: Context| listen(ctx, listener));
+        if port.is_some() {
+            println!("listening on {address}");
+            signal::ctrl_c().await?;
+        } else {
+            rt.spawn(move |ctx: Context| check(ctx, address.port())).await?;
+        }
+        let shutdown = rt.shutdown(GRACE).await;
+        assert!(shutdown.left.is_empty(), "{shutdown:?}");
+        println!("everybody is gone");
+        Ok(())
+    })
 }

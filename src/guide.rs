@@ -10,6 +10,10 @@
 //! | [`from_go`] | the same for Go |
 //! | [`lifecycle`] | the rules of exits, links, monitors, supervisors and cancellation, each with its test |
 //! | [`scheduling`] | how workers choose the next process, and how long a process waits at most |
+#![cfg_attr(
+    feature = "net",
+    doc = "| [`sockets`] | servers and clients, time limits, TLS and other crates, files, costs; needs the feature `net` |"
+)]
 //! | [`troubleshooting`] | symptoms, their causes, and what to do |
 //!
 //! The [map](crate#the-map) of the crate lists the types by purpose.
@@ -20,5 +24,7 @@ pub mod from_go;
 pub mod from_tokio;
 pub mod lifecycle;
 pub mod scheduling;
+#[cfg(feature = "net")]
+pub mod sockets;
 pub mod troubleshooting;
 pub mod tutorial;

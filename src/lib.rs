@@ -69,6 +69,11 @@
 //! | share work among equal processes | [`Pool`] |
 //! | receive the exit of a process | [`Exit`], [`SelfHandle::monitor`], [`SelfHandle::link`], [`guide::lifecycle`] |
 //! | end a process | [`Host::cancel`], [`Host::kill`], [`CancelToken`], [`ProcessBuilder::deadline`], [`Runtime::shutdown`] |
+#![cfg_attr(feature = "net", doc = "| use sockets, or wait for a signal | [`net`], [`signal`], [`guide::sockets`] |")]
+#![cfg_attr(
+    not(feature = "net"),
+    doc = "| use sockets, or wait for a signal | the modules `net` and `signal`, with the feature `net` |"
+)]
 //! | wait for a time | [`SelfHandle::sleep`], [`SelfHandle::timeout`], [`Context::receive_timeout`], [`SelfHandle::interval`], [`SelfHandle::send_after`] |
 //! | run inside tokio, smol or another executor | [`guide::tutorial::embedding`], [`Runtime::run`], [`Runtime::block_on`], [`Builder::wrap_threads`], `Builder::tokio` with the feature `tokio` |
 //! | control the order of processes | [`guide::scheduling`], [`Priority`], [`QueueOrder`], [`should_yield`], [`cooperative`](cooperative()) |
@@ -100,8 +105,8 @@
 //! - **Targets.** The crate supports targets with 32-bit and with 64-bit pointers. It does not compile for
 //!   `wasm32-unknown-unknown`, which has neither threads nor a clock.
 
-/// The programs in the README compile and run.
-#[cfg(doctest)]
+/// The programs in the README compile and run. One of them uses sockets.
+#[cfg(all(doctest, feature = "net"))]
 #[doc = include_str!("../README.md")]
 mod readme {}
 

@@ -71,7 +71,7 @@
 //!   messages needs no state machine. A handler of a `Server` can also call `receive`.
 //! - **Messages wait while a handler awaits**, as in ractor and kameo. For concurrent work, spawn a process, or store
 //!   the `Reply` and answer later. A hand-written [`Process`](crate::Process) can have many requests in flight.
-//! - **A process performs I/O with commands.** A handler that is registered in the runtime answers a
-//!   [`Command`](crate::Command). A test can register a different handler. A process may also await the socket of
-//!   another library directly.
+//! - **A process performs I/O with commands or sockets.** A handler that is registered in the runtime answers a
+//!   [`Command`](crate::Command). A test can register a different handler. With the feature `net`, a process can also
+//!   await sockets directly.
 //! - **A panic ends the process**, and callers get [`CallError::Died`](crate::CallError::Died) immediately.

@@ -62,7 +62,14 @@
 //! | `CancellationToken` | [`CancelToken`](crate::CancelToken) | a cancellation has a reason and a grace period. Spawned processes inherit the token |
 //! | `task_local!` | [`ProcessBuilder::value`](crate::ProcessBuilder::value), [`SelfHandle::value`](crate::SelfHandle::value) | spawned processes inherit the value |
 //! | `TaskTracker`, `shutdown_timeout` | [`Runtime::shutdown`](crate::Runtime::shutdown) | cancels the processes in order, and reports the processes that did not exit |
-//! | `tokio::net`, `tokio::fs`, `tokio::process` | a command, or tokio itself | see [chapter 6](super::tutorial::embedding) of the tutorial |
+//! | `tokio::net::TcpListener`, `TcpStream`, `TcpSocket`, `UdpSocket`, `UnixStream`, … | the types with the same names in `procession::net`, feature `net` | a worker of the runtime polls them; they implement the traits of `futures::io` |
+//! | `TcpStream::into_split`, `readable`, `try_read`, `try_write` | the same methods | |
+//! | `tokio::io::AsyncRead`, `AsyncWrite`, `AsyncReadExt`, `BufReader` | the same names in `futures::io` | `tokio_util::compat` adapts a stream to code that needs the traits of tokio |
+//! | `tokio::io::unix::AsyncFd` | `procession::net::Async` | |
+//! | `tokio::net::lookup_host` | `procession::net::lookup_host` | on the blocking pool, as in tokio |
+//! | `tokio::signal::ctrl_c`, `tokio::signal::unix` | `procession::signal::ctrl_c`, `procession::signal::unix`, feature `net` | |
+//! | `tokio::fs` | [`spawn_blocking`](crate::Host::spawn_blocking) with `std::fs` | tokio does the same internally |
+//! | `tokio::process` | `std::process` with [`spawn_blocking`](crate::Host::spawn_blocking), or tokio itself | see [chapter 6](super::tutorial::embedding) of the tutorial |
 //! | `time::pause`, `start_paused` | [`Simulation`](crate::Simulation), [`check`](crate::check()) | a seed also determines the order of the processes |
 //! | `RuntimeMetrics` | [`Counters`](crate::observe::Counters), [`Observer`](crate::Observer) | |
 //!

@@ -1,5 +1,9 @@
 //! Chapter 6: processes inside tokio, smol and axum.
 //!
+//! A program with sockets does not need another runtime: with the feature `net`, this crate has sockets of its own, in the
+//! module `net`. The page `guide::sockets` describes them. This chapter is for programs that use libraries of tokio or smol,
+//! or that add processes to an application on these runtimes.
+//!
 //! A process may await any future. Some futures need their own runtime, for example the sockets and timers of tokio.
 //! There are two ways to combine the runtimes:
 //!
@@ -9,6 +13,9 @@
 //! | processes run on | the worker threads of this runtime | the threads of the other runtime, inside [`Runtime::run`](crate::Runtime::run) |
 //! | threads | the threads of both runtimes | the threads of the other runtime |
 //! | choose it for | servers, computations | tests, tools, single-threaded programs, event loops of a user interface |
+//!
+//! The sockets of tokio and smol cost more than those of this crate: the reactor of the other runtime wakes the process
+//! from its own thread, and each such wake-up is a switch between threads.
 //!
 //! In both cases, the tasks of the other runtime can spawn, send, call and join. These tasks need a
 //! [`Host`](crate::Host), which is cheap to clone and works on any thread.

@@ -1,0 +1,88 @@
+//! TLS on procession's sockets, with futures-rustls.
+//!
+//!     cargo run -p bridges --bin tls
+//!
+//! The server makes a certificate for `localhost`, and the client trusts only this certificate.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::{AsyncReadExt, AsyncWriteExt};
+use futures_rustls::rustls::pki_types::{PrivateKeyDer, ServerName};
+use futures_rustls::rustls::{ClientConfig, RootCertStore, ServerConfig};
+use futures_rustls::{TlsAcceptor, TlsConnector};
+use procession::net::{TcpListener, TcpStream};
+use procession::{BoxError, Context, Exit, Result, Runtime};
+
+/// Longest time for the handshake of a client.
+const HANDSHAKE: Duration = Duration::from_secs(10);
+
+/// Sends back the bytes of one connection.
+async fn echo(ctx: Context, stream: TcpStream, tls: TlsAcceptor) -> Result<(), Exit> {
+    // A client that does not complete the handshake in time is disconnected.
+    let mut stream = ctx.timeout(HANDSHAKE, tls.accept(stream)).await.map_err(Exit::failed)??;
+    let mut buf = vec![0; 8 << 10];
+    loop {
+        let count = ctx.run_until_cancelled(stream.read(&mut buf)).await??;
+        if count == 0 {
+            // Says to the client that the end of the stream is intended.
+            return Ok(stream.close().await?);
+        }
+        stream.write_all(&buf[..count]).await?;
+        // TLS has a buffer of its own.
+        stream.flush().await?;
+    }
+}
+
+async fn server(ctx: Context, listener: TcpListener, tls: TlsAcceptor) -> Result<(), Exit> {
+    loop {
+        let (stream, _) = listener.accept().await?;
+        let tls = tls.clone();
+        ctx.spawn(move |ctx: Context| echo(ctx, stream, tls));
+    }
+}
+
+/// Makes the configurations of the server and of the client.
+fn configurations() -> Result<(ServerConfig, ClientConfig), BoxError> {
+    let made = rcgen::generate_simple_self_signed(["localhost".to_owned()])?;
+    let certificate = made.cert.der().clone();
+    let key = PrivateKeyDer::try_from(made.signing_key.serialize_der())?;
+    let mut roots = RootCertStore::empty();
+    roots.add(certificate.clone())?;
+    let server = ServerConfig::builder().with_no_client_auth().with_single_cert(vec![certificate], key)?;
+    let client = ClientConfig::builder().with_root_certificates(roots).with_no_client_auth();
+    Ok((server, client))
+}
+
+fn main() -> Result {
+    let (server_config, client_config) = configurations()?;
+    let rt = Runtime::new()?;
+    rt.block_on(async {
+        let listener = TcpListener::bind("127.0.0.1:0").await?;
+        let address = listener.local_addr()?;
+        let acceptor = TlsAcceptor::from(Arc::new(server_config));
+        rt.spawn(move |ctx: Context| server(ctx, listener, acceptor));
+
+        let connector = TlsConnector::from(Arc::new(client_config));
+        let stream = TcpStream::connect(address).await?;
+        let mut stream = connector.connect(ServerName::try_from("localhost")?, stream).await?;
+        // Longer than one TLS record.
+        let text = "hello over TLS\n".repeat(10_000);
+        let (mut read, mut write) = (&mut stream).split();
+        let writes = async {
+            write.write_all(text.as_bytes()).await?;
+            write.close().await
+        };
+        let mut answer = String::new();
+        futures::try_join!(writes, read.read_to_string(&mut answer))?;
+        assert!(answer == text, "{} bytes came back", answer.len());
+        println!("{} bytes came back over TLS", answer.len());
+        Ok(())
+    })
+}
+
+/// 12.2e: futures-rustls works on the streams without changes.
+#[test]
+fn bytes_come_back_over_tls() -> Result {
+    main()
+}

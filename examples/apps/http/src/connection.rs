@@ -1,0 +1,95 @@
+//! The process of one connection.
+
+use std::io;
+use std::pin::{Pin, pin};
+use std::task::{Context as Cx, Poll};
+
+use futures::future::{Either, select};
+use futures::io::{AsyncRead, AsyncWrite};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use procession::future::Sleep;
+use procession::net::TcpStream;
+use procession::{Context, SelfHandle};
+use smol_hyper::rt::FuturesIo;
+
+use crate::Config;
+use crate::pages::answer;
+use crate::timer::ProcessTimer;
+
+/// Serves one connection. If this process is cancelled, it answers the request in flight, and then closes the connection.
+///
+/// Errors of the connection, such as a reset or a malformed request, concern only the peer, so they are not reported.
+pub(crate) async fn connection(ctx: Context, stream: TcpStream, config: Config) {
+    // An error means that the peer has closed the connection already.
+    let _ = stream.set_nodelay(true);
+    let (me, config) = (&*ctx, &config);
+    let io = FuturesIo::new(WriteTimeout { stream, me: me.clone(), config: config.clone(), stall: None });
+    let mut connection = pin!(
+        http1::Builder::new()
+            .timer(ProcessTimer(me.clone()))
+            .header_read_timeout(config.idle)
+            .max_header_size(config.head_size)
+            .max_headers(config.headers)
+            .serve_connection(io, service_fn(|request| answer(me, config, request)))
+    );
+    if let Either::Right(_) = select(connection.as_mut(), me.cancelled()).await {
+        // An idle connection closes immediately. Otherwise the response says `connection: close`.
+        connection.as_mut().graceful_shutdown();
+        let _ = connection.await;
+    }
+}
+
+/// A stream whose writes fail if the peer reads no byte for some time.
+struct WriteTimeout {
+    stream: TcpStream,
+    me: SelfHandle,
+    config: Config,
+    /// Set while a write waits.
+    stall: Option<Sleep>,
+}
+
+impl WriteTimeout {
+    /// Limits the time of a write that returned `polled`.
+    fn limited(&mut self, cx: &mut Cx<'_>, polled: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
+        if polled.is_ready() {
+            self.stall = None;
+            return polled;
+        }
+        let stall = self.stall.get_or_insert_with(|| self.me.sleep(self.config.write_stall));
+        match Pin::new(stall).poll(cx) {
+            Poll::Ready(()) => Poll::Ready(Err(io::ErrorKind::TimedOut.into())),
+            Poll::Pending => Poll::Pending,
+        }
+    }
+}
+
+impl AsyncRead for WriteTimeout {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Cx<'_>, buf: &mut [u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_read(cx, buf)
+    }
+}
+
+impl AsyncWrite for WriteTimeout {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Cx<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        let polled = Pin::new(&mut self.stream).poll_write(cx, buf);
+        self.limited(cx, polled)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Cx<'_>,
+        bufs: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let polled = Pin::new(&mut self.stream).poll_write_vectored(cx, bufs);
+        self.limited(cx, polled)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Cx<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_close(mut self: Pin<&mut Self>, cx: &mut Cx<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_close(cx)
+    }
+}

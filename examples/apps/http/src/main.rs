@@ -1,0 +1,92 @@
+//! An HTTP server on hyper: see the library of this package.
+//!
+//!     cargo run --release -p app-http -- --port 8080
+//!     curl http://127.0.0.1:8080/
+//!
+//! Ctrl-C stops the server: it accepts no more connections, answers the requests in flight, and exits.
+
+use std::net::Ipv4Addr;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use app_http::{Config, VISITS, server, visits};
+use lexopt::prelude::*;
+use procession::net::TcpListener;
+use procession::{BoxError, Context, Runtime, signal};
+
+const HELP: &str = "\
+An HTTP server. Its pages are /, /visits, /wait and /echo.
+
+Usage: app-http [OPTIONS]
+
+  --port N              port, 0 for a free one [8080]
+  --workers N           worker threads [one for each core]
+  --max-connections N   further connections wait until one ends [1000]
+  --idle SECONDS        longest time between two requests, and for reading a request head [30]
+  --grace SECONDS       longest time of a shutdown [10]
+  --help                this text";
+
+struct Options {
+    port: u16,
+    workers: Option<usize>,
+    grace: Duration,
+    config: Config,
+}
+
+/// Reads the arguments. Returns `None` after `--help`.
+fn options() -> Result<Option<Options>, lexopt::Error> {
+    let mut options = Options { port: 8080, workers: None, grace: Duration::from_secs(10), config: Config::default() };
+    let mut arguments = lexopt::Parser::from_env();
+    while let Some(argument) = arguments.next()? {
+        match argument {
+            Long("port") => options.port = arguments.value()?.parse()?,
+            Long("workers") => options.workers = Some(arguments.value()?.parse()?),
+            Long("max-connections") => options.config.max_connections = arguments.value()?.parse()?,
+            Long("idle") => options.config.idle = Duration::from_secs(arguments.value()?.parse()?),
+            Long("grace") => options.grace = Duration::from_secs(arguments.value()?.parse()?),
+            Long("help") => return Ok(None),
+            other => return Err(other.unexpected()),
+        }
+    }
+    Ok(Some(options))
+}
+
+fn serve(options: Options) -> Result<ExitCode, BoxError> {
+    let mut builder = Runtime::builder();
+    if let Some(workers) = options.workers {
+        builder = builder.workers(workers);
+    }
+    let rt = builder.build()?;
+    rt.block_on(async {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, options.port)).await?;
+        println!("listening on {}", listener.local_addr()?);
+        rt.process().name(VISITS).spawn(visits)?;
+        let config = options.config;
+        let server = rt.spawn(move |ctx: Context| server(ctx, listener, config));
+        let stop = signal::ctrl_c();
+        match futures::future::select(std::pin::pin!(stop), server).await {
+            futures::future::Either::Left((stopped, _)) => stopped?,
+            futures::future::Either::Right((failed, _)) => failed?,
+        }
+        println!("stopping");
+        // Cancels the server, which stops accepting, and each connection, which answers its request in flight.
+        let report = rt.shutdown(options.grace).await;
+        println!("{} processes did not exit in time", report.left.len());
+        Ok(if report.left.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    })
+}
+
+fn main() -> ExitCode {
+    let served = match options() {
+        Ok(Some(options)) => serve(options),
+        Ok(None) => {
+            println!("{HELP}");
+            return ExitCode::SUCCESS;
+        }
+        Err(error) => Err(error.into()),
+    };
+    served.unwrap_or_else(|error| {
+        eprintln!("app-http: {error}");
+        ExitCode::from(2)
+    })
+}

@@ -1,0 +1,82 @@
+//! The pages of the server.
+
+use std::convert::Infallible;
+use std::time::Duration;
+
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::body::{Body, Bytes, Incoming};
+use hyper::{Method, Request, Response, StatusCode};
+use procession::{Context, Exit, Name, Reply, SelfHandle};
+
+use crate::Config;
+
+/// Name of the process that counts visits.
+pub const VISITS: Name<Visit> = Name::new("visits");
+
+/// A request for the number of visits.
+#[derive(Debug)]
+pub struct Visit(pub Reply<u64>);
+
+/// Process that counts visits.
+///
+/// # Errors
+/// [`Exit::Cancelled`] after a cancellation.
+pub async fn visits(mut ctx: Context<Visit>) -> Result<(), Exit> {
+    let mut count = 0;
+    loop {
+        let Visit(reply) = ctx.receive().await?;
+        count += 1;
+        reply.send(count);
+    }
+}
+
+/// Time that the page `/wait` takes.
+const WAIT: Duration = Duration::from_secs(1);
+
+type Page = Result<Bytes, StatusCode>;
+
+/// Answers one request.
+pub(crate) async fn answer(
+    me: &SelfHandle,
+    config: &Config,
+    request: Request<Incoming>,
+) -> Result<Response<Full<Bytes>>, Infallible> {
+    let page = match (request.method(), request.uri().path()) {
+        (&Method::GET, "/") => Ok(Bytes::from_static(b"hello\n")),
+        (&Method::GET, "/visits") => visit(me).await,
+        (&Method::GET, "/wait") => {
+            me.sleep(WAIT).await;
+            Ok(Bytes::from_static(b"waited\n"))
+        }
+        (&Method::POST, "/echo") => echo(me, config, request.into_body()).await,
+        (_, "/" | "/visits" | "/wait" | "/echo") => Err(StatusCode::METHOD_NOT_ALLOWED),
+        _ => Err(StatusCode::NOT_FOUND),
+    };
+    let (status, body) = match page {
+        Ok(body) => (StatusCode::OK, body),
+        Err(status) => (status, Bytes::from(format!("{status}\n"))),
+    };
+    let mut response = Response::new(Full::new(body));
+    *response.status_mut() = status;
+    Ok(response)
+}
+
+/// Calls another process.
+async fn visit(me: &SelfHandle) -> Page {
+    let count = me.call(VISITS, Visit).timeout(Duration::from_secs(1)).await;
+    count.map(|count| Bytes::from(format!("visit {count}\n"))).map_err(|_| StatusCode::SERVICE_UNAVAILABLE)
+}
+
+/// Returns the body of the request.
+async fn echo(me: &SelfHandle, config: &Config, body: Incoming) -> Page {
+    // A length that the client has announced. `Limited` counts the bytes of a body without one.
+    if body.size_hint().lower() > config.body_size as u64 {
+        return Err(StatusCode::PAYLOAD_TOO_LARGE);
+    }
+    match me.timeout(config.body_time, Limited::new(body, config.body_size).collect()).await {
+        Ok(Ok(body)) => Ok(body.to_bytes()),
+        Ok(Err(error)) if error.is::<http_body_util::LengthLimitError>() => Err(StatusCode::PAYLOAD_TOO_LARGE),
+        Ok(Err(_)) => Err(StatusCode::BAD_REQUEST),
+        Err(_) => Err(StatusCode::REQUEST_TIMEOUT),
+    }
+}

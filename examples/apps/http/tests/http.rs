@@ -1,0 +1,214 @@
+//! Tests of the server, with clients that write the bytes of HTTP themselves.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::time::Duration;
+
+use app_http::{Config, VISITS, server, visits};
+use futures::{AsyncReadExt, AsyncWriteExt};
+use procession::net::{TcpListener, TcpStream};
+use procession::{BoxError, Context, Runtime};
+
+type Tested<T = ()> = Result<T, BoxError>;
+
+/// Time after which the server closes a connection that a test leaves idle.
+const SHORT: Duration = Duration::from_millis(50);
+/// Longer than a test takes.
+const LONG: Duration = Duration::from_secs(60);
+
+/// Starts a runtime with a server. Returns the runtime and the address of the server.
+fn started(config: Config) -> Tested<(Runtime, SocketAddr)> {
+    let rt = Runtime::builder().workers(2).build()?;
+    let listener = rt.block_on(TcpListener::bind((Ipv4Addr::LOCALHOST, 0)))?;
+    let address = listener.local_addr()?;
+    rt.process().name(VISITS).spawn(visits)?;
+    rt.spawn(move |ctx: Context| server(ctx, listener, config));
+    Ok((rt, address))
+}
+
+/// Number of processes of a server without connections: the server itself, and the counter of visits.
+const OWN_PROCESSES: usize = 2;
+
+/// A client that has sent some bytes.
+async fn sent(address: SocketAddr, bytes: impl AsRef<[u8]>) -> Tested<TcpStream> {
+    let mut stream = TcpStream::connect(address).await?;
+    stream.write_all(bytes.as_ref()).await?;
+    Ok(stream)
+}
+
+/// Reads until the received text ends with `end`.
+async fn read_until(stream: &mut TcpStream, end: &str) -> Tested<String> {
+    let mut text = Vec::new();
+    while !text.ends_with(end.as_bytes()) {
+        let mut byte = [0];
+        stream.read_exact(&mut byte).await?;
+        text.push(byte[0]);
+    }
+    Ok(String::from_utf8(text)?)
+}
+
+/// Reads until the server closes the connection. A reset also ends the text: the server closes a connection whose bytes it
+/// has not read.
+async fn read_all(stream: &mut TcpStream) -> String {
+    let (mut text, mut buf) = (Vec::new(), [0; 4096]);
+    while let Ok(count @ 1..) = stream.read(&mut buf).await {
+        text.extend_from_slice(&buf[..count]);
+    }
+    String::from_utf8_lossy(&text).into_owned()
+}
+
+/// Returns the first line of the response to these bytes.
+async fn status(address: SocketAddr, bytes: impl AsRef<[u8]>) -> Tested<String> {
+    let mut stream = sent(address, bytes).await?;
+    let text = read_until(&mut stream, "\r\n").await?;
+    Ok(text.trim_end().to_owned())
+}
+
+const HELLO: &str = "GET / HTTP/1.1\r\nhost: a\r\n\r\n";
+
+/// 12.2e: hyper serves requests on a stream of the crate, through the traits of `futures::io`.
+#[test]
+fn one_connection_serves_many_requests() -> Tested {
+    let (rt, address) = started(Config::default())?;
+    rt.block_on(async {
+        let mut stream = sent(address, HELLO).await?;
+        let text = read_until(&mut stream, "\r\n\r\nhello\n").await?;
+        assert!(text.starts_with("HTTP/1.1 200 OK\r\n"), "{text}");
+        for visit in 1..=3 {
+            stream.write_all(b"GET /visits HTTP/1.1\r\nhost: a\r\n\r\n").await?;
+            read_until(&mut stream, &format!("\r\n\r\nvisit {visit}\n")).await?;
+        }
+        stream.write_all(b"POST /echo HTTP/1.1\r\nhost: a\r\ncontent-length: 3\r\n\r\nabc").await?;
+        read_until(&mut stream, "\r\n\r\nabc").await?;
+        assert_eq!(status(address, "GET /none HTTP/1.1\r\nhost: a\r\n\r\n").await?, "HTTP/1.1 404 Not Found");
+        assert_eq!(status(address, "POST / HTTP/1.1\r\nhost: a\r\n\r\n").await?, "HTTP/1.1 405 Method Not Allowed");
+        Ok(())
+    })
+}
+
+#[test]
+fn a_connection_above_the_limit_waits_until_another_one_ends() -> Tested {
+    let (rt, address) = started(Config { max_connections: 1, ..Config::default() })?;
+    rt.block_on(async {
+        let mut first = sent(address, HELLO).await?;
+        read_until(&mut first, "hello\n").await?;
+        let mut second = sent(address, HELLO).await?;
+        first.write_all(HELLO.as_bytes()).await?;
+        read_until(&mut first, "hello\n").await?;
+        assert_eq!(rt.processes_alive(), OWN_PROCESSES + 1);
+        drop(first);
+        read_until(&mut second, "hello\n").await?;
+        Ok(())
+    })
+}
+
+#[test]
+fn an_idle_connection_is_closed() -> Tested {
+    let (rt, address) = started(Config { idle: SHORT, ..Config::default() })?;
+    rt.block_on(async {
+        // Nothing, half of a request head, and a complete request before the pause.
+        assert_eq!(read_all(&mut sent(address, "").await?).await, "");
+        assert_eq!(read_all(&mut sent(address, "GET / HT").await?).await, "");
+        let text = read_all(&mut sent(address, HELLO).await?).await;
+        assert!(text.ends_with("\r\n\r\nhello\n"), "{text}");
+        Ok(())
+    })
+}
+
+#[test]
+fn a_body_that_is_too_slow_or_too_long_is_refused() -> Tested {
+    let (rt, address) = started(Config { body_time: SHORT, body_size: 10, ..Config::default() })?;
+    rt.block_on(async {
+        let post = |length: usize| format!("POST /echo HTTP/1.1\r\nhost: a\r\ncontent-length: {length}\r\n\r\n12345");
+        assert_eq!(status(address, post(6)).await?, "HTTP/1.1 408 Request Timeout");
+        assert_eq!(status(address, post(11)).await?, "HTTP/1.1 413 Payload Too Large");
+        let chunked = "POST /echo HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\nb\r\n12345678901\r\n";
+        assert_eq!(status(address, chunked).await?, "HTTP/1.1 413 Payload Too Large");
+        assert_eq!(status(address, post(5)).await?, "HTTP/1.1 200 OK");
+        Ok(())
+    })
+}
+
+#[test]
+fn a_request_head_that_is_too_long_is_refused() -> Tested {
+    let (rt, address) = started(Config { head_size: 1_000, headers: 4, ..Config::default() })?;
+    rt.block_on(async {
+        let with = |fields: &str| format!("GET / HTTP/1.1\r\nhost: a\r\n{fields}\r\n");
+        let refused = "HTTP/1.1 431 Request Header Fields Too Large";
+        assert_eq!(status(address, with(&format!("b: {}\r\n", "x".repeat(1_000)))).await?, refused);
+        assert_eq!(status(address, with(&"b: c\r\n".repeat(4))).await?, refused);
+        assert_eq!(status(address, with(&"b: c\r\n".repeat(3))).await?, "HTTP/1.1 200 OK");
+        Ok(())
+    })
+}
+
+#[test]
+fn a_client_that_does_not_read_its_response_is_closed() -> Tested {
+    const SIZE: usize = 32 << 20;
+    let (rt, address) = started(Config { write_stall: SHORT, body_size: SIZE, ..Config::default() })?;
+    rt.block_on(async {
+        let head = format!("POST /echo HTTP/1.1\r\nhost: a\r\ncontent-length: {SIZE}\r\n\r\n");
+        let mut stream = sent(address, head).await?;
+        stream.write_all(&vec![b'x'; SIZE]).await?;
+        // The response is longer than the buffers of the system. No byte of it is read before the process has exited.
+        let exit = rt.spawn(async |ctx: Context| {
+            while ctx.host().processes_alive() > OWN_PROCESSES + 1 {
+                ctx.yield_now().await;
+            }
+        });
+        exit.await?;
+        assert!(read_all(&mut stream).await.len() < SIZE);
+        Ok(())
+    })
+}
+
+/// 12.6b: clients that send nonsense or vanish affect only their own connections.
+#[test]
+fn the_server_survives_random_bytes_and_clients_that_vanish() -> Tested {
+    let (rt, address) = started(Config::default())?;
+    rt.block_on(async {
+        let mut random = 1_u64;
+        for length in 0..200 {
+            let mut bytes = vec![0; length];
+            for byte in &mut bytes {
+                // The generator of Knuth's MMIX.
+                random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                *byte = (random >> 56) as u8;
+            }
+            drop(sent(address, bytes).await?);
+            // A prefix of a correct request.
+            drop(sent(address, &HELLO[..length % HELLO.len()]).await?);
+        }
+        assert_eq!(status(address, HELLO).await?, "HTTP/1.1 200 OK");
+        let exit = rt.spawn(async |ctx: Context| {
+            while ctx.host().processes_alive() > OWN_PROCESSES + 1 {
+                ctx.yield_now().await;
+            }
+        });
+        Ok(exit.await?)
+    })
+}
+
+#[test]
+fn a_shutdown_answers_the_request_in_flight() -> Tested {
+    let (rt, address) = started(Config::default())?;
+    rt.block_on(async {
+        let mut idle = sent(address, HELLO).await?;
+        read_until(&mut idle, "hello\n").await?;
+        let head = "POST /echo HTTP/1.1\r\nhost: a\r\nexpect: 100-continue\r\ncontent-length: 3\r\n\r\n";
+        let mut stream = sent(address, head).await?;
+        // The server sends this line when the request waits for its body.
+        read_until(&mut stream, "HTTP/1.1 100 Continue\r\n\r\n").await?;
+        let client = async {
+            // The server has dropped its listener when a connection is refused.
+            while TcpStream::connect(address).await.is_ok() {}
+            assert_eq!(read_all(&mut idle).await, "");
+            stream.write_all(b"abc").await?;
+            let text = read_all(&mut stream).await;
+            assert!(text.contains("200 OK") && text.ends_with("\r\n\r\nabc"), "{text}");
+            Tested::Ok(())
+        };
+        let (report, checked) = futures::future::join(rt.shutdown(LONG), client).await;
+        assert!(report.left.is_empty(), "{report:?}");
+        checked
+    })
+}

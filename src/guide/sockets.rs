@@ -1,0 +1,316 @@
+//! Sockets: servers and clients, time limits, cancellation, two processes for one stream, other crates, files, and
+//! costs. Needs the feature `net`.
+//!
+//! The module [`net`](crate::net) describes the types. This page shows how processes use them:
+//!
+//! | to | use |
+//! |---|---|
+//! | accept or open TCP connections | [`TcpListener`](crate::net::TcpListener), [`TcpStream`](crate::net::TcpStream); [`TcpSocket`](crate::net::TcpSocket) for options that must be set first |
+//! | send and receive datagrams | [`UdpSocket`](crate::net::UdpSocket), `UnixDatagram` |
+//! | use Unix domain sockets | `UnixListener`, `UnixStream` |
+//! | wait for a pipe, a terminal, or another descriptor | `Async` |
+//! | wait for Ctrl-C or another signal | [`signal`](crate::signal) |
+//! | look up a name | [`lookup_host`](crate::net::lookup_host), or pass the name to `connect` or `bind` |
+//! | set another option of a socket | `options`, which returns the type `SockRef` of the crate `socket2` |
+//!
+//! The repository also has complete servers: `examples/echo.rs`, `examples/chat.rs`, and the packages in
+//! `examples/apps`.
+//!
+//! # A server
+//!
+//! A process accepts the connections, and each connection is a process. A failure or a panic ends only its own
+//! connection:
+//!
+//! ```
+//! use futures::{AsyncReadExt, AsyncWriteExt};
+//! use procession::net::{TcpListener, TcpStream};
+//! use procession::{Context, Exit, Runtime};
+//! use std::time::Duration;
+//!
+//! /// Sends back the bytes of one connection.
+//! async fn echo(ctx: Context, mut stream: TcpStream) -> Result<(), Exit> {
+//!     let mut buf = vec![0; 8 << 10];
+//!     loop {
+//!         let count = ctx.run_until_cancelled(stream.read(&mut buf)).await??;
+//!         if count == 0 {
+//!             return Ok(()); // the client has closed its side
+//!         }
+//!         stream.write_all(&buf[..count]).await?;
+//!     }
+//! }
+//!
+//! async fn server(ctx: Context, listener: TcpListener) -> Result<(), Exit> {
+//!     loop {
+//!         match ctx.run_until_cancelled(listener.accept()).await? {
+//!             Ok((stream, _)) => {
+//!                 stream.set_nodelay(true)?;
+//!                 ctx.spawn(move |ctx: Context| echo(ctx, stream));
+//!             }
+//!             // For example, no descriptor is free. Without a pause, this loop would spin.
+//!             Err(_) => ctx.sleep(Duration::from_millis(100)).await,
+//!         }
+//!     }
+//! }
+//!
+//! fn main() -> procession::Result {
+//!     let rt = Runtime::new()?;
+//!     rt.block_on(async {
+//!         let listener = TcpListener::bind("127.0.0.1:0").await?;
+//!         let address = listener.local_addr()?;
+//!         rt.spawn(move |ctx: Context| server(ctx, listener));
+//!
+//!         let mut stream = TcpStream::connect(address).await?;
+//!         stream.write_all(b"hello").await?;
+//!         let mut answer = [0; 5];
+//!         stream.read_exact(&mut answer).await?;
+//!         assert_eq!(&answer, b"hello");
+//!
+//!         // A server would wait for `procession::signal::ctrl_c` first.
+//!         let report = rt.shutdown(Duration::from_secs(5)).await;
+//!         assert!(report.left.is_empty());
+//!         Ok(())
+//!     })
+//! }
+//! ```
+//!
+//! - **The pattern of the loops.** [`run_until_cancelled`](crate::SelfHandle::run_until_cancelled) drops the read or the
+//!   `accept` when the process is asked to exit, and `?` leaves the body. So a [shutdown](crate::Runtime::shutdown) ends
+//!   the server without a further protocol.
+//! - **A limit of connections.** Keep the connections in a [`JoinSet`](crate::JoinSet). When it is full, await
+//!   [`join_next`](crate::JoinSet::join_next) before the next `accept`. The package `examples/apps/http` does this.
+//! - **Crash reports.** If a body returns an error, for example after a reset by the peer, and no link, monitor or join
+//!   handle receives it, the runtime prints a [report](crate::CrashReport). If errors of the peer are normal, return
+//!   `Ok(())` for them, or set [`Builder::on_crash`](crate::Builder::on_crash).
+//! - **Several cores.** One process is enough to accept. Its connections run on all workers, because idle workers steal
+//!   them.
+//!
+//! # A client, with time limits
+//!
+//! A socket operation has no time limit of its own. [`timeout`](crate::SelfHandle::timeout) adds one to any future:
+//!
+//! ```
+//! use futures::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+//! use procession::net::TcpStream;
+//! use procession::{Context, Exit};
+//! use std::time::Duration;
+//!
+//! /// Sends one line, and returns the line that the server answers.
+//! async fn ask(ctx: &Context, address: &str, question: &str) -> Result<String, Exit> {
+//!     // The first `?` reports the time limit, the second one the error of the system.
+//!     let stream = ctx.timeout(Duration::from_secs(3), TcpStream::connect(address)).await??;
+//!     let mut stream = BufReader::new(stream);
+//!     let answer = ctx.timeout(Duration::from_secs(10), async {
+//!         stream.get_mut().write_all(format!("{question}\n").as_bytes()).await?;
+//!         let mut answer = String::new();
+//!         stream.read_line(&mut answer).await?;
+//!         std::io::Result::Ok(answer)
+//!     });
+//!     Ok(answer.await??.trim_end().to_owned())
+//! }
+//! # use futures::io::AsyncReadExt;
+//! # use procession::{Runtime, net::TcpListener};
+//! # async fn server(listener: TcpListener) -> Result<(), Exit> {
+//! #     let (stream, _) = listener.accept().await?;
+//! #     futures::io::copy(&stream, &mut &stream).await?;
+//! #     Ok(())
+//! # }
+//! # let rt = Runtime::new()?;
+//! # rt.block_on(async {
+//! #     let listener = TcpListener::bind("127.0.0.1:0").await?;
+//! #     let address = listener.local_addr()?.to_string();
+//! #     rt.spawn(move |_: Context| server(listener));
+//! #     let asked = rt.spawn(async move |ctx: Context| ask(&ctx, &address, "who?").await);
+//! #     assert_eq!(asked.await?, "who?");
+//! #     procession::Result::<(), procession::BoxError>::Ok(())
+//! # })?;
+//! # Ok::<(), procession::BoxError>(())
+//! ```
+//!
+//! A time limit for the whole process is a [deadline](crate::ProcessBuilder::deadline): a process that reaches it is
+//! cancelled. [`Call::timeout`](crate::future::Call::timeout) limits a call of another process.
+//!
+//! # What a cancelled operation leaves behind
+//!
+//! `timeout`, `run_until_cancelled` and `select!` drop the future that did not complete. The operations of the sockets are
+//! cancel safe, so a dropped `read`, `write` or `accept` has done nothing. The combinators of the crate `futures` are not:
+//!
+//! | dropped future | effect |
+//! |---|---|
+//! | `read`, `peek`, `recv`, `accept`, `readable`, `writable` | none |
+//! | `write`, `send` | none: no byte was sent |
+//! | `connect` | the attempt ends |
+//! | `next` of a stream of `lines` | none: the stream keeps the part of the line |
+//! | `read_until`, `read_to_end` | the bytes that were read are in the caller's vector |
+//! | `read_exact` | an unknown number of bytes is in the caller's buffer |
+//! | `read_line` | the bytes that were read are lost |
+//! | `write_all`, `copy` | an unknown part may have been sent, so the connection must be closed |
+//!
+//! In a loop with `select!` or with a time limit for each read, use the operations of the first rows, or let another process
+//! read, as in the next section. A process that is [killed](crate::Host::kill) drops its futures and its
+//! sockets. So the peer sees the end of the connection.
+//!
+//! # One stream, two processes
+//!
+//! If a connection must read and write independently, split its stream. One process reads. The other process receives
+//! messages from any process, and writes them in order:
+//!
+//! ```
+//! use futures::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+//! use procession::net::{OwnedReadHalf, OwnedWriteHalf, TcpListener, TcpStream};
+//! use procession::{Address, Context, Exit, MailboxCapacity, Runtime};
+//!
+//! enum Out {
+//!     Line(String),
+//!     End,
+//! }
+//!
+//! /// Sends each line of the client back, through the mailbox of the writer.
+//! async fn read_lines(half: OwnedReadHalf, writer: Address<Out>) -> Result<(), Exit> {
+//!     let (mut lines, mut line) = (BufReader::new(half), String::new());
+//!     while lines.read_line(&mut line).await? > 0 {
+//!         // Waits while the mailbox is full. So the server does not read from a client that does not read.
+//!         writer.send_wait(Out::Line(format!("echo: {line}"))).await?;
+//!         line.clear();
+//!     }
+//!     Ok(writer.send_wait(Out::End).await?)
+//! }
+//!
+//! async fn writer(mut ctx: Context<Out>, mut half: OwnedWriteHalf) -> Result<(), Exit> {
+//!     while let Out::Line(line) = ctx.receive().await? {
+//!         half.write_all(line.as_bytes()).await?;
+//!     }
+//!     Ok(())
+//! }
+//!
+//! async fn connection(ctx: Context, stream: TcpStream) -> Result<(), Exit> {
+//!     let (read, write) = stream.into_split();
+//!     ctx.scope(async move |scope| {
+//!         let bounded = MailboxCapacity::Reject(100);
+//!         let writer = scope.spawn_with(|process| process.mailbox_capacity(bounded), |ctx| writer(ctx, write))?;
+//!         // Other processes can get this address, too.
+//!         read_lines(read, writer.address()).await
+//!     })
+//!     .await
+//! }
+//! # fn main() -> procession::Result {
+//! #     let rt = Runtime::new()?;
+//! #     rt.block_on(async {
+//! #         let listener = TcpListener::bind("127.0.0.1:0").await?;
+//! #         let mut stream = BufReader::new(TcpStream::connect(listener.local_addr()?).await?);
+//! #         let (server, _) = listener.accept().await?;
+//! #         let served = rt.spawn(move |ctx: Context| connection(ctx, server));
+//! #         stream.get_mut().write_all(b"hello\n").await?;
+//! #         let mut line = String::new();
+//! #         stream.read_line(&mut line).await?;
+//! #         assert_eq!(line, "echo: hello\n");
+//! #         drop(stream);
+//! #         Ok(served.await?)
+//! #     })
+//! # }
+//! ```
+//!
+//! - The [scope](crate::SelfHandle::scope) ends the reader and the writer when one of them fails. At the end of the stream,
+//!   it waits until the writer has written the lines of its mailbox.
+//! - Dropping the write half sends the end of the stream to the peer. The connection closes when both halves are
+//!   dropped.
+//! - [`reunite`](crate::net::OwnedReadHalf::reunite) makes the stream again.
+//! - One process can also do both: `&TcpStream` implements `AsyncRead` and `AsyncWrite`. A `UnixStream` has no halves. Share
+//!   it in an `Arc`.
+//! - Only the last task that calls `poll_read` is woken. If several processes must wait to read one stream, each of them
+//!   calls [`readable`](crate::net::TcpStream::readable) and [`try_read`](crate::net::TcpStream::try_read).
+//!
+//! # Other crates
+//!
+//! The streams implement the traits of `futures::io`. Crates that use these traits need no bridge and no other runtime. The
+//! package `examples/apps/bridges` in the repository has a tested program for each of the first three rows:
+//!
+//! | for | crate | how |
+//! |---|---|---|
+//! | code that is written for tokio's traits | `tokio-util`, feature `compat` | `stream.compat()` implements `tokio::io::AsyncRead` and `AsyncWrite`: `src/bin/tokio_traits.rs` |
+//! | TLS | `futures-rustls` | `TlsAcceptor::accept(stream)`, `TlsConnector::connect(name, stream)`: `src/bin/tls.rs` |
+//! | WebSockets | `async-tungstenite`, with `default-features = false` and the feature `handshake` | `accept_async(stream)`, `client_async(url, stream)`: `src/bin/websocket.rs` |
+//! | HTTP | `hyper`, and `smol-hyper` with `default-features = false` | `FuturesIo::new(stream)` implements the traits of hyper: package `examples/apps/http` |
+//!
+//! `compat` adds no thread and needs no tokio runtime. (The crate `async-compat` also bridges the traits, but it starts a
+//! tokio runtime.) If a library also needs tokio's timers or tasks, the processes need the context of a tokio runtime: see
+//! [chapter 6](super::tutorial::embedding) of the tutorial.
+//!
+//! # Files
+//!
+//! The system cannot poll regular files: an operation on them blocks its thread. So a process passes a closure with the
+//! functions of `std::fs` to the blocking pool of the runtime:
+//!
+//! ```
+//! use procession::{Context, Exit, Runtime};
+//! use std::fs;
+//!
+//! async fn copy(ctx: Context) -> Result<usize, Exit> {
+//!     // One closure for the whole job: each closure costs two switches between threads.
+//!     let length = ctx.host().spawn_blocking(|| {
+//!         let text = fs::read_to_string("Cargo.toml")?;
+//!         std::io::Result::Ok(text.len())
+//!     });
+//!     // The first `?` reports a refusal of the pool, the second one the error of the system.
+//!     Ok(length.await??)
+//! }
+//!
+//! let rt = Runtime::new()?;
+//! assert!(rt.block_on(rt.spawn(copy))? > 0);
+//! # Ok::<(), procession::BoxError>(())
+//! ```
+//!
+//! To copy a large file to a socket, read it in pieces of about 256 KiB: move the file into each closure, and return it with
+//! the piece.
+//!
+//! There is no `procession::fs`. The existing crate for asynchronous files, `async-fs`, has a thread pool of its own, which
+//! the settings of the [`Builder`](crate::Builder) do not limit and a shutdown does not wait for. It works in a process, but
+//! it has no advantage over the program above.
+//!
+//! # Costs
+//!
+//! - **A runtime without sockets** opens no descriptor and makes no additional system call.
+//! - **A ready socket** costs no thread switch if the runtime has workers: the worker that waits in the poller runs the
+//!   process itself.
+//! - **The helper thread.** If no thread of the runtime can wait in the poller, the first operation that waits starts one
+//!   thread. This is so for a runtime with [`workers(0)`](crate::Builder::workers) whose future of
+//!   [`run`](crate::Runtime::run) is polled by another executor. The thread only waits in the poller. Each batch of events then
+//!   costs one wake-up of the executor's thread, typically some microseconds. The thread ends with the runtime.
+//! - **An idle connection** needs the memory of its process, of the variables of its body, and one small block for its state
+//!   in the poller. The README states the sum. A read buffer is often the largest part. A body that first awaits
+//!   [`readable`](crate::net::TcpStream::readable) and then makes its buffer holds no buffer while the connection is idle.
+//! - **Names** are looked up on the blocking pool, so a slow resolver occupies one of its threads:
+//!   [`Builder::max_blocking_threads`](crate::Builder::max_blocking_threads).
+//!
+//! # Outside processes, and in other executors
+//!
+//! A socket belongs to a runtime, and any executor can poll its futures. Inside a process and inside
+//! [`block_on`](crate::Runtime::block_on) the runtime is known. Elsewhere, pass a [`Host`](crate::Host) to the function with
+//! the suffix `_in`:
+//!
+//! ```
+//! use futures::{AsyncReadExt, AsyncWriteExt};
+//! use procession::net::{TcpListener, TcpStream};
+//! use procession::Runtime;
+//!
+//! let rt = Runtime::new()?;
+//! let host = rt.host();
+//! // The executor of the crate `futures`. A tokio or smol executor can run this future, too.
+//! futures::executor::block_on(async {
+//!     let listener = TcpListener::bind_in(host, "127.0.0.1:0").await?;
+//!     let mut client = TcpStream::connect_in(host, listener.local_addr()?).await?;
+//!     let (mut server, _) = listener.accept().await?;
+//!     client.write_all(b"x").await?;
+//!     server.read_exact(&mut [0]).await?;
+//!     std::io::Result::Ok(())
+//! })?;
+//! # Ok::<(), procession::BoxError>(())
+//! ```
+//!
+//! When the runtime ends, the operations of its sockets fail with
+//! [`NotConnected`](std::io::ErrorKind::NotConnected).
+//!
+//! # Tests
+//!
+//! A [`Simulation`](crate::Simulation) has no network: creating a socket there fails. Write the body of a connection as a
+//! function of any `AsyncRead` and `AsyncWrite`, and test it with a pipe in memory. Or let the process send and receive
+//! messages, and keep the sockets in two small processes around it, as above.

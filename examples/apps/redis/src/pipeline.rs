@@ -160,9 +160,9 @@ impl Pipeline {
 
     // ---- Boxes
 
-    /// Takes the box of a shard if it has commands that were not run.
+    /// Takes the box of a shard if it must run commands now.
     pub(crate) fn take_work(&mut self, shard: usize, batch: &Arc<Batch>, resp3: bool) -> Option<Box<Work>> {
-        let mut work = self.works[shard].take_if(|work| work.is_pending())?;
+        let mut work = self.works[shard].take_if(|work| work.is_due())?;
         work.prepare(batch, resp3);
         Some(work)
     }
@@ -187,7 +187,11 @@ impl Pipeline {
     /// Appends the replies to `out`, in the order of the commands. After [`Collected::All`], the pipeline is empty.
     pub(crate) fn collect(&mut self, out: &mut Vec<u8>, resp3: bool) -> Collected {
         if let Some(replies) = self.replies_of_single_shard() {
-            if out.is_empty() { mem::swap(out, replies) } else { out.extend_from_slice(replies) }
+            if out.is_empty() {
+                mem::swap(out, replies)
+            } else {
+                out.extend_from_slice(replies)
+            }
             self.clear();
             return Collected::All;
         }

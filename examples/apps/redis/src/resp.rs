@@ -34,7 +34,14 @@ pub struct Limits {
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { line: 64 << 10, bulk: 512 << 20, multibulk: i32::MAX.into(), query: 1 << 30, batch: 1024, output: 4 << 20 }
+        Self {
+            line: 64 << 10,
+            bulk: 512 << 20,
+            multibulk: i32::MAX.into(),
+            query: 1 << 30,
+            batch: 1024,
+            output: 4 << 20,
+        }
     }
 }
 
@@ -269,13 +276,15 @@ impl Batch {
 
     fn find_inline(&mut self, limits: &Limits) -> Result<bool, ProtocolError> {
         let rest = &self.data[self.parsed..self.filled];
-        let Some(length) = rest.iter().position(|byte| *byte == b'\n') else {
+        let Some(length) = rest.iter().take(limits.line + 1).position(|byte| *byte == b'\n') else {
             return if rest.len() > limits.line { Err(ProtocolError::LongInline) } else { Ok(false) };
         };
         let start = self.parsed;
         self.parsed += length + 1;
         let line = &mut self.data[start..start + length];
-        if !inline::split(line, |from, to| self.args.push(Arg { start: (start + from) as u32, end: (start + to) as u32 })) {
+        if !inline::split(line, |from, to| {
+            self.args.push(Arg { start: (start + from) as u32, end: (start + to) as u32 })
+        }) {
             self.args.truncate(self.first);
             return Err(ProtocolError::Quotes);
         }
@@ -301,7 +310,7 @@ impl Batch {
     /// Returns the end of the line that begins at the first unparsed byte, or `None` if the line is not complete.
     fn line_end(&self, longest: usize, long: ProtocolError) -> Result<Option<usize>, ProtocolError> {
         let rest = &self.data[self.parsed..self.filled];
-        match rest.iter().position(|byte| *byte == b'\r') {
+        match rest.iter().take(longest + 1).position(|byte| *byte == b'\r') {
             Some(length) if length + 2 <= rest.len() => Ok(Some(self.parsed + length)),
             Some(_) => Ok(None),
             None if rest.len() > longest => Err(long),

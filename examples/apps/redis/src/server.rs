@@ -24,9 +24,7 @@ use std::time::Duration;
 use foldhash::fast::FixedState;
 use futures::future::{Either, select};
 use futures::{AsyncRead, AsyncWrite, AsyncWriteExt};
-use procession::{
-    Child, Context, Exit, Host, Instant, JoinSet, MailboxCapacity, Pid, Server as _, Supervisor,
-};
+use procession::{Child, Context, Exit, Host, Instant, JoinSet, MailboxCapacity, Pid, Server as _, Supervisor};
 
 use crate::connection::serve;
 use crate::pubsub::{MOST_UNREAD, Mail};
@@ -57,7 +55,13 @@ pub struct Config {
 
 impl Default for Config {
     fn default() -> Self {
-        Self { port: 7379, shards: 1, max_connections: 10_000, limits: Limits::default(), seed: RandomState::new().build_hasher().finish() }
+        Self {
+            port: 7379,
+            shards: 1,
+            max_connections: 10_000,
+            limits: Limits::default(),
+            seed: RandomState::new().build_hasher().finish(),
+        }
     }
 }
 
@@ -75,9 +79,9 @@ pub fn server<L: Listener>(host: &Host, config: Config, listener: L) -> Supervis
     let server = Arc::new(Server::new(host, config));
     let listener = Arc::new(listener);
     let shards = Arc::clone(&server);
-    Supervisor::one_for_one()
-        .add(Child::process("shards", move || supervisor_of_shards(&shards)))
-        .add(Child::new("listener", move |ctx| listen(ctx, Arc::clone(&server), Arc::clone(&listener))).shutdown(GRACE * 2))
+    Supervisor::one_for_one().add(Child::process("shards", move || supervisor_of_shards(&shards))).add(
+        Child::new("listener", move |ctx| listen(ctx, Arc::clone(&server), Arc::clone(&listener))).shutdown(GRACE * 2),
+    )
 }
 
 /// Name of the process of a shard.

@@ -31,7 +31,8 @@ impl Session {
     /// Returns whether the client may use this command now. A client of version 2 that has subscribed to a channel reads
     /// messages, and cannot tell a reply from a message.
     pub(crate) fn allows(&self, spec: &Spec) -> Result<(), Failure> {
-        if self.resp3 || self.channels.is_empty() || matches!(spec.name, "ping" | "quit" | "subscribe" | "unsubscribe") {
+        if self.resp3 || self.channels.is_empty() || matches!(spec.name, "ping" | "quit" | "subscribe" | "unsubscribe")
+        {
             return Ok(());
         }
         let context = "only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in this context";
@@ -219,10 +220,11 @@ fn document(spec: &Spec, reply: &mut Encoder<'_>) {
 /// Writes the reply to `INFO`, with the numbers of keys that the shards have counted.
 pub(crate) fn info(server: &Server, args: Args<'_>, (keys, expiring): (i64, i64), reply: &mut Encoder<'_>) {
     let is_wanted = |section: &str| {
-        args.len() == 1 || args.from(1).any(|wanted| {
-            wanted.eq_ignore_ascii_case(section.as_bytes())
-                || ["all", "default", "everything"].iter().any(|all| wanted.eq_ignore_ascii_case(all.as_bytes()))
-        })
+        args.len() == 1
+            || args.from(1).any(|wanted| {
+                wanted.eq_ignore_ascii_case(section.as_bytes())
+                    || ["all", "default", "everything"].iter().any(|all| wanted.eq_ignore_ascii_case(all.as_bytes()))
+            })
     };
     let stats = server.stats();
     let mut text = String::new();
@@ -236,25 +238,31 @@ pub(crate) fn info(server: &Server, args: Args<'_>, (keys, expiring): (i64, i64)
             let _ = write!(text, "{name}:{value}\r\n");
         }
     };
-    section("Server", &[
-        ("redis_version", VERSION.into()),
-        ("redis_mode", "standalone".into()),
-        ("process_id", std::process::id().to_string()),
-        ("tcp_port", server.config().port.to_string()),
-        ("uptime_in_seconds", stats.uptime.as_secs().to_string()),
-    ]);
-    section("Clients", &[
-        ("connected_clients", stats.clients.to_string()),
-        ("maxclients", server.config().max_connections.to_string()),
-    ]);
-    section("Stats", &[
-        ("total_connections_received", stats.connections.to_string()),
-        ("total_commands_processed", stats.commands.to_string()),
-    ]);
-    section("Runtime", &[
-        ("shards", server.config().shards.to_string()),
-        ("processes", stats.processes.to_string()),
-    ]);
+    section(
+        "Server",
+        &[
+            ("redis_version", VERSION.into()),
+            ("redis_mode", "standalone".into()),
+            ("process_id", std::process::id().to_string()),
+            ("tcp_port", server.config().port.to_string()),
+            ("uptime_in_seconds", stats.uptime.as_secs().to_string()),
+        ],
+    );
+    section(
+        "Clients",
+        &[
+            ("connected_clients", stats.clients.to_string()),
+            ("maxclients", server.config().max_connections.to_string()),
+        ],
+    );
+    section(
+        "Stats",
+        &[
+            ("total_connections_received", stats.connections.to_string()),
+            ("total_commands_processed", stats.commands.to_string()),
+        ],
+    );
+    section("Runtime", &[("shards", server.config().shards.to_string()), ("processes", stats.processes.to_string())]);
     let keyspace = [("db0", format!("keys={keys},expires={expiring},avg_ttl=0"))];
     section("Keyspace", if keys == 0 { &[] } else { &keyspace });
     reply.verbatim(&text);

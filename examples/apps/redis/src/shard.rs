@@ -70,8 +70,15 @@ impl Work {
         self.ops.push(op);
     }
 
+    /// Returns whether the shard must run further commands now. If it has returned before its last command, the
+    /// connection first takes all replies: they would take up too much memory together with the next ones.
+    pub(crate) fn is_due(&self) -> bool {
+        self.is_pending() && self.taken == self.ends.len()
+    }
+
     /// Prepares the box for a shard. Removes the replies that the connection has taken.
     pub(crate) fn prepare(&mut self, batch: &Arc<Batch>, resp3: bool) {
+        debug_assert!(self.is_due());
         self.batch = Some(Arc::clone(batch));
         self.resp3 = resp3;
         self.replies.clear();

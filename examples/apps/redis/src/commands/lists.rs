@@ -53,7 +53,11 @@ fn pop(call: &mut Call<'_>, end: End, command: &str) -> Answer {
         _ => return Err(crate::commands::wrong_arity(command)),
     };
     let Some(list) = call.store.get::<List>(call.key(), call.now)? else {
-        if count.is_some() { call.reply.null_array() } else { call.reply.null() }
+        if count.is_some() {
+            call.reply.null_array()
+        } else {
+            call.reply.null()
+        }
         return Ok(());
     };
     let popped = count.unwrap_or(1).min(list.len());

@@ -92,7 +92,13 @@ pub(crate) const TABLE: &[Spec] = &[
         Run::EachKey(strings::mset, Merge::Ok),
     ),
     spec("set", -3, (ADD_SLOW, FIRST, "string"), "Set the string value of a key", Run::Key(strings::set)),
-    spec("strlen", 2, (READ, FIRST, "string"), "Get the length of the value stored in a key", Run::Key(strings::strlen)),
+    spec(
+        "strlen",
+        2,
+        (READ, FIRST, "string"),
+        "Get the length of the value stored in a key",
+        Run::Key(strings::strlen),
+    ),
     // ---- Lists
     spec("llen", 2, (READ, FIRST, "list"), "Get the length of a list", Run::Key(lists::llen)),
     spec("lpop", -2, (WRITE, FIRST, "list"), "Remove and get the first elements in a list", Run::Key(lists::lpop)),
@@ -103,7 +109,13 @@ pub(crate) const TABLE: &[Spec] = &[
     // ---- Hashes
     spec("hdel", -3, (WRITE, FIRST, "hash"), "Delete one or more hash fields", Run::Key(hashes::hdel)),
     spec("hget", 3, (READ, FIRST, "hash"), "Get the value of a hash field", Run::Key(hashes::hget)),
-    spec("hgetall", 2, (READ_SLOW, FIRST, "hash"), "Get all the fields and values in a hash", Run::Key(hashes::hgetall)),
+    spec(
+        "hgetall",
+        2,
+        (READ_SLOW, FIRST, "hash"),
+        "Get all the fields and values in a hash",
+        Run::Key(hashes::hgetall),
+    ),
     spec("hlen", 2, (READ, FIRST, "hash"), "Get the number of fields in a hash", Run::Key(hashes::hlen)),
     spec("hset", -4, (ADD, FIRST, "hash"), "Set the string value of a hash field", Run::Key(hashes::hset)),
     // ---- Sets
@@ -113,8 +125,20 @@ pub(crate) const TABLE: &[Spec] = &[
     spec("smembers", 2, (READ_SLOW, FIRST, "set"), "Get all the members in a set", Run::Key(sets::smembers)),
     spec("srem", -3, (WRITE, FIRST, "set"), "Remove one or more members from a set", Run::Key(sets::srem)),
     // ---- Publish and subscribe
-    spec("publish", 3, ("pubsub loading stale fast", NONE, "pubsub"), "Post a message to a channel", Run::Session(pubsub::publish)),
-    spec("subscribe", -2, (PUBSUB, NONE, "pubsub"), "Listen for messages published to channels", Run::Session(pubsub::subscribe)),
+    spec(
+        "publish",
+        3,
+        ("pubsub loading stale fast", NONE, "pubsub"),
+        "Post a message to a channel",
+        Run::Session(pubsub::publish),
+    ),
+    spec(
+        "subscribe",
+        -2,
+        (PUBSUB, NONE, "pubsub"),
+        "Listen for messages published to channels",
+        Run::Session(pubsub::subscribe),
+    ),
     spec(
         "unsubscribe",
         -1,
@@ -123,9 +147,21 @@ pub(crate) const TABLE: &[Spec] = &[
         Run::Session(pubsub::unsubscribe),
     ),
     // ---- Connection and server
-    spec("client", -2, ("", NONE, "connection"), "A container for client connection commands", Run::Session(session::client)),
+    spec(
+        "client",
+        -2,
+        ("", NONE, "connection"),
+        "A container for client connection commands",
+        Run::Session(session::client),
+    ),
     spec("command", -1, ("loading stale", NONE, "server"), "Get details about commands", Run::Local(session::command)),
-    spec("config", -2, ("", NONE, "server"), "A container for server configuration commands", Run::Local(session::config)),
+    spec(
+        "config",
+        -2,
+        ("", NONE, "server"),
+        "A container for server configuration commands",
+        Run::Local(session::config),
+    ),
     spec("echo", 2, ("fast", NONE, "connection"), "Echo the given string", Run::Local(session::echo)),
     spec("hello", -1, (CONNECTION, NONE, "connection"), "Handshake with the server", Run::Session(session::hello)),
     spec(
@@ -137,7 +173,13 @@ pub(crate) const TABLE: &[Spec] = &[
     ),
     spec("ping", -1, ("fast", NONE, "connection"), "Ping the server", Run::Local(session::ping)),
     spec("quit", -1, (CONNECTION, NONE, "connection"), "Close the connection", Run::Session(session::quit)),
-    spec("select", 2, ("loading stale fast", NONE, "connection"), "Change the selected database", Run::Local(session::select)),
+    spec(
+        "select",
+        2,
+        ("loading stale fast", NONE, "connection"),
+        "Change the selected database",
+        Run::Local(session::select),
+    ),
 ];
 
 /// Number of places of the index. It is a power of two, and more than twice the number of commands.
@@ -173,12 +215,12 @@ static PACKED: [u128; TABLE.len()] = {
     packed
 };
 
-/// Packs a name of at most 16 bytes into a number, in lower case. Returns zero for other names.
+/// Packs a name of at most 15 bytes into a number, in lower case, behind a one. Returns zero for other names.
 const fn pack(name: &[u8]) -> u128 {
-    if name.len() > 16 {
+    if name.len() > 15 {
         return 0;
     }
-    let (mut packed, mut at) = (0_u128, 0);
+    let (mut packed, mut at) = (1_u128, 0);
     while at < name.len() {
         packed = packed << 8 | name[at].to_ascii_lowercase() as u128;
         at += 1;

@@ -24,6 +24,7 @@ use std::time::Duration;
 use foldhash::fast::FixedState;
 use futures::future::{Either, select};
 use futures::{AsyncRead, AsyncWrite, AsyncWriteExt};
+use procession::net::{TcpListener, TcpStream};
 use procession::{Child, Context, Exit, Host, Instant, JoinSet, MailboxCapacity, Pid, Server as _, Supervisor};
 
 use crate::connection::serve;
@@ -72,6 +73,18 @@ pub trait Listener: Send + Sync + 'static {
 
     /// Waits for the next client. Returns its connection and its address. Must be cancel safe.
     fn accept(&self) -> impl Future<Output = io::Result<(Self::Socket, String)>> + Send;
+}
+
+impl Listener for TcpListener {
+    type Socket = TcpStream;
+
+    async fn accept(&self) -> io::Result<(TcpStream, String)> {
+        let (socket, peer) = Self::accept(self).await?;
+        // Each write is a whole answer, and need not wait for further bytes. An error means that the client has
+        // vanished: the first read finds it, too.
+        let _ = socket.set_nodelay(true);
+        Ok((socket, peer.to_string()))
+    }
 }
 
 /// Returns the process that runs the server.

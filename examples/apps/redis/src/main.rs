@@ -95,7 +95,7 @@ async fn run(ctx: Context, address: IpAddr, mut config: Config) -> Result<(), Ex
 }
 
 fn main() -> ExitCode {
-    let options = match options(std::env::args_os()) {
+    let options = match options(std::env::args_os().skip(1)) {
         Ok(Some(options)) => options,
         Ok(None) => {
             println!("{HELP}");

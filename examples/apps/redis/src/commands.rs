@@ -1,0 +1,154 @@
+//! The table of commands, and what each of them does. A command with keys runs in the shards of its keys; the modules
+//! below contain these functions. A command without keys runs in the connection: see `session` and `pubsub`.
+
+pub(crate) mod hashes;
+pub(crate) mod keys;
+pub(crate) mod lists;
+pub(crate) mod sets;
+pub(crate) mod strings;
+mod table;
+
+use std::borrow::Cow;
+
+use procession::Instant;
+
+pub(crate) use table::{TABLE, find};
+
+use crate::resp::{Args, Encoder, parse_int};
+use crate::session::{Session, SessionCall};
+use crate::store::{Key, Store, WrongType};
+
+/// What a command does, and what `COMMAND` tells about it.
+#[derive(Debug)]
+pub(crate) struct Spec {
+    pub(crate) name: &'static str,
+    /// Number of arguments, with the name. A negative number is a minimum.
+    pub(crate) arity: i32,
+    /// The flags, with a blank between each two.
+    pub(crate) flags: &'static str,
+    /// Index of the first key, index of the last key (-1 is the last argument), and distance of two keys.
+    pub(crate) keys: (i32, i32, i32),
+    pub(crate) group: &'static str,
+    pub(crate) summary: &'static str,
+    pub(crate) run: Run,
+}
+
+impl Spec {
+    pub(crate) fn accepts(&self, args: Args<'_>) -> bool {
+        let arity = self.arity.unsigned_abs() as usize;
+        if self.arity < 0 { args.len() >= arity } else { args.len() == arity }
+    }
+
+    /// Returns the error of a command with a wrong number of arguments.
+    pub(crate) fn wrong_arity(&self) -> Failure {
+        wrong_arity(self.name)
+    }
+}
+
+/// Where a command runs.
+#[derive(Debug)]
+pub(crate) enum Run {
+    /// In the shard of its key, which is the first argument.
+    Key(ShardFn),
+    /// In the shard of each key, once for each key. The arguments of a call are the key and, for `MSET`, its value.
+    EachKey(ShardFn, Merge),
+    /// In each shard, after a check of the arguments.
+    EachShard(fn(Args<'_>) -> Answer, ShardFn, Merge),
+    /// In the connection, in any order with the commands of the same batch.
+    Local(fn(&Session, Args<'_>, &mut Encoder<'_>) -> Answer),
+    /// In the connection, after all commands before it.
+    Session(fn(&mut SessionCall<'_>) -> Answer),
+}
+
+/// How the replies of several shards become one reply.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Merge {
+    /// The sum of integers.
+    Sum,
+    /// An array of the replies, in the order of the keys.
+    Array,
+    /// `OK`.
+    Ok,
+    /// The text of `INFO`. Each shard replies with two integers: its keys, and those that expire.
+    Info,
+}
+
+pub(crate) type ShardFn = fn(&mut Call<'_>) -> Answer;
+
+/// Result of a command that has written its reply. A command that fails has written nothing.
+pub(crate) type Answer = Result<(), Failure>;
+
+/// An error reply.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Failure(pub(crate) Cow<'static, str>);
+
+impl From<&'static str> for Failure {
+    fn from(text: &'static str) -> Self {
+        Self(text.into())
+    }
+}
+
+impl From<String> for Failure {
+    fn from(text: String) -> Self {
+        Self(text.into())
+    }
+}
+
+impl From<WrongType> for Failure {
+    fn from(_: WrongType) -> Self {
+        "WRONGTYPE Operation against a key holding the wrong kind of value".into()
+    }
+}
+
+pub(crate) const SYNTAX: &str = "ERR syntax error";
+pub(crate) const NOT_AN_INTEGER: &str = "ERR value is not an integer or out of range";
+
+pub(crate) fn wrong_arity(name: &str) -> Failure {
+    format!("ERR wrong number of arguments for '{name}' command").into()
+}
+
+/// Returns the error for a command that is not in the table. Redis quotes at most 128 bytes of its name and about 128
+/// bytes of its arguments.
+pub(crate) fn unknown_command(args: Args<'_>) -> Vec<u8> {
+    let cut = |text: &[u8], most: usize| text[..text.len().min(most)].to_vec();
+    let mut quoted = Vec::new();
+    for arg in args.from(1) {
+        if quoted.len() >= 128 {
+            break;
+        }
+        let most = 128 - quoted.len();
+        quoted.push(b'\'');
+        quoted.extend(cut(arg, most));
+        quoted.extend(b"' ");
+    }
+    let name = cut(args.get(0), 128);
+    [b"ERR unknown command '", &*name, b"', with args beginning with: ", &quoted].concat()
+}
+
+pub(crate) fn unknown_subcommand(args: Args<'_>) -> Failure {
+    let sub = String::from_utf8_lossy(args.get(1)).into_owned();
+    let command = String::from_utf8_lossy(args.get(0)).to_uppercase();
+    format!("ERR unknown subcommand '{sub}'. Try {command} HELP.").into()
+}
+
+pub(crate) fn integer(text: &[u8]) -> Result<i64, Failure> {
+    parse_int(text).ok_or_else(|| NOT_AN_INTEGER.into())
+}
+
+/// A command that runs in a shard.
+#[derive(Debug)]
+pub(crate) struct Call<'a> {
+    pub(crate) store: &'a mut Store,
+    /// The arguments from the key on, without the name of the command. Without arguments if the command has no key.
+    pub(crate) args: Args<'a>,
+    /// Hash of the key.
+    pub(crate) hash: u64,
+    pub(crate) now: Instant,
+    pub(crate) reply: Encoder<'a>,
+}
+
+impl<'a> Call<'a> {
+    pub(crate) fn key(&self) -> Key<'a> {
+        Key { bytes: self.args.get(0), hash: self.hash }
+    }
+}

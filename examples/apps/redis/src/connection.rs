@@ -1,0 +1,348 @@
+//! A connection: one process per client. It reads commands, has the shards run them, and writes the replies. It also
+//! writes the messages of the channels that its client has subscribed to.
+//!
+//! The socket is any `AsyncRead` and `AsyncWrite`. So the tests use pipes in memory, in a simulation.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context as Cx, Poll};
+use std::time::Duration;
+
+use futures::{AsyncRead, AsyncWrite, AsyncWriteExt, Stream};
+use procession::future::Call;
+use procession::{Address, Context, Exit, Mailbox, SelfHandle, should_yield};
+
+use crate::commands::{Answer, Run, Spec, find, unknown_command};
+use crate::pipeline::{Collected, Pipeline};
+use crate::pubsub::{Mail, push_mail};
+use crate::resp::{Args, Batch, Encoder, Request};
+use crate::server::{Server, shard_name};
+use crate::session::{Session, SessionCall, info};
+use crate::shard::{Execute, Work};
+
+/// How often, and at which distance, a connection looks for the next instance of a shard that has failed.
+const ATTEMPTS: u32 = 100;
+const PAUSE: Duration = Duration::from_millis(10);
+
+/// A write buffer above this size is freed when it is empty.
+const KEPT: usize = 256 << 10;
+
+/// The body of the process: serves a client until either side closes the connection.
+pub(crate) async fn serve<S>(ctx: Context<Mail>, socket: S, peer: String, server: Arc<Server>) -> Result<(), Exit>
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send,
+{
+    let (me, mailbox) = ctx.split();
+    // Dropped when the process exits, also when it is killed.
+    let registration = server.register_client(me.pid(), peer);
+    let mut connection = Connection {
+        socket,
+        mailbox,
+        session: Session { id: registration.id(), ..Session::default() },
+        input: Arc::default(),
+        pipeline: Pipeline::new(server.hasher(), server.config().shards),
+        shards: vec![None; server.config().shards],
+        calls: Vec::new(),
+        output: Output::default(),
+        is_at_end: false,
+        me,
+        server: Arc::clone(&server),
+    };
+    // An error of the socket means that the client has vanished. This ends the connection, and is no failure.
+    let _ = connection.run().await;
+    let _ = connection.socket.close().await;
+    match connection.me.is_cancelled() {
+        true => Err(connection.mailbox.receive().await.err().unwrap_or(Exit::Normal)),
+        false => Ok(()),
+    }
+}
+
+/// Replies that the client has not received yet.
+#[derive(Debug, Default)]
+struct Output {
+    bytes: Vec<u8>,
+    /// Number of bytes that were sent.
+    sent: usize,
+}
+
+impl Output {
+    fn len(&self) -> usize {
+        self.bytes.len() - self.sent
+    }
+
+    fn unsent(&self) -> &[u8] {
+        &self.bytes[self.sent..]
+    }
+
+    fn advance(&mut self, count: usize) {
+        self.sent += count;
+        if self.sent == self.bytes.len() {
+            self.sent = 0;
+            self.bytes.clear();
+            self.bytes.shrink_to(KEPT);
+        } else if self.sent > KEPT && self.sent > self.bytes.len() / 2 {
+            // Without this, a client that never reads everything would make the buffer grow.
+            self.bytes.drain(..self.sent);
+            self.sent = 0;
+        }
+    }
+}
+
+struct Connection<S> {
+    socket: S,
+    mailbox: Mailbox<Mail>,
+    session: Session,
+    /// The commands that were read. The shards share it while they run commands.
+    input: Arc<Batch>,
+    pipeline: Pipeline,
+    /// Addresses of the shards that were used.
+    shards: Vec<Option<Address<Execute>>>,
+    /// Calls in flight. Empty between two batches.
+    calls: Vec<(usize, Call<Box<Work>>)>,
+    output: Output,
+    /// Whether the client has closed its direction of the connection.
+    is_at_end: bool,
+    me: SelfHandle<Mail>,
+    server: Arc<Server>,
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
+    async fn run(&mut self) -> io::Result<()> {
+        loop {
+            self.run_input().await?;
+            if std::future::poll_fn(|cx| self.poll_socket(cx)).await? {
+                return Ok(());
+            }
+            if should_yield() {
+                self.me.yield_now().await;
+            }
+        }
+    }
+
+    // ---- The socket
+
+    /// Writes replies and messages, and reads commands. Resolves to false when commands were read, and to true when the
+    /// connection is over.
+    fn poll_socket(&mut self, cx: &mut Cx<'_>) -> Poll<io::Result<bool>> {
+        self.poll_mail(cx);
+        while self.output.len() > 0 {
+            match self.poll_write(cx)? {
+                Poll::Ready(()) => {}
+                Poll::Pending => break,
+            }
+        }
+        if self.session.is_closing || self.is_at_end {
+            return if self.output.len() == 0 { Poll::Ready(Ok(true)) } else { Poll::Pending };
+        }
+        // Redis buffers replies without a bound. A bound alone could stop a client for ever that sends a long pipeline
+        // before it reads. So this connection reads commands while it has little to send.
+        if self.output.len() >= self.server.config().limits.output {
+            return Poll::Pending;
+        }
+        let input = unshared(&mut self.input);
+        match Pin::new(&mut self.socket).poll_read(cx, input.space())? {
+            Poll::Ready(0) if self.output.len() == 0 => Poll::Ready(Ok(true)),
+            Poll::Ready(0) => {
+                self.is_at_end = true;
+                Poll::Pending
+            }
+            Poll::Ready(count) => {
+                input.fill(count);
+                Poll::Ready(Ok(false))
+            }
+            Poll::Pending => Poll::Pending,
+        }
+    }
+
+    /// Moves messages of channels into the output. If the client is slow, the messages stay in the mailbox.
+    fn poll_mail(&mut self, cx: &mut Cx<'_>) {
+        while !self.session.is_closing && self.output.len() < self.server.config().limits.output {
+            match Pin::new(&mut self.mailbox).poll_next(cx) {
+                Poll::Ready(Some(mail)) => push_mail(&mut self.output.bytes, &mail, self.session.resp3),
+                // The process was asked to exit. It first sends the replies to the commands that it has run.
+                Poll::Ready(None) => self.session.is_closing = true,
+                Poll::Pending => return,
+            }
+        }
+    }
+
+    fn poll_write(&mut self, cx: &mut Cx<'_>) -> Poll<io::Result<()>> {
+        match Pin::new(&mut self.socket).poll_write(cx, self.output.unsent())? {
+            Poll::Ready(0) => Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
+            Poll::Ready(count) => {
+                self.output.advance(count);
+                Poll::Ready(Ok(()))
+            }
+            Poll::Pending => Poll::Pending,
+        }
+    }
+
+    /// Sends replies until there is room for further ones.
+    async fn make_room(&mut self) -> io::Result<()> {
+        while self.output.len() >= self.server.config().limits.output {
+            std::future::poll_fn(|cx| self.poll_write(cx)).await?;
+        }
+        Ok(())
+    }
+
+    // ---- Commands
+
+    /// Runs all complete commands that were read.
+    async fn run_input(&mut self) -> io::Result<()> {
+        while !self.session.is_closing {
+            let batch = unshared(&mut self.input);
+            batch.parse(&self.server.config().limits);
+            let count = batch.requests().len();
+            if count == 0 {
+                if let Some(error) = batch.error() {
+                    self.session.is_closing = true;
+                    if let Some(text) = error.text() {
+                        Encoder::new(&mut self.output.bytes, false).error(format!("ERR Protocol error: {text}"));
+                    }
+                }
+                break;
+            }
+            self.server.count_commands(count);
+            let mut next = 0;
+            while next < count && !self.session.is_closing {
+                next = self.plan(next);
+                self.run_pipeline().await?;
+                self.make_room().await?;
+            }
+            unshared(&mut self.input).clear();
+        }
+        Ok(())
+    }
+
+    /// Distributes the commands from this index on. Stops at a command that must wait for the commands before it, and
+    /// when many bytes of replies were written. Returns the index of the next command.
+    fn plan(&mut self, first: usize) -> usize {
+        let batch = Arc::clone(&self.input);
+        for (index, request) in batch.requests().iter().enumerate().skip(first) {
+            let args = batch.args(*request);
+            match find(args.get(0)) {
+                Some(spec) if matches!(spec.run, Run::Session(_)) && !self.pipeline.is_empty() => return index,
+                Some(spec) => self.plan_command(spec, *request, args),
+                None if args.is(0, "post") || args.is(0, "host:") => {
+                    // A browser sends this. Redis closes such a connection, too, because a web page must not be able to
+                    // run commands.
+                    self.session.is_closing = true;
+                }
+                None => self.reply(|_, reply| {
+                    reply.error(unknown_command(args));
+                    Ok(())
+                }),
+            }
+            let written = self.output.len() + self.pipeline.local().len();
+            if self.session.is_closing || written >= self.server.config().limits.output {
+                return index + 1;
+            }
+        }
+        batch.requests().len()
+    }
+
+    fn plan_command(&mut self, spec: &'static Spec, request: Request, args: Args<'_>) {
+        let checked = match spec.run {
+            _ if !spec.accepts(args) => Err(spec.wrong_arity()),
+            Run::EachKey(..) if (args.len() - 1) % spec.keys.2 as usize != 0 => Err(spec.wrong_arity()),
+            Run::EachShard(check, ..) => check(args),
+            _ => Ok(()),
+        };
+        if let Err(failure) = checked.and_then(|()| self.session.allows(spec)) {
+            return self.reply(|_, _| Err(failure));
+        }
+        match spec.run {
+            Run::Key(run) => self.pipeline.push_key(request, args, run),
+            Run::EachKey(run, merge) => self.pipeline.push_keys(request, args, spec, run, merge),
+            Run::EachShard(_, run, merge) => self.pipeline.push_shards(request, run, merge),
+            Run::Local(run) => self.reply(|session, reply| run(session, args, reply)),
+            Run::Session(run) => {
+                let Self { session, server, me, output, .. } = self;
+                let mut call = SessionCall { args, session, server, me, out: &mut output.bytes };
+                if let Err(failure) = run(&mut call) {
+                    call.reply().error(failure.0.as_bytes());
+                }
+            }
+        }
+    }
+
+    /// Writes the reply of a command that runs in the connection, behind the replies of the commands before it.
+    fn reply(&mut self, write: impl FnOnce(&Session, &mut Encoder<'_>) -> Answer) {
+        let is_first = self.pipeline.is_empty();
+        let out = if is_first { &mut self.output.bytes } else { self.pipeline.local() };
+        let mut reply = Encoder::new(out, self.session.resp3);
+        if let Err(failure) = write(&self.session, &mut reply) {
+            reply.error(failure.0.as_bytes());
+        }
+        if !is_first {
+            self.pipeline.push_local();
+        }
+    }
+
+    // ---- Shards
+
+    /// Has the shards run the commands, and appends their replies to the output.
+    async fn run_pipeline(&mut self) -> io::Result<()> {
+        while !self.pipeline.is_empty() {
+            self.call_shards().await;
+            match self.pipeline.collect(&mut self.output.bytes, self.session.resp3) {
+                Collected::All => break,
+                Collected::Part => self.make_room().await?,
+                Collected::Info { keys, expiring, request } => {
+                    let mut reply = Encoder::new(&mut self.output.bytes, self.session.resp3);
+                    info(&self.server, self.input.args(request), (keys, expiring), &mut reply);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends each shard its commands that were not run yet, and waits for all answers.
+    async fn call_shards(&mut self) {
+        for number in 0..self.pipeline.used().len() {
+            let shard = self.pipeline.used()[number].0.into();
+            let Some(work) = self.pipeline.take_work(shard, &self.input, self.session.resp3) else { continue };
+            self.find_shard(shard).await;
+            match &self.shards[shard] {
+                Some(address) => self.calls.push((shard, address.call(|reply| Execute { work, reply }))),
+                None => self.pipeline.fail(shard),
+            }
+        }
+        // Several calls are sent before the first of them is awaited. A single one is sent when it is polled, which is
+        // the shortest way.
+        if self.calls.len() > 1 {
+            self.calls = self.calls.drain(..).map(|(shard, call)| (shard, call.start())).collect();
+        }
+        while let Some((shard, call)) = self.calls.pop() {
+            match call.await {
+                Ok(work) => self.pipeline.put_work(shard, work),
+                Err(_) => self.pipeline.fail(shard),
+            }
+        }
+    }
+
+    /// Finds the address of a shard. If the shard has failed, waits until its supervisor has restarted it.
+    async fn find_shard(&mut self, shard: usize) {
+        let is_alive = |address: &Option<Address<_>>| address.as_ref().is_some_and(|address| !address.is_closed());
+        for _ in 0..ATTEMPTS {
+            if is_alive(&self.shards[shard]) {
+                return;
+            }
+            let host = self.me.host();
+            self.shards[shard] = host.whereis(shard_name(shard)).and_then(|pid| host.address(pid));
+            if !is_alive(&self.shards[shard]) {
+                self.me.sleep(PAUSE).await;
+            }
+        }
+    }
+}
+
+/// Returns the batch, which no shard uses now. If a shard has failed and still holds the batch, continues with a copy of
+/// the bytes that were not executed.
+fn unshared(batch: &mut Arc<Batch>) -> &mut Batch {
+    if Arc::get_mut(batch).is_none() {
+        *batch = Arc::new(batch.remainder());
+    }
+    Arc::get_mut(batch).expect("the connection is the only owner")
+}

@@ -1,0 +1,299 @@
+//! Tests of the parser: tables, and random input with fixed seeds.
+
+use super::*;
+
+/// A generator of pseudo-random numbers (SplitMix64).
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, bound: usize) -> usize {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ mixed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        ((mixed ^ mixed >> 31) % bound as u64) as usize
+    }
+
+    fn bytes(&mut self, most: usize) -> Vec<u8> {
+        (0..self.below(most + 1)).map(|_| self.below(256) as u8).collect()
+    }
+}
+
+/// Small bounds, so that a short test reaches each of them.
+fn small() -> Limits {
+    Limits { line: 40, bulk: 100, multibulk: 20, query: 300, batch: 4, ..Limits::default() }
+}
+
+/// Commands and error that a parser has found.
+type Found = (Vec<Vec<Vec<u8>>>, Option<ProtocolError>);
+
+/// Feeds bytes to a parser, in reads of at most `piece` bytes, as a connection does.
+fn parse(bytes: &[u8], limits: &Limits, mut piece: impl FnMut() -> usize) -> Found {
+    let (mut batch, mut commands, mut rest) = (Batch::default(), Vec::new(), bytes);
+    loop {
+        batch.parse(limits);
+        assert!(batch.requests().len() <= limits.batch);
+        let is_empty = batch.requests().is_empty();
+        for request in batch.requests() {
+            commands.push(batch.args(*request).from(0).map(<[u8]>::to_vec).collect());
+        }
+        if is_empty && (rest.is_empty() || batch.error().is_some()) {
+            return (commands, batch.error());
+        }
+        batch.clear();
+        if is_empty {
+            let space = batch.space();
+            let count = piece().clamp(1, space.len()).min(rest.len());
+            space[..count].copy_from_slice(&rest[..count]);
+            batch.fill(count);
+            rest = &rest[count..];
+        }
+        assert!(batch.data.len() <= 2 * (bytes.len() + SMALLEST), "the buffer outgrows what was read");
+        assert!(batch.args.capacity() <= bytes.len() + 16, "the arguments outgrow what was read");
+    }
+}
+
+fn parse_all(bytes: &[u8], limits: &Limits) -> Found {
+    parse(bytes, limits, || usize::MAX)
+}
+
+#[test]
+fn requests_are_found() {
+    let table: &[(&str, &[&[&str]])] = &[
+        ("", &[]),
+        ("*1\r\n$4\r\nPING\r\n", &[&["PING"]]),
+        ("*2\r\n$3\r\nGET\r\n$0\r\n\r\n*1\r\n$4\r\nPING\r\n", &[&["GET", ""], &["PING"]]),
+        ("*0\r\n*-1\r\n*1\r\n$1\r\na\r\n", &[&["a"]]),
+        // The two bytes after an argument are not checked.
+        ("*1\r\n$4\r\nPINGxx*1\r\n$1\r\na\r\n", &[&["PING"], &["a"]]),
+        // Incomplete.
+        ("*2\r\n$3\r\nGET\r\n$5\r\nab", &[]),
+        ("*1\r", &[]),
+        ("PING", &[]),
+        // Inline.
+        ("PING\r\n", &[&["PING"]]),
+        ("PING\nPING\n", &[&["PING"], &["PING"]]),
+        ("\r\n  \r\n\tSET  a\tb \r\n", &[&["SET", "a", "b"]]),
+        (r#"SET "a b" 'c d' "\x41\n\"\\q" 'it\'s' x"y""#, &[]),
+        (
+            "SET \"a b\" 'c d' \"\\x41\\t\\\"\\q\\xg\" 'it\\'s\\n' x\"y\"\r\n",
+            &[&["SET", "a b", "c d", "A\t\"qxg", "it's\\n", "xy"]],
+        ),
+        ("SET \"\" ''\r\n", &[&["SET", "", ""]]),
+    ];
+    for (bytes, expected) in table {
+        let expected = expected.iter().map(|args| args.iter().map(|arg| arg.as_bytes().to_vec()).collect()).collect();
+        assert_eq!(parse_all(bytes.as_bytes(), &Limits::default()), (expected, None), "{bytes:?}");
+    }
+}
+
+#[test]
+fn errors_are_found_after_the_commands_before_them() {
+    let long = "1".repeat(41);
+    let table: &[(&str, &str)] = &[
+        ("*x\r\n", "invalid multibulk length"),
+        ("*01\r\n", "invalid multibulk length"),
+        ("*+1\r\n", "invalid multibulk length"),
+        ("*21\r\n", "invalid multibulk length"),
+        ("*99999999999999999999\r\n", "invalid multibulk length"),
+        ("*1\r\nPING\r\n", "expected '$', got 'P'"),
+        ("*1\r\n$-1\r\n", "invalid bulk length"),
+        ("*1\r\n$101\r\n", "invalid bulk length"),
+        ("*1\r\n$4294967296\r\n", "invalid bulk length"),
+        ("*1\r\n$\r\n", "invalid bulk length"),
+        (&format!("*{long}"), "too big mbulk count string"),
+        (&format!("*1\r\n${long}"), "too big bulk count string"),
+        (&long, "too big inline request"),
+        ("SET \"a\r\n", "unbalanced quotes in request"),
+        ("SET 'a'b\r\n", "unbalanced quotes in request"),
+    ];
+    for (bytes, expected) in table {
+        let (commands, error) = parse_all(format!("PING\r\n{bytes}").as_bytes(), &small());
+        assert_eq!(commands, [[b"PING"]], "{bytes:?}");
+        assert_eq!(error.and_then(ProtocolError::text).as_deref(), Some(*expected), "{bytes:?}");
+    }
+}
+
+#[test]
+fn a_query_without_end_is_refused_without_a_text() {
+    let bytes = [&b"*20\r\n"[..], &b"$20\r\naaaaaaaaaaaaaaaaaaaa\r\n".repeat(14)].concat();
+    let (commands, error) = parse(&bytes, &small(), || 7);
+    assert_eq!((commands, error), (vec![], Some(ProtocolError::LongQuery)));
+    assert_eq!(ProtocolError::LongQuery.text(), None);
+}
+
+#[test]
+fn an_announced_length_allocates_nothing() {
+    let mut batch = Batch::default();
+    for bytes in [&b"*2147483647\r\n"[..], b"$536870912\r\n", b"abc"] {
+        batch.space()[..bytes.len()].copy_from_slice(bytes);
+        batch.fill(bytes.len());
+        batch.parse(&Limits::default());
+        assert_eq!((batch.error(), batch.requests().len()), (None, 0));
+        batch.clear();
+    }
+    assert_eq!((batch.data.len(), batch.args.capacity()), (SMALLEST, 0));
+}
+
+#[test]
+fn a_large_buffer_is_freed_when_it_is_empty() {
+    let mut batch = Batch::default();
+    let bytes = [b"*1\r\n$500000\r\n".to_vec(), vec![b'a'; 500_000], b"\r\n*1\r\n$1".to_vec()].concat();
+    let mut rest = &bytes[..];
+    while !rest.is_empty() {
+        let space = batch.space();
+        let count = space.len().min(rest.len());
+        space[..count].copy_from_slice(&rest[..count]);
+        batch.fill(count);
+        batch.parse(&Limits::default());
+        rest = &rest[count..];
+    }
+    assert_eq!(batch.requests().len(), 1);
+    batch.clear();
+    // The beginning of the next command is still in the buffer.
+    assert!(batch.data.len() >= 500_000);
+    let end = b"\r\na\r\n";
+    batch.space()[..end.len()].copy_from_slice(end);
+    batch.fill(end.len());
+    batch.parse(&Limits::default());
+    assert_eq!(batch.args(batch.requests()[0]).get(0), b"a");
+    batch.clear();
+    assert_eq!(batch.data.len(), 0);
+}
+
+#[test]
+fn the_copy_of_a_shared_batch_continues_where_the_batch_was() {
+    let bytes = b"PING\r\n*3\r\n$3\r\nSET\r\n$1\r\na\r\n$2\r\nb";
+    for end in 0..=bytes.len() {
+        let mut batch = Batch::default();
+        for piece in [&bytes[..end], &bytes[end..], b"c\r\n"] {
+            batch = batch.remainder();
+            batch.space()[..piece.len()].copy_from_slice(piece);
+            batch.fill(piece.len());
+            batch.parse(&Limits::default());
+        }
+        let last = batch.args(*batch.requests().last().expect("the last piece completes a command"));
+        assert_eq!(last.from(0).collect::<Vec<_>>(), [&b"SET"[..], b"a", b"bc"], "{end}");
+    }
+}
+
+/// Writes a random command, mostly a correct one.
+fn random_request(random: &mut Random, out: &mut Vec<u8>) {
+    match random.below(10) {
+        0 => out.extend([b"PING\r\n", b"\r\n\r\n\r\n", b"a 'b'\n", b"*0\r\n\r\n"][random.below(4)]),
+        1 => out.extend(random.bytes(20)),
+        _ => {
+            let count = random.below(5);
+            out.extend(format!("*{count}\r\n").bytes());
+            for _ in 0..count {
+                let arg = random.bytes(30);
+                out.extend(format!("${}\r\n", arg.len()).bytes());
+                out.extend(arg);
+                out.extend(b"\r\n");
+            }
+        }
+    }
+}
+
+/// The protocol is parsed in the same way however the bytes are divided into reads: at every position, byte by byte, and
+/// at random positions.
+#[test]
+fn the_sizes_of_the_reads_do_not_matter() {
+    for seed in 0..150 {
+        let mut random = Random(seed);
+        let mut bytes = Vec::new();
+        for _ in 0..random.below(8) {
+            random_request(&mut random, &mut bytes);
+        }
+        for limits in [small(), Limits { line: 40, ..Limits::default() }] {
+            let expected = parse_all(&bytes, &limits);
+            // Whether the bound is exceeded depends on the reads, and a wrong command may follow within the same read.
+            if expected.1 == Some(ProtocolError::LongQuery) {
+                continue;
+            }
+            assert_eq!(parse(&bytes, &limits, || 1), expected, "seed {seed}, byte by byte");
+            for first in 1..bytes.len() {
+                let mut pieces = [first, usize::MAX].into_iter().chain(std::iter::repeat(usize::MAX));
+                let found = parse(&bytes, &limits, || pieces.next().unwrap_or(1));
+                assert_eq!(found, expected, "seed {seed}, split at {first}");
+            }
+            let found = parse(&bytes, &limits, || random.below(40));
+            assert_eq!(found, expected, "seed {seed}");
+        }
+    }
+}
+
+/// Random bytes never panic, and the memory stays proportional to the bytes: `parse` asserts it. Each input begins like
+/// the protocol, or consists of its bytes only, so that it reaches the code behind the first byte.
+#[test]
+fn random_bytes_do_not_panic() {
+    for seed in 0..3_000 {
+        let mut random = Random(seed);
+        let alphabet = [&b"*$-\r\n0123456789"[..], b"*$\r\n15\"'\\x a", b"*1\r\n$"][random.below(3)];
+        let mut bytes = [&b"*3\r\n$"[..], b"*2\r\n$1\r\na\r\n", b"$", b""][random.below(4)].to_vec();
+        for _ in 0..random.below(200) {
+            let byte =
+                if random.below(8) == 0 { random.below(256) as u8 } else { alphabet[random.below(alphabet.len())] };
+            bytes.push(byte);
+        }
+        parse(&bytes, &small(), || random.below(50));
+        parse_all(&bytes, &Limits::default());
+    }
+}
+
+#[test]
+fn integers_are_parsed_strictly() {
+    for (text, expected) in [
+        ("0", Some(0)),
+        ("-1", Some(-1)),
+        ("9223372036854775807", Some(i64::MAX)),
+        ("-9223372036854775808", Some(i64::MIN)),
+        ("9223372036854775808", None),
+        ("-9223372036854775809", None),
+        ("99999999999999999999", None),
+        ("-0", None),
+        ("00", None),
+        ("01", None),
+        ("+1", None),
+        ("", None),
+        ("-", None),
+        (" 1", None),
+        ("1 ", None),
+        ("1a", None),
+    ] {
+        assert_eq!(parse_int(text.as_bytes()), expected, "{text:?}");
+    }
+}
+
+#[test]
+fn replies_are_encoded_for_both_versions() {
+    let write = |reply: &mut Encoder<'_>| {
+        reply.simple("hi");
+        reply.error("ERR a\r\nb");
+        reply.int(-12);
+        reply.bulk("ab");
+        reply.verbatim("text");
+        reply.null();
+        reply.null_array();
+        reply.array(1);
+        reply.map(2);
+        reply.set(10);
+        reply.push(3);
+    };
+    let encoded = |resp3| {
+        let mut out = Vec::new();
+        write(&mut Encoder::new(&mut out, resp3));
+        String::from_utf8(out).expect("it is ASCII").replace("\r\n", " ")
+    };
+    assert_eq!(encoded(false), "+hi -ERR a  b :-12 $2 ab $4 text $-1 *-1 *1 *4 *10 *3 ");
+    assert_eq!(encoded(true), "+hi -ERR a  b :-12 $2 ab =8 txt:text _ _ *1 %2 ~10 >3 ");
+}
+
+#[test]
+fn numbers_are_written_in_decimal_digits() {
+    for number in [0, 7, 10, -1, 1_234_567_890, i64::MAX, i64::MIN] {
+        let mut out = Vec::new();
+        push_int(&mut out, number);
+        assert_eq!(out, number.to_string().into_bytes());
+    }
+}

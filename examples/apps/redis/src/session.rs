@@ -1,0 +1,413 @@
+//! The state of a client, and the commands that only concern it or the server: `HELLO`, `CLIENT`, `CONFIG`, `COMMAND`,
+//! `INFO` and the like.
+
+use std::collections::BTreeSet;
+use std::fmt::Write;
+
+use procession::SelfHandle;
+
+use crate::commands::{Answer, Failure, SYNTAX, Spec, TABLE, find, integer, unknown_subcommand, wrong_arity};
+use crate::pubsub::Mail;
+use crate::resp::{Args, Encoder, parse_int};
+use crate::server::Server;
+use crate::store::Bytes;
+
+/// The version of Redis whose commands and texts this server follows.
+const VERSION: &str = "7.0.15";
+
+/// State of a client.
+#[derive(Debug, Default)]
+pub(crate) struct Session {
+    pub(crate) id: u64,
+    pub(crate) resp3: bool,
+    pub(crate) name: Vec<u8>,
+    /// Names of the channels that the client has subscribed to.
+    pub(crate) channels: BTreeSet<Bytes>,
+    /// Set when the connection must close after the replies.
+    pub(crate) is_closing: bool,
+}
+
+impl Session {
+    /// Returns whether the client may use this command now. A client of version 2 that has subscribed to a channel reads
+    /// messages, and cannot tell a reply from a message.
+    pub(crate) fn allows(&self, spec: &Spec) -> Result<(), Failure> {
+        if self.resp3 || self.channels.is_empty() || matches!(spec.name, "ping" | "quit" | "subscribe" | "unsubscribe")
+        {
+            return Ok(());
+        }
+        let context = "only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in this context";
+        Err(format!("ERR Can't execute '{}': {context}", spec.name).into())
+    }
+}
+
+/// A command that changes the state of its client, or acts on other processes.
+#[derive(Debug)]
+pub(crate) struct SessionCall<'a> {
+    pub(crate) args: Args<'a>,
+    pub(crate) session: &'a mut Session,
+    pub(crate) server: &'a Server,
+    /// The process of the connection.
+    pub(crate) me: &'a SelfHandle<Mail>,
+    pub(crate) out: &'a mut Vec<u8>,
+}
+
+impl SessionCall<'_> {
+    pub(crate) fn reply(&mut self) -> Encoder<'_> {
+        Encoder::new(self.out, self.session.resp3)
+    }
+}
+
+// ---- Commands that only read
+
+pub(crate) fn ping(session: &Session, args: Args<'_>, reply: &mut Encoder<'_>) -> Answer {
+    if args.len() > 2 {
+        return Err(wrong_arity("ping"));
+    }
+    let text = args.from(1).next();
+    if !session.channels.is_empty() && !session.resp3 {
+        reply.array(2);
+        reply.bulk("pong");
+        reply.bulk(text.unwrap_or_default());
+    } else if let Some(text) = text {
+        reply.bulk(text);
+    } else {
+        reply.simple("PONG");
+    }
+    Ok(())
+}
+
+pub(crate) fn echo(_: &Session, args: Args<'_>, reply: &mut Encoder<'_>) -> Answer {
+    reply.bulk(args.get(1));
+    Ok(())
+}
+
+/// There is only one database.
+pub(crate) fn select(_: &Session, args: Args<'_>, reply: &mut Encoder<'_>) -> Answer {
+    if integer(args.get(1))? != 0 {
+        return Err("ERR DB index is out of range".into());
+    }
+    reply.ok();
+    Ok(())
+}
+
+/// The settings that `CONFIG GET` returns. None of them can be changed.
+const SETTINGS: &[(&str, &str)] = &[
+    ("appendonly", "no"),
+    ("databases", "1"),
+    ("maxmemory", "0"),
+    ("proto-max-bulk-len", "536870912"),
+    ("save", ""),
+    ("timeout", "0"),
+];
+
+pub(crate) fn config(_: &Session, args: Args<'_>, reply: &mut Encoder<'_>) -> Answer {
+    if args.is(1, "get") {
+        if args.len() < 3 {
+            return Err(wrong_arity("config|get"));
+        }
+        let is_wanted = |name: &str| args.from(2).any(|pattern| matches(pattern, name.as_bytes()));
+        let found: Vec<_> = SETTINGS.iter().filter(|(name, _)| is_wanted(name)).collect();
+        reply.map(found.len());
+        for (name, value) in found {
+            reply.bulk(name);
+            reply.bulk(value);
+        }
+        Ok(())
+    } else if args.is(1, "set") && args.len() > 3 {
+        let name = String::from_utf8_lossy(args.get(2));
+        Err(format!("ERR Unknown option or number of arguments for CONFIG SET - '{name}'").into())
+    } else {
+        Err(unknown_subcommand(args))
+    }
+}
+
+/// Returns whether a pattern with `*` and `?` matches a name, in any case.
+fn matches(pattern: &[u8], name: &[u8]) -> bool {
+    // The position after the last `*`, and the start of the text that this `*` does not match.
+    let (mut at, mut rest, mut star) = (0, 0, None);
+    while rest < name.len() {
+        match pattern.get(at) {
+            Some(b'*') => {
+                at += 1;
+                star = Some((at, rest));
+            }
+            Some(byte) if *byte == b'?' || byte.eq_ignore_ascii_case(&name[rest]) => {
+                at += 1;
+                rest += 1;
+            }
+            _ => {
+                let Some((after, from)) = star else { return false };
+                star = Some((after, from + 1));
+                (at, rest) = (after, from + 1);
+            }
+        }
+    }
+    pattern[at..].iter().all(|byte| *byte == b'*')
+}
+
+pub(crate) fn command(_: &Session, args: Args<'_>, reply: &mut Encoder<'_>) -> Answer {
+    let sub = args.from(1).next().unwrap_or_default().to_ascii_lowercase();
+    match (sub.as_slice(), args.len()) {
+        (_, 1) | (b"info", 2) => {
+            reply.array(TABLE.len());
+            TABLE.iter().for_each(|spec| describe(spec, reply));
+        }
+        (b"info", _) => {
+            reply.array(args.len() - 2);
+            for name in args.from(2) {
+                match find(name) {
+                    Some(spec) => describe(spec, reply),
+                    None => reply.null(),
+                }
+            }
+        }
+        (b"count", 2) => reply.int(TABLE.len() as i64),
+        (b"list", 2) => {
+            reply.array(TABLE.len());
+            TABLE.iter().for_each(|spec| reply.bulk(spec.name));
+        }
+        (b"docs", _) => {
+            let mut specs: Vec<_> = args.from(2).filter_map(find).collect();
+            if args.len() == 2 {
+                specs.extend(TABLE);
+            }
+            reply.map(specs.len());
+            specs.into_iter().for_each(|spec| document(spec, reply));
+        }
+        (b"count" | b"list", _) => {
+            return Err(wrong_arity(&format!("command|{}", String::from_utf8_lossy(&sub))));
+        }
+        _ => return Err(unknown_subcommand(args)),
+    }
+    Ok(())
+}
+
+/// Writes the entry of a command in the reply to `COMMAND`.
+fn describe(spec: &Spec, reply: &mut Encoder<'_>) {
+    let flags = || spec.flags.split_ascii_whitespace();
+    reply.array(10);
+    reply.bulk(spec.name);
+    reply.int(spec.arity.into());
+    reply.array(flags().count());
+    flags().for_each(|flag| reply.simple(flag));
+    for index in [spec.keys.0, spec.keys.1, spec.keys.2] {
+        reply.int(index.into());
+    }
+    let access = flags().find_map(|flag| match flag {
+        "readonly" => Some("@read"),
+        "write" => Some("@write"),
+        _ => None,
+    });
+    let speed = if flags().any(|flag| flag == "fast") { "@fast" } else { "@slow" };
+    reply.array(2 + usize::from(access.is_some()));
+    access.into_iter().for_each(|access| reply.simple(access));
+    reply.simple(&format!("@{}", if spec.group == "generic" { "keyspace" } else { spec.group }));
+    reply.simple(speed);
+    // Tips, key specifications, and subcommands.
+    (0..3).for_each(|_| reply.array(0));
+}
+
+/// Writes the entry of a command in the reply to `COMMAND DOCS`.
+fn document(spec: &Spec, reply: &mut Encoder<'_>) {
+    reply.bulk(spec.name);
+    reply.map(3);
+    for (name, text) in [("summary", spec.summary), ("since", "1.0.0"), ("group", spec.group)] {
+        reply.bulk(name);
+        reply.bulk(text);
+    }
+}
+
+/// Writes the reply to `INFO`, with the numbers of keys that the shards have counted.
+pub(crate) fn info(server: &Server, args: Args<'_>, (keys, expiring): (i64, i64), reply: &mut Encoder<'_>) {
+    let is_wanted = |section: &str| {
+        args.len() == 1
+            || args.from(1).any(|wanted| {
+                wanted.eq_ignore_ascii_case(section.as_bytes())
+                    || ["all", "default", "everything"].iter().any(|all| wanted.eq_ignore_ascii_case(all.as_bytes()))
+            })
+    };
+    let stats = server.stats();
+    let mut text = String::new();
+    let mut section = |name: &str, lines: &[(&str, String)]| {
+        if !is_wanted(name) {
+            return;
+        }
+        let gap = if text.is_empty() { "" } else { "\r\n" };
+        let _ = write!(text, "{gap}# {name}\r\n");
+        for (name, value) in lines {
+            let _ = write!(text, "{name}:{value}\r\n");
+        }
+    };
+    section(
+        "Server",
+        &[
+            ("redis_version", VERSION.into()),
+            ("redis_mode", "standalone".into()),
+            ("process_id", std::process::id().to_string()),
+            ("tcp_port", server.config().port.to_string()),
+            ("uptime_in_seconds", stats.uptime.as_secs().to_string()),
+        ],
+    );
+    section(
+        "Clients",
+        &[
+            ("connected_clients", stats.clients.to_string()),
+            ("maxclients", server.config().max_connections.to_string()),
+        ],
+    );
+    section(
+        "Stats",
+        &[
+            ("total_connections_received", stats.connections.to_string()),
+            ("total_commands_processed", stats.commands.to_string()),
+        ],
+    );
+    section("Runtime", &[("shards", server.config().shards.to_string()), ("processes", stats.processes.to_string())]);
+    let keyspace = [("db0", format!("keys={keys},expires={expiring},avg_ttl=0"))];
+    section("Keyspace", if keys == 0 { &[] } else { &keyspace });
+    reply.verbatim(&text);
+}
+
+// ---- Commands that change the session, or act on other processes
+
+pub(crate) fn quit(call: &mut SessionCall<'_>) -> Answer {
+    call.reply().ok();
+    call.session.is_closing = true;
+    Ok(())
+}
+
+pub(crate) fn hello(call: &mut SessionCall<'_>) -> Answer {
+    let args = call.args;
+    let mut resp3 = call.session.resp3;
+    if args.len() > 1 {
+        resp3 = match parse_int(args.get(1)) {
+            Some(2) => false,
+            Some(3) => true,
+            Some(_) => return Err("NOPROTO unsupported protocol version".into()),
+            None => return Err("ERR Protocol version is not an integer or out of range".into()),
+        };
+    }
+    let mut index = 2;
+    let mut name = None;
+    while index < args.len() {
+        if args.is(index, "auth") && index + 2 < args.len() {
+            // The server has no password, and accepts any, as Redis does for its default user.
+            index += 3;
+        } else if args.is(index, "setname") && index + 1 < args.len() {
+            name = Some(checked_name(args.get(index + 1))?);
+            index += 2;
+        } else {
+            let option = String::from_utf8_lossy(args.get(index));
+            return Err(format!("ERR Syntax error in HELLO option '{option}'").into());
+        }
+    }
+    call.session.resp3 = resp3;
+    if let Some(name) = name {
+        call.session.name = name.to_vec();
+    }
+    call.server.update_client(call.session);
+    let (id, proto) = (call.session.id, if resp3 { 3 } else { 2 });
+    let mut reply = call.reply();
+    reply.map(7);
+    reply.bulk("server");
+    reply.bulk("redis");
+    reply.bulk("version");
+    reply.bulk(VERSION);
+    reply.bulk("proto");
+    reply.int(proto);
+    reply.bulk("id");
+    reply.int(id as i64);
+    reply.bulk("mode");
+    reply.bulk("standalone");
+    reply.bulk("role");
+    reply.bulk("master");
+    reply.bulk("modules");
+    reply.array(0);
+    Ok(())
+}
+
+fn checked_name(name: &[u8]) -> Result<&[u8], Failure> {
+    if name.iter().all(|byte| (b'!'..=b'~').contains(byte)) {
+        return Ok(name);
+    }
+    Err("ERR Client names cannot contain spaces, newlines or special characters.".into())
+}
+
+pub(crate) fn client(call: &mut SessionCall<'_>) -> Answer {
+    let args = call.args;
+    let sub = args.get(1).to_ascii_lowercase();
+    let arity = |expected: usize| {
+        let name = || format!("client|{}", String::from_utf8_lossy(&sub));
+        if args.len() == expected { Ok(()) } else { Err(wrong_arity(&name())) }
+    };
+    match sub.as_slice() {
+        b"id" => {
+            arity(2)?;
+            let id = call.session.id as i64;
+            call.reply().int(id);
+        }
+        b"getname" => {
+            arity(2)?;
+            let name = call.session.name.clone();
+            if name.is_empty() { call.reply().null() } else { call.reply().bulk(name) }
+        }
+        b"setname" => {
+            arity(3)?;
+            call.session.name = checked_name(args.get(2))?.to_vec();
+            call.server.update_client(call.session);
+            call.reply().ok();
+        }
+        b"setinfo" => {
+            arity(4)?;
+            call.reply().ok();
+        }
+        b"no-evict" | b"no-touch" => {
+            arity(3)?;
+            if !args.is(2, "on") && !args.is(2, "off") {
+                return Err(SYNTAX.into());
+            }
+            call.reply().ok();
+        }
+        b"info" => {
+            arity(2)?;
+            let id = call.session.id;
+            let text = call.server.list_clients(Some(id));
+            call.reply().verbatim(&text);
+        }
+        b"list" => {
+            let text = call.server.list_clients(None);
+            call.reply().verbatim(&text);
+        }
+        b"kill" if args.len() == 4 && args.is(2, "id") => {
+            let id = parse_int(args.get(3)).and_then(|id| u64::try_from(id).ok()).filter(|id| *id > 0);
+            let killed = call.server.kill_client(id.ok_or("ERR client-id should be greater than 0")?, call);
+            call.reply().int(killed.into());
+        }
+        _ => return Err(unknown_subcommand(args)),
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::matches;
+
+    #[test]
+    fn a_pattern_matches_a_name() {
+        for (pattern, name, expected) in [
+            ("save", "save", true),
+            ("SAVE", "save", true),
+            ("sav", "save", false),
+            ("save?", "save", false),
+            ("s?ve", "save", true),
+            ("*", "", true),
+            ("s*", "save", true),
+            ("*v*", "save", true),
+            ("*a*a*", "save", false),
+            ("", "save", false),
+            ("*e", "see", true),
+        ] {
+            assert_eq!(matches(pattern.as_bytes(), name.as_bytes()), expected, "{pattern} {name}");
+        }
+    }
+}

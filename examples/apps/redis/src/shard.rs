@@ -1,0 +1,166 @@
+//! A shard: the process that owns a part of the keys. A connection sends it the commands of a whole pipeline in one
+//! message, and gets all replies in one answer.
+//!
+//! The message contains a box that travels to the shard and back. So the buffers are reused, and a pipeline needs no
+//! allocation and no copy of its arguments.
+
+use std::fmt;
+use std::sync::Arc;
+
+use foldhash::fast::FixedState;
+use procession::{Context, Exit, Instant, Next, Reply, Server};
+
+use crate::commands::{Call, ShardFn};
+use crate::resp::{Batch, Encoder, Request};
+use crate::store::Store;
+
+/// When the replies of a shard exceed this number of bytes, the shard returns them before it runs further commands. So
+/// the memory for replies is bounded: the connection first sends these to its client.
+const MOST_REPLY_BYTES: usize = 256 << 10;
+
+/// Maximum number of expired keys that a shard removes before it handles the next message.
+const MOST_EXPIRED: usize = 256;
+
+/// The message of a shard: runs commands.
+#[derive(Debug)]
+pub(crate) struct Execute {
+    pub(crate) work: Box<Work>,
+    pub(crate) reply: Reply<Box<Work>>,
+}
+
+// A message of two words needs no allocation, neither in a mailbox nor in a call.
+const _: () = assert!(size_of::<Execute>() == 16);
+
+/// One command, or the part of a command that concerns one key.
+#[derive(Clone, Copy)]
+pub(crate) struct Op {
+    /// The arguments, without the name of the command: a range of the arguments of the batch.
+    pub(crate) args: Request,
+    pub(crate) run: ShardFn,
+    /// Hash of the key.
+    pub(crate) hash: u64,
+}
+
+impl fmt::Debug for Op {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Op").field("args", &self.args).finish_non_exhaustive()
+    }
+}
+
+/// The commands of one pipeline for one shard, and their replies.
+#[derive(Debug, Default)]
+pub(crate) struct Work {
+    /// The arguments of the commands. `None` while the connection has the box: then the connection is the only owner of
+    /// the batch.
+    batch: Option<Arc<Batch>>,
+    resp3: bool,
+    ops: Vec<Op>,
+    /// Number of commands that were run.
+    done: usize,
+    /// Replies of the last commands that were run, and the end of each of them.
+    replies: Vec<u8>,
+    ends: Vec<usize>,
+    /// Number of replies in `replies` that the connection has taken.
+    taken: usize,
+}
+
+impl Work {
+    /// Adds a command.
+    pub(crate) fn push(&mut self, op: Op) {
+        self.ops.push(op);
+    }
+
+    /// Returns whether the shard must run further commands now. If it has returned before its last command, the
+    /// connection first takes all replies: they would take up too much memory together with the next ones.
+    pub(crate) fn is_due(&self) -> bool {
+        self.is_pending() && self.taken == self.ends.len()
+    }
+
+    /// Prepares the box for a shard. Removes the replies that the connection has taken.
+    pub(crate) fn prepare(&mut self, batch: &Arc<Batch>, resp3: bool) {
+        debug_assert!(self.is_due());
+        self.batch = Some(Arc::clone(batch));
+        self.resp3 = resp3;
+        self.replies.clear();
+        self.ends.clear();
+        self.taken = 0;
+    }
+
+    /// Returns whether there are commands that were not run.
+    pub(crate) fn is_pending(&self) -> bool {
+        self.done < self.ops.len()
+    }
+
+    /// Takes the next reply. Returns `None` if the shard has not run the command yet.
+    pub(crate) fn next_reply(&mut self) -> Option<&[u8]> {
+        let end = *self.ends.get(self.taken)?;
+        let start = self.taken.checked_sub(1).map_or(0, |last| self.ends[last]);
+        self.taken += 1;
+        Some(&self.replies[start..end])
+    }
+
+    /// Returns all replies. They must be complete, and none of them may have been taken.
+    pub(crate) fn all_replies(&mut self) -> &mut Vec<u8> {
+        debug_assert!(!self.is_pending() && self.taken == 0 && self.ends.len() == self.ops.len());
+        &mut self.replies
+    }
+
+    /// Removes the commands and the replies. Keeps their memory, unless it is much.
+    pub(crate) fn clear(&mut self) {
+        self.ops.clear();
+        self.done = 0;
+        self.ends.clear();
+        self.taken = 0;
+        self.replies.clear();
+        self.replies.shrink_to(MOST_REPLY_BYTES);
+    }
+
+    /// Runs the commands, in order, until the replies exceed their bound.
+    fn run(&mut self, store: &mut Store, now: Instant) {
+        let Some(batch) = self.batch.take() else { return };
+        while let Some(op) = self.ops.get(self.done)
+            && self.replies.len() < MOST_REPLY_BYTES
+        {
+            let reply = Encoder::new(&mut self.replies, self.resp3);
+            let mut call = Call { store, args: batch.args(op.args), hash: op.hash, now, reply };
+            if let Err(failure) = (op.run)(&mut call) {
+                call.reply.error(failure.0.as_bytes());
+            }
+            self.ends.push(self.replies.len());
+            self.done += 1;
+        }
+    }
+}
+
+/// The process of a shard.
+#[derive(Debug)]
+pub(crate) struct Shard {
+    store: Store,
+}
+
+impl Shard {
+    pub(crate) fn new(hasher: FixedState, now: Instant) -> Self {
+        Self { store: Store::new(hasher, now) }
+    }
+}
+
+impl Server for Shard {
+    type Message = Execute;
+    type Output = ();
+
+    async fn handle(&mut self, message: Execute, ctx: &mut Context<Execute>) -> Result<Next<()>, Exit> {
+        let Execute { mut work, reply } = message;
+        work.run(&mut self.store, ctx.now());
+        reply.send(work);
+        Ok(Next::Wait)
+    }
+
+    fn deadline(&self) -> Option<Instant> {
+        self.store.next_expiry()
+    }
+
+    async fn handle_timeout(&mut self, ctx: &mut Context<Execute>) -> Result<Next<()>, Exit> {
+        self.store.remove_expired(ctx.now(), MOST_EXPIRED);
+        Ok(Next::Wait)
+    }
+}

@@ -1,0 +1,317 @@
+//! The data of one shard: a table of keys, and an index of the keys that expire. All methods take the time as an
+//! argument. This file knows no process and no protocol.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::mem;
+use std::time::Duration;
+
+use foldhash::fast::FixedState;
+use hashbrown::{HashMap, HashSet, HashTable};
+use procession::Instant;
+
+pub(crate) type Bytes = Box<[u8]>;
+
+/// A value of a key. The three collections are boxed, so that an entry fits into one cache line.
+#[derive(Debug)]
+pub(crate) enum Value {
+    String(Vec<u8>),
+    List(Box<VecDeque<Bytes>>),
+    Hash(Box<HashMap<Bytes, Bytes, FixedState>>),
+    Set(Box<HashSet<Bytes, FixedState>>),
+}
+
+impl Value {
+    /// Returns the name of the type, as the command `TYPE` returns it.
+    pub(crate) fn type_name(&self) -> &'static str {
+        match self {
+            Self::String(_) => "string",
+            Self::List(_) => "list",
+            Self::Hash(_) => "hash",
+            Self::Set(_) => "set",
+        }
+    }
+
+    /// Returns whether the value is a collection without elements. Redis deletes the key of such a value.
+    fn is_empty(&self) -> bool {
+        match self {
+            Self::String(_) => false,
+            Self::List(list) => list.is_empty(),
+            Self::Hash(hash) => hash.is_empty(),
+            Self::Set(set) => set.is_empty(),
+        }
+    }
+}
+
+/// A type that a value can have. The methods of [`Store`] are generic over it.
+pub(crate) trait Kind: Sized {
+    fn of(value: &mut Value) -> Option<&mut Self>;
+    fn make(hasher: &FixedState) -> Value;
+}
+
+impl Kind for Vec<u8> {
+    fn of(value: &mut Value) -> Option<&mut Self> {
+        if let Value::String(it) = value { Some(it) } else { None }
+    }
+    fn make(_: &FixedState) -> Value {
+        Value::String(Self::new())
+    }
+}
+
+impl Kind for VecDeque<Bytes> {
+    fn of(value: &mut Value) -> Option<&mut Self> {
+        if let Value::List(it) = value { Some(it) } else { None }
+    }
+    fn make(_: &FixedState) -> Value {
+        Value::List(Box::default())
+    }
+}
+
+impl Kind for HashMap<Bytes, Bytes, FixedState> {
+    fn of(value: &mut Value) -> Option<&mut Self> {
+        if let Value::Hash(it) = value { Some(it) } else { None }
+    }
+    fn make(hasher: &FixedState) -> Value {
+        Value::Hash(Box::new(Self::with_hasher(hasher.clone())))
+    }
+}
+
+impl Kind for HashSet<Bytes, FixedState> {
+    fn of(value: &mut Value) -> Option<&mut Self> {
+        if let Value::Set(it) = value { Some(it) } else { None }
+    }
+    fn make(hasher: &FixedState) -> Value {
+        Value::Set(Box::new(Self::with_hasher(hasher.clone())))
+    }
+}
+
+/// The value has another type than the command needs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct WrongType;
+
+/// A key as a command names it, with its hash. The connection computes the hash, because it selects the shard.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Key<'a> {
+    pub(crate) bytes: &'a [u8],
+    pub(crate) hash: u64,
+}
+
+#[derive(Debug)]
+struct Entry {
+    key: Bytes,
+    value: Value,
+    expiry: Option<Expiry>,
+}
+
+/// When a key expires: milliseconds since the store was made. The number makes it unique in the index.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Expiry {
+    at: u64,
+    number: u64,
+}
+
+/// The keys of a shard, with their values.
+#[derive(Debug)]
+pub(crate) struct Store {
+    hasher: FixedState,
+    begun: Instant,
+    table: HashTable<Entry>,
+    /// The keys that expire, by their time. The value is the hash of the key.
+    expiries: BTreeMap<Expiry, u64>,
+    /// Number of the next [`Expiry`].
+    next: u64,
+}
+
+impl Store {
+    /// Makes an empty store. `hasher` must be the one that hashes the keys of the commands.
+    pub(crate) fn new(hasher: FixedState, now: Instant) -> Self {
+        Self { hasher, begun: now, table: HashTable::new(), expiries: BTreeMap::new(), next: 0 }
+    }
+
+    /// Returns the number of keys. A key that has expired counts until it is removed.
+    pub(crate) fn len(&self) -> usize {
+        self.table.len()
+    }
+
+    /// Returns the number of keys that expire.
+    pub(crate) fn expiring(&self) -> usize {
+        self.expiries.len()
+    }
+
+    /// Removes all keys.
+    pub(crate) fn clear(&mut self) {
+        self.table = HashTable::new();
+        self.expiries.clear();
+    }
+
+    fn ms(&self, now: Instant) -> u64 {
+        now.saturating_duration_since(self.begun).as_millis() as u64
+    }
+
+    /// Returns the entry of a key. Removes the key first if it has expired.
+    fn find(&mut self, key: Key<'_>, now: Instant) -> Option<&mut Entry> {
+        if !self.expiries.is_empty() {
+            let ms = self.ms(now);
+            let expiry = self.table.find(key.hash, |entry| *entry.key == *key.bytes)?.expiry;
+            if expiry.is_some_and(|expiry| expiry.at < ms) {
+                self.remove(key);
+                return None;
+            }
+        }
+        self.table.find_mut(key.hash, |entry| *entry.key == *key.bytes)
+    }
+
+    pub(crate) fn value(&mut self, key: Key<'_>, now: Instant) -> Option<&mut Value> {
+        self.find(key, now).map(|entry| &mut entry.value)
+    }
+
+    /// Returns the value of a key, or `None` if there is no such key.
+    pub(crate) fn get<T: Kind>(&mut self, key: Key<'_>, now: Instant) -> Result<Option<&mut T>, WrongType> {
+        self.value(key, now).map(|value| T::of(value).ok_or(WrongType)).transpose()
+    }
+
+    /// Returns the value of a key. Makes an empty one if there is no such key: the caller must fill it.
+    pub(crate) fn get_or_make<T: Kind>(&mut self, key: Key<'_>, now: Instant) -> Result<&mut T, WrongType> {
+        if self.find(key, now).is_none() {
+            let value = T::make(&self.hasher);
+            self.insert(key, value);
+        }
+        self.get(key, now).map(|value| value.expect("it was made above"))
+    }
+
+    /// Sets a key that does not exist.
+    fn insert(&mut self, key: Key<'_>, value: Value) {
+        let entry = Entry { key: key.bytes.into(), value, expiry: None };
+        self.table.insert_unique(key.hash, entry, |entry| hash(&self.hasher, &entry.key));
+    }
+
+    /// Sets a key to a string. The key no longer expires, unless `keep_ttl` is set.
+    pub(crate) fn set(&mut self, key: Key<'_>, now: Instant, bytes: &[u8], keep_ttl: bool) {
+        let Some(entry) = self.find(key, now) else {
+            return self.insert(key, Value::String(bytes.to_vec()));
+        };
+        match &mut entry.value {
+            // The new value reuses the memory of the former one, unless this wastes most of it.
+            Value::String(old) if old.capacity() / 4 <= bytes.len().max(64) => {
+                old.clear();
+                old.extend_from_slice(bytes);
+            }
+            other => *other = Value::String(bytes.to_vec()),
+        }
+        if !keep_ttl && let Some(expiry) = entry.expiry.take() {
+            self.expiries.remove(&expiry);
+        }
+    }
+
+    /// Removes a key, whether it has expired or not. Returns its value.
+    fn remove(&mut self, key: Key<'_>) -> Option<Value> {
+        let entry = self.table.find_entry(key.hash, |entry| *entry.key == *key.bytes).ok()?;
+        let (Entry { value, expiry, .. }, _) = entry.remove();
+        if let Some(expiry) = expiry {
+            self.expiries.remove(&expiry);
+        }
+        Some(value)
+    }
+
+    /// Removes a key. Returns whether it existed.
+    pub(crate) fn delete(&mut self, key: Key<'_>, now: Instant) -> bool {
+        self.find(key, now).is_some() && self.remove(key).is_some()
+    }
+
+    /// Removes a key if its value is a collection without elements.
+    pub(crate) fn delete_if_empty(&mut self, key: Key<'_>, now: Instant) {
+        if self.value(key, now).is_some_and(|value| value.is_empty()) {
+            self.remove(key);
+        }
+    }
+
+    // ---- Expiry
+
+    /// Returns the milliseconds until a key expires. The outer `None` means that there is no such key, the inner one
+    /// that the key does not expire.
+    pub(crate) fn ttl(&mut self, key: Key<'_>, now: Instant) -> Option<Option<u64>> {
+        let ms = self.ms(now);
+        self.find(key, now).map(|entry| entry.expiry.map(|expiry| expiry.at.saturating_sub(ms)))
+    }
+
+    /// Sets the time after which an existing key expires, or removes it.
+    pub(crate) fn expire(&mut self, key: Key<'_>, now: Instant, after_ms: Option<u64>) {
+        let expiry = after_ms.map(|after| Expiry { at: self.ms(now).saturating_add(after), number: self.next });
+        self.next += 1;
+        let Some(entry) = self.find(key, now) else { return };
+        let former = mem::replace(&mut entry.expiry, expiry);
+        if let Some(former) = former {
+            self.expiries.remove(&former);
+        }
+        if let Some(expiry) = expiry {
+            self.expiries.insert(expiry, key.hash);
+        }
+    }
+
+    /// Returns when the first key has expired: a key lives to the end of its last millisecond.
+    pub(crate) fn next_expiry(&self) -> Option<Instant> {
+        let (expiry, _) = self.expiries.first_key_value()?;
+        Some(self.begun + Duration::from_millis(expiry.at.saturating_add(1)))
+    }
+
+    /// Removes at most `most` keys that have expired.
+    pub(crate) fn remove_expired(&mut self, now: Instant, most: usize) {
+        let ms = self.ms(now);
+        for _ in 0..most {
+            let Some(first) = self.expiries.first_entry().filter(|first| first.key().at < ms) else { return };
+            let (expiry, hash) = first.remove_entry();
+            if let Ok(entry) = self.table.find_entry(hash, |entry| entry.expiry == Some(expiry)) {
+                entry.remove();
+            }
+        }
+    }
+}
+
+/// Hashes a key.
+pub(crate) fn hash(hasher: &FixedState, key: &[u8]) -> u64 {
+    use std::hash::BuildHasher;
+    hasher.hash_one(key)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use procession::Simulation;
+
+    fn key(bytes: &[u8]) -> Key<'_> {
+        Key { bytes, hash: hash(&FixedState::with_seed(7), bytes) }
+    }
+
+    #[test]
+    fn an_entry_fits_into_a_cache_line() {
+        assert!(size_of::<Entry>() <= 64, "{}", size_of::<Entry>());
+    }
+
+    #[test]
+    fn a_key_expires_after_its_last_millisecond() {
+        let begun = Simulation::new(0).now();
+        let at = |ms| begun + Duration::from_millis(ms);
+        let mut store = Store::new(FixedState::with_seed(7), begun);
+        store.set(key(b"a"), begun, b"1", false);
+        store.expire(key(b"a"), begun, Some(10));
+        assert_eq!(store.next_expiry(), Some(at(11)));
+        assert_eq!(store.ttl(key(b"a"), at(10)), Some(Some(0)));
+        assert_eq!(store.ttl(key(b"a"), at(11)), None);
+        assert_eq!((store.len(), store.expiring()), (0, 0));
+    }
+
+    #[test]
+    fn expired_keys_are_removed_in_bounded_pieces() {
+        let begun = Simulation::new(0).now();
+        let mut store = Store::new(FixedState::with_seed(7), begun);
+        for n in 0..100_u8 {
+            store.set(key(&[n]), begun, b"", false);
+            store.expire(key(&[n]), begun, Some(5));
+        }
+        store.set(key(b"stays"), begun, b"", false);
+        let late = begun + Duration::from_millis(6);
+        store.remove_expired(late, 60);
+        assert_eq!((store.len(), store.expiring()), (41, 40));
+        store.remove_expired(late, 60);
+        assert_eq!((store.len(), store.expiring(), store.next_expiry()), (1, 0, None));
+    }
+}

@@ -1,0 +1,130 @@
+//! Publish and subscribe.
+
+use futures::AsyncReadExt;
+
+use super::{config, simulate};
+use crate::pubsub::MOST_UNREAD;
+
+#[test]
+fn subscribers_receive_messages_in_order() {
+    simulate(&config(2), async |world| {
+        let (mut one, mut two, mut publisher) = (world.connect(), world.connect(), world.connect());
+        one.ask("SUBSCRIBE news", "*3\r\n$9\r\nsubscribe\r\n$4\r\nnews\r\n:1\r\n").await;
+        two.ask("SUBSCRIBE news x", "*3\r\n$9\r\nsubscribe\r\n$4\r\nnews\r\n:1\r\n").await;
+        two.expect("*3\r\n$9\r\nsubscribe\r\n$1\r\nx\r\n:2\r\n").await;
+        publisher.send("PUBLISH news 1\r\nPUBLISH x 2\r\nPUBLISH y 3\r\nPUBLISH news 4\r\n").await;
+        publisher.expect(":2\r\n:1\r\n:0\r\n:2\r\n").await;
+        let message = |channel: &str, text: &str| {
+            format!("*3\r\n$7\r\nmessage\r\n${}\r\n{channel}\r\n$1\r\n{text}\r\n", channel.len())
+        };
+        one.expect(message("news", "1") + &message("news", "4")).await;
+        two.expect(message("news", "1") + &message("x", "2") + &message("news", "4")).await;
+    });
+}
+
+/// A write that precedes a `PUBLISH` in the same pipeline is visible to the subscriber.
+#[test]
+fn a_publish_follows_the_commands_before_it() {
+    simulate(&config(3), async |world| {
+        let (mut reader, mut subscriber, mut writer) = (world.connect(), world.connect(), world.connect());
+        subscriber.ask("SUBSCRIBE c", "*3\r\n$9\r\nsubscribe\r\n$1\r\nc\r\n:1\r\n").await;
+        for n in 0..5 {
+            writer.send(format!("SET a {n}\r\nSET b {n}\r\nPUBLISH c x\r\n")).await;
+            subscriber.expect("*3\r\n$7\r\nmessage\r\n$1\r\nc\r\n$1\r\nx\r\n").await;
+            reader.ask("MGET a b", &format!("*2\r\n$1\r\n{n}\r\n$1\r\n{n}\r\n")).await;
+            writer.expect("+OK\r\n+OK\r\n:1\r\n").await;
+        }
+    });
+}
+
+#[test]
+fn a_client_of_version_2_may_only_use_some_commands_while_it_is_subscribed() {
+    simulate(&config(1), async |world| {
+        let mut client = world.connect();
+        client.send("SUBSCRIBE a b a\r\nGET x\r\nPING\r\nPING x\r\nUNSUBSCRIBE a zz\r\nUNSUBSCRIBE\r\n").await;
+        client.send("UNSUBSCRIBE\r\nGET x\r\n").await;
+        // The replies of Redis 7.0.15 to the same commands.
+        client
+            .expect(
+                "*3\r\n$9\r\nsubscribe\r\n$1\r\na\r\n:1\r\n*3\r\n$9\r\nsubscribe\r\n$1\r\nb\r\n:2\r\n\
+                 *3\r\n$9\r\nsubscribe\r\n$1\r\na\r\n:2\r\n\
+                 -ERR Can't execute 'get': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in \
+                 this context\r\n*2\r\n$4\r\npong\r\n$0\r\n\r\n*2\r\n$4\r\npong\r\n$1\r\nx\r\n\
+                 *3\r\n$11\r\nunsubscribe\r\n$1\r\na\r\n:1\r\n*3\r\n$11\r\nunsubscribe\r\n$2\r\nzz\r\n:1\r\n\
+                 *3\r\n$11\r\nunsubscribe\r\n$1\r\nb\r\n:0\r\n*3\r\n$11\r\nunsubscribe\r\n$-1\r\n:0\r\n$-1\r\n",
+            )
+            .await;
+    });
+}
+
+#[test]
+fn a_client_of_version_3_receives_pushes_between_its_replies() {
+    simulate(&config(1), async |world| {
+        let mut client = world.connect();
+        client.send("HELLO 3 SETNAME bob\r\n").await;
+        let mut hello = [0; 4];
+        client.pipe.read_exact(&mut hello).await.expect("the server replies");
+        assert_eq!(&hello, b"%7\r\n");
+        client.send("SUBSCRIBE a\r\nGET x\r\nPING\r\n").await;
+        let mut received = Vec::new();
+        let end = b">3\r\n$9\r\nsubscribe\r\n$1\r\na\r\n:1\r\n_\r\n+PONG\r\n";
+        while !received.ends_with(end) {
+            let mut byte = [0];
+            client.pipe.read_exact(&mut byte).await.expect("the server replies");
+            received.push(byte[0]);
+        }
+        let mut publisher = world.connect();
+        publisher.ask("PUBLISH a hi", ":1\r\n").await;
+        client.expect(">3\r\n$7\r\nmessage\r\n$1\r\na\r\n$2\r\nhi\r\n").await;
+        client.ask("CLIENT GETNAME", "$3\r\nbob\r\n").await;
+    });
+}
+
+#[test]
+fn a_channel_can_be_any_bytes() {
+    simulate(&config(1), async |world| {
+        let (mut subscriber, mut publisher) = (world.connect(), world.connect());
+        subscriber.send(b"*2\r\n$9\r\nSUBSCRIBE\r\n$3\r\n\xff\0\n\r\n").await;
+        subscriber.expect(b"*3\r\n$9\r\nsubscribe\r\n$3\r\n\xff\0\n\r\n:1\r\n").await;
+        publisher.send(b"*3\r\n$7\r\nPUBLISH\r\n$3\r\n\xff\0\n\r\n$1\r\n\x80\r\n").await;
+        publisher.expect(":1\r\n").await;
+        subscriber.expect(b"*3\r\n$7\r\nmessage\r\n$3\r\n\xff\0\n\r\n$1\r\n\x80\r\n").await;
+        // The same characters in UTF-8 are another channel.
+        publisher.ask("PUBLISH \u{ff} x", ":0\r\n").await;
+    });
+}
+
+#[test]
+fn a_client_that_vanishes_leaves_its_channels() {
+    simulate(&config(1), async |world| {
+        let (mut subscriber, mut publisher) = (world.connect(), world.connect());
+        subscriber.ask("SUBSCRIBE c", "*3\r\n$9\r\nsubscribe\r\n$1\r\nc\r\n:1\r\n").await;
+        publisher.ask("PUBLISH c x", ":1\r\n").await;
+        drop(subscriber);
+        world.wait_for_clients(1).await;
+        publisher.ask("PUBLISH c x", ":0\r\n").await;
+    });
+}
+
+/// A subscriber that does not read is disconnected when its messages exceed the bound. The publisher does not wait.
+#[test]
+fn a_slow_subscriber_is_disconnected() {
+    simulate(&config(1), async |world| {
+        let (mut slow, mut publisher) = (world.connect_through(100), world.connect());
+        slow.ask("SUBSCRIBE c", "*3\r\n$9\r\nsubscribe\r\n$1\r\nc\r\n:1\r\n").await;
+        let text = "x".repeat(10_000);
+        let mut received = 0;
+        // The mailbox and the write buffer of the connection take some thousand messages.
+        for _ in 0..MOST_UNREAD + 1_000 {
+            publisher.send(format!("PUBLISH c {text}\r\n")).await;
+            let mut reply = [0; 4];
+            publisher.pipe.read_exact(&mut reply).await.expect("the server replies");
+            if &reply == b":0\r\n" {
+                break;
+            }
+            received += 1;
+        }
+        assert!((MOST_UNREAD..MOST_UNREAD + 1_000).contains(&received), "{received}");
+        world.wait_for_clients(1).await;
+    });
+}

@@ -1,0 +1,144 @@
+//! Replies to commands, byte for byte.
+
+mod recorded;
+
+use futures::AsyncReadExt;
+
+use super::{Client, config, encode, simulate};
+
+/// A command, its reply in version 2 of the protocol, and its reply in version 3 if it differs.
+type Row = (&'static str, &'static str, Option<&'static str>);
+
+const GROUPS: &[&[Row]] =
+    &[recorded::STRINGS, recorded::KEYS, recorded::LISTS, recorded::HASHES, recorded::SETS, recorded::CONNECTION];
+
+const END: &str = "$5\r\n\u{1}end\u{1}\r\n";
+
+/// Receives everything before the reply to `ECHO` with the mark of the end.
+async fn receive(client: &mut Client) -> String {
+    client.send(encode(&["ECHO", "\u{1}end\u{1}"])).await;
+    let mut received = Vec::new();
+    while !received.ends_with(END.as_bytes()) {
+        let mut piece = [0; 1000];
+        let count = client.pipe.read(&mut piece).await.expect("the server replies");
+        assert!(count > 0, "the server has closed the connection");
+        received.extend_from_slice(&piece[..count]);
+    }
+    received.truncate(received.len() - END.len());
+    String::from_utf8(received).expect("a text")
+}
+
+async fn use_version_3(client: &mut Client) {
+    client.send("HELLO 3\r\n").await;
+    assert!(receive(client).await.starts_with("%7\r\n$6\r\nserver\r\n"));
+}
+
+/// The replies are those of Redis 7.0.15, in both versions of the protocol, with one shard and with several.
+#[test]
+fn replies_are_those_of_redis() {
+    for shards in [1, 3] {
+        simulate(&config(shards), async |world| {
+            for resp3 in [false, true] {
+                for group in GROUPS {
+                    let mut client = world.connect();
+                    client.ask("FLUSHALL", "+OK\r\n").await;
+                    if resp3 {
+                        use_version_3(&mut client).await;
+                    }
+                    for (command, version2, version3) in *group {
+                        if resp3 && command.starts_with("HELLO") {
+                            continue;
+                        }
+                        client.send(format!("{command}\r\n")).await;
+                        let expected = if resp3 { version3.unwrap_or(version2) } else { version2 };
+                        assert_eq!(
+                            receive(&mut client).await,
+                            expected,
+                            "{command}, {shards} shards, version 3: {resp3}"
+                        );
+                    }
+                }
+            }
+        });
+    }
+}
+
+/// The same commands as one pipeline have the same replies.
+#[test]
+fn a_pipeline_has_the_same_replies() {
+    for shards in [1, 3] {
+        simulate(&config(shards), async |world| {
+            for group in GROUPS {
+                let mut client = world.connect();
+                client.ask("FLUSHALL", "+OK\r\n").await;
+                let commands: String = group.iter().map(|(command, ..)| format!("{command}\r\n")).collect();
+                client.send(commands).await;
+                let expected: String = group.iter().map(|(_, reply, _)| *reply).collect();
+                assert_eq!(receive(&mut client).await, expected);
+            }
+        });
+    }
+}
+
+/// The order of the elements of a hash or a set is not defined.
+#[test]
+fn collections_have_all_their_elements() {
+    simulate(&config(1), async |world| {
+        let mut client = world.connect();
+        client.ask("HSET h a 1 b 2 c 3", ":3\r\n").await;
+        client.ask("SADD s x y z", ":3\r\n").await;
+        for (resp3, map, set) in [(false, "*6", "*3"), (true, "%3", "~3")] {
+            if resp3 {
+                use_version_3(&mut client).await;
+            }
+            for (command, header, expected) in
+                [("HGETALL h", map, ["a1", "b2", "c3"]), ("SMEMBERS s", set, ["x", "y", "z"])]
+            {
+                client.send(format!("{command}\r\n")).await;
+                let reply = receive(&mut client).await;
+                let mut lines = reply.split("\r\n");
+                assert_eq!(lines.next(), Some(header));
+                let elements: String = lines.filter(|line| !line.starts_with('$')).collect();
+                let width = expected[0].len();
+                let mut found: Vec<_> =
+                    (0..elements.len()).step_by(width).map(|at| &elements[at..at + width]).collect();
+                found.sort_unstable();
+                assert_eq!(found, expected);
+            }
+        }
+    });
+}
+
+/// `redis-cli` and `redis-benchmark` ask these when they connect.
+#[test]
+fn the_server_describes_itself() {
+    simulate(&config(2), async |world| {
+        let mut client = world.connect();
+        client.send("COMMAND INFO get\r\n").await;
+        let get = "*1\r\n*10\r\n$3\r\nget\r\n:2\r\n*2\r\n+readonly\r\n+fast\r\n:1\r\n:1\r\n:1\r\n\
+                   *3\r\n+@read\r\n+@string\r\n+@fast\r\n*0\r\n*0\r\n*0\r\n";
+        assert_eq!(receive(&mut client).await, get);
+        client.send("COMMAND DOCS echo nosuch\r\n").await;
+        let echo = "*2\r\n$4\r\necho\r\n*6\r\n$7\r\nsummary\r\n$21\r\nEcho the given string\r\n\
+                    $5\r\nsince\r\n$5\r\n1.0.0\r\n$5\r\ngroup\r\n$10\r\nconnection\r\n";
+        assert_eq!(receive(&mut client).await, echo);
+        client.send("COMMAND COUNT\r\n").await;
+        let count: usize = receive(&mut client).await[1..].trim().parse().expect("a number");
+        for command in ["COMMAND", "COMMAND INFO", "COMMAND LIST"] {
+            client.send(format!("{command}\r\n")).await;
+            assert!(receive(&mut client).await.starts_with(&format!("*{count}\r\n")), "{command}");
+        }
+        client.send("HELLO 3\r\n").await;
+        let hello = "%7\r\n$6\r\nserver\r\n$5\r\nredis\r\n$7\r\nversion\r\n$6\r\n7.0.15\r\n$5\r\nproto\r\n:3\r\n\
+                     $2\r\nid\r\n:1\r\n$4\r\nmode\r\n$10\r\nstandalone\r\n$4\r\nrole\r\n$6\r\nmaster\r\n\
+                     $7\r\nmodules\r\n*0\r\n";
+        assert_eq!(receive(&mut client).await, hello);
+        client.send("SET a 1\r\nSET b 1 EX 10\r\nINFO keyspace\r\n").await;
+        let keyspace = "# Keyspace\r\ndb0:keys=2,expires=1,avg_ttl=0\r\n";
+        let expected = format!("+OK\r\n+OK\r\n={}\r\ntxt:{keyspace}\r\n", keyspace.len() + 4);
+        assert_eq!(receive(&mut client).await, expected);
+        client.send("INFO server\r\n").await;
+        let server = receive(&mut client).await;
+        assert!(server.contains("# Server\r\nredis_version:7.0.15\r\n") && !server.contains("# Clients"), "{server}");
+    });
+}

@@ -1,0 +1,96 @@
+//! Shards that fail, and commands that concern several shards.
+
+use super::{config, encode, simulate};
+
+/// A shard that fails is restarted without its keys. The other shards keep theirs, and the connections continue.
+#[test]
+fn a_shard_that_fails_loses_only_its_keys() {
+    simulate(&config(2), async |world| {
+        let mut client = world.connect();
+        for n in 0..100 {
+            client.ask(&format!("SET key{n} 1"), "+OK\r\n").await;
+        }
+        let shard = world.host.whereis("shard 0").expect("it runs");
+        world.host.kill(shard).expect("it runs");
+        world.host.exited(shard).await;
+        client.send("DBSIZE\r\n").await;
+        let mut reply = [0; 5];
+        futures::AsyncReadExt::read_exact(&mut client.pipe, &mut reply).await.expect("the server replies");
+        let left = String::from_utf8_lossy(&reply[1..3]).trim().parse::<u32>().expect("a number");
+        assert!((20..80).contains(&left), "{left}");
+        for n in 0..100 {
+            client.ask(&format!("SET key{n} 1"), "+OK\r\n").await;
+        }
+        client.ask("DBSIZE", ":100\r\n").await;
+    });
+}
+
+/// A shard that is killed with commands in its mailbox: the client gets an error for each of them, and the connection
+/// continues.
+#[test]
+fn commands_of_a_shard_that_fails_get_an_error() {
+    simulate(&config(1), async |world| {
+        let mut client = world.connect();
+        client.ask("SET a 1", "+OK\r\n").await;
+        client.send(encode(&["GET", "a"]).repeat(3)).await;
+        // The kill happens before, while, or after the shard has the commands: the seed decides.
+        world.host.kill(world.host.whereis("shard 0").expect("it runs")).expect("it runs");
+        for _ in 0..3 {
+            let mut kind = [0];
+            futures::AsyncReadExt::read_exact(&mut client.pipe, &mut kind).await.expect("the server replies");
+            match &kind {
+                b"$" => client.expect_either("1\r\n1\r\n", "-1\r\n").await,
+                _ => client.expect("ERR the shard of this key has failed, and its keys are lost\r\n").await,
+            }
+        }
+        client.ask("SET a 2", "+OK\r\n").await;
+    });
+}
+
+#[test]
+fn commands_with_several_keys_span_the_shards() {
+    for shards in [1, 2, 5] {
+        simulate(&config(shards), async |world| {
+            let mut client = world.connect();
+            let keys: Vec<_> = (0..50).map(|n| format!("key{n}")).collect();
+            let pairs: Vec<_> = keys.iter().flat_map(|key| [key.as_str(), &key[3..]]).collect();
+            let keys: Vec<_> = keys.iter().map(String::as_str).collect();
+            client.send(encode(&[&["MSET"], &*pairs].concat())).await;
+            client.send(encode(&["LPUSH", "list", "a"])).await;
+            client.send(encode(&[&["MGET", "list", "none"], &*keys].concat())).await;
+            let values: String = keys.iter().map(|key| format!("${}\r\n{}\r\n", key.len() - 3, &key[3..])).collect();
+            client.expect(format!("+OK\r\n:1\r\n*52\r\n$-1\r\n$-1\r\n{values}")).await;
+            client.ask("DBSIZE", ":51\r\n").await;
+            client.send(encode(&[&["EXISTS", "none", "key1"], &*keys].concat())).await;
+            client.send(encode(&[&["DEL", "key1", "none"], &keys[..30]].concat())).await;
+            client.expect(":51\r\n:30\r\n").await;
+            client.ask("DBSIZE", ":21\r\n").await;
+            client.ask("FLUSHALL", "+OK\r\n").await;
+            client.ask("DBSIZE", ":0\r\n").await;
+        });
+    }
+}
+
+/// The commands of one client on one key take effect in their order, whatever other commands are between them.
+#[test]
+fn the_order_of_a_pipeline_is_kept() {
+    simulate(&config(4), async |world| {
+        let mut client = world.connect();
+        let (mut pipeline, mut expected) = (Vec::new(), String::new());
+        for n in 0..200 {
+            let (key, other) = (format!("key{}", n % 7), format!("key{}", (n + 3) % 7));
+            let value = n.to_string();
+            pipeline.extend(encode(&["SET", &key, &value]));
+            pipeline.extend(encode(&["MGET", &key, "nokey", &key]));
+            pipeline.extend(encode(&["ECHO", &value]));
+            pipeline.extend(encode(&["MSET", &other, "x", &key, "y"]));
+            pipeline.extend(encode(&["GET", &key]));
+            pipeline.extend(encode(&["DEL", &key, &other]));
+            pipeline.extend(encode(&["DBSIZE"]));
+            let bulk = format!("${}\r\n{value}\r\n", value.len());
+            expected += &format!("+OK\r\n*3\r\n{bulk}$-1\r\n{bulk}{bulk}+OK\r\n$1\r\ny\r\n:2\r\n:0\r\n");
+        }
+        client.send(pipeline).await;
+        client.expect(expected).await;
+    });
+}

@@ -245,7 +245,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
     fn plan_command(&mut self, spec: &'static Spec, request: Request, args: Args<'_>) {
         let checked = match spec.run {
             _ if !spec.accepts(args) => Err(spec.wrong_arity()),
-            Run::EachKey(..) if (args.len() - 1) % spec.keys.2 as usize != 0 => Err(spec.wrong_arity()),
+            Run::EachKey(..) if !(args.len() - 1).is_multiple_of(spec.keys.2 as usize) => Err(spec.wrong_arity()),
             Run::EachShard(check, ..) => check(args),
             _ => Ok(()),
         };

@@ -145,7 +145,7 @@ impl Pipeline {
     fn push(&mut self, key: &[u8], args: Request, run: ShardFn) -> u16 {
         let hash = hash(&self.hasher, key);
         // The table in the shard uses the lowest bits and the highest bits of the hash.
-        let shard = ((hash >> 16 & 0xffff_ffff) * self.works.len() as u64 >> 32) as u16;
+        let shard = (((hash >> 16 & 0xffff_ffff) * self.works.len() as u64) >> 32) as u16;
         self.push_to(shard, Op { args, run, hash });
         shard
     }

@@ -13,6 +13,7 @@ pub(crate) type Bytes = Box<[u8]>;
 
 /// A value of a key. The three collections are boxed, so that an entry fits into one cache line.
 #[derive(Debug)]
+#[expect(clippy::box_collection, reason = "a box takes one word of the entry, a queue takes four")]
 pub(crate) enum Value {
     String(Vec<u8>),
     List(Box<VecDeque<Bytes>>),

@@ -9,7 +9,7 @@ use crate::store::Bytes;
 type Hash = HashMap<Bytes, Bytes, FixedState>;
 
 pub(crate) fn hset(call: &mut Call<'_>) -> Answer {
-    if call.args.len() % 2 == 0 {
+    if call.args.len().is_multiple_of(2) {
         return Err(wrong_arity("hset"));
     }
     let hash = call.store.get_or_make::<Hash>(call.key(), call.now)?;

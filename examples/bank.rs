@@ -5,8 +5,8 @@
 //! account sends a payment again until the receiver acknowledges the payment. The receiver credits each payment only
 //! once.
 
-// The crate's own source must not use some types and methods. Programs that use the crate may use all types and
-// methods.
+// The file `clippy.toml` forbids some types and methods in the source of the crate. This program may use these types
+// and methods.
 #![allow(clippy::disallowed_types)]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -36,8 +36,8 @@ fn account(owner: Owner) -> Name<Msg> {
 #[derive(Clone, Default)]
 struct Book {
     balance: u64,
-    /// Debited payments that are not acknowledged yet. The key is the number of the payment. The value is the receiver
-    /// and the amount.
+    /// Debited payments that are not acknowledged yet. The key is the number of the payment. The value consists of the
+    /// receiver and the amount of the payment.
     sent: BTreeMap<u64, (Owner, u64)>,
     next: u64,
     /// Credited payments: the sender, and the number that the sender gave to the payment.

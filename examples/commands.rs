@@ -1,7 +1,7 @@
 //! Five ways to answer a command: inline, by a future, by a blocking closure, later from a thread, and by name.
 
-// The crate's own source must not use some types and methods. Programs that use the crate may use all types and
-// methods.
+// The file `clippy.toml` forbids some types and methods in the source of the crate. This program may use these types
+// and methods.
 #![allow(clippy::disallowed_methods)]
 
 use std::time::Duration;

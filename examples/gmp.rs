@@ -4,8 +4,8 @@
 //! An observer records each state transition, in order. At the end, the program checks that all transitions are legal,
 //! and that each process has started and exited.
 
-// The crate's own source must not use some types and methods. Programs that use the crate may use all types and
-// methods.
+// The file `clippy.toml` forbids some types and methods in the source of the crate. This program may use these types
+// and methods.
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)]
 
 use std::collections::BTreeMap;

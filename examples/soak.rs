@@ -6,8 +6,8 @@
 //!
 //! `cargo run --release --example soak -- [SECONDS [WORKERS [SEED]]]`
 
-// The crate's own source must not use some types and methods. Programs that use the crate may use all types and
-// methods.
+// The file `clippy.toml` forbids some types and methods in the source of the crate. This program may use these types
+// and methods.
 #![allow(clippy::disallowed_methods, clippy::disallowed_types)]
 
 use std::process::ExitCode;

@@ -90,8 +90,8 @@ impl<M: Send + 'static> Context<M> {
         self.mailbox.receive()
     }
 
-    /// Waits at most this time for the next message. The time is counted from this call. Returns `Ok(None)` if no
-    /// message arrives within the time. Same as [`Mailbox::receive_timeout`].
+    /// Waits at most this time for the next message. The time begins when this method is called. Returns `Ok(None)` if
+    /// no message arrives within the time. Same as [`Mailbox::receive_timeout`].
     ///
     /// # Errors
     /// Same as [`receive`](Self::receive).
@@ -126,7 +126,7 @@ impl<M: Send + 'static> Context<M> {
         self.mailbox.stash(message);
     }
 
-    /// Moves the stashed messages to the front of the mailbox. Returns the number of these messages. Same as
+    /// Moves the stashed messages to the front of the mailbox. Returns the number of moved messages. Same as
     /// [`Mailbox::unstash`].
     pub fn unstash(&mut self) -> usize {
         self.mailbox.unstash()

@@ -90,16 +90,16 @@
 //!   step that takes longer than [`Builder::long_step_threshold`]. A replacement thread then runs the other processes
 //!   of that worker.
 //! - **Panics.** If panics unwind, a panic ends only its process. Under `panic = "abort"`, a panic ends the program. As
-//!   in every Rust program, a destructor that panics while its thread unwinds also ends the program. In both cases a
-//!   message names the process and its code. For this message, the first runtime of a program adds a panic hook, which
-//!   then calls the previous hook. The added hook prints nothing for other panics.
+//!   in every Rust program, a destructor that panics while its thread unwinds also ends the program. Before a panic of
+//!   a process ends the program, a message names the process and its code. For this message, the first runtime of a
+//!   program adds a panic hook, which then calls the previous hook. The added hook prints nothing for other panics.
 //! - **Memory.** If memory runs out, the program aborts with a message. No operation of the runtime reports it as an
 //!   error.
 //! - **Threads.** A runtime has at most 48 workers and guest threads. A guest thread is a thread inside
 //!   [`Runtime::run`] or [`Runtime::block_on`].
-//! - **Fork.** The child of a `fork` has only the thread that called `fork`. It has no worker, so no process runs in
-//!   the child. A use of the runtime may wait for ever for a lock that a thread of the parent has held. The child may
-//!   start another program, or exit by `_exit`. The parent continues normally.
+//! - **Fork.** The child of a `fork` has only the thread that called `fork`. Because the child has no worker thread, no
+//!   process of the runtime runs in the child. A use of the runtime may wait for ever for a lock that a thread of the
+//!   parent has held. The child may start another program, or exit by `_exit`. The parent continues normally.
 //! - **Signals.** The runtime neither handles nor blocks any signal. The system may deliver a signal on any thread of
 //!   the runtime. An interrupted wait continues after the signal. A signal handler must not use the runtime.
 //! - **Targets.** The crate supports targets with 32-bit and with 64-bit pointers. It does not compile for

@@ -45,7 +45,7 @@ pub(crate) trait Machine {
     type Message: Send + 'static;
     type Output: Send + 'static;
 
-    /// Name of the type of the user's code, for messages.
+    /// Returns the name of the type of the user's code. Messages about the process contain this name.
     fn name() -> &'static str;
 
     /// Whether the machine keeps a reference to its own process.
@@ -249,8 +249,9 @@ struct Turn<'a, X: Machine> {
     machine: Pin<&'a mut X>,
     me: &'a SelfHandle<X::Message>,
     around: Around<'a>,
-    /// Whether the process has exited and the pid table has given its reference to this turn. If this is true, the
-    /// owner of the right to run releases the reference count of the pid table together with its own count.
+    /// Whether this turn owns the reference count that belonged to the pid table. When the pid of an exiting process is
+    /// removed from the table, the turn takes over this count. If this field is true, the owner of the right to run
+    /// releases this count together with its own count.
     left: bool,
 }
 

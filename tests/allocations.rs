@@ -3,7 +3,7 @@
 
 #![cfg(not(any(procession_loom, procession_shuttle)))]
 #![allow(unsafe_code)]
-// The crate's own source must not use some types and methods. Programs that use the crate may use all types and
+// The file `clippy.toml` forbids some types and methods in the source of the crate. This test may use these types and
 // methods.
 #![allow(clippy::disallowed_methods, clippy::disallowed_types)]
 

@@ -463,8 +463,8 @@ fn citations_of(text: &str) -> Vec<(&str, Vec<&str>)> {
 }
 
 /// Returns the numbers at the head of a doc comment, as in `1.1d, 2.3a: …`. Returns `None` if the doc comment begins
-/// with other text. If the head begins with a number of this form but is malformed, returns the whole line. The list of
-/// promises does not contain this line, so the check fails.
+/// with other text. If the doc comment begins with such a number, but the list of numbers is malformed, returns the
+/// whole line. The list of promises does not contain this line, so the check fails.
 fn numbers(doc: &str) -> Option<Vec<&str>> {
     let head: Vec<&str> = doc.split_once(':').map_or(Vec::new(), |(head, _)| head.split(", ").collect());
     if !head.is_empty() && head.iter().all(|number| is_number(number)) {

@@ -66,7 +66,7 @@ pub struct JoinSet<T> {
     added: u64,
 }
 
-/// A process of a set that has exited, with its result.
+/// An exited process of a set, and the result of this process.
 struct Joined<T> {
     /// Number of the process in the set. Processes are numbered in the order in which they were added.
     number: u64,

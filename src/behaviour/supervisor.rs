@@ -166,15 +166,15 @@ pub enum SupervisorMessage {
     /// the answer is [`Exit::Refused`].
     StartChild(Child, Reply<Result<Pid, Exit>>),
     /// Stops a child. The supervisor keeps the specification of the child, but does not restart the child. A
-    /// [temporary](RestartPolicy::Temporary) child is removed. The answer is true, and is sent when the child has
-    /// exited. If there is no such child, the answer is false.
+    /// [temporary](RestartPolicy::Temporary) child is removed. When the child has exited, the supervisor answers true.
+    /// If there is no such child, the supervisor answers false.
     TerminateChild(ChildId, Reply<bool>),
     /// Restarts a child. If the child runs, the supervisor first stops the child. This request does not count towards
     /// the intensity, and resets the child's [back-off](Child::backoff). The answer is sent when the child has started.
     /// If there is no such child, the answer is [`Exit::NoProcess`].
     RestartChild(ChildId, Reply<Result<Pid, Exit>>),
-    /// Stops a child and removes the child from the supervisor. The answer is true, and is sent when the child has
-    /// exited. If there is no such child, the answer is false.
+    /// Stops a child and removes the child from the supervisor. When the child has exited, the supervisor answers true.
+    /// If there is no such child, the supervisor answers false.
     DeleteChild(ChildId, Reply<bool>),
     /// Lists the children and their states. [`Host::supervision_tree`](crate::Host::supervision_tree) also lists the
     /// children of each child that is a supervisor.

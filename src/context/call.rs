@@ -327,8 +327,8 @@ impl<T> Call<T> {
         Some(answer)
     }
 
-    /// Sets a time limit. The limit is counted from this call. If the reply does not arrive in time, the future fails
-    /// with [`CallError::TimedOut`]. A second limit replaces the first limit.
+    /// Sets a time limit. The time begins when this method is called. If the reply does not arrive in time, the future
+    /// fails with [`CallError::TimedOut`]. A second limit replaces the first limit.
     pub fn timeout(mut self, time: Duration) -> Self {
         if let Some(asking) = &self.asking {
             self.limit = Some(Box::new(asking.party().host().sleep(time)));

@@ -146,8 +146,8 @@ impl<M: Send + 'static> Mailbox<M> {
         Receive { mailbox: Some(self) }
     }
 
-    /// Waits at most this time for the next message. The time is counted from this call. Returns `Ok(None)` if no
-    /// message arrives within the time. With a time of zero, this method takes a message only if the mailbox already
+    /// Waits at most this time for the next message. The time begins when this method is called. Returns `Ok(None)` if
+    /// no message arrives within the time. With a time of zero, this method takes a message only if the mailbox already
     /// contains a message.
     ///
     /// ```
@@ -337,7 +337,7 @@ impl<M: Send + 'static> Mailbox<M> {
     }
 
     /// Moves all [stashed](Self::stash) messages to the front of the mailbox, in the order in which they were stashed.
-    /// Returns the number of these messages.
+    /// Returns the number of moved messages.
     pub fn unstash(&mut self) -> usize {
         self.front.unstash()
     }

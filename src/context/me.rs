@@ -169,7 +169,7 @@ impl<M: Send + 'static> SelfHandle<M> {
         self.host().random()
     }
 
-    /// Returns a future that resolves when this time has passed. The time is counted from the call of `sleep`.
+    /// Returns a future that resolves when this time has passed. The time begins when `sleep` is called.
     #[inline(always)]
     pub fn sleep(&self, time: Duration) -> Sleep {
         Sleep::for_time(Sleeper::Process(self.home()), self.seen_now(), time)
@@ -215,8 +215,8 @@ impl<M: Send + 'static> SelfHandle<M> {
     }
 
     /// Returns a future that resolves to the output of `future`. If `future` is not ready within this time, the
-    /// returned future fails with [`Failure::TimedOut`]. The time is counted from the call of `timeout`. If both
-    /// `future` and the timer are ready at the same poll, the output is returned.
+    /// returned future fails with [`Failure::TimedOut`]. The time begins when `timeout` is called. If both `future` and
+    /// the timer are ready at the same poll, the output is returned.
     ///
     /// # Errors
     /// [`Failure::TimedOut`] if the time passes before `future` is ready.
@@ -277,7 +277,8 @@ impl<M: Send + 'static> SelfHandle<M> {
     /// Cancels a timer of this process. If the timer was active, returns the time that was left; the message will not
     /// be sent. Returns `None` if the message was already sent or the timer was already cancelled.
     ///
-    /// A timer of [`send_interval`](Self::send_interval) is active until its interval ends.
+    /// A timer that [`send_interval`](Self::send_interval) created stays active after each message. This timer is
+    /// active until its interval ends.
     pub fn cancel_timer(&self, timer: TimerRef) -> Option<Duration> {
         later::cancel(&self.control.head, timer)
     }

@@ -50,7 +50,8 @@ impl<C: Command> BodyYield<C> {
         &self.control
     }
 
-    /// Sets a time limit. The limit is counted from this call. If there are several limits, the earliest limit applies.
+    /// Sets a time limit. The time begins when this method is called. If there are several limits, the earliest limit
+    /// applies.
     pub(crate) fn limit(&mut self, time: Duration) {
         let at = self.control.head().host().now() + time;
         let at = self.deadline.map_or(at, |before| before.min(at));
@@ -255,9 +256,9 @@ impl<C: Command> Perform<C> {
         Self(BodyYield::new(control, Payload::new(command)))
     }
 
-    /// Sets a time limit. The limit is counted from this call. If the answer does not arrive in time, the command is
-    /// cancelled and the future fails with [`Failure::TimedOut`]. If there are several limits, the earliest limit
-    /// applies.
+    /// Sets a time limit. The time begins when this method is called. If the answer does not arrive in time, the
+    /// command is cancelled and the future fails with [`Failure::TimedOut`]. If there are several limits, the earliest
+    /// limit applies.
     ///
     /// After the command is yielded, the limit works even if the future is detached or is not polled: the handler sees
     /// the cancellation at the deadline. If the limit passes before the command is yielded, the command fails and no

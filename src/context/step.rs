@@ -481,9 +481,9 @@ impl<'a, M: Send + 'static> StepOutput<'a, M> {
         due.is_some()
     }
 
-    /// Sets a time limit for a yield. The limit is counted from this call. When the time has passed, the yield fails
-    /// with [`Failure::TimedOut`](crate::Failure), and the handler sees the cancellation. The limit of a stream applies
-    /// to the whole stream. If a yield has several limits, the earliest limit applies. A limit of zero passes
+    /// Sets a time limit for a yield. The time begins when this method is called. When the time has passed, the yield
+    /// fails with [`Failure::TimedOut`](crate::Failure), and the handler sees the cancellation. The limit of a stream
+    /// applies to the whole stream. If a yield has several limits, the earliest limit applies. A limit of zero passes
     /// immediately. A limit that ends after the clock's range of 584 years has no effect.
     pub fn set_timeout<C>(&mut self, tag: Tag<C>, time: Duration) {
         let host = self.me.host();
@@ -504,8 +504,8 @@ impl<'a, M: Send + 'static> StepOutput<'a, M> {
         tag
     }
 
-    /// Starts a sleep. When this time has passed, [`Event::Completed`] arrives with the returned tag. The time is
-    /// counted from this call.
+    /// Starts a sleep. When this time has passed, [`Event::Completed`] arrives with the returned tag. The time begins
+    /// when this method is called.
     pub fn sleep(&mut self, time: Duration) -> Tag<BuiltinCommand<()>> {
         let tag = self.start::<BuiltinCommand<()>>(None, None);
         // If the yield is cancelled or the process exits, the timer is also cancelled.

@@ -33,9 +33,9 @@ impl<C: StreamCommand> ItemStream<C> {
         Self { issue: BodyYield::new(control, Payload::new(Streamed(command))), last: None }
     }
 
-    /// Sets a time limit. The limit is counted from this call. If the answer does not arrive in time, the stream ends
-    /// with [`Failure::TimedOut`], and the handler is cancelled. Items that the handler sent before the limit can still
-    /// be pulled.
+    /// Sets a time limit. The time begins when this method is called. If the answer does not arrive in time, the stream
+    /// ends with [`Failure::TimedOut`], and the handler is cancelled. Items that the handler sent before the limit can
+    /// still be pulled.
     pub fn timeout(mut self, time: Duration) -> Self {
         self.issue.limit(time);
         self

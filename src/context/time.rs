@@ -30,8 +30,8 @@ use crate::process::state::current::Current;
 
 /// Future that resolves at its deadline, and never earlier. Dropping the future cancels the sleep.
 ///
-/// A duration is counted from the call that creates the sleep. The timers tick once per millisecond. A sleep ends at
-/// the first tick that is at or after its deadline. A sleep with a duration of zero resolves at its first poll. If the
+/// The duration of a sleep begins when the sleep is created. The timers tick once per millisecond. A sleep ends at the
+/// first tick that is at or after its deadline. A sleep with a duration of zero resolves at its first poll. If the
 /// deadline is beyond the clock's range of 584 years, the sleep never resolves. If the runtime of the sleep has shut
 /// down, the sleep still resolves at its deadline. If the [`Simulation`](crate::Simulation) of the sleep has ended, the
 /// sleep resolves immediately.
@@ -328,7 +328,7 @@ impl Host {
     }
 
     /// Returns a sleep on the runtime's clock. The sleep can be awaited in a process, in a thread or in another
-    /// executor. The time is counted from this call.
+    /// executor. The time begins when this method is called.
     pub fn sleep(&self, time: Duration) -> Sleep {
         Sleep::for_time(Sleeper::Outside(self.clone()), self.now(), time)
     }

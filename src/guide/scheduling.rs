@@ -3,7 +3,7 @@
 //!
 //! The scheduler follows Go's design, with processes instead of goroutines. Each *worker* is a thread with its own
 //! queues. If the queues of a worker are empty, the worker takes processes from other workers. A
-//! [`Process`](crate::Process) or an async body is wrapped as a task. A *turn* is one poll of this task.
+//! [`Process`](crate::Process) or an async body is wrapped as a task. A *turn* is one poll of the task of a process.
 //!
 //! # Search order of a worker
 //!

@@ -137,9 +137,10 @@ impl<M: Send + 'static> Control<M> {
     }
 
     /// Puts a message into the mailbox and wakes its receiver, as [`push`](Self::push) does. If the mailbox is full and
-    /// there is a waker, the message waits for free space, and the waker is stored with the message. In this case the
-    /// function returns a number, and the sender polls for admission with this number. If the mailbox is full and there
-    /// is no waker, the message is refused. An overflow policy that drops messages has no effect in this function.
+    /// there is a waker, the message waits for free space, and the waker is stored with the message. If the message
+    /// waits, the function returns a number. The sender uses this number when it polls for the admission of the
+    /// message. If the mailbox is full and there is no waker, the message is refused. An overflow policy that drops
+    /// messages has no effect in this function.
     ///
     /// # Errors
     /// Returns the message if the process has exited or the mailbox accepts no messages. Also returns the message if

@@ -145,7 +145,7 @@ pub(crate) struct PidTable<E: ?Sized, L: Lane> {
     bits: u32,
 }
 
-/// Chunk of a slot, and offset in the chunk.
+/// Returns the index of the chunk that contains a slot, and the offset of the slot in this chunk.
 #[inline]
 fn locate(index: usize) -> (usize, usize) {
     let doubled = (index / (FIRST * CHUNKS_PER_SIZE) + 1).ilog2() as usize;

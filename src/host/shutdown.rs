@@ -124,8 +124,8 @@ impl Host {
         self.advance(Phase::Closing);
         self.cancel_all(|head| head.has(flag::ROOT));
         // The number of roots (top-level supervisors) is read after the phase was set. An exiting root decrements the
-        // number before it reads the phase. Therefore, if the number read here is above zero, the last root reads the
-        // new phase and calls `shut_down_rest`.
+        // number of roots before it reads the phase. Therefore, if the number read here is above zero, the last root
+        // reads the new phase and calls `shut_down_rest`.
         if self.shared().roots.load(Ordering::SeqCst) == 0 {
             self.shut_down_rest();
         }

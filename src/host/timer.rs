@@ -99,7 +99,7 @@ impl Key {
 #[derive(Debug)]
 pub(crate) struct Timers {
     clock: Clock,
-    /// One shard for each worker. The last shard is for all other threads.
+    /// Shards of the timers. Each worker has its own shard, and all other threads share the last shard.
     shards: Box<[CachePadded<Shard>]>,
     /// Time in ns by which a thread will check the timers. `u64::MAX` if no thread has promised a check.
     kept: CachePadded<AtomicU64>,
@@ -303,10 +303,11 @@ impl Timers {
     }
 
     /// Returns the time until the next check of the timers. The caller of this method promises to make this check, in
-    /// contrast to the caller of [`wait`](Self::wait). The returned time is not longer than the time until the reported
-    /// deadline, even if the timer of the reported deadline was cancelled. Many programs repeatedly set a timeout and
-    /// cancel it. Because the returned time ignores the cancellation, the thread wakes at most once in each period of
-    /// the timeout's length, and not once for each timeout.
+    /// contrast to the caller of [`wait`](Self::wait). If an earlier call reported a deadline that has not passed yet,
+    /// the returned time ends no later than this deadline. This is also true if the timer of this deadline was
+    /// cancelled. Many programs repeatedly set a timeout and cancel it. Because the returned time ignores the
+    /// cancellation, the thread wakes at most once in each period of the timeout's length, and not once for each
+    /// timeout.
     pub(crate) fn keep_time(&self) -> Option<Duration> {
         let now = self.clock.now();
         let mut told = self.told.load(Ordering::Relaxed);

@@ -11,7 +11,8 @@ use crate::process::state::{Ref, RefCounted};
 const ROOT: Reason = Reason::new("root");
 const BRANCH: Reason = Reason::new("branch");
 
-/// A subject that can be notified. If the subject has a child, the child must be notified first.
+/// A subscriber to a cancellation. The subscriber records the reason of each notification. If the subscriber has a
+/// child, the child must be notified first.
 #[derive(Default)]
 struct Subscriber {
     told: Mutex<Vec<Reason>>,

@@ -25,7 +25,7 @@ impl Drop for Value {
     }
 }
 
-/// A process with one yield.
+/// Model of a process that has one yield in flight.
 struct World {
     yields: Yields,
     inbox: Inbox<()>,

@@ -449,7 +449,8 @@ pub fn two_guests() {
     join(lender);
 }
 
-/// An earlier deadline is inserted while the worker parks until the previous, later deadline.
+/// The worker parks until a deadline that is far in the future. At the same time, another thread inserts an earlier
+/// deadline. The worker must wake up for the earlier deadline.
 pub fn nearer_deadline() {
     let jobs = Jobs::new();
     let timer = Arc::new(Timer { due: AtomicUsize::new(FAR), fired: Some(Arc::clone(&jobs)), kept: None });

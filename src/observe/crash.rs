@@ -86,7 +86,7 @@ impl CrashReport {
         if let Exit::Linked { origin, .. } = self.exit { origin } else { self.pid }
     }
 
-    /// Returns the pid and the exit, in one line. The exit contains the location of a panic.
+    /// Returns one line of text that contains the pid and the exit. The exit contains the location of a panic.
     pub(crate) fn summary(&self) -> String {
         format!("{} {}", self.pid, self.exit)
     }

@@ -92,14 +92,14 @@ counters! {
     /// [`Builder::long_step_threshold`](crate::Builder::long_step_threshold). The monitor thread counts a long poll
     /// while the poll still runs.
     LongSteps => long_steps,
-    /// Attempts to steal from a victim. The searching worker counts each attempt. Each attempt is also counted as won,
-    /// empty or retried.
+    /// Number of attempts to steal from a victim. The searching worker counts each attempt. Each attempt is also
+    /// counted as won, empty or retried.
     StealsTried => steals_tried,
-    /// Attempts to steal that stole at least one task.
+    /// Number of attempts to steal that stole at least one task.
     StealsWon => steals_won,
-    /// Attempts to steal that found no task.
+    /// Number of attempts to steal that failed because the victim had no task to steal.
     StealsEmpty => steals_empty,
-    /// Attempts to steal that lost a race against another thread.
+    /// Number of attempts to steal that failed because another thread won a race for the task.
     StealsRetried => steals_retried,
     /// Number of times that a worker parked. The worker counts each time before it sleeps.
     Parks => parks,
@@ -363,8 +363,8 @@ impl Metrics {
         self.write(1, Relaxed, |block| block.step.of(ns));
     }
 
-    /// Returns whether to measure this duration. The result is true once in 64 calls on this thread. After
-    /// [`exact`](Self::exact), the result is always true.
+    /// Returns whether the caller must measure a duration. The result is true once in 64 calls on the same thread.
+    /// After [`exact`](Self::exact), the result is always true.
     #[inline]
     pub(crate) fn tick(&self) -> bool {
         let ticks = HERE.try_with(|here| here.ticks.replace(here.ticks.get().wrapping_add(1))).unwrap_or(1);
@@ -444,8 +444,9 @@ const ATTEMPTS: u32 = 16;
 /// Returns the difference of two counters that only grow. `less` never exceeds `more`.
 ///
 /// `less` is read before and after `more`. If both values of `less` are equal, the result is the exact difference at
-/// the moment when `more` was read. Otherwise `more` may include additions that `less` does not include, and the result
-/// would be too high. In this case both counters are read again. After several attempts, the lowest result is returned.
+/// the moment when `more` was read. If the two values of `less` differ, `more` may include additions that the first
+/// value of `less` does not include, so the difference may be too high. In this case both counters are read again.
+/// After several attempts, the lowest result is returned.
 fn difference(mut less: impl FnMut() -> u64, mut more: impl FnMut() -> u64) -> u64 {
     let mut lowest = u64::MAX;
     let mut before = less();

@@ -149,7 +149,8 @@ pub(crate) struct Origin(System);
 
 /// Time of `CLOCK_MONOTONIC` in nanoseconds. On Linux, the `Instant` of the standard library uses the same clock, but
 /// stores a pair of seconds and nanoseconds. A subtraction of two pairs has to split both pairs and compose the
-/// difference. With pairs, these subtractions would take a tenth of the time that is needed to set and cancel a timer.
+/// difference. If the clock stored such pairs, these subtractions would take a tenth of the time that is needed to set
+/// and cancel a timer.
 #[cfg(target_os = "linux")]
 type System = u64;
 

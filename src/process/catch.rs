@@ -150,8 +150,8 @@ pub(crate) fn watch() {
     });
 }
 
-/// Returns whether this panic aborts the program. The standard library has no stable function for this check.
-/// Therefore, this function compares the payload with the texts of the fatal panics of the standard library.
+/// Returns whether `panic` aborts the program. The standard library has no stable function for this check. Therefore,
+/// this function compares the payload with the texts of the fatal panics of the standard library.
 fn is_fatal(panic: &PanicHookInfo<'_>) -> bool {
     const FATAL: [&str; 2] = ["panic in a destructor during cleanup", "panic in a function that cannot unwind"];
     cfg!(panic = "abort") || panic.payload().downcast_ref::<&str>().is_some_and(|text| FATAL.contains(text))

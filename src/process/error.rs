@@ -235,9 +235,9 @@ pub enum SpawnErrorKind {
     ScopeOver,
     /// The runtime has shut down.
     ShutDown,
-    /// The new code of an [upgrade](crate::StepOutput::upgrade) did not start. The value is the exit of the new code.
-    /// The exit is [`Exit::InitFailed`] or [`Exit::Panicked`], or [`Exit::Failed`] if the output of the new code has
-    /// the wrong type.
+    /// The new code of an [upgrade](crate::StepOutput::upgrade) did not start. The value of this variant is the exit of
+    /// the new code. The exit is [`Exit::InitFailed`] or [`Exit::Panicked`], or [`Exit::Failed`] if the output of the
+    /// new code has the wrong type.
     StartFailed(Exit),
 }
 

@@ -59,8 +59,8 @@ pub(crate) struct Inbox<M> {
 }
 
 impl<M> Inbox<M> {
-    /// Creates an inbox with this bound. If `limit` is lower than the bound, or if there is no bound, `limit` is the
-    /// bound.
+    /// Creates an inbox with the capacity `bound`. If `limit` is lower than this capacity, or if `bound` is unbounded,
+    /// the inbox has the capacity `limit` and rejects messages while it is full.
     #[inline(always)]
     pub(crate) fn new(bound: MailboxCapacity, limit: Option<usize>) -> Self {
         let bounded =

@@ -615,7 +615,8 @@ mod tests {
     /// program.
     fn overflow(operation: &str) {
         let near = |strong| {
-            // SAFETY: `PLAIN` is the kind of the value. The references that are counted are never dropped.
+            // SAFETY: `PLAIN` is the kind of the value, and `strong` is at least 1. The remaining counts have no owner,
+            // so they are never released.
             unsafe { Ref::with(Ref::<RefCounted<u64>>::PLAIN, strong, |life| RefCounted { life, value: 7 }) }
         };
         let twice = |more: &dyn Fn()| {
@@ -643,8 +644,9 @@ mod tests {
             }
             "wake" => {
                 let at = NonNull::from(one.life());
-                // SAFETY: the value is no task, but the right is neither used nor dropped, so no function of a task is
-                // called. `waker` and the clone of the waker access only the header, and `one` keeps the header alive.
+                // SAFETY: `new` requires the header of a task and the right to run this task. This value is not a task,
+                // but the result of `new` is neither run nor dropped, so no function of a task is called. `waker` and
+                // the clone of the waker access only the header, and `one` keeps the header alive.
                 let ready = ManuallyDrop::new(unsafe { RunnableProcess::new(at) });
                 twice(&|| forget((*ready.waker()).clone()));
             }

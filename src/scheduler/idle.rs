@@ -51,8 +51,8 @@ impl fmt::Debug for Word {
 #[must_use]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Woken {
-    /// No push chose the worker. The worker saw work, or its sleep time was over, or the worker woke up for another
-    /// reason. The worker is not counted as searching.
+    /// No push chose the worker. The worker woke up because it saw work, because its sleep time was over, or for
+    /// another reason. The worker is not counted as searching.
     ByItself,
     /// A push chose the worker. The worker is counted as searching, and must search.
     Chosen,
@@ -399,7 +399,8 @@ mod tests {
         assert!(idle.stop_searching());
         assert_eq!(idle.wake_many(1).collect::<Vec<_>>(), [0, 5]);
         assert_eq!((idle.load().searchers(), idle.is_sleeping(0)), (0, false));
-        // The two polled slots are not polled again. The next push does not rely on these slots.
+        // In this test, slots 0 and 5 are not polled again after their wake-up. The next push does not rely on slots 0
+        // and 5.
         idle.announce_polled(6, false);
         assert_eq!(idle.wake_many(1).collect::<Vec<_>>(), [6]);
         idle.announce(3, false);

@@ -56,8 +56,8 @@ impl<T> Injector<T> {
     }
 
     /// Takes the first task. Passes up to 16 more tasks to `refill`, but not more than the fair share of one worker.
-    /// The share is about the number of tasks divided by `workers`. Calls `lead(task, 0)` for each task that this call
-    /// takes. Calls `lead(task, 1)` for each task that the next call will take.
+    /// The fair share is the number of queued tasks divided by `workers`, plus one. Calls `lead(task, 0)` for each task
+    /// that this call takes. Calls `lead(task, 1)` for each task that the next call will take.
     pub(crate) fn take(
         &self,
         workers: usize,

@@ -94,7 +94,7 @@ where
     type Value = Output<Fut>;
 }
 
-/// Type of the result that the join handle of a body with this future returns.
+/// For a body that returns the future `Fut`, the type of the result that the join handle returns.
 pub(crate) type Output<Fut> = <<Fut as Future>::Output as ProcessOutput>::Output;
 
 /// Return type of a body: see [`Body`]. This trait is also used for other kinds of bodies, namely a body with an input,
@@ -163,7 +163,7 @@ pub(crate) const fn is_large<F, Fut>() -> bool {
 pub(crate) trait Open<M: Send + 'static, Fut> {
     fn open(self, context: Context<M>) -> Fut;
 
-    /// Name of the type of the user's code.
+    /// Returns the name of the type of the user's code.
     fn name() -> &'static str;
 }
 

@@ -111,8 +111,8 @@ unsafe impl<M, T> HeaderFirst for JoinBlock<M, T> {
 struct Cell<X: Machine, S> {
     shell: JoinBlock<X::Message, X::Output>,
     schedule: S,
-    /// The machine is initialized from `start` to `finish`. Between these two calls, the machine is pinned and does not
-    /// move.
+    /// `start` stores the machine in this field, and `finish` drops the machine. Between these two calls, the machine
+    /// is pinned and does not move.
     machine: UnsafeCell<MaybeUninit<X>>,
 }
 
@@ -306,8 +306,8 @@ impl<'a, X: Machine, S: Schedule> Cell<X, S> {
         // alive. The `Schedule` is cloned, because a queued process may run, exit and be freed on another thread before
         // `schedule` returns.
         let schedule = unsafe { at.cast::<Self>().as_ref() }.schedule.clone();
-        // SAFETY: the caller passes the right to run this task and its reference count to this function. The new
-        // `RunnableProcess` takes both.
+        // SAFETY: the caller of this function passes the right to run this task, and the reference count that belongs
+        // to this right. The new `RunnableProcess` takes over the right and the count.
         schedule.schedule(unsafe { RunnableProcess::new(at) }, source);
     }
 }
@@ -441,9 +441,10 @@ impl<X: Machine, S: Schedule> ReservedProcess<X, S> {
             Cell { shell, schedule, machine: UnsafeCell::new(MaybeUninit::uninit()) }
         };
         let counts = 3 + u32::from(X::KEEPS_ITSELF);
-        // SAFETY: `KIND` is the vtable of this type of cell, and `counts` is at least 1. `with` returns one reference,
-        // and `into_at` passes its count to this function. This function already owns the other counts. The calls of
-        // `count` below use all counts. There are three counts, and a fourth count if the machine keeps a reference.
+        // SAFETY: `KIND` is the vtable of this type of cell, and `counts` is at least 1. `with` returns a reference
+        // that owns one count, and the caller of `with` owns the other counts. `into_at` converts the reference to a
+        // pointer without releasing its count. Therefore, this function owns all counts, and the calls of `count` below
+        // use all counts. There are three counts, and a fourth count if the machine keeps a reference.
         let at = unsafe { Ref::<Cell<X, S>>::with(Cell::<X, S>::KIND, counts, make) }.into_at().cast();
         // SAFETY: a cell begins with its control block, and `at` has the provenance of the whole cell. The number of
         // calls of `count` is equal to the number of counts, and each call uses one count.

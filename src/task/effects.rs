@@ -15,7 +15,7 @@ use crate::process::state::current::Current;
 use crate::process::state::inline_command::{Inlined, Number};
 use crate::process::yields::{Batch, Yield, Yields};
 
-/// A process in its turn.
+/// The process whose turn runs on this thread.
 #[derive(Clone, Copy)]
 pub(super) struct Around<'a> {
     current: &'a Current,

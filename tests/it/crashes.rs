@@ -46,7 +46,8 @@ async fn waits(mut ctx: Context) -> Result<(), Exit> {
     ctx.receive().await.map(drop)
 }
 
-/// Runs `scenario` in a runtime without workers. Then runs all runnable processes.
+/// Runs `scenario` in a runtime without workers. Afterwards, this function runs all runnable processes, and returns the
+/// counters of the runtime.
 fn run_to_end(builder: Builder, scenario: impl FnOnce(&Runtime)) -> Counters {
     let rt = builder.workers(0).node(5).build().unwrap();
     scenario(&rt);

@@ -301,7 +301,8 @@ fn the_time_window_of_the_restart_intensity_is_half_open() {
     // The supervisor allows two restarts within 100 ms. Each case lists the lifetimes of the instances in milliseconds,
     // and the number of instances that begin.
     let cases: &[(&[u64], usize)] = &[
-        // From the third exit on, each exit occurs exactly when the second-last restart leaves the time window.
+        // At the third exit and at each later exit, the second-last restart happened exactly 100 ms ago. Therefore, the
+        // second-last restart no longer counts.
         (&[10, 50, 50, 50, 50, 50, 50], 7),
         (&[10, 0, 100, 0, 100, 0], 6),
         (&[10, 50, 49, 50], 3),

@@ -201,7 +201,8 @@ fn a_greedy_body_waits_behind_the_others() {
 }
 
 /// 4.2d, 4.6a: processes that wake each other through the next slot share one budget of 16 turns while other processes
-/// wait. A few more turns may follow before the worker takes a task from its local queue.
+/// wait. After the budget is spent, the processes may get a few more turns before the worker takes a task from its
+/// local queue.
 #[test]
 fn a_greedy_pair_waits_behind_the_others() {
     check("a pair", 20, |host, steps| {
@@ -240,8 +241,8 @@ fn every_runnable_process_has_a_turn_in_every_round() {
             let rt = with(workers);
             let steps = Steps::new();
             let gate = Arc::new(AtomicUsize::new(0));
-            // The first process that is done sets this flag. When this flag is set, workers may run out of work and
-            // steal, so the test ignores later measurements.
+            // The first process that finishes its work sets this flag. After the flag is set, workers may run out of
+            // work and steal tasks, so the test ignores later measurements.
             let over = Arc::new(AtomicBool::new(false));
             let all: Vec<_> = (0..n)
                 .map(|_| {

@@ -421,8 +421,8 @@ fn a_link_and_a_monitor_both_deliver_an_event() {
     rt.block_on(body).unwrap();
 }
 
-/// A hand-written process that exits soon. If its number is 0, `init` returns an error. If its number is 1, `init`
-/// panics. For any other number, the first step fails.
+/// A hand-written process that exits soon. If the number of the process is 0, its `init` returns an error. If the
+/// number is 1, `init` panics. For any other number, the first step of the process fails.
 struct Brief(u8);
 
 impl Process for Brief {
@@ -812,7 +812,7 @@ impl Process for Watcher {
 }
 
 /// 1.2c, 1.4a, 6.3a, 6.3b: a hand-written process can link and monitor. A hand-written process receives the same events
-/// as an async body. If it monitors an exited process in a turn, it receives the `Down` event in that turn.
+/// as an async body. If a hand-written process monitors an exited process, the `Down` event arrives in the same turn.
 #[test]
 fn a_hand_written_process_receives_down_and_exit_events() {
     let rt = lone();

@@ -465,8 +465,9 @@ fn an_answer_wakes_the_last_task_that_polled_the_call() {
     });
 }
 
-/// 2.6a: an answer wakes the process only if it has polled the call. Neither a call that was started and not polled
-/// nor a call that is dropped before it was sent causes another poll of the process.
+/// 2.6a: an answer wakes the process only if the process has polled the call. In one case of this test, the call was
+/// started but not polled. In the other case, the call was dropped before it was sent. In neither case does the call
+/// cause another poll of the process.
 #[test]
 fn a_call_that_was_not_polled_wakes_no_process() {
     within(20, || {

@@ -85,8 +85,8 @@ async fn idle(mut ctx: Context<u8>) -> Result<(), Exit> {
     ctx.receive().await.map(drop)
 }
 
-/// A receiver that refuses every message. The error of this receiver returns another message instead of the refused
-/// message.
+/// A receiver that refuses every message. The error that this receiver returns contains another message instead of the
+/// refused message.
 struct Liar;
 
 impl Deliver for Liar {

@@ -321,8 +321,8 @@ fn a_panic_in_the_drop_of_a_message_affects_no_other_process() {
         (0..3).for_each(|_| offer(&reads, Bomb(true)));
         panicked(block_on(reads), "bomb");
 
-        // Tests unread messages in the mailbox and in the read-ahead buffer, first of a body and then of a hand-written
-        // process.
+        // Next, a body exits while unread messages are in its mailbox or in its read-ahead buffer. After this body, a
+        // hand-written process also exits with unread messages.
         let leaves = scene.rt.spawn(async |mut ctx: Context<Bomb>| {
             ctx.receive().await?.0 = false;
             Ok::<_, Exit>(())

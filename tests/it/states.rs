@@ -114,7 +114,7 @@ fn watched() -> (Runtime, Log, Arc<Mutex<Vec<Completion<()>>>>) {
     (rt, log, shelf)
 }
 
-/// Runs everything that can run, on a runtime without workers.
+/// Runs all runnable processes of a runtime without workers.
 fn settle(rt: &Runtime) {
     for _ in 0..10 {
         rt.block_on(step_aside());

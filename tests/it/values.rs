@@ -114,9 +114,9 @@ fn a_pointer_to_an_observer_is_an_observer() {
     }
 }
 
-/// 6.1a: two exits are equal if they have the same variant and the same value. Two failures are compared in the same
-/// way. The errors inside exits and failures are compared by their text. The inner error is the source of an exit or a
-/// failure.
+/// 6.1a: two exits are equal if they have the same variant and the same value. Two failures are also equal if they have
+/// the same variant and the same value. The errors inside exits and failures are compared by their text. The inner
+/// error is the source of an exit or a failure.
 #[test]
 fn exits_and_failures_can_be_compared_and_have_sources() {
     let rt = lone();

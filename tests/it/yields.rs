@@ -74,7 +74,7 @@ fn once(rt: &Runtime, ends: bool) -> (JoinHandle<(), ()>, Counted) {
     (rt.spawn_process(process), counted)
 }
 
-/// Runs everything that can run, on a runtime without workers.
+/// Runs all runnable processes of a runtime without workers.
 fn settle(rt: &Runtime) {
     for _ in 0..10 {
         rt.block_on(step_aside());

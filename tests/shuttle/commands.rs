@@ -20,19 +20,20 @@ impl Probe {
     }
 }
 
-/// A command that its handler answers immediately, with the probe of the command.
+/// A command that contains a probe. The handler answers immediately, and the answer is the probe.
 struct Echo(Probe);
 impl Command for Echo {
     type Reply = Probe;
 }
 
-/// A command that a future answers, with the probe of the command. Another thread wakes the future.
+/// A command that contains a probe. The handler answers with the probe when its future completes. Another thread wakes
+/// this future.
 struct Soon(Probe);
 impl Command for Soon {
     type Reply = Probe;
 }
 
-/// A command that another thread answers, with the probe of the command.
+/// A command that contains a probe. Another thread answers the command, and the answer is the probe.
 struct Later(Probe);
 impl Command for Later {
     type Reply = Probe;

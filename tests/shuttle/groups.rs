@@ -37,7 +37,8 @@ async fn monitor_until_none(mut ctx: Context<Option<Pid>>) -> Result<Observation
     }
 }
 
-/// Returns the members after these changes. Panics if a change contradicts the members at that point.
+/// Applies `changes` to the list of members, and returns the resulting list. Panics if a process joins that is already
+/// a member, or if a process leaves that is not a member.
 fn after(mut present: Vec<Pid>, changes: &[Change]) -> Vec<Pid> {
     for change in changes {
         match *change {

@@ -399,8 +399,8 @@ impl fmt::Debug for Instance {
     }
 }
 
-/// Future of the next report of an instance. If the instance will make another report, the output also contains the
-/// instance.
+/// Future that returns the next report of an instance of a child. If the instance will make another report, the output
+/// also contains the instance.
 #[derive(Debug)]
 pub(super) struct NextNews(pub(super) Option<Instance>);
 

@@ -93,9 +93,9 @@
 //! # Shutdown
 //!
 //! [`shutdown`](crate::Runtime::shutdown) refuses new work from outside, cancels all processes, and waits for their
-//! exits. Supervision trees stop first, from the top. A process or a task that has a host can begin the shutdown with
-//! [`Host::shutdown`](crate::Host::shutdown). At the deadline, the shutdown kills the remaining processes, and returns
-//! a list of these processes:
+//! exits. The shutdown cancels the top-level supervisors first, and each supervisor stops its children. A process or a
+//! task that has a host can begin the shutdown with [`Host::shutdown`](crate::Host::shutdown). At the deadline, the
+//! shutdown kills the remaining processes, and returns a list of these processes:
 //!
 //! ```
 //! use procession::{Context, Exit, Runtime};

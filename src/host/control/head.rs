@@ -94,7 +94,8 @@ pub(crate) struct Head {
     index: u32,
     generation: u32,
     host: Host,
-    /// Time at which the process became runnable, in ns of the runtime's clock. 0 if this turn is not sampled.
+    /// Time at which the process became runnable, in ns of the runtime's clock. The value 0 means that the turn is not
+    /// sampled.
     ready_at: AtomicU64,
     rare: OnceBox<Rare>,
     /// Pid of the process whose step spawned this process, as a word. The value is 0 if no step of a process spawned
@@ -457,8 +458,9 @@ impl Head {
         }
     }
 
-    /// Records that a worker runs the process. If this turn is sampled, also records the scheduling delay, and returns
-    /// the host and the present time. The caller measures the duration of the step from this time.
+    /// Is called when a worker begins to run the process. If the turn is sampled, this function records the scheduling
+    /// delay, and returns the host and the present time. If the turn is not sampled, the function returns `None`. The
+    /// caller measures the duration of the turn from the returned time.
     #[inline]
     pub(crate) fn running(&self) -> Option<(Host, Instant)> {
         if self.ready_at.load(Ordering::Relaxed) == 0 {

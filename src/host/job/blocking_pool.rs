@@ -79,7 +79,7 @@ pub(crate) type Around = Arc<dyn Fn(&mut dyn FnMut()) + Send + Sync>;
 /// Configuration of a pool.
 #[derive(Clone)]
 pub(crate) struct Options {
-    /// Maximum number of threads. With 0 every job is refused.
+    /// Maximum number of threads. If the maximum is 0, every job is refused.
     pub(crate) most: usize,
     /// Maximum number of jobs that wait for a busy thread.
     pub(crate) queue: usize,

@@ -82,8 +82,9 @@ impl<E: ?Sized> Names<E> {
         Ok(made)
     }
 
-    /// Registers a name for a process that has the flag `KNOWN`. `lives` is called under the locks and tells whether
-    /// the mailbox is open. If the process already has the name, nothing changes.
+    /// Registers a name for a process that has the flag `KNOWN`. This function calls `lives` while it holds two locks,
+    /// namely the lock of the list `own` and the lock of the name's shard. `lives` returns whether the mailbox of the
+    /// process is open. If the process already has the name, nothing changes.
     ///
     /// # Errors
     /// Returns an error if another process has the name, or if the process has exited.

@@ -33,7 +33,7 @@ fn alarm_waker() -> &'static Arc<AlarmWaker> {
 /// The alarm thread exits after it had no alarm for this time.
 const IDLE: Duration = Duration::from_secs(5);
 
-/// An alarm that was set. Dropping the `Alarm` cancels the alarm.
+/// Handle of an alarm. Dropping the handle cancels the alarm.
 #[derive(Debug)]
 #[must_use]
 pub(crate) struct Alarm(Key);

@@ -416,7 +416,7 @@ impl<T> Wheel<T> {
 
     fn vacate(&mut self, list: usize) {
         self.lists[list].clear();
-        // A descending slot is not in `occupied`, as in `append`.
+        // The bitmap `occupied` never contains the descending slot (see `append`), so there is no bit to clear.
         if list != DUE && self.descending != Some(list) {
             self.occupied[list / SLOTS] &= !(1 << (list % SLOTS));
         }

@@ -205,8 +205,8 @@ impl Slabs {
 
     fn slab<'a>(&self, at: NonNull<Slab>) -> &'a Slab {
         // SAFETY: `begin_one` wrote the header of each slab. The slab exists as long as it is in the ring or one of its
-        // blocks is in use. Headers are accessed only through shared references with `Cell`s. Only the thread that has
-        // `self` accesses headers, because `self` is not `Sync`.
+        // blocks is in use. Headers are accessed only through shared references with `Cell`s. Only one thread at a time
+        // accesses the headers, because each access needs a reference to `self`, and the type of `self` is not `Sync`.
         unsafe { at.as_ref() }
     }
 

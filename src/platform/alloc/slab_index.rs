@@ -26,7 +26,7 @@ pub(super) struct Places<const LENGTH: usize, const UNIT: usize> {
 struct Page {
     /// For each window, the position at which a slab begins, in units.
     begins: [u8; WINDOWS],
-    /// Number of windows in which a slab begins.
+    /// Number of windows of this page in which a slab begins.
     count: usize,
 }
 

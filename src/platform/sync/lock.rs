@@ -163,7 +163,7 @@ impl<T> DerefMut for LockGuard<'_, T> {
 }
 
 impl<T> LockGuard<'_, T> {
-    /// Releases the lock and marks it. The mark stays until a thread locks the lock again.
+    /// Marks the lock and releases it. The lock stays marked until a thread locks it again.
     #[inline]
     pub(crate) fn mark(self) {
         let lock = self.lock;

@@ -36,7 +36,8 @@ impl<M> Taken<M> {
         self.signals.pop(self.given)
     }
 
-    /// Returns the number of messages that the process will have read after it has read all messages that it took.
+    /// Returns the number of messages that the process has read so far, plus the number of messages that it has taken
+    /// but not read.
     pub(super) fn ahead(&self) -> u64 {
         self.given + self.messages.len() as u64
     }

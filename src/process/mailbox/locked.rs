@@ -44,7 +44,8 @@ pub(super) struct State<M> {
     pub(super) aside: Option<Box<RareParts<M>>>,
     pub(super) waiting: Waiting,
     pub(super) closed: bool,
-    /// Largest number of messages that were taken out under one lock. This number is used only if there is no bound.
+    /// Largest number of messages that were taken out under one lock. This number is used only if the mailbox is
+    /// unbounded.
     pub(super) longest: u32,
 }
 

@@ -13,7 +13,7 @@ use crate::process::state::current::InTurn;
 /// The receiver that asks for a message. If there is no message, the receiver waits.
 #[derive(Debug)]
 pub(crate) enum Reader {
-    /// The process's own task, in a turn of the process.
+    /// The receiver is the process's own task, and the current thread is in a turn of the process.
     Task {
         seat: ReceiverTurn,
         /// Whether the task may open the slot. If the steps of the process are counted, the task does not open the
@@ -411,8 +411,8 @@ impl<M> Inbox<M> {
         None
     }
 
-    /// Makes a new receiver the current receiver. The new receiver replaces the process that has `taken`, or the last
-    /// receiver that replaced this process. If the last receiver waits, its waker is returned.
+    /// Makes a new receiver the current receiver. The new receiver replaces the process that owns `taken`, or the last
+    /// receiver that replaced this process. If the replaced receiver waits for a message, returns its waker.
     pub(crate) fn hand_over(&self, turn: InTurn, taken: &mut Taken<M>) -> (ReadAhead<M>, Option<Waker>) {
         let mut state = self.lock();
         state.stop_waiting(turn);
@@ -420,8 +420,8 @@ impl<M> Inbox<M> {
         (next, state.take_other())
     }
 
-    /// Makes the process that has `taken` the current receiver again. If the former receiver waits, its waker is
-    /// returned.
+    /// Makes the process that owns `taken` the current receiver again. If another receiver was the current receiver
+    /// before this call, and this other receiver waits for a message, returns its waker.
     pub(crate) fn reclaim(&self, turn: InTurn, taken: &Taken<M>) -> Option<Waker> {
         let mut state = self.lock();
         state.stop_waiting(turn);

@@ -29,7 +29,7 @@ pub(crate) enum Unrouted<M> {
     Full(M),
 }
 
-/// Forwarding mode of a mailbox.
+/// Tells whether a mailbox forwards its messages to other mailboxes, and when it forwards them.
 #[derive(Debug)]
 pub(super) enum Forwarding<M> {
     /// The messages stay in this mailbox.

@@ -130,8 +130,9 @@ impl Signals {
         self.shift_signals_before(self.taken_with(slot) - 1 - left as i64 + passed as i64);
     }
 
-    /// Compensates for a message that was read out of order. The count of taken messages has grown, but all messages
-    /// before an earlier signal are still unread. Therefore, the position of each earlier signal grows by one.
+    /// Corrects the positions of signals after a message was read out of order. The count of taken messages has grown,
+    /// but all messages before an earlier signal are still unread. Therefore, the position of each earlier signal grows
+    /// by one.
     fn shift_signals_before(&mut self, number: i64) {
         let earlier = self.waiting.iter_mut().take_while(|(place, _)| place.number() <= number);
         earlier.for_each(|(place, _)| place.shift(1));

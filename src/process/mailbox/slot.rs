@@ -68,11 +68,11 @@ pub(super) struct Slot<M> {
 // Sync` is not required. Only one thread at a time accesses the room: see "Access to the slot" above.
 unsafe impl<M: Send> Sync for Slot<M> {}
 
-/// Flag of an open slot. While the slot is open, only the sender that obtains the right to run the process may write
-/// the slot.
+/// Whether the slot is open. While the slot is open, only the sender that obtains the right to run the process may
+/// write the slot.
 ///
-/// A `SlotLoan` is created with its slot, and is stored under the lock of the same mailbox. Therefore, `&mut SlotLoan`
-/// proves that the caller holds the lock.
+/// A mailbox creates its slot and its `SlotLoan` together, and stores the `SlotLoan` under its lock. A caller that has
+/// a `&mut SlotLoan` therefore holds the lock of the mailbox.
 #[derive(Debug)]
 pub(super) struct SlotLoan(bool);
 

@@ -109,7 +109,7 @@ impl<T: counted::Stepped> Own for T {
     }
 }
 
-/// Receiver of a model that is woken through a waker and has no run state.
+/// In a model, a receiver may consist of a waker alone, without a run state. The waker wakes this receiver.
 #[cfg(procession_loom)]
 impl Own for Waker {
     fn wake(&self) -> Option<PendingSchedule> {

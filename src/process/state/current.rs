@@ -77,7 +77,8 @@ pub(crate) struct Current {
     /// The process that this thread drops outside any turn, and the name of its code.
     pub(crate) dropped: Cell<Option<(Pid, &'static str)>>,
     replies: NeverDropped<RefCell<Vec<DroppedReply>>>,
-    /// The turns that contain this turn.
+    /// Saved states of the outer turns while a nested turn runs. The last entry is the state of the turn that directly
+    /// contains the nested turn.
     outer: NeverDropped<RefCell<Vec<Outer>>>,
 }
 
@@ -544,7 +545,8 @@ impl Current {
     /// Stores a dropped reply for [`take_dropped_replies`](Self::take_dropped_replies).
     ///
     /// # Errors
-    /// Returns the reply if this thread neither unwinds from a step nor drops a process that ends.
+    /// Returns the reply if no panic unwinds a step on this thread, and this thread is not dropping the values of an
+    /// exiting process.
     pub(crate) fn keep_dropped_reply<T: 'static>(
         &self,
         reply: T,

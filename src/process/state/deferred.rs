@@ -17,7 +17,8 @@ const NESTED: u32 = 4;
 pub(crate) struct Deferred {
     /// Number of calls in progress.
     depth: Cell<u32>,
-    /// Calls that the outermost call runs at its end. Between calls, the queue is empty and owns no memory.
+    /// Queue of the deferred calls. Before the outermost call returns, it runs the deferred calls. While no call is in
+    /// progress, the queue is empty and owns no memory.
     calls: NeverDropped<RefCell<VecDeque<Box<dyn FnOnce()>>>>,
 }
 

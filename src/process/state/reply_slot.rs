@@ -103,7 +103,8 @@ impl<T> ReplySlot<T> {
         Ok(())
     }
 
-    /// Sets the listener. If a [`take`](Self::take) that follows finds no answer, the answer will wake this listener.
+    /// Sets the listener. If a later call of [`take`](Self::take) finds that no answer was sent yet, the sender of the
+    /// answer will wake this listener.
     pub(crate) fn listen(&self, listener: Option<Listener>) {
         if planted!("reply_keeps_listener") && self.state.lock().listener.is_some() {
             return;

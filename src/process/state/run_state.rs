@@ -17,18 +17,19 @@
 //! sets *Notified*. The `wait` at the end of the turn then fails, and the thread that runs the process queues the
 //! process again.
 //!
-//! *Open*: the process waits, as in the state *Idle*. In addition, the process waits for a message, and its mailbox
-//! slot is open. The thread that changes *Open* to *Active* obtains two rights: it may run the process, and it may
-//! write the slot (`mailbox::slot`). A message in the slot is the first message of the next turn. If a receiver is
+//! *Open*: the process waits, as in the state *Idle*. In contrast to *Idle*, the process waits for a message, and its
+//! mailbox slot is open. The thread that changes *Open* to *Active* obtains two rights: it may run the process, and it
+//! may write the slot (`mailbox::slot`). A message in the slot is the first message of the next turn. If a receiver is
 //! polled outside the turn, the receiver ends this state by a *recall*. If the process is active at the time of the
 //! recall, the recall sets *Recalled*. The state *Recalled* is like *Notified*, but the next turn first closes the
 //! slot.
 //!
-//! A typical turn costs one read-modify-write operation, namely the operation in `wait`. A load is sufficient in
-//! `begin`. If the load reads *Active*, a concurrent wake-up may set *Notified* after the load. The state then stays
-//! *Notified* until the end of the turn, and causes at most one unnecessary turn. If the load reads *Notified*, `begin`
-//! sets *Active* before the process checks for events. This check finds the events of all earlier wake-ups. If a
-//! process asks for another turn or was notified, the process is queued again without a change of its state.
+//! A typical turn costs one read-modify-write operation, namely the operation in `wait`. In `begin`, a load is
+//! sufficient instead of a read-modify-write operation. If the load reads *Active*, a concurrent wake-up may set
+//! *Notified* after the load. The state then stays *Notified* until the end of the turn, and causes at most one
+//! unnecessary turn. If the load reads *Notified*, `begin` sets *Active* before the process checks for events. This
+//! check finds the events of all earlier wake-ups. If a process asks for another turn or was notified, the process is
+//! queued again without a change of its state.
 //!
 //! No wake-up is lost, because every event is ordered with the turns of the process. Either the sender writes the event
 //! before the read-modify-write operation of its wake-up. Or the sender performs the write and the wake-up under a lock

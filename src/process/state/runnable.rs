@@ -249,8 +249,8 @@ impl PendingSchedule {
     }
 }
 
-/// A value with a run state. The value is either a task or a value with the layout of a task. If the value is not a
-/// task, its run state is *Over* from the beginning.
+/// Trait of the values that contain a run state. Each of these values is either a task or has the layout of a task. If
+/// the value is not a task, its run state is *Over* from the beginning.
 ///
 /// # Safety
 /// The [`RunState`] of the value follows its header. Each value of this type is created by

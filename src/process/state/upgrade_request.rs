@@ -90,14 +90,14 @@ impl UpgradeRequest {
         drop(self.save());
     }
 
-    /// Takes out the exchange of a turn before another turn is nested in this turn.
+    /// Takes out the request and the reply of a turn, before another turn is nested in this turn.
     pub(super) fn save(&self) -> Option<Box<Saved>> {
         self.is_pending.set(false);
         let exchange = self.exchange.take();
         if exchange.0.is_none() && exchange.1.is_none() { None } else { Some(Box::new(Saved(exchange))) }
     }
 
-    /// Restores the exchange after the nested turn has ended.
+    /// Restores the request and the reply of a turn, after the turn that was nested in this turn has ended.
     pub(super) fn restore(&self, saved: Option<Box<Saved>>) {
         let exchange = saved.map_or((None, None), |saved| saved.0);
         self.is_pending.set(exchange.0.is_some());

@@ -121,8 +121,8 @@ mod tests {
             self.timers.insert(None, Instant::from_ns(seconds * 1_000_000_000), Fire::Call(Box::new(|| {}))).0
         }
 
-        /// Runs at most `most` time steps. In each step, a periodic timer fires and `also` is called. If the run
-        /// becomes a deadlock, returns the number of the step and the deadlocked processes.
+        /// Calls `Idle::time_passed` up to `most` times. Before each call, a periodic timer fires and `also` is called.
+        /// If a call reports a deadlock, returns the number of this call and the deadlocked processes.
         fn steps(&mut self, most: u64, mut also: impl FnMut(&mut Idle, u64)) -> Option<(u64, BTreeSet<u64>)> {
             (1..=most).find_map(|step| {
                 let fired = self.tick.take().map(|tick| self.timers.cancel(tick));

@@ -265,9 +265,9 @@ fn a_poll_of_a_guest_ends_after_its_time() {
     }
 }
 
-/// Each poll of the future takes longer than a poll of the guest may take, and the future is woken before this poll
-/// returns. A future that another thread wakes is first polled up to 16 times in a row. The seventeenth poll of the
-/// future happens in the next poll of the guest.
+/// Each poll of the future takes 1 ms, and one poll of the guest may take only 0.1 ms. In each of its polls, the future
+/// is woken, either by itself or by another thread. A future that another thread wakes is first polled up to 16 times
+/// in a row. The guest polls the future for the seventeenth time only when the guest itself is polled again.
 #[test]
 fn a_long_future_that_is_always_woken_does_not_starve_tasks() {
     within(|| {

@@ -201,7 +201,7 @@ fn assert_refused(mut mailbox: Mailbox<u32>) {
 /// 6.7b: a body upgrades twice. Each new body sends its mailbox to another thread and then fails. On the other thread,
 /// both mailboxes refuse to receive. The old body receives all messages.
 #[test]
-fn the_mailboxes_of_failed_upgrades_are_refused() {
+fn the_mailbox_of_a_failed_upgrade_refuses_to_receive() {
     within(60, || {
         let rt = alone().build().expect("a runtime");
         let (give, given) = mpsc::channel();

@@ -28,7 +28,8 @@ pub(crate) fn run(workload: &Workload, runner: Runner, round: &Round) -> Sample 
     })
 }
 
-/// Runs the round that the arguments describe, and prints the result. Returns false if the arguments describe no round.
+/// Runs the measurement round that the arguments of the program describe, and prints the result. Returns false if the
+/// arguments describe no round.
 pub(crate) fn does(words: &[String]) -> bool {
     let [flag, name, runner, ops, times, workers @ ..] = words else { return false };
     if flag != ROUND {

@@ -229,8 +229,8 @@ impl Row {
         self.bars.iter().filter_map(|&bar| Some(Met { bar, ratio: self.ratio(bar.against)? }))
     }
 
-    /// Returns whether the row meets its bars. If a row with bars is starved, its only condition is a ratio of at most
-    /// 1.0 to the best other runtime.
+    /// Returns whether the row meets its bars. For a starved row with bars, another rule applies: the row meets its
+    /// bars if its ratio to the best other runtime is at most 1.0.
     pub(crate) fn holds(&self) -> bool {
         match self.ratio(Against::Best) {
             Some(ratio) if self.is_starved() && !self.bars.is_empty() => ratio <= 1.0,

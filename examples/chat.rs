@@ -1,8 +1,8 @@
 //! Chat rooms over TCP: three processes for each client, and one for each room. If a user crashes, the user leaves its
 //! room, and the room continues.
 //!
-//!     cargo run --features net --example chat             runs a server, and clients that check the lines that they read
-//!     cargo run --features net --example chat -- 4000     runs a server on that local port: try `nc 127.0.0.1 4000`
+//!     cargo run --features net --example chat            a server, and clients that check the lines that they read
+//!     cargo run --features net --example chat -- 4000    a server on that local port: try `nc 127.0.0.1 4000`
 //!
 //! The first line of a client is its name. A later line is either a command or a text for the room. The commands are
 //! `/join tea` (joins a room), `/quit`, and `/crash` (crashes the user). Ctrl-C ends the server.
@@ -127,8 +127,8 @@ async fn reader(ctx: Context, mut lines: BufReader<OwnedReadHalf>, user: Address
     let _ = ctx.host().cancel(user.pid(), "hung up", Duration::from_secs(1));
 }
 
-/// Writes the lines of the mailbox to the client, until the user has exited or the client has disconnected. Then closes the
-/// connection.
+/// Writes the lines of the mailbox to the client, until the user has exited or the client has disconnected. Then closes
+/// the connection.
 async fn connection(mut ctx: Context<String>, stream: TcpStream) -> Result<(), Exit> {
     let (read, mut write) = stream.into_split();
     let mut lines = BufReader::new(read);

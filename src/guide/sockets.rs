@@ -73,9 +73,9 @@
 //! }
 //! ```
 //!
-//! - **The pattern of the loops.** [`run_until_cancelled`](crate::SelfHandle::run_until_cancelled) drops the read or the
-//!   `accept` when the process is asked to exit, and `?` leaves the body. So a [shutdown](crate::Runtime::shutdown) ends
-//!   the server without a further protocol.
+//! - **The pattern of the loops.** [`run_until_cancelled`](crate::SelfHandle::run_until_cancelled) drops the read or
+//!   the `accept` when the process is asked to exit, and `?` leaves the body. So a [shutdown](crate::Runtime::shutdown)
+//!   ends the server without a further protocol.
 //! - **A limit of connections.** Keep the connections in a [`JoinSet`](crate::JoinSet). When it is full, await
 //!   [`join_next`](crate::JoinSet::join_next) before the next `accept`. The package `examples/apps/http` does this.
 //! - **Crash reports.** If a body returns an error, for example after a reset by the peer, and no link, monitor or join
@@ -131,8 +131,9 @@
 //!
 //! # What a cancelled operation leaves behind
 //!
-//! `timeout`, `run_until_cancelled` and `select!` drop the future that did not complete. The operations of the sockets are
-//! cancel safe, so a dropped `read`, `write` or `accept` has done nothing. The combinators of the crate `futures` are not:
+//! `timeout`, `run_until_cancelled` and `select!` drop the future that did not complete. The operations of the sockets
+//! are cancel safe, so a dropped `read`, `write` or `accept` has done nothing. Some combinators of the crate
+//! `futures` are not:
 //!
 //! | dropped future | effect |
 //! |---|---|
@@ -145,8 +146,8 @@
 //! | `read_line` | the bytes that were read are lost |
 //! | `write_all`, `copy` | an unknown part may have been sent, so the connection must be closed |
 //!
-//! In a loop with `select!` or with a time limit for each read, use the operations of the first rows, or let another process
-//! read, as in the next section. A process that is [killed](crate::Host::kill) drops its futures and its
+//! In a loop with `select!` or with a time limit for each read, use the operations of the first rows, or let another
+//! process read, as in the next section. A process that is [killed](crate::Host::kill) drops its futures and its
 //! sockets. So the peer sees the end of the connection.
 //!
 //! # One stream, two processes
@@ -209,20 +210,20 @@
 //! # }
 //! ```
 //!
-//! - The [scope](crate::SelfHandle::scope) ends the reader and the writer when one of them fails. At the end of the stream,
-//!   it waits until the writer has written the lines of its mailbox.
+//! - The [scope](crate::SelfHandle::scope) ends the reader and the writer when one of them fails. At the end of the
+//!   stream, it waits until the writer has written the lines of its mailbox.
 //! - Dropping the write half sends the end of the stream to the peer. The connection closes when both halves are
 //!   dropped.
 //! - [`reunite`](crate::net::OwnedReadHalf::reunite) makes the stream again.
-//! - One process can also do both: `&TcpStream` implements `AsyncRead` and `AsyncWrite`. A `UnixStream` has no halves. Share
-//!   it in an `Arc`.
-//! - Only the last task that calls `poll_read` is woken. If several processes must wait to read one stream, each of them
-//!   calls [`readable`](crate::net::TcpStream::readable) and [`try_read`](crate::net::TcpStream::try_read).
+//! - One process can also do both: `&TcpStream` implements `AsyncRead` and `AsyncWrite`. A `UnixStream` has no halves.
+//!   Share it in an `Arc`.
+//! - Only the last task that calls `poll_read` is woken. If several processes must wait to read one stream, each of
+//!   them calls [`readable`](crate::net::TcpStream::readable) and [`try_read`](crate::net::TcpStream::try_read).
 //!
 //! # Other crates
 //!
-//! The streams implement the traits of `futures::io`. Crates that use these traits need no bridge and no other runtime. The
-//! package `examples/apps/bridges` in the repository has a tested program for each of the first three rows:
+//! The streams implement the traits of `futures::io`. Crates that use these traits need no bridge and no other runtime.
+//! The package `examples/apps/bridges` in the repository has a tested program for each of the first three rows:
 //!
 //! | for | crate | how |
 //! |---|---|---|
@@ -231,9 +232,9 @@
 //! | WebSockets | `async-tungstenite`, with `default-features = false` and the feature `handshake` | `accept_async(stream)`, `client_async(url, stream)`: `src/bin/websocket.rs` |
 //! | HTTP | `hyper`, and `smol-hyper` with `default-features = false` | `FuturesIo::new(stream)` implements the traits of hyper: package `examples/apps/http` |
 //!
-//! `compat` adds no thread and needs no tokio runtime. (The crate `async-compat` also bridges the traits, but it starts a
-//! tokio runtime.) If a library also needs tokio's timers or tasks, the processes need the context of a tokio runtime: see
-//! [chapter 6](super::tutorial::embedding) of the tutorial.
+//! `compat` adds no thread and needs no tokio runtime. (The crate `async-compat` also bridges the traits, but it starts
+//! a tokio runtime.) If a library also needs tokio's timers or tasks, the processes need the context of a tokio
+//! runtime: see [chapter 6](super::tutorial::embedding) of the tutorial.
 //!
 //! # Files
 //!
@@ -259,33 +260,35 @@
 //! # Ok::<(), procession::BoxError>(())
 //! ```
 //!
-//! To copy a large file to a socket, read it in pieces of about 256 KiB: move the file into each closure, and return it with
-//! the piece.
+//! To copy a large file to a socket, read it in pieces of about 256 KiB: move the file into each closure, and return it
+//! with the piece.
 //!
-//! There is no `procession::fs`. The existing crate for asynchronous files, `async-fs`, has a thread pool of its own, which
-//! the settings of the [`Builder`](crate::Builder) do not limit and a shutdown does not wait for. It works in a process, but
-//! it has no advantage over the program above.
+//! There is no `procession::fs`. The existing crate for asynchronous files, `async-fs`, has a thread pool of its own,
+//! which the settings of the [`Builder`](crate::Builder) do not limit. It works in a process, but it has no advantage
+//! over the program above.
 //!
 //! # Costs
 //!
 //! - **A runtime without sockets** opens no descriptor and makes no additional system call.
 //! - **A ready socket** costs no thread switch if the runtime has workers: the worker that waits in the poller runs the
 //!   process itself.
-//! - **The helper thread.** If no thread of the runtime can wait in the poller, the first operation that waits starts one
-//!   thread. This is so for a runtime with [`workers(0)`](crate::Builder::workers) whose future of
-//!   [`run`](crate::Runtime::run) is polled by another executor. The thread only waits in the poller. Each batch of events then
-//!   costs one wake-up of the executor's thread, typically some microseconds. The thread ends with the runtime.
-//! - **An idle connection** needs the memory of its process, of the variables of its body, and one small block for its state
-//!   in the poller. The README states the sum. A read buffer is often the largest part. A body that first awaits
-//!   [`readable`](crate::net::TcpStream::readable) and then makes its buffer holds no buffer while the connection is idle.
+//! - **The helper thread.** If no thread of the runtime can wait in the poller, the first operation that waits starts
+//!   one thread. This is so for a runtime with [`workers(0)`](crate::Builder::workers) whose future of
+//!   [`run`](crate::Runtime::run) is polled by another executor. The thread only waits in the poller. Each batch of
+//!   events then costs one wake-up of the executor's thread, typically some microseconds. The thread ends with the
+//!   runtime.
+//! - **An idle connection** needs the memory of its process, of the variables of its body, and one small block for its
+//!   state in the poller. The README states the sum. A read buffer is often the largest part. A body that first awaits
+//!   [`readable`](crate::net::TcpStream::readable) and then makes its buffer holds no buffer while the connection is
+//!   idle.
 //! - **Names** are looked up on the blocking pool, so a slow resolver occupies one of its threads:
 //!   [`Builder::max_blocking_threads`](crate::Builder::max_blocking_threads).
 //!
 //! # Outside processes, and in other executors
 //!
 //! A socket belongs to a runtime, and any executor can poll its futures. Inside a process and inside
-//! [`block_on`](crate::Runtime::block_on) the runtime is known. Elsewhere, pass a [`Host`](crate::Host) to the function with
-//! the suffix `_in`:
+//! [`block_on`](crate::Runtime::block_on) the runtime is known. Elsewhere, pass a [`Host`](crate::Host) to the function
+//! with the suffix `_in`:
 //!
 //! ```
 //! use futures::{AsyncReadExt, AsyncWriteExt};
@@ -311,6 +314,6 @@
 //!
 //! # Tests
 //!
-//! A [`Simulation`](crate::Simulation) has no network: creating a socket there fails. Write the body of a connection as a
-//! function of any `AsyncRead` and `AsyncWrite`, and test it with a pipe in memory. Or let the process send and receive
-//! messages, and keep the sockets in two small processes around it, as above.
+//! A [`Simulation`](crate::Simulation) has no network: creating a socket there fails. Write the body of a connection as
+//! a function of any `AsyncRead` and `AsyncWrite`, and test it with a pipe in memory. Or let the process send and
+//! receive messages, and keep the sockets in two small processes around it, as above.

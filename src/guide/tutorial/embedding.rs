@@ -1,8 +1,8 @@
 //! Chapter 6: processes inside tokio, smol and axum.
 //!
-//! A program with sockets does not need another runtime: with the feature `net`, this crate has sockets of its own, in the
-//! module `net`. The page `guide::sockets` describes them. This chapter is for programs that use libraries of tokio or smol,
-//! or that add processes to an application on these runtimes.
+//! A program with sockets does not need another runtime: with the feature `net`, this crate has sockets of its own, in
+//! the module `net`. The page `guide::sockets` describes them. This chapter is for programs that use libraries of tokio
+//! or smol, or that add processes to an application on these runtimes.
 //!
 //! A process may await any future. Some futures need their own runtime, for example the sockets and timers of tokio.
 //! There are two ways to combine the runtimes:

@@ -17,7 +17,8 @@ use crate::Config;
 use crate::pages::answer;
 use crate::timer::ProcessTimer;
 
-/// Serves one connection. If this process is cancelled, it answers the request in flight, and then closes the connection.
+/// Serves one connection. If this process is cancelled, it answers the request in flight, and then closes the
+/// connection.
 ///
 /// Errors of the connection, such as a reset or a malformed request, concern only the peer, so they are not reported.
 pub(crate) async fn connection(ctx: Context, stream: TcpStream, config: Config) {

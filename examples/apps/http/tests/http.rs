@@ -46,8 +46,8 @@ async fn read_until(stream: &mut TcpStream, end: &str) -> Tested<String> {
     Ok(String::from_utf8(text)?)
 }
 
-/// Reads until the server closes the connection. A reset also ends the text: the server closes a connection whose bytes it
-/// has not read.
+/// Reads until the server closes the connection. A reset also ends the text: the server closes a connection whose bytes
+/// it has not read.
 async fn read_all(stream: &mut TcpStream) -> String {
     let (mut text, mut buf) = (Vec::new(), [0; 4096]);
     while let Ok(count @ 1..) = stream.read(&mut buf).await {
@@ -190,8 +190,9 @@ fn the_server_survives_random_bytes_and_clients_that_vanish() -> Tested {
 
 #[test]
 fn a_shutdown_answers_the_request_in_flight() -> Tested {
-    let (rt, address) = started(Config::default())?;
+    let (rt, address) = started(Config { idle: 2 * LONG, ..Config::default() })?;
     rt.block_on(async {
+        let mut silent = sent(address, "").await?;
         let mut idle = sent(address, HELLO).await?;
         read_until(&mut idle, "hello\n").await?;
         let head = "POST /echo HTTP/1.1\r\nhost: a\r\nexpect: 100-continue\r\ncontent-length: 3\r\n\r\n";
@@ -201,6 +202,7 @@ fn a_shutdown_answers_the_request_in_flight() -> Tested {
         let client = async {
             // The server has dropped its listener when a connection is refused.
             while TcpStream::connect(address).await.is_ok() {}
+            assert_eq!(read_all(&mut silent).await, "");
             assert_eq!(read_all(&mut idle).await, "");
             stream.write_all(b"abc").await?;
             let text = read_all(&mut stream).await;

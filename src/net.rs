@@ -87,7 +87,7 @@ pub use crate::net::descriptor::Async;
 pub use crate::net::resolve::{ToSocketAddrs, lookup_host};
 pub use crate::net::tcp::listener::{Incoming, TcpListener};
 pub use crate::net::tcp::socket::TcpSocket;
-pub use crate::net::tcp::split::{OwnedReadHalf, OwnedWriteHalf, ReuniteError};
+pub use crate::net::tcp::split::{OwnedReadHalf, OwnedWriteHalf};
 pub use crate::net::tcp::stream::TcpStream;
 pub use crate::net::udp::UdpSocket;
 #[cfg(unix)]

@@ -1,6 +1,5 @@
 //! The two halves of a TCP stream, for two processes.
 
-use std::fmt;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::net::{Shutdown, SocketAddr};
 use std::pin::Pin;
@@ -31,24 +30,12 @@ pub(crate) fn into_halves(stream: TcpStream) -> (OwnedReadHalf, OwnedWriteHalf) 
     (OwnedReadHalf(Arc::clone(&stream)), OwnedWriteHalf { stream: Some(stream) })
 }
 
-/// Error of [`OwnedReadHalf::reunite`]: the halves belong to two streams. It contains both halves.
-#[derive(Debug)]
-pub struct ReuniteError(pub OwnedReadHalf, pub OwnedWriteHalf);
-
-impl fmt::Display for ReuniteError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the halves belong to two different streams")
-    }
-}
-
-impl std::error::Error for ReuniteError {}
-
 impl OwnedReadHalf {
     /// Makes a stream from its two halves.
     ///
     /// # Errors
     /// Returns the halves if they belong to two streams.
-    pub fn reunite(self, mut write: OwnedWriteHalf) -> Result<TcpStream, ReuniteError> {
+    pub fn reunite(self, mut write: OwnedWriteHalf) -> Result<TcpStream, (Self, OwnedWriteHalf)> {
         match write.stream.take() {
             Some(stream) if Arc::ptr_eq(&stream, &self.0) => {
                 drop(stream);
@@ -56,7 +43,7 @@ impl OwnedReadHalf {
             }
             stream => {
                 write.stream = stream;
-                Err(ReuniteError(self, write))
+                Err((self, write))
             }
         }
     }

@@ -41,7 +41,7 @@
 //! - idle_keeper_keeps_quiet: timekeeper_finds_work
 //! - poller_opens_quietly: first_socket
 //! - timekeeper_gives_up: guest_asks_against_worker
-//! - asking_takes_wake_up: guest_asks_against_stop
+//! - asking_takes_wake_up: guest_asks_against_guest
 //! - poller_ignores_token: push_against_poller
 //! - guest_hides_in_poller: guest_waits_in_poller
 //! - rearm_forgets_timekeeper: nearer_deadline
@@ -174,6 +174,7 @@ models! {
     poller::guest_waits_in_poller, 27;
     poller::guest_asks_against_worker, 13_000;
     poller::guest_asks_against_stop, 7800;
+    poller::guest_asks_against_guest, 6700;
     poller::nearer_deadline_in_poller, 150;
     handover::behind_a_long_step, 120_000;
     handover::spawned_by_a_long_step, 90_000;

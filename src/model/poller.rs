@@ -77,6 +77,25 @@ pub fn guest_asks_against_worker() {
     stop(&scheduler);
 }
 
+/// The future of a guest in `block_on` is woken while this guest goes to wait in the poller, and while a polled guest asks
+/// the poller without waiting. The first guest must poll its future, although the second guest may take the event of the
+/// wake-up.
+pub fn guest_asks_against_guest() {
+    // No worker is started. With zero as the requested number, a helper thread would start.
+    let scheduler = scheduler(1, &Arc::default());
+    open(&scheduler);
+    let (job, future) = awaited();
+    let mut guest = Box::pin(scheduler.run(pending::<()>()));
+    let asking = thread::spawn(move || {
+        assert!(guest.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        std::mem::forget(guest);
+    });
+    let waker = spawn(&scheduler, |_| job.run_now());
+    scheduler.block_on(pin!(future));
+    join(asking);
+    join(waker);
+}
+
 /// The scheduler stops while a polled guest asks the poller without waiting, and while the worker goes to wait in the
 /// poller. The worker must exit, although the guest may take the event of the wake-up.
 pub fn guest_asks_against_stop() {

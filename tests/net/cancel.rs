@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::{AsyncReadExt, AsyncWriteExt};
+use futures::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use procession::net::{TcpListener, TcpStream, UdpSocket};
 use procession::*;
 
@@ -139,4 +139,65 @@ fn a_dropped_future_does_not_disturb_the_other_futures() {
         waits.await?;
         Ok(())
     });
+}
+
+/// Waker that panics when it is woken, or when it is dropped.
+struct Panics {
+    in_wake: bool,
+    called: std::sync::mpsc::Sender<()>,
+}
+
+impl std::task::Wake for Panics {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        let _ = self.called.send(());
+        assert!(!self.in_wake, "in a waker, on purpose");
+    }
+}
+
+impl Drop for Panics {
+    fn drop(&mut self) {
+        assert!(self.in_wake || std::thread::panicking(), "in the drop of a waker, on purpose");
+    }
+}
+
+/// 12.6b: a waker that panics disturbs neither the worker nor the helper thread, alone and in a batch of events.
+#[test]
+fn a_waker_that_panics_disturbs_no_other_operation() {
+    for workers in [0, 1] {
+        crate::within(60, move || {
+            let rt = crate::with(workers);
+            let host = rt.host();
+            futures::executor::block_on(async {
+                let listener = TcpListener::bind_in(host, "127.0.0.1:0").await?;
+                let address = listener.local_addr()?;
+                let mut pairs = Vec::new();
+                for _ in 0..4 {
+                    pairs.push((TcpStream::connect_in(host, address).await?, listener.accept().await?.0));
+                }
+                let (called, calls) = std::sync::mpsc::channel();
+                for in_wake in [true, false, true, false] {
+                    for (one, _) in &mut pairs {
+                        let waker = std::task::Waker::from(Arc::new(Panics { in_wake, called: called.clone() }));
+                        let mut cx = std::task::Context::from_waker(&waker);
+                        assert!(std::pin::Pin::new(&mut *one).poll_read(&mut cx, &mut [0; 1]).is_pending());
+                        // The socket has the last copy.
+                        drop(waker);
+                    }
+                    for (_, other) in &mut pairs {
+                        other.write_all(b"x").await?;
+                    }
+                    (0..pairs.len()).for_each(|_| calls.recv().expect("the sender is here"));
+                    for (one, _) in &mut pairs {
+                        one.read_exact(&mut [0; 1]).await?;
+                    }
+                }
+                std::io::Result::Ok(())
+            })
+            .unwrap();
+        });
+    }
 }

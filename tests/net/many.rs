@@ -48,7 +48,7 @@ fn a_shutdown_with_a_thousand_connections_keeps_its_deadline() {
                         if obeys {
                             ctx.run_until_cancelled(stream.read(&mut buf)).await??;
                         } else {
-                            stream.read(&mut buf).await?;
+                            stream.read_exact(&mut buf).await?;
                         }
                         Ok(())
                     });

@@ -197,8 +197,10 @@ fn send_with_descriptor(stream: &std::os::unix::net::UnixStream, bytes: &[u8]) -
     message.msg_control = control.as_mut_ptr().cast();
     // SAFETY: the function only computes.
     message.msg_controllen = unsafe { libc::CMSG_SPACE(4) } as _;
+    // SAFETY: the message has a control buffer.
+    let header = unsafe { libc::CMSG_FIRSTHDR(&raw const message) };
     // SAFETY: the control buffer has room for one header and one descriptor, and is aligned for the header.
-    let header = unsafe { &mut *libc::CMSG_FIRSTHDR(&raw const message) };
+    let header = unsafe { &mut *header };
     header.cmsg_level = libc::SOL_SOCKET;
     header.cmsg_type = libc::SCM_RIGHTS;
     // SAFETY: the function only computes.

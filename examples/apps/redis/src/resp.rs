@@ -28,7 +28,8 @@ pub struct Limits {
     pub query: usize,
     /// Maximum number of commands that are executed as one batch.
     pub batch: usize,
-    /// While a connection has more unsent bytes of replies than this, it executes no further command.
+    /// While a connection has more unsent bytes of replies than this, it executes no further command. It should be
+    /// large: some clients write a long pipeline before they read the first reply.
     pub output: usize,
 }
 
@@ -40,7 +41,7 @@ impl Default for Limits {
             multibulk: i32::MAX.into(),
             query: 1 << 30,
             batch: 1024,
-            output: 4 << 20,
+            output: 32 << 20,
         }
     }
 }

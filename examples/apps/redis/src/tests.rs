@@ -124,7 +124,7 @@ impl Client {
     /// Receives exactly these bytes.
     async fn expect(&mut self, expected: impl AsRef<[u8]>) {
         let mut rest = expected.as_ref();
-        let mut piece = [0; 1_000];
+        let mut piece = vec![0; 64 << 10];
         while !rest.is_empty() {
             let most = piece.len().min(rest.len());
             let count = self.pipe.read(&mut piece[..most]).await.expect("the server has not vanished");

@@ -4,6 +4,8 @@ use futures::AsyncReadExt;
 
 use super::{config, simulate};
 use crate::pubsub::MOST_UNREAD;
+use crate::resp::Limits;
+use crate::server::Config;
 
 #[test]
 fn subscribers_receive_messages_in_order() {
@@ -109,10 +111,11 @@ fn a_client_that_vanishes_leaves_its_channels() {
 /// A subscriber that does not read is disconnected when its messages exceed the bound. The publisher does not wait.
 #[test]
 fn a_slow_subscriber_is_disconnected() {
-    simulate(&config(1), async |world| {
+    let limits = Limits { output: 10_000, ..Limits::default() };
+    simulate(&Config { limits, ..config(1) }, async |world| {
         let (mut slow, mut publisher) = (world.connect_through(100), world.connect());
         slow.ask("SUBSCRIBE c", "*3\r\n$9\r\nsubscribe\r\n$1\r\nc\r\n:1\r\n").await;
-        let text = "x".repeat(10_000);
+        let text = "x".repeat(100);
         let mut received = 0;
         // The mailbox and the write buffer of the connection take some thousand messages.
         for _ in 0..MOST_UNREAD + 1_000 {

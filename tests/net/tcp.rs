@@ -67,7 +67,6 @@ fn the_halves_of_a_stream_work_in_two_processes_and_reunite() {
         let (read, write) = (reader.await?, writer.await?);
         let (other_read, other_write) = TcpStream::connect(address).await?.into_split();
         let error = read.reunite(other_write).unwrap_err();
-        assert_eq!(error.to_string(), "the halves belong to two different streams");
         let stream = error.0.reunite(write).unwrap();
         round_trip(&stream, b"together").await?;
         round_trip(&other_read.reunite(error.1).unwrap(), b"too").await?;

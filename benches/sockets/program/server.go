@@ -1,0 +1,98 @@
+// The server of the benchmark in Go: one goroutine for each connection.
+// Arguments: service (echo, reply, sink) and number of workers. See src/server.rs for the protocol with the driver.
+package main
+
+import (
+	"bufio"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"runtime"
+	"strconv"
+	"syscall"
+)
+
+// Size of the buffer of an echo, as in src/server.rs.
+const echoBuffer = 1 << 10
+
+// Size of the buffer of a sink, as in src/server.rs.
+const sinkBuffer = 64 << 10
+
+func echo(conn net.Conn) {
+	defer conn.Close()
+	buf := make([]byte, echoBuffer)
+	for {
+		count, err := conn.Read(buf)
+		if err != nil {
+			return
+		}
+		if _, err := conn.Write(buf[:count]); err != nil {
+			return
+		}
+	}
+}
+
+func reply(conn net.Conn) {
+	defer conn.Close()
+	var answer [64]byte
+	for i := range answer {
+		answer[i] = 'x'
+	}
+	_, _ = conn.Write(answer[:])
+}
+
+func sink(conn net.Conn) {
+	defer conn.Close()
+	buf := make([]byte, sinkBuffer)
+	var total uint64
+	for {
+		count, err := conn.Read(buf)
+		total += uint64(count)
+		if err == io.EOF {
+			break
+		}
+		if err != nil {
+			return
+		}
+	}
+	var answer [8]byte
+	binary.LittleEndian.PutUint64(answer[:], total)
+	_, _ = conn.Write(answer[:])
+}
+
+func cpuTime() int64 {
+	var usage syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &usage); err != nil {
+		panic(err)
+	}
+	return usage.Utime.Nano() + usage.Stime.Nano()
+}
+
+func main() {
+	services := map[string]func(net.Conn){"echo": echo, "reply": reply, "sink": sink}
+	serve := services[os.Args[1]]
+	workers, err := strconv.Atoi(os.Args[2])
+	if err != nil {
+		panic(err)
+	}
+	runtime.GOMAXPROCS(workers)
+	listener, err := net.Listen("tcp4", "127.0.0.1:0")
+	if err != nil {
+		panic(err)
+	}
+	go func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				panic(err)
+			}
+			go serve(conn)
+		}
+	}()
+	fmt.Println(listener.Addr().(*net.TCPAddr).Port)
+	for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
+		fmt.Println(cpuTime())
+	}
+}

@@ -1,0 +1,54 @@
+//! The process of the client, the same for all servers. It connects, warms the server up, and prints a line. After a line
+//! of the driver it does the work. Then it prints the elapsed time and the median of the round trips, in nanoseconds.
+
+mod accept;
+mod echo;
+mod pause;
+mod stream;
+
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::time::{Duration, Instant};
+
+use crate::child::{say, wait_for_line};
+use crate::row::{Load, MESSAGE, ROWS};
+
+/// Argument that makes this program a client.
+pub(crate) const FLAG: &str = "--load";
+
+/// The bytes of a request of an echo.
+const REQUEST: [u8; MESSAGE] = *b"0123456789abcdef0123456789ABCDEFghijklmnopqrstuvwxyzGHIJKLMNOPQR";
+
+pub(crate) fn run(row: &str, ops: &str, port: &str) {
+    let row = ROWS.iter().find(|one| one.name == row).expect("a row");
+    let ops = ops.parse().expect("a number of operations");
+    let server = SocketAddr::from((Ipv4Addr::LOCALHOST, port.parse().expect("a port")));
+    match row.load {
+        Load::Echo { connections: 1 } => echo::on_one_connection(server, ops),
+        Load::Echo { connections } => echo::on_many_connections(server, connections, ops),
+        Load::Pause => pause::run(server, ops),
+        Load::Accept => accept::run(server, ops),
+        Load::Stream => stream::run(server, ops),
+    }
+}
+
+/// Tells the driver that the server is warm, waits until the driver has read the CPU time of the server, and measures
+/// `work`. `work` returns the median of the round trips, or zero.
+fn measure(work: impl FnOnce() -> Duration) {
+    say("ready");
+    assert!(wait_for_line(), "the driver starts the work");
+    let begun = Instant::now();
+    let median = work();
+    say(begun.elapsed().as_nanos());
+    say(median.as_nanos());
+}
+
+fn connect(server: SocketAddr) -> TcpStream {
+    let stream = TcpStream::connect(server).expect("the server listens");
+    stream.set_nodelay(true).expect("it is a TCP socket");
+    stream
+}
+
+/// Operations of the warm-up.
+fn warm_up(ops: u64) -> u64 {
+    (ops / 10).max(1)
+}

@@ -1,0 +1,41 @@
+//! One round: starts a server and a client, and measures the CPU time of the server while the client works.
+
+use std::process::Command;
+use std::time::Duration;
+
+use crate::child::Peer;
+use crate::load;
+use crate::options::Options;
+use crate::row::Row;
+use crate::runner::Runner;
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Sample {
+    /// CPU time of the server: user and system time of all its threads.
+    pub(crate) cpu: Duration,
+    /// Elapsed time, as the client measured it.
+    pub(crate) wall: Duration,
+    /// Median of the round trips. Zero if the row measures none.
+    pub(crate) median: Duration,
+}
+
+pub(crate) fn run(row: &Row, runner: Runner, options: &Options) -> Sample {
+    let mut server = Peer::start(&mut runner.command(row.service, options.workers(), &options.under));
+    let port: u16 = server.number();
+    let program = std::env::current_exe().expect("a program knows where it is");
+    let ops = options.ops(row).to_string();
+    let mut client = Peer::start(Command::new(program).args([load::FLAG, row.name, &ops, &port.to_string()]));
+    // The client has connected, and has warmed the server up.
+    client.line();
+    let mut cpu = || {
+        server.ask();
+        Duration::from_nanos(server.number())
+    };
+    let before = cpu();
+    client.ask();
+    let (wall, median) = (client.number(), client.number());
+    let cpu = cpu() - before;
+    client.end();
+    server.end();
+    Sample { cpu, wall: Duration::from_nanos(wall), median: Duration::from_nanos(median) }
+}

@@ -1,0 +1,56 @@
+//! The runtimes.
+
+use std::process::Command;
+
+use crate::row::Service;
+use crate::{go, server};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Runner {
+    Procession,
+    Tokio,
+    Smol,
+    Go,
+    /// A loop around the poller of the system, without a runtime, on one thread.
+    Epoll,
+}
+
+impl Runner {
+    pub(crate) const ALL: [Self; 5] = [Self::Procession, Self::Tokio, Self::Smol, Self::Go, Self::Epoll];
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Procession => "procession",
+            Self::Tokio => "tokio",
+            Self::Smol => "smol",
+            Self::Go => "go",
+            Self::Epoll => "epoll",
+        }
+    }
+
+    /// Returns the program and the arguments of the server.
+    fn server(self, service: Service, workers: usize) -> Vec<String> {
+        let path = |path: std::path::PathBuf| path.into_os_string().into_string().expect("the path is UTF-8");
+        let mut words = match self {
+            Self::Go => vec![path(go::path())],
+            _ => vec![path(std::env::current_exe().expect("a program knows where it is")), server::FLAG.to_owned()],
+        };
+        if self != Self::Go {
+            words.push(self.name().to_owned());
+        }
+        words.extend([service.name().to_owned(), workers.to_string()]);
+        words
+    }
+
+    /// Returns the command that starts the server. `under` is a program such as `strace` that runs the server.
+    pub(crate) fn command(self, service: Service, workers: usize, under: &[String]) -> Command {
+        let words: Vec<_> = under.iter().cloned().chain(self.server(service, workers)).collect();
+        let mut command = Command::new(&words[0]);
+        command.args(&words[1..]);
+        if self == Self::Smol {
+            // The global executor of smol reads its number of threads here.
+            command.env("SMOL_THREADS", workers.to_string());
+        }
+        command
+    }
+}

@@ -1,0 +1,59 @@
+//! The server on procession: one process for each connection.
+
+use std::net::Ipv4Addr;
+
+use futures::{AsyncReadExt, AsyncWriteExt};
+use procession::net::{TcpListener, TcpStream};
+use procession::{Context, Exit, Runtime};
+
+use crate::row::Service;
+use crate::server::{ECHO_BUFFER, REPLY, SINK_BUFFER, answer_driver};
+
+async fn echo(mut stream: TcpStream) -> Result<(), Exit> {
+    let mut buf = vec![0; ECHO_BUFFER];
+    loop {
+        let count = stream.read(&mut buf).await?;
+        if count == 0 {
+            return Ok(());
+        }
+        stream.write_all(&buf[..count]).await?;
+    }
+}
+
+async fn reply(mut stream: TcpStream) -> Result<(), Exit> {
+    stream.write_all(&REPLY).await?;
+    Ok(())
+}
+
+async fn sink(mut stream: TcpStream) -> Result<(), Exit> {
+    let (mut buf, mut total) = (vec![0; SINK_BUFFER], 0);
+    loop {
+        let count = stream.read(&mut buf).await?;
+        if count == 0 {
+            break;
+        }
+        total += count as u64;
+    }
+    stream.write_all(&total.to_le_bytes()).await?;
+    Ok(())
+}
+
+async fn server(ctx: Context, listener: TcpListener, service: Service) -> Result<(), Exit> {
+    loop {
+        let (stream, _) = listener.accept().await?;
+        stream.set_nodelay(true)?;
+        match service {
+            Service::Echo => drop(ctx.spawn(move |_: Context| echo(stream))),
+            Service::Reply => drop(ctx.spawn(move |_: Context| reply(stream))),
+            Service::Sink => drop(ctx.spawn(move |_: Context| sink(stream))),
+        }
+    }
+}
+
+pub(super) fn run(service: Service, workers: usize) {
+    let runtime = Runtime::builder().workers(workers).build().expect("the threads can be started");
+    let listener = runtime.block_on(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))).expect("a port is free");
+    let port = listener.local_addr().expect("the listener is bound").port();
+    runtime.spawn(move |ctx: Context| server(ctx, listener, service));
+    answer_driver(port);
+}

@@ -59,6 +59,10 @@
 //! in the poller. This thread is named after the workers, with the suffix `-poller`. It starts at the first need and ends
 //! with the runtime. Each batch of events then costs one wake-up of the executor's thread.
 //!
+//! A thread that blocks inside [`Runtime::block_on`](crate::Runtime::block_on), for example on another executor, waits
+//! neither for sockets nor for processes. If the runtime has no workers, a socket that this thread waits for is never
+//! ready. Use `await` instead.
+//!
 //! # Fairness
 //!
 //! A socket operation that completes takes one unit of the budget of the turn, like a received message. When the budget is

@@ -123,7 +123,7 @@ impl TcpStream {
     }
 
     /// Waits until the stream can be read, or the peer has closed its side. The stream may have become unreadable again
-    /// when the future completes.
+    /// when the future completes. A new stream counts as readable until a read returns [`io::ErrorKind::WouldBlock`].
     ///
     /// # Errors
     /// Returns an error if the runtime has ended.

@@ -84,6 +84,9 @@ impl UnixDatagram {
 
     /// Sends a packet to the socket at `path`. Returns the number of bytes.
     ///
+    /// If the queue of the receiver is full, the future waits. Linux reports no event when this queue has space again,
+    /// unless the two sockets are [connected](Self::connect). So use connected sockets, or limit the time of the send.
+    ///
     /// # Errors
     /// Returns the error of the system.
     pub async fn send_to(&self, buf: &[u8], path: impl AsRef<Path>) -> io::Result<usize> {

@@ -29,7 +29,8 @@ impl UnixStream {
     /// Connects to the listener at `path`, on the runtime of the calling thread.
     ///
     /// # Errors
-    /// Returns the error of the system. Returns an error if the thread has no runtime, or if the runtime is a
+    /// Returns the error of the system. On Linux this is [`io::ErrorKind::WouldBlock`] if the listener already queues as
+    /// many connections as it may; the system does not report when there is space again, so the caller must retry. Returns an error if the thread has no runtime, or if the runtime is a
     /// simulation.
     pub async fn connect(path: impl AsRef<Path>) -> io::Result<Self> {
         let backend = Backend::current()?;
@@ -88,7 +89,7 @@ impl UnixStream {
     }
 
     /// Waits until the stream can be read, or the peer has closed its side. The stream may have become unreadable again
-    /// when the future completes.
+    /// when the future completes. A new stream counts as readable until a read returns [`io::ErrorKind::WouldBlock`].
     ///
     /// # Errors
     /// Returns an error if the runtime has ended.

@@ -36,7 +36,7 @@ impl Server {
                 if event.token() == LISTENER {
                     self.accept()?;
                 } else if let Some(connection) = &mut self.connections[event.token().0]
-                    && !connection.goes_on(self.service, &mut self.buf)?
+                    && !connection.goes_on(self.service, event.is_read_closed(), &mut self.buf)?
                 {
                     self.connections[event.token().0] = None;
                     self.free.push(event.token().0);
@@ -68,8 +68,9 @@ impl Server {
 }
 
 impl Connection {
-    /// Reads what has arrived. Returns false at the end of the stream.
-    fn goes_on(&mut self, service: Service, buf: &mut [u8]) -> io::Result<bool> {
+    /// Reads what has arrived. Returns false at the end of the stream. If `is_closed` is true, the end has arrived too, and
+    /// no further event announces it.
+    fn goes_on(&mut self, service: Service, is_closed: bool, buf: &mut [u8]) -> io::Result<bool> {
         loop {
             let count = match self.stream.read(buf) {
                 Ok(count) => count,
@@ -82,9 +83,12 @@ impl Connection {
                 Service::Sink if count == 0 => self.stream.write_all(&self.total.to_le_bytes())?,
                 _ => {}
             }
+            if count == 0 {
+                return Ok(false);
+            }
             // After a partial read, the next byte causes an event.
-            if count < buf.len() {
-                return Ok(count > 0);
+            if count < buf.len() && !is_closed {
+                return Ok(true);
             }
         }
     }

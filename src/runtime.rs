@@ -678,6 +678,10 @@ impl Builder {
     ///
     /// A time under 2 ms counts as 2 ms. With `Duration::MAX`, no step counts as long. A runtime without workers has no
     /// monitor, so it never notices a long step.
+    ///
+    /// The monitor also protects sockets and timers from a long step. If this time is longer than 50 ms, the runtime
+    /// wakes a second worker for this purpose each time that a socket wakes a worker. This makes programs with sockets
+    /// slower.
     pub fn long_step_threshold(mut self, time: Duration) -> Self {
         self.long_step = time;
         self

@@ -216,7 +216,7 @@ impl Wake for OwnWaker {
 struct GuestSlot<T: Task> {
     scheduler: Arc<Scheduler<T>>,
     local: Option<Local<T>>,
-    /// True from the announcement that the guest sleeps until the guest retracts it.
+    /// Set when the guest announces that it sleeps, and cleared when the guest retracts the announcement.
     asleep: bool,
     vacancy: Option<EventListener>,
     alarm: Option<Mutex<Box<dyn Send>>>,
@@ -281,8 +281,8 @@ impl<T: Task> GuestSlot<T> {
         if let Some(time) = time {
             self.alarm = Some(Mutex::new(self.scheduler.driver.alarm(cx.waker(), time)));
         }
-        // A wake-up of the own future does not change the idle word. Either this check sees the wake-up, or the wake-up
-        // wakes the executor.
+        // If the guest's own future is woken, the idle word does not change. Either this check sees the wake-up, or the
+        // wake-up wakes the executor.
         if own.is_woken() {
             self.wake_up();
             return false;
@@ -443,8 +443,8 @@ impl Unpark {
         if let Some(poller) = poller {
             self.poller.get_or_init(|| poller.waker().clone());
             self.is_in_poller.store(!planted!("guest_hides_in_poller"), Ordering::Relaxed);
-            // Pairs with the fence in `wake_by_ref`: either this thread sees below that the future was woken, or the waker
-            // sees that the thread waits in the poller.
+            // Pairs with the fence in `wake_by_ref`: either this thread sees below that the future was woken, or the
+            // waker sees that the thread waits in the poller.
             fence(Ordering::SeqCst);
         }
         if !self.own.is_woken() {

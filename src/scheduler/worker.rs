@@ -33,7 +33,7 @@ const OLDEST_EVERY: u32 = 16;
 const OLDEST_AT: u32 = 8;
 /// Number of passes over all victims in one round of a search.
 const PASSES: u32 = 4;
-/// Number of rounds at the beginning of a search that have no pause. After each later round, the thread yields.
+/// A search begins with this number of rounds without a pause. After each later round, the thread yields.
 const TIGHT_ROUNDS: u32 = 4;
 /// Maximum number of rounds of a search before the worker parks. A failed search that is followed by a long sleep
 /// halves the number of rounds of the next search.
@@ -238,7 +238,7 @@ impl<T: Task> Local<T> {
 
     /// Queues a task while this worker is in a long step that was handed over. A woken task is urgent, so it goes to a
     /// shared queue: workers check the shared queues before they search. A spawned task stays in the local queue.
-    /// Spawned tasks are often many, and thieves take several at a time from the deque without a lock (bench
+    /// Often many tasks are spawned at once, and thieves take several at a time from the deque without a lock (bench
     /// `spawn-inside` 0.86).
     #[cold]
     fn push_for_others(&self, task: T, how: Placement) -> bool {
@@ -443,7 +443,7 @@ impl<T: Task> Local<T> {
     #[cold]
     fn has_found(&self) {
         if self.searching.take() && self.scheduler.idle.stop_searching() {
-            // This was the last searching worker. During its search, pushes woke no worker, so it checks for their
+            // This was the last searching worker. During its search, no push woke a worker, so it checks for their
             // tasks here. A push after this point wakes a worker itself.
             if self.scheduler.has_work() && !planted!("idle_last_searcher_keeps_quiet") {
                 self.scheduler.notify();
@@ -574,8 +574,8 @@ impl<T: Task> Local<T> {
             // A polled slot does not become the timekeeper, because it may never be polled again.
             return scheduler.idle.announce_polled(self.slot, self.searching.take());
         }
-        // This comes before the announcement. Otherwise, if there were no timekeeper, each insertion of an earliest
-        // deadline would wake a parked worker.
+        // This comes before the announcement. Without a timekeeper, each insertion of an earliest deadline would wake a
+        // parked worker.
         if scheduler.idle.keep_time(self.slot) {
             let _ = scheduler.driver.keep_time();
         }

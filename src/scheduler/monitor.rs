@@ -113,11 +113,20 @@ impl<T: Task> Scheduler<T> {
     fn monitor(self: Arc<Self>, counted: CountedThread<T>) {
         let mut seen = vec![None; self.posts.len()];
         let mut quiet = 0;
+        let mut was_untimed = false;
         while self.pause(if quiet == 0 { 1 } else { IDLE_PAUSES }) {
             let mut busy = false;
             for (slot, seen) in seen.iter_mut().enumerate().take(self.remotes().len()) {
                 busy |= self.look_at(slot, seen);
             }
+            // The former timekeeper may run many short steps without a pause. Then it checks the timers and the poller
+            // only once in 61 tasks. If no worker was the timekeeper in two successive checks, a sleeping worker
+            // becomes the timekeeper. A single check would often see a former timekeeper that sleeps again soon.
+            let is_untimed = self.is_untimed();
+            if busy && is_untimed && was_untimed {
+                self.notify();
+            }
+            was_untimed = is_untimed;
             quiet = if busy { 0 } else { quiet + 1 };
             if quiet == GRACE {
                 quiet = 0;

@@ -554,6 +554,38 @@ fn a_worker_ends_its_search_before_it_calls_a_waker() {
     });
 }
 
+/// 4.2b: if the former timekeeper runs short tasks without a pause, the monitor has another worker become the timekeeper.
+#[test]
+fn another_worker_becomes_the_timekeeper_while_the_former_timekeeper_is_busy() {
+    /// Wakes itself again and again, until a worker is the timekeeper.
+    fn run_until_timed(scheduler: &Arc<Scheduler<Job>>, done: Flag) {
+        if scheduler.idle.timekeeper().is_some() {
+            return done.set();
+        }
+        let again = Arc::clone(scheduler);
+        scheduler.schedule(job(move || run_until_timed(&again, done)), Placement::Yielded);
+    }
+    within(|| {
+        let driver = Moved::default();
+        driver.0.armed.store(true, Ordering::SeqCst);
+        // The deadline is later than the bound of this monitor. So the former timekeeper wakes no other worker itself.
+        let scheduler = started_with(Options { long_step: Some(Duration::from_millis(2)), ..options(2) }, driver);
+        let both_sleep = || asleep(&scheduler, 0) && asleep(&scheduler, 1);
+        // A push wakes the lower slot. So this slot must be the timekeeper.
+        while scheduler.idle.timekeeper() != Some(0) || !both_sleep() {
+            eventually("both workers sleep", both_sleep);
+            [1, 0].into_iter().for_each(|slot| scheduler.idle.wake(slot));
+            thread::yield_now();
+            eventually("both workers sleep", both_sleep);
+        }
+        let done = Flag::default();
+        let (again, sets) = (Arc::clone(&scheduler), done.clone());
+        scheduler.schedule(job(move || run_until_timed(&again, sets)), Placement::Woken);
+        eventually("another worker is the timekeeper", || done.is_set());
+        end(&scheduler);
+    });
+}
+
 /// 4.2a: each victim is the first victim with equal probability.
 #[test]
 fn victims_come_in_random_order() {

@@ -1,11 +1,12 @@
-//! Chat rooms over TCP: three processes for each client, and one for each room. If a user crashes, the user leaves its
-//! room, and the room continues.
+//! Chat rooms over TCP: three processes for each client, and one process for each room. If the process of a user
+//! crashes, the user leaves its room, and the room continues.
 //!
 //!     cargo run --features net --example chat            a server, and clients that check the lines that they read
-//!     cargo run --features net --example chat -- 4000    a server on that local port: try `nc 127.0.0.1 4000`
+//!     cargo run --features net --example chat -- 4000    a server on local port 4000: try `nc 127.0.0.1 4000`
 //!
-//! The first line of a client is its name. A later line is either a command or a text for the room. The commands are
-//! `/join tea` (joins a room), `/quit`, and `/crash` (crashes the user). Ctrl-C ends the server.
+//! The first line of a client is its name. Each later line is either a command or a text for the room. The commands are
+//! `/join tea` (joins the room "tea"), `/quit`, and `/crash` (crashes the process of the user). Ctrl-C stops the
+//! server.
 
 use std::collections::BTreeMap;
 use std::io::Result as IoResult;
@@ -17,16 +18,17 @@ use futures::io::{AsyncBufRead, AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, Bu
 use procession::net::{OwnedReadHalf, TcpListener, TcpStream};
 use procession::{Address, Context, Event, Exit, MailboxCapacity, Next, Pid, Result, Runtime, Server, signal};
 
-/// Maximum length of a line in bytes. A longer line is split.
+/// Maximum length of a line in bytes. The server splits a longer line.
 const LINE: u64 = 1_024;
-/// Maximum number of lines that wait for a slow client. Further lines are dropped.
+/// Maximum number of lines that wait for a slow client. The server drops further lines.
 const BEHIND: usize = 1_000;
-/// Longest time for the write of one line. A client that reads nothing for this time is disconnected.
+/// Longest time for the write of one line. If the write is not complete after this time, the server disconnects the
+/// client.
 const STALLED: Duration = Duration::from_secs(60);
-/// Longest time to wait for the processes at the end.
+/// Longest time that the shutdown waits for the processes.
 const GRACE: Duration = Duration::from_secs(10);
 
-// ---- A room, with the name of each user and the address of its socket
+// ---- A room: the name of each user, and the address of the process that owns its socket
 
 enum InRoom {
     Join(Pid, String, Address<String>),
@@ -40,7 +42,7 @@ struct Room(BTreeMap<Pid, (String, Address<String>)>);
 impl Room {
     fn tell(&self, line: &str) {
         for (_, socket) in self.0.values() {
-            // A send fails if the user is exiting, or if its queue is full.
+            // A send fails if the receiver is exiting. If the queue of the receiver is full, the line is dropped.
             let _ = socket.send(line.to_owned());
         }
     }
@@ -96,7 +98,7 @@ async fn user(mut ctx: Context<String>, name: String, socket: Address<String>) -
                     ctx.send(last, InRoom::Leave(ctx.pid()))?;
                 }
                 let join = InRoom::Join(ctx.pid(), name.clone(), socket.clone());
-                // The room is not a child of this user, so the room continues when the user exits.
+                // The room is not a child of this user, so the room still runs after the user has exited.
                 let process = ctx.host().process().name(format!("room {name_of_room}"));
                 room = Some(process.spawn_or_send(join, |ctx| Room::default().serve(ctx))?);
             }
@@ -108,22 +110,22 @@ async fn user(mut ctx: Context<String>, name: String, socket: Address<String>) -
 
 // ---- The processes of a connection
 
-/// Reads a line. Returns `None` at the end of the stream, and after an error.
+/// Reads a line. Returns `None` at the end of the stream or after an error.
 async fn read_line(from: &mut (impl AsyncBufRead + Unpin)) -> Option<String> {
     let mut line = String::new();
     let length = from.take(LINE).read_line(&mut line).await.ok()?;
     (length > 0).then(|| line.trim_end().to_owned())
 }
 
-/// Passes the lines of the client to its user. Asks the user to exit when the client has disconnected.
+/// Passes the lines of the client to its user. When the client has disconnected, the function cancels the user.
 async fn reader(ctx: Context, mut lines: BufReader<OwnedReadHalf>, user: Address<String>) {
     while let Some(line) = read_line(&mut lines).await {
-        // Waits until the mailbox has a free place. The wait slows down a client that sends too fast.
+        // This send waits until the mailbox has free space. The wait slows down a client that sends too fast.
         if user.send_wait(line).await.is_err() {
             return;
         }
     }
-    // An error means that the user has exited already.
+    // The call returns an error if the user has already exited.
     let _ = ctx.host().cancel(user.pid(), "hung up", Duration::from_secs(1));
 }
 
@@ -167,9 +169,9 @@ async fn listen(ctx: Context, listener: TcpListener) -> Result<(), Exit> {
     }
 }
 
-// ---- Clients that check what they read
+// ---- Clients that check the lines that they read
 
-/// Longest time to wait for a line.
+/// Longest time that a client waits for a line.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 struct Client<'a> {
@@ -200,7 +202,7 @@ impl<'a> Client<'a> {
     }
 }
 
-/// Checks that the next line of each client begins with `wanted`.
+/// Checks that the next line of each client begins with `wanted`. Prints `wanted`.
 async fn all_hear(clients: &mut [&mut Client<'_>], wanted: &str) -> IoResult<()> {
     for client in clients {
         let heard = client.hear().await?;
@@ -210,10 +212,10 @@ async fn all_hear(clients: &mut [&mut Client<'_>], wanted: &str) -> IoResult<()>
     Ok(())
 }
 
-/// Number of lines that each client says in `talk`.
+/// Number of lines that each client sends in `talk`.
 const LINES: usize = 100;
 
-/// Says some lines. Returns the lines of all three clients, in the order in which this client hears them.
+/// Sends some lines. Returns the lines of all three clients, in the order in which this client receives them.
 async fn talk(client: &mut Client<'_>) -> IoResult<Vec<String>> {
     for n in 0..LINES {
         client.say(&format!("line {n}")).await?;
@@ -248,7 +250,7 @@ async fn check(ctx: Context, port: u16) -> Result<(), Exit> {
     let mut carl = Client::enter(&ctx, &streams[4], "carl", "tea").await?;
     all_hear(&mut [&mut ada, &mut bill, &mut carl], "* carl joins").await?;
 
-    // All three clients talk concurrently, and all receive the lines in the same order.
+    // All three clients send lines concurrently, and all of them receive the lines in the same order.
     let (ada_heard, bill_heard, carl_heard) = try_join3(talk(&mut ada), talk(&mut bill), talk(&mut carl)).await?;
     assert!(ada_heard == bill_heard && ada_heard == carl_heard, "they heard it in different orders");
     for name in ["ada", "bill", "carl"] {

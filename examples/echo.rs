@@ -1,9 +1,9 @@
 //! TCP echo server: one process for each connection.
 //!
-//!     cargo run --features net --example echo              a server and a client that checks the answers
-//!     cargo run --features net --example echo -- 4000      a server on that local port: try `nc 127.0.0.1 4000`
+//!     cargo run --features net --example echo              a server, and a client that checks the answers
+//!     cargo run --features net --example echo -- 4000      a server on local port 4000: try `nc 127.0.0.1 4000`
 //!
-//! Ctrl-C ends the server: it cancels the processes of the connections and waits for them.
+//! Ctrl-C stops the server. The server then cancels the processes of the connections and waits for them.
 
 use std::net::Ipv4Addr;
 use std::time::Duration;
@@ -12,10 +12,10 @@ use futures::{AsyncReadExt, AsyncWriteExt};
 use procession::net::{TcpListener, TcpStream};
 use procession::{Context, Exit, Result, Runtime, signal};
 
-/// The longest time to wait for the connections at the end.
+/// Longest time that the shutdown waits for the processes.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// Sends back the bytes of one connection, until the peer closes its side or this process is asked to exit.
+/// Sends back the bytes of one connection, until the peer closes its side or this process is cancelled.
 async fn connection(ctx: Context, mut stream: TcpStream) -> Result<(), Exit> {
     let mut buf = vec![0; 8 << 10];
     loop {
@@ -35,7 +35,7 @@ async fn server(ctx: Context, listener: TcpListener) -> Result<(), Exit> {
                 ctx.spawn(move |ctx: Context| connection(ctx, stream));
             }
             Err(error) => {
-                // For example, no file descriptor is free. A connection that closes frees one.
+                // For example, no file descriptor is free. When a connection closes, its descriptor becomes free.
                 eprintln!("cannot accept a connection: {error}");
                 ctx.sleep(Duration::from_millis(100)).await;
             }
@@ -43,7 +43,7 @@ async fn server(ctx: Context, listener: TcpListener) -> Result<(), Exit> {
     }
 }
 
-/// Sends lines and checks that they come back.
+/// Sends lines, and checks that the server sends each line back.
 async fn client(port: u16) -> Result<(), Exit> {
     let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await?;
     for number in 0..1_000 {

@@ -1,8 +1,8 @@
 //! Sockets that the scheduler of the runtime polls. Needs the feature `net`.
 //!
-//! No other runtime and no reactor thread is needed. The worker that has no work and keeps the time waits for the sockets
-//! and the timers in one system call (epoll, kqueue or IOCP, through mio). When a socket is ready, the worker queues the
-//! process that waits for it, and usually runs this process itself.
+//! The sockets need no other runtime and no reactor thread. One idle worker waits for the sockets and for the timers in
+//! one system call (epoll, kqueue or IOCP, through the crate `mio`). When a socket becomes ready, this worker queues
+//! the process that waits for the socket, and usually runs the process itself.
 //!
 //! ```
 //! use futures::{AsyncReadExt, AsyncWriteExt};
@@ -39,42 +39,47 @@
 //!
 //! # The runtime of a socket
 //!
-//! A socket belongs to a runtime, not to a process. `bind`, `connect` and `from_std` use the runtime of the calling
-//! thread. There is one inside a process, inside a handler, and inside the future of
-//! [`Runtime::block_on`](crate::Runtime::block_on) or [`Runtime::run`](crate::Runtime::run). On any other thread, pass a
-//! [`Host`](crate::Host) to the function with the same name and the suffix `_in`. Without a runtime, creating a socket fails.
+//! A socket belongs to a runtime, not to a process. The functions `bind`, `connect` and `from_std` use the runtime of
+//! the calling thread. A thread has a runtime while it runs a process, a handler, or the future of
+//! [`Runtime::block_on`](crate::Runtime::block_on) or [`Runtime::run`](crate::Runtime::run). On any other thread, pass
+//! a [`Host`](crate::Host) to the function that has the same name with the suffix `_in`. If the thread has no runtime
+//! and the call passes no host, creating a socket fails.
 //!
-//! The value owns the socket. A program can send it in a message, and can use it on any thread, in any executor. Dropping
-//! the value closes the socket. If a process is killed, its sockets are closed with its other variables. When the runtime
-//! ends, all pending and later operations of its sockets fail with [`std::io::ErrorKind::NotConnected`].
+//! A Rust value, for example a [`TcpStream`], owns the socket. A program can send this value in a message, and can use
+//! it on any thread and in any executor. Dropping the value closes the socket. When a process is killed, its variables
+//! are dropped, so its sockets are closed. When the runtime ends, all pending and later operations of its sockets fail
+//! with [`std::io::ErrorKind::NotConnected`].
 //!
-//! In a [`Simulation`](crate::Simulation), creating a socket fails with [`std::io::ErrorKind::Unsupported`], because there is no
-//! simulated network yet.
+//! In a [`Simulation`](crate::Simulation), creating a socket fails with [`std::io::ErrorKind::Unsupported`], because a
+//! simulation has no network.
 //!
 //! # Threads
 //!
-//! If the runtime has workers, no additional thread is needed. The same is true for a thread in
-//! [`Runtime::block_on`](crate::Runtime::block_on). If the runtime has no workers, and a future of
-//! [`Runtime::run`](crate::Runtime::run) or another executor waits for a socket, the runtime starts one thread that waits
-//! in the poller. This thread is named after the workers, with the suffix `-poller`. It starts at the first need and ends
-//! with the runtime. Each batch of events then costs one wake-up of the executor's thread.
+//! If the runtime has workers, the sockets need no additional thread. A thread that awaits a socket in
+//! [`Runtime::block_on`](crate::Runtime::block_on) needs no additional thread either. If the runtime has no workers,
+//! and a future of [`Runtime::run`](crate::Runtime::run) or of another executor waits for a socket, the runtime starts
+//! one helper thread, which waits in the poller. The name of the helper thread is the name of the worker threads with
+//! the suffix `-poller`. The helper thread runs until the runtime ends. With the helper thread, each batch of events
+//! costs one wake-up of the executor's thread.
 //!
-//! A thread that blocks inside [`Runtime::block_on`](crate::Runtime::block_on), for example on another executor, waits
-//! neither for sockets nor for processes. If the runtime has no workers, a socket that this thread waits for is never
-//! ready. Use `await` instead.
+//! Do not block the thread inside the future of [`Runtime::block_on`](crate::Runtime::block_on), for example by calling
+//! `block_on` of another executor there. The blocked thread runs no processes and does not wait in the poller. If the
+//! runtime has no workers either, a socket for which this thread waits may never become ready. Use `await` instead.
 //!
 //! # Fairness
 //!
-//! A socket operation that completes takes one unit of the budget of the turn, like a received message. When the budget is
-//! spent, the operation first yields to the other processes. So a connection that always has data does not starve
-//! other processes. A worker asks the poller at least once in 61 tasks. If a step blocks the only worker that is awake, the
-//! monitor wakes another worker: see [`Builder::long_step_threshold`](crate::Builder::long_step_threshold).
+//! Each socket operation that completes takes one unit of the budget of the turn, as each received message does. (The
+//! `try_…` functions take nothing from the budget.) When the budget is spent, the next operation first yields to the
+//! other processes. So a connection that always has data does not starve other processes. Each running worker checks
+//! the poller at least once in 61 tasks. If a step blocks the only worker that is awake, the monitor wakes another
+//! worker: see [`Builder::long_step_threshold`](crate::Builder::long_step_threshold).
 //!
 //! # Cancel safety
 //!
-//! Each future and each `poll_…` function of this module is cancel safe unless its documentation says otherwise: a read
-//! that is dropped before it completes has taken no bytes. The combinators of the crate `futures` follow their own rules:
-//! for example, `read_exact` loses the bytes that it has already read, and `write_all` may have written a part.
+//! Each future and each `poll_…` function of this module is cancel safe, unless its documentation says otherwise. For
+//! example, a read that is dropped before it completes has taken no bytes. The combinators of the crate `futures` have
+//! their own rules. For example, a dropped `read_exact` loses the bytes that it has already read, and a dropped
+//! `write_all` may have written a part of its bytes.
 
 pub(crate) mod backend;
 #[cfg(unix)]

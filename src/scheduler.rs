@@ -93,7 +93,7 @@ pub(crate) trait Driver: Send + Sync + 'static {
     /// Wakes `waker` after the time `after`. No thread of the scheduler is needed for this.
     fn alarm(&self, waker: &Waker, after: Duration) -> Self::Alarm;
 
-    /// Wakes the tasks of the wakers, which the poller has returned, and queues them in this order. Leaves the vector
+    /// Calls the wakers, which the poller has returned, and queues the woken tasks in the same order. Leaves the vector
     /// empty.
     fn wake_all(&self, ready: &mut Vec<Waker>);
 }
@@ -113,7 +113,8 @@ pub(crate) enum Placement {
     Ranked(Rank),
 }
 
-/// If the monitor notices a long step only after more than this time, it does not protect sockets from the long step.
+/// Limit of the delay of sockets. If the monitor notices a long step only after a longer time, another worker must
+/// protect sockets from long steps.
 const LONGEST_DELAY_OF_SOCKETS: Duration = Duration::from_millis(100);
 
 type Around = Arc<dyn Fn(&mut dyn FnMut()) + Send + Sync>;
@@ -182,7 +183,7 @@ pub(crate) struct Scheduler<T: Task> {
     /// Notified when a slot is ready for a spare thread, and when the scheduler stops.
     called: Condvar,
     monitor: Monitor,
-    /// The poller of the sockets. It is opened for the first socket.
+    /// The poller of the sockets. The first socket opens the poller.
     poller: OnceLock<Arc<Poller>>,
     /// Set after `poller`. From then on, the timekeeper waits in the poller.
     polls: AtomicBool,
@@ -401,8 +402,9 @@ impl<T: Task> Scheduler<T> {
         self.posts[..self.reached.load(Ordering::SeqCst)].iter().any(|post| post.ask(label))
     }
 
-    /// Called after a deadline was inserted that is earlier than all others. Wakes the timekeeper, which has parked
-    /// until the former earliest deadline.
+    /// Called after a deadline was inserted that is earlier than all other deadlines, and after the poller was opened.
+    /// Wakes the timekeeper, because the timekeeper has parked until the former earliest deadline, or outside the
+    /// poller.
     pub(crate) fn rearm(&self) {
         match self.idle.timekeeper() {
             Some(_) if planted!("rearm_forgets_timekeeper") => {}
@@ -413,18 +415,18 @@ impl<T: Task> Scheduler<T> {
         }
     }
 
-    /// Returns whether there is a deadline or a poller, but no timekeeper.
+    /// Returns whether there is a deadline or an open poller, but no timekeeper.
     fn is_untimed(&self) -> bool {
         (self.poller().is_some() || self.driver.wait().is_some()) && self.idle.timekeeper().is_none()
     }
 
-    /// Returns whether a worker that was the timekeeper and has found work must wake another worker to become the
-    /// timekeeper.
+    /// Called for a worker that was the timekeeper and has found work. Returns whether this worker must wake another
+    /// worker, which then becomes the timekeeper.
     ///
-    /// The former timekeeper checks the timers and the poller between its tasks. Only a long step delays them. If the
-    /// monitor is on, it notices the long step within its [bound](Monitor::bound), hands the tasks over, and wakes
-    /// another worker, which becomes the timekeeper. So a wake-up is needed now only for a deadline within the bound, for
-    /// sockets if the bound is long, or if the monitor is off.
+    /// The former timekeeper checks the timers and the poller between its tasks, so only a long step delays these
+    /// checks. If the monitor is on, it notices the long step within its [bound](Monitor::bound), hands the tasks over,
+    /// and wakes another worker, which becomes the timekeeper. So this function returns true only in three cases: a
+    /// deadline lies within the bound, there is a poller and the bound is long, or the monitor is off.
     fn needs_timekeeper(&self) -> bool {
         let Some(bound) = self.monitor.bound() else { return self.is_untimed() };
         let is_needed = self.driver.wait().is_some_and(|wait| wait <= bound)
@@ -457,13 +459,13 @@ impl<T: Task> Scheduler<T> {
         self.owner.get()?.downcast_ref()
     }
 
-    /// Returns the poller, if it was opened.
+    /// Returns the poller if it is open.
     #[inline]
     pub(crate) fn poller(&self) -> Option<&Arc<Poller>> {
         if self.polls.load(Ordering::SeqCst) { self.poller.get() } else { None }
     }
 
-    /// Returns the poller. Opens it if it is not open yet, and has the timekeeper wait in it.
+    /// Returns the poller. If the poller is not open yet, opens it. The timekeeper then waits in the poller.
     ///
     /// # Errors
     /// Returns the error of `open`.
@@ -475,19 +477,19 @@ impl<T: Task> Scheduler<T> {
         if let Some(poller) = self.poller() {
             return Ok(poller);
         }
-        // The lock ensures that only one poller is opened, and that the end of the runtime sees the poller.
+        // Because of this lock, only one poller is opened, and the end of the runtime sees the poller.
         let crew = self.crew.lock();
         if self.poller.get().is_none() {
             let poller = open()?;
             if crew.stopping {
-                // The runtime has closed its poller, or found none. No thread will wait in this one.
+                // The runtime has already closed its poller, or had no poller. No thread will wait in the new poller.
                 poller.close();
             }
             let _ = self.poller.set(Arc::new(poller));
         }
         self.polls.store(true, Ordering::SeqCst);
         drop(crew);
-        // `rearm` has a fence before it reads the timekeeper. A worker becomes the timekeeper, executes a fence in
+        // `rearm` executes a fence and then reads the timekeeper. A worker becomes the timekeeper, executes a fence in
         // `announce`, and then reads `polls`. So either this thread sees the timekeeper and wakes it, or the timekeeper
         // sees `polls` and waits in the poller.
         if !planted!("poller_opens_quietly") {

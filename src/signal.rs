@@ -19,17 +19,18 @@ mod windows;
 
 use std::io;
 
-/// Waits until the program gets Ctrl-C: on Unix the signal `SIGINT`.
+/// Waits for the next Ctrl-C. On Unix, Ctrl-C is the signal `SIGINT`.
 ///
-/// The first call installs a handler, which stays until the program ends. So from the first call on, Ctrl-C does not end
-/// the program any more. The future only sees signals that arrive after it was first polled.
+/// The first call installs a handler, which stays installed until the program ends. So after the first call, Ctrl-C
+/// does not end the program any more. The future receives only signals that arrive after the future was first polled.
 ///
 /// # Errors
-/// Returns an error if the handler cannot be installed. On Unix, returns an error if the thread has no runtime, or if the
-/// runtime is a simulation: see [`net`](crate::net).
+/// Returns an error if the handler cannot be installed. On Unix, returns an error if the thread has no runtime, if the
+/// runtime is a simulation, or if the runtime has ended: see [`net`](crate::net).
 ///
 /// # Cancel safety
-/// Cancel safe. A signal that arrives after the future was dropped is lost, unless another future waits for it.
+/// Cancel safe. A signal that arrives after the future was dropped is lost, unless another future waits for this
+/// signal.
 pub async fn ctrl_c() -> io::Result<()> {
     #[cfg(unix)]
     {

@@ -33,7 +33,6 @@
 //! - idle_wakes_one_polled: guest_is_forgotten
 //! - idle_no_second_look: one_pusher
 //! - idle_leaver_keeps_wake: chosen_guest_leaves
-//! - idle_leaver_keeps_wake: two_guests
 //! - idle_last_searcher_keeps_quiet: last_searcher
 //! - idle_stop_has_no_fence: push_against_last_searcher
 //! - idle_batch_counts_one: batch

@@ -1,7 +1,7 @@
 //! Sockets: servers and clients, time limits, cancellation, two processes for one stream, other crates, files, and
 //! costs. Needs the feature `net`.
 //!
-//! The module [`net`](crate::net) describes the types. This page shows how processes use them:
+//! The module [`net`](crate::net) describes the types. This page shows how processes use these types:
 //!
 //! | to | use |
 //! |---|---|
@@ -18,8 +18,8 @@
 //!
 //! # A server
 //!
-//! A process accepts the connections, and each connection is a process. A failure or a panic ends only its own
-//! connection:
+//! One process accepts the connections, and starts a process for each connection. A failure or a panic in the process
+//! of a connection ends only this connection:
 //!
 //! ```
 //! use futures::{AsyncReadExt, AsyncWriteExt};
@@ -73,20 +73,21 @@
 //! }
 //! ```
 //!
-//! - **The pattern of the loops.** [`run_until_cancelled`](crate::SelfHandle::run_until_cancelled) drops the read or
-//!   the `accept` when the process is asked to exit, and `?` leaves the body. So a [shutdown](crate::Runtime::shutdown)
-//!   ends the server without a further protocol.
-//! - **A limit of connections.** Keep the connections in a [`JoinSet`](crate::JoinSet). When it is full, await
+//! - **Cancellation.** When the process is asked to exit,
+//!   [`run_until_cancelled`](crate::SelfHandle::run_until_cancelled) drops the read or the `accept` and returns an
+//!   error. The operator `?` then leaves the body. So a [shutdown](crate::Runtime::shutdown) ends the server without
+//!   any other protocol.
+//! - **A limit of connections.** Keep the connections in a [`JoinSet`](crate::JoinSet). When the set is full, await
 //!   [`join_next`](crate::JoinSet::join_next) before the next `accept`. The package `examples/apps/http` does this.
-//! - **Crash reports.** If a body returns an error, for example after a reset by the peer, and no link, monitor or join
-//!   handle receives it, the runtime prints a [report](crate::CrashReport). If errors of the peer are normal, return
-//!   `Ok(())` for them, or set [`Builder::on_crash`](crate::Builder::on_crash).
-//! - **Several cores.** One process is enough to accept. Its connections run on all workers, because idle workers steal
-//!   them.
+//! - **Crash reports.** A body may return an error, for example after the peer has reset the connection. If no link,
+//!   monitor or join handle receives this error, the runtime prints a [report](crate::CrashReport). If errors of the
+//!   peer are normal for the program, return `Ok(())` for them, or set [`Builder::on_crash`](crate::Builder::on_crash).
+//! - **Several cores.** One process is enough to accept all connections. The processes of the connections run on all
+//!   workers, because idle workers steal them.
 //!
 //! # A client, with time limits
 //!
-//! A socket operation has no time limit of its own. [`timeout`](crate::SelfHandle::timeout) adds one to any future:
+//! A socket operation has no time limit. [`timeout`](crate::SelfHandle::timeout) adds a time limit to any future:
 //!
 //! ```
 //! use futures::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
@@ -126,34 +127,35 @@
 //! # Ok::<(), procession::BoxError>(())
 //! ```
 //!
-//! A time limit for the whole process is a [deadline](crate::ProcessBuilder::deadline): a process that reaches it is
-//! cancelled. [`Call::timeout`](crate::future::Call::timeout) limits a call of another process.
+//! To limit the time of a whole process, set a [deadline](crate::ProcessBuilder::deadline): when the deadline passes,
+//! the process is cancelled. [`Call::timeout`](crate::future::Call::timeout) limits the time of a call to another
+//! process.
 //!
 //! # What a cancelled operation leaves behind
 //!
 //! `timeout`, `run_until_cancelled` and `select!` drop the future that did not complete. The operations of the sockets
-//! are cancel safe, so a dropped `read`, `write` or `accept` has done nothing. Some combinators of the crate
-//! `futures` are not:
+//! are cancel safe, so a dropped `read`, `write` or `accept` has had no effect. Some combinators of the crate `futures`
+//! are not cancel safe:
 //!
 //! | dropped future | effect |
 //! |---|---|
 //! | `read`, `peek`, `recv`, `accept`, `readable`, `writable` | none |
 //! | `write`, `send` | none: no byte was sent |
 //! | `connect` | the attempt ends |
-//! | `next` of a stream of `lines` | none: the stream keeps the part of the line |
+//! | `next` of a stream of `lines` | none: the stream keeps the part of the line that was read |
 //! | `read_until`, `read_to_end` | the bytes that were read are in the caller's vector |
 //! | `read_exact` | an unknown number of bytes is in the caller's buffer |
 //! | `read_line` | the bytes that were read are lost |
 //! | `write_all`, `copy` | an unknown part may have been sent, so the connection must be closed |
 //!
-//! In a loop with `select!` or with a time limit for each read, use the operations of the first rows, or let another
-//! process read, as in the next section. A process that is [killed](crate::Host::kill) drops its futures and its
-//! sockets. So the peer sees the end of the connection.
+//! In a loop with `select!` or with a time limit for each read, use the operations of the first rows of this table.
+//! Alternatively, let another process read, as in the next section. When a process is [killed](crate::Host::kill), its
+//! futures and its sockets are dropped. So the peer sees the end of the connection.
 //!
 //! # One stream, two processes
 //!
-//! If a connection must read and write independently, split its stream. One process reads. The other process receives
-//! messages from any process, and writes them in order:
+//! If a connection must read and write independently, split its stream. One process reads. The second process receives
+//! messages from any process, and writes their contents in order:
 //!
 //! ```
 //! use futures::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
@@ -210,15 +212,16 @@
 //! # }
 //! ```
 //!
-//! - The [scope](crate::SelfHandle::scope) ends the reader and the writer when one of them fails. At the end of the
-//!   stream, it waits until the writer has written the lines of its mailbox.
+//! - When the reader or the writer fails, the [scope](crate::SelfHandle::scope) ends both. At the end of the stream,
+//!   the scope waits until the writer has written the lines that are in its mailbox.
 //! - Dropping the write half sends the end of the stream to the peer. The connection closes when both halves are
 //!   dropped.
-//! - [`reunite`](crate::net::OwnedReadHalf::reunite) makes the stream again.
-//! - One process can also do both: `&TcpStream` implements `AsyncRead` and `AsyncWrite`. A `UnixStream` has no halves.
-//!   Share it in an `Arc`.
-//! - Only the last task that calls `poll_read` is woken. If several processes must wait to read one stream, each of
-//!   them calls [`readable`](crate::net::TcpStream::readable) and [`try_read`](crate::net::TcpStream::try_read).
+//! - [`reunite`](crate::net::OwnedReadHalf::reunite) makes one stream from the two halves again.
+//! - One process can also read and write at the same time: `&TcpStream` implements `AsyncRead` and `AsyncWrite`.
+//! - A `UnixStream` has no halves. If two processes use one `UnixStream`, share it in an `Arc`.
+//! - If several tasks call `poll_read` of one stream, only the task that called it last is woken. If several processes
+//!   must wait to read one stream, each of them calls [`readable`](crate::net::TcpStream::readable) and
+//!   [`try_read`](crate::net::TcpStream::try_read).
 //!
 //! # Other crates
 //!
@@ -232,14 +235,14 @@
 //! | WebSockets | `async-tungstenite`, with `default-features = false` and the feature `handshake` | `accept_async(stream)`, `client_async(url, stream)`: `src/bin/websocket.rs` |
 //! | HTTP | `hyper`, and `smol-hyper` with `default-features = false` | `FuturesIo::new(stream)` implements the traits of hyper: package `examples/apps/http` |
 //!
-//! `compat` adds no thread and needs no tokio runtime. (The crate `async-compat` also bridges the traits, but it starts
-//! a tokio runtime.) If a library also needs tokio's timers or tasks, the processes need the context of a tokio
-//! runtime: see [chapter 6](super::tutorial::embedding) of the tutorial.
+//! The adapter `compat` adds no thread and needs no tokio runtime. (The crate `async-compat` also bridges the traits,
+//! but it starts a tokio runtime.) If a library also needs tokio's timers or tasks, the processes need the context of a
+//! tokio runtime: see [chapter 6](super::tutorial::embedding) of the tutorial.
 //!
 //! # Files
 //!
-//! The system cannot poll regular files: an operation on them blocks its thread. So a process passes a closure with the
-//! functions of `std::fs` to the blocking pool of the runtime:
+//! The system cannot poll regular files: an operation on a regular file blocks its thread. So a process sends a closure
+//! to the blocking pool of the runtime, and the closure calls the functions of `std::fs`:
 //!
 //! ```
 //! use procession::{Context, Exit, Runtime};
@@ -260,35 +263,35 @@
 //! # Ok::<(), procession::BoxError>(())
 //! ```
 //!
-//! To copy a large file to a socket, read it in pieces of about 256 KiB: move the file into each closure, and return it
-//! with the piece.
+//! To copy a large file to a socket, read the file in pieces of about 256 KiB. Move the file into each closure, and let
+//! the closure return the file together with the piece.
 //!
-//! There is no `procession::fs`. The existing crate for asynchronous files, `async-fs`, has a thread pool of its own,
-//! which the settings of the [`Builder`](crate::Builder) do not limit. It works in a process, but it has no advantage
-//! over the program above.
+//! There is no `procession::fs`. The crate `async-fs` provides asynchronous files, but it has its own thread pool. The
+//! settings of the [`Builder`](crate::Builder) do not limit this thread pool. `async-fs` works in a process, but it has
+//! no advantage over the program above.
 //!
 //! # Costs
 //!
 //! - **A runtime without sockets** opens no descriptor and makes no additional system call.
-//! - **A ready socket** costs no thread switch if the runtime has workers: the worker that waits in the poller runs the
-//!   process itself.
-//! - **The helper thread.** If no thread of the runtime can wait in the poller, the first operation that waits starts
-//!   one thread. This is so for a runtime with [`workers(0)`](crate::Builder::workers) whose future of
-//!   [`run`](crate::Runtime::run) is polled by another executor. The thread only waits in the poller. Each batch of
-//!   events then costs one wake-up of the executor's thread, typically some microseconds. The thread ends with the
-//!   runtime.
-//! - **An idle connection** needs the memory of its process, of the variables of its body, and one small block for its
-//!   state in the poller. The README states the sum. A read buffer is often the largest part. A body that first awaits
-//!   [`readable`](crate::net::TcpStream::readable) and then makes its buffer holds no buffer while the connection is
-//!   idle.
-//! - **Names** are looked up on the blocking pool, so a slow resolver occupies one of its threads:
+//! - **A ready socket** costs no thread switch if the runtime has workers, because the worker that waits in the poller
+//!   runs the process itself.
+//! - **The helper thread.** If no thread of the runtime can wait in the poller, the first operation that waits starts a
+//!   helper thread. For example, this happens in a runtime with [`workers(0)`](crate::Builder::workers) whose future of
+//!   [`run`](crate::Runtime::run) is polled by another executor. The helper thread only waits in the poller, and runs
+//!   until the runtime ends. Each batch of events then costs one wake-up of the executor's thread, typically some
+//!   microseconds.
+//! - **An idle connection** needs the memory of its process, the memory of the variables of its body, and one small
+//!   block for its state in the poller. The README states the sum. A read buffer is often the largest part of this
+//!   memory. To save it, the body can first await [`readable`](crate::net::TcpStream::readable) and then create its
+//!   buffer. While the connection is idle, the body then holds no buffer.
+//! - **Name lookups** run on the blocking pool, so a slow resolver occupies one thread of this pool: see
 //!   [`Builder::max_blocking_threads`](crate::Builder::max_blocking_threads).
 //!
 //! # Outside processes, and in other executors
 //!
-//! A socket belongs to a runtime, and any executor can poll its futures. Inside a process and inside
-//! [`block_on`](crate::Runtime::block_on) the runtime is known. Elsewhere, pass a [`Host`](crate::Host) to the function
-//! with the suffix `_in`:
+//! A socket belongs to a runtime, and any executor can poll the socket's futures. Inside a process and inside
+//! [`block_on`](crate::Runtime::block_on), the socket functions find the runtime themselves. On any other thread, pass
+//! a [`Host`](crate::Host) to the function with the suffix `_in`:
 //!
 //! ```
 //! use futures::{AsyncReadExt, AsyncWriteExt};
@@ -314,6 +317,7 @@
 //!
 //! # Tests
 //!
-//! A [`Simulation`](crate::Simulation) has no network: creating a socket there fails. Write the body of a connection as
-//! a function of any `AsyncRead` and `AsyncWrite`, and test it with a pipe in memory. Or let the process send and
-//! receive messages, and keep the sockets in two small processes around it, as above.
+//! A [`Simulation`](crate::Simulation) has no network, so creating a socket in it fails. There are two ways to test a
+//! program without sockets. First, write the body of a connection as a function of any `AsyncRead` and `AsyncWrite`,
+//! and test this function with a pipe in memory. Second, let a process send and receive messages only, and keep the
+//! sockets in a reader process and a writer process, as above.

@@ -1,4 +1,5 @@
-//! The poller as a source of work: no event, no task and no wake-up is lost while a worker goes to wait in the poller.
+//! Models of the poller as a source of work. While a worker begins to wait in the poller, no event, no task and no
+//! wake-up is lost.
 
 use std::future::{Future, pending};
 use std::pin::pin;
@@ -11,7 +12,7 @@ use crate::platform::sync::atomic::Ordering;
 use crate::platform::sync::{Arc, thread};
 use crate::scheduler::{Placement, Scheduler};
 
-/// Waker of an operation. It counts the events.
+/// Waker of an operation. The waker counts its wake-ups.
 struct Operation(Arc<Jobs>);
 
 impl Wake for Operation {
@@ -31,17 +32,18 @@ fn open(scheduler: &Arc<Scheduler<idle::Job>>) -> Arc<Poller> {
     Arc::clone(scheduler.open_poller(open).unwrap_or_else(|never| match never {}))
 }
 
-/// The first socket is registered while the only worker parks. The worker must wait in the poller and take the event.
+/// The first socket is registered while the only worker parks. The worker must then wait in the poller and take the
+/// event.
 pub fn first_socket() {
     let (scheduler, jobs) = (idle::started(1), Jobs::new());
-    // The yield lets the worker check the queues first, see `idle::one_pusher`.
+    // Because of this yield, the worker can check the queues before the socket is registered: see `idle::one_pusher`.
     thread::yield_now();
     open(&scheduler).report(Operation::waker(&jobs));
     jobs.wait(1);
     stop(&scheduler);
 }
 
-/// A task is pushed while the worker goes to wait in the poller.
+/// A task is pushed while the worker begins to wait in the poller.
 pub fn push_against_poller() {
     let (scheduler, jobs) = (scheduler(1, &Arc::default()), Jobs::new());
     open(&scheduler);
@@ -52,7 +54,7 @@ pub fn push_against_poller() {
     stop(&scheduler);
 }
 
-/// The future of a guest is woken while the guest goes to wait in the poller. There is no worker thread.
+/// The future of a guest is woken while the guest begins to wait in the poller. There is no worker thread.
 pub fn guest_waits_in_poller() {
     let scheduler = scheduler(0, &Arc::default());
     open(&scheduler);
@@ -63,8 +65,8 @@ pub fn guest_waits_in_poller() {
     join(waker);
 }
 
-/// A polled guest asks the poller without waiting, while the worker goes to wait in it. Afterwards a socket becomes ready,
-/// and the guest is never polled again. The worker must take the event.
+/// A polled guest asks the poller without waiting, while the worker begins to wait in the poller. Afterwards a socket
+/// becomes ready, and the guest is never polled again. The worker must take the event of the socket.
 pub fn guest_asks_against_worker() {
     let (scheduler, jobs) = (scheduler(1, &Arc::default()), Jobs::new());
     let poller = open(&scheduler);
@@ -77,11 +79,12 @@ pub fn guest_asks_against_worker() {
     stop(&scheduler);
 }
 
-/// The future of a guest in `block_on` is woken while this guest goes to wait in the poller, and while a polled guest asks
-/// the poller without waiting. The first guest must poll its future, although the second guest may take the event of the
-/// wake-up.
+/// A guest in `block_on` begins to wait in the poller. Meanwhile the future of this guest is woken, and a polled guest
+/// asks the poller without waiting. The guest in `block_on` must poll its future, although the polled guest may take
+/// the event of the wake-up.
 pub fn guest_asks_against_guest() {
-    // No worker is started. With zero as the requested number, a helper thread would start.
+    // The requested number of workers is one, but no worker is started. With zero as the requested number, a helper
+    // thread would start.
     let scheduler = scheduler(1, &Arc::default());
     open(&scheduler);
     let (job, future) = awaited();
@@ -96,7 +99,7 @@ pub fn guest_asks_against_guest() {
     join(waker);
 }
 
-/// The scheduler stops while a polled guest asks the poller without waiting, and while the worker goes to wait in the
+/// The scheduler stops. Meanwhile a polled guest asks the poller without waiting, and the worker begins to wait in the
 /// poller. The worker must exit, although the guest may take the event of the wake-up.
 pub fn guest_asks_against_stop() {
     let scheduler = scheduler(1, &Arc::default());

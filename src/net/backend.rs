@@ -1,4 +1,4 @@
-//! Finds the poller that a new socket registers with. A simulated network would be selected here.
+//! Finds the poller with which a new socket is registered. A simulated network would be selected here.
 
 use std::io;
 
@@ -58,8 +58,8 @@ impl Backend {
         host.ok_or_else(|| io::Error::new(io::ErrorKind::NotConnected, "the runtime has ended"))
     }
 
-    /// Called before an operation waits. Ensures that a thread waits in the poller: a thread outside the runtime runs no
-    /// tasks, so it never waits there itself.
+    /// Called before an operation waits. Ensures that a thread waits in the poller. A thread outside the runtime runs
+    /// no tasks, so this thread itself never waits in the poller.
     ///
     /// # Errors
     /// Returns the error of the system if a thread is needed and cannot be started.

@@ -15,10 +15,11 @@ use crate::net::backend::Backend;
 use crate::net::registered::Registered;
 use crate::platform::poller::source::Direction;
 
-/// Waits for a file descriptor: a pipe, a terminal, an inotify instance, or a socket of another crate. Unix only.
+/// A file descriptor that is registered with the runtime, so that a process can wait until it is ready. Examples are a
+/// pipe, a terminal, an inotify instance, or a socket of another crate. Unix only.
 ///
-/// Regular files cannot be polled: the system refuses them with an error. Read them on the blocking pool, see
-/// [`Host::spawn_blocking`].
+/// A regular file cannot be polled: the system returns an error when the file is registered. Read regular files on the
+/// blocking pool: see [`Host::spawn_blocking`].
 ///
 /// The descriptor must be in non-blocking mode. Otherwise the operations block the thread. The functions
 /// [`read_with`](Self::read_with) and [`write_with`](Self::write_with) perform the operations of any type. If `T`
@@ -46,7 +47,7 @@ pub struct Async<T: AsFd> {
     io: Registered<Descriptor<T>>,
 }
 
-/// Registers the descriptor of a value with the poller.
+/// Value whose descriptor can be registered with mio.
 #[derive(Debug)]
 struct Descriptor<T>(T);
 
@@ -88,7 +89,7 @@ impl<T: AsFd> Async<T> {
         Ok(Self { io: Registered::new(Descriptor(io), Backend::of(host)?)? })
     }
 
-    /// Returns the value.
+    /// Returns a reference to the registered value.
     pub fn get_ref(&self) -> &T {
         &self.io.io().0
     }
@@ -98,7 +99,8 @@ impl<T: AsFd> Async<T> {
         self.io.into_inner().0
     }
 
-    /// Waits until the descriptor can be read. It may have become unreadable again when the future completes.
+    /// Waits until the descriptor can be read. When the future completes, the descriptor may have become unreadable
+    /// again.
     ///
     /// # Errors
     /// Returns an error if the runtime has ended.
@@ -106,7 +108,8 @@ impl<T: AsFd> Async<T> {
         self.io.ready(Direction::Read).await
     }
 
-    /// Waits until the descriptor can be written. It may have become unwritable again when the future completes.
+    /// Waits until the descriptor can be written. When the future completes, the descriptor may have become unwritable
+    /// again.
     ///
     /// # Errors
     /// Returns an error if the runtime has ended.
@@ -114,11 +117,12 @@ impl<T: AsFd> Async<T> {
         self.io.ready(Direction::Write).await
     }
 
-    /// Calls `op` until it returns something else than [`io::ErrorKind::WouldBlock`]. Between two calls, waits until the
-    /// descriptor can be read.
+    /// Calls `op` repeatedly until `op` returns anything other than [`io::ErrorKind::WouldBlock`]. Between two calls of
+    /// `op`, waits until the descriptor can be read.
     ///
-    /// `op` must return `WouldBlock` only if the system did: the next call of `op` comes after the next event, and the
-    /// system reports each state once. For example, it does not report the end of a stream again.
+    /// `op` must return `WouldBlock` only if the system returned it. After `WouldBlock`, this method calls `op` again
+    /// only when the next event of the descriptor arrives, and the system reports each state only once. For example,
+    /// the system does not report the end of a stream a second time.
     ///
     /// # Errors
     /// Returns the error of `op`. Returns an error if the runtime has ended.
@@ -129,11 +133,12 @@ impl<T: AsFd> Async<T> {
         self.io.op(Direction::Read, |io| op(&io.0)).await
     }
 
-    /// Calls `op` until it returns something else than [`io::ErrorKind::WouldBlock`]. Between two calls, waits until the
-    /// descriptor can be written.
+    /// Calls `op` repeatedly until `op` returns anything other than [`io::ErrorKind::WouldBlock`]. Between two calls of
+    /// `op`, waits until the descriptor can be written.
     ///
-    /// `op` must return `WouldBlock` only if the system did: the next call of `op` comes after the next event, and the
-    /// system reports each state once. For example, it does not report the end of a stream again.
+    /// `op` must return `WouldBlock` only if the system returned it. After `WouldBlock`, this method calls `op` again
+    /// only when the next event of the descriptor arrives, and the system reports each state only once. For example,
+    /// the system does not report the end of a stream a second time.
     ///
     /// # Errors
     /// Returns the error of `op`. Returns an error if the runtime has ended.
@@ -146,7 +151,8 @@ impl<T: AsFd> Async<T> {
 }
 
 impl<T: AsFd> Async<T> {
-    /// As [`read_with`](Self::read_with), as a poll function. If several tasks call it, only the last one is woken.
+    /// The poll function of [`read_with`](Self::read_with). If several tasks call it, only the task that called it last
+    /// is woken.
     pub(crate) fn poll_read_with<R>(
         &self,
         cx: &mut Context<'_>,
@@ -177,7 +183,7 @@ where
         self.io.poll_op(Direction::Write, cx, |io| (&io.0).flush())
     }
 
-    /// Flushes. The descriptor is closed when the value is dropped.
+    /// Flushes the value. Does not close the descriptor: the descriptor is closed when the value is dropped.
     fn poll_close(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.poll_flush(cx)
     }

@@ -1,4 +1,4 @@
-//! A socket that is registered with the poller of a runtime, and the operations on it.
+//! A socket that is registered with the poller of a runtime, and the operations on this socket.
 
 use std::future::poll_fn;
 use std::io;
@@ -11,12 +11,12 @@ use crate::platform::poller::source::{Direction, Seen, Source, WaiterKey};
 use crate::platform::sync::Arc;
 use crate::process::state::current::Current;
 
-/// Whether a TCP read that fills only a part of the buffer shows that the system has no more data now. The next read then
-/// waits without a system call. This is true for edge-triggered events, except before urgent data, and only epoll has
-/// events of urgent data.
+/// Whether a short TCP read (a read that fills only a part of the buffer) shows that the system has no more data now.
+/// If so, the next read waits without a system call. With edge-triggered events, a short read shows this, except before
+/// urgent data. Only epoll reports urgent data as an event, so this constant is true only for systems with epoll.
 const SHORT_READ_MEANS_EMPTY: bool = cfg!(any(target_os = "linux", target_os = "android"));
 
-/// Whether a write of only a part of the buffer shows that the buffer of the system is full.
+/// Whether a short write (a write of only a part of the buffer) shows that the send buffer of the system is full.
 const SHORT_WRITE_MEANS_FULL: bool = cfg!(any(
     target_os = "linux",
     target_os = "android",
@@ -28,7 +28,7 @@ const SHORT_WRITE_MEANS_FULL: bool = cfg!(any(
     target_os = "dragonfly"
 ));
 
-/// A socket with its state in the poller. Dropping it deregisters and closes the socket.
+/// A socket and its state in the poller. Dropping this value deregisters and closes the socket.
 #[derive(Debug)]
 pub(crate) struct Registered<S: System> {
     /// `None` after `into_inner`.
@@ -37,7 +37,7 @@ pub(crate) struct Registered<S: System> {
     backend: Backend,
 }
 
-/// Guard of a waiting future: removes its waker from the source.
+/// Guard of a waiting future: when the guard is dropped, it removes the future's waker from the source.
 struct Waiter<'a> {
     source: &'a Source,
     key: Option<WaiterKey>,
@@ -61,7 +61,7 @@ impl<S: System> Registered<S> {
         Ok(Self { io: Some(io), source, backend })
     }
 
-    /// The socket itself.
+    /// Returns the socket.
     pub(crate) fn io(&self) -> &S {
         self.io.as_ref().expect("only `into_inner` takes it")
     }
@@ -84,8 +84,8 @@ impl<S: System> Registered<S> {
         Some(io)
     }
 
-    /// Polls an operation: calls `op` until it returns something else than `WouldBlock`, and waits in between. The waker
-    /// replaces the waker of the last such call for this direction.
+    /// Polls an operation: calls `op` until `op` returns anything other than `WouldBlock`. Between two calls of `op`,
+    /// waits for an event. The waker replaces the waker of the previous call of a poll function for this direction.
     pub(crate) fn poll_op<R>(
         &self,
         direction: Direction,
@@ -102,11 +102,11 @@ impl<S: System> Registered<S> {
         polled
     }
 
-    /// As [`poll_op`](Self::poll_op), for a write of `size` bytes on a stream, or a read of `size` bytes on a TCP stream.
-    /// `op` returns the number of bytes.
+    /// Like [`poll_op`](Self::poll_op), for a write of `size` bytes on a stream, or a read of `size` bytes on a TCP
+    /// stream. `op` returns the number of bytes.
     ///
-    /// Reads on Unix sockets use `poll_op`: a read ends after a message that contained descriptors, although more bytes
-    /// are there.
+    /// Reads on Unix sockets use `poll_op`. A read on a Unix socket ends after a message that contained descriptors,
+    /// although the socket may have more bytes.
     pub(crate) fn poll_transfer(
         &self,
         direction: Direction,
@@ -128,7 +128,7 @@ impl<S: System> Registered<S> {
         polled
     }
 
-    /// Waits until `op` returns something else than `WouldBlock`. Several futures can wait for one direction.
+    /// Waits until `op` returns anything other than `WouldBlock`. Several futures can wait for one direction.
     ///
     /// # Cancel safety
     /// Cancel safe if a call of `op` that returns `WouldBlock` has no effect.
@@ -136,7 +136,7 @@ impl<S: System> Registered<S> {
         let mut waiter = Waiter { source: &self.source, key: None };
         poll_fn(move |cx| {
             ready!(spend_budget(cx));
-            // As in `ready`: the closure must own the whole guard.
+            // As in `ready`, the closure must own the whole guard.
             let waiter = &mut waiter;
             let polled = self.poll_with(
                 direction,
@@ -152,7 +152,8 @@ impl<S: System> Registered<S> {
     /// Calls `op` once, without waiting.
     ///
     /// # Errors
-    /// Returns the error of `op`. If it is `WouldBlock`, later operations wait for an event.
+    /// Returns the error of `op`. If this error is `WouldBlock`, later operations wait for an event before they call
+    /// the system.
     pub(crate) fn try_op<R>(&self, direction: Direction, op: impl FnOnce(&S) -> io::Result<R>) -> io::Result<R> {
         let Poll::Ready(seen) = self.source.check(direction) else { return Err(io::ErrorKind::WouldBlock.into()) };
         let seen = seen?;
@@ -163,13 +164,14 @@ impl<S: System> Registered<S> {
         })
     }
 
-    /// Waits until the direction is ready. The socket may have become unready again when the future completes.
+    /// Waits until the direction is ready. When the future completes, the socket may have become unready again.
     pub(crate) async fn ready(&self, direction: Direction) -> io::Result<()> {
         let mut waiter = Waiter { source: &self.source, key: None };
         poll_fn(move |cx| {
-            // Without this, a loop of `readable` and `try_read` would never yield while data arrives.
+            // Without this line, a loop of `readable` and `try_read` would never yield while data arrives.
             ready!(spend_budget(cx));
-            // The closure must own the whole guard, not a copy of its key: otherwise the guard would forget nothing.
+            // The closure must own the whole guard. If the closure owned only a copy of the key, the guard would still
+            // hold no key, and would remove no waker when it is dropped.
             let waiter = &mut waiter;
             let polled = match self.source.poll_ready_as(direction, cx.waker(), &mut waiter.key) {
                 Poll::Ready(seen) => Poll::Ready(seen.map(drop)),
@@ -204,7 +206,7 @@ impl<S: System> Registered<S> {
         }
     }
 
-    /// Returns `Pending` after an operation has registered its waker.
+    /// Returns `Pending`. Called after an operation has registered its waker.
     fn pending<R>(&self) -> Poll<io::Result<R>> {
         match self.backend.will_wait() {
             Ok(()) => Poll::Pending,
@@ -219,7 +221,16 @@ impl<S: System> Drop for Registered<S> {
     }
 }
 
-/// Takes one unit from the budget of the turn. If the budget is spent, yields once.
+/// Number of buffers that every system accepts in one call.
+const FEW: usize = 16;
+
+/// Returns the size of all buffers of a vectored transfer. Returns 0 if there are many buffers: the system then transfers
+/// only some of them, so a short transfer does not show that the socket is not ready.
+pub(crate) fn size_of_all(sizes: impl ExactSizeIterator<Item = usize>) -> usize {
+    if sizes.len() > FEW { 0 } else { sizes.sum() }
+}
+
+/// Takes one unit from the budget of the turn. If the budget is spent, returns `Pending` once.
 fn spend_budget(cx: &Context<'_>) -> Poll<()> {
     let yields = Current::with(|current| {
         let yields = current.should_yield();
@@ -235,7 +246,7 @@ fn spend_budget(cx: &Context<'_>) -> Poll<()> {
     Poll::Ready(())
 }
 
-/// An operation that waits takes nothing from the budget.
+/// Gives the unit of the budget back if the operation waits: only an operation that completes takes a unit.
 fn refund_if_pending<R>(polled: &Poll<R>) {
     if polled.is_pending() {
         Current::with(Current::refund);

@@ -25,10 +25,10 @@ mod sealed {
 
 pub(crate) use sealed::Unresolved;
 
-/// Types that name one or several socket addresses: the same types as for [`std::net::ToSocketAddrs`].
+/// A type that names one or more socket addresses: the same types as for [`std::net::ToSocketAddrs`].
 ///
-/// A name is looked up on the blocking pool of the runtime, with the resolver of the system. An address, also as text,
-/// needs no lookup.
+/// A name is looked up on the blocking pool of the runtime, with the resolver of the system. An IP address needs no
+/// lookup, even if it is given as text.
 pub trait ToSocketAddrs: sealed::Resolve {}
 
 impl<T: sealed::Resolve + ?Sized> ToSocketAddrs for T {}
@@ -78,7 +78,7 @@ impl sealed::Resolve for str {
             return Unresolved::Addresses(vec![address]);
         }
         match self.rsplit_once(':').and_then(|(name, port)| Some((name, port.parse().ok()?))) {
-            // A name has no colon. An IPv6 address with a port has brackets.
+            // A name contains no colon. An IPv6 address with a port has brackets around the address.
             Some((name, port)) if !name.contains(':') => Unresolved::Name(name.to_owned(), port),
             _ => Unresolved::Invalid(self.to_owned()),
         }
@@ -100,16 +100,18 @@ impl<T: sealed::Resolve + ?Sized> sealed::Resolve for &T {
 /// Looks up the addresses of a name, on the blocking pool of the calling thread's runtime. The result is not empty.
 ///
 /// # Errors
-/// Returns the error of the resolver, or an error if the name has no address. Returns an error if the thread has no
-/// runtime, or if the blocking pool refuses the lookup.
+/// Returns the error of the resolver, or an error if the name has no address. Returns an error if the text is not a
+/// name or an address with a port. If a lookup is needed, returns an error if the thread has no runtime, if the runtime
+/// is a simulation, or if the blocking pool refuses the lookup.
 ///
 /// # Cancel safety
-/// Cancel safe. A lookup that has begun continues on the blocking pool, and its result is dropped.
+/// Cancel safe. If the future is dropped, a lookup that has begun continues on the blocking pool, and its result is
+/// dropped.
 pub async fn lookup_host(addr: impl ToSocketAddrs) -> io::Result<vec::IntoIter<SocketAddr>> {
     Ok(resolve(addr.unresolved(), || Backend::current()?.host()).await?.into_iter())
 }
 
-/// Resolves an address. `host` returns the host whose blocking pool looks up names.
+/// Resolves an address. `host` returns the host whose blocking pool looks up the name.
 pub(crate) async fn resolve(
     unresolved: Unresolved,
     host: impl FnOnce() -> io::Result<Host>,
@@ -134,7 +136,7 @@ pub(crate) async fn resolve(
     Ok(found)
 }
 
-/// The unresolved form of an address.
+/// Returns the unresolved form of an address.
 pub(crate) fn unresolved(addr: &impl ToSocketAddrs) -> Unresolved {
     addr.unresolved()
 }

@@ -14,7 +14,7 @@ use crate::platform::poller::source::Direction;
 
 /// A UDP socket.
 ///
-/// All methods take `&self`, so several processes can share a socket in an `Arc`.
+/// All methods take `&self`. So several processes can share a socket in an `Arc`.
 #[derive(Debug)]
 pub struct UdpSocket {
     io: Registered<mio::net::UdpSocket>,
@@ -71,7 +71,8 @@ impl UdpSocket {
         Ok(Self { io: Registered::new(mio::net::UdpSocket::from_std(socket), backend)? })
     }
 
-    /// Sets the address that [`send`](Self::send) uses. From then on the socket receives only packets from this address.
+    /// Sets the address to which [`send`](Self::send) sends. From then on, the socket receives only packets from this
+    /// address.
     ///
     /// # Errors
     /// Returns the error of the system or of the name lookup.
@@ -86,23 +87,26 @@ impl UdpSocket {
         Err(last.expect("a resolution is not empty"))
     }
 
-    /// Sends a packet to the address of [`connect`](Self::connect). Returns the number of bytes.
+    /// Sends a packet to the address that [`connect`](Self::connect) has set. Returns the number of bytes that were
+    /// sent.
     ///
     /// # Errors
-    /// Returns the error of the system. An error may report that an earlier packet was refused.
+    /// Returns the error of the system. The error may be the answer to an earlier packet, for example that the peer
+    /// refused this packet.
     pub async fn send(&self, buf: &[u8]) -> io::Result<usize> {
         self.io.op(Direction::Write, |io| io.send(buf)).await
     }
 
-    /// Receives a packet. Returns the number of bytes. If the packet is longer than `buf`, the rest is lost.
+    /// Receives a packet. Returns the number of bytes. If the packet is longer than `buf`, the rest of the packet is
+    /// lost.
     ///
     /// # Errors
-    /// Returns the error of the system.
+    /// Returns the error of the system. On Windows, returns an error if the packet is longer than `buf`.
     pub async fn recv(&self, buf: &mut [u8]) -> io::Result<usize> {
         self.io.op(Direction::Read, |io| io.recv(buf)).await
     }
 
-    /// Sends a packet to `target`. Returns the number of bytes.
+    /// Sends a packet to `target`. Returns the number of bytes that were sent.
     ///
     /// # Errors
     /// Returns the error of the system.
@@ -110,24 +114,26 @@ impl UdpSocket {
         self.io.op(Direction::Write, |io| io.send_to(buf, target)).await
     }
 
-    /// Receives a packet. Returns the number of bytes and the address of the sender. If the packet is longer than `buf`,
-    /// the rest is lost.
+    /// Receives a packet. Returns the number of bytes and the address of the sender. If the packet is longer than
+    /// `buf`, the rest of the packet is lost.
     ///
     /// # Errors
-    /// Returns the error of the system.
+    /// Returns the error of the system. On Windows, returns an error if the packet is longer than `buf`.
     pub async fn recv_from(&self, buf: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
         self.io.op(Direction::Read, |io| io.recv_from(buf)).await
     }
 
-    /// Reads a packet and leaves it in the socket, so that the next call returns it again.
+    /// Reads a packet and leaves it in the socket. So the next receive returns the same packet. Returns the number of
+    /// bytes and the address of the sender.
     ///
     /// # Errors
-    /// Returns the error of the system.
+    /// Returns the error of the system. On Windows, returns an error if the packet is longer than `buf`.
     pub async fn peek_from(&self, buf: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
         self.io.op(Direction::Read, |io| io.peek_from(buf)).await
     }
 
-    /// As [`recv_from`](Self::recv_from), as a poll function. If several tasks call it, only the last one is woken.
+    /// The poll function of [`recv_from`](Self::recv_from). If several tasks call it, only the task that called it last
+    /// is woken.
     ///
     /// # Errors
     /// As [`recv_from`](Self::recv_from).
@@ -135,7 +141,8 @@ impl UdpSocket {
         self.io.poll_op(Direction::Read, cx, |io| io.recv_from(buf))
     }
 
-    /// As [`send_to`](Self::send_to), as a poll function. If several tasks call it, only the last one is woken.
+    /// The poll function of [`send_to`](Self::send_to). If several tasks call it, only the task that called it last is
+    /// woken.
     ///
     /// # Errors
     /// As [`send_to`](Self::send_to).
@@ -167,7 +174,7 @@ impl UdpSocket {
         self.io.io().local_addr()
     }
 
-    /// Returns the address of [`connect`](Self::connect).
+    /// Returns the address that [`connect`](Self::connect) has set.
     ///
     /// # Errors
     /// Returns the error of the system.
@@ -175,8 +182,8 @@ impl UdpSocket {
         self.io.io().peer_addr()
     }
 
-    /// Returns a reference for setting the options of the socket, with the crate `socket2`: broadcast, multicast, time to
-    /// live, buffer sizes.
+    /// Returns a reference of the crate `socket2` that sets further options of the socket: broadcast, multicast, time
+    /// to live, and buffer sizes.
     pub fn options(&self) -> SockRef<'_> {
         SockRef::from(self.io.io())
     }

@@ -1,10 +1,12 @@
-//! The poller: waits until sockets are ready, and collects the wakers of the operations that wait for them.
+//! The poller: waits until sockets are ready, and collects the wakers of the operations that wait for these sockets.
 //!
-//! The scheduler waits in the poller in place of a park, and asks it without waiting between two tasks. The poller calls
-//! no waker. It passes the wakers to its caller, in the order in which the system reported the events.
+//! An idle worker of the scheduler waits in the poller instead of parking its thread. Between two tasks, a worker asks
+//! the poller for events without waiting. The poller calls no waker. It passes the wakers to its caller, in the order
+//! in which the system reported the events.
 //!
-//! With the feature `net`, the poller is that of mio (epoll, kqueue, IOCP). Under loom it is a model without a system.
-//! Otherwise there is no poller: its type has no value, so the compiler removes the code that uses it.
+//! With the feature `net`, the poller is that of mio (epoll, kqueue, IOCP). Under loom, the poller is a model that
+//! calls no system. In a build without sockets there is no poller: the type `Poller` has no value, so the compiler
+//! removes the code that uses it.
 
 #[cfg(all(feature = "net", not(any(procession_loom, procession_shuttle))))]
 mod mio;
@@ -25,15 +27,15 @@ pub(crate) use crate::platform::poller::model::Poller;
 pub(crate) enum Wait {
     /// The call returns immediately. It also returns immediately if another thread uses the poller.
     No,
-    /// The call waits until a source is ready, the poller is woken, or the time is over. `None`: without a time limit.
-    /// The call returns immediately if another thread waits in the poller. If another thread only asks the poller at this
-    /// moment, the call first waits until that thread is done.
+    /// The call waits until a source is ready, the poller is woken, or the time limit has passed. `None` means no time
+    /// limit. If another thread waits in the poller, the call returns immediately. If another thread is in a call with
+    /// `Wait::No`, this call first waits until that call has returned.
     For(Option<Duration>),
-    /// As `For(None)`, but first waits until no other thread waits in the poller.
+    /// Like `For(None)`, but the call first waits until no other thread waits in the poller.
     Alone,
 }
 
-/// Stands for the poller in a build without sockets.
+/// Poller of a build without sockets. This type has no value.
 #[cfg(all(not(feature = "net"), not(procession_loom)))]
 #[derive(Debug)]
 pub(crate) enum Poller {}

@@ -35,7 +35,8 @@ const SHORT: Duration = Duration::from_micros(20);
 const OWN_POLLS_IN_A_ROW: u32 = 16;
 /// Maximum time that a thread without a worker slot parks before it checks the timers.
 const PARK_WITHOUT_SLOT: Duration = Duration::from_secs(1);
-/// How often a polled guest asks the poller, if the thread that would wait in the poller could not be started.
+/// Pause of a polled guest between two calls of the poller, if the helper thread that would wait in the poller could
+/// not be started.
 const POLL_WITHOUT_THREAD: Duration = Duration::from_millis(10);
 /// Number of rounds of a search of a guest thread. A guest parks early, because its time belongs to the application.
 const GUEST_ROUNDS: u32 = 1;
@@ -297,7 +298,7 @@ impl<T: Task> GuestSlot<T> {
         f()
     }
 
-    /// Queues the tasks of ready sockets on the guest's worker.
+    /// Wakes the tasks whose sockets are ready. These tasks go to the queues of the guest's worker.
     fn queue_ready(&mut self, ready: Vec<Waker>) {
         if !ready.is_empty()
             && let Some(seated) = SeatedGuest::new(self)
@@ -426,9 +427,9 @@ impl<T: Task, F: Future> Future for Run<T, F> {
 struct Unpark {
     own: OwnWake,
     thread: thread::Thread,
-    /// Whether the thread waits in the poller, or is about to.
+    /// Whether the thread waits in the poller or is about to wait there.
     is_in_poller: AtomicBool,
-    /// Wakes the poller. Set before `is_in_poller`.
+    /// Waker that wakes the poller. Set before `is_in_poller`.
     poller: OnceLock<Waker>,
 }
 
@@ -438,13 +439,13 @@ impl Unpark {
         Arc::new(Self { own: OwnWake::new(), thread: thread::current(), is_in_poller, poller: OnceLock::new() })
     }
 
-    /// Calls `park` unless the future was woken. `park` may wait in the poller, if there is one.
+    /// Calls `park`, unless the future was woken. If there is a poller, `park` may wait in the poller.
     fn park(&self, poller: Option<&Arc<Poller>>, park: impl FnOnce()) {
         if let Some(poller) = poller {
             self.poller.get_or_init(|| poller.waker().clone());
             self.is_in_poller.store(!planted!("guest_hides_in_poller"), Ordering::Relaxed);
-            // Pairs with the fence in `wake_by_ref`: either this thread sees below that the future was woken, or the
-            // waker sees that the thread waits in the poller.
+            // Pairs with the fence in `wake_by_ref`. Either this thread sees below that the future was woken, or
+            // `wake_by_ref` sees that this thread waits in the poller.
             fence(Ordering::SeqCst);
         }
         if !self.own.is_woken() {

@@ -119,9 +119,10 @@ impl<T: Task> Scheduler<T> {
             for (slot, seen) in seen.iter_mut().enumerate().take(self.remotes().len()) {
                 busy |= self.look_at(slot, seen);
             }
-            // The former timekeeper may run many short steps without a pause. Then it checks the timers and the poller
-            // only once in 61 tasks. If no worker was the timekeeper in two successive checks, a sleeping worker
-            // becomes the timekeeper. A single check would often see a former timekeeper that sleeps again soon.
+            // A worker that stops being the timekeeper may run many short steps without a pause. Then it checks the
+            // timers and the poller only once in 61 tasks. If two successive checks of the monitor find no timekeeper,
+            // the monitor wakes a worker, which becomes the timekeeper. The monitor does not react to a single check,
+            // because the former timekeeper often sleeps again soon.
             let is_untimed = self.is_untimed();
             if busy && is_untimed && was_untimed {
                 self.notify();

@@ -46,9 +46,9 @@ pub(super) struct WorkerThreads<T: Task> {
     /// Number of worker threads ever started, for their names.
     started: usize,
     pub(super) monitored: bool,
-    /// Whether the thread was started that waits in the poller.
+    /// Whether the helper thread that waits in the poller was started.
     polled: bool,
-    /// Whether a thread outside the scheduler has waited for a socket.
+    /// Whether a thread outside the scheduler has ever waited for a socket.
     is_awaited: bool,
     pub(super) stopping: bool,
 }
@@ -70,7 +70,7 @@ impl<T: Task> WorkerThreads<T> {
         }
     }
 
-    /// Returns whether there is neither a worker nor another thread that waits in the poller.
+    /// Returns whether the scheduler has neither a worker nor a helper thread that waits in the poller.
     fn needs_poll_thread(&self) -> bool {
         self.target == 0 && !self.polled && !self.stopping
     }
@@ -137,37 +137,38 @@ impl<T: Task> Scheduler<T> {
             let is_awaited = crew.is_awaited;
             if crew.needs_poll_thread() && (is_awaited || self.idle.timekeeper().is_none()) {
                 drop(crew);
-                // If the thread cannot be started, the guests ask the poller.
+                // If the helper thread cannot be started, the guests ask the poller.
                 let _ = self.start_poll_thread();
             }
         }
         self.notify();
     }
 
-    /// Returns whether the poller is open, but neither a worker nor another thread will wait in it.
+    /// Returns whether the poller is open, but neither a worker nor the helper thread will wait in it.
     pub(super) fn poller_has_no_thread(&self) -> bool {
         self.poller().is_some() && self.idle.timekeeper().is_none() && self.crew.lock().needs_poll_thread()
     }
 
     /// Called before a thread outside the scheduler waits for a socket. Ensures that a thread waits in the poller.
     ///
-    /// A guest in `block_on` may wait there now, but it may leave while the calling thread still waits. So without
-    /// workers, the additional thread is needed even if there is a timekeeper.
+    /// A guest in `block_on` may wait in the poller now, but this guest may leave while the calling thread still waits
+    /// for its socket. So without workers, the helper thread is needed even if there is a timekeeper.
     ///
     /// # Errors
     /// Returns the error of the system if the thread cannot be started.
     #[cfg(feature = "net")]
     pub(crate) fn is_awaited_outside(self: &Arc<Self>) -> io::Result<()> {
         let mut crew = self.crew.lock();
-        // `set_workers` changes the number under this lock, and then reads this flag.
+        // `set_workers` changes the requested number under this lock, and then reads this flag. So one of the two
+        // functions sees the value that the other function has stored.
         crew.is_awaited = true;
         let needs_thread = crew.needs_poll_thread();
         drop(crew);
         if needs_thread { self.start_poll_thread() } else { Ok(()) }
     }
 
-    /// Starts a thread that waits in the poller until the scheduler stops. For a scheduler without workers: a polled
-    /// guest cannot wait in the poller, because its executor parks the thread.
+    /// Starts the helper thread, which waits in the poller until the scheduler stops. Needed for a scheduler without
+    /// workers: a polled guest cannot wait in the poller, because its executor parks the thread.
     ///
     /// # Errors
     /// Returns the error of the system if the thread cannot be started.
@@ -192,13 +193,13 @@ impl<T: Task> Scheduler<T> {
         Ok(())
     }
 
-    /// Main function of the thread that waits in the poller.
+    /// Main function of the helper thread, which waits in the poller.
     fn poll_until_stop(&self) {
         let Some(poller) = self.poller() else { return };
         let mut ready = Vec::new();
         // If the system returns an error, the poller is unusable, and the thread exits.
         while !self.is_stopping() && poller.poll(Wait::Alone, &mut ready) {
-            // A waker is user code. If it panics, the thread must go on.
+            // A waker is user code. If it panics, the helper thread must continue.
             let _ = catch_unwind(AssertUnwindSafe(|| self.driver.wake_all(&mut ready)));
             let _ = catch_unwind(AssertUnwindSafe(|| ready.clear()));
         }

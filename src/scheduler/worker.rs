@@ -59,7 +59,7 @@ pub(crate) struct Local<T: Task> {
     kept_time: Cell<bool>,
     /// The worker runs tasks only while an executor polls it. The executor may never poll it again.
     polled: Cell<bool>,
-    /// The wakers that the poller returned, until their tasks are queued. The worker reuses its memory.
+    /// The wakers that the poller returned, until their tasks are queued. The worker reuses the memory of this vector.
     ready: Cell<Vec<Waker>>,
     shuffles: bool,
     rng: RefCell<Rng>,
@@ -297,7 +297,7 @@ impl<T: Task> Local<T> {
         let looks = self.looks.get().wrapping_add(1);
         self.looks.set(looks);
         if looks.is_multiple_of(GLOBAL_EVERY) {
-            // This time the timers, the sockets and the global queue come first, no matter how many local tasks wait.
+            // This time, the timers, the sockets and the global queue come first, even if local tasks wait.
             self.turn_driver();
             self.poll_sockets();
             if let Some(task) = self.take_global() {
@@ -331,13 +331,14 @@ impl<T: Task> Local<T> {
         // Due timers. The tasks that the timers wake go to the queues of this worker.
         self.turn_driver();
         if self.polled.get() {
-            // A polled slot never waits in the poller, so it asks the poller each time that it finds no task.
+            // A polled slot never waits in the poller. So it asks the poller each time that it finds no local task.
             self.poll_sockets();
         }
         self.queues.next().or_else(|| self.take_ranked())
     }
 
-    /// Queues the tasks of the ready sockets here, unless another thread waits in the poller.
+    /// Asks the poller without waiting, and queues the tasks of the ready sockets on this worker. Does nothing if
+    /// another thread uses the poller.
     fn poll_sockets(&self) {
         if let Some(poller) = self.scheduler.poller() {
             let mut ready = self.ready.take();
@@ -346,7 +347,7 @@ impl<T: Task> Local<T> {
         }
     }
 
-    /// Wakes the tasks that wait for sockets. They go to the queues of this worker, in this order.
+    /// Wakes the tasks whose sockets are ready, in the order of `ready`. These tasks go to the queues of this worker.
     pub(super) fn queue_ready(&self, mut ready: Vec<Waker>) {
         if !ready.is_empty() {
             if self.searching.get() {
@@ -442,14 +443,16 @@ impl<T: Task> Local<T> {
     /// Called when this worker has found a task and was searching or was the timekeeper before.
     #[cold]
     fn has_found(&self) {
+        let lacks_timekeeper = || self.scheduler.needs_timekeeper() && !planted!("idle_keeper_keeps_quiet");
         if self.searching.take() && self.scheduler.idle.stop_searching() {
             // This was the last searching worker. During its search, no push woke a worker, so it checks for their
-            // tasks here. A push after this point wakes a worker itself.
-            if self.scheduler.has_work() && !planted!("idle_last_searcher_keeps_quiet") {
+            // tasks here. A push after this point wakes a worker itself. A timekeeper that found work also woke no worker.
+            let is_needed = self.scheduler.has_work() || lacks_timekeeper();
+            if is_needed && !planted!("idle_last_searcher_keeps_quiet") {
                 self.scheduler.notify();
             }
         }
-        if self.kept_time.take() && self.scheduler.needs_timekeeper() && !planted!("idle_keeper_keeps_quiet") {
+        if self.kept_time.take() && lacks_timekeeper() {
             // It may be long before this worker checks the timers again. Therefore it wakes another worker to become
             // the timekeeper.
             self.scheduler.notify();
@@ -482,14 +485,16 @@ impl<T: Task> Local<T> {
             if self.scheduler.is_stopping() {
                 return None;
             }
-            // In a search of one round, the worker parks next, and then takes the events if it is the timekeeper.
+            // In a search of only one round, the worker does not ask the poller: the worker parks next. If it is then
+            // the timekeeper, it takes the events from the poller.
             if rounds > 1 && self.scheduler.poller().is_some() {
                 self.poll_sockets();
                 if let Some(task) = self.queues.next() {
                     return Some(task);
                 }
                 if !self.searching.get() {
-                    // The wakers of the sockets woke no task of this worker, and ended its search.
+                    // The calls of the wakers ended the search of this worker, but no woken task is in the queues of
+                    // this worker.
                     return None;
                 }
             }
@@ -550,6 +555,11 @@ impl<T: Task> Local<T> {
 
     /// Called before the own future of a guest is polled.
     pub(super) fn enter_own_future(&self) {
+        // The future is user code and may block. So the guest must neither count as searching nor keep the role of the
+        // timekeeper vacant meanwhile.
+        if self.searching.get() || self.kept_time.get() {
+            self.has_found();
+        }
         self.enter(WorkerState::Running);
         self.post.set_label(OWN_FUTURE);
     }
@@ -574,8 +584,8 @@ impl<T: Task> Local<T> {
             // A polled slot does not become the timekeeper, because it may never be polled again.
             return scheduler.idle.announce_polled(self.slot, self.searching.take());
         }
-        // This comes before the announcement. Without a timekeeper, each insertion of an earliest deadline would wake a
-        // parked worker.
+        // The worker tries to become the timekeeper before the announcement, because otherwise there may be no
+        // timekeeper. Each insertion of an earliest deadline would then wake a parked worker.
         if scheduler.idle.keep_time(self.slot) {
             let _ = scheduler.driver.keep_time();
         }
@@ -719,8 +729,8 @@ impl<T: Task> Local<T> {
             hooks::call(scheduler.options.hooks.park.as_ref());
             let began = scheduler.driver.now();
             self.park(&mut ready);
-            // The search before this sleep found no task. Sockets become ready in the poller, so a longer search would
-            // not have found their tasks either.
+            // If a socket ended this sleep, the task of the socket became runnable only through the poller. So a longer
+            // search before this sleep would not have found this task.
             let slept = scheduler.driver.now().saturating_sub(began);
             self.learn(if ready.is_empty() { slept } else { Duration::MAX });
             self.wake_up();
@@ -729,8 +739,8 @@ impl<T: Task> Local<T> {
         self.queue_ready(ready);
     }
 
-    /// Parks the thread until the slot is woken or, if the worker is the timekeeper, until the nearest deadline. The
-    /// timekeeper waits in the poller, if it is open, and appends the wakers of the ready operations to `ready`. May
+    /// Parks the thread until the slot is woken. The timekeeper parks at most until the nearest deadline. If the poller
+    /// is open, the timekeeper waits in the poller, and appends the wakers of the ready operations to `ready`. May
     /// return spuriously.
     pub(super) fn park(&self, ready: &mut Vec<Waker>) {
         let scheduler = &self.scheduler;
@@ -744,10 +754,11 @@ impl<T: Task> Local<T> {
         scheduler.idle.park(self.slot, time);
     }
 
-    /// Waits in the poller. Returns false if another thread waits there.
+    /// Waits in the poller. Returns false if this thread has not waited, because another thread waits in the poller.
     fn park_in(&self, poller: &Poller, time: Option<Duration>, ready: &mut Vec<Waker>) -> bool {
         let idle = &self.scheduler.idle;
-        // From here on, `wake` wakes the poller. If `wake` has set the token before, this thread sees the token.
+        // After this line, `wake` wakes the poller. If `wake` has already set the token, this thread sees the token
+        // below.
         idle.parks_as_waker(self.slot, poller.waker());
         let is_woken = idle.is_woken(self.slot) && !planted!("poller_ignores_token");
         let waited = is_woken || poller.poll(Wait::For(time), ready);

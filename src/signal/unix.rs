@@ -1,7 +1,7 @@
-//! The signals of Unix, as a stream of arrivals.
+//! The signals of Unix: a stream of the arrivals of one signal.
 //!
-//! The crate `signal-hook` installs the handler. The handler writes one byte to a socket, and the poller of the runtime
-//! wakes the process that waits for the other end of this socket.
+//! The crate `signal-hook` installs a signal handler. The handler writes one byte to a socket. The poller of the
+//! runtime then wakes the process that waits for the other end of this socket.
 
 use std::io::{self, Read};
 use std::os::unix::net::UnixStream;
@@ -28,7 +28,7 @@ impl SignalKind {
     pub const HANGUP: Self = Self(number::SIGHUP);
     /// `SIGINT`: Ctrl-C.
     pub const INTERRUPT: Self = Self(number::SIGINT);
-    /// `SIGPIPE`: a write to a pipe without a reader. The standard library ignores it.
+    /// `SIGPIPE`: a write to a pipe without a reader. The standard library makes the program ignore this signal.
     pub const PIPE: Self = Self(number::SIGPIPE);
     /// `SIGQUIT`.
     pub const QUIT: Self = Self(number::SIGQUIT);
@@ -38,33 +38,35 @@ impl SignalKind {
     pub const USER_DEFINED1: Self = Self(number::SIGUSR1);
     /// `SIGUSR2`.
     pub const USER_DEFINED2: Self = Self(number::SIGUSR2);
-    /// `SIGWINCH`: the terminal has another size.
+    /// `SIGWINCH`: the size of the terminal has changed.
     pub const WINDOW_CHANGE: Self = Self(number::SIGWINCH);
 
-    /// Returns the kind with this number of the system. [`signal`] refuses a number that does not exist.
+    /// Returns the kind whose number in the operating system is `number`. Does not check the number: [`signal`] refuses
+    /// a number that does not exist.
     pub const fn from_raw(number: i32) -> Self {
         Self(number)
     }
 
-    /// Returns the number of the system.
+    /// Returns the number of this kind in the operating system.
     pub const fn as_raw(self) -> i32 {
         self.0
     }
 }
 
-/// Arrivals of one kind of signal: see [`signal`].
+/// Stream of the arrivals of one kind of signal: see [`signal`].
 ///
-/// The system merges signals of one kind that arrive in quick succession. So one arrival means "at least one signal".
+/// The operating system merges signals of one kind that arrive in quick succession. So one arrival stands for one or
+/// more signals.
 #[derive(Debug)]
 pub struct Signal {
     arrivals: Async<UnixStream>,
     handler: SigId,
 }
 
-/// Returns the arrivals of a kind of signal from now on, on the runtime of the calling thread.
+/// Returns a stream of the future arrivals of a kind of signal, on the runtime of the calling thread.
 ///
-/// The first call for a kind installs a handler, which stays until the program ends. So the default effect of the signal
-/// does not occur any more, also after the [`Signal`] was dropped.
+/// The first call for a kind installs a handler, which stays installed until the program ends. So the default effect of
+/// this kind of signal never occurs again, even after the [`Signal`] was dropped.
 ///
 /// # Errors
 /// Returns an error if the handler cannot be installed: the kind does not exist, or it is `SIGKILL`, `SIGSTOP`, `SIGILL`,
@@ -89,8 +91,8 @@ fn register(kind: SignalKind, new: impl FnOnce(UnixStream) -> io::Result<Async<U
     let (reader, writer) = UnixStream::pair()?;
     reader.set_nonblocking(true)?;
     let arrivals = new(reader)?;
-    // The function makes the writer non-blocking. If the socket is full, the handler drops the byte: the reader is woken by
-    // the bytes that are there.
+    // The writes of the handler do not block. If the socket is full, the handler drops its byte: the bytes that are in
+    // the socket already wake the reader.
     let handler = signal_hook::low_level::pipe::register(kind.0, writer)?;
     Ok(Signal { arrivals, handler })
 }
@@ -102,7 +104,7 @@ impl Signal {
     /// Returns an error if the runtime has ended.
     ///
     /// # Cancel safety
-    /// Cancel safe: the next call returns the arrival.
+    /// Cancel safe: if an arrival was not returned, the next call returns it.
     pub async fn recv(&mut self) -> io::Result<()> {
         self.arrivals.read_with(take_all).await
     }
@@ -130,7 +132,7 @@ fn take_all(mut stream: &UnixStream) -> io::Result<()> {
 impl Stream for Signal {
     type Item = ();
 
-    /// Ends when the runtime ends.
+    /// Returns `None` after the runtime has ended.
     fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<()>> {
         self.arrivals.poll_read_with(cx, take_all).map(Result::ok)
     }

@@ -1,4 +1,4 @@
-//! Ctrl-C on Windows. There the handler runs on a thread of its own, so it can notify waiters directly.
+//! Ctrl-C on Windows. On Windows, the signal handler runs on its own thread, so it can notify waiters directly.
 
 use std::io;
 

@@ -1,4 +1,4 @@
-//! Echo servers on each kind of socket.
+//! TCP echo servers with different numbers of workers.
 
 use std::io::{Result, Write};
 
@@ -45,14 +45,14 @@ fn round_trips(rt: &Runtime, clients: usize) -> Result<()> {
     })
 }
 
-/// 12.2a: TCP connections echo bytes, on workers.
+/// 12.2a: on workers, each of many TCP connections gets back the bytes that it sends.
 #[test]
 fn many_connections_echo_on_workers() {
     let rt = Runtime::builder().workers(2).build().unwrap();
     round_trips(&rt, 50).unwrap();
 }
 
-/// 12.4a: sockets work on a thread in `block_on`, without workers.
+/// 12.4a: in a runtime without workers, sockets work on a thread inside `block_on`.
 #[test]
 fn connections_echo_on_a_thread_in_block_on() {
     let rt = Runtime::builder().workers(0).build().unwrap();

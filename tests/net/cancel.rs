@@ -1,4 +1,4 @@
-//! Dropped operations.
+//! Socket operations whose futures are dropped before they complete, and wakers that panic.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,7 +9,8 @@ use procession::*;
 
 use crate::{on_two, pair, poll_once};
 
-/// Writes the bytes 0, 1, 2 …, a few at a time, with yields in between.
+/// Writes bytes with the values 0, 1, 2 and so on, modulo 256. Each write has at most seven bytes. Between two writes,
+/// the function yields up to two times.
 async fn write_numbers(ctx: &Context, mut to: impl futures::AsyncWrite + Unpin, bytes: usize) -> std::io::Result<()> {
     let mut at = 0;
     while at < bytes {
@@ -24,7 +25,7 @@ async fn write_numbers(ctx: &Context, mut to: impl futures::AsyncWrite + Unpin, 
     Ok(())
 }
 
-/// 12.3c: reads that are dropped after one poll, or by a timeout, lose no bytes.
+/// 12.3c: a read that is dropped after one poll or by a timeout loses no bytes.
 #[test]
 fn a_dropped_read_loses_no_bytes() {
     const BYTES: usize = 20_000;
@@ -65,7 +66,7 @@ fn a_dropped_read_loses_no_bytes() {
     });
 }
 
-/// 12.3c: a dropped `accept` loses no connection, and a dropped `recv_from` no packet.
+/// 12.3c: a dropped `accept` loses no connection, and a dropped `recv_from` loses no packet.
 #[test]
 fn a_dropped_accept_loses_no_connection() {
     const COUNT: usize = 200;
@@ -104,12 +105,13 @@ fn a_dropped_accept_loses_no_connection() {
     });
 }
 
-/// 12.3c: when one of several waiting futures is dropped, the others still wait; the dropped one leaves no waker behind.
+/// 12.3c: several futures wait for one socket. If one future is dropped, the other futures still wait, and the socket
+/// drops the waker of the dropped future.
 #[test]
 fn a_dropped_future_does_not_disturb_the_other_futures() {
     on_two(async |rt| {
         let (one, mut other) = pair().await?;
-        // A new socket counts as ready until the first attempt.
+        // A new socket counts as ready until its first read returns `WouldBlock`.
         one.try_read(&mut [0; 1]).unwrap_err();
         let one = Arc::new(one);
         let token = Arc::new(());
@@ -141,7 +143,7 @@ fn a_dropped_future_does_not_disturb_the_other_futures() {
     });
 }
 
-/// Waker that panics when it is woken, or when it is dropped.
+/// Waker that panics either when it is woken or when it is dropped.
 struct Panics {
     in_wake: bool,
     called: std::sync::mpsc::Sender<()>,
@@ -164,7 +166,8 @@ impl Drop for Panics {
     }
 }
 
-/// 12.6b: a waker that panics disturbs neither the worker nor the helper thread, alone and in a batch of events.
+/// 12.6b: a waker that panics stops neither the worker nor the helper thread. One batch of events may wake several such
+/// wakers.
 #[test]
 fn a_waker_that_panics_disturbs_no_other_operation() {
     for workers in [0, 1] {
@@ -184,7 +187,7 @@ fn a_waker_that_panics_disturbs_no_other_operation() {
                         let waker = std::task::Waker::from(Arc::new(Panics { in_wake, called: called.clone() }));
                         let mut cx = std::task::Context::from_waker(&waker);
                         assert!(std::pin::Pin::new(&mut *one).poll_read(&mut cx, &mut [0; 1]).is_pending());
-                        // The socket has the last copy.
+                        // Now the socket holds the last reference to the waker.
                         drop(waker);
                     }
                     for (_, other) in &mut pairs {

@@ -1,4 +1,4 @@
-//! Creation of sockets: without a runtime, in a simulation, and after the end of the runtime.
+//! Creation of sockets without a runtime, in a simulation, and after the runtime has ended.
 
 use std::io::{Error, ErrorKind};
 use std::net;
@@ -9,7 +9,7 @@ use procession::*;
 
 use crate::{pair, with, within};
 
-/// Tries each way to create a socket on the calling thread. Returns the errors.
+/// Calls the functions that create sockets, on the calling thread. Returns the errors of these calls.
 async fn errors() -> Vec<Error> {
     let mut errors = vec![
         TcpListener::bind("127.0.0.1:0").await.unwrap_err(),
@@ -39,7 +39,7 @@ async fn errors() -> Vec<Error> {
     errors
 }
 
-/// 12.3a: without a runtime, each function that creates a socket fails, and the error says what to do.
+/// 12.3a: without a runtime, each function that creates a socket fails. The error message says what the caller must do.
 #[test]
 fn without_a_runtime_creation_fails() {
     for error in block_on(errors()) {
@@ -51,7 +51,7 @@ fn without_a_runtime_creation_fails() {
     }
 }
 
-/// 12.3a: with the host of a runtime, sockets can be created and used on any thread.
+/// 12.3a: with the host of a runtime, a caller can create and use sockets on any thread.
 #[test]
 fn with_a_host_creation_works_on_any_thread() {
     within(60, || {
@@ -73,7 +73,8 @@ fn with_a_host_creation_works_on_any_thread() {
     });
 }
 
-/// 12.3a: in a simulation, each function that creates a socket fails, in a process and with the host.
+/// 12.3a: in a simulation, each function that creates a socket fails. This holds for a call inside a process and for a
+/// call with the host.
 #[test]
 fn in_a_simulation_creation_fails() {
     check(0..3, async |host: Host| {
@@ -91,8 +92,8 @@ fn in_a_simulation_creation_fails() {
     });
 }
 
-/// 12.4c: after the end of the runtime, creation with its host fails, whether the runtime had sockets or not. Pending and
-/// later operations of the sockets fail.
+/// 12.4c: after a runtime has ended, the creation of a socket with its host fails, whether or not the runtime had
+/// sockets. Operations on the sockets of this runtime fail too.
 #[test]
 fn after_the_end_of_the_runtime_creation_fails() {
     within(60, || {

@@ -1,4 +1,4 @@
-//! `Async<T>`: any descriptor.
+//! Tests of `Async<T>`, which waits for any descriptor that the system can poll.
 
 #![allow(unsafe_code)]
 
@@ -11,7 +11,7 @@ use procession::net::Async;
 
 use crate::on_two;
 
-/// Makes a pipe in non-blocking mode.
+/// Makes a pipe whose two ends are in non-blocking mode.
 #[cfg(target_os = "linux")]
 fn pipe() -> (File, File) {
     let mut ends = [0; 2];
@@ -22,7 +22,8 @@ fn pipe() -> (File, File) {
     (own(ends[0]).into(), own(ends[1]).into())
 }
 
-/// 12.2b: both ends of a pipe wait; a full pipe resumes the writer; the end and a broken pipe are seen.
+/// 12.2b: a process can wait for each end of a pipe. When the pipe is full, the writer waits until the reader has read.
+/// The reader sees the end of the stream, and the writer sees a broken pipe.
 #[test]
 #[cfg(target_os = "linux")]
 fn a_pipe_is_read_and_written() {
@@ -35,7 +36,7 @@ fn a_pipe_is_read_and_written() {
         let written = rt.spawn(async move |_: procession::Context| -> crate::Outcome {
             writer.writable().await?;
             assert_eq!(writer.write_with(|mut pipe| pipe.write(b"abc")).await?, 3);
-            // More than the pipe holds.
+            // The pipe cannot hold all these bytes, so the writer must wait.
             writer.write_all(&vec![1; BYTES]).await?;
             Ok(())
         });
@@ -48,7 +49,7 @@ fn a_pipe_is_read_and_written() {
         let (reader, writer) = pipe();
         let mut writer = Async::new(writer)?;
         drop(reader);
-        // A child process that another test starts may have a copy of the reader for a short time.
+        // While a child process of another test holds a copy of the reader, a write succeeds.
         let error = loop {
             if let Err(error) = writer.write(b"x").await {
                 break error;
@@ -59,8 +60,8 @@ fn a_pipe_is_read_and_written() {
     });
 }
 
-/// 12.2b: a socket of the standard library is awaited; it can be taken out and registered again. Two registrations of one
-/// descriptor are refused.
+/// 12.2b: a process can wait for a socket of the standard library. The socket can be taken out of `Async` and
+/// registered again. On Linux, a second registration of the same descriptor fails.
 #[test]
 fn a_socket_of_the_standard_library_is_awaited() {
     on_two(async |rt| {
@@ -79,7 +80,7 @@ fn a_socket_of_the_standard_library_is_awaited() {
         one.readable().await?;
         let mut reference = &one;
         assert_eq!(reference.read(&mut buf).await?, 2);
-        // Through a reference: the descriptor belongs to another value.
+        // `Async` can also hold a reference. The descriptor then belongs to `held`.
         let held = one.into_inner();
         let borrowed = Async::new(&held)?;
         drop(borrowed);
@@ -88,7 +89,7 @@ fn a_socket_of_the_standard_library_is_awaited() {
     });
 }
 
-/// 12.2b: the system refuses a regular file, which cannot be polled.
+/// 12.2b: the system refuses the registration of a regular file, because it cannot poll regular files.
 #[test]
 #[cfg(target_os = "linux")]
 fn a_regular_file_is_refused() {
@@ -99,8 +100,8 @@ fn a_regular_file_is_refused() {
     });
 }
 
-/// 12.6b: an operation of the user that reports `WouldBlock` although the peer has closed its side waits, and does not spin
-/// inside one poll.
+/// 12.6b: the peer has closed its side, but the operation of the user still returns `WouldBlock`. The future then
+/// waits, and does not repeat the operation forever inside one poll.
 #[test]
 fn an_operation_that_never_succeeds_does_not_block_its_thread() {
     on_two(async |_| {

@@ -1,4 +1,5 @@
-//! Descriptors of the program: their limit, leaks, and system calls. Each test runs in a process of its own.
+//! Open descriptors of the program: their limit, leaks, and system calls. Each test runs in its own operating system
+//! process.
 
 #![allow(unsafe_code)]
 
@@ -15,11 +16,11 @@ use procession::*;
 use crate::subprocess::{again, again_with, role, run};
 use crate::{pair, round_trip, serve, with};
 
-/// Returns what the open descriptors refer to.
+/// Returns the targets of the open descriptors, as `/proc/self/fd` shows them.
 fn descriptors() -> Vec<String> {
     let entries = std::fs::read_dir("/proc/self/fd").expect("the descriptors");
     let target = |entry: std::io::Result<std::fs::DirEntry>| std::fs::read_link(entry.ok()?.path()).ok();
-    // The directory itself is open while it is read.
+    // The directory itself is open while this function reads it, so its descriptor is filtered out.
     entries.filter_map(target).map(|to| to.display().to_string()).filter(|to| !to.starts_with("/proc/")).collect()
 }
 
@@ -30,8 +31,9 @@ fn limit_descriptors(most: usize) {
     assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) }, 0);
 }
 
-/// 12.6a: with no free descriptor, `accept` returns the error to its process and does not spin. When a descriptor is free
-/// again, `accept` recovers, and the connections that waited in the system are served. `connect` fails in the same way.
+/// 12.6a: if no descriptor is free, `accept` returns the error to its process and does not spin. When a descriptor is
+/// free again, `accept` succeeds, and the server serves the connection that waited in the queue of the system. If no
+/// descriptor is free, `connect` returns the same error.
 #[test]
 fn accept_reports_that_no_descriptor_is_free_and_recovers() {
     if role().is_none() {
@@ -66,7 +68,7 @@ fn accept_reports_that_no_descriptor_is_free_and_recovers() {
                     Err(error) => {
                         assert_eq!(error.raw_os_error(), Some(libc::EMFILE));
                         counted.1.fetch_add(1, SeqCst);
-                        // A message permits the next attempt.
+                        // The process calls `accept` again only after it has received a message.
                         ctx.receive().await?;
                     }
                 }
@@ -97,7 +99,7 @@ fn accept_reports_that_no_descriptor_is_free_and_recovers() {
     outcome.unwrap();
 }
 
-/// 12.6a: if no descriptor is free for the poller, creating the first socket fails, and a later attempt works.
+/// 12.6a: if no descriptor is free for the poller, the creation of the first socket fails. A later attempt succeeds.
 #[test]
 fn the_first_socket_reports_that_no_descriptor_is_free_and_recovers() {
     if role().is_none() {
@@ -115,16 +117,16 @@ fn the_first_socket_reports_that_no_descriptor_is_free_and_recovers() {
         filled.push(file);
     }
     let full = filled.len();
-    // The poller needs three descriptors: with fewer, an attempt fails and leaks none.
+    // The poller needs three descriptors. If fewer descriptors are free, the attempt fails and leaks no descriptor.
     for (free, copy) in copies.into_iter().enumerate() {
         let error = TcpListener::from_std_in(rt.host(), copy).unwrap_err();
         assert_eq!(error.raw_os_error(), Some(libc::EMFILE), "{free} free descriptors");
-        // The refused socket is closed, so there is one free descriptor more.
+        // The refused socket is closed, so one more descriptor is free.
         while let Ok(file) = std::fs::File::open("/dev/null") {
             filled.push(file);
         }
         assert_eq!(filled.len(), full + free + 1, "nothing is leaked");
-        // Some are free for the next attempt.
+        // Some files are closed again, so that the next attempt finds one more free descriptor than this attempt.
         filled.truncate(full);
     }
     filled.clear();
@@ -134,8 +136,8 @@ fn the_first_socket_reports_that_no_descriptor_is_free_and_recovers() {
     block_on(async { round_trip(&TcpStream::connect_in(rt.host(), address).await?, b"x").await }).unwrap();
 }
 
-/// 12.3b: processes that are killed inside operations leak no descriptor. The end of the runtime and of the last socket
-/// closes the poller.
+/// 12.3b: a process that is killed inside a socket operation leaks no descriptor. When the runtime and the last socket
+/// are dropped, the poller is closed.
 #[test]
 fn killed_processes_leak_no_descriptor() {
     if role().is_none() {
@@ -153,7 +155,7 @@ fn killed_processes_leak_no_descriptor() {
                 let (mut one, mut other) = pair().await?;
                 let (ready, is_ready) = futures::channel::oneshot::channel();
                 let listener = TcpListener::bind("127.0.0.1:0").await?;
-                // A new socket counts as ready until the first attempt.
+                // A new socket counts as ready until its first read returns `WouldBlock`.
                 other.try_read(&mut [0; 1]).unwrap_err();
                 waiting.push(rt.spawn(async move |_: Context| -> Result<(), Exit> {
                     let mut buf = [0; 8];
@@ -188,8 +190,8 @@ fn killed_processes_leak_no_descriptor() {
     assert_eq!(descriptors().len(), begin.len(), "{:?}", descriptors());
 }
 
-/// 12.1d: a runtime without sockets opens no descriptor for them and calls no function of epoll. It still uses timers,
-/// messages and blocking threads.
+/// 12.1d: a runtime without sockets opens no descriptor for sockets and calls no function of epoll. The processes of
+/// this runtime use timers, child processes and the blocking pool.
 #[test]
 fn a_runtime_without_sockets_has_no_descriptor_and_no_system_call_for_them() {
     fn work(rt: &Runtime) {
@@ -245,7 +247,8 @@ fn a_runtime_without_sockets_has_no_descriptor_and_no_system_call_for_them() {
     }
 }
 
-/// 12.6e: signals interrupt the system calls of the workers all the time. No operation sees it.
+/// 12.6e: signals constantly interrupt the system calls of the workers. No socket operation returns an error because of
+/// a signal.
 #[test]
 fn an_interrupted_system_call_is_never_visible() {
     extern "C" fn ignore(_: libc::c_int) {}
@@ -255,9 +258,9 @@ fn an_interrupted_system_call_is_never_visible() {
     }
     // SAFETY: a `sigaction` consists of integers and an optional function, for which zero is valid.
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
-    // Without SA_RESTART, the system calls return EINTR.
+    // Without the flag `SA_RESTART`, an interrupted system call returns `EINTR`.
     action.sa_sigaction = ignore as *const () as usize;
-    // SAFETY: the handler does nothing, so it is safe in each context.
+    // SAFETY: `action` is valid during the call. The handler does nothing, so it may run in each context.
     assert_eq!(unsafe { libc::sigaction(libc::SIGUSR1, &raw const action, std::ptr::null_mut()) }, 0);
     let threads = Arc::new(Mutex::new(Vec::new()));
     let started = Arc::clone(&threads);
@@ -274,7 +277,8 @@ fn an_interrupted_system_call_is_never_visible() {
         let mut count = 0_u64;
         while !over.load(SeqCst) {
             for thread in &*threads.lock().unwrap() {
-                // SAFETY: the workers live until the runtime is dropped, after this loop.
+                // SAFETY: the worker threads run until the runtime is dropped, and the runtime is dropped after this
+                // loop.
                 assert_eq!(unsafe { libc::pthread_kill(*thread, libc::SIGUSR1) }, 0);
                 count += 1;
             }

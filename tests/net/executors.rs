@@ -18,7 +18,7 @@ use crate::{round_trip, serve, with, within};
 fn threads() -> Vec<String> {
     let tasks = std::fs::read_dir("/proc/self/task").expect("the threads");
     let name = |task: std::io::Result<std::fs::DirEntry>| {
-        // A thread may exit meanwhile.
+        // A thread that exits during this loop has no name to read.
         let name = std::fs::read_to_string(task.ok()?.path().join("comm")).ok()?;
         Some(name.trim().to_owned())
     };
@@ -30,8 +30,8 @@ fn pollers() -> usize {
     threads().iter().filter(|name| name.ends_with("-poller")).count()
 }
 
-/// Waits until there is this number of helper threads. A thread gets its name, and disappears, a little later than the
-/// calls that start and end it.
+/// Waits until `/proc` shows `count` helper threads. A new thread gets its name shortly after its start, and an exited
+/// thread disappears shortly after its exit.
 #[cfg(target_os = "linux")]
 fn wait_for_pollers(count: usize) {
     while pollers() != count {
@@ -39,7 +39,7 @@ fn wait_for_pollers(count: usize) {
     }
 }
 
-/// Echo between processes of a runtime, and from the future that drives the runtime.
+/// Makes round trips between processes of a runtime, and from the calling future to a process.
 async fn traffic(rt: &Runtime) {
     let listener = TcpListener::bind_in(rt.host(), "127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -64,7 +64,7 @@ async fn traffic(rt: &Runtime) {
     }
 }
 
-/// Records a wake-up.
+/// Waker that records whether it was woken.
 #[derive(Default)]
 struct Flag(AtomicBool);
 
@@ -74,8 +74,8 @@ impl Wake for Flag {
     }
 }
 
-/// Waits for a byte inside `Runtime::run`. The byte is sent when the future of `run` waits for its waker, so when no
-/// thread polls the runtime.
+/// Waits for a byte inside `Runtime::run`. The peer sends the byte only after the future of `run` has returned
+/// `Pending`. At that time, no thread polls the runtime.
 #[cfg(target_os = "linux")]
 async fn waits_inside_run(rt: &Runtime) {
     let std = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -87,7 +87,7 @@ async fn waits_inside_run(rt: &Runtime) {
     });
     let mut run = std::pin::pin!(rt.run(read));
     let flag = Arc::new(Flag(AtomicBool::new(true)));
-    // A poll also ends when its budget is spent. Then it wakes its waker.
+    // A poll also returns when its budget is spent. The poll then wakes its own waker.
     while flag.0.swap(false, SeqCst) {
         assert!(run.as_mut().poll(&mut Cx::from_waker(&Waker::from(Arc::clone(&flag)))).is_pending());
     }
@@ -95,8 +95,8 @@ async fn waits_inside_run(rt: &Runtime) {
     assert_eq!(run.await.unwrap(), 1);
 }
 
-/// 12.4b: inside tokio and smol, without workers, one helper thread waits in the poller. It starts at the first wait for a
-/// socket and ends with the runtime.
+/// 12.4b: a runtime without workers runs inside tokio or smol. One helper thread waits in the poller. The helper thread
+/// starts at the first wait for a socket and exits when the runtime ends.
 #[test]
 #[cfg(target_os = "linux")]
 fn one_helper_thread_waits_for_a_runtime_inside_another_executor() {
@@ -116,7 +116,8 @@ fn one_helper_thread_waits_for_a_runtime_inside_another_executor() {
         .await;
         waits_inside_run(&rt).await;
         wait_for_pollers(1);
-        // The helper stays while the runtime is there, and the next future uses it. Another runtime has its own.
+        // The helper thread runs until its runtime ends, so the next future of `run` uses it too. The other runtime
+        // starts its own helper thread.
         rt.run(traffic(&rt)).await;
         waits_inside_run(&rt).await;
         wait_for_pollers(1);
@@ -132,7 +133,7 @@ fn one_helper_thread_waits_for_a_runtime_inside_another_executor() {
     }
 }
 
-/// 12.4b: with workers, or in `block_on`, no helper thread starts.
+/// 12.4b: if the runtime has workers, or if a thread waits inside `block_on`, no helper thread starts.
 #[test]
 #[cfg(target_os = "linux")]
 fn no_helper_thread_starts_with_workers_or_in_block_on() {
@@ -149,7 +150,7 @@ fn no_helper_thread_starts_with_workers_or_in_block_on() {
     let rt = named(0);
     rt.block_on(traffic(&rt));
     assert_eq!(pollers(), 0, "{:?}", threads());
-    // A thread outside the runtime waits: now the helper is needed.
+    // A thread outside the runtime waits for a socket, so the runtime now needs the helper thread.
     let host = rt.host().clone();
     let client = thread::spawn(move || {
         futures::executor::block_on(async {
@@ -171,7 +172,8 @@ fn no_helper_thread_starts_with_workers_or_in_block_on() {
     wait_for_pollers(0);
 }
 
-/// 12.4a: several threads of other executors use sockets of one runtime at the same time, with and without workers.
+/// 12.4a: several threads of other executors use the sockets of one runtime at the same time. The runtime has 0, 1 or 2
+/// workers.
 #[test]
 fn threads_of_other_executors_use_sockets() {
     for workers in [0, 1, 2] {
@@ -211,8 +213,8 @@ fn threads_of_other_executors_use_sockets() {
     }
 }
 
-/// 12.4a: several guest threads of one runtime without workers use sockets at the same time: one of them waits in the
-/// poller, and the role moves when it leaves.
+/// 12.4a: several guest threads of a runtime without workers use sockets at the same time. One guest thread waits in
+/// the poller. When this guest thread leaves, another thread waits in the poller.
 #[test]
 fn several_guest_threads_use_sockets() {
     within(120, || {

@@ -1,4 +1,4 @@
-//! A flood on one connection. The tests count steps on one worker without replacement.
+//! Floods of data, packets and connections. Each test runs on one worker, and the monitor starts no replacement.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
@@ -11,14 +11,15 @@ use procession::*;
 
 use crate::{echo, within};
 
-/// Operations of a process in one turn: its budget.
+/// Maximum number of socket operations of a process in one turn, which is the budget of the turn.
 const TURN: u64 = 128;
 
-/// A worker asks the poller and the timers in every 61st search, so at most after this number of turns of the flooded
-/// process. Two more turns pass until the other process runs: the tests count the flooded process only.
+/// Maximum number of turns of the flooded process before a process that waits for a timer or a socket runs. A worker
+/// asks the poller and checks the timers in every 61st search for a task. At most two more turns pass before the worker
+/// runs the waiting process.
 const NOTICED: u64 = 61 + 2;
 
-/// How the flooded process reads.
+/// Operation that the flooded process repeats.
 #[derive(Debug, Clone, Copy)]
 enum Reads {
     Read,
@@ -27,7 +28,7 @@ enum Reads {
     Write,
 }
 
-/// Reads from, or writes to, a connection whose peer is a thread that never waits for this runtime. Counts its operations.
+/// Reads from a connection, or writes to it, and counts the operations. The peer is the thread of [`flood`].
 async fn flooded(stream: TcpStream, reads: Reads, count: Arc<AtomicU64>, stop: Arc<AtomicBool>) -> Result<(), Exit> {
     let mut buf = [0; 64];
     while !stop.load(SeqCst) {
@@ -45,7 +46,7 @@ async fn flooded(stream: TcpStream, reads: Reads, count: Arc<AtomicU64>, stop: A
     Ok(())
 }
 
-/// A thread that sends to, or receives from, an address as fast as the system permits.
+/// Starts a thread that sends to `address`, or receives from it, as fast as the system permits.
 fn flood(address: std::net::SocketAddr, reads: Reads) -> std::thread::JoinHandle<()> {
     std::thread::spawn(move || {
         let mut stream = std::net::TcpStream::connect(address).unwrap();
@@ -62,8 +63,9 @@ fn flood(address: std::net::SocketAddr, reads: Reads) -> std::thread::JoinHandle
     })
 }
 
-/// 12.6c: while a connection is flooded, another process runs after one turn of the flooded process, and its turn has at
-/// most 128 operations. A timer, and a ready socket of another connection, is noticed after at most 61 such turns.
+/// 12.6c: a peer floods one connection. Another process runs after at most one turn of the flooded process, and this
+/// turn has at most 128 operations. The worker notices a due timer, or a ready socket of another connection, after at
+/// most 61 such turns.
 #[test]
 fn a_flood_starves_no_other_connection_timer_or_message() {
     for reads in [Reads::Read, Reads::ReadableAndTry, Reads::Peek, Reads::Write] {
@@ -85,7 +87,7 @@ fn a_flood_starves_no_other_connection_timer_or_message() {
             let measured = rt.spawn(async move |mut ctx: Context<()>| -> Result<_, Exit> {
                 let since = |before: u64| counted.load(SeqCst) - before;
                 let mut worst = [0; 4];
-                // Operations of the flooded process in one of its turns.
+                // Counts the operations of the flooded process in one of its turns.
                 for _ in 0..100 {
                     let before = counted.load(SeqCst);
                     ctx.yield_now().await;
@@ -103,7 +105,7 @@ fn a_flood_starves_no_other_connection_timer_or_message() {
                 }
                 for _ in 0..20 {
                     ctx.send_after(Duration::from_micros(1), ctx.pid(), ());
-                    // The timer is due when this step ends.
+                    // This loop is longer than the delay of the message, so the timer is due when this step ends.
                     let begun = std::time::Instant::now();
                     while begun.elapsed() < Duration::from_micros(100) {}
                     let before = counted.load(SeqCst);
@@ -125,10 +127,11 @@ fn a_flood_starves_no_other_connection_timer_or_message() {
             let [turn, message, timer, connection] = block_on(measured).unwrap();
             println!("{reads:?}: operations: turn {turn}, message {message}, timer {timer}, round trip {connection}");
             assert!(turn <= TURN);
-            // A turn of the flooded process passes at most before the answer, and one before the caller runs again.
+            // At most one turn of the flooded process passes before the server answers. At most one more turn passes
+            // before the caller runs again.
             assert!(message <= 2 * TURN);
             assert!(timer <= NOTICED * TURN);
-            // Two sockets become ready, one after the other.
+            // A round trip needs two ready sockets, one after the other.
             assert!(connection <= 2 * NOTICED * TURN);
             stop.store(true, SeqCst);
             block_on(other).unwrap();
@@ -138,7 +141,7 @@ fn a_flood_starves_no_other_connection_timer_or_message() {
     }
 }
 
-/// 12.6c: a flood of packets on a UDP socket, and a flood of connections, starve no timer.
+/// 12.6c: neither a flood of UDP packets nor a flood of new connections starves a timer.
 #[test]
 fn a_flood_of_packets_or_connections_starves_no_timer() {
     within(120, || {
@@ -154,7 +157,7 @@ fn a_flood_of_packets_or_connections_starves_no_timer() {
         let packets = std::thread::spawn(move || {
             let sender = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
             while !is_over.load(SeqCst) {
-                // The receiver may be gone.
+                // If the receiver was already dropped, the send may fail.
                 let _ = sender.send_to(b"x", packets_to);
             }
         });
@@ -162,7 +165,7 @@ fn a_flood_of_packets_or_connections_starves_no_timer() {
         let connections = std::thread::spawn(move || {
             while !is_over.load(SeqCst) {
                 if let Ok(stream) = std::net::TcpStream::connect(address) {
-                    // The close sends a reset, so no port stays occupied.
+                    // With this option, the close sends a reset, so the connection does not occupy its port afterwards.
                     let _ = socket2::SockRef::from(&stream).set_linger(Some(Duration::ZERO));
                 }
             }

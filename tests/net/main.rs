@@ -1,5 +1,5 @@
-//! Tests of the sockets, one file per theme. All traffic goes to loopback. A test that counts descriptors or threads, sets
-//! a limit or raises a signal runs in a process of its own: see `subprocess`.
+//! Tests of the sockets, one file per theme. All traffic goes to the loopback interface. A test that counts descriptors
+//! or threads, sets a limit, or raises a signal runs in its own operating system process, see `subprocess`.
 
 #![allow(clippy::disallowed_types, clippy::disallowed_methods, clippy::let_underscore_future)]
 
@@ -36,11 +36,11 @@ use futures::{AsyncReadExt, AsyncWriteExt};
 use procession::net::{TcpListener, TcpStream};
 use procession::{Context, Exit, Runtime};
 
-/// Result of a process of these tests.
+/// Result of the body of a process in these tests.
 type Outcome<T = ()> = Result<T, Exit>;
 
-/// Runs `f` on a new thread and returns its result. The test fails if `f` has not returned after `seconds` times
-/// `TEST_PATIENCE`, so a lost wake-up cannot hang the test run.
+/// Runs `f` on a new thread and returns the result of `f`. If `f` has not returned after `seconds` times
+/// `TEST_PATIENCE`, the test fails. So a lost wake-up cannot hang the test run.
 fn within<T: Send + 'static>(seconds: u64, f: impl FnOnce() -> T + Send + 'static) -> T {
     let patience = std::env::var("TEST_PATIENCE").map_or(1, |times| times.parse().expect("a number"));
     let (done, result) = mpsc::channel();
@@ -58,12 +58,12 @@ fn within<T: Send + 'static>(seconds: u64, f: impl FnOnce() -> T + Send + 'stati
     }
 }
 
-/// Returns a runtime with this number of workers.
+/// Returns a runtime with `workers` workers.
 fn with(workers: usize) -> Runtime {
     Runtime::builder().workers(workers).build().expect("a runtime")
 }
 
-/// Runs the body of a test in `block_on`, with two workers.
+/// Runs the body of a test inside `block_on` of a runtime with two workers.
 fn on_two<T: Send + 'static>(test: impl AsyncFnOnce(&Runtime) -> Outcome<T> + Send + 'static) -> T {
     within(60, move || {
         let rt = with(2);
@@ -71,20 +71,20 @@ fn on_two<T: Send + 'static>(test: impl AsyncFnOnce(&Runtime) -> Outcome<T> + Se
     })
 }
 
-/// Returns two connected streams.
+/// Returns two TCP streams that are connected to each other.
 async fn pair() -> std::io::Result<(TcpStream, TcpStream)> {
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let stream = TcpStream::connect(listener.local_addr()?).await?;
     Ok((stream, listener.accept().await?.0))
 }
 
-/// Process that sends back all bytes of a connection.
+/// Body of a process that sends back all bytes of a connection.
 async fn echo(stream: TcpStream) -> Outcome {
     futures::io::copy(&stream, &mut &stream).await?;
     Ok(())
 }
 
-/// Process that accepts connections and spawns [`echo`] for each.
+/// Body of a process that accepts connections. For each connection, the process spawns a process that runs [`echo`].
 async fn serve(ctx: Context, listener: TcpListener) -> Outcome {
     loop {
         let (stream, _) = listener.accept().await?;
@@ -92,7 +92,7 @@ async fn serve(ctx: Context, listener: TcpListener) -> Outcome {
     }
 }
 
-/// Sends bytes to an echo process and checks that they come back.
+/// Sends bytes to an echo process and checks that the same bytes come back.
 async fn round_trip(mut stream: &TcpStream, bytes: &[u8]) -> std::io::Result<()> {
     stream.write_all(bytes).await?;
     let mut back = vec![0; bytes.len()];
@@ -101,12 +101,12 @@ async fn round_trip(mut stream: &TcpStream, bytes: &[u8]) -> std::io::Result<()>
     Ok(())
 }
 
-/// Polls a future once. Returns its output if it is ready.
+/// Polls a future once. Returns the output of the future if the future is ready.
 fn poll_once<F: Future>(future: F) -> Option<F::Output> {
     futures::FutureExt::now_or_never(future)
 }
 
-/// Returns once to the executor.
+/// Returns to the executor once. The executor then polls the calling task again.
 async fn yield_now() {
     let mut yielded = false;
     std::future::poll_fn(|cx| {

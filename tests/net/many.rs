@@ -1,4 +1,4 @@
-//! Many sockets.
+//! Many sockets: many listeners, a shutdown with many connections, and many idle connections.
 
 use std::io::{Read, Write};
 use std::net::SocketAddr;
@@ -13,7 +13,7 @@ use procession::*;
 use crate::subprocess::{again, role};
 use crate::{on_two, pair, round_trip, serve, with, within};
 
-/// 12.6e: a thousand listeners, each with a process, accept connections.
+/// 12.6e: a thousand listeners accept connections. Each listener has its own process.
 #[test]
 fn a_thousand_listeners_work() {
     on_two(async |rt| {
@@ -30,8 +30,9 @@ fn a_thousand_listeners_work() {
     });
 }
 
-/// 12.6d: a shutdown with 1,000 open connections keeps its deadline: with processes that exit on request, and with
-/// processes that ignore the request.
+/// 12.6d: a shutdown with 1,000 open connections returns, and all connections are closed. In the first run, the
+/// processes exit on request. In the second run, the processes ignore the request, and the shutdown kills them after
+/// the grace period.
 #[test]
 fn a_shutdown_with_a_thousand_connections_keeps_its_deadline() {
     for (obeys, grace) in [(true, Duration::from_secs(30)), (false, Duration::from_millis(100))] {
@@ -57,7 +58,7 @@ fn a_shutdown_with_a_thousand_connections_keeps_its_deadline() {
             let mut peers = Vec::new();
             for _ in 0..1_000 {
                 let mut peer = std::net::TcpStream::connect(address).unwrap();
-                // The process of the connection is there.
+                // After this read, the process of the connection has started.
                 peer.read_exact(&mut [0; 1]).unwrap();
                 peers.push(peer);
             }
@@ -67,7 +68,7 @@ fn a_shutdown_with_a_thousand_connections_keeps_its_deadline() {
             println!("obeys: {obeys}, grace {grace:?}: {took:?}, {} left", report.left.len());
             assert!(obeys || took >= grace || report.left.is_empty());
             for mut peer in peers {
-                // The connection is closed: the peer reads the end or a reset.
+                // The shutdown has closed the connection, so the peer reads the end of the stream or gets an error.
                 assert!(matches!(peer.read(&mut [0; 1]), Ok(0) | Err(_)));
             }
             drop(rt);
@@ -82,17 +83,18 @@ fn resident() -> usize {
     line.split_whitespace().nth(1).expect("a number").parse::<usize>().expect("a number") << 10
 }
 
-/// Limit of open descriptors.
+/// Returns the maximum number of open descriptors of this program.
 #[allow(unsafe_code)]
 fn limit() -> usize {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: the pointer is valid during the call.
+    // SAFETY: `limit` is valid for writes during the call.
     assert_eq!(unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) }, 0);
     limit.rlim_cur as usize
 }
 
-/// 12.6e: 10,000 idle connections. Prints the bytes of memory for each connection of a server with one process for each
-/// connection. The clients live in another operating system process.
+/// 12.6e: up to 10,000 idle connections, each with its own process in the server. The test prints the memory of the
+/// server for each connection, and fails if it reaches 10,000 bytes. The clients are in another operating system
+/// process.
 #[test]
 fn ten_thousand_idle_connections_need_little_memory() {
     const ADDRESS: &str = "PROCESSION_ADDRESS";
@@ -105,7 +107,7 @@ fn ten_thousand_idle_connections_need_little_memory() {
             client.write_all(b"x").unwrap();
             clients.push(client);
         }
-        // The server closes the first connection when it has measured.
+        // After the server has measured its memory, it closes the first connection.
         clients[0].read_exact(&mut [0; 1]).unwrap_err();
         for client in clients.iter_mut().rev().take(100) {
             client.write_all(b"y").unwrap();
@@ -165,7 +167,8 @@ fn ten_thousand_idle_connections_need_little_memory() {
     clients.join().unwrap();
 }
 
-/// 12.6b: a thousand connections, of which ten are active: the idle ones cost the active ones nothing but memory.
+/// 12.6b: while 500 connections are idle, one active connection makes its round trips. Afterwards, each idle connection
+/// receives a byte.
 #[test]
 fn idle_connections_do_not_delay_active_ones() {
     on_two(async |rt| {

@@ -1,4 +1,4 @@
-//! Names and addresses.
+//! Host names and addresses.
 
 use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -8,7 +8,7 @@ use procession::*;
 
 use crate::{on_two, with, within};
 
-/// 12.2c: a name is resolved on the blocking pool; an address, also as text, needs no lookup.
+/// 12.2c: a name is resolved on the blocking pool. An address needs no lookup, even if the caller passes it as text.
 #[test]
 fn names_and_addresses_are_resolved() {
     on_two(async |_| {
@@ -19,7 +19,8 @@ fn names_and_addresses_are_resolved() {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         let port = listener.local_addr()?.port();
         for _ in 0..3 {
-            // The name may have an IPv6 address, which refuses, and then the IPv4 address.
+            // `localhost` may also have an IPv6 address, which refuses the connection. `connect` then tries the IPv4
+            // address.
             TcpStream::connect(("localhost", port)).await?;
             TcpStream::connect(format!("127.0.0.1:{port}")).await?;
             TcpStream::connect((IpAddr::from([127, 0, 0, 1]), port)).await?;
@@ -30,7 +31,7 @@ fn names_and_addresses_are_resolved() {
     });
 }
 
-/// 12.2c: an invalid address is an error that names the address, and no lookup starts.
+/// 12.2c: an invalid address is an error. The error message names the address, and no lookup starts.
 #[test]
 fn an_invalid_address_is_an_error_that_names_it() {
     on_two(async |_| {
@@ -51,7 +52,7 @@ fn an_invalid_address_is_an_error_that_names_it() {
     });
 }
 
-/// 12.2c: without a runtime, a lookup is an error; an address needs no runtime.
+/// 12.2c: without a runtime, the lookup of a name fails. An address needs no runtime.
 #[test]
 fn a_lookup_needs_a_runtime() {
     within(60, || {
@@ -60,7 +61,7 @@ fn a_lookup_needs_a_runtime() {
         assert!(futures::executor::block_on(lookup_host("127.0.0.1:80")).is_ok());
         let rt = with(1);
         let host = rt.host().clone();
-        // A name is looked up on the pool of the host that was passed.
+        // The blocking pool of this host looks up the name.
         let socket = futures::executor::block_on(UdpSocket::bind_in(&host, "localhost:0")).unwrap();
         assert!(socket.local_addr().unwrap().ip().is_loopback());
         let _: Host = host;

@@ -1,4 +1,4 @@
-//! Ownership: sockets in messages, between runtimes, and in killed processes.
+//! Ownership of sockets: sockets in messages, sockets of another runtime, and sockets of killed processes.
 
 use futures::executor::block_on;
 use futures::{AsyncReadExt, AsyncWriteExt};
@@ -7,7 +7,8 @@ use procession::*;
 
 use crate::{echo, on_two, pair, round_trip, serve, with, within};
 
-/// 12.3a: a socket goes in a message from process to process, with an operation begun and dropped before.
+/// 12.3a: a process can send a socket to another process in a message. Before each send, a read of this socket was
+/// polled and dropped.
 #[test]
 fn a_socket_goes_in_a_message() {
     on_two(async |rt| {
@@ -30,14 +31,14 @@ fn a_socket_goes_in_a_message() {
     });
 }
 
-/// 12.3b: a process that is killed inside a read closes its socket: the peer reads the end. The same holds for a process
-/// that waits in a write, in `accept`, or in `readable`.
+/// 12.3b: if a process is killed inside a read, its socket is closed, and the peer reads the end of the stream. The
+/// same holds for a process that waits in a write, in `accept`, or in `readable`.
 #[test]
 fn a_killed_process_closes_its_socket() {
     on_two(async |rt| {
         for way in 0..3 {
             let (mut one, mut other) = pair().await?;
-            // A new socket counts as ready until the first attempt.
+            // A new socket counts as ready until its first read returns `WouldBlock`.
             one.try_read(&mut [0; 1]).unwrap_err();
             let (ready, is_ready) = futures::channel::oneshot::channel();
             let waits = rt.spawn(async move |_: Context| -> Result<(), Exit> {
@@ -72,14 +73,14 @@ fn a_killed_process_closes_its_socket() {
         is_ready.await.expect("the process waits");
         accepts.abort();
         assert!(matches!(accepts.await, Err(Exit::Killed)));
-        // A child process that another test starts may have a copy of the listener for a short time.
+        // While a child process of another test holds a copy of the listener, a connection still succeeds.
         while TcpStream::connect(address).await.is_ok() {}
         Ok(())
     });
 }
 
-/// 12.4c: two runtimes in one program have their own pollers. A socket of one is used in a process of the other, and works
-/// until its own runtime ends.
+/// 12.4c: two runtimes in one program have separate pollers. A process of one runtime can use a socket of the other
+/// runtime until the other runtime ends.
 #[test]
 fn two_runtimes_use_each_others_sockets() {
     within(60, || {
@@ -92,7 +93,7 @@ fn two_runtimes_use_each_others_sockets() {
             })
             .unwrap();
         one.spawn(move |ctx: Context| serve(ctx, listener));
-        // Connected by the host of one runtime, used in the other.
+        // The stream belongs to the runtime `one`, and a process of the runtime `other` uses the stream.
         let stream = block_on(TcpStream::connect_in(one.host(), address)).unwrap();
         let used = other.spawn(async move |_: Context| -> Result<_, Exit> {
             for round in 0..200_u8 {
@@ -119,13 +120,13 @@ fn two_runtimes_use_each_others_sockets() {
         is_ready.recv().unwrap();
         drop(one);
         block_on(waits).unwrap();
-        // The socket of the other runtime works: its peer was closed with the first runtime.
+        // The socket `own` still works. Its peer was closed when the runtime `one` ended.
         let end = other.block_on(async { (&own).read(&mut [0; 1]).await });
         assert!(matches!(end, Ok(0)) || end.is_err_and(|error| error.kind() == std::io::ErrorKind::ConnectionReset));
     });
 }
 
-/// 12.3a: a socket outlives the process that created it, and its creator's runtime thread.
+/// 12.3a: a socket outlives the process that created it.
 #[test]
 fn a_socket_outlives_its_creator() {
     on_two(async |rt| {

@@ -10,8 +10,7 @@ use procession::*;
 
 use crate::{on_two, pair, round_trip, serve};
 
-/// 12.6b: a peer that resets its connection ends the read and the write of this connection with an error. Other
-/// connections go on.
+/// 12.6b: if a peer resets its connection, a read and a write of this connection fail. Other connections continue.
 #[test]
 fn a_reset_ends_only_its_connection() {
     on_two(async |rt| {
@@ -25,14 +24,14 @@ fn a_reset_ends_only_its_connection() {
                         break error.kind();
                     }
                 };
-                // Later operations fail too, and do not wait.
+                // After the reset, a write fails and a read returns 0 bytes. Neither operation waits.
                 let write = one.write(b"x").await.expect_err("the connection is reset").kind();
                 Ok((error, write, one.read(&mut [0; 1]).await.ok()))
             });
             if waits {
                 round_trip(&healthy, b"in between").await?;
             }
-            // With this option, the close sends a reset.
+            // With this option, the drop of the stream sends a reset.
             other.options().set_linger(Some(Duration::ZERO))?;
             drop(other);
             assert_eq!(reader.await?, (ErrorKind::ConnectionReset, ErrorKind::BrokenPipe, Some(0)));
@@ -42,7 +41,7 @@ fn a_reset_ends_only_its_connection() {
     });
 }
 
-/// 12.6b: a reset wakes a process that waits in a write.
+/// 12.6b: a reset wakes a process that waits in a write, and the write fails.
 #[test]
 fn a_reset_wakes_a_waiting_write() {
     on_two(async |rt| {
@@ -64,7 +63,7 @@ fn a_reset_wakes_a_waiting_write() {
     });
 }
 
-/// 12.6b: after a half-close, the other direction works for a long time.
+/// 12.6b: after one side has shut down its write direction, the other direction still transfers data.
 #[test]
 fn a_half_closed_connection_still_carries_the_other_direction() {
     on_two(async |rt| {
@@ -81,7 +80,7 @@ fn a_half_closed_connection_still_carries_the_other_direction() {
         one.read_to_end(&mut all).await?;
         assert_eq!(all.len(), 10_000_000);
         sender.await?;
-        // A shutdown of the read side wakes a read that waits.
+        // A shutdown of the read direction wakes a read that already waits.
         let (one, _other) = pair().await?;
         let mut buf = [0; 1];
         let mut reference = &one;
@@ -93,7 +92,7 @@ fn a_half_closed_connection_still_carries_the_other_direction() {
     });
 }
 
-/// 12.6b: a peer that sends single bytes affects no other connection; its bytes arrive in order.
+/// 12.6b: one peer sends single bytes, and gets them back in order. Another connection is served in between.
 #[test]
 fn a_peer_that_sends_single_bytes_is_served() {
     on_two(async |rt| {
@@ -111,8 +110,8 @@ fn a_peer_that_sends_single_bytes_is_served() {
     });
 }
 
-/// 12.6b: a peer that stops reading makes the write wait; other connections go on; the write ends when the peer reads
-/// again.
+/// 12.6b: if a peer stops reading, a write to this peer waits, and other connections continue. The write completes when
+/// the peer reads again.
 #[test]
 fn a_peer_that_stops_reading_makes_only_its_writer_wait() {
     const BYTES: usize = 32 << 20;
@@ -143,7 +142,8 @@ fn a_peer_that_stops_reading_makes_only_its_writer_wait() {
     });
 }
 
-/// 12.6b: clients that vanish between the connection and `accept` do not disturb the listener.
+/// 12.6b: clients connect, and reset their connections before the server calls `accept`. The listener still accepts
+/// later connections.
 #[test]
 fn clients_that_vanish_before_accept_do_not_disturb_the_listener() {
     on_two(async |rt| {

@@ -1,4 +1,4 @@
-//! Reused descriptor numbers.
+//! New sockets that get the descriptor number of an earlier socket.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
@@ -9,9 +9,9 @@ use procession::*;
 
 use crate::{poll_once, with, within};
 
-/// 12.3d: processes open and close sockets all the time, some of them while events for the old socket are on their way.
-/// Each new socket with the same number waits for its own bytes: no event is lost, and each read returns the bytes of its
-/// own connection.
+/// 12.3d: processes continuously open and close sockets. Some sockets are closed while an event for them is still on
+/// its way. A new socket with the same descriptor number gets only its own events: no event is lost, and each read
+/// returns the bytes of its own connection.
 #[test]
 fn a_reused_descriptor_gets_no_event_of_its_predecessor() {
     const ROUNDS: u32 = 150;
@@ -50,7 +50,7 @@ fn a_reused_descriptor_gets_no_event_of_its_predecessor() {
                                 stream.write_all(&request).await?;
                                 let mut answer = [0; 8];
                                 if round % 3 == 0 {
-                                    // The socket is closed while its answer is on its way.
+                                    // The client drops this socket while the answer may still be on its way.
                                     if poll_once(stream.read(&mut answer)).is_none() {
                                         early += 1;
                                     }
@@ -79,8 +79,8 @@ fn a_reused_descriptor_gets_no_event_of_its_predecessor() {
     }
 }
 
-/// 12.3d: a new socket does not inherit the state of its predecessor: after a socket whose peer has closed, a socket with
-/// the same number waits.
+/// 12.3d: a new socket does not inherit the state of an earlier socket. The peer of the earlier socket has closed the
+/// connection, but a read of a new socket with the same descriptor number waits.
 #[test]
 fn a_new_socket_does_not_inherit_the_end_of_its_predecessor() {
     within(60, || {

@@ -1,4 +1,4 @@
-//! Signals of Unix. Each test raises signals in a process of its own.
+//! Unix signals. A test that raises a signal runs in its own operating system process.
 
 #![allow(unsafe_code)]
 
@@ -17,7 +17,7 @@ fn raise(kind: SignalKind) {
     assert_eq!(unsafe { libc::raise(kind.as_raw()) }, 0);
 }
 
-/// 12.2d: Ctrl-C ends a server in order.
+/// 12.2d: `ctrl_c` completes when the program receives SIGINT.
 #[test]
 fn ctrl_c_is_awaited() {
     if role().is_none() {
@@ -38,7 +38,8 @@ fn ctrl_c_is_awaited() {
     futures::executor::block_on(waits).unwrap();
 }
 
-/// 12.2d: each waiting value sees each signal; signals in quick succession are merged; a dropped future loses no signal.
+/// 12.2d: each `Signal` value receives each signal of its kind. Signals in quick succession are merged. A dropped
+/// `recv` loses no signal.
 #[test]
 fn each_waiting_value_sees_each_signal() {
     if role().is_none() {
@@ -56,7 +57,7 @@ fn each_waiting_value_sees_each_signal() {
             other.next().await.expect("the runtime has not ended");
             one.recv().await?;
         }
-        // More signals than the socket of the handler holds bytes.
+        // The socket of the signal handler cannot hold one byte for each of these signals.
         for _ in 0..10_000 {
             raise(SignalKind::USER_DEFINED1);
         }
@@ -70,14 +71,14 @@ fn each_waiting_value_sees_each_signal() {
         raise(SignalKind::USER_DEFINED1);
         other.recv().await?;
         drop(other);
-        // The handler stays, so this signal does not end the program.
+        // The handler stays installed, so this signal does not terminate the program.
         raise(SignalKind::USER_DEFINED1);
         std::io::Result::Ok(())
     })
     .unwrap();
 }
 
-/// 12.2d: a signal that no program can handle is an error.
+/// 12.2d: for a signal that no program can handle, `signal` returns an error.
 #[test]
 fn an_impossible_signal_is_an_error() {
     with(0).block_on(async {
@@ -88,7 +89,7 @@ fn an_impossible_signal_is_an_error() {
     });
 }
 
-/// 12.4c: when the runtime ends, a pending wait for a signal fails, and the stream ends.
+/// 12.4c: when the runtime ends, a pending wait for a signal fails, and the stream of signals ends.
 #[test]
 fn the_end_of_the_runtime_ends_the_wait() {
     crate::within(60, || {

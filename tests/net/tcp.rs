@@ -1,4 +1,4 @@
-//! TCP: streams, halves, listeners, and options.
+//! TCP streams, their halves, listeners, and options.
 
 use std::io::{ErrorKind, IoSlice, IoSliceMut, Write};
 use std::sync::Arc;
@@ -10,7 +10,8 @@ use procession::*;
 
 use crate::{on_two, pair, round_trip, serve};
 
-/// 12.2a, 12.2e: bytes go both ways, `peek` leaves them in the socket, and the end of the stream is an empty read.
+/// 12.2a, 12.2e: a stream transfers bytes in both directions. `peek` leaves the bytes in the socket. At the end of the
+/// stream, a read returns 0 bytes.
 #[test]
 fn a_stream_reads_peeks_and_ends() {
     on_two(async |_| {
@@ -31,7 +32,7 @@ fn a_stream_reads_peeks_and_ends() {
         one.close().await?;
         assert_eq!(other.read(&mut buf).await?, 0);
         assert_eq!(other.try_read(&mut buf)?, 0, "the end stays");
-        // The other direction is still open.
+        // The direction from `other` to `one` is still open.
         other.write_all(b"g").await?;
         one.flush().await?;
         assert_eq!(one.read(&mut buf).await?, 1);
@@ -40,7 +41,27 @@ fn a_stream_reads_peeks_and_ends() {
     });
 }
 
-/// 12.2a: the halves of a stream live in two processes, and become one stream again.
+/// 12.2e: one system call takes only some of many buffers. The next write and the next read do not wait for an event.
+#[test]
+fn a_vectored_transfer_of_many_buffers_continues() {
+    on_two(async |_| {
+        let (mut one, mut other) = pair().await?;
+        let (mut written, mut read) = (0, 0);
+        while written < 30_000 {
+            let bufs = vec![IoSlice::new(b"0123456789"); (30_000 - written) / 10];
+            written += one.write_vectored(&bufs).await?;
+            assert_eq!(written % 10, 0, "the buffer of the system is large enough");
+        }
+        while read < 30_000 {
+            let mut bytes = vec![0; 30_000 - read];
+            let mut bufs: Vec<_> = bytes.chunks_mut(10).map(IoSliceMut::new).collect();
+            read += other.read_vectored(&mut bufs).await?;
+        }
+        Ok(())
+    });
+}
+
+/// 12.2a: two processes use the two halves of a stream. Afterwards, the two halves become one stream again.
 #[test]
 fn the_halves_of_a_stream_work_in_two_processes_and_reunite() {
     const BYTES: usize = 4 << 20;
@@ -74,7 +95,7 @@ fn the_halves_of_a_stream_work_in_two_processes_and_reunite() {
     });
 }
 
-/// 12.2a: dropping the write half ends the stream for the peer; the read half still receives.
+/// 12.2a: if the write half is dropped, the peer reads the end of the stream. The read half still receives.
 #[test]
 fn a_dropped_write_half_ends_one_direction() {
     on_two(async |_| {
@@ -92,8 +113,8 @@ fn a_dropped_write_half_ends_one_direction() {
     });
 }
 
-/// 12.2a: `incoming` returns the accepted connections; several processes accept from one listener, and each connection
-/// goes to one of them.
+/// 12.2a: `incoming` returns the accepted connections. Several processes can accept from one listener, and each
+/// connection goes to one of these processes.
 #[test]
 fn several_processes_accept_from_one_listener() {
     const EACH: usize = 20;
@@ -134,7 +155,7 @@ fn several_processes_accept_from_one_listener() {
     });
 }
 
-/// 12.2c: the options of a `TcpSocket` reach the system.
+/// 12.2c: a `TcpSocket` sets options, and the system returns the same values.
 #[test]
 fn options_are_set_and_read_back() {
     on_two(async |_| {
@@ -145,7 +166,7 @@ fn options_are_set_and_read_back() {
         socket.set_recv_buffer_size(32 << 10)?;
         socket.set_keepalive(Some(Duration::from_secs(77)))?;
         assert!(socket.options().reuse_address()? && socket.options().keepalive()?);
-        // Linux reserves the same size again for its own data.
+        // Linux may double a buffer size, because it needs memory for its own data.
         assert!((64 << 10..=128 << 10).contains(&socket.options().send_buffer_size()?));
         assert!((32 << 10..=64 << 10).contains(&socket.options().recv_buffer_size()?));
         #[cfg(unix)]
@@ -173,7 +194,8 @@ fn options_are_set_and_read_back() {
     });
 }
 
-/// 12.2c: with `SO_REUSEPORT`, two listeners have one address, and each connection goes to one of them.
+/// 12.2c: with the option `SO_REUSEPORT`, two listeners can have the same address. Each connection goes to one of the
+/// two listeners.
 #[test]
 #[cfg(target_os = "linux")]
 fn two_listeners_share_a_port() {
@@ -198,11 +220,12 @@ fn two_listeners_share_a_port() {
     });
 }
 
-/// 12.2c: `connect` returns the error of the system, and tries each address of a list.
+/// 12.2c: if a connection is refused, `connect` returns the error of the system. `connect` tries each address of a
+/// list.
 #[test]
 fn a_refused_connection_returns_the_error_of_the_system() {
     on_two(async |_| {
-        // This socket has a port but does not listen.
+        // This socket has a port but does not listen, so the system refuses a connection to this port.
         let silent = TcpSocket::new_v4()?;
         silent.bind("127.0.0.1:0".parse().expect("an address"))?;
         let refused = silent.local_addr()?;
@@ -220,7 +243,8 @@ fn a_refused_connection_returns_the_error_of_the_system() {
     });
 }
 
-/// 12.2a: sockets of the standard library become sockets of the runtime, and the other way round.
+/// 12.2a: a socket of the standard library can be converted into a socket of the runtime, and a socket of the runtime
+/// can be converted back.
 #[test]
 fn sockets_of_the_standard_library_convert_both_ways() {
     on_two(async |_| {
@@ -234,7 +258,7 @@ fn sockets_of_the_standard_library_convert_both_ways() {
         let mut again = TcpStream::from_std(std)?;
         let mut buf = [0; 8];
         assert_eq!(again.read(&mut buf).await?, 1);
-        // The stream was deregistered and registered again: its events still arrive.
+        // The stream was deregistered and registered again. The events of the stream must still arrive.
         assert!(crate::poll_once(again.read(&mut buf)).is_none());
         peer.write_all(b"yz")?;
         assert_eq!(again.read(&mut buf).await?, 2);
@@ -242,7 +266,7 @@ fn sockets_of_the_standard_library_convert_both_ways() {
     });
 }
 
-/// 12.2a: several futures wait in one direction, and an event wakes all of them.
+/// 12.2a: several futures wait for the same direction of a stream, and each of them gets a byte.
 #[test]
 fn several_futures_wait_for_one_direction() {
     on_two(async |rt| {
@@ -272,7 +296,8 @@ fn several_futures_wait_for_one_direction() {
     });
 }
 
-/// 12.3c: a read stops before urgent data, although more bytes are there. The next read returns them.
+/// 12.3c: a read returns only the bytes before urgent data, although more bytes have arrived. The next read returns the
+/// bytes behind the urgent data.
 #[test]
 #[cfg(target_os = "linux")]
 #[allow(unsafe_code)]
@@ -284,7 +309,7 @@ fn urgent_data_does_not_hide_the_bytes_behind_it() {
         peer.set_nodelay(true)?;
         let (mut stream, _) = listener.accept().await?;
         let mut buf = [0; 64];
-        // The socket is registered, and has taken its first events.
+        // After this read, the socket has consumed its first events.
         peer.write_all(b"0")?;
         assert_eq!(stream.read(&mut buf).await?, 1);
         for _ in 0..20 {
@@ -297,7 +322,7 @@ fn urgent_data_does_not_hide_the_bytes_behind_it() {
                 let count = stream.read(&mut buf).await?;
                 assert_ne!(count, 0);
                 all.extend_from_slice(&buf[..count]);
-                // All events that exist now are taken before the next read.
+                // The worker takes all present events before the next read.
                 for _ in 0..200 {
                     crate::yield_now().await;
                 }

@@ -8,8 +8,8 @@ use procession::*;
 
 use crate::on_two;
 
-/// 12.2a: packets go to addresses and to the connected address; `peek_from` leaves the packet; the rest of a long packet
-/// is lost.
+/// 12.2a: a socket sends packets to any address and to its connected address. `peek_from` leaves the packet in the
+/// socket. If a packet is longer than the buffer of the receiver, the rest of the packet is lost.
 #[test]
 fn packets_go_to_addresses_and_to_the_connected_address() {
     on_two(async |_| {
@@ -37,8 +37,8 @@ fn packets_go_to_addresses_and_to_the_connected_address() {
     });
 }
 
-/// 12.2a: a socket of the standard library becomes a socket of the runtime; several processes receive from one socket, and
-/// each packet goes to one of them.
+/// 12.2a: a socket of the standard library can be converted into a socket of the runtime. Several processes can receive
+/// from one socket, and each packet goes to one of these processes.
 #[test]
 fn several_processes_receive_from_one_socket() {
     const PACKETS: usize = 200;
@@ -73,7 +73,7 @@ fn several_processes_receive_from_one_socket() {
     });
 }
 
-/// 12.6b: a refused packet is an error of one operation. The socket works afterwards.
+/// 12.6b: a refused packet causes an error of one operation. Later operations of the socket succeed.
 #[test]
 #[cfg(target_os = "linux")]
 fn a_refused_packet_is_an_error_of_one_operation() {
@@ -84,7 +84,7 @@ fn a_refused_packet_is_an_error_of_one_operation() {
         socket.connect(address).await?;
         assert!(crate::poll_once(socket.recv(&mut [0; 1])).is_none());
         drop(gone);
-        // A child process that another test starts may have a copy of the socket for a short time.
+        // While a child process of another test holds a copy of the socket, the address cannot be bound.
         let mut again = std::net::UdpSocket::bind(address);
         while again.is_err() {
             crate::yield_now().await;
@@ -96,7 +96,7 @@ fn a_refused_packet_is_an_error_of_one_operation() {
             socket.send(b"x").await?;
             assert_eq!(socket.recv(&mut buf).await.unwrap_err().kind(), ErrorKind::ConnectionRefused);
         }
-        // Another socket takes the address: the packets arrive.
+        // After another socket is bound to the address, the packets arrive there.
         let back = UdpSocket::bind(address).await?;
         socket.send(b"x").await?;
         assert_eq!(back.recv_from(&mut buf).await?, (1, socket.local_addr()?));

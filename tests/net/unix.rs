@@ -14,7 +14,7 @@ use procession::*;
 
 use crate::on_two;
 
-/// A path for a socket. The file is removed when the value is dropped.
+/// Path for a socket. When this value is dropped, the file at the path is removed.
 struct SocketPath(PathBuf);
 
 impl SocketPath {
@@ -37,7 +37,8 @@ impl Drop for SocketPath {
     }
 }
 
-/// 12.2a: streams connect to a path, echo, half-close, and end.
+/// 12.2a: streams connect to the path of a listener, and get back the bytes that they send. After a stream has shut
+/// down its write direction, it reads the end of the stream.
 #[test]
 fn streams_connect_to_a_path() {
     on_two(async |rt| {
@@ -68,7 +69,7 @@ fn streams_connect_to_a_path() {
     });
 }
 
-/// 12.2a: pairs, conversions, and operations that do not wait.
+/// 12.2a: connected pairs of streams, conversions to the standard library and back, and operations that do not wait.
 #[test]
 fn pairs_convert_and_try() {
     on_two(async |_| {
@@ -91,7 +92,7 @@ fn pairs_convert_and_try() {
     });
 }
 
-/// 12.2a: datagrams go to paths and between the sockets of a pair.
+/// 12.2a: a datagram socket sends to a path, to its connected path, or to the other socket of a pair.
 #[test]
 fn datagrams_go_to_paths_and_to_pairs() {
     on_two(async |_| {
@@ -113,8 +114,8 @@ fn datagrams_go_to_paths_and_to_pairs() {
     });
 }
 
-/// 12.6b: an error of a datagram socket ends one operation. Afterwards a send to a full socket waits, and does not spin,
-/// until the peer receives.
+/// 12.6b: an error of a datagram socket ends only one operation. Afterwards, a send to a socket with a full queue waits
+/// until this socket receives. The send does not spin.
 #[test]
 #[cfg(target_os = "linux")]
 fn after_an_error_a_send_to_a_full_socket_waits() {
@@ -125,8 +126,8 @@ fn after_an_error_a_send_to_a_full_socket_waits() {
             let receiver = UnixDatagram::bind(&path)?;
             let (sender, peer) = UnixDatagram::pair()?;
             assert!(crate::poll_once(sender.recv(&mut [0; 1])).is_none());
-            // The peer connects to another socket and loses a packet: the sender gets an error, which the system reports
-            // like a closed socket.
+            // The peer connects to another socket, so the system discards the packet in its queue. The sender then gets
+            // an error. The system reports this error in the same way as a closed socket.
             sender.send(b"lost").await?;
             peer.connect(&path)?;
             assert_eq!(sender.recv(&mut [0; 1]).await.unwrap_err().kind(), ErrorKind::ConnectionReset);
@@ -140,7 +141,8 @@ fn after_an_error_a_send_to_a_full_socket_waits() {
                 }
                 Ok(())
             });
-            // The only worker returns to this process although the sender cannot send.
+            // If a send to the full socket repeated its system call inside one poll, the only worker could not return
+            // to this process.
             let mut last = 0;
             while last == 0 || sent.load(SeqCst) != last {
                 last = sent.load(SeqCst);
@@ -160,8 +162,8 @@ fn after_an_error_a_send_to_a_full_socket_waits() {
     drop(rt);
 }
 
-/// 12.3c: a read of a Unix stream ends after a message with a descriptor, although more bytes are there. The next read
-/// returns them.
+/// 12.3c: a read of a Unix stream stops after a message with a descriptor, although more bytes have arrived. The next
+/// read returns these bytes.
 #[test]
 fn a_passed_descriptor_does_not_hide_the_bytes_behind_it() {
     on_two(async |_| {
@@ -185,7 +187,7 @@ fn a_passed_descriptor_does_not_hide_the_bytes_behind_it() {
     });
 }
 
-/// Sends bytes together with a copy of the socket's descriptor.
+/// Sends bytes together with a copy of the descriptor of `stream`.
 fn send_with_descriptor(stream: &std::os::unix::net::UnixStream, bytes: &[u8]) -> std::io::Result<()> {
     use std::os::fd::AsRawFd;
     let mut part = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
@@ -195,19 +197,19 @@ fn send_with_descriptor(stream: &std::os::unix::net::UnixStream, bytes: &[u8]) -
     message.msg_iov = &raw mut part;
     message.msg_iovlen = 1;
     message.msg_control = control.as_mut_ptr().cast();
-    // SAFETY: the function only computes.
+    // SAFETY: `CMSG_SPACE` only computes a size and accesses no memory.
     message.msg_controllen = unsafe { libc::CMSG_SPACE(4) } as _;
-    // SAFETY: the message has a control buffer.
+    // SAFETY: the message is valid and has a control buffer of the stated length.
     let header = unsafe { libc::CMSG_FIRSTHDR(&raw const message) };
     // SAFETY: the control buffer has room for one header and one descriptor, and is aligned for the header.
     let header = unsafe { &mut *header };
     header.cmsg_level = libc::SOL_SOCKET;
     header.cmsg_type = libc::SCM_RIGHTS;
-    // SAFETY: the function only computes.
+    // SAFETY: `CMSG_LEN` only computes a length and accesses no memory.
     header.cmsg_len = unsafe { libc::CMSG_LEN(4) } as _;
     // SAFETY: the data of the header has room for one descriptor.
     let data = unsafe { libc::CMSG_DATA(header) };
-    // SAFETY: as above; the write needs no alignment.
+    // SAFETY: the data of the header has room for one descriptor. `write_unaligned` needs no alignment.
     unsafe { data.cast::<i32>().write_unaligned(stream.as_raw_fd()) };
     // SAFETY: all pointers in the message are valid during the call.
     let sent = unsafe { libc::sendmsg(stream.as_raw_fd(), &raw const message, 0) };

@@ -1,4 +1,4 @@
-//! Sockets while the number of workers changes, and while steps block workers.
+//! Sockets of a runtime while the number of workers changes, and while steps block the workers.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
@@ -12,7 +12,7 @@ use procession::*;
 
 use crate::{round_trip, serve, with, within};
 
-/// Starts an echo server. Returns its address.
+/// Starts an echo server. Returns the address of the server.
 fn server(rt: &Runtime) -> std::net::SocketAddr {
     let listener = block_on(TcpListener::bind_in(rt.host(), "127.0.0.1:0")).expect("a free port");
     let address = listener.local_addr().expect("an address");
@@ -20,7 +20,7 @@ fn server(rt: &Runtime) -> std::net::SocketAddr {
     address
 }
 
-/// Spawns processes that make round trips until `stop` is set. Each returns its number of round trips.
+/// Spawns processes that make round trips until `stop` is set. Each process returns the number of its round trips.
 fn clients(rt: &Runtime, count: usize, stop: &Arc<AtomicBool>) -> Vec<JoinHandle<u32>> {
     let address = server(rt);
     let client = |_| {
@@ -38,7 +38,7 @@ fn clients(rt: &Runtime, count: usize, stop: &Arc<AtomicBool>) -> Vec<JoinHandle
     (0..count).map(client).collect()
 }
 
-/// Makes round trips on the calling thread, outside the runtime, with a socket of the runtime.
+/// Makes round trips on the calling thread, which is outside the runtime, with a socket of the runtime.
 fn outside(stream: &TcpStream, trips: u8) {
     block_on(async {
         for trip in 0..trips {
@@ -47,7 +47,8 @@ fn outside(stream: &TcpStream, trips: u8) {
     });
 }
 
-/// 12.4c: sockets survive each change of the number of workers, also to zero while a guest thread drives the runtime.
+/// 12.4c: sockets still work after each change of the number of workers. When the number is zero, a guest thread drives
+/// the runtime.
 #[test]
 fn sockets_survive_changes_of_the_number_of_workers() {
     within(120, || {
@@ -71,8 +72,8 @@ fn sockets_survive_changes_of_the_number_of_workers() {
     });
 }
 
-/// 12.4b, 12.4c: a thread outside the runtime waits for a socket when the last worker leaves. Then the helper thread waits
-/// in the poller.
+/// 12.4b, 12.4c: a thread outside the runtime waits for a socket while the last worker exits. The helper thread then
+/// waits in the poller, and the waiting thread gets its event.
 #[test]
 fn a_waiting_thread_survives_the_last_worker() {
     within(60, || {
@@ -101,8 +102,9 @@ fn a_waiting_thread_survives_the_last_worker() {
     });
 }
 
-/// 12.4b: a thread outside a runtime without workers waits for a socket, while a guest thread in `block_on` waits in the
-/// poller. The guest thread leaves. Then the helper thread waits.
+/// 12.4b: in a runtime without workers, a guest thread inside `block_on` waits in the poller, and a thread outside the
+/// runtime waits for a socket. When the guest thread leaves, the helper thread waits in the poller, and the waiting
+/// thread gets its event.
 #[test]
 fn a_waiting_thread_survives_the_last_guest() {
     within(60, || {
@@ -117,7 +119,7 @@ fn a_waiting_thread_survives_the_last_guest() {
             let is_parked = Arc::clone(&parked);
             let guest = thread::spawn(move || {
                 guest.block_on(async {
-                    // The next park of this thread is in the poller.
+                    // When this thread parks after this line, it waits in the poller.
                     is_parked.store(true, SeqCst);
                     leaves.await.unwrap();
                 });
@@ -144,7 +146,8 @@ fn a_waiting_thread_survives_the_last_guest() {
     });
 }
 
-/// 12.4c: while a step blocks the only worker, with `block_in_place` or without it, its replacement serves the sockets.
+/// 12.4c: while a step blocks the only worker, a replacement thread serves the sockets. The step blocks inside
+/// `block_in_place` or outside of it.
 #[test]
 fn sockets_survive_the_replacement_of_a_blocked_worker() {
     within(120, || {
@@ -169,7 +172,7 @@ fn sockets_survive_the_replacement_of_a_blocked_worker() {
                     Ok(())
                 });
                 is_blocked.recv().unwrap();
-                // The worker is blocked now. Only a replacement can serve this.
+                // The step now blocks the worker. Only a replacement thread can serve these round trips.
                 outside(&waiting, 5);
                 outside(&block_on(TcpStream::connect_in(rt.host(), address)).unwrap(), 5);
                 release.send(()).unwrap();
@@ -180,8 +183,8 @@ fn sockets_survive_the_replacement_of_a_blocked_worker() {
     });
 }
 
-/// 12.4c: many steps block at the same time, more than there can be replacement threads, while connections are served
-/// before and after.
+/// 12.4c: six steps call `block_in_place`, but the runtime may start only two replacement threads. Afterwards, the
+/// runtime still serves the connection.
 #[test]
 fn sockets_survive_more_blocked_steps_than_replacements() {
     within(120, || {
@@ -214,7 +217,8 @@ fn sockets_survive_more_blocked_steps_than_replacements() {
     });
 }
 
-/// 12.4c: a runtime is dropped while a thread outside waits in a read: the read fails. The same with a helper thread.
+/// 12.4c: while a thread outside the runtime waits in a read, the runtime is dropped. The read then fails. If the
+/// runtime has no workers, the helper thread waits in the poller.
 #[test]
 fn a_waiting_thread_learns_of_the_end_of_the_runtime() {
     within(60, || {
@@ -244,7 +248,8 @@ fn a_waiting_thread_learns_of_the_end_of_the_runtime() {
     });
 }
 
-/// 12.1b: no wake-up is lost while several workers ask the poller and park, with messages and timers between.
+/// 12.1b: no wake-up is lost while several workers ask the poller and park. Between their round trips, the processes
+/// also sleep and spawn other processes.
 #[test]
 fn no_wake_up_is_lost_between_workers_and_the_poller() {
     within(300, || {

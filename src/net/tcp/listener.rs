@@ -23,13 +23,14 @@ pub struct TcpListener {
 }
 
 impl TcpListener {
-    /// Opens a socket on `addr` and listens, on the runtime of the calling thread. If `addr` names several addresses,
-    /// uses the first one that can be bound. With port 0, the system chooses a port: see
-    /// [`local_addr`](Self::local_addr).
+    /// Opens a socket that listens on `addr`, on the runtime of the calling thread. If `addr` names several addresses,
+    /// uses the first address that can be bound. With port 0, the system chooses a port, which
+    /// [`local_addr`](Self::local_addr) returns.
     ///
-    /// On Unix the address can be bound again immediately after the listener was closed (`SO_REUSEADDR`). The system
-    /// queues up to 1,024 connections that were not accepted yet. Use [`TcpSocket`](crate::net::TcpSocket) for other
-    /// options.
+    /// On Unix, the address can be bound again immediately after the listener was closed (`SO_REUSEADDR`). The listen
+    /// backlog is the maximum number of connections that the system queues before `accept` takes them. The crate `mio`
+    /// chooses it: mio 1.2 uses 128 on most systems. Use [`TcpSocket`](crate::net::TcpSocket) for another backlog or
+    /// other options.
     ///
     /// # Errors
     /// Returns the error of the system or of the name lookup. Returns an error if the thread has no runtime, or if the
@@ -84,17 +85,19 @@ impl TcpListener {
 
     /// Waits for a connection. Returns its stream and the address of the peer.
     ///
-    /// If several futures of this method wait, each connection goes to one of them.
+    /// If several futures of this method wait, each connection goes to only one of the futures.
     ///
     /// # Errors
-    /// Returns the error of the system, for example if no descriptor is free (`EMFILE`). The listener remains usable. If
-    /// the cause persists, the next call fails immediately, so a loop must wait for some time before it calls again.
+    /// Returns the error of the system, for example if no descriptor is free (`EMFILE`). The listener remains usable
+    /// after an error. While the cause of the error persists, each call fails immediately. So after an error, a loop
+    /// must pause before it calls `accept` again.
     pub async fn accept(&self) -> io::Result<(TcpStream, SocketAddr)> {
         let (io, address) = self.io.op(Direction::Read, mio::net::TcpListener::accept).await?;
         Ok((TcpStream::register(io, self.io.backend().clone())?, address))
     }
 
-    /// As [`accept`](Self::accept), as a poll function. If several tasks call it, only the last one is woken.
+    /// The poll function of [`accept`](Self::accept). If several tasks call it, only the task that called it last is
+    /// woken.
     ///
     /// # Errors
     /// As [`accept`](Self::accept).
@@ -103,7 +106,7 @@ impl TcpListener {
         Poll::Ready(TcpStream::register(io, self.io.backend().clone()).map(|stream| (stream, address)))
     }
 
-    /// Returns a stream of the accepted connections. It never ends.
+    /// Returns a stream of the accepted connections. The stream never ends.
     pub fn incoming(&self) -> Incoming<'_> {
         Incoming { listener: self }
     }

@@ -1,4 +1,4 @@
-//! [`TcpSocket`]: a TCP socket that does not listen or connect yet, so that its options can be set.
+//! [`TcpSocket`]: a TCP socket whose options can be set before it listens or connects.
 
 use std::io;
 use std::net::SocketAddr;
@@ -11,7 +11,7 @@ use crate::net::backend::Backend;
 use crate::net::tcp::listener::TcpListener;
 use crate::net::tcp::stream::TcpStream;
 
-/// A TCP socket that neither listens nor is connected. Set its options, then call [`listen`](Self::listen) or
+/// A TCP socket that does not listen and is not connected. Set its options, and then call [`listen`](Self::listen) or
 /// [`connect`](Self::connect).
 ///
 /// ```
@@ -73,10 +73,11 @@ impl TcpSocket {
         Ok(Self { socket, backend })
     }
 
-    /// Sets whether the address can be bound although old connections of it are not over yet (`SO_REUSEADDR`).
+    /// Sets whether the address can be bound although the system still keeps closed connections of this address
+    /// (`SO_REUSEADDR`).
     ///
     /// # Errors
-    /// Returns the error of the system. This is true for all methods that set an option.
+    /// Returns the error of the system.
     pub fn set_reuse_address(&self, on: bool) -> io::Result<()> {
         self.socket.set_reuse_address(on)
     }
@@ -115,7 +116,8 @@ impl TcpSocket {
         self.socket.set_recv_buffer_size(size)
     }
 
-    /// Sets after how much idle time the system checks whether the peer still exists. `None` disables the check.
+    /// Sets how long a connection must be idle before the system checks whether the peer still exists. `None` disables
+    /// this check.
     ///
     /// # Errors
     /// Returns the error of the system.
@@ -126,7 +128,7 @@ impl TcpSocket {
         }
     }
 
-    /// Returns a reference for setting the other options of the socket, with the crate `socket2`.
+    /// Returns a reference of the crate `socket2` that sets further options of the socket.
     pub fn options(&self) -> SockRef<'_> {
         SockRef::from(&self.socket)
     }
@@ -148,7 +150,8 @@ impl TcpSocket {
         address.as_socket().ok_or_else(|| io::Error::other("the socket has no IP address"))
     }
 
-    /// Makes a listener. The system queues up to `backlog` connections that were not accepted yet.
+    /// Makes the socket listen, and returns the listener. The system queues up to `backlog` connections before `accept`
+    /// takes them. The system may limit `backlog`.
     ///
     /// # Errors
     /// Returns the error of the system.

@@ -1,4 +1,4 @@
-//! The two halves of a TCP stream, for two processes.
+//! The read half and the write half of a TCP stream, so that two processes can use the stream.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::net::{Shutdown, SocketAddr};
@@ -12,13 +12,13 @@ use crate::platform::sync::Arc;
 
 /// The read half of a [`TcpStream`]: see [`TcpStream::into_split`].
 ///
-/// Dropping it has no effect on the connection as long as the write half exists.
+/// Dropping the read half has no effect on the connection while the write half exists.
 #[derive(Debug)]
 pub struct OwnedReadHalf(Arc<TcpStream>);
 
 /// The write half of a [`TcpStream`]: see [`TcpStream::into_split`].
 ///
-/// Dropping it sends the end of the stream to the peer. The read half can still receive.
+/// Dropping the write half sends the end of the stream to the peer. After that, the read half can still receive.
 #[derive(Debug)]
 pub struct OwnedWriteHalf {
     /// `None` after `reunite`.
@@ -31,10 +31,10 @@ pub(crate) fn into_halves(stream: TcpStream) -> (OwnedReadHalf, OwnedWriteHalf) 
 }
 
 impl OwnedReadHalf {
-    /// Makes a stream from its two halves.
+    /// Makes a stream from the two halves of this stream.
     ///
     /// # Errors
-    /// Returns the halves if they belong to two streams.
+    /// Returns both halves if they belong to different streams.
     pub fn reunite(self, mut write: OwnedWriteHalf) -> Result<TcpStream, (Self, OwnedWriteHalf)> {
         match write.stream.take() {
             Some(stream) if Arc::ptr_eq(&stream, &self.0) => {

@@ -10,31 +10,34 @@ use socket2::SockRef;
 
 use crate::host::Host;
 use crate::net::backend::Backend;
-use crate::net::registered::Registered;
+use crate::net::registered::{Registered, size_of_all};
 use crate::net::resolve::{ToSocketAddrs, resolve, unresolved};
 use crate::net::tcp::split::{OwnedReadHalf, OwnedWriteHalf, into_halves};
 use crate::platform::poller::source::Direction;
 
 /// A TCP connection.
 ///
-/// The stream implements [`AsyncRead`] and [`AsyncWrite`] of the crate `futures`, also for `&TcpStream`. So one process
-/// can read and write at the same time. [`into_split`](Self::into_split) makes two halves for two processes.
+/// The stream implements [`AsyncRead`] and [`AsyncWrite`] of the crate `futures`. `&TcpStream` implements these traits
+/// too, so one process can read and write at the same time. [`into_split`](Self::into_split) makes two halves for two
+/// processes.
 ///
-/// The functions of `AsyncRead` and `AsyncWrite` wake only the task that polled last, in each direction. If several tasks
-/// must wait in one direction, use [`readable`](Self::readable) and [`try_read`](Self::try_read).
+/// For each direction, `AsyncRead` and `AsyncWrite` wake only the task that polled last. If several tasks must wait for
+/// one direction, use [`readable`](Self::readable) and [`try_read`](Self::try_read), or [`writable`](Self::writable)
+/// and [`try_write`](Self::try_write).
 ///
-/// Closing the write side with `AsyncWrite::close` (or `AsyncWriteExt::close`) sends the end of the stream to the peer, as
-/// [`shutdown`](Self::shutdown) does. `flush` has nothing to do, because the stream has no buffer of its own.
+/// `AsyncWrite::close` (or `AsyncWriteExt::close`) closes the write side and sends the end of the stream to the peer,
+/// as [`shutdown`](Self::shutdown) does. `flush` does nothing, because the stream has no buffer of its own.
 #[derive(Debug)]
 pub struct TcpStream {
     io: Registered<mio::net::TcpStream>,
 }
 
 impl TcpStream {
-    /// Connects to `addr`, on the runtime of the calling thread. If `addr` names several addresses, tries one after the
-    /// other.
+    /// Connects to `addr`, on the runtime of the calling thread. If `addr` names several addresses, tries them in order
+    /// until a connection is established.
     ///
-    /// There is no time limit except that of the system. Use [`SelfHandle::timeout`](crate::SelfHandle::timeout).
+    /// Only the system limits the time of this operation. To set a shorter limit, use
+    /// [`SelfHandle::timeout`](crate::SelfHandle::timeout).
     ///
     /// # Errors
     /// Returns the error of the system for the last address that was tried, for example
@@ -111,19 +114,21 @@ impl TcpStream {
         Self::register(mio::net::TcpStream::from_std(stream), backend)
     }
 
-    /// Deregisters the stream and returns it as a stream of the standard library. It stays non-blocking.
+    /// Deregisters the stream and returns it as a stream of the standard library. The returned stream is still
+    /// non-blocking.
     #[cfg(unix)]
     pub fn into_std(self) -> std::net::TcpStream {
         std::net::TcpStream::from(std::os::fd::OwnedFd::from(self.io.into_inner()))
     }
 
-    /// Splits the stream into two halves that own it together. They can live in two processes.
+    /// Splits the stream into two halves, which own the stream together. Two processes can use the two halves.
     pub fn into_split(self) -> (OwnedReadHalf, OwnedWriteHalf) {
         into_halves(self)
     }
 
-    /// Waits until the stream can be read, or the peer has closed its side. The stream may have become unreadable again
-    /// when the future completes. A new stream counts as readable until a read returns [`io::ErrorKind::WouldBlock`].
+    /// Waits until the stream can be read, or the peer has closed its side. When the future completes, the stream may
+    /// have become unreadable again. A new stream counts as readable until a read returns
+    /// [`io::ErrorKind::WouldBlock`].
     ///
     /// # Errors
     /// Returns an error if the runtime has ended.
@@ -131,7 +136,7 @@ impl TcpStream {
         self.io.ready(Direction::Read).await
     }
 
-    /// Waits until the stream can be written. The stream may have become unwritable again when the future completes.
+    /// Waits until the stream can be written. When the future completes, the stream may have become unwritable again.
     ///
     /// # Errors
     /// Returns an error if the runtime has ended.
@@ -155,7 +160,8 @@ impl TcpStream {
         self.io.try_op(Direction::Write, |mut io| io.write(buf))
     }
 
-    /// Reads bytes and leaves them in the socket, so that the next read returns them again.
+    /// Reads bytes and leaves them in the socket. So the next read returns the same bytes. Returns the number of bytes,
+    /// which is 0 at the end of the stream.
     ///
     /// # Errors
     /// Returns the error of the system.
@@ -163,7 +169,7 @@ impl TcpStream {
         self.io.op(Direction::Read, |io| io.peek(buf)).await
     }
 
-    /// Closes the read side, the write side, or both. After the write side was closed, the peer reads the end of the
+    /// Closes the read side, the write side, or both. If the write side is closed, the peer reads the end of the
     /// stream.
     ///
     /// # Errors
@@ -221,7 +227,7 @@ impl TcpStream {
         self.io.io().set_ttl(ttl)
     }
 
-    /// Returns a reference for setting the other options of the socket, with the crate `socket2`.
+    /// Returns a reference of the crate `socket2` that sets further options of the socket.
     ///
     /// ```
     /// # use procession::net::{TcpListener, TcpStream};
@@ -251,7 +257,7 @@ impl AsyncRead for &TcpStream {
         cx: &mut Context<'_>,
         bufs: &mut [IoSliceMut<'_>],
     ) -> Poll<io::Result<usize>> {
-        let size = bufs.iter().map(|buf| buf.len()).sum();
+        let size = size_of_all(bufs.iter().map(|buf| buf.len()));
         self.io.poll_transfer(Direction::Read, cx, size, |mut io| io.read_vectored(bufs))
     }
 }
@@ -266,7 +272,7 @@ impl AsyncWrite for &TcpStream {
         cx: &mut Context<'_>,
         bufs: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        let size = bufs.iter().map(|buf| buf.len()).sum();
+        let size = size_of_all(bufs.iter().map(|buf| buf.len()));
         self.io.poll_transfer(Direction::Write, cx, size, |mut io| io.write_vectored(bufs))
     }
 
@@ -279,7 +285,8 @@ impl AsyncWrite for &TcpStream {
     }
 }
 
-/// A stream that the peer has reset is closed already.
+/// Returns success if the connection no longer exists, for example after a reset by the peer: then the stream is
+/// already closed.
 pub(crate) fn end_of_stream(result: io::Result<()>) -> io::Result<()> {
     match result {
         Err(error) if error.kind() == io::ErrorKind::NotConnected => Ok(()),
@@ -287,7 +294,8 @@ pub(crate) fn end_of_stream(result: io::Result<()>) -> io::Result<()> {
     }
 }
 
-/// Implements the traits of `futures::io` for an owned type, through its reference.
+/// Implements the traits of `futures::io` for a type. Each function calls the same function of the reference to this
+/// type.
 macro_rules! owned_io {
     ($type:ty, read $(, $write:tt)?) => {
         impl futures::io::AsyncRead for $type {

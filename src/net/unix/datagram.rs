@@ -1,4 +1,4 @@
-//! [`UnixDatagram`]: packets between processes of one system.
+//! [`UnixDatagram`]: packets between the programs of one system.
 
 use std::io;
 use std::os::unix::net::SocketAddr;
@@ -9,7 +9,7 @@ use crate::net::backend::Backend;
 use crate::net::registered::Registered;
 use crate::platform::poller::source::Direction;
 
-/// A Unix domain socket for packets. Dropping it does not remove its path from the file system.
+/// A Unix domain socket for packets. Dropping the socket does not remove its path from the file system.
 #[derive(Debug)]
 pub struct UnixDatagram {
     io: Registered<mio::net::UnixDatagram>,
@@ -35,7 +35,8 @@ impl UnixDatagram {
         Self::register(mio::net::UnixDatagram::bind(path)?, backend)
     }
 
-    /// Opens a socket without a path. It can send, and receive the answers of a connected peer.
+    /// Opens a socket without a path. The socket can send. It cannot receive, because other sockets have no path to
+    /// which they could send.
     ///
     /// # Errors
     /// As [`bind`](Self::bind).
@@ -44,7 +45,7 @@ impl UnixDatagram {
         Self::register(mio::net::UnixDatagram::unbound()?, backend)
     }
 
-    /// Makes two connected sockets.
+    /// Makes two sockets that are connected with each other.
     ///
     /// # Errors
     /// As [`bind`](Self::bind).
@@ -58,7 +59,7 @@ impl UnixDatagram {
         Ok(Self { io: Registered::new(io, backend)? })
     }
 
-    /// Sets the path that [`send`](Self::send) uses.
+    /// Sets the path to which [`send`](Self::send) sends.
     ///
     /// # Errors
     /// Returns the error of the system.
@@ -66,7 +67,7 @@ impl UnixDatagram {
         self.io.io().connect(path)
     }
 
-    /// Sends a packet to the connected socket. Returns the number of bytes.
+    /// Sends a packet to the connected socket. Returns the number of bytes that were sent.
     ///
     /// # Errors
     /// Returns the error of the system.
@@ -74,7 +75,8 @@ impl UnixDatagram {
         self.io.op(Direction::Write, |io| io.send(buf)).await
     }
 
-    /// Receives a packet. Returns the number of bytes. If the packet is longer than `buf`, the rest is lost.
+    /// Receives a packet. Returns the number of bytes. If the packet is longer than `buf`, the rest of the packet is
+    /// lost.
     ///
     /// # Errors
     /// Returns the error of the system.
@@ -82,10 +84,11 @@ impl UnixDatagram {
         self.io.op(Direction::Read, |io| io.recv(buf)).await
     }
 
-    /// Sends a packet to the socket at `path`. Returns the number of bytes.
+    /// Sends a packet to the socket at `path`. Returns the number of bytes that were sent.
     ///
     /// If the queue of the receiver is full, the future waits. Linux reports no event when this queue has space again,
-    /// unless the two sockets are [connected](Self::connect). So use connected sockets, or limit the time of the send.
+    /// unless the two sockets are [connected](Self::connect). So use connected sockets, or set a time limit for the
+    /// future.
     ///
     /// # Errors
     /// Returns the error of the system.
@@ -94,8 +97,8 @@ impl UnixDatagram {
         self.io.op(Direction::Write, |io| io.send_to(buf, path)).await
     }
 
-    /// Receives a packet. Returns the number of bytes and the address of the sender. If the packet is longer than `buf`,
-    /// the rest is lost.
+    /// Receives a packet. Returns the number of bytes and the address of the sender. If the packet is longer than
+    /// `buf`, the rest of the packet is lost.
     ///
     /// # Errors
     /// Returns the error of the system.

@@ -11,7 +11,7 @@ use crate::net::registered::Registered;
 use crate::net::unix::stream::UnixStream;
 use crate::platform::poller::source::Direction;
 
-/// A listening Unix domain socket. Dropping it does not remove its path from the file system.
+/// A Unix domain socket that listens. Dropping the listener does not remove its path from the file system.
 #[derive(Debug)]
 pub struct UnixListener {
     io: Registered<mio::net::UnixListener>,
@@ -61,7 +61,8 @@ impl UnixListener {
         Ok((UnixStream::register(io, self.io.backend().clone())?, address))
     }
 
-    /// As [`accept`](Self::accept), as a poll function. If several tasks call it, only the last one is woken.
+    /// The poll function of [`accept`](Self::accept). If several tasks call it, only the task that called it last is
+    /// woken.
     ///
     /// # Errors
     /// As [`accept`](Self::accept).

@@ -1,4 +1,4 @@
-//! [`UnixStream`]: a connection between two processes of one system.
+//! [`UnixStream`]: a connection between two programs of one system.
 
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::net::Shutdown;
@@ -12,14 +12,14 @@ use futures::io::{AsyncRead, AsyncWrite};
 
 use crate::host::Host;
 use crate::net::backend::Backend;
-use crate::net::registered::Registered;
+use crate::net::registered::{Registered, size_of_all};
 use crate::net::tcp::stream::{end_of_stream, owned_io};
 use crate::platform::poller::source::Direction;
 
 /// A connection over a Unix domain socket.
 ///
-/// The traits of `futures::io` work as for [`TcpStream`](crate::net::TcpStream). For two processes, share the stream in an
-/// `Arc`: `&UnixStream` implements [`AsyncRead`] and [`AsyncWrite`].
+/// This type implements the traits of `futures::io` in the same way as [`TcpStream`](crate::net::TcpStream). If two
+/// processes use one stream, share it in an `Arc`: `&UnixStream` implements [`AsyncRead`] and [`AsyncWrite`].
 #[derive(Debug)]
 pub struct UnixStream {
     io: Registered<mio::net::UnixStream>,
@@ -29,9 +29,9 @@ impl UnixStream {
     /// Connects to the listener at `path`, on the runtime of the calling thread.
     ///
     /// # Errors
-    /// Returns the error of the system. On Linux this is [`io::ErrorKind::WouldBlock`] if the listener already queues as
-    /// many connections as it may; the system does not report when there is space again, so the caller must retry. Returns an error if the thread has no runtime, or if the runtime is a
-    /// simulation.
+    /// Returns the error of the system. On Linux, returns [`io::ErrorKind::WouldBlock`] if the queue of the listener is
+    /// full. The system does not report when the queue has space again, so the caller must retry after a pause. Returns
+    /// an error if the thread has no runtime, or if the runtime is a simulation.
     pub async fn connect(path: impl AsRef<Path>) -> io::Result<Self> {
         let backend = Backend::current()?;
         Self::register(mio::net::UnixStream::connect(path)?, backend)?.connected().await
@@ -58,10 +58,11 @@ impl UnixStream {
         Ok(self)
     }
 
-    /// Makes two connected streams, on the runtime of the calling thread.
+    /// Makes two streams that are connected with each other, on the runtime of the calling thread.
     ///
     /// # Errors
-    /// As [`connect`](Self::connect).
+    /// Returns the error of the system. Returns an error if the thread has no runtime, or if the runtime is a
+    /// simulation.
     pub fn pair() -> io::Result<(Self, Self)> {
         let backend = Backend::current()?;
         let (one, other) = mio::net::UnixStream::pair()?;
@@ -83,13 +84,15 @@ impl UnixStream {
         Self::register(mio::net::UnixStream::from_std(stream), backend)
     }
 
-    /// Deregisters the stream and returns it as a stream of the standard library. It stays non-blocking.
+    /// Deregisters the stream and returns it as a stream of the standard library. The returned stream is still
+    /// non-blocking.
     pub fn into_std(self) -> std::os::unix::net::UnixStream {
         std::os::unix::net::UnixStream::from(OwnedFd::from(self.io.into_inner()))
     }
 
-    /// Waits until the stream can be read, or the peer has closed its side. The stream may have become unreadable again
-    /// when the future completes. A new stream counts as readable until a read returns [`io::ErrorKind::WouldBlock`].
+    /// Waits until the stream can be read, or the peer has closed its side. When the future completes, the stream may
+    /// have become unreadable again. A new stream counts as readable until a read returns
+    /// [`io::ErrorKind::WouldBlock`].
     ///
     /// # Errors
     /// Returns an error if the runtime has ended.
@@ -97,7 +100,7 @@ impl UnixStream {
         self.io.ready(Direction::Read).await
     }
 
-    /// Waits until the stream can be written. The stream may have become unwritable again when the future completes.
+    /// Waits until the stream can be written. When the future completes, the stream may have become unwritable again.
     ///
     /// # Errors
     /// Returns an error if the runtime has ended.
@@ -170,7 +173,7 @@ impl AsyncWrite for &UnixStream {
         cx: &mut Context<'_>,
         bufs: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        let size = bufs.iter().map(|buf| buf.len()).sum();
+        let size = size_of_all(bufs.iter().map(|buf| buf.len()));
         self.io.poll_transfer(Direction::Write, cx, size, |mut io| io.write_vectored(bufs))
     }
 

@@ -1,22 +1,26 @@
 //! The poller of a runtime with sockets, on mio.
 //!
-//! One thread at a time waits in the poller: it holds `turn`. A thread that only asks, without waiting, holds the lock of
-//! `system` for a short time. All other threads use the registry, which mio shares with them. mio requests edge-triggered
-//! events where the system has them, so an event costs no system call to re-arm the descriptor.
+//! At most one thread at a time waits in the poller. During its wait, this thread holds the lock `turn` and the lock
+//! `system`. A thread that asks the poller for events without waiting holds only the lock `system`, for a short time.
+//! To register a socket, a thread uses the registry, which needs neither lock. mio requests edge-triggered events if
+//! the system has them, so the descriptor needs no system call to re-arm it after an event.
 //!
 //! # Lost wake-ups
 //!
-//! Two locks are needed. With one lock, the timekeeper could find the lock held by a worker that only asks, and park
-//! outside the poller. No thread would then wait for the sockets.
+//! The poller needs two locks. Suppose that it had one lock. A worker that asks the poller without waiting could hold
+//! this lock when the timekeeper comes. The timekeeper would then park outside the poller, and no thread would wait for
+//! the sockets.
 //!
-//! The system reports a wake-up to one call only. If this call only asks, it records the wake-up for the thread that
-//! waits next: this thread may have checked for wake-ups before.
+//! The system reports each wake-up of the poller to only one call. Each wake-up is meant for the timekeeper. A call
+//! without waiting, or the wait of the helper thread, may take the wake-up. This call then records the wake-up, and the
+//! next wait of the timekeeper ends immediately. Without the record, the wake-up could be lost, because the timekeeper
+//! may have checked for wake-ups before.
 //!
 //! # Stale events
 //!
-//! A token consists of the index of a source in the table and a generation. A source that is deregistered leaves the
-//! table. An event that the system reported before names the old generation, so it does not reach a new source with the
-//! same index or the same descriptor.
+//! A token consists of the index of a source in the table and a generation. When a source is deregistered, it is
+//! removed from the table. An event that the system reported before the deregistration contains the old generation. So
+//! this event does not reach a new source that has the same index or the same descriptor.
 
 use std::io;
 use std::task::{Wake, Waker};
@@ -31,13 +35,13 @@ use crate::platform::poller::source::Source;
 use crate::platform::sync::atomic::{AtomicBool, Ordering};
 use crate::platform::sync::{Arc, Mutex};
 
-/// Maximum number of events that one call takes from the system. Further events remain there for the next call.
+/// Maximum number of events that one call takes from the system. Further events stay in the system until the next call.
 const EVENTS: usize = 1024;
 
-/// Token of the wake-up of the thread that waits.
+/// Token of a wake-up of the thread that waits in the poller.
 const WAKE: Token = Token(usize::MAX);
 
-/// Number of low bits of a token that hold the index of a source. The generation is above them.
+/// Number of low bits of a token that hold the index of a source. The higher bits hold the generation.
 const INDEX_BITS: u32 = usize::BITS / 2 + if usize::BITS == 32 { 4 } else { 0 };
 
 /// Maximum number of registered sources.
@@ -45,7 +49,7 @@ const MOST: usize = (1 << INDEX_BITS) - 1;
 
 #[derive(Debug)]
 pub(crate) struct Poller {
-    /// Held by the thread that waits.
+    /// Lock that the thread that waits holds.
     turn: Mutex<()>,
     system: Mutex<Calls>,
     /// Set when the scheduler stops. From then on, no call waits.
@@ -55,12 +59,12 @@ pub(crate) struct Poller {
     table: Mutex<Table>,
 }
 
-/// What a call of the system needs.
+/// State that a call of the system needs.
 #[derive(Debug)]
 struct Calls {
     poll: mio::Poll,
     events: Events,
-    /// A call that did not wait has taken a wake-up.
+    /// Whether a call other than the wait of the timekeeper has taken a wake-up.
     is_woken: bool,
 }
 
@@ -83,7 +87,7 @@ impl Wake for Interrupt {
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        // The write fails only if the poller is closed. Then no thread waits in it.
+        // The call fails only if the poller is closed. No thread waits in a closed poller.
         let _ = self.0.wake();
     }
 }
@@ -102,22 +106,22 @@ impl Poller {
         Ok(Self { turn: Mutex::default(), system, is_stopped, registry, waker, table: Mutex::default() })
     }
 
-    /// Returns a waker that ends the present or the next wait in the poller.
+    /// Returns a waker that ends the present wait in the poller, or the next wait if no thread waits now.
     pub(crate) fn waker(&self) -> &Waker {
         &self.waker
     }
 
-    /// Ends the present wait, and all later waits immediately. Called when the scheduler stops.
+    /// Ends the present wait. After this call, each later wait returns immediately. Called when the scheduler stops.
     pub(crate) fn stop(&self) {
-        // A thread that waits has read the flag before its wait, and this wake-up ends its wait. No other call can take the
-        // wake-up, because this thread holds the lock of the calls.
+        // If a thread waits in the poller, it has read the flag before its wait. The wake-up ends the wait of this
+        // thread. No other call can take the wake-up, because the waiting thread holds the lock of the calls.
         self.is_stopped.store(true, Ordering::SeqCst);
         self.waker.wake_by_ref();
     }
 
-    /// Takes events from the system, and appends the wakers of the operations that can go on to `ready`, in the order of
-    /// the events. Returns false if another thread uses the poller, or if the system returned an error. In both cases
-    /// the call has not waited.
+    /// Takes events from the system. For each event, appends the wakers of the operations that can continue to `ready`,
+    /// in the order of the events. Returns false if another thread uses the poller, or if the system returned an error.
+    /// In both cases, the call has not waited for events.
     pub(crate) fn poll(&self, wait: Wait, ready: &mut Vec<Waker>) -> bool {
         let _turn = match wait {
             Wait::No => None,
@@ -129,28 +133,31 @@ impl Poller {
         };
         let (guard, limit) = match wait {
             Wait::No => (self.system.try_lock(), Some(Duration::ZERO)),
-            // A thread that does not wait may hold this lock, but only for a short time.
+            // A thread that asks the poller without waiting may hold this lock, but only for a short time.
             Wait::For(limit) => (Some(self.system.lock()), limit),
             Wait::Alone => (Some(self.system.lock()), None),
         };
         let Some(mut calls) = guard else { return false };
         let waits = wait != Wait::No;
-        let is_over = waits && (std::mem::take(&mut calls.is_woken) || self.is_stopped.load(Ordering::SeqCst));
+        // A wake-up is meant for the timekeeper. So only the wait of the timekeeper takes the record of a wake-up.
+        let is_timekeeper = matches!(wait, Wait::For(_));
+        let is_over =
+            is_timekeeper && std::mem::take(&mut calls.is_woken) || waits && self.is_stopped.load(Ordering::SeqCst);
         let Calls { poll, events, is_woken } = &mut *calls;
         match poll.poll(events, if is_over { Some(Duration::ZERO) } else { limit }) {
             Ok(()) => {}
-            // A signal interrupted the wait. The caller checks for work and waits again.
+            // A signal has interrupted the wait. The caller checks for work and waits again.
             Err(error) if error.kind() == io::ErrorKind::Interrupted => return true,
             Err(_) => return false,
         }
         let mut table = None;
         for event in &*events {
             if event.token() == WAKE {
-                *is_woken = !waits;
+                *is_woken = !is_timekeeper;
                 continue;
             }
-            // The lock of the table is held for the whole batch. A thread that registers or deregisters a source waits
-            // for at most 1,024 short steps.
+            // This thread holds the lock of the table for the whole batch of events. So a thread that registers or
+            // deregisters a source waits for at most 1,024 short steps.
             if let Some(source) = table.get_or_insert_with(|| self.table.lock()).get(event.token()) {
                 source.set_ready(event, ready);
             }
@@ -164,7 +171,8 @@ impl Poller {
     /// Returns the error of the system. Returns an error if the runtime has ended.
     pub(crate) fn register(&self, system: &mut impl System) -> io::Result<Arc<Source>> {
         let source = self.table.lock().insert()?;
-        // The source is in the table before the system knows the socket, so that the first event finds it.
+        // The source enters the table before the system knows the socket. So the first event of the socket finds the
+        // source.
         let interest = Interest::READABLE | Interest::WRITABLE;
         // Events of urgent data, see `Source::drained`.
         #[cfg(any(target_os = "linux", target_os = "android"))]
@@ -176,9 +184,10 @@ impl Poller {
         Ok(source)
     }
 
-    /// Deregisters a socket. An event that the system has reported but no thread has handled is ignored.
+    /// Deregisters a socket. If the system has reported an event of the socket and no thread has handled this event
+    /// yet, the event is ignored.
     pub(crate) fn deregister(&self, system: &mut impl System, source: &Source) {
-        // An error means that the system does not know the descriptor any more: it was closed.
+        // An error means that the system does not know the descriptor, because the descriptor is already closed.
         let _ = self.registry.deregister(system);
         self.table.lock().remove(source);
     }
@@ -207,7 +216,7 @@ impl Table {
         self.generation = self.generation.wrapping_add(1);
         let entry = self.sources.vacant_entry();
         let token = Token(entry.key() | self.generation << INDEX_BITS);
-        // This token belongs to the poller itself.
+        // This token is reserved for the wake-up of the poller.
         let token = if token == WAKE { Token(entry.key()) } else { token };
         Ok(Arc::clone(entry.insert(Arc::new(Source::new(token)))))
     }
@@ -232,7 +241,7 @@ mod tests {
     use crate::platform::poller::source::Direction;
     use crate::platform::sync::thread;
 
-    /// Waker that is only compared.
+    /// Waker that the test only compares with other wakers.
     struct Nothing;
 
     impl Wake for Nothing {
@@ -247,8 +256,8 @@ mod tests {
         mio::net::UdpSocket::bind("127.0.0.1:0".parse().expect("an address")).expect("a free port")
     }
 
-    /// 12.1b, 12.1e: a worker asks the poller just when the timekeeper goes to wait there. The timekeeper must wait in the poller
-    /// nevertheless: no other thread would wait for the sockets.
+    /// 12.1b, 12.1e: a worker asks the poller without waiting just when the timekeeper begins its wait. The timekeeper
+    /// must wait in the poller nevertheless, because no other thread waits for the sockets.
     #[test]
     fn a_call_that_asks_does_not_send_the_timekeeper_away() {
         let poller = poller();
@@ -263,7 +272,7 @@ mod tests {
         assert!(timekeeper.join().expect("it does not panic"), "it did not wait");
     }
 
-    /// 12.1b: a wake-up that a call takes which only asks ends the next wait.
+    /// 12.1b: if a call without waiting takes a wake-up, the next wait of the timekeeper returns immediately.
     #[test]
     fn a_call_that_asks_leaves_the_wake_up_to_the_thread_that_waits() {
         let poller = poller();
@@ -273,11 +282,15 @@ mod tests {
         assert!(poller.poll(Wait::For(None), &mut Vec::new()));
         assert!(!poller.system.lock().is_woken);
         poller.waker().wake_by_ref();
+        // The helper thread takes the event too, and leaves the wake-up to the timekeeper.
         assert!(poller.poll(Wait::Alone, &mut Vec::new()));
+        assert!(poller.system.lock().is_woken);
+        assert!(poller.poll(Wait::For(None), &mut Vec::new()));
         assert!(!poller.system.lock().is_woken);
     }
 
-    /// 12.4b: while a thread waits, a second thread does not. The stop of the scheduler ends all waits.
+    /// 12.4b: while one thread waits in the poller, no second thread waits there. The stop of the scheduler ends all
+    /// waits.
     #[test]
     fn one_thread_waits_and_a_stop_ends_each_wait() {
         let poller = poller();
@@ -287,7 +300,7 @@ mod tests {
         let helper = Arc::clone(&poller);
         let helper = thread::spawn(move || helper.poll(Wait::Alone, &mut Vec::new()));
         poller.stop();
-        // This thread takes the wake-up of `stop`, as a timekeeper that waits may do.
+        // This thread takes the wake-up of `stop`. A timekeeper that waits may take it too.
         assert!(poller.poll(Wait::No, &mut Vec::new()));
         poller.system.lock().is_woken = false;
         drop(turn);
@@ -295,7 +308,7 @@ mod tests {
         assert!(poller.poll(Wait::For(None), &mut Vec::new()));
     }
 
-    /// 12.3d: a source with the same index and the same descriptor gets no event of its predecessor.
+    /// 12.3d: a new source with the same index and the same descriptor gets no event of the removed source.
     #[test]
     fn a_stale_token_finds_no_source() {
         let poller = poller();
@@ -308,10 +321,10 @@ mod tests {
         let mut table = poller.table.lock();
         assert!(table.get(former.token()).is_none());
         assert!(table.get(source.token()).is_some());
-        // A source that was removed is removed once.
+        // Removing a source a second time has no effect on the new source.
         table.remove(&former);
         assert_eq!(table.sources.len(), 1);
-        // The generation wraps, and no token is that of the poller itself.
+        // Even when the generation wraps around, no source gets the token of the wake-up.
         table.generation = usize::MAX;
         for _ in 0..3 {
             assert_ne!(table.insert().expect("there is room").token(), WAKE);
@@ -343,7 +356,7 @@ mod tests {
         let sources: Vec<_> =
             sockets.iter_mut().map(|socket| poller.register(socket).expect("it can be registered")).collect();
         let mut ready = Vec::new();
-        // The events of the registrations.
+        // Takes the events of the registrations.
         assert!(poller.poll(Wait::For(Some(Duration::ZERO)), &mut ready));
         let wakers: Vec<_> = sources
             .iter()

@@ -1,4 +1,4 @@
-//! The poller of the loom models. It has no system: a model reports events by [`Poller::report`].
+//! The poller of the loom models. It calls no system: a model reports its events with [`Poller::report`].
 
 use std::task::{Wake, Waker};
 use std::time::Duration;
@@ -22,6 +22,9 @@ struct Shared {
 struct State {
     is_used: bool,
     has_helper: bool,
+    /// Whether the system has an event of a wake-up that no call has taken yet.
+    has_event: bool,
+    /// Whether a call other than the wait of the timekeeper has taken the event of a wake-up.
     is_woken: bool,
     is_stopped: bool,
     ready: Vec<Waker>,
@@ -29,7 +32,7 @@ struct State {
 
 impl Wake for Shared {
     fn wake(self: Arc<Self>) {
-        self.state.lock().is_woken = true;
+        self.state.lock().has_event = true;
         self.changed.notify_all();
     }
 }
@@ -44,7 +47,8 @@ impl Poller {
         &self.waker
     }
 
-    /// As the call of the real poller. In a model, time does not pass: a wait with a time limit above zero has no limit.
+    /// Like the function of the real poller. In a model, no time passes, so a wait with a time limit above zero has no
+    /// limit.
     pub(crate) fn poll(&self, wait: Wait, ready: &mut Vec<Waker>) -> bool {
         let mut state = self.shared.state.lock();
         state.has_helper |= wait == Wait::Alone;
@@ -57,31 +61,33 @@ impl Poller {
         }
         state.is_used = true;
         if wait == Wait::No {
-            // The system call of the real poller takes time, and the thread uses the poller during this time.
+            // The real poller makes a system call here, which takes time. During this time, the thread still uses the
+            // poller.
             drop(state);
             state = self.shared.state.lock();
         }
         let waits = !matches!(wait, Wait::No | Wait::For(Some(Duration::ZERO)));
-        while waits && state.ready.is_empty() && !state.is_woken && !state.is_stopped {
+        let is_timekeeper = matches!(wait, Wait::For(_));
+        let mut is_over = is_timekeeper && std::mem::take(&mut state.is_woken);
+        while waits && !is_over && state.ready.is_empty() && !state.has_event && !state.is_stopped {
             state = self.shared.changed.wait(state).expect("never poisoned");
         }
+        is_over = std::mem::take(&mut state.has_event);
+        state.is_woken |= is_over && !is_timekeeper && !planted!("asking_takes_wake_up");
         state.is_used = false;
-        if wait != Wait::No || planted!("asking_takes_wake_up") {
-            state.is_woken = false;
-        }
         ready.append(&mut state.ready);
         drop(state);
         self.shared.changed.notify_all();
         true
     }
 
-    /// Reports that the operation of this waker can go on.
+    /// Reports that the operation of this waker can continue.
     pub(crate) fn report(&self, waker: Waker) {
         self.shared.state.lock().ready.push(waker);
         self.shared.changed.notify_all();
     }
 
-    /// Ends the present wait, and all later waits immediately.
+    /// Ends the present wait. After this call, each later wait returns immediately.
     pub(crate) fn stop(&self) {
         self.shared.state.lock().is_stopped = true;
         self.shared.changed.notify_all();

@@ -1,4 +1,4 @@
-//! The readiness of one socket, and the operations that wait for it.
+//! The readiness of one socket, and the list of the operations that wait for this socket.
 //!
 //! # Protocol
 //!
@@ -6,11 +6,11 @@
 //! readiness of its direction, [registers its waker](Source::poll_ready), and waits. The poller sets the readiness and
 //! takes the wakers.
 //!
-//! No event is lost. First, each event increases the counter in the state word. An operation clears the readiness only
-//! if the counter has not changed since the operation read it, so an event that arrives between the system call and
-//! `clear` keeps its effect. Second, the operation registers its waker and then reads the state word, both under the
-//! lock of the waiters. The poller writes the state word and then takes the wakers under this lock. So either the
-//! operation sees the readiness, or the poller finds the waker.
+//! No event is lost, for two reasons. First, each event increases a counter in the state word. An operation clears the
+//! readiness only if the counter has not changed since the operation read it. So an event that arrives between the
+//! system call and `clear` keeps its effect. Second, the operation holds the lock of the waiters while it registers its
+//! waker and then reads the state word. The poller writes the state word, and then takes the wakers under the same
+//! lock. Therefore either the operation sees the readiness, or the poller finds the waker.
 
 use std::io;
 use std::task::{Poll, Waker};
@@ -32,14 +32,15 @@ pub(crate) enum Direction {
 mod bit {
     pub(super) const READABLE: u32 = 1;
     pub(super) const WRITABLE: u32 = 1 << 1;
-    /// The peer has closed its side, or the connection is broken. No further event announces it.
+    /// The peer has closed its side, or the connection is broken. The system reports no further event for this
+    /// direction.
     pub(super) const READ_CLOSED: u32 = 1 << 2;
     pub(super) const WRITE_CLOSED: u32 = 1 << 3;
     /// The runtime has ended.
     pub(super) const ENDED: u32 = 1 << 4;
-    /// Urgent data has arrived. A read may have returned only the bytes before it.
+    /// Urgent data has arrived. A read may have ended before the urgent byte, although more bytes are there.
     pub(super) const URGENT: u32 = 1 << 5;
-    /// One event. The bits above count the events.
+    /// Value of one event in the counter. The counter consists of this bit and all higher bits.
     pub(super) const EVENT: u32 = 1 << 6;
 }
 
@@ -59,12 +60,12 @@ impl Direction {
     }
 }
 
-/// The state word as an operation has read it.
+/// The state word at the time when an operation read it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Seen(u32);
 
-/// Identifies a waiting operation of a source. It is not `Copy`: a closure with a copy of the key would leave the guard of
-/// the operation without it.
+/// Identifies a waiting operation of a source. The key is not `Copy`, because a closure could then take a copy, and the
+/// guard of the operation would not learn the key.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct WaiterKey(u64);
 
@@ -77,17 +78,18 @@ pub(crate) struct Source {
 
 #[derive(Debug, Default)]
 struct Waiters {
-    /// Waker of the `poll_…` function of each direction that was called last.
+    /// For each direction, the waker of the last call of a `poll_…` function.
     polled: [Option<Waker>; 2],
-    /// The waiting futures, in the order of their arrival. Most sockets never have one, so the list is boxed.
+    /// The waiting futures, in the order of their arrival. The list is boxed, because most sockets never have a waiting
+    /// future.
     #[expect(clippy::box_collection, reason = "one word in each socket, not three")]
     futures: Option<Box<Vec<(WaiterKey, Direction, Waker)>>>,
     next: u64,
 }
 
 impl Source {
-    /// Creates the state of a socket. Until the first `WouldBlock`, the socket counts as ready: usually an accepted
-    /// connection has data, and its first read then needs no event.
+    /// Creates the state of a socket. The socket counts as ready until the system first answers `WouldBlock`. An
+    /// accepted connection usually has data, so its first read then needs no event.
     pub(super) fn new(token: Token) -> Self {
         let state = AtomicU32::new(bit::READABLE | bit::WRITABLE);
         Self { token, state, waiters: Mutex::default() }
@@ -97,12 +99,12 @@ impl Source {
         self.token
     }
 
-    /// The error of each operation after the runtime has ended.
+    /// Returns the error that each operation returns after the runtime has ended.
     pub(crate) fn ended() -> io::Error {
         io::Error::new(io::ErrorKind::NotConnected, "the runtime of this socket has ended")
     }
 
-    /// Records an event, and moves the wakers of the operations that can go on to `ready`.
+    /// Records an event, and moves the wakers of the operations that can continue to `ready`.
     pub(super) fn set_ready(&self, event: &Event, ready: &mut Vec<Waker>) {
         let mut bits = 0;
         if event.is_readable() {
@@ -118,7 +120,7 @@ impl Source {
             bits |= bit::WRITABLE | bit::WRITE_CLOSED;
         }
         if event.is_error() {
-            // The next operation of either direction returns the error.
+            // An error concerns both directions: the next read or write returns it.
             bits |= bit::READABLE | bit::WRITABLE;
         }
         if event.is_priority() {
@@ -127,7 +129,7 @@ impl Source {
         self.set(bits, ready);
     }
 
-    /// Ends all operations, because the runtime has ended.
+    /// Makes all operations fail, because the runtime has ended.
     pub(super) fn close(&self, ready: &mut Vec<Waker>) {
         self.set(bit::READABLE | bit::WRITABLE | bit::ENDED, ready);
     }
@@ -144,18 +146,20 @@ impl Source {
     }
 
     /// Makes the direction not ready, because the system answered `WouldBlock` to an operation that has
-    /// [seen](Self::poll_ready) `seen`. Has no effect if an event has arrived since then.
+    /// [read](Self::poll_ready) the state word `seen`. Has no effect if an event has arrived since then.
     ///
-    /// A closed direction becomes not closed, because the system has shown that it is open. mio derives "closed" from
-    /// events that have another meaning for some sockets: after an error of a UDP socket, the socket is still open.
+    /// If the direction is marked as closed, this call removes the mark, because `WouldBlock` shows that the direction
+    /// is open. mio derives "closed" from events that have another meaning for some sockets. For example, a UDP socket
+    /// is still open after an error.
     pub(crate) fn clear(&self, direction: Direction, seen: Seen) {
         self.unset(direction.ready() | direction.closed(), seen);
     }
 
-    /// As [`clear`](Self::clear), because a transfer used only a part of its buffer.
+    /// Like [`clear`](Self::clear), but called because a transfer used only a part of its buffer.
     ///
-    /// A closed direction stays ready, because no further event announces it. After urgent data, the direction stays
-    /// ready too: a read ends before the urgent byte, although more bytes are there, and no event announces them.
+    /// A closed direction stays ready, because the system reports no further event for it. After urgent data, the read
+    /// direction stays ready too. A read ends before the urgent byte although more bytes are there, and no event
+    /// reports these bytes.
     pub(crate) fn drained(&self, direction: Direction, seen: Seen) {
         let stays = direction.closed() | if direction == Direction::Read { bit::URGENT } else { 0 };
         if seen.0 & stays == 0 {
@@ -165,7 +169,8 @@ impl Source {
 
     fn unset(&self, bits: u32, seen: Seen) {
         let mut present = seen.0;
-        // The other direction may have been cleared meanwhile. The counter of events tells whether `seen` is old.
+        // Another operation may have cleared the other direction meanwhile. The counter of events shows whether `seen`
+        // is outdated.
         while let Err(now) =
             self.state.compare_exchange_weak(present, present & !bits, Ordering::AcqRel, Ordering::Acquire)
         {
@@ -185,8 +190,8 @@ impl Source {
         if state & direction.ready() != 0 { Poll::Ready(Ok(Seen(state))) } else { Poll::Pending }
     }
 
-    /// Returns the state if the direction is ready. Otherwise the poller wakes `waker`, in place of the waker of the
-    /// last such call for this direction.
+    /// Returns the state if the direction is ready. Otherwise registers `waker`, which the poller then wakes. This
+    /// waker replaces the waker of the previous call of this function for the same direction.
     pub(crate) fn poll_ready(&self, direction: Direction, waker: &Waker) -> Poll<io::Result<Seen>> {
         let checked = self.check(direction);
         if checked.is_ready() {
@@ -198,7 +203,7 @@ impl Source {
         let mut former = None;
         if !is_known(&waiters) {
             drop(waiters);
-            // The clone and the drop of a waker run user code, so the lock is not held.
+            // The clone and the drop of a waker run user code. So this thread does not hold the lock meanwhile.
             let fresh = waker.clone();
             waiters = self.waiters.lock();
             former = waiters.polled[at].replace(fresh);
@@ -209,8 +214,8 @@ impl Source {
         checked
     }
 
-    /// As [`poll_ready`](Self::poll_ready), for a future that waits together with other futures. `key` identifies the
-    /// future. The caller calls [`forget`](Self::forget) when the future is dropped.
+    /// Like [`poll_ready`](Self::poll_ready), but for a future: several futures can wait for one direction. `key`
+    /// identifies the future. When the future is dropped, its owner must call [`forget`](Self::forget).
     pub(crate) fn poll_ready_as(
         &self,
         direction: Direction,
@@ -230,7 +235,7 @@ impl Source {
         checked
     }
 
-    /// Removes a waiting future.
+    /// Removes a waiting future and drops its waker.
     pub(crate) fn forget(&self, key: &WaiterKey) {
         let mut waiters = self.waiters.lock();
         let former = waiters.remove(key);
@@ -335,7 +340,7 @@ mod tests {
             source.clear(direction, before);
             source.drained(direction, before);
             let before = seen(&source, direction);
-            // The counter counts each event, also one of the other direction.
+            // The counter counts each event, including the events of the other direction.
             event(&source, bit::READABLE | bit::WRITABLE);
             source.clear(direction, before);
             source.clear(direction, seen(&source, direction));
@@ -351,7 +356,7 @@ mod tests {
         let (read, write) = (seen(&source, Direction::Read), seen(&source, Direction::Write));
         source.clear(Direction::Read, read);
         assert_eq!(is_ready(&source), [false, true]);
-        // The state has changed since `write`, but no event has arrived.
+        // The state word has changed since it was read as `write`, but no event has arrived.
         source.clear(Direction::Write, write);
         assert_eq!(is_ready(&source), [false, false]);
         event(&source, bit::WRITABLE);
@@ -395,8 +400,8 @@ mod tests {
         }
     }
 
-    /// 12.3c: an event takes the wakers of all futures of its direction, in the order of their arrival. A future that is
-    /// dropped leaves nothing behind. A poll function replaces only its own waker.
+    /// 12.3c: an event takes the wakers of all futures of its direction, in the order of their arrival. A dropped
+    /// future leaves no waker in the list. A poll function replaces only the waker of an earlier poll function.
     #[test]
     fn an_event_takes_the_wakers_of_its_direction() {
         let source = waiting();
@@ -424,14 +429,15 @@ mod tests {
         assert_eq!(woken, [1, 0, 1, 1, 0, 1]);
         assert_eq!(event(&source, bit::READABLE), 0);
         assert_eq!(event(&source, bit::WRITABLE), 1);
-        // A key whose waker was taken is forgotten without effect, and can wait again.
+        // The waker of this key was taken, so `forget` has no effect. A future whose waker was taken can wait again.
         source.forget(keys[0].as_ref().expect("it waited"));
         source.clear(Direction::Read, seen(&source, Direction::Read));
         assert!(source.poll_ready_as(Direction::Read, &wakers[2], &mut keys[2]).is_pending());
         assert_eq!(event(&source, bit::READABLE), 1);
     }
 
-    /// 12.1a: one thread reports events, and two threads wait in the two ways. No wake-up is lost.
+    /// 12.1a: one thread reports events. Two threads wait for these events, one by key and one with the poll function.
+    /// No wake-up is lost.
     #[test]
     fn no_event_is_lost_between_two_threads() {
         const EVENTS: usize = if cfg!(miri) { 100 } else { 20_000 };
@@ -448,7 +454,7 @@ mod tests {
                 }
                 let waker = Waker::from(Arc::new(Unpark(thread::current())));
                 let mut key = None;
-                // The system: data that was reported before the check is there.
+                // The variable `data` stands for the system. Data that was reported before the check is visible here.
                 while data.load(Ordering::SeqCst) < EVENTS {
                     let polled = if by_key {
                         source.poll_ready_as(Direction::Read, &waker, &mut key)
@@ -459,7 +465,7 @@ mod tests {
                         Poll::Pending => thread::park(),
                         Poll::Ready(seen) => {
                             if data.load(Ordering::SeqCst) < EVENTS {
-                                // As after `WouldBlock`: all present data was taken.
+                                // As after `WouldBlock`, the thread has taken all present data.
                                 source.clear(Direction::Read, seen.expect("it does not end"));
                             }
                         }

@@ -57,6 +57,41 @@ fn a_dropped_guest_passes_its_tasks_on() {
     });
 }
 
+/// A push chooses a sleeping guest, so the guest counts as searching. At the same time the guest's own future is woken. The
+/// future waits for a task that only a worker can run.
+#[test]
+fn a_guest_does_not_count_as_searching_while_its_own_future_runs() {
+    within(|| {
+        let scheduler = started(0);
+        let waker = Arc::new(Mutex::new(None::<Waker>));
+        let (inner, stored, ran) = (Arc::clone(&scheduler), Arc::clone(&waker), Flag::default());
+        let guest = thread::spawn(move || {
+            let mut polls = 0;
+            let outer = Arc::clone(&inner);
+            outer.block_on(poll_fn(move |cx| {
+                polls += 1;
+                if polls == 1 {
+                    *stored.lock() = Some(cx.waker().clone());
+                    return Poll::Pending;
+                }
+                // The second task displaces the first one from the next slot, so a worker can take the first one.
+                let sets = ran.clone();
+                inner.schedule(job(move || sets.set()), Placement::Woken);
+                inner.schedule(job(|| ()), Placement::Woken);
+                ran.block();
+                Poll::Ready(())
+            }));
+        });
+        eventually("the guest sleeps", || asleep(&scheduler, 0));
+        scheduler.set_workers(1);
+        eventually("the worker sleeps", || asleep(&scheduler, 0) && asleep(&scheduler, 1));
+        scheduler.notify();
+        waker.lock().take().expect("polled").wake();
+        guest.join().unwrap();
+        end(&scheduler);
+    });
+}
+
 /// The slot of the completed guest is vacant, even while the `run` future still exists. The task that the guest's
 /// future woke last runs on another thread.
 #[test]

@@ -1,4 +1,4 @@
-//! A child process of the driver, which answers each line with a line.
+//! A child process of the driver. It answers each line of the driver with a line.
 
 use std::fmt::Display;
 use std::io::{BufRead, BufReader, Write};
@@ -7,7 +7,7 @@ use std::str::FromStr;
 
 pub(crate) struct Peer {
     child: Child,
-    /// `None` after the driver has closed it.
+    /// Input of the child process. `None` after the driver has closed it.
     input: Option<ChildStdin>,
     output: BufReader<ChildStdout>,
 }
@@ -23,7 +23,7 @@ impl Peer {
         Self { child, input, output }
     }
 
-    /// Reads the next line of the child process. If the child process has failed, ends the program.
+    /// Returns the next line of the child process. If the child process has failed, the program exits.
     pub(crate) fn line(&mut self) -> String {
         let mut line = String::new();
         match self.output.read_line(&mut line) {
@@ -40,13 +40,13 @@ impl Peer {
         line.trim().parse().unwrap_or_else(|_| panic!("{line:?} is not a number"))
     }
 
-    /// Sends a line, which asks the child process for the next line.
+    /// Sends a line that asks the child process for its next line.
     pub(crate) fn ask(&mut self) {
         let input = self.input.as_mut().expect("only `end` closes it");
         input.write_all(b"\n").expect("the child process reads its input");
     }
 
-    /// Closes the input, and waits until the child process has ended.
+    /// Closes the input of the child process, and waits until the child process has exited.
     pub(crate) fn end(mut self) {
         drop(self.input.take());
         let status = self.child.wait().expect("the child process was not waited for before");
@@ -54,13 +54,13 @@ impl Peer {
     }
 }
 
-/// Prints a line and flushes it. The child processes use it.
+/// Prints a line and flushes it. The child processes use this function.
 pub(crate) fn say(text: impl Display) {
     let mut out = std::io::stdout().lock();
     writeln!(out, "{text}").and_then(|()| out.flush()).expect("the driver reads the output");
 }
 
-/// Waits for a line of the driver. Returns false when the driver has closed the input.
+/// Waits for a line from the driver. Returns false if the driver has closed the input.
 pub(crate) fn wait_for_line() -> bool {
     let mut line = String::new();
     std::io::stdin().read_line(&mut line).is_ok_and(|count| count > 0)

@@ -1,5 +1,6 @@
-//! The process of the client, the same for all servers. It connects, warms the server up, and prints a line. After a line
-//! of the driver it does the work. Then it prints the elapsed time and the median of the round trips, in nanoseconds.
+//! The process of the client, which is the same for all servers. It connects to the server, warms it up, and prints a
+//! line. After the driver has sent a line, the client does the work. Then it prints the elapsed time and the median of
+//! the round trips, in nanoseconds.
 
 mod accept;
 mod echo;
@@ -12,10 +13,10 @@ use std::time::{Duration, Instant};
 use crate::child::{say, wait_for_line};
 use crate::row::{Load, MESSAGE, ROWS};
 
-/// Argument that makes this program a client.
+/// Argument with which this program runs as a client.
 pub(crate) const FLAG: &str = "--load";
 
-/// The bytes of a request of an echo.
+/// Bytes of a request to an echo.
 const REQUEST: [u8; MESSAGE] = *b"0123456789abcdef0123456789ABCDEFghijklmnopqrstuvwxyzGHIJKLMNOPQR";
 
 pub(crate) fn run(row: &str, ops: &str, port: &str) {
@@ -31,8 +32,8 @@ pub(crate) fn run(row: &str, ops: &str, port: &str) {
     }
 }
 
-/// Tells the driver that the server is warm, waits until the driver has read the CPU time of the server, and measures
-/// `work`. `work` returns the median of the round trips, or zero.
+/// Tells the driver that the server is warm. Waits until the driver has read the CPU time of the server, and then
+/// measures `work`. `work` returns the median of the round trips, or zero.
 fn measure(work: impl FnOnce() -> Duration) {
     say("ready");
     assert!(wait_for_line(), "the driver starts the work");
@@ -48,7 +49,7 @@ fn connect(server: SocketAddr) -> TcpStream {
     stream
 }
 
-/// Operations of the warm-up.
+/// Returns the number of operations of the warm-up.
 fn warm_up(ops: u64) -> u64 {
     (ops / 10).max(1)
 }

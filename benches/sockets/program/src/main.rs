@@ -1,5 +1,5 @@
 //! Runs the same server on procession, tokio, smol and Go in turn, and drives each server with the same client. Prints
-//! the CPU time of the server for each request. `../README.md` explains the rows and the numbers.
+//! the CPU time of the server for each operation. `../README.md` explains the rows and the numbers.
 
 mod child;
 mod go;
@@ -19,7 +19,7 @@ use row::Row;
 use runner::Runner;
 
 fn main() -> ExitCode {
-    // A panic in a task must end the program. Otherwise the client would wait for an answer forever.
+    // A panic in a task must terminate the program. Otherwise the client would wait forever for an answer.
     let report = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
         report(panic);
@@ -55,12 +55,12 @@ fn compare(options: &Options) -> ExitCode {
         let samples = measure(row, &runners, options);
         missed |= table::print(row, options.ops(row), &runners, &samples);
     }
-    // With `--quick`, the ratios are too inaccurate.
+    // With `--quick`, the ratios are inaccurate, so a missed goal does not change the exit status.
     if missed && options.bars && !options.quick { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }
 
-/// Runs all rounds of a row. The runtimes take turns, so that a disturbance of the machine affects all of them. Each
-/// round begins with a different runtime. Returns the samples of each runtime.
+/// Runs all rounds of a row. The runtimes take turns, so that a disturbance of the machine affects all runtimes. Each
+/// round begins with the next runtime. Returns the samples of each runtime.
 fn measure(row: &Row, runners: &[Runner], options: &Options) -> Vec<Vec<Sample>> {
     let mut samples = vec![Vec::new(); runners.len()];
     for first in 0..options.rounds() {

@@ -54,7 +54,8 @@ impl Options {
     }
 
     pub(crate) fn rows(&self) -> impl Iterator<Item = &'static Row> {
-        // The name `echo-1` is also the beginning of `echo-1000`. The whole name of a row means only this row.
+        // The name `echo-1` is also the beginning of `echo-1000`. Therefore a word that is the whole name of a row
+        // selects only this row.
         let is_whole = move |name: &str| ROWS.iter().any(|row| row.name == name);
         let names =
             move |row: &Row, name: &str| if is_whole(name) { row.name == name } else { row.name.starts_with(name) };

@@ -1,4 +1,4 @@
-//! One round: starts a server and a client, and measures the CPU time of the server while the client works.
+//! One round of a row. Starts a server and a client, and measures the CPU time of the server while the client works.
 
 use std::process::Command;
 use std::time::Duration;
@@ -11,11 +11,11 @@ use crate::runner::Runner;
 
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Sample {
-    /// CPU time of the server: user and system time of all its threads.
+    /// CPU time of the server: user time and system time of all its threads.
     pub(crate) cpu: Duration,
-    /// Elapsed time, as the client measured it.
+    /// Elapsed time that the client has measured.
     pub(crate) wall: Duration,
-    /// Median of the round trips. Zero if the row measures none.
+    /// Median of the round trips. If the row does not measure round trips, the value is zero.
     pub(crate) median: Duration,
 }
 
@@ -25,7 +25,7 @@ pub(crate) fn run(row: &Row, runner: Runner, options: &Options) -> Sample {
     let program = std::env::current_exe().expect("a program knows where it is");
     let ops = options.ops(row).to_string();
     let mut client = Peer::start(Command::new(program).args([load::FLAG, row.name, &ops, &port.to_string()]));
-    // The client has connected, and has warmed the server up.
+    // After this line, the client has connected and has warmed up the server.
     client.line();
     let mut cpu = || {
         server.ask();

@@ -1,13 +1,13 @@
 //! The rows of the table.
 
-/// What the server does with a connection.
+/// Work of the server for a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Service {
-    /// Sends the bytes back.
+    /// The server sends the bytes back.
     Echo,
-    /// Sends 64 bytes and closes the connection.
+    /// The server sends 64 bytes and closes the connection.
     Reply,
-    /// Reads to the end, and then answers with the number of bytes.
+    /// The server reads to the end of the stream, and then answers with the number of bytes.
     Sink,
 }
 
@@ -23,16 +23,17 @@ impl Service {
     }
 }
 
-/// What the client does.
+/// Work of the client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Load {
-    /// Echoes of 64 bytes. Each connection has one request in flight.
+    /// The client sends requests of 64 bytes to an echo. Each connection has one request in flight.
     Echo { connections: usize },
-    /// Echoes of 64 bytes on one connection, with a pause of 1 ms before each request.
+    /// The client sends requests of 64 bytes to an echo on one connection, and pauses for 1 ms before each request.
     Pause,
-    /// Connects, and reads to the end. A number of connections are open at a time.
+    /// The client opens connections, and reads each connection to the end of the stream. Several connections are open
+    /// at a time.
     Accept,
-    /// Sends 1 MiB for each operation, on one connection.
+    /// The client sends 1 MiB for each operation, on one connection.
     Stream,
 }
 
@@ -41,9 +42,9 @@ pub(crate) struct Row {
     pub(crate) name: &'static str,
     pub(crate) service: Service,
     pub(crate) load: Load,
-    /// Number of operations of a round.
+    /// Number of operations in one round.
     pub(crate) ops: u64,
-    /// Maximum ratio of procession's CPU time to that of tokio.
+    /// Maximum ratio of the CPU time of procession to the CPU time of tokio.
     pub(crate) goal: Option<f64>,
 }
 
@@ -68,8 +69,8 @@ pub(crate) const ROWS: [Row; 6] = [
     Row { name: "pause", service: Service::Echo, load: Load::Pause, ops: 1_000, goal: None },
 ];
 
-/// Maximum ratio of procession's median round trip to that of tokio, in the row `pause`.
+/// Maximum ratio of the median round trip of procession to the median round trip of tokio, in the row `pause`.
 pub(crate) const ROUND_TRIP_GOAL: f64 = 1.0;
 
-/// Number of bytes of a request, and of its answer.
+/// Number of bytes of a request. The answer has the same number of bytes.
 pub(crate) const MESSAGE: usize = 64;

@@ -11,7 +11,7 @@ pub(crate) enum Runner {
     Tokio,
     Smol,
     Go,
-    /// A loop around the poller of the system, without a runtime, on one thread.
+    /// A loop around the poller of the system, on one thread and without a runtime.
     Epoll,
 }
 
@@ -28,7 +28,7 @@ impl Runner {
         }
     }
 
-    /// Returns the program and the arguments of the server.
+    /// Returns the program of the server and its arguments.
     fn server(self, service: Service, workers: usize) -> Vec<String> {
         let path = |path: std::path::PathBuf| path.into_os_string().into_string().expect("the path is UTF-8");
         let mut words = match self {
@@ -42,13 +42,14 @@ impl Runner {
         words
     }
 
-    /// Returns the command that starts the server. `under` is a program such as `strace` that runs the server.
+    /// Returns the command that starts the server. If `under` is not empty, it is the command of a program such as
+    /// `strace`, which then runs the server.
     pub(crate) fn command(self, service: Service, workers: usize, under: &[String]) -> Command {
         let words: Vec<_> = under.iter().cloned().chain(self.server(service, workers)).collect();
         let mut command = Command::new(&words[0]);
         command.args(&words[1..]);
         if self == Self::Smol {
-            // The global executor of smol reads its number of threads here.
+            // The global executor of smol reads its number of threads from this variable.
             command.env("SMOL_THREADS", workers.to_string());
         }
         command

@@ -1,5 +1,6 @@
-//! The process of a server. It prints its port. For each line of its input, it then prints the CPU time that it has used,
-//! in nanoseconds. It ends at the end of its input. The main thread does this; it is not a worker.
+//! The process of a server. It prints the number of its port. For each line of its input, it prints the CPU time that
+//! the process has used, in nanoseconds. At the end of its input, the process exits. The main thread, which is not a
+//! worker, reads the input.
 
 mod epoll;
 mod procession;
@@ -12,16 +13,16 @@ use crate::child::{say, wait_for_line};
 use crate::row::{MESSAGE, Service};
 use crate::runner::Runner;
 
-/// Argument that makes this program a server.
+/// Argument with which this program runs as a server.
 pub(crate) const FLAG: &str = "--serve";
 
-/// Size of the buffer of an echo.
+/// Number of bytes of the buffer of an echo.
 const ECHO_BUFFER: usize = 1 << 10;
 
-/// Size of the buffer of a sink.
+/// Number of bytes of the buffer of a sink.
 const SINK_BUFFER: usize = 64 << 10;
 
-/// The answer of the service `Reply`.
+/// Answer of the service `Reply`.
 const REPLY: [u8; MESSAGE] = [b'x'; MESSAGE];
 
 pub(crate) fn run(runner: &str, service: &str, workers: &str) {
@@ -36,7 +37,7 @@ pub(crate) fn run(runner: &str, service: &str, workers: &str) {
     }
 }
 
-/// Prints the port, and answers the driver until it closes the input.
+/// Prints the number of the port. Answers the driver until the driver closes the input.
 fn answer_driver(port: u16) {
     say(port);
     while wait_for_line() {

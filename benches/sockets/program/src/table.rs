@@ -1,4 +1,4 @@
-//! Prints the table. Each line is printed when its row has been measured.
+//! Prints the table. Each line is printed as soon as its row has been measured.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::runner::Runner;
 const NAME: usize = 12;
 const WIDTH: usize = 8;
 
-/// Prints the machine and the number of rounds, and the head of the table.
+/// Prints the machine, the number of rounds, and the header of the table.
 pub(crate) fn preamble(options: &Options, runners: &[Runner]) {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     println!(
@@ -39,7 +39,7 @@ pub(crate) fn preamble(options: &Options, runners: &[Runner]) {
     println!();
 }
 
-/// Prints the lines of a row. Returns whether procession misses the goal in one of them.
+/// Prints the lines of a row. Returns true if procession misses a goal in one of these lines.
 pub(crate) fn print(row: &Row, ops: u64, runners: &[Runner], samples: &[Vec<Sample>]) -> bool {
     let cpu = |sample: &Sample| micros(sample.cpu) / ops as f64;
     let mut missed = line(row.name, row.goal, ops, runners, samples, cpu);
@@ -82,13 +82,13 @@ fn line(
     missed
 }
 
-/// Returns the runtimes that procession is compared with, with their places among the runners.
+/// Returns the runtimes that are compared with procession, and their indices in `runners`.
 fn others(runners: &[Runner]) -> impl Iterator<Item = (usize, Runner)> {
     let compares = runners.first() == Some(&Runner::Procession);
     runners.iter().copied().enumerate().skip(1).filter(move |_| compares)
 }
 
-/// Returns the median of the ratios. Each round gives one ratio.
+/// Returns the median of the ratios of all rounds.
 fn ratio(ours: &[Sample], theirs: &[Sample], cost: impl Fn(&Sample) -> f64) -> f64 {
     median(ours.iter().zip(theirs).map(|(ours, theirs)| cost(ours) / cost(theirs)))
 }
@@ -110,7 +110,7 @@ fn cells(texts: impl Iterator<Item = String>) {
     }
 }
 
-/// Name of the runtime, short enough for a column.
+/// Returns the name of the runtime, short enough for a column.
 fn short(runner: Runner) -> &'static str {
     if runner == Runner::Procession { "ours" } else { runner.name() }
 }

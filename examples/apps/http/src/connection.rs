@@ -1,4 +1,4 @@
-//! The process of one connection.
+//! The process of one HTTP connection.
 
 use std::io;
 use std::pin::{Pin, pin};
@@ -17,12 +17,13 @@ use crate::Config;
 use crate::pages::answer;
 use crate::timer::ProcessTimer;
 
-/// Serves one connection. If this process is cancelled, it answers the request in flight, and then closes the
+/// Serves one connection. If this process is cancelled, it first answers the request in flight and then closes the
 /// connection.
 ///
-/// Errors of the connection, such as a reset or a malformed request, concern only the peer, so they are not reported.
+/// An error of the connection concerns only the peer, so this function does not report it. Examples are a reset and a
+/// malformed request.
 pub(crate) async fn connection(ctx: Context, stream: TcpStream, config: Config) {
-    // An error means that the peer has closed the connection already.
+    // An error means that the peer has already closed the connection.
     let _ = stream.set_nodelay(true);
     let (me, config) = (&*ctx, &config);
     let io = FuturesIo::new(WriteTimeout { stream, me: me.clone(), config: config.clone(), stall: None });
@@ -35,23 +36,24 @@ pub(crate) async fn connection(ctx: Context, stream: TcpStream, config: Config) 
             .serve_connection(io, service_fn(|request| answer(me, config, request)))
     );
     if let Either::Right(_) = select(connection.as_mut(), me.cancelled()).await {
-        // An idle connection closes immediately. Otherwise the response says `connection: close`.
+        // An idle connection closes immediately. Otherwise, the response to the request in flight has the header
+        // `connection: close`.
         connection.as_mut().graceful_shutdown();
         let _ = connection.await;
     }
 }
 
-/// A stream whose writes fail if the peer reads no byte for some time.
+/// Stream whose writes fail if the peer reads no byte for the duration `write_stall`.
 struct WriteTimeout {
     stream: TcpStream,
     me: SelfHandle,
     config: Config,
-    /// Set while a write waits.
+    /// Timer of the current write. `None` if no write waits.
     stall: Option<Sleep>,
 }
 
 impl WriteTimeout {
-    /// Limits the time of a write that returned `polled`.
+    /// Limits the duration of a write. `polled` is the result of the last poll of this write.
     fn limited(&mut self, cx: &mut Cx<'_>, polled: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
         if polled.is_ready() {
             self.stall = None;

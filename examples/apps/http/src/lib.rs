@@ -1,10 +1,14 @@
-//! An HTTP server with hyper 1, without another runtime. Each connection is a process.
+//! An HTTP server with hyper 1. The server needs no runtime except procession, and each connection is a process.
 //!
-//! - The process [`server`] accepts connections. At the limit of connections it waits until one of them ends.
-//! - A connection that sends no complete request head in time is closed, also between two requests. A connection that
-//!   sends its body too slowly gets status 408. A connection that does not read its response is closed.
-//! - The sizes of the request head and of the body are limited.
-//! - At a cancellation, [`server`] drops the listener. Each connection answers its request in flight and closes.
+//! - The process [`server`] accepts connections. When the maximum number of connections is open, the process waits
+//!   until a connection ends.
+//! - The server closes a connection that does not send a complete request head in time. This limit also applies between
+//!   two requests.
+//! - If a connection sends its request body too slowly, the server responds with status 408.
+//! - The server closes a connection that does not read its response.
+//! - The server limits the sizes of the request head and of the request body.
+//! - When the process [`server`] is cancelled, it drops the listener. When the process of a connection is cancelled, it
+//!   answers its request in flight and then closes the connection.
 
 mod connection;
 mod pages;
@@ -21,14 +25,14 @@ pub use crate::pages::{VISITS, Visit, visits};
 /// Limits of the server.
 #[derive(Debug, Clone)]
 pub struct Config {
-    /// Maximum number of open connections. The system queues further connections. Default: 1,000.
+    /// Maximum number of open connections. Further connections wait in the queue of the system. Default: 1,000.
     pub max_connections: usize,
-    /// Longest time until a request head is complete, since the start of the connection or the previous response.
-    /// Default: 30 s.
+    /// Longest time until a request head is complete. The time begins at the start of the connection or at the end of
+    /// the previous response. Default: 30 s.
     pub idle: Duration,
     /// Longest time until the body of a request is complete. Default: 30 s.
     pub body_time: Duration,
-    /// Longest time in which the peer reads no byte of a response. Default: 30 s.
+    /// Longest time during which the peer reads no byte of a response. Default: 30 s.
     pub write_stall: Duration,
     /// Maximum number of bytes of a request head. Default: 8 KiB.
     pub head_size: usize,
@@ -53,15 +57,15 @@ impl Default for Config {
     }
 }
 
-/// Accepts connections until this process is cancelled. Then waits for the connections.
+/// Accepts connections until this process is cancelled. Then waits until all connections have ended.
 ///
 /// # Errors
 /// [`Exit::Cancelled`] after a cancellation.
 pub async fn server(ctx: Context, listener: TcpListener, config: Config) -> Result<(), Exit> {
     let mut connections = ctx.join_set();
-    // A cancellation drops this future, and the listener with it. Further clients are then refused.
+    // A cancellation drops the future of `accept` together with the listener. The system then refuses further clients.
     let stopped = ctx.run_until_cancelled(accept(&ctx, listener, config, &mut connections)).await;
-    // The shutdown cancels the connections, too.
+    // `join_all` cancels no connection. The shutdown of the runtime cancels the connections.
     connections.join_all().await;
     stopped
 }
@@ -77,12 +81,13 @@ async fn accept(ctx: &Context, listener: TcpListener, config: Config, connection
                 connections.spawn(move |ctx: Context| connection::connection(ctx, stream, config));
             }
             Err(error) => {
-                // For example, no file descriptor is free. A connection that closes frees one.
+                // For example, no file descriptor is free. When a connection closes, its descriptor becomes free.
                 eprintln!("cannot accept a connection: {error}");
                 ctx.sleep(Duration::from_millis(100)).await;
             }
         }
-        // Removes the connections that have ended. An error means that a handler has panicked: the runtime reports it.
+        // Removes the connections that have ended. If a handler has panicked, the runtime reports the panic, so this
+        // loop ignores the error.
         while let Some(Some(_)) = connections.join_next().now_or_never() {}
     }
 }

@@ -1,9 +1,9 @@
-//! An HTTP server on hyper: see the library of this package.
+//! An HTTP server on hyper. The library of this package describes the server.
 //!
 //!     cargo run --release -p app-http -- --port 8080
 //!     curl http://127.0.0.1:8080/
 //!
-//! Ctrl-C stops the server: it accepts no more connections, answers the requests in flight, and exits.
+//! Ctrl-C stops the server. The server then accepts no more connections, answers the requests in flight, and exits.
 
 use std::net::Ipv4Addr;
 use std::process::ExitCode;
@@ -33,7 +33,7 @@ struct Options {
     config: Config,
 }
 
-/// Reads the arguments. Returns `None` after `--help`.
+/// Parses the command line. Returns `None` after `--help`.
 fn options() -> Result<Option<Options>, lexopt::Error> {
     let mut options = Options { port: 8080, workers: None, grace: Duration::from_secs(10), config: Config::default() };
     let mut arguments = lexopt::Parser::from_env();
@@ -69,7 +69,8 @@ fn serve(options: Options) -> Result<ExitCode, BoxError> {
             futures::future::Either::Right((failed, _)) => failed?,
         }
         println!("stopping");
-        // Cancels the server, which stops accepting, and each connection, which answers its request in flight.
+        // The shutdown cancels the server and each connection. The server stops accepting, and each connection answers
+        // its request in flight.
         let report = rt.shutdown(options.grace).await;
         println!("{} processes did not exit in time", report.left.len());
         Ok(if report.left.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })

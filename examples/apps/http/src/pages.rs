@@ -13,11 +13,11 @@ use crate::Config;
 /// Name of the process that counts visits.
 pub const VISITS: Name<Visit> = Name::new("visits");
 
-/// A request for the number of visits.
+/// Request for the number of visits.
 #[derive(Debug)]
 pub struct Visit(pub Reply<u64>);
 
-/// Process that counts visits.
+/// Process that counts the visits. Each message counts as a visit and gets the new number.
 ///
 /// # Errors
 /// [`Exit::Cancelled`] after a cancellation.
@@ -30,7 +30,7 @@ pub async fn visits(mut ctx: Context<Visit>) -> Result<(), Exit> {
     }
 }
 
-/// Time that the page `/wait` takes.
+/// Delay of the response of the page `/wait`.
 const WAIT: Duration = Duration::from_secs(1);
 
 type Page = Result<Bytes, StatusCode>;
@@ -61,7 +61,7 @@ pub(crate) async fn answer(
     Ok(response)
 }
 
-/// Calls another process.
+/// Counts a visit: calls the process [`VISITS`] and returns its answer as text.
 async fn visit(me: &SelfHandle) -> Page {
     let count = me.call(VISITS, Visit).timeout(Duration::from_secs(1)).await;
     count.map(|count| Bytes::from(format!("visit {count}\n"))).map_err(|_| StatusCode::SERVICE_UNAVAILABLE)
@@ -69,7 +69,8 @@ async fn visit(me: &SelfHandle) -> Page {
 
 /// Returns the body of the request.
 async fn echo(me: &SelfHandle, config: &Config, body: Incoming) -> Page {
-    // A length that the client has announced. `Limited` counts the bytes of a body without one.
+    // The check refuses a body whose announced length is too large. If the client announces no length, `Limited` counts
+    // the bytes.
     if body.size_hint().lower() > config.body_size as u64 {
         return Err(StatusCode::PAYLOAD_TOO_LARGE);
     }

@@ -1,4 +1,4 @@
-//! The timers of hyper, on the runtime's clock.
+//! Timers for hyper that use the clock of the runtime.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use hyper::rt::{Sleep, Timer};
 use procession::SelfHandle;
 
-/// Sets the timers of the process of a connection.
+/// Creates timers for the process of a connection.
 pub(crate) struct ProcessTimer(pub(crate) SelfHandle);
 
 struct ProcessSleep(procession::future::Sleep);

@@ -1,4 +1,4 @@
-//! Tests of the server, with clients that write the bytes of HTTP themselves.
+//! Tests of the HTTP server. The clients of these tests write the bytes of the HTTP requests directly.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
@@ -10,9 +10,9 @@ use procession::{BoxError, Context, Runtime};
 
 type Tested<T = ()> = Result<T, BoxError>;
 
-/// Time after which the server closes a connection that a test leaves idle.
+/// Time limit in tests in which the server closes a slow or idle connection.
 const SHORT: Duration = Duration::from_millis(50);
-/// Longer than a test takes.
+/// Time limit that no test reaches.
 const LONG: Duration = Duration::from_secs(60);
 
 /// Starts a runtime with a server. Returns the runtime and the address of the server.
@@ -25,10 +25,10 @@ fn started(config: Config) -> Tested<(Runtime, SocketAddr)> {
     Ok((rt, address))
 }
 
-/// Number of processes of a server without connections: the server itself, and the counter of visits.
+/// Number of processes of a server without connections. These are the server itself and the process that counts visits.
 const OWN_PROCESSES: usize = 2;
 
-/// A client that has sent some bytes.
+/// Connects to the server and sends some bytes.
 async fn sent(address: SocketAddr, bytes: impl AsRef<[u8]>) -> Tested<TcpStream> {
     let mut stream = TcpStream::connect(address).await?;
     stream.write_all(bytes.as_ref()).await?;
@@ -46,8 +46,8 @@ async fn read_until(stream: &mut TcpStream, end: &str) -> Tested<String> {
     Ok(String::from_utf8(text)?)
 }
 
-/// Reads until the server closes the connection. A reset also ends the text: the server closes a connection whose bytes
-/// it has not read.
+/// Reads until the server closes the connection. A reset also ends the text, because the server may close a connection
+/// before it has read all bytes.
 async fn read_all(stream: &mut TcpStream) -> String {
     let (mut text, mut buf) = (Vec::new(), [0; 4096]);
     while let Ok(count @ 1..) = stream.read(&mut buf).await {
@@ -56,7 +56,7 @@ async fn read_all(stream: &mut TcpStream) -> String {
     String::from_utf8_lossy(&text).into_owned()
 }
 
-/// Returns the first line of the response to these bytes.
+/// Sends the bytes. Returns the first line of the response.
 async fn status(address: SocketAddr, bytes: impl AsRef<[u8]>) -> Tested<String> {
     let mut stream = sent(address, bytes).await?;
     let text = read_until(&mut stream, "\r\n").await?;
@@ -65,7 +65,7 @@ async fn status(address: SocketAddr, bytes: impl AsRef<[u8]>) -> Tested<String> 
 
 const HELLO: &str = "GET / HTTP/1.1\r\nhost: a\r\n\r\n";
 
-/// 12.2e: hyper serves requests on a stream of the crate, through the traits of `futures::io`.
+/// 12.2e: hyper serves requests on a stream of procession, through the traits of `futures::io`.
 #[test]
 fn one_connection_serves_many_requests() -> Tested {
     let (rt, address) = started(Config::default())?;
@@ -105,7 +105,8 @@ fn a_connection_above_the_limit_waits_until_another_one_ends() -> Tested {
 fn an_idle_connection_is_closed() -> Tested {
     let (rt, address) = started(Config { idle: SHORT, ..Config::default() })?;
     rt.block_on(async {
-        // Nothing, half of a request head, and a complete request before the pause.
+        // The first client sends nothing. The second client sends half of a request head. The third client sends a
+        // complete request and then nothing.
         assert_eq!(read_all(&mut sent(address, "").await?).await, "");
         assert_eq!(read_all(&mut sent(address, "GET / HT").await?).await, "");
         let text = read_all(&mut sent(address, HELLO).await?).await;
@@ -149,7 +150,8 @@ fn a_client_that_does_not_read_its_response_is_closed() -> Tested {
         let head = format!("POST /echo HTTP/1.1\r\nhost: a\r\ncontent-length: {SIZE}\r\n\r\n");
         let mut stream = sent(address, head).await?;
         stream.write_all(&vec![b'x'; SIZE]).await?;
-        // The response is longer than the buffers of the system. No byte of it is read before the process has exited.
+        // The response is longer than the buffers of the system. The client reads no byte of the response before the
+        // process of the connection has exited.
         let exit = rt.spawn(async |ctx: Context| {
             while ctx.host().processes_alive() > OWN_PROCESSES + 1 {
                 ctx.yield_now().await;
@@ -161,7 +163,7 @@ fn a_client_that_does_not_read_its_response_is_closed() -> Tested {
     })
 }
 
-/// 12.6b: clients that send nonsense or vanish affect only their own connections.
+/// 12.6b: clients that send random bytes or vanish affect only their own connections.
 #[test]
 fn the_server_survives_random_bytes_and_clients_that_vanish() -> Tested {
     let (rt, address) = started(Config::default())?;
@@ -170,12 +172,12 @@ fn the_server_survives_random_bytes_and_clients_that_vanish() -> Tested {
         for length in 0..200 {
             let mut bytes = vec![0; length];
             for byte in &mut bytes {
-                // The generator of Knuth's MMIX.
+                // Linear congruential generator of Knuth's MMIX.
                 random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
                 *byte = (random >> 56) as u8;
             }
             drop(sent(address, bytes).await?);
-            // A prefix of a correct request.
+            // These bytes are a prefix of a correct request.
             drop(sent(address, &HELLO[..length % HELLO.len()]).await?);
         }
         assert_eq!(status(address, HELLO).await?, "HTTP/1.1 200 OK");
@@ -200,7 +202,7 @@ fn a_shutdown_answers_the_request_in_flight() -> Tested {
         // The server sends this line when the request waits for its body.
         read_until(&mut stream, "HTTP/1.1 100 Continue\r\n\r\n").await?;
         let client = async {
-            // The server has dropped its listener when a connection is refused.
+            // When the system refuses a connection, the server has dropped its listener.
             while TcpStream::connect(address).await.is_ok() {}
             assert_eq!(read_all(&mut silent).await, "");
             assert_eq!(read_all(&mut idle).await, "");

@@ -1,5 +1,6 @@
-//! The table of commands, and what each of them does. A command with keys runs in the shards of its keys; the modules
-//! below contain these functions. A command without keys runs in the connection: see `session` and `pubsub`.
+//! The types of commands and their errors. A command with keys runs in the shards of its keys, and the modules below
+//! this one contain the functions of these commands. A command without keys runs in the connection: see `session` and
+//! `pubsub`.
 
 pub(crate) mod hashes;
 pub(crate) mod keys;
@@ -18,15 +19,15 @@ use crate::resp::{Args, Encoder, parse_int};
 use crate::session::{Session, SessionCall};
 use crate::store::{Key, Store, WrongType};
 
-/// What a command does, and what `COMMAND` tells about it.
+/// Entry of a command in the table: its function, and its description in the reply to `COMMAND`.
 #[derive(Debug)]
 pub(crate) struct Spec {
     pub(crate) name: &'static str,
-    /// Number of arguments, with the name. A negative number is a minimum.
+    /// Number of arguments, including the name. A negative number means a minimum.
     pub(crate) arity: i32,
-    /// The flags, with a blank between each two.
+    /// The flags, separated by blanks.
     pub(crate) flags: &'static str,
-    /// Index of the first key, index of the last key (-1 is the last argument), and distance of two keys.
+    /// Index of the first key, index of the last key (-1 means the last argument), and distance between two keys.
     pub(crate) keys: (i32, i32, i32),
     pub(crate) group: &'static str,
     pub(crate) summary: &'static str,
@@ -39,43 +40,45 @@ impl Spec {
         if self.arity < 0 { args.len() >= arity } else { args.len() == arity }
     }
 
-    /// Returns the error of a command with a wrong number of arguments.
+    /// Returns the error for a wrong number of arguments.
     pub(crate) fn wrong_arity(&self) -> Failure {
         wrong_arity(self.name)
     }
 }
 
-/// Where a command runs.
+/// Place where a command runs, and its function.
 #[derive(Debug)]
 pub(crate) enum Run {
-    /// In the shard of its key, which is the first argument.
+    /// The command runs in the shard of its key, which is the first argument.
     Key(ShardFn),
-    /// In the shard of each key, once for each key. The arguments of a call are the key and, for `MSET`, its value.
+    /// The command runs once for each key, in the shard of this key. Each run gets the key and, for `MSET`, the value
+    /// of the key.
     EachKey(ShardFn, Merge),
-    /// In each shard, after a check of the arguments.
+    /// The command runs in each shard, after a check of the arguments.
     EachShard(fn(Args<'_>) -> Answer, ShardFn, Merge),
-    /// In the connection, in any order with the commands of the same batch.
+    /// The command runs in the connection. Its order relative to the other commands of the batch does not matter.
     Local(fn(&Session, Args<'_>, &mut Encoder<'_>) -> Answer),
-    /// In the connection, after all commands before it.
+    /// The command runs in the connection, after all earlier commands.
     Session(fn(&mut SessionCall<'_>) -> Answer),
 }
 
-/// How the replies of several shards become one reply.
+/// Rule by which the replies of several shards become one reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Merge {
-    /// The sum of integers.
+    /// The reply is the sum of the integers of all replies.
     Sum,
-    /// An array of the replies, in the order of the keys.
+    /// The reply is an array of all replies, in the order of the keys.
     Array,
-    /// `OK`.
+    /// The reply is `OK`.
     Ok,
-    /// The text of `INFO`. Each shard replies with two integers: its keys, and those that expire.
+    /// The reply is the text of `INFO`. Each shard replies with two integers: the number of its keys, and the number of
+    /// its keys that expire.
     Info,
 }
 
 pub(crate) type ShardFn = fn(&mut Call<'_>) -> Answer;
 
-/// Result of a command that has written its reply. A command that fails has written nothing.
+/// Result of a command. A command that succeeds has written its reply. A command that fails has written nothing.
 pub(crate) type Answer = Result<(), Failure>;
 
 /// An error reply.
@@ -107,8 +110,8 @@ pub(crate) fn wrong_arity(name: &str) -> Failure {
     format!("ERR wrong number of arguments for '{name}' command").into()
 }
 
-/// Returns the error for a command that is not in the table. Redis quotes at most 128 bytes of its name and about 128
-/// bytes of its arguments.
+/// Returns the error for a command that is not in the table. Like Redis, the error quotes at most 128 bytes of the name
+/// and about 128 bytes of the arguments.
 pub(crate) fn unknown_command(args: Args<'_>) -> Vec<u8> {
     let cut = |text: &[u8], most: usize| text[..text.len().min(most)].to_vec();
     let mut quoted = Vec::new();
@@ -135,11 +138,12 @@ pub(crate) fn integer(text: &[u8]) -> Result<i64, Failure> {
     parse_int(text).ok_or_else(|| NOT_AN_INTEGER.into())
 }
 
-/// A command that runs in a shard.
+/// A call of a command in a shard.
 #[derive(Debug)]
 pub(crate) struct Call<'a> {
     pub(crate) store: &'a mut Store,
-    /// The arguments from the key on, without the name of the command. Without arguments if the command has no key.
+    /// The arguments from the key on, without the name of the command. If the command has no key, there are no
+    /// arguments.
     pub(crate) args: Args<'a>,
     /// Hash of the key.
     pub(crate) hash: u64,

@@ -1,7 +1,8 @@
-//! A connection: one process per client. It reads commands, has the shards run them, and writes the replies. It also
-//! writes the messages of the channels that its client has subscribed to.
+//! The process of a connection. It reads commands from its client, sends the commands to the shards, and writes the
+//! replies. It also writes the messages of the channels to which its client has subscribed.
 //!
-//! The socket is any `AsyncRead` and `AsyncWrite`. So the tests use pipes in memory, in a simulation.
+//! The socket can be any type that implements `AsyncRead` and `AsyncWrite`. So the tests use pipes in memory, in a
+//! simulation.
 
 use std::io;
 use std::pin::Pin;
@@ -21,20 +22,21 @@ use crate::server::{Server, shard_name};
 use crate::session::{Session, SessionCall, info};
 use crate::shard::{Execute, Work};
 
-/// How often, and at which distance, a connection looks for the next instance of a shard that has failed.
+/// Maximum number of attempts to find the next instance of a failed shard. Between two attempts, the connection sleeps
+/// for `PAUSE`.
 const ATTEMPTS: u32 = 100;
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// A write buffer above this size is freed when it is empty.
+/// When the write buffer is empty, its capacity is reduced to this number of bytes.
 const KEPT: usize = 256 << 10;
 
-/// The body of the process: serves a client until either side closes the connection.
+/// Body of the process. Serves a client until the client or the server closes the connection.
 pub(crate) async fn serve<S>(ctx: Context<Mail>, socket: S, peer: String, server: Arc<Server>) -> Result<(), Exit>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send,
 {
     let (me, mailbox) = ctx.split();
-    // Dropped when the process exits, also when it is killed.
+    // This value is dropped when the process exits, even if the process is killed.
     let registration = server.register_client(me.pid(), peer);
     let mut connection = Connection {
         socket,
@@ -49,7 +51,8 @@ where
         me,
         server: Arc::clone(&server),
     };
-    // An error of the socket means that the client has vanished. This ends the connection, and is no failure.
+    // An error of the socket means that the client has vanished. This error ends the connection, but the process has
+    // not failed.
     let _ = connection.run().await;
     let _ = connection.socket.close().await;
     match connection.me.is_cancelled() {
@@ -62,7 +65,7 @@ where
 #[derive(Debug, Default)]
 struct Output {
     bytes: Vec<u8>,
-    /// Number of bytes that were sent.
+    /// Number of bytes at the start of `bytes` that were already sent.
     sent: usize,
 }
 
@@ -82,7 +85,8 @@ impl Output {
             self.bytes.clear();
             self.bytes.shrink_to(KEPT);
         } else if self.sent > KEPT && self.sent > self.bytes.len() / 2 {
-            // Without this, a client that never reads everything would make the buffer grow.
+            // A client may never read all replies, so the buffer may never become empty. Without this removal, the
+            // buffer would grow without bound.
             self.bytes.drain(..self.sent);
             self.sent = 0;
         }
@@ -93,15 +97,15 @@ struct Connection<S> {
     socket: S,
     mailbox: Mailbox<Mail>,
     session: Session,
-    /// The commands that were read. The shards share it while they run commands.
+    /// The commands that were read. While the shards run these commands, they share the batch with the connection.
     input: Arc<Batch>,
     pipeline: Pipeline,
-    /// Addresses of the shards that were used.
+    /// Addresses of the shards that this connection has used.
     shards: Vec<Option<Address<Execute>>>,
-    /// Calls in flight. Empty between two batches.
+    /// Calls to shards that have no answer yet. The vector is empty between two batches.
     calls: Vec<(usize, Call<Box<Work>>)>,
     output: Output,
-    /// Whether the client has closed its direction of the connection.
+    /// True if the client has closed its write direction of the connection.
     is_at_end: bool,
     me: SelfHandle<Mail>,
     server: Arc<Server>,
@@ -122,8 +126,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
 
     // ---- The socket
 
-    /// Writes replies and messages, and reads commands. Resolves to false when commands were read, and to true when the
-    /// connection is over.
+    /// Writes replies and messages, and reads commands. The result is false if commands were read, and true if the
+    /// connection has ended.
     fn poll_socket(&mut self, cx: &mut Cx<'_>) -> Poll<io::Result<bool>> {
         self.poll_mail(cx);
         while self.output.len() > 0 {
@@ -135,8 +139,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         if self.session.is_closing || self.is_at_end {
             return if self.output.len() == 0 { Poll::Ready(Ok(true)) } else { Poll::Pending };
         }
-        // Redis buffers replies without a bound. A bound alone could stop a client for ever that sends a long pipeline
-        // before it reads. So this connection reads commands while it has little to send.
+        // Redis buffers replies without a bound. A small bound could block a client forever if the client sends a long
+        // pipeline before it reads. Therefore this connection stops reading commands only when the unsent replies reach
+        // the limit.
         if self.output.len() >= self.server.config().limits.output {
             return Poll::Pending;
         }
@@ -155,12 +160,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         }
     }
 
-    /// Moves messages of channels into the output. If the client is slow, the messages stay in the mailbox.
+    /// Moves messages of channels into the output. If the client reads slowly, further messages stay in the mailbox.
     fn poll_mail(&mut self, cx: &mut Cx<'_>) {
         while !self.session.is_closing && self.output.len() < self.server.config().limits.output {
             match Pin::new(&mut self.mailbox).poll_next(cx) {
                 Poll::Ready(Some(mail)) => push_mail(&mut self.output.bytes, &mail, self.session.resp3),
-                // The process was asked to exit. It first sends the replies to the commands that it has run.
+                // The process is cancelled. Before it exits, it sends the replies to the commands that it has run.
                 Poll::Ready(None) => self.session.is_closing = true,
                 Poll::Pending => return,
             }
@@ -178,7 +183,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         }
     }
 
-    /// Sends replies until there is room for further ones.
+    /// Sends replies until the size of the unsent replies is below the limit.
     async fn make_room(&mut self) -> io::Result<()> {
         while self.output.len() >= self.server.config().limits.output {
             std::future::poll_fn(|cx| self.poll_write(cx)).await?;
@@ -215,8 +220,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         Ok(())
     }
 
-    /// Distributes the commands from this index on. Stops at a command that must wait for the commands before it, and
-    /// when many bytes of replies were written. Returns the index of the next command.
+    /// Distributes the commands from the index `first` on. The distribution stops before a command that must wait for
+    /// earlier commands. It also stops when the size of the unsent replies reaches the limit. Returns the index of the
+    /// next command.
     fn plan(&mut self, first: usize) -> usize {
         let batch = Arc::clone(&self.input);
         for (index, request) in batch.requests().iter().enumerate().skip(first) {
@@ -225,8 +231,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                 Some(spec) if matches!(spec.run, Run::Session(_)) && !self.pipeline.is_empty() => return index,
                 Some(spec) => self.plan_command(spec, *request, args),
                 None if args.is(0, "post") || args.is(0, "host:") => {
-                    // A browser sends this. Redis closes such a connection, too, because a web page must not be able to
-                    // run commands.
+                    // A browser sends this line. Redis also closes such a connection, because a web page must not be
+                    // able to run commands.
                     self.session.is_closing = true;
                 }
                 None => self.reply(|_, reply| {
@@ -267,7 +273,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         }
     }
 
-    /// Writes the reply of a command that runs in the connection, behind the replies of the commands before it.
+    /// Writes the reply of a command that runs in the connection. The reply follows the replies of the earlier
+    /// commands.
     fn reply(&mut self, write: impl FnOnce(&Session, &mut Encoder<'_>) -> Answer) {
         let is_first = self.pipeline.is_empty();
         let out = if is_first { &mut self.output.bytes } else { self.pipeline.local() };
@@ -282,7 +289,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
 
     // ---- Shards
 
-    /// Has the shards run the commands, and appends their replies to the output.
+    /// Sends the commands to the shards, and appends their replies to the output.
     async fn run_pipeline(&mut self) -> io::Result<()> {
         while !self.pipeline.is_empty() {
             self.call_shards().await;
@@ -298,7 +305,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         Ok(())
     }
 
-    /// Sends each shard its commands that were not run yet, and waits for all answers.
+    /// Sends each shard the commands that it has not run yet, and waits for all answers.
     async fn call_shards(&mut self) {
         for number in 0..self.pipeline.used().len() {
             let shard = self.pipeline.used()[number].0.into();
@@ -309,8 +316,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                 None => self.pipeline.fail(shard),
             }
         }
-        // Several calls are sent before the first of them is awaited. A single one is sent when it is polled, which is
-        // the shortest way.
+        // If there are several calls, all of them are sent before the first answer is awaited, so that the shards run
+        // at the same time. A single call is sent when it is polled, which is cheaper.
         if self.calls.len() > 1 {
             self.calls = self.calls.drain(..).map(|(shard, call)| (shard, call.start())).collect();
         }
@@ -322,7 +329,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         }
     }
 
-    /// Finds the address of a shard. If the shard has failed, waits until its supervisor has restarted it.
+    /// Finds the address of a shard. If the shard has failed, the function waits until the supervisor has restarted the
+    /// shard.
     async fn find_shard(&mut self, shard: usize) {
         let is_alive = |address: &Option<Address<_>>| address.as_ref().is_some_and(|address| !address.is_closed());
         for _ in 0..ATTEMPTS {
@@ -338,8 +346,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
     }
 }
 
-/// Returns the batch, which no shard uses now. If a shard has failed and still holds the batch, continues with a copy of
-/// the bytes that were not executed.
+/// Returns the batch for exclusive use. A failed shard may still hold the old batch. In this case, the connection
+/// continues with a new batch, which contains a copy of the bytes behind the commands of the old batch.
 fn unshared(batch: &mut Arc<Batch>) -> &mut Batch {
     if Arc::get_mut(batch).is_none() {
         *batch = Arc::new(batch.remainder());

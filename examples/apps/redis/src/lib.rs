@@ -1,5 +1,5 @@
-//! A server for the Redis protocol, on processes: one process per client, and supervised processes as shards of the
-//! keys. `redis-cli` and `redis-benchmark` work with it unchanged. The README describes the architecture.
+//! A server for the Redis protocol. Each client has its own process, and supervised processes own the keys. `redis-cli`
+//! and `redis-benchmark` work with the server unchanged. The README describes the architecture.
 
 mod commands;
 mod connection;

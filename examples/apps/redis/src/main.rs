@@ -1,8 +1,8 @@
-//! A server for the Redis protocol: see the README.
+//! A server for the Redis protocol. The README describes the server.
 //!
 //!     cargo run --release -p app-redis -- --port 7379
 //!
-//! Ctrl-C and SIGTERM end the server in order.
+//! After Ctrl-C or SIGTERM, the server shuts down in order.
 
 use std::ffi::OsString;
 use std::io;
@@ -30,7 +30,7 @@ Usage: app-redis [OPTIONS]
   --max-connections N   further clients are refused [10000]
   --help                this text";
 
-/// Time for the processes to exit when the server stops.
+/// Longest time that the shutdown waits for the processes.
 const GRACE: Duration = Duration::from_secs(10);
 
 struct Options {
@@ -39,7 +39,7 @@ struct Options {
     config: Config,
 }
 
-/// Returns `None` if the help was asked for.
+/// Parses the arguments. Returns `None` after `--help`.
 fn options(args: impl Iterator<Item = OsString>) -> Result<Option<Options>, lexopt::Error> {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let mut options = Options { address: [127, 0, 0, 1].into(), workers: cores, config: Config::default() };
@@ -68,7 +68,7 @@ fn positive(text: &str) -> Result<usize, String> {
     }
 }
 
-/// Waits for a signal that asks the program to end.
+/// Waits for a signal that asks the program to exit.
 async fn stop_signal() -> io::Result<()> {
     #[cfg(unix)]
     {
@@ -117,7 +117,7 @@ fn main() -> ExitCode {
 
 fn start(options: Options) -> procession::Result {
     let rt = Runtime::builder().workers(options.workers).build()?;
-    // The main thread only waits, so that the processes run on the given number of threads.
+    // The main thread only waits, so the processes run only on the worker threads.
     block_on(rt.spawn(move |ctx| run(ctx, options.address, options.config)))?;
     let report = block_on(rt.shutdown(GRACE));
     if report.left.is_empty() { Ok(()) } else { Err(format!("some processes did not stop: {report:?}").into()) }

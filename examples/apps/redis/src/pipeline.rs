@@ -1,7 +1,8 @@
-//! A pipeline: distributes the commands of a batch to the shards, and puts their replies into the order of the commands.
+//! A pipeline. It distributes the commands of a batch to the shards, and puts the replies into the order of the
+//! commands.
 //!
-//! All commands of one shard travel in one message. A command with several keys becomes one call per key. The shards run
-//! their parts at the same time, each of them in the order of the commands.
+//! All commands for one shard are sent in one message. A command with several keys becomes one call for each key. The
+//! shards run their commands at the same time, and each shard runs its commands in order.
 
 use std::mem;
 use std::sync::Arc;
@@ -16,14 +17,14 @@ use crate::store::hash;
 /// Reply to a command whose shard has exited.
 pub(crate) const FAILED: &[u8] = b"-ERR the shard of this key has failed, and its keys are lost\r\n";
 
-/// The source of the next replies.
+/// Source of the next replies.
 #[derive(Debug, Clone, Copy)]
 enum Piece {
-    /// The replies in `local`, up to this position.
+    /// The replies in `local` up to this position.
     Local(usize),
     /// The next reply of this shard.
     Shard(u16),
-    /// One reply, made of the next replies of the next shards in `routes`.
+    /// One reply that is merged from several replies. The next entries of `routes` name the shards of these replies.
     Merged { merge: Merge, count: u32, request: Request },
 }
 
@@ -39,35 +40,37 @@ struct Cursor {
 /// Progress of a merged reply.
 #[derive(Debug, Default)]
 struct Merged {
-    /// Number of replies that were merged.
+    /// Number of replies that were already merged.
     count: u32,
     sums: [i64; 2],
     failed: bool,
 }
 
-/// What [`Pipeline::collect`] found.
+/// Result of [`Pipeline::collect`].
 #[derive(Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum Collected {
     /// All replies were collected.
     All,
-    /// A shard has returned before its last command. Its box must be sent again.
+    /// A shard has returned before its last command. The connection must send the box to this shard again.
     Part,
-    /// The next reply is that of `INFO`, with this number of keys. The caller must write it, and go on collecting.
+    /// The next reply is the reply to `INFO`, with these numbers of keys. The caller must write this reply and then
+    /// call `collect` again.
     Info { keys: i64, expiring: i64, request: Request },
 }
 
-/// The commands that are being run.
+/// The commands that are being run, and their replies.
 #[derive(Debug)]
 pub(crate) struct Pipeline {
     hasher: FixedState,
-    /// The box of each shard. `None` while the shard has it, and after the shard has failed.
+    /// The box of each shard. An entry is `None` before the first use, while the shard has the box, and after the shard
+    /// has failed.
     works: Vec<Option<Box<Work>>>,
-    /// The shards that have commands, and whether each of them has failed.
+    /// The shards that have commands. The flag is true if the shard has failed.
     used: Vec<(u16, bool)>,
     pieces: Vec<Piece>,
     routes: Vec<u16>,
-    /// Replies of commands that ran in the connection, behind a command that runs in a shard.
+    /// Replies of commands that ran in the connection. Each of these commands follows a command that runs in a shard.
     local: Vec<u8>,
     cursor: Cursor,
 }
@@ -86,12 +89,12 @@ impl Pipeline {
         }
     }
 
-    /// Returns whether no command runs in a shard. Then a reply can be written directly.
+    /// Returns true if no command runs in a shard. In this case, a reply can be written directly into the output.
     pub(crate) fn is_empty(&self) -> bool {
         self.pieces.is_empty()
     }
 
-    /// Returns the shards that have commands, and whether each of them has failed.
+    /// Returns the shards that have commands. The flag is true if the shard has failed.
     pub(crate) fn used(&self) -> &[(u16, bool)] {
         &self.used
     }
@@ -103,7 +106,7 @@ impl Pipeline {
         &mut self.local
     }
 
-    /// Ends a reply that was written into [`local`](Self::local).
+    /// Marks the end of a reply that was written into [`local`](Self::local).
     pub(crate) fn push_local(&mut self) {
         let end = self.local.len();
         match self.pieces.last_mut() {
@@ -119,7 +122,7 @@ impl Pipeline {
         self.pieces.push(Piece::Shard(shard));
     }
 
-    /// Adds a command with several keys. `distance` is the distance of two keys.
+    /// Adds a command with several keys. The field `keys` of `spec` contains the distance between two keys.
     pub(crate) fn push_keys(&mut self, request: Request, args: Args<'_>, spec: &Spec, run: ShardFn, merge: Merge) {
         let distance = spec.keys.2 as u32;
         let keys = (1..request.count).step_by(distance as usize);
@@ -144,7 +147,8 @@ impl Pipeline {
 
     fn push(&mut self, key: &[u8], args: Request, run: ShardFn) -> u16 {
         let hash = hash(&self.hasher, key);
-        // The table in the shard uses the lowest bits and the highest bits of the hash.
+        // The table in the shard uses the lowest and the highest bits of the hash, so this selection uses the bits in
+        // between.
         let shard = (((hash >> 16 & 0xffff_ffff) * self.works.len() as u64) >> 32) as u16;
         self.push_to(shard, Op { args, run, hash });
         shard
@@ -160,19 +164,19 @@ impl Pipeline {
 
     // ---- Boxes
 
-    /// Takes the box of a shard if it must run commands now.
+    /// Takes the box of a shard. Returns `None` if the shard has no commands to run now.
     pub(crate) fn take_work(&mut self, shard: usize, batch: &Arc<Batch>, resp3: bool) -> Option<Box<Work>> {
         let mut work = self.works[shard].take_if(|work| work.is_due())?;
         work.prepare(batch, resp3);
         Some(work)
     }
 
-    /// Returns the box of a shard.
+    /// Stores the box that a shard has returned.
     pub(crate) fn put_work(&mut self, shard: usize, work: Box<Work>) {
         self.works[shard] = Some(work);
     }
 
-    /// Reports that a shard has exited while it had its box.
+    /// Records that a shard has exited while it had its box.
     pub(crate) fn fail(&mut self, shard: usize) {
         let entry = self.used.iter_mut().find(|(used, _)| usize::from(*used) == shard);
         entry.expect("the shard had a box").1 = true;
@@ -228,7 +232,7 @@ impl Pipeline {
         Collected::All
     }
 
-    /// Returns the replies of all commands if they are complete, and all of one shard.
+    /// Returns the replies of all commands if only one shard was used and all its replies are complete.
     fn replies_of_single_shard(&mut self) -> Option<&mut Vec<u8>> {
         let [(shard, false)] = self.used[..] else { return None };
         if self.cursor.piece > 0 || !self.routes.is_empty() || !self.local.is_empty() {
@@ -244,7 +248,7 @@ impl Pipeline {
             out.push(b'*');
             push_int(out, count.into());
             out.extend_from_slice(b"\r\n");
-            // The header is not written again if a reply is missing.
+            // If a reply is missing, `merge` is called again. The counter prevents a second header.
             self.cursor.merged.count = 1;
         }
         let begun = u32::from(merge == Merge::Array);

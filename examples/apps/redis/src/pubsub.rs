@@ -1,5 +1,5 @@
-//! Publish and subscribe. A channel is a group of the processes of its subscribers. So no process owns the channels, and
-//! a client that vanishes leaves its channels when its process exits.
+//! Publish and subscribe. The connections that have subscribed to a channel form a process group. So no process owns a
+//! channel. When the process of a connection exits, it leaves all its channels.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,13 +11,13 @@ use crate::resp::Encoder;
 use crate::session::SessionCall;
 use crate::store::Bytes;
 
-/// Maximum number of messages that wait for a subscriber. A subscriber that reads too slowly is disconnected.
+/// Maximum number of unread messages of a subscriber. If a subscriber reads too slowly, it is disconnected.
 pub(crate) const MOST_UNREAD: usize = 4_096;
 
-/// A message of a channel, encoded for version 2 of the protocol. All subscribers share the bytes.
+/// Message of a channel, encoded for version 2 of the protocol. All subscribers share these bytes.
 pub(crate) type Mail = Arc<[u8]>;
 
-/// Appends a message. Version 3 only has another first byte.
+/// Appends a message. In version 3 of the protocol, only the first byte of a message differs.
 pub(crate) fn push_mail(out: &mut Vec<u8>, mail: &Mail, resp3: bool) {
     let start = out.len();
     out.extend_from_slice(mail);
@@ -26,7 +26,8 @@ pub(crate) fn push_mail(out: &mut Vec<u8>, mail: &Mail, resp3: bool) {
     }
 }
 
-/// Returns the name of the group of a channel. The name of a channel can be any bytes: each becomes one character.
+/// Returns the name of the process group of a channel. A channel name may consist of any bytes, so each byte becomes
+/// one character.
 fn group(channel: &[u8]) -> String {
     "channel ".chars().chain(channel.iter().map(|byte| char::from(*byte))).collect()
 }
@@ -38,7 +39,7 @@ pub(crate) fn publish(call: &mut SessionCall<'_>) -> Answer {
     Ok(())
 }
 
-/// Sends a message to the subscribers of a channel. Returns their number.
+/// Sends a message to the subscribers of a channel. Returns the number of subscribers that received the message.
 fn send(host: &Host, channel: &[u8], text: &[u8]) -> usize {
     let subscribers = host.members::<Mail>(&*group(channel));
     if subscribers.is_empty() {
@@ -94,7 +95,7 @@ pub(crate) fn unsubscribe(call: &mut SessionCall<'_>) -> Answer {
     Ok(())
 }
 
-/// Writes the confirmation, with the number of channels that the client has subscribed to.
+/// Writes a confirmation that contains the number of channels to which the client is now subscribed.
 fn confirm(call: &mut SessionCall<'_>, what: &str, channel: Option<&[u8]>) {
     let count = call.session.channels.len() as i64;
     let mut reply = call.reply();

@@ -1,5 +1,5 @@
-//! The Redis protocol: the parser of requests and the encoder of replies. The parser works in place: an argument is a
-//! range of the bytes that were read from the socket. This file reads no socket and knows no command.
+//! The Redis protocol: the parser of requests and the encoder of replies. The parser copies no argument, because an
+//! argument is a range of the bytes that were read from the socket. This file uses no socket and contains no command.
 
 mod encode;
 mod inline;
@@ -10,26 +10,28 @@ pub(crate) use encode::{Encoder, push_int};
 
 /// Smallest size of a read buffer.
 const SMALLEST: usize = 2 << 10;
-/// Largest amount by which a read buffer grows at once, unless it already holds more.
+/// Maximum number of bytes by which a read buffer grows in one step. A buffer above twice this size grows by half of
+/// its size.
 const CHUNK: usize = 64 << 10;
 /// A read buffer above this size is freed when it is empty.
 const KEPT: usize = 256 << 10;
 
-/// Bounds of a connection. The defaults are those of Redis 7, except for the last two, which Redis does not have.
+/// Limits of a connection. The defaults are the defaults of Redis 7. Redis does not have the last two limits.
 #[derive(Debug, Clone)]
 pub struct Limits {
-    /// Maximum length of a line in bytes: an inline command, or a length.
+    /// Maximum length in bytes of an inline command, and of a line that contains a length.
     pub line: usize,
     /// Maximum length of an argument in bytes.
     pub bulk: i64,
     /// Maximum number of arguments of a command.
     pub multibulk: i64,
-    /// Maximum number of bytes that were read and not executed. A client that exceeds it is disconnected.
+    /// Maximum number of bytes that were read but belong to no executed command. If a client exceeds this limit, the
+    /// server disconnects it.
     pub query: usize,
-    /// Maximum number of commands that are executed as one batch.
+    /// Maximum number of commands in one batch.
     pub batch: usize,
-    /// While a connection has more unsent bytes of replies than this, it executes no further command. It should be
-    /// large: some clients write a long pipeline before they read the first reply.
+    /// Maximum number of unsent bytes of replies. At this limit, the connection executes no further command. The limit
+    /// should be large, because some clients write a long pipeline before they read the first reply.
     pub output: usize,
 }
 
@@ -46,7 +48,7 @@ impl Default for Limits {
     }
 }
 
-/// Why the bytes of a client are no request. The connection sends the text and closes.
+/// Error in the bytes of a client. The connection sends the text of the error and closes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ProtocolError {
     LongInline,
@@ -56,7 +58,7 @@ pub(crate) enum ProtocolError {
     Length,
     NoLength(u8),
     Quotes,
-    /// Redis closes such a connection without a text.
+    /// For this error, Redis closes the connection without a text.
     LongQuery,
 }
 
@@ -77,37 +79,37 @@ impl ProtocolError {
     }
 }
 
-/// An argument: a range of the bytes of a [`Batch`].
+/// An argument, which is a range of the bytes of a [`Batch`].
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Arg {
     start: u32,
     end: u32,
 }
 
-/// A command: a range of the arguments of a [`Batch`]. It has at least one argument, its name.
+/// A command, which is a range of the arguments of a [`Batch`]. The first argument is the name of the command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Request {
     pub(crate) first: u32,
     pub(crate) count: u32,
 }
 
-/// The read buffer of a connection, and the commands that were found in it.
+/// The read buffer of a connection, and the commands that were found in this buffer.
 ///
-/// The connection reads into [`space`](Self::space), [parses](Self::parse), executes the commands, and then
+/// The connection reads into [`space`](Self::space), [parses](Self::parse) the bytes, executes the commands, and then
 /// [clears](Self::clear) them. While shards execute commands, they share the batch with the connection.
 #[derive(Debug, Default)]
 pub(crate) struct Batch {
-    /// The first `filled` bytes were read from the socket. The rest is zero.
+    /// The first `filled` bytes were read from the socket. The other bytes are unused.
     data: Vec<u8>,
     filled: usize,
-    /// Whether the last read has filled the buffer. Then a larger buffer saves reads.
+    /// True if the last read has filled the buffer. A larger buffer then reduces the number of reads.
     is_tight: bool,
-    /// Start of the bytes that were not parsed yet.
+    /// Position of the first byte that was not parsed yet.
     parsed: usize,
     args: Vec<Arg>,
     requests: Vec<Request>,
-    /// State of the command that is not complete yet: the index of its first argument, the number of its missing
-    /// arguments, and the length of the next argument, if it is known.
+    /// State of the incomplete command: the index of its first argument, the number of its missing arguments, and, if
+    /// known, the length of its next argument.
     first: usize,
     missing: u32,
     length: Option<u32>,
@@ -115,8 +117,8 @@ pub(crate) struct Batch {
 }
 
 impl Batch {
-    /// Returns the buffer for the next read. The buffer grows only when it was filled, so the memory is proportional to
-    /// the bytes that the client has sent, not to the lengths that it has announced.
+    /// Returns the buffer for the next read. The buffer grows only after it was filled. So its size is proportional to
+    /// the number of bytes that the client has sent, not to the lengths that the client has announced.
     pub(crate) fn space(&mut self) -> &mut [u8] {
         debug_assert!(self.requests.is_empty(), "the arguments of a command move when the buffer is compacted");
         let size = self.data.len();
@@ -129,18 +131,18 @@ impl Batch {
         &mut self.data[self.filled..]
     }
 
-    /// Reports that a read has filled this number of bytes.
+    /// Records that a read has filled the next `count` bytes.
     pub(crate) fn fill(&mut self, count: usize) {
         self.filled += count;
         self.is_tight = self.filled == self.data.len();
     }
 
-    /// Returns the start of the bytes that no complete command contains.
+    /// Returns the position of the first byte that belongs to no complete command.
     fn start(&self) -> usize {
         self.args.get(self.first).map_or(self.parsed, |arg| arg.start as usize)
     }
 
-    /// Moves the arguments of the incomplete command, and the unparsed bytes, to the front.
+    /// Moves the arguments of the incomplete command and the unparsed bytes to the front of the buffer.
     fn compact(&mut self) {
         let start = self.start();
         if start == 0 {
@@ -155,8 +157,8 @@ impl Batch {
         }
     }
 
-    /// Finds the complete commands, at most as many as the limit allows. An error is [kept](Self::error) until the
-    /// commands before it were executed.
+    /// Finds complete commands, up to the limit of the batch. If the parser finds an error, the error is
+    /// [kept](Self::error) until the connection has executed the earlier commands.
     pub(crate) fn parse(&mut self, limits: &Limits) {
         if self.error.is_some() {
             return;
@@ -177,13 +179,13 @@ impl Batch {
         &self.requests
     }
 
-    /// Returns the arguments of a command, its name first.
+    /// Returns the arguments of a command. The first argument is the name of the command.
     pub(crate) fn args(&self, request: Request) -> Args<'_> {
         let first = request.first as usize;
         Args { data: &self.data, args: &self.args[first..first + request.count as usize] }
     }
 
-    /// Removes the commands. Keeps the bytes of a command that is not complete yet.
+    /// Removes the commands. The bytes of an incomplete command stay in the buffer.
     pub(crate) fn clear(&mut self) {
         self.requests.clear();
         self.args.drain(..self.first);
@@ -196,8 +198,8 @@ impl Batch {
         }
     }
 
-    /// Returns a batch without commands, with a copy of the unparsed bytes. The connection uses it if a shard has
-    /// failed and still holds this batch.
+    /// Returns a batch without commands, which contains a copy of the bytes behind the commands. If a failed shard
+    /// still holds this batch, the connection continues with the copy.
     pub(crate) fn remainder(&self) -> Self {
         let start = self.start();
         let shift = |arg: &Arg| Arg { start: arg.start - start as u32, end: arg.end - start as u32 };
@@ -238,7 +240,7 @@ impl Batch {
         Ok(())
     }
 
-    /// Finds the next argument of the present command. Returns false if it is not complete.
+    /// Finds the next argument of the incomplete command. Returns false if the argument is not complete.
     fn find_argument(&mut self, limits: &Limits) -> Result<bool, ProtocolError> {
         let length = match self.length {
             Some(length) => length,
@@ -259,7 +261,7 @@ impl Batch {
         if self.filled < end + 2 {
             return Ok(false);
         }
-        // Redis does not check the two bytes after an argument either.
+        // Like Redis, the parser does not check the two bytes after an argument.
         self.args.push(Arg { start: self.parsed as u32, end: end as u32 });
         self.parsed = end + 2;
         self.length = None;
@@ -295,7 +297,7 @@ impl Batch {
         Ok(true)
     }
 
-    /// Takes a line that consists of a type byte and a number. Returns `None` if the line is not complete.
+    /// Parses a line that consists of a type byte and a number. Returns `None` if the line is not complete.
     fn number(
         &mut self,
         longest: usize,
@@ -341,18 +343,18 @@ impl<'a> Args<'a> {
         &self.data[arg.start as usize..arg.end as usize]
     }
 
-    /// Returns the arguments from this index on.
+    /// Returns the arguments from the index `index` on.
     pub(crate) fn from(self, index: usize) -> impl ExactSizeIterator<Item = &'a [u8]> + DoubleEndedIterator {
         self.args[index..].iter().map(move |arg| &self.data[arg.start as usize..arg.end as usize])
     }
 
-    /// Returns whether an argument is this word, in any case.
+    /// Returns true if an argument equals `word`. The comparison ignores case.
     pub(crate) fn is(self, index: usize, word: &str) -> bool {
         self.get(index).eq_ignore_ascii_case(word.as_bytes())
     }
 }
 
-/// Parses an integer as strictly as Redis: no sign `+`, no leading zeros, no blanks.
+/// Parses an integer as strictly as Redis: a sign `+`, leading zeros, and blanks are errors.
 pub(crate) fn parse_int(text: &[u8]) -> Option<i64> {
     let (negative, digits) = match text {
         [b'-', digits @ ..] => (true, digits),
@@ -366,7 +368,7 @@ pub(crate) fn parse_int(text: &[u8]) -> Option<i64> {
     let mut value = 0_i64;
     for digit in digits {
         let digit = i64::from(digit.checked_sub(b'0').filter(|digit| *digit < 10)?);
-        // Negative numbers have the larger range.
+        // The loop uses negative numbers, because the range of negative numbers is larger.
         value = value.checked_mul(10)?.checked_sub(digit)?;
     }
     if negative { Some(value) } else { value.checked_neg() }

@@ -8,8 +8,8 @@
 //!    └─ connection …         one process per client
 //! ```
 //!
-//! A shutdown stops the listener first. The connections finish the commands that they have read, while the shards still
-//! run.
+//! A shutdown stops the listener first. The connections finish the commands that they have read. Meanwhile, the shards
+//! still run.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -33,9 +33,9 @@ use crate::resp::Limits;
 use crate::session::{Session, SessionCall};
 use crate::shard::{Execute, Shard};
 
-/// How long a connection may take to finish its commands when the server stops.
+/// Longest time that a connection may take to finish its commands when the server stops.
 const GRACE: Duration = Duration::from_secs(3);
-/// Pause after a failed `accept`, for example because the system has no more file descriptors.
+/// Pause after a failed `accept`. For example, `accept` fails if no file descriptor is free.
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// Settings of a server.
@@ -45,12 +45,12 @@ pub struct Config {
     pub port: u16,
     /// Number of shards.
     pub shards: usize,
-    /// Maximum number of clients. A further client gets an error, and is disconnected.
+    /// Maximum number of clients. A further client gets an error and is disconnected.
     pub max_connections: usize,
-    /// Bounds of each connection.
+    /// Limits of each connection.
     pub limits: Limits,
-    /// Seed of the hash of the keys. Default: a random number, so that a client cannot choose keys that all have the
-    /// same hash.
+    /// Seed of the hash of the keys. The default is a random number, so that a client cannot choose keys with equal
+    /// hashes.
     pub seed: u64,
 }
 
@@ -66,12 +66,12 @@ impl Default for Config {
     }
 }
 
-/// The source of clients: a listening socket, or a queue of pipes in a test.
+/// Source of clients. The source is a listening socket, or a queue of pipes in a test.
 pub trait Listener: Send + Sync + 'static {
     /// Connection to a client.
     type Socket: AsyncRead + AsyncWrite + Unpin + Send + 'static;
 
-    /// Waits for the next client. Returns its connection and its address. Must be cancel safe.
+    /// Waits for the next client. Returns its connection and its address. The future must be cancel safe.
     fn accept(&self) -> impl Future<Output = io::Result<(Self::Socket, String)>> + Send;
 }
 
@@ -80,8 +80,8 @@ impl Listener for TcpListener {
 
     async fn accept(&self) -> io::Result<(TcpStream, String)> {
         let (socket, peer) = Self::accept(self).await?;
-        // Each write is a whole answer, and need not wait for further bytes. An error means that the client has
-        // vanished: the first read finds it, too.
+        // Each write is a complete answer, so it should not wait for further bytes. If `set_nodelay` fails, the client
+        // has vanished, and the first read fails too.
         let _ = socket.set_nodelay(true);
         Ok((socket, peer.to_string()))
     }
@@ -114,7 +114,8 @@ fn supervisor_of_shards(server: &Arc<Server>) -> Supervisor {
     supervisor
 }
 
-/// Accepts clients, and owns their connections.
+/// Accepts clients and owns their connections. If this process is cancelled, it cancels the connections and waits for
+/// them.
 async fn listen<L: Listener>(ctx: Context<()>, server: Arc<Server>, listener: Arc<L>) -> Result<(), Exit> {
     let mut connections = ctx.join_set();
     let accepted = accept_all(&ctx, &server, &*listener, &mut connections);
@@ -239,7 +240,7 @@ impl Server {
         f(&mut self.clients.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Adds a client to the table. The drop of the result removes it.
+    /// Adds a client to the table. The drop of the returned value removes the client.
     pub(crate) fn register_client(self: &Arc<Self>, pid: Pid, peer: String) -> Registration {
         let id = self.connections.fetch_add(1, Ordering::Relaxed) + 1;
         let begun = self.host.now();
@@ -248,7 +249,7 @@ impl Server {
         Registration { server: Arc::clone(self), id }
     }
 
-    /// Takes over the state of a client.
+    /// Copies the state of a client from its session into the table.
     pub(crate) fn update_client(&self, session: &Session) {
         self.with_clients(|clients| {
             if let Some(client) = clients.get_mut(&session.id) {
@@ -259,7 +260,7 @@ impl Server {
         });
     }
 
-    /// Returns the reply to `CLIENT LIST`, or to `CLIENT INFO` if there is an `id`.
+    /// Returns the reply to `CLIENT LIST`. If `only` is set, returns the reply to `CLIENT INFO` for this client.
     pub(crate) fn list_clients(&self, only: Option<u64>) -> String {
         let now = self.host.now();
         let mut text = String::new();
@@ -277,7 +278,7 @@ impl Server {
         text
     }
 
-    /// Disconnects a client. Returns whether there was one.
+    /// Disconnects a client. Returns false if there is no client with this id.
     pub(crate) fn kill_client(&self, id: u64, call: &mut SessionCall<'_>) -> bool {
         if id == call.session.id {
             call.session.is_closing = true;
@@ -288,7 +289,7 @@ impl Server {
     }
 }
 
-/// A client in the table. Dropping this value removes it.
+/// Entry of a client in the table. The drop of this value removes the client from the table.
 #[derive(Debug)]
 pub(crate) struct Registration {
     server: Arc<Server>,

@@ -1,5 +1,5 @@
-//! The state of a client, and the commands that only concern it or the server: `HELLO`, `CLIENT`, `CONFIG`, `COMMAND`,
-//! `INFO` and the like.
+//! The state of a client, and the commands that need no keys, for example `HELLO`, `CLIENT`, `CONFIG`, `COMMAND` and
+//! `INFO`.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -12,7 +12,7 @@ use crate::resp::{Args, Encoder, parse_int};
 use crate::server::Server;
 use crate::store::Bytes;
 
-/// The version of Redis whose commands and texts this server follows.
+/// The version of Redis whose commands and texts this server copies.
 const VERSION: &str = "7.0.15";
 
 /// State of a client.
@@ -21,15 +21,15 @@ pub(crate) struct Session {
     pub(crate) id: u64,
     pub(crate) resp3: bool,
     pub(crate) name: Vec<u8>,
-    /// Names of the channels that the client has subscribed to.
+    /// Names of the channels to which the client has subscribed.
     pub(crate) channels: BTreeSet<Bytes>,
-    /// Set when the connection must close after the replies.
+    /// True if the connection must close after the replies.
     pub(crate) is_closing: bool,
 }
 
 impl Session {
-    /// Returns whether the client may use this command now. A client of version 2 that has subscribed to a channel reads
-    /// messages, and cannot tell a reply from a message.
+    /// Returns an error if the client may not use this command now. A client of version 2 that has subscribed to a
+    /// channel receives messages, and cannot distinguish a reply from a message.
     pub(crate) fn allows(&self, spec: &Spec) -> Result<(), Failure> {
         if self.resp3 || self.channels.is_empty() || matches!(spec.name, "ping" | "quit" | "subscribe" | "unsubscribe")
         {
@@ -40,13 +40,13 @@ impl Session {
     }
 }
 
-/// A command that changes the state of its client, or acts on other processes.
+/// Call of a command that changes the state of its client, or acts on other processes.
 #[derive(Debug)]
 pub(crate) struct SessionCall<'a> {
     pub(crate) args: Args<'a>,
     pub(crate) session: &'a mut Session,
     pub(crate) server: &'a Server,
-    /// The process of the connection.
+    /// Handle of the process of the connection.
     pub(crate) me: &'a SelfHandle<Mail>,
     pub(crate) out: &'a mut Vec<u8>,
 }
@@ -81,7 +81,7 @@ pub(crate) fn echo(_: &Session, args: Args<'_>, reply: &mut Encoder<'_>) -> Answ
     Ok(())
 }
 
-/// There is only one database.
+/// Accepts only the number 0, because the server has one database.
 pub(crate) fn select(_: &Session, args: Args<'_>, reply: &mut Encoder<'_>) -> Answer {
     if integer(args.get(1))? != 0 {
         return Err("ERR DB index is out of range".into());
@@ -90,7 +90,7 @@ pub(crate) fn select(_: &Session, args: Args<'_>, reply: &mut Encoder<'_>) -> An
     Ok(())
 }
 
-/// The settings that `CONFIG GET` returns. None of them can be changed.
+/// The settings that `CONFIG GET` returns. A client cannot change these settings.
 const SETTINGS: &[(&str, &str)] = &[
     ("appendonly", "no"),
     ("databases", "1"),
@@ -121,9 +121,10 @@ pub(crate) fn config(_: &Session, args: Args<'_>, reply: &mut Encoder<'_>) -> An
     }
 }
 
-/// Returns whether a pattern with `*` and `?` matches a name, in any case.
+/// Returns true if a pattern with `*` and `?` matches a name. The comparison ignores case.
 fn matches(pattern: &[u8], name: &[u8]) -> bool {
-    // The position after the last `*`, and the start of the text that this `*` does not match.
+    // The variable `star` contains the position after the last `*` of the pattern, and the position in `name` from
+    // which the rest of the pattern is tried.
     let (mut at, mut rest, mut star) = (0, 0, None);
     while rest < name.len() {
         match pattern.get(at) {
@@ -203,7 +204,7 @@ fn describe(spec: &Spec, reply: &mut Encoder<'_>) {
     access.into_iter().for_each(|access| reply.simple(access));
     reply.simple(&format!("@{}", if spec.group == "generic" { "keyspace" } else { spec.group }));
     reply.simple(speed);
-    // Tips, key specifications, and subcommands.
+    // These arrays are the tips, the key specifications, and the subcommands.
     (0..3).for_each(|_| reply.array(0));
 }
 
@@ -217,7 +218,7 @@ fn document(spec: &Spec, reply: &mut Encoder<'_>) {
     }
 }
 
-/// Writes the reply to `INFO`, with the numbers of keys that the shards have counted.
+/// Writes the reply to `INFO`. The shards have counted the keys and the keys that expire.
 pub(crate) fn info(server: &Server, args: Args<'_>, (keys, expiring): (i64, i64), reply: &mut Encoder<'_>) {
     let is_wanted = |section: &str| {
         args.len() == 1
@@ -291,7 +292,7 @@ pub(crate) fn hello(call: &mut SessionCall<'_>) -> Answer {
     let mut name = None;
     while index < args.len() {
         if args.is(index, "auth") && index + 2 < args.len() {
-            // The server has no password, and accepts any, as Redis does for its default user.
+            // The server has no password, so it accepts any password, as Redis does for its default user.
             index += 3;
         } else if args.is(index, "setname") && index + 1 < args.len() {
             name = Some(checked_name(args.get(index + 1))?);

@@ -1,8 +1,8 @@
-//! A shard: the process that owns a part of the keys. A connection sends it the commands of a whole pipeline in one
-//! message, and gets all replies in one answer.
+//! A shard: the process that owns a part of the keys. A connection sends the commands of a whole pipeline to the shard
+//! in one message. The shard sends back all replies in one answer.
 //!
-//! The message contains a box that travels to the shard and back. So the buffers are reused, and a pipeline needs no
-//! allocation and no copy of its arguments.
+//! The message contains a box. The shard sends the box back with the replies. So the buffers are reused, and a pipeline
+//! needs no allocation and no copy of its arguments.
 
 use std::fmt;
 use std::sync::Arc;
@@ -14,27 +14,28 @@ use crate::commands::{Call, ShardFn};
 use crate::resp::{Batch, Encoder, Request};
 use crate::store::Store;
 
-/// When the replies of a shard exceed this number of bytes, the shard returns them before it runs further commands. So
-/// the memory for replies is bounded: the connection first sends these to its client.
+/// When the replies exceed this number of bytes, the shard returns them before it runs further commands. So the memory
+/// for replies is bounded, because the connection sends these replies to its client first.
 const MOST_REPLY_BYTES: usize = 256 << 10;
 
 /// Maximum number of expired keys that a shard removes before it handles the next message.
 const MOST_EXPIRED: usize = 256;
 
-/// The message of a shard: runs commands.
+/// Message that asks a shard to run commands.
 #[derive(Debug)]
 pub(crate) struct Execute {
     pub(crate) work: Box<Work>,
     pub(crate) reply: Reply<Box<Work>>,
 }
 
-// A message of two words needs no allocation, neither in a mailbox nor in a call.
+// A message of two words needs no allocation in a mailbox or in a call.
 const _: () = assert!(size_of::<Execute>() == 16);
 
 /// One command, or the part of a command that concerns one key.
 #[derive(Clone, Copy)]
 pub(crate) struct Op {
-    /// The arguments, without the name of the command: a range of the arguments of the batch.
+    /// Range of the arguments of the batch. For a command with keys, the range begins at a key and does not contain the
+    /// name of the command.
     pub(crate) args: Request,
     pub(crate) run: ShardFn,
     /// Hash of the key.
@@ -50,14 +51,15 @@ impl fmt::Debug for Op {
 /// The commands of one pipeline for one shard, and their replies.
 #[derive(Debug, Default)]
 pub(crate) struct Work {
-    /// The arguments of the commands. `None` while the connection has the box: then the connection is the only owner of
-    /// the batch.
+    /// The arguments of the commands. `None` while the connection has the box, so that the connection is the only owner
+    /// of the batch.
     batch: Option<Arc<Batch>>,
     resp3: bool,
     ops: Vec<Op>,
-    /// Number of commands that were run.
+    /// Number of commands that the shard has run.
     done: usize,
-    /// Replies of the last commands that were run, and the end of each of them.
+    /// Replies of the commands that the shard has run since it received the box. The field `ends` contains the end of
+    /// each reply.
     replies: Vec<u8>,
     ends: Vec<usize>,
     /// Number of replies in `replies` that the connection has taken.
@@ -70,8 +72,9 @@ impl Work {
         self.ops.push(op);
     }
 
-    /// Returns whether the shard must run further commands now. If it has returned before its last command, the
-    /// connection first takes all replies: they would take up too much memory together with the next ones.
+    /// Returns true if the shard must run further commands now. If the shard has returned before its last command, the
+    /// connection first takes all replies. Otherwise these replies and the next replies would need too much memory
+    /// together.
     pub(crate) fn is_due(&self) -> bool {
         self.is_pending() && self.taken == self.ends.len()
     }
@@ -86,7 +89,7 @@ impl Work {
         self.taken = 0;
     }
 
-    /// Returns whether there are commands that were not run.
+    /// Returns true if the shard has not run all commands.
     pub(crate) fn is_pending(&self) -> bool {
         self.done < self.ops.len()
     }
@@ -99,13 +102,13 @@ impl Work {
         Some(&self.replies[start..end])
     }
 
-    /// Returns all replies. They must be complete, and none of them may have been taken.
+    /// Returns all replies. The replies must be complete, and the caller must not have taken any reply before.
     pub(crate) fn all_replies(&mut self) -> &mut Vec<u8> {
         debug_assert!(!self.is_pending() && self.taken == 0 && self.ends.len() == self.ops.len());
         &mut self.replies
     }
 
-    /// Removes the commands and the replies. Keeps their memory, unless it is much.
+    /// Removes the commands and the replies. Keeps the allocated memory, except for a large buffer of replies.
     pub(crate) fn clear(&mut self) {
         self.ops.clear();
         self.done = 0;
@@ -115,7 +118,7 @@ impl Work {
         self.replies.shrink_to(MOST_REPLY_BYTES);
     }
 
-    /// Runs the commands, in order, until the replies exceed their bound.
+    /// Runs the commands in order, until all commands were run or the replies exceed their bound.
     fn run(&mut self, store: &mut Store, now: Instant) {
         let Some(batch) = self.batch.take() else { return };
         while let Some(op) = self.ops.get(self.done)

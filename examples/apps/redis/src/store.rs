@@ -1,5 +1,5 @@
-//! The data of one shard: a table of keys, and an index of the keys that expire. All methods take the time as an
-//! argument. This file knows no process and no protocol.
+//! The data of one shard: a table of keys, and an index of the keys that expire. The methods take the current time as
+//! an argument. This file depends on no process and on no protocol.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::mem;
@@ -11,7 +11,7 @@ use procession::Instant;
 
 pub(crate) type Bytes = Box<[u8]>;
 
-/// A value of a key. The three collections are boxed, so that an entry fits into one cache line.
+/// Value of a key. The three collections are boxed, so that an entry fits into one cache line.
 #[derive(Debug)]
 #[expect(clippy::box_collection, reason = "a box takes one word of the entry, a queue takes four")]
 pub(crate) enum Value {
@@ -22,7 +22,7 @@ pub(crate) enum Value {
 }
 
 impl Value {
-    /// Returns the name of the type, as the command `TYPE` returns it.
+    /// Returns the name of the type that the command `TYPE` returns.
     pub(crate) fn type_name(&self) -> &'static str {
         match self {
             Self::String(_) => "string",
@@ -32,7 +32,7 @@ impl Value {
         }
     }
 
-    /// Returns whether the value is a collection without elements. Redis deletes the key of such a value.
+    /// Returns true if the value is a collection without elements. Redis deletes the key of an empty collection.
     fn is_empty(&self) -> bool {
         match self {
             Self::String(_) => false,
@@ -43,7 +43,7 @@ impl Value {
     }
 }
 
-/// A type that a value can have. The methods of [`Store`] are generic over it.
+/// Type that a value can have. Some methods of [`Store`] are generic over this trait.
 pub(crate) trait Kind: Sized {
     fn of(value: &mut Value) -> Option<&mut Self>;
     fn make(hasher: &FixedState) -> Value;
@@ -85,11 +85,11 @@ impl Kind for HashSet<Bytes, FixedState> {
     }
 }
 
-/// The value has another type than the command needs.
+/// Error of a command that needs a value of another type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct WrongType;
 
-/// A key as a command names it, with its hash. The connection computes the hash, because it selects the shard.
+/// A key and its hash. The connection computes the hash, because the hash selects the shard.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Key<'a> {
     pub(crate) bytes: &'a [u8],
@@ -103,7 +103,8 @@ struct Entry {
     expiry: Option<Expiry>,
 }
 
-/// When a key expires: milliseconds since the store was made. The number makes it unique in the index.
+/// Time at which a key expires, in milliseconds since the store was made. The field `number` makes each entry of the
+/// index unique.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Expiry {
     at: u64,
@@ -116,19 +117,19 @@ pub(crate) struct Store {
     hasher: FixedState,
     begun: Instant,
     table: HashTable<Entry>,
-    /// The keys that expire, by their time. The value is the hash of the key.
+    /// Index of the keys that expire, ordered by time. The value of an entry is the hash of the key.
     expiries: BTreeMap<Expiry, u64>,
     /// Number of the next [`Expiry`].
     next: u64,
 }
 
 impl Store {
-    /// Makes an empty store. `hasher` must be the one that hashes the keys of the commands.
+    /// Makes an empty store. The connections must hash the keys of the commands with the same `hasher`.
     pub(crate) fn new(hasher: FixedState, now: Instant) -> Self {
         Self { hasher, begun: now, table: HashTable::new(), expiries: BTreeMap::new(), next: 0 }
     }
 
-    /// Returns the number of keys. A key that has expired counts until it is removed.
+    /// Returns the number of keys. An expired key is counted until it is removed.
     pub(crate) fn len(&self) -> usize {
         self.table.len()
     }
@@ -148,7 +149,7 @@ impl Store {
         now.saturating_duration_since(self.begun).as_millis() as u64
     }
 
-    /// Returns the entry of a key. Removes the key first if it has expired.
+    /// Returns the entry of a key. If the key has expired, removes the key and returns `None`.
     fn find(&mut self, key: Key<'_>, now: Instant) -> Option<&mut Entry> {
         if !self.expiries.is_empty() {
             let ms = self.ms(now);
@@ -165,12 +166,12 @@ impl Store {
         self.find(key, now).map(|entry| &mut entry.value)
     }
 
-    /// Returns the value of a key, or `None` if there is no such key.
+    /// Returns the value of a key, or `None` if the key does not exist.
     pub(crate) fn get<T: Kind>(&mut self, key: Key<'_>, now: Instant) -> Result<Option<&mut T>, WrongType> {
         self.value(key, now).map(|value| T::of(value).ok_or(WrongType)).transpose()
     }
 
-    /// Returns the value of a key. Makes an empty one if there is no such key: the caller must fill it.
+    /// Returns the value of a key. If the key does not exist, inserts an empty value, which the caller must fill.
     pub(crate) fn get_or_make<T: Kind>(&mut self, key: Key<'_>, now: Instant) -> Result<&mut T, WrongType> {
         if self.find(key, now).is_none() {
             let value = T::make(&self.hasher);
@@ -179,19 +180,19 @@ impl Store {
         self.get(key, now).map(|value| value.expect("it was made above"))
     }
 
-    /// Sets a key that does not exist.
+    /// Inserts a key that does not exist.
     fn insert(&mut self, key: Key<'_>, value: Value) {
         let entry = Entry { key: key.bytes.into(), value, expiry: None };
         self.table.insert_unique(key.hash, entry, |entry| hash(&self.hasher, &entry.key));
     }
 
-    /// Sets a key to a string. The key no longer expires, unless `keep_ttl` is set.
+    /// Sets a key to a string. Unless `keep_ttl` is set, the key no longer expires.
     pub(crate) fn set(&mut self, key: Key<'_>, now: Instant, bytes: &[u8], keep_ttl: bool) {
         let Some(entry) = self.find(key, now) else {
             return self.insert(key, Value::String(bytes.to_vec()));
         };
         match &mut entry.value {
-            // The new value reuses the memory of the former one, unless this wastes most of it.
+            // The new value reuses the memory of the old value, unless most of this memory would be unused.
             Value::String(old) if old.capacity() / 4 <= bytes.len().max(64) => {
                 old.clear();
                 old.extend_from_slice(bytes);
@@ -203,7 +204,7 @@ impl Store {
         }
     }
 
-    /// Removes a key, whether it has expired or not. Returns its value.
+    /// Removes a key, even if it has expired. Returns the value of the key.
     fn remove(&mut self, key: Key<'_>) -> Option<Value> {
         let entry = self.table.find_entry(key.hash, |entry| *entry.key == *key.bytes).ok()?;
         let (Entry { value, expiry, .. }, _) = entry.remove();
@@ -213,7 +214,7 @@ impl Store {
         Some(value)
     }
 
-    /// Removes a key. Returns whether it existed.
+    /// Removes a key. Returns true if the key existed and had not expired.
     pub(crate) fn delete(&mut self, key: Key<'_>, now: Instant) -> bool {
         self.find(key, now).is_some() && self.remove(key).is_some()
     }
@@ -227,14 +228,14 @@ impl Store {
 
     // ---- Expiry
 
-    /// Returns the milliseconds until a key expires. The outer `None` means that there is no such key, the inner one
-    /// that the key does not expire.
+    /// Returns the number of milliseconds until a key expires. Returns `None` if the key does not exist, and
+    /// `Some(None)` if the key never expires.
     pub(crate) fn ttl(&mut self, key: Key<'_>, now: Instant) -> Option<Option<u64>> {
         let ms = self.ms(now);
         self.find(key, now).map(|entry| entry.expiry.map(|expiry| expiry.at.saturating_sub(ms)))
     }
 
-    /// Sets the time after which an existing key expires, or removes it.
+    /// Sets the time after which an existing key expires. With `None`, the key no longer expires.
     pub(crate) fn expire(&mut self, key: Key<'_>, now: Instant, after_ms: Option<u64>) {
         let expiry = after_ms.map(|after| Expiry { at: self.ms(now).saturating_add(after), number: self.next });
         self.next += 1;
@@ -248,13 +249,13 @@ impl Store {
         }
     }
 
-    /// Returns when the first key has expired: a key lives to the end of its last millisecond.
+    /// Returns the earliest time at which a key has expired. A key still exists during its last millisecond.
     pub(crate) fn next_expiry(&self) -> Option<Instant> {
         let (expiry, _) = self.expiries.first_key_value()?;
         Some(self.begun + Duration::from_millis(expiry.at.saturating_add(1)))
     }
 
-    /// Removes at most `most` keys that have expired.
+    /// Removes at most `most` expired keys.
     pub(crate) fn remove_expired(&mut self, now: Instant, most: usize) {
         let ms = self.ms(now);
         for _ in 0..most {

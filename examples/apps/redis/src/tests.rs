@@ -1,5 +1,5 @@
-//! Tests of the whole server: clients over pipes in memory, in a simulation. No test waits for real time, and each seed
-//! gives another order of the processes.
+//! Tests of the whole server. The clients use pipes in memory, in a simulation. No test waits for real time, and each
+//! seed gives another order of the processes.
 
 mod clients;
 mod expiry;
@@ -20,7 +20,7 @@ use procession::{Host, Simulation};
 use crate::server::{Config, Listener, server};
 use pipe::{Pipe, pipe};
 
-/// Clients that wait for the server to accept them.
+/// Clients that the server has not accepted yet.
 #[derive(Clone, Default)]
 struct Backlog(Arc<Mutex<State>>);
 
@@ -74,12 +74,12 @@ impl World {
         Client { pipe: ours }
     }
 
-    /// Lets virtual time pass.
+    /// Waits for a duration of virtual time.
     async fn sleep(&self, ms: u64) {
         self.host.sleep(Duration::from_millis(ms)).await;
     }
 
-    /// Waits until only this number of clients is connected.
+    /// Waits until `count` clients are connected.
     async fn wait_for_clients(&self, count: usize) {
         let mut client = self.connect();
         loop {
@@ -92,7 +92,7 @@ impl World {
     }
 }
 
-/// Runs a scenario with a server, under several seeds. At the end, the server must stop in order.
+/// Runs a scenario with a server, under several seeds. After the scenario, the server must stop in order.
 fn simulate(config: &Config, scenario: impl AsyncFn(&World)) {
     for seed in 0..8 {
         let mut simulation = Simulation::new(seed);
@@ -134,7 +134,7 @@ impl Client {
         }
     }
 
-    /// Receives one of two texts, which differ in their first byte.
+    /// Receives one of two texts. The first bytes of the two texts differ.
     async fn expect_either(&mut self, one: &str, other: &str) {
         let mut first = [0];
         self.pipe.read_exact(&mut first).await.expect("the server replies");
@@ -142,7 +142,7 @@ impl Client {
         self.expect(&expected[1..]).await;
     }
 
-    /// Sends an inline command, and receives this reply.
+    /// Sends an inline command, and checks the reply.
     async fn ask(&mut self, command: &str, reply: &str) {
         self.send(format!("{command}\r\n")).await;
         let context = format!("after {command:?}: ");
@@ -152,13 +152,13 @@ impl Client {
         assert_eq!(String::from_utf8_lossy(&received), reply, "{context}");
     }
 
-    /// Receives the end of the stream.
+    /// Checks that the server closes the connection.
     async fn expect_end(&mut self) {
         let count = self.pipe.read(&mut [0]).await.expect("the server has closed in order");
         assert_eq!(count, 0, "the server has sent a further byte");
     }
 
-    /// Returns a bulk string reply.
+    /// Receives a bulk string and returns it.
     async fn bulk(&mut self) -> String {
         let mut header = Vec::new();
         while !header.ends_with(b"\r\n") {

@@ -1,4 +1,4 @@
-//! Connects, and reads to the end of the stream. A number of connections are open at a time.
+//! Opens connections and reads each connection to the end of the stream. At most `OPEN` connections are open at a time.
 
 use std::io::{ErrorKind, Read};
 use std::net::SocketAddr;
@@ -11,7 +11,7 @@ use socket2::SockRef;
 use crate::load::{measure, warm_up};
 use crate::row::MESSAGE;
 
-/// Number of connections that are open at a time.
+/// Maximum number of connections that are open at a time.
 const OPEN: usize = 32;
 
 pub(super) fn run(server: SocketAddr, ops: u64) {
@@ -40,10 +40,12 @@ fn connect_all(poll: &mut Poll, server: SocketAddr, ops: u64) {
         poll.poll(&mut events, None).expect("no signal arrives");
         for event in &events {
             let slot = &mut open[event.token().0];
-            // An event of the previous connection in this place may be left: the new connection is then not ready.
+            // The event may belong to the previous connection in this slot. In this case, the new connection is not
+            // ready, and `has_ended` returns false.
             if slot.as_mut().is_some_and(Connection::has_ended) {
                 ended += 1;
-                // The old connection is closed first, so that its events end.
+                // The old connection is closed before the new connection is opened, so that no further event of the old
+                // connection arrives.
                 *slot = None;
                 *slot = next(poll, event.token().0);
             }
@@ -58,14 +60,14 @@ struct Connection {
 
 fn connect(poll: &Poll, server: SocketAddr, token: Token) -> Connection {
     let mut stream = TcpStream::connect(server).expect("a port is free");
-    // The close resets the connection, so the system does not keep its port for a minute.
+    // The close resets the connection, so the system does not reserve its port for a minute.
     SockRef::from(&stream).set_linger(Some(Duration::ZERO)).expect("it is a TCP socket");
     poll.registry().register(&mut stream, token, Interest::READABLE).expect("it is a new socket");
     Connection { stream, received: 0 }
 }
 
 impl Connection {
-    /// Reads what has arrived. Returns true if the server has closed the connection.
+    /// Reads the bytes that have arrived. Returns true if the server has closed the connection.
     fn has_ended(&mut self) -> bool {
         let mut buf = [0; 2 * MESSAGE];
         loop {

@@ -1,4 +1,4 @@
-//! Echoes of 64 bytes. Each connection has one request in flight.
+//! Echoes of 64 bytes. Each connection has at most one request in flight.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -9,7 +9,7 @@ use mio::{Events, Interest, Poll, Token};
 use crate::load::{REQUEST, connect, measure, warm_up};
 use crate::row::MESSAGE;
 
-/// One connection needs no poller: the client waits in `read`.
+/// Sends requests on one connection. The client waits in `read` and needs no poller.
 pub(super) fn on_one_connection(server: SocketAddr, ops: u64) {
     let mut stream = connect(server);
     (0..warm_up(ops)).for_each(|_| round_trip(&mut stream));
@@ -35,7 +35,7 @@ pub(super) fn on_many_connections(server: SocketAddr, connections: usize, ops: u
     });
 }
 
-/// One thread that waits for all connections.
+/// Client with one thread that waits for all connections.
 struct Client {
     poll: Poll,
     events: Events,
@@ -84,7 +84,8 @@ impl Client {
 impl Connection {
     fn open(server: SocketAddr, poll: &Poll, token: Token) -> Self {
         let mut stream = connect(server);
-        // The server has accepted the connection when the answer arrives. So the queue of the listener does not overflow.
+        // When the answer arrives, the server has accepted the connection. Without this round trip, the accept queue of
+        // the listener could overflow.
         round_trip(&mut stream);
         stream.set_nonblocking(true).expect("it is a socket");
         let mut stream = mio::net::TcpStream::from_std(stream);
@@ -93,12 +94,12 @@ impl Connection {
     }
 
     fn send(&mut self) {
-        // A connection has at most one request in flight, so the buffer of the socket has room for it.
+        // The connection has no other request in flight, so the buffer of the socket is empty.
         let count = self.stream.write(&REQUEST).expect("the buffer of the socket is empty");
         assert_eq!(count, MESSAGE, "the buffer of the socket is empty");
     }
 
-    /// Reads a part of the answer. Returns true if the answer is complete.
+    /// Reads the bytes of the answer that have arrived. Returns true if the answer is complete.
     fn receives(&mut self) -> bool {
         loop {
             match self.stream.read(&mut self.answer[self.received..]) {

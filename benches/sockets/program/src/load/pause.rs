@@ -1,4 +1,4 @@
-//! Echoes on one connection, with a pause before each request. The server sleeps when the request arrives.
+//! Echoes on one connection, with a pause before each request. During the pause, the server goes to sleep.
 
 use std::net::SocketAddr;
 use std::thread::sleep;

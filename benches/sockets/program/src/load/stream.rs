@@ -1,4 +1,5 @@
-//! Sends 1 MiB for each operation, on one connection. The server answers with the number of bytes at the end.
+//! Sends 1 MiB for each operation, on one connection. At the end, the server answers with the number of bytes that it
+//! has received.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr};
@@ -6,7 +7,7 @@ use std::time::Duration;
 
 use crate::load::{connect, measure, warm_up};
 
-/// Size of a write.
+/// Number of bytes of one write.
 const CHUNK: usize = 256 << 10;
 
 pub(super) fn run(server: SocketAddr, ops: u64) {

@@ -1,5 +1,5 @@
-//! The server without a runtime: one thread that waits for all connections. It shows how much of the cost of the other
-//! servers is the cost of the system calls.
+//! The server without a runtime: one thread waits for all connections. Its CPU time shows how much of the cost of the
+//! other servers is the cost of the system calls.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::Ipv4Addr;
@@ -68,8 +68,8 @@ impl Server {
 }
 
 impl Connection {
-    /// Reads what has arrived. Returns false at the end of the stream. If `is_closed` is true, the end has arrived too, and
-    /// no further event announces it.
+    /// Reads the bytes that have arrived. Returns false at the end of the stream. If `is_closed` is true, the end of
+    /// the stream has already arrived, and no further event announces it.
     fn goes_on(&mut self, service: Service, is_closed: bool, buf: &mut [u8]) -> io::Result<bool> {
         loop {
             let count = match self.stream.read(buf) {
@@ -86,7 +86,7 @@ impl Connection {
             if count == 0 {
                 return Ok(false);
             }
-            // After a partial read, the next byte causes an event.
+            // If a read does not fill the buffer, the next byte causes an event.
             if count < buf.len() && !is_closed {
                 return Ok(true);
             }

@@ -1,4 +1,4 @@
-//! The server on procession: one process for each connection.
+//! The server on procession, with one process for each connection.
 
 use std::net::Ipv4Addr;
 

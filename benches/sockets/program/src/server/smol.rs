@@ -1,5 +1,5 @@
-//! The server on smol: the global executor, with one task for each connection. The variable `SMOL_THREADS` sets the
-//! number of its threads.
+//! The server on smol. It uses the global executor, with one task for each connection. The environment variable
+//! `SMOL_THREADS` sets the number of threads.
 
 use std::io;
 use std::net::Ipv4Addr;

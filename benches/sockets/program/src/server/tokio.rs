@@ -1,4 +1,4 @@
-//! The server on tokio: the multi-thread runtime, with one task for each connection.
+//! The server on tokio. It uses the multi-thread runtime, with one task for each connection.
 
 use std::io;
 use std::net::Ipv4Addr;
@@ -53,7 +53,7 @@ pub(super) fn run(service: Service, workers: usize) {
     let runtime = builder.worker_threads(workers).enable_all().build().expect("the threads can be started");
     let listener = runtime.block_on(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))).expect("a port is free");
     let port = listener.local_addr().expect("the listener is bound").port();
-    // A task, because the future of `block_on` does not run on a worker.
+    // The accept loop is a task, because the future of `block_on` does not run on a worker.
     runtime.spawn(server(listener, service));
     answer_driver(port);
 }

@@ -2,7 +2,7 @@
 //!
 //!     cargo run -p bridges --bin tls
 //!
-//! The server makes a certificate for `localhost`, and the client trusts only this certificate.
+//! The program generates a certificate for `localhost`, and the client trusts only this certificate.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,22 +14,22 @@ use futures_rustls::{TlsAcceptor, TlsConnector};
 use procession::net::{TcpListener, TcpStream};
 use procession::{BoxError, Context, Exit, Result, Runtime};
 
-/// Longest time for the handshake of a client.
+/// Longest time for a TLS handshake.
 const HANDSHAKE: Duration = Duration::from_secs(10);
 
 /// Sends back the bytes of one connection.
 async fn echo(ctx: Context, stream: TcpStream, tls: TlsAcceptor) -> Result<(), Exit> {
-    // A client that does not complete the handshake in time is disconnected.
+    // If a client does not complete the handshake in time, the server disconnects it.
     let mut stream = ctx.timeout(HANDSHAKE, tls.accept(stream)).await.map_err(Exit::failed)??;
     let mut buf = vec![0; 8 << 10];
     loop {
         let count = ctx.run_until_cancelled(stream.read(&mut buf)).await??;
         if count == 0 {
-            // Says to the client that the end of the stream is intended.
+            // `close` tells the client that the server has ended the stream intentionally.
             return Ok(stream.close().await?);
         }
         stream.write_all(&buf[..count]).await?;
-        // TLS has a buffer of its own.
+        // The TLS stream has its own write buffer, so the bytes must be flushed.
         stream.flush().await?;
     }
 }
@@ -66,7 +66,7 @@ fn main() -> Result {
         let connector = TlsConnector::from(Arc::new(client_config));
         let stream = TcpStream::connect(address).await?;
         let mut stream = connector.connect(ServerName::try_from("localhost")?, stream).await?;
-        // Longer than one TLS record.
+        // The text is longer than one TLS record.
         let text = "hello over TLS\n".repeat(10_000);
         let (mut read, mut write) = (&mut stream).split();
         let writes = async {
@@ -81,7 +81,7 @@ fn main() -> Result {
     })
 }
 
-/// 12.2e: futures-rustls works on the streams without changes.
+/// 12.2e: futures-rustls works on procession's streams without changes.
 #[test]
 fn bytes_come_back_over_tls() -> Result {
     main()

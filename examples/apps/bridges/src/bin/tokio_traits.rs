@@ -1,15 +1,16 @@
-//! Uses code that is written for tokio's I/O traits on procession's sockets. tokio's runtime is not needed.
+//! Code for tokio's I/O traits on procession's sockets. The program does not use tokio's runtime.
 //!
 //!     cargo run -p bridges --bin tokio_traits
 //!
-//! `compat` of tokio-util wraps a stream. The wrapper implements `tokio::io::AsyncRead` and `AsyncWrite`.
+//! The method `compat` of tokio-util wraps a stream. The wrapper implements `tokio::io::AsyncRead` and
+//! `tokio::io::AsyncWrite`.
 
 use procession::net::{TcpListener, TcpStream};
 use procession::{Context, Exit, Result, Runtime};
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncWrite, AsyncWriteExt, BufReader};
 use tokio_util::compat::FuturesAsyncReadCompatExt;
 
-/// A function that knows only the traits of tokio: it returns each line in upper case.
+/// Sends back each line in upper case. This function uses only tokio's I/O traits.
 async fn shout(stream: impl AsyncRead + AsyncWrite + Unpin) -> std::io::Result<()> {
     let (read, mut write) = tokio::io::split(stream);
     let mut lines = BufReader::new(read).lines();
@@ -44,7 +45,7 @@ fn main() -> Result {
     })
 }
 
-/// 12.2e: tokio-util bridges the streams to the traits of tokio.
+/// 12.2e: tokio-util adapts procession's streams to the traits of tokio.
 #[test]
 fn code_for_tokios_traits_runs_on_a_stream() -> Result {
     main()

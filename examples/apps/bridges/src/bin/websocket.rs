@@ -2,7 +2,7 @@
 //!
 //!     cargo run -p bridges --bin websocket
 //!
-//! Each connection is a process that receives from its client and from its mailbox.
+//! Each connection is a process. It receives messages from its client and from its mailbox.
 
 use async_tungstenite::tungstenite::{Error, Message};
 use async_tungstenite::{WebSocketStream, accept_async, client_async};
@@ -10,18 +10,18 @@ use futures::{StreamExt, select};
 use procession::net::{TcpListener, TcpStream};
 use procession::{Address, Context, Exit, Result, Runtime};
 
-/// Sends back the texts of one client, and sends it the messages of the mailbox.
+/// Sends back the texts of one client. Sends the messages of the mailbox to this client.
 async fn connection(mut ctx: Context<String>, stream: TcpStream) -> Result<(), Exit> {
     let mut socket = accept_async(stream).await.map_err(Exit::failed)?;
     loop {
         let outgoing = select! {
-            // Both futures are cancel safe: the one that is dropped loses nothing.
+            // Both futures are cancel safe, so `select!` loses no message when it drops one of them.
             message = ctx.receive() => Message::text(message?),
             incoming = socket.next() => match incoming {
                 Some(Ok(text @ Message::Text(_))) => text,
-                // The stream answers a ping itself.
+                // The stream itself answers a ping.
                 Some(Ok(_)) => continue,
-                // The client has closed the connection, perhaps without a close frame.
+                // The client has closed the connection. A close frame may be missing.
                 None | Some(Err(Error::ConnectionClosed | Error::Io(_))) => return Ok(()),
                 Some(Err(error)) => return Err(Exit::failed(error)),
             },
@@ -64,7 +64,7 @@ fn main() -> Result {
     })
 }
 
-/// 12.2e: async-tungstenite works on the streams without changes.
+/// 12.2e: async-tungstenite works on procession's streams without changes.
 #[test]
 fn a_websocket_answers() -> Result {
     main()

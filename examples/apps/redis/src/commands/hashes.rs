@@ -1,4 +1,4 @@
-//! Commands on hashes: maps of fields to values.
+//! Commands on hashes. A hash maps fields to values.
 
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;

@@ -23,9 +23,10 @@ pub(crate) fn type_(call: &mut Call<'_>) -> Answer {
 
 // ---- Expiry
 
-/// Returns a time to live in milliseconds. Redis refuses a time that overflows as a time since 1970.
+/// Returns a time to live in milliseconds. Redis refuses a time to live if the expiry overflows as a number of
+/// milliseconds since 1970.
 pub(crate) fn milliseconds(text: &[u8], unit: i64, command: &str) -> Result<i64, Failure> {
-    // More than the present time since 1970 in milliseconds.
+    // This number is larger than the number of milliseconds from 1970 to the present.
     const SINCE_1970: i64 = 1 << 42;
     let ms = integer(text)?.checked_mul(unit).filter(|ms| *ms <= i64::MAX - SINCE_1970);
     ms.ok_or_else(|| format!("ERR invalid expire time in '{command}' command").into())
@@ -54,7 +55,7 @@ fn expire_in(call: &mut Call<'_>, unit: i64, command: &str) -> Answer {
     Ok(())
 }
 
-/// The options of `EXPIRE`: in which case it has an effect.
+/// Options of `EXPIRE`: the conditions under which the command has an effect.
 #[derive(Default)]
 struct Only {
     without: bool,
@@ -84,8 +85,8 @@ impl Only {
         Ok(only)
     }
 
-    /// Returns whether a key with this time to live may get the new one. A key that does not expire lives longer than
-    /// any time.
+    /// Returns true if a key with the time to live `present` may get the time to live `ms`. A key that never expires
+    /// counts as a key with an infinite time to live.
     fn allows(&self, present: Option<u64>, ms: i64) -> bool {
         let is_later = present.is_some_and(|present| ms > present as i64);
         let is_earlier = present.is_none_or(|present| ms < present as i64);
@@ -97,7 +98,7 @@ impl Only {
 }
 
 pub(crate) fn ttl(call: &mut Call<'_>) -> Answer {
-    // Redis rounds to the nearest second.
+    // Like Redis, the command rounds to the nearest second.
     remaining(call, |ms| ms.saturating_add(500) / 1_000)
 }
 
@@ -125,9 +126,9 @@ pub(crate) fn persist(call: &mut Call<'_>) -> Answer {
     Ok(())
 }
 
-// ---- Commands on all keys. They run in each shard.
+// ---- Commands on all keys, which run in each shard
 
-/// Accepts any arguments.
+/// Check of the arguments that accepts any arguments.
 pub(crate) fn any(_: Args<'_>) -> Answer {
     Ok(())
 }
@@ -137,7 +138,7 @@ pub(crate) fn dbsize(call: &mut Call<'_>) -> Answer {
     Ok(())
 }
 
-/// Part of `INFO`: the number of keys, and the number of those that expire.
+/// The part of `INFO` that runs in each shard. Replies with the number of keys and the number of keys that expire.
 pub(crate) fn count(call: &mut Call<'_>) -> Answer {
     call.reply.int(call.store.len() as i64);
     call.reply.int(call.store.expiring() as i64);

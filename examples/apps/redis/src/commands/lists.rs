@@ -8,7 +8,7 @@ use crate::store::Bytes;
 
 type List = VecDeque<Bytes>;
 
-/// An end of a list.
+/// One of the two ends of a list.
 #[derive(Clone, Copy)]
 enum End {
     Left,
@@ -87,7 +87,7 @@ pub(crate) fn lrange(call: &mut Call<'_>) -> Answer {
         call.reply.array(0);
         return Ok(());
     };
-    // A negative index counts from the end. `end` is part of the range.
+    // A negative index counts from the end of the list. The element at `end` belongs to the range.
     let len = list.len() as i64;
     let absolute = |index: i64| if index < 0 { index + len } else { index };
     let start = absolute(start).max(0);

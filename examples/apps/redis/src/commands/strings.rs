@@ -15,7 +15,8 @@ pub(crate) fn get(call: &mut Call<'_>) -> Answer {
     Ok(())
 }
 
-/// One key of `MGET`. A key with another type is like a key that does not exist.
+/// Runs `MGET` for one key. If the value of the key is not a string, the reply is the same as for a key that does not
+/// exist.
 pub(crate) fn mget(call: &mut Call<'_>) -> Answer {
     match call.store.get::<Vec<u8>>(call.key(), call.now) {
         Ok(Some(value)) => call.reply.bulk(value),
@@ -24,7 +25,7 @@ pub(crate) fn mget(call: &mut Call<'_>) -> Answer {
     Ok(())
 }
 
-/// One key of `MSET`.
+/// Runs `MSET` for one key and its value.
 pub(crate) fn mset(call: &mut Call<'_>) -> Answer {
     call.store.set(call.key(), call.now, call.args.get(1), false);
     call.reply.ok();

@@ -1,4 +1,4 @@
-//! The table of commands, and the lookup of a name.
+//! The table of commands, and the function that finds a command by its name.
 
 use crate::commands::{Merge, Run, Spec, hashes, keys, lists, sets, strings};
 use crate::{pubsub, session};
@@ -182,11 +182,12 @@ pub(crate) const TABLE: &[Spec] = &[
     ),
 ];
 
-/// Number of places of the index. It is a power of two, and more than twice the number of commands.
+/// Number of places of the index. The number is a power of two, and more than twice the number of commands.
 const PLACES: usize = 256;
 const FREE: u8 = u8::MAX;
 
-/// Open addressing: the index of each command in the table, at the hash of its name or at a later place.
+/// Hash index of the table, with open addressing. The index of a command is stored at the hash of its name, or at the
+/// next free place.
 static INDEX: [u8; PLACES] = index();
 
 const fn index() -> [u8; PLACES] {
@@ -204,7 +205,7 @@ const fn index() -> [u8; PLACES] {
     index
 }
 
-/// The names as numbers: one comparison finds out whether two are equal.
+/// The names of the commands as numbers, so that one comparison of integers compares two names.
 static PACKED: [u128; TABLE.len()] = {
     let mut packed = [0; TABLE.len()];
     let mut number = 0;
@@ -215,7 +216,8 @@ static PACKED: [u128; TABLE.len()] = {
     packed
 };
 
-/// Packs a name of at most 15 bytes into a number, in lower case, behind a one. Returns zero for other names.
+/// Packs a name of at most 15 bytes into a number, in lower case. A leading 1 marks the length of the name. Returns
+/// zero for a longer name.
 const fn pack(name: &[u8]) -> u128 {
     if name.len() > 15 {
         return 0;
@@ -233,7 +235,7 @@ const fn place(packed: u128) -> usize {
     (folded.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as usize
 }
 
-/// Returns the command with this name, in any case.
+/// Returns the command with this name. The comparison ignores case.
 pub(crate) fn find(name: &[u8]) -> Option<&'static Spec> {
     let packed = pack(name);
     let mut place = place(packed);

@@ -1,4 +1,4 @@
-//! The encoder of replies. A client chooses between version 2 and version 3 of the protocol: see the command `HELLO`.
+//! The encoder of replies. With the command `HELLO`, a client selects version 2 or version 3 of the protocol.
 
 /// Writes replies into a buffer.
 #[derive(Debug)]
@@ -21,7 +21,7 @@ impl<'a> Encoder<'a> {
         self.out.extend_from_slice(b"+OK\r\n");
     }
 
-    /// Writes an error. The text begins with its code, such as `ERR`. A line break in it becomes two blanks.
+    /// Writes an error. The text begins with its code, such as `ERR`. Each byte of a line break is replaced by a blank.
     pub(crate) fn error(&mut self, text: impl AsRef<[u8]>) {
         self.out.push(b'-');
         let clean = |byte: &u8| if matches!(byte, b'\r' | b'\n') { b' ' } else { *byte };
@@ -40,7 +40,7 @@ impl<'a> Encoder<'a> {
         self.out.extend_from_slice(b"\r\n");
     }
 
-    /// Writes a text, which a client of version 3 shows without quotes.
+    /// Writes a text. A client of version 3 shows this text without quotes.
     pub(crate) fn verbatim(&mut self, text: &str) {
         if self.resp3 {
             self.number(b'=', text.len() as i64 + 4);
@@ -60,22 +60,22 @@ impl<'a> Encoder<'a> {
         self.out.extend_from_slice(if self.resp3 { b"_\r\n" } else { b"*-1\r\n" });
     }
 
-    /// Begins an array of this many replies.
+    /// Writes the header of an array of `len` replies.
     pub(crate) fn array(&mut self, len: usize) {
         self.number(b'*', len as i64);
     }
 
-    /// Begins a map of this many keys, each followed by its value.
+    /// Writes the header of a map of `len` keys. After each key, its value follows.
     pub(crate) fn map(&mut self, len: usize) {
         if self.resp3 { self.number(b'%', len as i64) } else { self.array(len * 2) }
     }
 
-    /// Begins a set of this many replies.
+    /// Writes the header of a set of `len` replies.
     pub(crate) fn set(&mut self, len: usize) {
         self.number(if self.resp3 { b'~' } else { b'*' }, len as i64);
     }
 
-    /// Begins a reply that answers no command: a message of a channel.
+    /// Writes the header of a message of a channel. Such a message answers no command.
     pub(crate) fn push(&mut self, len: usize) {
         self.number(if self.resp3 { b'>' } else { b'*' }, len as i64);
     }

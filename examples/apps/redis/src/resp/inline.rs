@@ -1,8 +1,8 @@
-//! Inline commands: a line of words, as a user of `telnet` or `nc` types it. A word may be quoted.
+//! Inline commands. An inline command is a line of words that a user types in `telnet` or `nc`. A word may be quoted.
 
-/// Splits a line into words, after `sdssplitargs` of Redis. Unquotes in place: a word is never longer than its quoted
-/// form. Calls `word` with the start and the end of each word. Returns false if a quote is not closed, or if no blank
-/// follows a closing quote.
+/// Splits a line into words, in the same way as the function `sdssplitargs` of Redis. The function removes the quotes
+/// in place, because a word is never longer than its quoted form. It calls `word` with the start and the end of each
+/// word. It returns false if a quote is not closed, or if no blank follows a closing quote.
 pub(super) fn split(line: &mut [u8], mut word: impl FnMut(usize, usize)) -> bool {
     let end = line.iter().position(|byte| *byte == 0).unwrap_or(line.len());
     let mut at = 0;
@@ -50,7 +50,7 @@ fn is_blank(byte: u8) -> bool {
     matches!(byte, b' ' | b'\t'..=b'\r')
 }
 
-/// Returns the byte that an escape sequence in double quotes means, and the length of the sequence.
+/// Returns the byte that an escape sequence in double quotes stands for, and the length of the sequence.
 fn escaped(text: &[u8]) -> (u8, usize) {
     let hex = |byte: u8| char::from(byte).to_digit(16).map(|digit| digit as u8);
     match *text {

@@ -1,4 +1,4 @@
-//! Tests of the parser: tables, and random input with fixed seeds.
+//! Tests of the parser, with fixed inputs and with random inputs from fixed seeds.
 
 use super::*;
 
@@ -19,15 +19,16 @@ impl Random {
     }
 }
 
-/// Small bounds, so that a short test reaches each of them.
+/// Returns small limits, so that a short input reaches each limit.
 fn small() -> Limits {
     Limits { line: 40, bulk: 100, multibulk: 20, query: 300, batch: 4, ..Limits::default() }
 }
 
-/// Commands and error that a parser has found.
+/// The commands that the parser has found, and the error that it has found.
 type Found = (Vec<Vec<Vec<u8>>>, Option<ProtocolError>);
 
-/// Feeds bytes to a parser, in reads of at most `piece` bytes, as a connection does.
+/// Feeds bytes to a parser in the same way as a connection. Each read has at most as many bytes as a call of `piece`
+/// returns.
 fn parse(bytes: &[u8], limits: &Limits, mut piece: impl FnMut() -> usize) -> Found {
     let (mut batch, mut commands, mut rest) = (Batch::default(), Vec::new(), bytes);
     loop {
@@ -64,13 +65,13 @@ fn requests_are_found() {
         ("*1\r\n$4\r\nPING\r\n", &[&["PING"]]),
         ("*2\r\n$3\r\nGET\r\n$0\r\n\r\n*1\r\n$4\r\nPING\r\n", &[&["GET", ""], &["PING"]]),
         ("*0\r\n*-1\r\n*1\r\n$1\r\na\r\n", &[&["a"]]),
-        // The two bytes after an argument are not checked.
+        // The parser does not check the two bytes after an argument.
         ("*1\r\n$4\r\nPINGxx*1\r\n$1\r\na\r\n", &[&["PING"], &["a"]]),
-        // Incomplete.
+        // These commands are incomplete.
         ("*2\r\n$3\r\nGET\r\n$5\r\nab", &[]),
         ("*1\r", &[]),
         ("PING", &[]),
-        // Inline.
+        // These commands are inline commands.
         ("PING\r\n", &[&["PING"]]),
         ("PING\nPING\n", &[&["PING"], &["PING"]]),
         ("\r\n  \r\n\tSET  a\tb \r\n", &[&["SET", "a", "b"]]),
@@ -150,7 +151,7 @@ fn a_large_buffer_is_freed_when_it_is_empty() {
     }
     assert_eq!(batch.requests().len(), 1);
     batch.clear();
-    // The beginning of the next command is still in the buffer.
+    // The beginning of the next command must still be in the buffer.
     assert!(batch.data.len() >= 500_000);
     let end = b"\r\na\r\n";
     batch.space()[..end.len()].copy_from_slice(end);
@@ -177,7 +178,7 @@ fn the_copy_of_a_shared_batch_continues_where_the_batch_was() {
     }
 }
 
-/// Writes a random command, mostly a correct one.
+/// Writes a random command. Most of these commands are correct.
 fn random_request(random: &mut Random, out: &mut Vec<u8>) {
     match random.below(10) {
         0 => out.extend([b"PING\r\n", b"\r\n\r\n\r\n", b"a 'b'\n", b"*0\r\n\r\n"][random.below(4)]),
@@ -195,8 +196,8 @@ fn random_request(random: &mut Random, out: &mut Vec<u8>) {
     }
 }
 
-/// The protocol is parsed in the same way however the bytes are divided into reads: at every position, byte by byte, and
-/// at random positions.
+/// The parser finds the same commands in the same bytes, no matter how the bytes are divided into reads. The test
+/// divides the bytes at each position, byte by byte, and at random positions.
 #[test]
 fn the_sizes_of_the_reads_do_not_matter() {
     for seed in 0..150 {
@@ -207,7 +208,8 @@ fn the_sizes_of_the_reads_do_not_matter() {
         }
         for limits in [small(), Limits { line: 40, ..Limits::default() }] {
             let expected = parse_all(&bytes, &limits);
-            // Whether the bound is exceeded depends on the reads, and a wrong command may follow within the same read.
+            // The sizes of the reads decide whether this limit is exceeded. A large read may also contain a wrong
+            // command. So the test skips this input.
             if expected.1 == Some(ProtocolError::LongQuery) {
                 continue;
             }
@@ -223,8 +225,9 @@ fn the_sizes_of_the_reads_do_not_matter() {
     }
 }
 
-/// Random bytes never panic, and the memory stays proportional to the bytes: `parse` asserts it. Each input begins like
-/// the protocol, or consists of its bytes only, so that it reaches the code behind the first byte.
+/// Random bytes never cause a panic, and the memory stays proportional to the number of bytes. The function `parse`
+/// asserts this bound. Many inputs begin like a correct command or consist mainly of bytes of the protocol, so that
+/// they reach more code of the parser.
 #[test]
 fn random_bytes_do_not_panic() {
     for seed in 0..3_000 {

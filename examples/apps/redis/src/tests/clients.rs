@@ -1,4 +1,4 @@
-//! Clients that vanish, misbehave, or read slowly.
+//! Clients that vanish, send wrong bytes, or read slowly.
 
 use std::io;
 
@@ -17,12 +17,12 @@ fn a_client_that_vanishes_in_a_command_leaves_nothing() {
             drop(client);
         }
         world.wait_for_clients(0).await;
-        // The commands before the end of the stream were run.
+        // The server has run the commands that were complete before the end of the stream.
         world.connect().ask("GET a", "$1\r\n1\r\n").await;
     });
 }
 
-/// `printf 'PING\r\n' | nc` closes its direction before it has read the reply.
+/// A client may close its write direction before it has read the reply, for example `printf 'PING\r\n' | nc`.
 #[test]
 fn a_client_that_closes_its_direction_gets_its_replies() {
     simulate(&config(2), async |world| {
@@ -82,7 +82,7 @@ fn quit_ends_the_connection() {
     });
 }
 
-/// A client that writes a long pipeline before it reads is served: the server buffers replies up to a bound.
+/// A client writes a long pipeline before it reads, and gets all replies. The server buffers the replies up to a limit.
 #[test]
 fn a_client_may_write_a_pipeline_before_it_reads() {
     simulate(&config(2), async |world| {
@@ -94,7 +94,7 @@ fn a_client_may_write_a_pipeline_before_it_reads() {
     });
 }
 
-/// A client that never reads its replies cannot fill the memory: the server stops reading its commands.
+/// A client that never reads its replies cannot fill the memory, because the server stops reading its commands.
 #[test]
 fn a_client_that_does_not_read_is_not_served_without_bound() {
     let limits = Limits { output: 10_000, ..Limits::default() };
@@ -104,7 +104,7 @@ fn a_client_that_does_not_read_is_not_served_without_bound() {
         writer.expect("+OK\r\n").await;
         let mut client = world.connect_through(100);
         let mut sent = 0;
-        // The pipe is full when a write does not complete within a minute.
+        // If a write does not complete within a minute of virtual time, the pipe is full.
         while let futures::future::Either::Left((written, _)) = futures::future::select(
             std::pin::pin!(client.pipe.write_all(b"GET a\r\n")),
             std::pin::pin!(world.host.sleep(std::time::Duration::from_secs(60))),
@@ -116,14 +116,15 @@ fn a_client_that_does_not_read_is_not_served_without_bound() {
             assert!(sent < 10_000, "the server reads without bound");
         }
         assert!(sent >= 10, "{sent}");
-        // Other clients do not wait.
+        // The other clients must not wait.
         writer.ask("APPEND b x", ":1\r\n").await;
-        // When the client reads, the server continues.
+        // When the client reads again, the server must continue.
         client.expect(format!("$1000\r\n{}\r\n", "x".repeat(1_000)).repeat(10)).await;
     });
 }
 
-/// The replies to one batch exceed the bound of a shard: the shard returns them in parts, and their order is kept.
+/// The replies to one batch exceed the limit of a shard. The shard returns the replies in several parts, and the client
+/// gets them in order.
 #[test]
 fn a_batch_with_long_replies_is_run_in_parts() {
     for shards in [1, 3] {
@@ -164,7 +165,7 @@ fn a_client_above_the_limit_is_refused() {
         three.expect("-ERR max number of clients reached\r\n").await;
         three.expect_end().await;
         drop(one);
-        // The place is free when the process of the connection has exited.
+        // A new client is accepted after the process of the dropped connection has exited.
         loop {
             let mut next = world.connect();
             next.send("PING\r\n").await;
@@ -178,7 +179,7 @@ fn a_client_above_the_limit_is_refused() {
     });
 }
 
-/// For example because the system has no more file descriptors.
+/// `accept` fails, for example, if no file descriptor is free.
 #[test]
 fn a_failed_accept_is_repeated_after_a_pause() {
     simulate(&config(1), async |world| {
@@ -209,7 +210,7 @@ fn a_client_can_be_killed_by_its_number() {
     });
 }
 
-/// A shutdown lets a connection send the replies to the commands that it has read.
+/// During a shutdown, a connection sends the replies to the commands that it has read.
 #[test]
 fn a_shutdown_answers_the_commands_that_were_read() {
     simulate(&config(2), async |world| {

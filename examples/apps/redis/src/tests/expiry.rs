@@ -31,7 +31,7 @@ fn a_key_expires_after_its_time() {
     });
 }
 
-/// The timer of the shard removes an expired key, although no command names it.
+/// The timer of the shard removes an expired key, even if no command uses this key.
 #[test]
 fn an_expired_key_is_removed_without_a_command() {
     simulate(&config(2), async |world| {

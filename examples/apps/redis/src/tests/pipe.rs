@@ -8,14 +8,14 @@ use std::task::{Context, Poll, Waker};
 
 use futures::{AsyncRead, AsyncWrite};
 
-/// One direction.
+/// One direction of a connection.
 #[derive(Default)]
 struct Direction {
     bytes: VecDeque<u8>,
     capacity: usize,
-    /// The writer has closed: the reader gets the end of the stream after the last byte.
+    /// True if the writer has closed this direction. The reader gets the end of the stream after the last byte.
     is_ended: bool,
-    /// The reader has vanished: a write fails.
+    /// True if the reader was dropped. A write then fails.
     is_broken: bool,
     reader: Option<Waker>,
     writer: Option<Waker>,
@@ -27,7 +27,7 @@ impl Direction {
     }
 }
 
-/// An end of a connection. Dropping it closes both directions.
+/// One end of a connection. The drop of this value closes both directions.
 pub(super) struct Pipe {
     input: Arc<Mutex<Direction>>,
     output: Arc<Mutex<Direction>>,

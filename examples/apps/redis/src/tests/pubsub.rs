@@ -24,7 +24,7 @@ fn subscribers_receive_messages_in_order() {
     });
 }
 
-/// A write that precedes a `PUBLISH` in the same pipeline is visible to the subscriber.
+/// In one pipeline, a `PUBLISH` follows a write. When the subscriber receives the message, the write is visible.
 #[test]
 fn a_publish_follows_the_commands_before_it() {
     simulate(&config(3), async |world| {
@@ -45,7 +45,7 @@ fn a_client_of_version_2_may_only_use_some_commands_while_it_is_subscribed() {
         let mut client = world.connect();
         client.send("SUBSCRIBE a b a\r\nGET x\r\nPING\r\nPING x\r\nUNSUBSCRIBE a zz\r\nUNSUBSCRIBE\r\n").await;
         client.send("UNSUBSCRIBE\r\nGET x\r\n").await;
-        // The replies of Redis 7.0.15 to the same commands.
+        // Redis 7.0.15 sends the same replies to these commands.
         client
             .expect(
                 "*3\r\n$9\r\nsubscribe\r\n$1\r\na\r\n:1\r\n*3\r\n$9\r\nsubscribe\r\n$1\r\nb\r\n:2\r\n\
@@ -91,7 +91,7 @@ fn a_channel_can_be_any_bytes() {
         publisher.send(b"*3\r\n$7\r\nPUBLISH\r\n$3\r\n\xff\0\n\r\n$1\r\n\x80\r\n").await;
         publisher.expect(":1\r\n").await;
         subscriber.expect(b"*3\r\n$7\r\nmessage\r\n$3\r\n\xff\0\n\r\n$1\r\n\x80\r\n").await;
-        // The same characters in UTF-8 are another channel.
+        // In UTF-8, the same character consists of other bytes, so it is another channel.
         publisher.ask("PUBLISH \u{ff} x", ":0\r\n").await;
     });
 }
@@ -108,7 +108,8 @@ fn a_client_that_vanishes_leaves_its_channels() {
     });
 }
 
-/// A subscriber that does not read is disconnected when its messages exceed the bound. The publisher does not wait.
+/// If a subscriber does not read, and its messages exceed the limit, the server disconnects it. The publisher does not
+/// wait.
 #[test]
 fn a_slow_subscriber_is_disconnected() {
     let limits = Limits { output: 10_000, ..Limits::default() };
@@ -117,7 +118,7 @@ fn a_slow_subscriber_is_disconnected() {
         slow.ask("SUBSCRIBE c", "*3\r\n$9\r\nsubscribe\r\n$1\r\nc\r\n:1\r\n").await;
         let text = "x".repeat(100);
         let mut received = 0;
-        // The mailbox and the write buffer of the connection take some thousand messages.
+        // The mailbox and the write buffer of the connection can hold some thousand messages.
         for _ in 0..MOST_UNREAD + 1_000 {
             publisher.send(format!("PUBLISH c {text}\r\n")).await;
             let mut reply = [0; 4];

@@ -1,4 +1,4 @@
-//! Replies to commands, byte for byte.
+//! Replies to commands, compared byte by byte.
 
 mod recorded;
 
@@ -14,7 +14,7 @@ const GROUPS: &[&[Row]] =
 
 const END: &str = "$5\r\n\u{1}end\u{1}\r\n";
 
-/// Receives everything before the reply to `ECHO` with the mark of the end.
+/// Receives all bytes before the reply to `ECHO`. The argument of this `ECHO` marks the end.
 async fn receive(client: &mut Client) -> String {
     client.send(encode(&["ECHO", "\u{1}end\u{1}"])).await;
     let mut received = Vec::new();
@@ -33,7 +33,8 @@ async fn use_version_3(client: &mut Client) {
     assert!(receive(client).await.starts_with("%7\r\n$6\r\nserver\r\n"));
 }
 
-/// The replies are those of Redis 7.0.15, in both versions of the protocol, with one shard and with several.
+/// The replies are equal to the replies of Redis 7.0.15. The test uses both versions of the protocol, with one shard
+/// and with several shards.
 #[test]
 fn replies_are_those_of_redis() {
     for shards in [1, 3] {
@@ -63,7 +64,7 @@ fn replies_are_those_of_redis() {
     }
 }
 
-/// The same commands as one pipeline have the same replies.
+/// The same commands get the same replies when a client sends them as one pipeline.
 #[test]
 fn a_pipeline_has_the_same_replies() {
     for shards in [1, 3] {
@@ -80,7 +81,7 @@ fn a_pipeline_has_the_same_replies() {
     }
 }
 
-/// The order of the elements of a hash or a set is not defined.
+/// The order of the elements of a hash or a set is undefined, so the test compares the elements without their order.
 #[test]
 fn collections_have_all_their_elements() {
     simulate(&config(1), async |world| {
@@ -109,7 +110,7 @@ fn collections_have_all_their_elements() {
     });
 }
 
-/// `redis-cli` and `redis-benchmark` ask these when they connect.
+/// `redis-cli` and `redis-benchmark` send these commands when they connect.
 #[test]
 fn the_server_describes_itself() {
     simulate(&config(2), async |world| {

@@ -1,8 +1,8 @@
-//! Shards that fail, and commands that concern several shards.
+//! Shards that fail, and commands that use several shards.
 
 use super::{config, encode, simulate};
 
-/// A shard that fails is restarted without its keys. The other shards keep theirs, and the connections continue.
+/// A shard that fails is restarted without its keys. The other shards keep their keys, and the connections continue.
 #[test]
 fn a_shard_that_fails_loses_only_its_keys() {
     simulate(&config(2), async |world| {
@@ -25,15 +25,15 @@ fn a_shard_that_fails_loses_only_its_keys() {
     });
 }
 
-/// A shard that is killed with commands in its mailbox: the client gets an error for each of them, and the connection
-/// continues.
+/// A shard is killed while it may have commands of a client. For each command that the shard loses, the client gets an
+/// error. The connection continues.
 #[test]
 fn commands_of_a_shard_that_fails_get_an_error() {
     simulate(&config(1), async |world| {
         let mut client = world.connect();
         client.ask("SET a 1", "+OK\r\n").await;
         client.send(encode(&["GET", "a"]).repeat(3)).await;
-        // The kill happens before, while, or after the shard has the commands: the seed decides.
+        // The seed decides whether the kill happens before, while, or after the shard has the commands.
         world.host.kill(world.host.whereis("shard 0").expect("it runs")).expect("it runs");
         for _ in 0..3 {
             let mut kind = [0];
@@ -71,7 +71,7 @@ fn commands_with_several_keys_span_the_shards() {
     }
 }
 
-/// The commands of one client on one key take effect in their order, whatever other commands are between them.
+/// The commands of one client on one key take effect in their order, even if other commands are between them.
 #[test]
 fn the_order_of_a_pipeline_is_kept() {
     simulate(&config(4), async |world| {

@@ -233,7 +233,7 @@ pub(super) const SETS: &[Row] = &[
     ("SISMEMBER x a", "-WRONGTYPE Operation against a key holding the wrong kind of value\r\n", None),
 ];
 
-/// Commands on connection.
+/// Commands on the connection.
 pub(super) const CONNECTION: &[Row] = &[
     ("PING", "+PONG\r\n", None),
     ("PING hello", "$5\r\nhello\r\n", None),

@@ -1,5 +1,6 @@
-// The server of the benchmark in Go: one goroutine for each connection.
-// Arguments: service (echo, reply, sink) and number of workers. See src/server.rs for the protocol with the driver.
+// The server of the benchmark in Go, with one goroutine for each connection.
+// The arguments are the service (echo, reply or sink) and the number of workers. The file src/server.rs describes the
+// protocol with the driver.
 package main
 
 import (
@@ -14,10 +15,10 @@ import (
 	"syscall"
 )
 
-// Size of the buffer of an echo, as in src/server.rs.
+// Number of bytes of the buffer of an echo, as in src/server.rs.
 const echoBuffer = 1 << 10
 
-// Size of the buffer of a sink, as in src/server.rs.
+// Number of bytes of the buffer of a sink, as in src/server.rs.
 const sinkBuffer = 64 << 10
 
 func echo(conn net.Conn) {

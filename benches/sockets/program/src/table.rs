@@ -82,8 +82,8 @@ fn line(
     missed
 }
 
-/// Returns the runtimes that are compared with procession, and their indices in `runners`. If procession is not selected,
-/// returns no runtime.
+/// Returns the runtimes that are compared with procession, and their indices in `runners`. If procession is not
+/// selected, returns no runtime.
 fn others(runners: &[Runner]) -> impl Iterator<Item = (usize, Runner)> {
     let compares = runners.first() == Some(&Runner::Procession);
     runners.iter().copied().enumerate().skip(1).filter(move |_| compares)

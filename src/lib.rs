@@ -133,11 +133,13 @@ pub(crate) mod platform;
 pub(crate) mod process;
 pub(crate) mod runtime;
 pub(crate) mod scheduler;
-#[cfg(all(feature = "net", not(any(procession_loom, procession_shuttle))))]
-pub mod signal;
 pub mod supervisor;
 pub(crate) mod task;
 pub use handler::layer;
+
+#[cfg(all(feature = "net", not(any(procession_loom, procession_shuttle))))]
+#[doc(inline)]
+pub use crate::net::signal;
 
 /// Programs that misuse `Send`, `Sync` or ownership do not compile.
 #[cfg(doctest)]

@@ -86,6 +86,9 @@ pub(crate) mod backend;
 pub(crate) mod descriptor;
 pub(crate) mod registered;
 pub(crate) mod resolve;
+/// Documented as [`procession::signal`](crate::signal).
+#[doc(hidden)]
+pub mod signal;
 pub(crate) mod tcp;
 pub(crate) mod udp;
 #[cfg(unix)]

@@ -21,8 +21,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("task", &["platform", "process", "observe", "host", "context"]),
     ("behaviour", &["platform", "process", "observe", "host", "context", "task"]),
     ("runtime", &["platform", "process", "observe", "scheduler", "host", "context", "handler", "task"]),
-    ("net", &["platform", "process", "host", "handler", "runtime"]),
-    ("signal", &["platform", "host", "net"]),
+    ("net", &["platform", "process", "host", "context", "handler", "runtime"]),
     ("future", &["host", "context", "handler", "task"]),
     ("supervisor", &["behaviour"]),
     ("guide", &[]),
@@ -187,7 +186,6 @@ fn only_these_files_allow_unsafe_code() {
             "process::state",
             "process::state::run_state",
             "process::state::runnable",
-            "signal::windows",
             "task::cell",
         ]
     );
@@ -220,7 +218,6 @@ fn only_these_files_read_the_state_of_the_thread() {
             "host::registry",
             "host::registry::receiver",
             "net::backend",
-            "net::registered",
             "process::catch",
             "process::pid::text",
             "process::state::current",

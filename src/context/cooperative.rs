@@ -3,7 +3,7 @@
 
 use std::future::Future;
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use futures::future::FusedFuture;
 use pin_project_lite::pin_project;
@@ -55,24 +55,35 @@ impl<F: Future> Future for Cooperative<F> {
     type Output = F::Output;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
-        let yields = Current::with(|current| {
-            let yields = current.should_yield();
-            if yields {
-                current.note_again();
-            }
-            yields
-        });
-        if yields {
-            cx.waker().wake_by_ref();
-            return Poll::Pending;
-        }
+        ready!(spend_budget(cx));
         let polled = self.project().future.poll(cx);
-        if polled.is_pending() {
-            // A pending future does not use up budget. Otherwise, if many futures are polled together and all are
-            // pending, the last of these futures would never be polled.
-            Current::with(Current::refund);
-        }
+        refund_if_pending(&polled);
         polled
+    }
+}
+
+/// Takes one unit from the budget of the turn. If the budget is spent, or the process was asked to yield, returns `Pending`
+/// once.
+pub(crate) fn spend_budget(cx: &Context<'_>) -> Poll<()> {
+    let yields = Current::with(|current| {
+        let yields = current.should_yield();
+        if yields {
+            current.note_again();
+        }
+        yields
+    });
+    if yields {
+        cx.waker().wake_by_ref();
+        return Poll::Pending;
+    }
+    Poll::Ready(())
+}
+
+/// Gives the unit of the budget back if the future is pending. Otherwise, if many futures are polled together and all are
+/// pending, the last of these futures would never be polled.
+pub(crate) fn refund_if_pending<R>(polled: &Poll<R>) {
+    if polled.is_pending() {
+        Current::with(Current::refund);
     }
 }
 

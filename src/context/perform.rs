@@ -280,9 +280,9 @@ impl<C: Command> Perform<C> {
     /// Lets the command run, and discards its answer. If the command has not been yielded yet and this thread is in a
     /// step of the process, this method yields the command.
     pub fn detach(mut self) {
-        let _ = self.0.launch(|| AnswerTarget::Nobody, None);
+        let _ = self.0.launch(|| AnswerTarget::Discard, None);
         if let State::Inline(number) = self.0.state
-            && !self.0.move_to_table(|| AnswerTarget::Nobody)
+            && !self.0.move_to_table(|| AnswerTarget::Discard)
             && !self.0.find_in_table(number)
         {
             // If there is an answer, this line drops the answer. If there is no answer, this line cancels the command.

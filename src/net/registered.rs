@@ -6,10 +6,10 @@ use std::task::{Context, Poll, ready};
 
 use mio::event::Source as System;
 
+use crate::context::cooperative::{refund_if_pending, spend_budget};
 use crate::net::backend::Backend;
 use crate::platform::poller::source::{Direction, Seen, Source, WaiterKey};
 use crate::platform::sync::Arc;
-use crate::process::state::current::Current;
 
 /// Whether a short TCP read (a read that fills only a part of the buffer) shows that the system has no more data now.
 /// If so, the next read waits without a system call. With edge-triggered events, a short read shows this, except before
@@ -228,27 +228,4 @@ const FEW: usize = 16;
 /// only some of them, so a short transfer does not show that the socket is not ready.
 pub(crate) fn size_of_all(sizes: impl ExactSizeIterator<Item = usize>) -> usize {
     if sizes.len() > FEW { 0 } else { sizes.sum() }
-}
-
-/// Takes one unit from the budget of the turn. If the budget is spent, returns `Pending` once.
-fn spend_budget(cx: &Context<'_>) -> Poll<()> {
-    let yields = Current::with(|current| {
-        let yields = current.should_yield();
-        if yields {
-            current.note_again();
-        }
-        yields
-    });
-    if yields {
-        cx.waker().wake_by_ref();
-        return Poll::Pending;
-    }
-    Poll::Ready(())
-}
-
-/// Gives the unit of the budget back if the operation waits: only an operation that completes takes a unit.
-fn refund_if_pending<R>(polled: &Poll<R>) {
-    if polled.is_pending() {
-        Current::with(Current::refund);
-    }
 }

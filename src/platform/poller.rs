@@ -20,7 +20,9 @@ use std::time::Duration;
 #[cfg(all(feature = "net", not(any(procession_loom, procession_shuttle))))]
 pub(crate) use crate::platform::poller::mio::Poller;
 #[cfg(procession_loom)]
-pub(crate) use crate::platform::poller::model::Poller;
+pub(crate) use crate::platform::poller::model::ModelPoller as Poller;
+#[cfg(not(any(procession_loom, all(feature = "net", not(procession_shuttle)))))]
+pub(crate) use NoPoller as Poller;
 
 /// How long a call of `Poller::poll` may wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,15 +38,12 @@ pub(crate) enum Wait {
 }
 
 /// Poller of a build without sockets. This type has no value.
-#[cfg(all(not(feature = "net"), not(procession_loom)))]
+#[cfg(not(any(procession_loom, all(feature = "net", not(procession_shuttle)))))]
 #[derive(Debug)]
-pub(crate) enum Poller {}
-#[cfg(all(feature = "net", procession_shuttle))]
-#[derive(Debug)]
-pub(crate) enum Poller {}
+pub(crate) enum NoPoller {}
 
-#[cfg(any(all(not(feature = "net"), not(procession_loom)), procession_shuttle))]
-impl Poller {
+#[cfg(not(any(procession_loom, all(feature = "net", not(procession_shuttle)))))]
+impl NoPoller {
     pub(crate) fn poll(&self, _: Wait, _: &mut Vec<std::task::Waker>) -> bool {
         match *self {}
     }

@@ -12,14 +12,14 @@ use std::ptr::{NonNull, drop_in_place};
 use crate::platform::alloc as memory;
 use crate::platform::sync::atomic::{AtomicU32, Ordering};
 
-struct Shared<T, O> {
+struct CellContents<T, O> {
     halves: AtomicU32,
     own: UnsafeCell<O>,
     value: T,
 }
 
 /// A half of the cell, with access to the value.
-pub(crate) struct Half<T, O>(NonNull<Shared<T, O>>);
+pub(crate) struct Half<T, O>(NonNull<CellContents<T, O>>);
 
 /// The half of the cell that has a part for itself. A cell has at most one, which never gives the `Half` out: its part
 /// would have two owners otherwise.
@@ -34,19 +34,19 @@ unsafe impl<T: Send + Sync, O: Send> Sync for Half<T, O> {}
 impl<T, O> Half<T, O> {
     #[inline(always)]
     fn new(halves: u32, value: impl FnOnce() -> T, own: impl FnOnce() -> O) -> Self {
-        // SAFETY: `take` requires a layout with a size above zero, and `Shared` contains a counter.
-        let at = unsafe { memory::take(Layout::new::<Shared<T, O>>()) }.cast::<Shared<T, O>>();
+        // SAFETY: `take` requires a layout with a size above zero, and `CellContents` contains a counter.
+        let at = unsafe { memory::take(Layout::new::<CellContents<T, O>>()) }.cast::<CellContents<T, O>>();
         // `own` comes last. If `value` could unwind after it, it would be built on the stack, and the copy would miss
         // store forwarding.
-        let shared = Shared { value: value(), own: UnsafeCell::new(own()), halves: AtomicU32::new(halves) };
-        // SAFETY: `at` points to fresh memory with the layout of `Shared`, and nothing else refers to it. If `value` or
+        let shared = CellContents { value: value(), own: UnsafeCell::new(own()), halves: AtomicU32::new(halves) };
+        // SAFETY: `at` points to fresh memory with the layout of `CellContents`, and nothing else refers to it. If `value` or
         // `own` panics, the memory leaks.
         unsafe { at.write(shared) };
         Self(at)
     }
 
     #[inline]
-    fn shared(&self) -> &Shared<T, O> {
+    fn shared(&self) -> &CellContents<T, O> {
         // SAFETY: this half is counted, so the memory is not freed while the half exists.
         unsafe { self.0.as_ref() }
     }

@@ -75,7 +75,7 @@ impl<M> Inbox<M> {
                 buffer: Buffer::new(),
                 lent,
                 aside,
-                waiting: Waiting::Nobody,
+                waiting: Waiting::Absent,
                 closed: false,
                 longest: 0,
             }),

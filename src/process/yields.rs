@@ -48,7 +48,7 @@ pub(crate) enum AnswerTarget {
     /// A future that is polled with another waker receives the answer.
     Other(Waker),
     /// The answer is dropped, because the yield was detached.
-    Nobody,
+    Discard,
 }
 
 /// Action that the caller must take after it has answered a yield.
@@ -385,7 +385,7 @@ impl Yields {
                 slot.phase = keep();
                 Answered::Other(waker)
             }
-            (AnswerTarget::Nobody, _) => {
+            (AnswerTarget::Discard, _) => {
                 drop(table.remove(key));
                 Answered::Discard
             }
@@ -462,7 +462,7 @@ impl Yields {
         let table = &mut *guard;
         let Some((key, slot)) = table.find(tag) else { return };
         if let Phase::InFlight(target) = &mut slot.phase {
-            let former = mem::replace(target, AnswerTarget::Nobody);
+            let former = mem::replace(target, AnswerTarget::Discard);
             drop(guard);
             drop(former);
         } else {

@@ -77,7 +77,7 @@ impl Iterator for Chosen {
 #[derive(Debug, Default)]
 enum Parker {
     #[default]
-    Nobody,
+    Vacant,
     Thread(thread::Thread),
     /// The waker of the last poll, for a [polled](Idle::announce_polled) slot.
     Waker(Waker),
@@ -112,7 +112,7 @@ pub(crate) struct Idle {
 impl Idle {
     pub(crate) fn new(slots: usize) -> Self {
         debug_assert!(slots <= SLOTS, "one bit each");
-        let slot = || ParkSlot { token: AtomicBool::new(false), parker: Mutex::new(Parker::Nobody) };
+        let slot = || ParkSlot { token: AtomicBool::new(false), parker: Mutex::new(Parker::Vacant) };
         Self {
             words: CachePadded(Words { word: AtomicU64::new(0), polled: AtomicU64::new(0) }),
             slots: (0..slots).map(|_| slot()).collect(),
@@ -258,10 +258,10 @@ impl Idle {
         let waker = {
             let mut parker = slot.parker.lock();
             match &*parker {
-                Parker::Nobody => Parker::Nobody,
+                Parker::Vacant => Parker::Vacant,
                 Parker::Thread(thread) => {
                     thread.unpark();
-                    Parker::Nobody
+                    Parker::Vacant
                 }
                 // The waker is moved out, because a clone would run user code under the lock. The next poll sets the
                 // waker again.
@@ -290,7 +290,7 @@ impl Idle {
 
     /// Records that this slot has neither a thread nor a waker any more.
     pub(crate) fn leaves(&self, slot: usize) {
-        self.set_parker(slot, Parker::Nobody);
+        self.set_parker(slot, Parker::Vacant);
     }
 
     fn set_parker(&self, slot: usize, parker: Parker) {

@@ -25,17 +25,17 @@ pub(crate) struct Shared<P, A> {
 }
 
 /// The part of the cell that only the caller's end accesses.
-pub(crate) struct Own<O> {
+pub(crate) struct CallerPart<O> {
     /// Whether the listener is the task of the calling process.
     task_listens: bool,
     stage: O,
 }
 
 /// The caller's end. It includes the caller's own part of the cell.
-pub(crate) struct ReplyReceiver<P, O, A>(OwnerHalf<Shared<P, A>, Own<O>>);
+pub(crate) struct ReplyReceiver<P, O, A>(OwnerHalf<Shared<P, A>, CallerPart<O>>);
 
 /// The callee's end.
-pub(crate) struct ReplySender<P, O, A>(Half<Shared<P, A>, Own<O>>);
+pub(crate) struct ReplySender<P, O, A>(Half<Shared<P, A>, CallerPart<O>>);
 
 impl<P: CallParty, O, A> ReplyReceiver<P, O, A> {
     /// Makes both ends. If `task_listens` is set, the answer wakes the task of the calling process.
@@ -46,7 +46,7 @@ impl<P: CallParty, O, A> ReplyReceiver<P, O, A> {
         stage: impl FnOnce() -> O,
     ) -> (Self, ReplySender<P, O, A>) {
         let shared = || Shared { party: party(), slot: ReplySlot::new(task_listens.then_some(Listener::Task)) };
-        let (owner, peer) = OwnerHalf::with_peer(shared, || Own { task_listens, stage: stage() });
+        let (owner, peer) = OwnerHalf::with_peer(shared, || CallerPart { task_listens, stage: stage() });
         (Self(owner), ReplySender(peer))
     }
 
@@ -104,7 +104,7 @@ impl<P: CallParty, O, A> ReplySender<P, O, A> {
     /// Makes the callee's end of a cell that has no caller.
     pub(crate) fn alone(party: P, stage: impl FnOnce() -> O) -> Self {
         let shared = || Shared { party, slot: ReplySlot::new(None) };
-        Self(Half::alone(shared, || Own { task_listens: false, stage: stage() }))
+        Self(Half::alone(shared, || CallerPart { task_listens: false, stage: stage() }))
     }
 
     /// Stores the answer and wakes the caller.

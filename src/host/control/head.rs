@@ -338,8 +338,8 @@ impl Head {
     }
 
     /// Stores the registration with the cancel token. After this call, a cancellation of the token cancels the process.
-    pub(crate) fn set_cancel_registration(&self, heed: CancelRegistration) {
-        let _ = self.rare().rarer().cancel_registration.set(heed);
+    pub(crate) fn set_cancel_registration(&self, registration: CancelRegistration) {
+        let _ = self.rare().rarer().cancel_registration.set(registration);
     }
 
     /// Returns the timers of the process. If the table of timers does not exist, this function allocates the table. The

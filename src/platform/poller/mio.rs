@@ -56,7 +56,7 @@ pub(crate) struct Poller {
     is_stopped: AtomicBool,
     registry: Registry,
     waker: Waker,
-    table: Mutex<Table>,
+    table: Mutex<SourceTable>,
 }
 
 /// State that a call of the system needs.
@@ -70,7 +70,7 @@ struct Calls {
 
 /// The registered sources.
 #[derive(Debug, Default)]
-struct Table {
+struct SourceTable {
     sources: Slab<Arc<Source>>,
     /// Generation of the next source.
     generation: usize,
@@ -205,7 +205,7 @@ impl Poller {
     }
 }
 
-impl Table {
+impl SourceTable {
     fn insert(&mut self) -> io::Result<Arc<Source>> {
         if self.is_closed {
             return Err(Source::ended());

@@ -1,4 +1,4 @@
-//! The poller of the loom models. It calls no system: a model reports its events with [`Poller::report`].
+//! The poller of the loom models. It calls no system: a model reports its events with [`ModelPoller::report`].
 
 use std::task::{Wake, Waker};
 use std::time::Duration;
@@ -7,13 +7,13 @@ use crate::platform::poller::Wait;
 use crate::platform::sync::{Arc, Condvar, Mutex, planted};
 
 #[derive(Debug)]
-pub(crate) struct Poller {
-    shared: Arc<Shared>,
+pub(crate) struct ModelPoller {
+    shared: Arc<SharedState>,
     waker: Waker,
 }
 
 #[derive(Debug, Default)]
-struct Shared {
+struct SharedState {
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -30,16 +30,16 @@ struct State {
     ready: Vec<Waker>,
 }
 
-impl Wake for Shared {
+impl Wake for SharedState {
     fn wake(self: Arc<Self>) {
         self.state.lock().has_event = true;
         self.changed.notify_all();
     }
 }
 
-impl Poller {
+impl ModelPoller {
     pub(crate) fn new() -> Self {
-        let shared = Arc::<Shared>::default();
+        let shared = Arc::<SharedState>::default();
         Self { waker: Waker::from(Arc::clone(&shared)), shared }
     }
 

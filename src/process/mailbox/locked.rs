@@ -22,14 +22,14 @@ use crate::process::state::current::InTurn;
 ///
 /// ```text
 ///          drain / receive finds nothing             push
-///  Nobody ───────────────────────────────▶ Own | Other ────▶ Nobody, and the sender must wake the receiver
+///  Absent ───────────────────────────────▶ Own | Other ────▶ Absent, and the sender must wake the receiver
 /// ```
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) enum Waiting {
     /// No receiver waits. The receiver was woken and has not checked the mailbox since then. The receiver will find a
     /// message that is pushed now, so this message causes no wake-up.
     #[default]
-    Nobody,
+    Absent,
     /// The process's own task waits.
     Own,
     /// A combinator, a guest thread or a task of another executor waits. The waker of this receiver is in
@@ -294,7 +294,7 @@ impl<M> State<M> {
     #[inline]
     pub(super) fn receiver(&mut self, own: &impl Own) -> Wakes {
         match mem::take(&mut self.waiting) {
-            Waiting::Nobody => Wakes::default(),
+            Waiting::Absent => Wakes::default(),
             Waiting::Own => Wakes { own: self.lent.wake(own), other: None },
             Waiting::Other => Wakes { own: None, other: self.other() },
         }
@@ -303,14 +303,14 @@ impl<M> State<M> {
     /// Returns the wake-ups for a signal that both the task and a receiver in another task must notice.
     pub(super) fn everybody(&mut self, own: &impl Own) -> Wakes {
         let other = self.take_other();
-        self.waiting = Waiting::Nobody;
+        self.waiting = Waiting::Absent;
         Wakes { own: self.lent.wake(own), other }
     }
 
     /// Takes the waker of the receiver if the receiver waits outside the task.
     pub(super) fn take_other(&mut self) -> Option<Waker> {
         let Waiting::Other = self.waiting else { return None };
-        self.waiting = Waiting::Nobody;
+        self.waiting = Waiting::Absent;
         self.other()
     }
 
@@ -322,7 +322,7 @@ impl<M> State<M> {
     #[inline]
     pub(super) fn stop_waiting(&mut self, turn: InTurn) {
         if let Waiting::Own = self.waiting {
-            self.waiting = Waiting::Nobody;
+            self.waiting = Waiting::Absent;
         }
         self.lent.lend(false, turn);
     }

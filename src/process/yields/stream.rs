@@ -43,7 +43,7 @@ impl Yields {
                         AnswerTarget::Other(waker) => Sent::Other(waker),
                         _ => unreachable!("just seen"),
                     },
-                    (false, _) | (true, AnswerTarget::Nobody) => Sent::Nothing,
+                    (false, _) | (true, AnswerTarget::Discard) => Sent::Nothing,
                 };
                 drop(guard);
                 return Poll::Ready(Ok(sent));

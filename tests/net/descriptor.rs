@@ -75,7 +75,10 @@ fn a_socket_of_the_standard_library_is_awaited() {
         let one = Async::new(one.into_inner())?;
         assert!(crate::poll_once(one.readable()).is_some(), "a new registration counts as ready");
         assert!(crate::poll_once(one.read_with(|mut one| one.read(&mut buf))).is_none());
-        assert!(crate::poll_once(one.readable()).is_none());
+        // An event that concerns only the other direction may still arrive, and then `readable` completes.
+        while crate::poll_once(one.readable()).is_some() {
+            assert!(crate::poll_once(one.read_with(|mut one| one.read(&mut buf))).is_none());
+        }
         other.write_all(b"yz")?;
         one.readable().await?;
         let mut reference = &one;

@@ -155,8 +155,6 @@ fn killed_processes_leak_no_descriptor() {
                 let (mut one, mut other) = pair().await?;
                 let (ready, is_ready) = futures::channel::oneshot::channel();
                 let listener = TcpListener::bind("127.0.0.1:0").await?;
-                // A new socket counts as ready until its first read returns `WouldBlock`.
-                other.try_read(&mut [0; 1]).unwrap_err();
                 waiting.push(rt.spawn(async move |_: Context| -> Result<(), Exit> {
                     let mut buf = [0; 8];
                     let bytes = vec![0; 64 << 20];
@@ -165,7 +163,7 @@ fn killed_processes_leak_no_descriptor() {
                             0 => one.read(&mut buf).await.map(drop),
                             1 => one.write_all(&bytes).await,
                             2 => listener.accept().await.map(drop),
-                            3 => other.readable().await,
+                            3 => crate::read_when_readable(&other).await.map(drop),
                             _ => other.peek(&mut buf).await.map(drop),
                         }
                     });
@@ -187,7 +185,11 @@ fn killed_processes_leak_no_descriptor() {
     })
     .unwrap();
     drop(rt);
-    assert_eq!(descriptors().len(), begin.len(), "{:?}", descriptors());
+    // A worker thread that exits drops its reference to the poller just after the drop of the runtime has counted the exit.
+    // If the poller stays open, the time limit of this child process ends the loop.
+    while descriptors().len() != begin.len() {
+        std::thread::yield_now();
+    }
 }
 
 /// 12.1d: a runtime without sockets opens no descriptor for sockets and calls no function of epoll. The processes of

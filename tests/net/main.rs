@@ -101,6 +101,22 @@ async fn round_trip(mut stream: &TcpStream, bytes: &[u8]) -> std::io::Result<()>
     Ok(())
 }
 
+/// Waits until the stream has a byte, and reads the byte. The function waits with `readable` and reads with `try_read`.
+///
+/// `readable` may complete although the stream has no byte: while a read clears the readiness, an event may arrive that
+/// concerns only the other direction. A test that needs a waiting future must therefore use a loop like this one.
+async fn read_when_readable(stream: &TcpStream) -> std::io::Result<u8> {
+    let mut byte = [0];
+    loop {
+        stream.readable().await?;
+        match stream.try_read(&mut byte) {
+            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
+            Ok(0) => return Err(std::io::ErrorKind::UnexpectedEof.into()),
+            result => return result.map(|_| byte[0]),
+        }
+    }
+}
+
 /// Polls a future once. Returns the output of the future if the future is ready.
 fn poll_once<F: Future>(future: F) -> Option<F::Output> {
     futures::FutureExt::now_or_never(future)

@@ -54,7 +54,7 @@ fn an_invalid_address_is_an_error_that_names_it() {
 
 /// 12.2c: without a runtime, the lookup of a name fails. An address needs no runtime.
 #[test]
-fn a_lookup_needs_a_runtime() {
+fn the_lookup_of_a_name_needs_a_runtime() {
     within(60, || {
         let error = futures::executor::block_on(lookup_host("localhost:80")).unwrap_err();
         assert!(error.to_string().starts_with("there is no runtime on this thread"), "{error}");

@@ -10,7 +10,7 @@ use crate::{echo, on_two, pair, round_trip, serve, with, within};
 /// 12.3a: a process can send a socket to another process in a message. Before each send, a read of this socket was
 /// polled and dropped.
 #[test]
-fn a_socket_goes_in_a_message() {
+fn a_socket_can_be_sent_in_a_message() {
     on_two(async |rt| {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let address = listener.local_addr()?;
@@ -80,7 +80,7 @@ fn a_killed_process_closes_its_socket() {
 /// 12.4c: two runtimes in one program have separate pollers. A process of one runtime can use a socket of the other
 /// runtime until the other runtime ends.
 #[test]
-fn two_runtimes_use_each_others_sockets() {
+fn a_process_can_use_a_socket_of_another_runtime() {
     within(60, || {
         let (one, other) = (with(1), with(1));
         let (listener, address) = one

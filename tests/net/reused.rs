@@ -13,7 +13,7 @@ use crate::{poll_once, with, within};
 /// its way. A new socket with the same descriptor number gets only its own events: no event is lost, and each read
 /// returns the bytes of its own connection.
 #[test]
-fn a_reused_descriptor_gets_no_event_of_its_predecessor() {
+fn a_new_socket_gets_no_event_of_an_earlier_socket_with_its_number() {
     const ROUNDS: u32 = 150;
     for workers in [1, 2, 4] {
         within(120, move || {
@@ -82,7 +82,7 @@ fn a_reused_descriptor_gets_no_event_of_its_predecessor() {
 /// 12.3d: a new socket does not inherit the state of an earlier socket. The peer of the earlier socket has closed the
 /// connection, but a read of a new socket with the same descriptor number waits.
 #[test]
-fn a_new_socket_does_not_inherit_the_end_of_its_predecessor() {
+fn a_new_socket_does_not_inherit_the_closed_state_of_an_earlier_socket() {
     within(60, || {
         with(1)
             .block_on(async {

@@ -19,9 +19,9 @@ fn raise(kind: SignalKind) {
 
 /// 12.2d: `ctrl_c` completes when the program receives SIGINT.
 #[test]
-fn ctrl_c_is_awaited() {
+fn a_process_can_wait_for_ctrl_c() {
     if role().is_none() {
-        again(ctrl_c_is_awaited, "child", 60).passed();
+        again(a_process_can_wait_for_ctrl_c, "child", 60).passed();
         return;
     }
     let rt = with(1);
@@ -41,9 +41,9 @@ fn ctrl_c_is_awaited() {
 /// 12.2d: each `Signal` value receives each signal of its kind. Signals in quick succession are merged. A dropped
 /// `recv` loses no signal.
 #[test]
-fn each_waiting_value_sees_each_signal() {
+fn each_signal_value_receives_each_signal() {
     if role().is_none() {
-        again(each_waiting_value_sees_each_signal, "child", 60).passed();
+        again(each_signal_value_receives_each_signal, "child", 60).passed();
         return;
     }
     let rt = with(2);
@@ -80,7 +80,7 @@ fn each_waiting_value_sees_each_signal() {
 
 /// 12.2d: for a signal that no program can handle, `signal` returns an error.
 #[test]
-fn an_impossible_signal_is_an_error() {
+fn a_signal_that_no_program_can_handle_is_refused() {
     with(0).block_on(async {
         for number in [libc::SIGKILL, libc::SIGSTOP, libc::SIGSEGV, 0, -1, 1000, i32::MAX] {
             let error = signal(SignalKind::from_raw(number)).unwrap_err();
@@ -91,7 +91,7 @@ fn an_impossible_signal_is_an_error() {
 
 /// 12.4c: when the runtime ends, a pending wait for a signal fails, and the stream of signals ends.
 #[test]
-fn the_end_of_the_runtime_ends_the_wait() {
+fn the_end_of_the_runtime_ends_a_wait_for_a_signal() {
     crate::within(60, || {
         let rt = with(1);
         let mut arrivals = signal_in(rt.host(), SignalKind::WINDOW_CHANGE).unwrap();

@@ -73,7 +73,7 @@ fn streams_connect_to_a_path() {
 
 /// 12.2a: connected pairs of streams, conversions to the standard library and back, and operations that do not wait.
 #[test]
-fn pairs_convert_and_try() {
+fn a_pair_of_streams_supports_conversions_and_operations_that_do_not_wait() {
     on_two(async |_| {
         let (one, mut other) = UnixStream::pair()?;
         let mut buf = [0; 8];

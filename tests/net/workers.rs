@@ -75,7 +75,7 @@ fn sockets_survive_changes_of_the_number_of_workers() {
 /// 12.4b, 12.4c: a thread outside the runtime waits for a socket while the last worker exits. The helper thread then
 /// waits in the poller, and the waiting thread gets its event.
 #[test]
-fn a_waiting_thread_survives_the_last_worker() {
+fn a_thread_outside_gets_its_event_after_the_last_worker_exits() {
     within(60, || {
         for _ in 0..20 {
             let rt = with(1);
@@ -103,7 +103,7 @@ fn a_waiting_thread_survives_the_last_worker() {
 /// runtime waits for a socket. When the guest thread leaves, the helper thread waits in the poller, and the waiting
 /// thread gets its event.
 #[test]
-fn a_waiting_thread_survives_the_last_guest() {
+fn a_thread_outside_gets_its_event_after_the_last_guest_thread_leaves() {
     within(60, || {
         for _ in 0..20 {
             let rt = Arc::new(with(0));
@@ -216,7 +216,7 @@ fn sockets_survive_more_blocked_steps_than_replacements() {
 /// 12.4c: while a thread outside the runtime waits in a read, the runtime is dropped. The read then fails. If the
 /// runtime has no workers, the helper thread waits in the poller.
 #[test]
-fn a_waiting_thread_learns_of_the_end_of_the_runtime() {
+fn a_waiting_read_fails_when_its_runtime_is_dropped() {
     within(60, || {
         for workers in [0, 1, 2] {
             for _ in 0..20 {

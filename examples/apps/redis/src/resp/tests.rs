@@ -199,7 +199,7 @@ fn random_request(random: &mut Random, out: &mut Vec<u8>) {
 /// The parser finds the same commands in the same bytes, no matter how the bytes are divided into reads. The test
 /// divides the bytes at each position, byte by byte, and at random positions.
 #[test]
-fn the_sizes_of_the_reads_do_not_matter() {
+fn the_sizes_of_the_reads_do_not_change_the_commands() {
     for seed in 0..150 {
         let mut random = Random(seed);
         let mut bytes = Vec::new();

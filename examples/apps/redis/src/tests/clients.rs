@@ -9,7 +9,7 @@ use crate::resp::Limits;
 use crate::server::Config;
 
 #[test]
-fn a_client_that_vanishes_in_a_command_leaves_nothing() {
+fn a_client_that_vanishes_inside_a_command_leaves_no_process() {
     simulate(&config(2), async |world| {
         for bytes in ["", "*", "*2\r\n$3\r\nGET\r\n$5\r\nab", "GET", "SET a 1\r\nGET a\r\n"] {
             let mut client = world.connect();
@@ -24,7 +24,7 @@ fn a_client_that_vanishes_in_a_command_leaves_nothing() {
 
 /// A client may close its write direction before it has read the reply, for example `printf 'PING\r\n' | nc`.
 #[test]
-fn a_client_that_closes_its_direction_gets_its_replies() {
+fn a_client_that_closes_its_write_direction_gets_its_replies() {
     simulate(&config(2), async |world| {
         let mut client = world.connect_through(10);
         client.send("SET a 12345678\r\n").await;
@@ -96,7 +96,7 @@ fn a_client_may_write_a_pipeline_before_it_reads() {
 
 /// A client that never reads its replies cannot fill the memory, because the server stops reading its commands.
 #[test]
-fn a_client_that_does_not_read_is_not_served_without_bound() {
+fn the_server_stops_reading_from_a_client_that_does_not_read() {
     let limits = Limits { output: 10_000, ..Limits::default() };
     simulate(&Config { limits, ..config(2) }, async |world| {
         let mut writer = world.connect();

@@ -49,7 +49,7 @@ fn an_expired_key_is_removed_without_a_command() {
 }
 
 #[test]
-fn a_write_keeps_or_removes_the_time() {
+fn a_write_keeps_or_removes_the_time_to_live() {
     simulate(&config(1), async |world| {
         let mut client = world.connect();
         for (write, ttl) in [

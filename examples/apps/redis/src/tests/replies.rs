@@ -36,7 +36,7 @@ async fn use_version_3(client: &mut Client) {
 /// The replies are equal to the replies of Redis 7.0.15. The test uses both versions of the protocol, with one shard
 /// and with several shards.
 #[test]
-fn replies_are_those_of_redis() {
+fn the_replies_equal_the_replies_of_redis() {
     for shards in [1, 3] {
         simulate(&config(shards), async |world| {
             for resp3 in [false, true] {

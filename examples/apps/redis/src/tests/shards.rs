@@ -28,7 +28,7 @@ fn a_shard_that_fails_loses_only_its_keys() {
 /// A shard is killed while it may have commands of a client. For each command that the shard loses, the client gets an
 /// error. The connection continues.
 #[test]
-fn commands_of_a_shard_that_fails_get_an_error() {
+fn commands_that_a_failed_shard_had_get_an_error() {
     simulate(&config(1), async |world| {
         let mut client = world.connect();
         client.ask("SET a 1", "+OK\r\n").await;

@@ -34,7 +34,8 @@ const EXCEPTIONS: &[(&str, &str)] = &[("handler::blocking", "task::body")];
 /// Maximum number of files of one folder in a cycle of imports.
 const LARGEST_CYCLE: usize = 6;
 
-/// Groups of `std` paths that only one file may name, each with this file.
+/// Groups of `std` paths. Only one file may use the paths of a group. Each entry contains a group and the module of its
+/// file.
 const GATES: &[(&[&str], &str)] = &[
     (&["std::sync", "std::thread", "core::sync"], "platform::sync"),
     (&["std::time::Instant", "std::time::SystemTime"], "platform::clock"),
@@ -439,9 +440,9 @@ fn citations() -> BTreeMap<String, String> {
     found
 }
 
-/// Returns the tests of a file whose doc comments begin with numbers of promises. Each returned test has the numbers of
-/// its promises. In a file that calls `scenarios!`, a function without `#[test]` also counts, because this macro adds
-/// the attribute.
+/// Returns the tests of a file that have the number of a promise, for example `6.5b`, at the beginning of their doc
+/// comment. Each returned test has the numbers of its promises. In a file that calls `scenarios!`, a function without
+/// `#[test]` also counts, because this macro adds the attribute.
 fn citations_of(text: &str) -> Vec<(&str, Vec<&str>)> {
     let lines: Vec<&str> = text.lines().map(str::trim).collect();
     let scenarios = lines.contains(&"scenarios! {");

@@ -99,8 +99,8 @@ pub fn two_cancel_at_once() {
     assert!(first || child.told() == [ROOT]);
 }
 
-/// While the parent is cancelled, a subject leaves and the child token is dropped. After these operations, no reference
-/// to the subject or to the child token exists.
+/// One thread cancels the parent. At the same time, another thread removes a subscriber and drops the child token.
+/// Afterwards, no reference to the subscriber or to the child token exists.
 pub fn drop_against_cancel() {
     let (root, leaver) = (Node::root(), Ref::counted(Subscriber::default()));
     let branch = root.child();

@@ -78,7 +78,7 @@ impl World {
     }
 }
 
-/// Starts a yield and dispatches it.
+/// Yields a command, and dispatches the command to its handler.
 fn perform(yields: &Yields) -> Tag {
     let mut taken = Batch::default();
     let started = yields.start::<Ask>(AnswerTarget::Event, None, Some(Payload::new(Ask)), None);

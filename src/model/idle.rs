@@ -63,7 +63,7 @@ const FAR: usize = 1;
 pub(super) const DUE: usize = 2;
 
 impl Timer {
-    /// Returns a timer that is far in the future. `fired` counts how many times it fires.
+    /// Returns a timer that is far in the future. `fired` counts how many times the timer fires.
     pub(super) fn far(fired: Arc<Jobs>) -> Self {
         Self { due: AtomicUsize::new(FAR), fired: Some(fired), kept: None }
     }

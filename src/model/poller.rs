@@ -65,8 +65,9 @@ pub fn guest_waits_in_poller() {
     join(waker);
 }
 
-/// A polled guest asks the poller without waiting, while the worker begins to wait in the poller. Afterwards a socket
-/// becomes ready, and the guest is never polled again. The worker must take the event of the socket.
+/// A polled guest checks the poller for events and does not block. At the same time, the worker begins to wait in the
+/// poller. Afterwards a socket becomes ready, and the guest is never polled again. The worker must take the event of
+/// the socket.
 pub fn guest_asks_against_worker() {
     let (scheduler, jobs) = (scheduler(1, &Arc::default()), Jobs::new());
     let poller = open(&scheduler);
@@ -80,8 +81,8 @@ pub fn guest_asks_against_worker() {
 }
 
 /// A guest in `block_on` begins to wait in the poller. Meanwhile the future of this guest is woken, and a polled guest
-/// asks the poller without waiting. The guest in `block_on` must poll its future, although the polled guest may take
-/// the event of the wake-up.
+/// checks the poller for events without blocking. The guest in `block_on` must poll its future, although the polled
+/// guest may take the event of the wake-up.
 pub fn guest_asks_against_guest() {
     // The requested number of workers is one, but no worker is started. With zero as the requested number, a helper
     // thread would start.
@@ -99,8 +100,8 @@ pub fn guest_asks_against_guest() {
     join(waker);
 }
 
-/// The scheduler stops. Meanwhile a polled guest asks the poller without waiting, and the worker begins to wait in the
-/// poller. The worker must exit, although the guest may take the event of the wake-up.
+/// The scheduler stops. Meanwhile a polled guest checks the poller for events without blocking, and the worker begins
+/// to wait in the poller. The worker must exit, although the guest may take the event of the wake-up.
 pub fn guest_asks_against_stop() {
     let scheduler = scheduler(1, &Arc::default());
     open(&scheduler);

@@ -13,10 +13,10 @@ use crate::platform::sync::tally::Ordering::Relaxed;
 
 /// Distribution of durations.
 ///
-/// The histogram is log-linear, that is, each power of two of nanoseconds is divided into four buckets. Therefore, the
-/// error of a duration is at most a quarter of the duration, from a nanosecond to 584 years. There are 252 buckets,
-/// which take two kilobytes. Each count wraps around at 2⁶⁴. The histogram keeps no sum of the durations, so it has no
-/// mean. Use [`quantile`](Self::quantile) instead.
+/// The histogram is log-linear, that is, each power of two of nanoseconds is divided into four buckets. Therefore, each
+/// duration between one nanosecond and 584 years is recorded with an error of at most a quarter of the duration. There
+/// are 252 buckets, which take two kilobytes. Each count wraps around at 2⁶⁴. The histogram keeps no sum of the
+/// durations, so it has no mean. Use [`quantile`](Self::quantile) instead.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Histogram {
     buckets: Box<[u64]>,

@@ -190,9 +190,9 @@ const OWNED_BLOCKS: usize = 8;
 /// Number of blocks that all other threads share.
 const SHARED_BLOCKS: usize = 4;
 
-/// The exclusive right of a thread to write the blocks with this index. With this right, a thread counts without an
-/// atomic read-modify-write. An atomic read-modify-write would cost a quarter of the time of an answer (bench
-/// `command-thread`).
+/// The exclusive right of a thread to write the blocks with this index. A thread with this right increments a counter
+/// with a load and a store, without an atomic read-modify-write. An atomic read-modify-write would cost a quarter of
+/// the time of an answer (bench `command-thread`).
 struct CounterBlock(usize);
 
 /// Bit set of the `CounterBlock`s that threads own.

@@ -256,7 +256,7 @@ pub(crate) unsafe fn give_back(block: NonNull<u8>, layout: Layout) {
             shelf.unload(size);
         }
         // SAFETY: `push` needs a block of the list's size that belongs to the caller. The caller owns the block. `take`
-        // allocated the block for this layout, so the block has the size of this cache.
+        // allocated the block with this layout, so the block has the block size of this list.
         unsafe { shelf.loaded.push(block) };
     });
     if kept.is_err() {

@@ -86,8 +86,8 @@ impl Erased {
             Ok(unsafe { this.storage.as_ptr().cast::<T>().read() })
         } else {
             // SAFETY: `read` needs a valid, aligned pointer to a `NonNull<T>`. `is` found that the value is a `T`.
-            // `new` wrote the pointer to the value's box to this address, because `inline::<T>()` had the same result
-            // in `new`.
+            // `inline::<T>()` gave the same result in `new` as here. Therefore, `new` stored the value in a box, and
+            // wrote the pointer of the box to this address.
             let kept = unsafe { this.storage.as_ptr().cast::<NonNull<T>>().read() };
             // SAFETY: `new` got the pointer from `Kept::<T>::into_raw`. `this` is not dropped or used again, so no
             // second `Kept` is created from the pointer.

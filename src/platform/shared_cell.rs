@@ -39,8 +39,8 @@ impl<T, O> Half<T, O> {
         // `own` comes last. If `value` could unwind after it, it would be built on the stack, and the copy would miss
         // store forwarding.
         let shared = CellContents { value: value(), own: UnsafeCell::new(own()), halves: AtomicU32::new(halves) };
-        // SAFETY: `at` points to fresh memory with the layout of `CellContents`, and nothing else refers to it. If `value` or
-        // `own` panics, the memory leaks.
+        // SAFETY: `at` points to fresh memory with the layout of `CellContents`, and nothing else refers to it. If
+        // `value` or `own` panics, the memory leaks.
         unsafe { at.write(shared) };
         Self(at)
     }
@@ -56,7 +56,7 @@ impl<T, O> Half<T, O> {
         Self::new(1, value, own)
     }
 
-    /// Returns the value, if this is the only half.
+    /// Returns the value if the other half was dropped.
     #[inline]
     pub(crate) fn value_if_alone(&mut self) -> Option<&mut T> {
         // Acquire pairs with the release in the drop of the other half: its accesses happen before the access through

@@ -70,10 +70,10 @@ impl Exit {
     /// exit, the result is that exit. Otherwise, the result is `Failed`. For example, a cancellation that passes
     /// through a `?` remains a cancellation.
     ///
-    /// If the exit among the sources is `Failed` or `InitFailed`, the result is `Failed` with the outer error, because
-    /// the outer error contains more information. Some wrappers hide the error that they contain, and expose only the
-    /// source of that error. Therefore, the source of a `Cancelled` is treated like the `Cancelled` itself. The exit of
-    /// another process inside a `CallError` or a `Failure` is ignored.
+    /// If the error or one of its sources is the exit `Failed` or `InitFailed`, the result is `Failed` with the
+    /// outermost error, because the outermost error contains more information. Some wrappers hide the error that they
+    /// contain, and expose only the source of that error. Therefore, the source of a `Cancelled` is treated like the
+    /// `Cancelled` itself. The exit of another process inside a `CallError` or a `Failure` is ignored.
     pub fn failed(error: impl Into<BoxError>) -> Self {
         let error = match error.into().downcast::<Self>() {
             Ok(exit) => return *exit,
@@ -125,8 +125,8 @@ impl Exit {
     }
 
     /// Returns the error inside this exit, without the exit itself. An error that reports the exit of another process
-    /// uses the returned error as its source. If the exit itself were the source, `Exit::failed` would mistake the exit
-    /// of the other process for the exit of the failed process.
+    /// uses the returned error as its source. The exit itself must not be the source: `Exit::failed` would find the
+    /// exit of the other process among the sources, and would use it as the exit of the failed process.
     pub(crate) fn source_of_other(&self) -> Option<&(dyn Error + 'static)> {
         match self {
             Self::InitFailed(error) => Some(&**error),

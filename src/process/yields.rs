@@ -491,8 +491,8 @@ impl Yields {
         };
         let slot = table.remove(key);
         // If the yield is not dispatched yet, its dispatch will be skipped, because the tag is no longer in the table.
-        // At the time of the dispatch, a chosen tag may belong to another yield. Therefore, the command of a chosen tag
-        // is removed here.
+        // If the user chose the tag, another yield may use the same tag when the dispatch happens. Therefore, the
+        // command with a chosen tag is removed here.
         let position = match tag.is_chosen() {
             true => table.pending.iter().position(|pending| pending.tag == tag),
             false => None,
@@ -555,8 +555,8 @@ impl Yields {
     }
 
     /// Ends the acceptance of answers after the last step of the process, because the process reads no more answers.
-    /// The yields of the last step stay in flight, so that they are dispatched. The answers to these yields are refused
-    /// as late.
+    /// The yields of the last step are not cancelled, so the runtime still dispatches them. The answers to these yields
+    /// are refused as late.
     pub(crate) fn end_answers(&self) {
         self.over.store(true, Ordering::Relaxed);
     }
@@ -566,7 +566,7 @@ impl Yields {
         self.over.load(Ordering::Relaxed)
     }
 
-    /// Cancels every yield after the process has exited. No yield can be answered after this call.
+    /// Cancels all outstanding yields. The caller is the exit of the process. No yield can be answered after this call.
     pub(crate) fn close(&self) {
         let Some(mut guard) = self.table() else { return };
         let table = &mut *guard;

@@ -277,7 +277,7 @@ impl<T> Queues<T> {
         if gathered >= BATCH { Pushed::BatchFull } else { Pushed::ToDeque(LOCAL_FULL + gathered) }
     }
 
-    /// Pushes a task that this worker has just run to the deque. With FIFO order, this task runs after all other tasks.
+    /// Pushes to the deque a task that this worker has just run. With FIFO order, this task runs after all other tasks.
     /// The task goes to the deque even if the deque is full. If the task went through the global queue, the task would
     /// move to another core at every turn.
     #[inline]

@@ -289,8 +289,8 @@ fn an_idle_scheduler_wakes_a_worker_for_every_push() {
     });
 }
 
-/// Number of tasks that fit into the local queues. After this number, a further task goes to the batch for the global
-/// queue. New tasks also fill the queue of new tasks, which has the same capacity as the deque.
+/// Number of tasks that fit into the local queues. If the local queues are full, the next task goes to the batch for
+/// the global queue. New tasks also fill the queue of new tasks, which has the same capacity as the deque.
 const FULL: [(Placement, usize); 2] = [(Placement::Woken, 4_096), (Placement::New, 2 * 4_096)];
 const BATCH: usize = 128;
 
@@ -554,7 +554,8 @@ fn a_worker_ends_its_search_before_it_calls_a_waker() {
     });
 }
 
-/// 4.2b: if the former timekeeper runs short tasks without a pause, the monitor has another worker become the timekeeper.
+/// 4.2b: if the former timekeeper runs short tasks without a pause, the monitor has another worker become the
+/// timekeeper.
 #[test]
 fn another_worker_becomes_the_timekeeper_while_the_former_timekeeper_is_busy() {
     /// Wakes itself again and again, until a worker is the timekeeper.

@@ -39,7 +39,7 @@ pub(super) struct WorkerThreads<T: Task> {
     taken: usize,
     /// Number of threads, including the thread of the monitor.
     threads: usize,
-    /// Number of threads that wait for employment.
+    /// Number of threads that wait for a slot.
     spare: usize,
     /// Slots that are assigned to these waiting threads.
     calls: VecDeque<Local<T>>,

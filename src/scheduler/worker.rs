@@ -446,7 +446,8 @@ impl<T: Task> Local<T> {
         let lacks_timekeeper = || self.scheduler.needs_timekeeper() && !planted!("idle_keeper_keeps_quiet");
         if self.searching.take() && self.scheduler.idle.stop_searching() {
             // This was the last searching worker. During its search, no push woke a worker, so it checks for their
-            // tasks here. A push after this point wakes a worker itself. A timekeeper that found work also woke no worker.
+            // tasks here. A push after this point wakes a worker itself. A timekeeper that found work also woke no
+            // worker.
             let is_needed = self.scheduler.has_work() || lacks_timekeeper();
             if is_needed && !planted!("idle_last_searcher_keeps_quiet") {
                 self.scheduler.notify();
@@ -555,8 +556,8 @@ impl<T: Task> Local<T> {
 
     /// Called before the own future of a guest is polled.
     pub(super) fn enter_own_future(&self) {
-        // The future is user code and may block. So the guest must neither count as searching nor keep the role of the
-        // timekeeper vacant meanwhile.
+        // The future is user code and may block. So the guest must not count as searching during the poll. If the guest
+        // was the timekeeper, another thread must be able to take this role.
         if self.searching.get() || self.kept_time.get() {
             self.has_found();
         }

@@ -296,8 +296,8 @@ mod tests {
         Runtime::builder().workers(0).build().unwrap()
     }
 
-    /// During its trial, a receiver waits with a waker that owns a reference to the process. After the trial, the
-    /// receiver waits with the waker of the task.
+    /// While the new body of an upgrade is on trial, its receiver waits with a waker that owns a reference to the
+    /// process. After the trial, the receiver waits with the waker of the task.
     #[test]
     fn an_upgraded_process_is_freed_after_its_exit() {
         let rt = without_workers();

@@ -45,7 +45,7 @@ fn eventually(what: &str, holds: impl Fn() -> bool) {
 /// Sender that ends blocked steps: each message ends one step, and the drop of the sender ends all blocked steps.
 struct Gate(mpsc::Sender<()>);
 
-/// Receiver on which steps block. Several steps may share this receiver.
+/// Receiver that blocks the steps of processes until the test opens the gate. Several steps may share this receiver.
 #[derive(Clone)]
 struct Wait(Arc<Mutex<mpsc::Receiver<()>>>);
 

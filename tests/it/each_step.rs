@@ -170,7 +170,8 @@ fn assert_top_down(log: &[(char, char)]) {
 async fn reach(host: &Host, steps: u64) {
     let (mut seen, mut idle) = (0, 0);
     while host.counters().steps < steps {
-        // While this future is always runnable, virtual time passes slowly. A sleep makes virtual time pass faster.
+        // While this future is always runnable, virtual time advances slowly. When all futures sleep, virtual time
+        // jumps to the next timer.
         step_aside().await;
         let now = host.counters().steps;
         idle = if now == seen { idle + 1 } else { 0 };

@@ -204,7 +204,7 @@ fn a_greedy_body_waits_behind_the_others() {
 /// wait. After the budget is spent, the processes may get a few more turns before the worker takes a task from its
 /// local queue.
 #[test]
-fn a_greedy_pair_waits_behind_the_others() {
+fn two_processes_that_wake_each_other_do_not_starve_the_others() {
     check("a pair", 20, |host, steps| {
         let _ = host.spawn(async move |ctx: Context| -> Result<(), Exit> {
             let other = ctx.spawn(async |mut ctx: Context<Reply<()>>| -> Result<(), Exit> {

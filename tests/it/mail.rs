@@ -501,7 +501,7 @@ fn a_call_that_was_not_polled_wakes_no_process() {
 /// 2.6d: the function that makes the request can keep the reply. Such a reply is closed when the call is dropped before
 /// it was sent, and when the request is refused.
 #[test]
-fn a_kept_reply_is_closed_if_its_call_was_not_sent() {
+fn a_reply_is_closed_if_its_call_was_not_sent() {
     timed(async |host, _| {
         let (to, asked) = host.mailbox::<u64>();
         let mut kept = None;
@@ -871,7 +871,7 @@ fn free_space_in_a_mailbox_is_neither_lost_nor_taken_twice() {
     let selective = async |mut ctx: Context<(u32, u32)>| -> Result<Vec<(u32, u32)>, Exit> {
         let (mut read, total) = (Vec::new(), (SENDERS * EACH) as usize);
         while read.len() < total {
-            // While more than ten messages are still to arrive, every second receive skips the first message.
+            // While more than ten messages are outstanding, every other call of `receive_where` skips one message.
             let mut pass = read.len() % 2 == 1 && read.len() + 10 < total;
             let pick = |m| if std::mem::take(&mut pass) { Err(m) } else { Ok(m) };
             read.push(ctx.receive_where(pick).await?);

@@ -360,8 +360,8 @@ fn a_panic_in_the_drop_of_a_message_affects_no_other_process() {
     });
 }
 
-/// A process that performs `yields` commands in its first step. The process exits after it has read `reads` answers. If
-/// `reads` is 0, the process never exits by itself.
+/// A process whose first step yields several commands. The field `yields` is their number. The process exits after it
+/// has read `reads` answers. If `reads` is 0, the process never exits by itself.
 struct Takes {
     yields: usize,
     reads: usize,

@@ -483,8 +483,8 @@ fn a_pool_fails_when_refused_replacements_exceed_its_limit() {
     });
 }
 
-/// If the start of one of the first members is refused, the start of the pool fails. The members that started before
-/// exit.
+/// If the start of one of the first members is refused, the start of the pool fails. The members that have already
+/// started then exit.
 #[test]
 fn a_refused_first_member_fails_the_pool() {
     everywhere(async |host| {

@@ -95,7 +95,7 @@ fn a_running_program_may_fork() {
         // Forks on a thread outside the runtime, while the workers work.
         let child = fork(|| {});
         assert_eq!(wait_for(child), Some(7));
-        // Forks in a step on a worker.
+        // Calls `fork` in the step of a process, on a worker.
         let child = block_on(rt.spawn(async |_: Context| Ok::<_, Exit>(fork(|| {})))).unwrap();
         assert_eq!(wait_for(child), Some(7));
         // The child runs another program.

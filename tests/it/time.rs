@@ -873,7 +873,7 @@ fn a_process_that_has_exited_cannot_set_a_timer() {
 }
 
 /// 7.1a, 11: two timers fire in one turn. The first timer wakes a process, and the second timer calls a waker of
-/// another executor. This waker may wait for the process, because the process is already queued.
+/// another executor. This waker blocks until the process has run. The wait ends, because the process is already queued.
 #[test]
 fn a_waker_may_wait_for_a_process_that_was_woken_in_the_same_turn() {
     struct Waits {

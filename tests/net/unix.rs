@@ -96,7 +96,7 @@ fn a_pair_of_streams_supports_conversions_and_operations_that_do_not_wait() {
 
 /// 12.2a: a datagram socket sends to a path, to its connected path, or to the other socket of a pair.
 #[test]
-fn datagrams_go_to_paths_and_to_pairs() {
+fn datagrams_reach_a_path_and_the_other_socket_of_a_pair() {
     on_two(async |_| {
         let (path, answers) = (SocketPath::new(), SocketPath::new());
         let server = UnixDatagram::bind(&path)?;

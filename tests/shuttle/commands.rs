@@ -20,7 +20,7 @@ impl Probe {
     }
 }
 
-/// A command that contains a probe. The handler answers immediately, and the answer is the probe.
+/// A command that contains a probe. The handler immediately sends the probe back as the answer.
 struct Echo(Probe);
 impl Command for Echo {
     type Reply = Probe;
@@ -33,7 +33,7 @@ impl Command for Soon {
     type Reply = Probe;
 }
 
-/// A command that contains a probe. Another thread answers the command, and the answer is the probe.
+/// A command that contains a probe. Another thread sends the probe back as the answer.
 struct Later(Probe);
 impl Command for Later {
     type Reply = Probe;

@@ -59,7 +59,8 @@ scenarios! {
         rt.block_on(leaves).unwrap();
     }
 
-    /// Another thread lets a command fail. The command is retried until it succeeds or its process is killed.
+    /// Another thread answers a command with a failure. The command is retried until it succeeds or its process is
+    /// killed.
     fn a_kill_races_with_a_retry() {
         let tries = Arc::new(AtomicUsize::new(0));
         let counts = Arc::clone(&tries);

@@ -1,5 +1,5 @@
-//! Receivers of envelopes that are not processes. A receiver is attached under a pid of its own, or for all pids of
-//! another node.
+//! Receivers that take envelopes and are not processes. A receiver is attached under a pid of its own, or for all pids
+//! of another node.
 
 use std::any::Any;
 

@@ -131,8 +131,8 @@ pub(crate) struct Wheel<T> {
     occupied: [u64; LEVELS],
     /// Entries that are due in a later span, by tick and number.
     far: BTreeMap<(u64, u64), u32>,
-    /// The slot whose entries are descending. `Some` if the last `advance` used up its budget before it finished the
-    /// slot.
+    /// The slot whose entries are being moved to a lower level. `Some` if the last `advance` used up its budget before
+    /// it finished the slot.
     descending: Option<usize>,
     /// The current tick. All entries that are due up to this tick have been found.
     now: u64,

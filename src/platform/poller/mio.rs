@@ -7,9 +7,9 @@
 //!
 //! # Lost wake-ups
 //!
-//! The poller needs two locks. Suppose that it had one lock. A worker that asks the poller without waiting could hold
-//! this lock when the timekeeper comes. The timekeeper would then park outside the poller, and no thread would wait for
-//! the sockets.
+//! The poller needs two locks. Suppose that it had one lock. A worker that checks the poller for events without
+//! blocking could hold this lock when the timekeeper begins its wait. The timekeeper would then park outside the
+//! poller, and no thread would wait for the sockets.
 //!
 //! The system reports each wake-up of the poller to only one call. Each wake-up is meant for the timekeeper. A call
 //! without waiting, or the wait of the helper thread, may take the wake-up. This call then records the wake-up, and the
@@ -133,7 +133,7 @@ impl Poller {
         };
         let (guard, limit) = match wait {
             Wait::No => (self.system.try_lock(), Some(Duration::ZERO)),
-            // A thread that asks the poller without waiting may hold this lock, but only for a short time.
+            // A thread that checks for events without blocking may hold this lock, but only for a short time.
             Wait::For(limit) => (Some(self.system.lock()), limit),
             Wait::Alone => (Some(self.system.lock()), None),
         };
@@ -256,8 +256,8 @@ mod tests {
         mio::net::UdpSocket::bind("127.0.0.1:0".parse().expect("an address")).expect("a free port")
     }
 
-    /// 12.1b, 12.1e: a worker asks the poller without waiting just when the timekeeper begins its wait. The timekeeper
-    /// must wait in the poller nevertheless, because no other thread waits for the sockets.
+    /// 12.1b, 12.1e: a worker checks the poller for events without blocking, just when the timekeeper begins its wait.
+    /// The timekeeper must wait in the poller nevertheless, because no other thread waits for the sockets.
     #[test]
     fn a_call_that_asks_does_not_send_the_timekeeper_away() {
         let poller = poller();

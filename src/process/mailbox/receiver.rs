@@ -195,9 +195,10 @@ impl<M> Inbox<M> {
         if self.slot.is_full() { state.take_other() } else { None }
     }
 
-    /// Takes the next event. For a message, returns `Some(Some(message))`. For a signal, returns `Some(None)` and
-    /// stores the signal in `signal`, because signals are rare and larger than most messages. If there is no event, the
-    /// receiver waits as in [`pop_or_wait`](Self::pop_or_wait).
+    /// Takes the next event. For a message, returns `Some(Some(message))`. For a signal, stores the signal in `signal`
+    /// and returns `Some(None)`. The result does not contain the signal, because signals are rare, and a signal would
+    /// make the result of every message larger. If there is no event, the receiver waits as in
+    /// [`pop_or_wait`](Self::pop_or_wait).
     #[inline]
     pub(crate) fn next_or_wait(
         &self,

@@ -1,10 +1,10 @@
 //! The inline path of a command. On this path, a handler answers the command in the same turn that yields it. The
 //! command needs no lock and no wake-up, and usually it never enters the table of yields.
 //!
-//! Each thread has a place for one inline command of the process whose turn the thread is in. If the place is occupied,
-//! or if earlier commands wait in the table of yields (`yields.rs`), the command enters the table instead. The order is
-//! the same on both paths: when the step returns, the handlers receive the commands in the order in which the process
-//! yielded them.
+//! Each thread has a place for one inline command of the process whose turn runs on the thread. If the place is
+//! occupied, or if earlier commands wait in the table of yields (`yields.rs`), the command enters the table instead.
+//! The order is the same on both paths: when the step returns, the handlers receive the commands in the order in which
+//! the process yielded them.
 //!
 //! The command gets its tag when it is yielded. If the command is not answered within the turn, it moves to the table
 //! and keeps this tag.

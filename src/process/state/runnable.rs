@@ -206,9 +206,9 @@ impl Drop for PendingSchedule {
 }
 
 impl PendingSchedule {
-    /// Wakes the process of this waker, if the waker belongs to a process. If the process waited, the result must queue
-    /// the process. If the waker does not belong to a process, returns `None`, and the caller calls `wake` on the
-    /// waker.
+    /// Wakes the process of this waker, if the waker belongs to a process. If the process was waiting, this function
+    /// returns a `PendingSchedule`, and the caller must queue the process with it. If the waker does not belong to a
+    /// process, returns `None`, and the caller calls `wake` on the waker.
     #[inline]
     pub(crate) fn wake(waker: &Waker) -> Option<Self> {
         if !ptr::eq(waker.vtable(), &WAKER) {
@@ -258,7 +258,8 @@ impl PendingSchedule {
 /// value is not *Over* from the beginning, the value is a cell. The run state of a cell is *Idle* or *Open* only while
 /// no [`RunnableProcess`] for this cell exists.
 pub(crate) unsafe trait Stepped: HeaderFirst {
-    /// Wakes the process. If the process waited, the result must queue the process.
+    /// Wakes the process. If the process was waiting, this function returns a `PendingSchedule`, and the caller must
+    /// queue the process with it.
     #[inline]
     fn wake(&self) -> Option<PendingSchedule> {
         // This pointer points to the whole cell. A reference to the beginning of the cell has no provenance for the

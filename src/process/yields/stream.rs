@@ -1,5 +1,5 @@
-//! Streams, namely yields with several items and one answer. The process first pulls all items that were sent before
-//! the answer, and then receives the answer.
+//! Streams. A stream is a yielded command for which the handler sends several items and then one answer. The process
+//! first pulls all items that were sent before the answer, and then receives the answer.
 //!
 //! The items are in the [buffer](crate::process::yields::buffer) of the yield, under the lock of the table.
 

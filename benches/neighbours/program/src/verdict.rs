@@ -196,7 +196,7 @@ impl Row {
         self.costs.iter().filter(|cost| !cost.runner.is_ours())
     }
 
-    /// Returns the cost of the other runtime with the lowest cost.
+    /// Returns the lowest cost of the other runtimes.
     pub(crate) fn best(&self) -> Option<&Cost> {
         self.neighbours().min_by(|a, b| a.ns.total_cmp(&b.ns))
     }

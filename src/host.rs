@@ -321,7 +321,7 @@ impl Host {
         let head = Head::new(RunState::over(), LocalId::NOWHERE, self.clone(), 0, None, SpawnSettings::default());
         let control = Ref::new(|life| Control { life, head, inbox: Inbox::new(MailboxCapacity::Unbounded, None) });
         drop(control.inbox.close());
-        control.head.set_exit(&exit, None);
+        control.head.publish_exit(&exit, None);
         control
     }
 

@@ -103,9 +103,9 @@ impl scheduler::Driver for Time {
         Duration::from_nanos(self.timers.now().ns())
     }
 
-    fn turn(&self) -> usize {
+    fn fire_due(&self) -> usize {
         let mut woken = Vec::new();
-        let fired = self.timers.turn_batch(&mut woken);
+        let fired = self.timers.fire_due_batch(&mut woken);
         batch::queue(woken);
         fired
     }

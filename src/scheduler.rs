@@ -72,7 +72,7 @@ pub(crate) trait Driver: Send + Sync + 'static {
     fn now(&self) -> Duration;
 
     /// Fires timers that are due, possibly not all of them. Returns the number of timers fired.
-    fn turn(&self) -> usize;
+    fn fire_due(&self) -> usize;
 
     /// Returns the time until the nearest deadline. Returns zero if this deadline has passed, and `None` if there is no
     /// deadline. The call should be cheap if there is no deadline.
@@ -195,7 +195,7 @@ pub(crate) struct Scheduler<T: Task> {
 /// Object-safe form of [`Driver`], with boxed alarms.
 trait ErasedDriver: Send + Sync {
     fn now(&self) -> Duration;
-    fn turn(&self) -> usize;
+    fn fire_due(&self) -> usize;
     fn wait(&self) -> Option<Duration>;
     fn is_due(&self, now: Duration) -> bool;
     fn keep_time(&self) -> Option<Duration>;
@@ -209,8 +209,8 @@ impl<D: Driver> ErasedDriver for D {
         Driver::now(self)
     }
 
-    fn turn(&self) -> usize {
-        Driver::turn(self)
+    fn fire_due(&self) -> usize {
+        Driver::fire_due(self)
     }
 
     fn wait(&self) -> Option<Duration> {

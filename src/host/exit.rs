@@ -156,7 +156,7 @@ impl<M: Send + 'static> Control<M> {
         if let (Some(last), Some(observer)) = (&last, &host.shared().observer) {
             let _ = catch(|| observer.ended(head.pid(), last.name.as_deref(), last.type_name, &exit));
         }
-        head.set_exit(&exit, last);
+        head.publish_exit(&exit, last);
         // 11. Notify a shutdown.
         host.notify_shutdown(head);
         // 12. Notify the monitor that the parent set at the spawn.
@@ -232,7 +232,7 @@ impl Host {
     /// state, and no shutdown waits for it.
     pub(super) fn end_attached(&self, head: &Head, exit: &Exit) {
         drop(self.remove_exited(head));
-        head.set_exit(exit, None);
+        head.publish_exit(exit, None);
     }
 
     /// Reports the failure of a process if no link, monitor or join handle has received it. A failure is reported only

@@ -223,27 +223,27 @@ impl Timers {
     /// the turn, it waits for the next turn. Therefore the turn ends even if a timer inserts itself again immediately.
     ///
     /// Several threads may run a turn at the same time. In this case these threads share the work.
-    pub(crate) fn turn(&self) -> usize {
-        self.turn_at_most(usize::MAX, &mut Vec::new())
+    pub(crate) fn fire_due(&self) -> usize {
+        self.fire_at_most(usize::MAX, &mut Vec::new())
     }
 
-    /// Fires due timers as [`turn`](Self::turn) does, but at most about `BATCH` timers of each wheel. A worker calls
-    /// this function, runs the woken tasks itself, and then calls the function again. If very many timers are due, most
-    /// of these timers stay in the wheels until a later call. Therefore the queues contain only few woken tasks, and
-    /// each task runs while its memory is still in the cache.
+    /// Fires due timers as [`fire_due`](Self::fire_due) does, but at most about `BATCH` timers of each wheel. A worker
+    /// calls this function, runs the woken tasks itself, and then calls the function again. If very many timers are
+    /// due, most of these timers stay in the wheels until a later call. Therefore the queues contain only few woken
+    /// tasks, and each task runs while its memory is still in the cache.
     ///
     /// On return, `woken` contains the processes that the last of these timers have woken, in the order of the timers.
     /// The caller must queue these processes. All tasks that were woken earlier are already queued.
-    pub(crate) fn turn_batch(&self, woken: &mut Vec<PendingSchedule>) -> usize {
-        self.turn_at_most(BATCH, woken)
+    pub(crate) fn fire_due_batch(&self, woken: &mut Vec<PendingSchedule>) -> usize {
+        self.fire_at_most(BATCH, woken)
     }
 
-    /// Fires due timers as [`turn`](Self::turn) does, but at most one timer of each wheel.
+    /// Fires due timers as [`fire_due`](Self::fire_due) does, but at most one timer of each wheel.
     pub(crate) fn turn_one(&self) -> usize {
-        self.turn_at_most(1, &mut Vec::new())
+        self.fire_at_most(1, &mut Vec::new())
     }
 
-    fn turn_at_most(&self, most: usize, woken: &mut Vec<PendingSchedule>) -> usize {
+    fn fire_at_most(&self, most: usize, woken: &mut Vec<PendingSchedule>) -> usize {
         let now = self.clock.now();
         self.shards.iter().map(|shard| Self::turn_shard(shard, now, most, woken)).sum()
     }
@@ -415,7 +415,7 @@ mod tests {
 
         fn turn_at(&self, ms: u64) -> usize {
             self.clock.advance(at(ms) - self.clock.now());
-            self.timers.turn()
+            self.timers.fire_due()
         }
 
         fn log(&self) -> Vec<u64> {
@@ -426,7 +426,7 @@ mod tests {
     #[test]
     fn timers_fire_in_order_and_never_early() {
         let f = Fixture::new();
-        assert_eq!((f.timers.nearest(), f.timers.wait(), f.timers.turn()), (None, None, 0));
+        assert_eq!((f.timers.nearest(), f.timers.wait(), f.timers.fire_due()), (None, None, 0));
         let earlier: Vec<_> = [(30, 1), (10, 2), (20, 3), (10, 4), (5, 5)].map(|(ns, what)| f.note(ns, what).1).into();
         assert_eq!(earlier, [true, true, false, false, true]);
         assert_eq!(f.timers.nearest(), Some(at(5)));
@@ -488,7 +488,7 @@ mod tests {
         f.clock.advance(Duration::from_millis(10));
         let mut told = Vec::new();
         while f.timers.wait() == Some(Duration::ZERO) {
-            let some = f.timers.turn_batch(&mut Vec::new());
+            let some = f.timers.fire_due_batch(&mut Vec::new());
             assert!((1..2 * BATCH).contains(&some), "{some}");
             told.extend(f.log());
         }
@@ -501,7 +501,7 @@ mod tests {
         f.turn_at(100);
         f.note(0, 1);
         assert_eq!(f.timers.wait(), Some(Duration::ZERO));
-        assert_eq!((f.timers.turn(), f.log()), (1, vec![1]));
+        assert_eq!((f.timers.fire_due(), f.log()), (1, vec![1]));
     }
 
     #[test]
@@ -511,9 +511,9 @@ mod tests {
         assert_eq!((earlier, f.timers.nearest(), f.timers.len()), (false, None, 1));
         f.note(u64::MAX / TICK - 1, 2);
         f.clock.advance(Duration::MAX);
-        assert_eq!((f.timers.turn(), f.log()), (1, vec![2]));
+        assert_eq!((f.timers.fire_due(), f.log()), (1, vec![2]));
         f.clock.advance(Duration::MAX);
-        assert_eq!((f.timers.turn(), f.timers.wait()), (0, None));
+        assert_eq!((f.timers.fire_due(), f.timers.wait()), (0, None));
         assert!(f.timers.cancel(key).is_some());
     }
 
@@ -560,7 +560,7 @@ mod tests {
         again(&f.timers, &f.log);
         f.note(3, 8);
         assert_eq!((f.turn_at(5), f.log()), (2, vec![7, 8]));
-        assert_eq!((f.timers.turn(), f.log()), (1, vec![7]));
+        assert_eq!((f.timers.fire_due(), f.log()), (1, vec![7]));
         f.timers.clear();
         assert_eq!((f.timers.len(), f.timers.nearest()), (0, None));
     }
@@ -651,7 +651,7 @@ mod tests {
                         let at = f.clock.now() + Duration::from_millis(rng.below(3) as u64);
                         let (key, _) = f.timers.insert(Some(half as usize), at, Fire::Wake(Arc::clone(woken).into()));
                         f.clock.advance(Duration::from_millis(1));
-                        f.timers.turn();
+                        f.timers.fire_due();
                         cancelled += usize::from(f.timers.cancel(key).is_some());
                     }
                     cancelled
@@ -660,7 +660,7 @@ mod tests {
             threads.map(|t| t.join().expect("no panic")).iter().sum()
         });
         f.clock.advance(Duration::from_millis(10));
-        f.timers.turn();
+        f.timers.fire_due();
         assert_eq!(woken.get() + cancelled, 2 * EACH);
         assert_eq!(Arc::strong_count(&woken), 1);
     }

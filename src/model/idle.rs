@@ -76,7 +76,7 @@ impl Driver for Arc<Timer> {
         Duration::ZERO
     }
 
-    fn turn(&self) -> usize {
+    fn fire_due(&self) -> usize {
         let due = self.due.compare_exchange(DUE, OFF, Ordering::SeqCst, Ordering::SeqCst).is_ok();
         if let (true, Some(jobs)) = (due, &self.fired) {
             jobs.one_is_done();

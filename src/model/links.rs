@@ -46,7 +46,7 @@ impl Peer {
         self.flags.load(Ordering::SeqCst) & flag != 0
     }
 
-    /// Exits as `Head::set_exit` does.
+    /// Exits as `Head::publish_exit` does.
     fn end(&self) {
         drop(self.inbox.close());
         if self.flags.fetch_or(ENDED, Ordering::SeqCst) & TIED != 0 {

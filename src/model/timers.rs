@@ -43,9 +43,9 @@ impl Fired {
 pub fn cancel_against_fire() {
     let (timers, first, second) = (timers(), Fired::default(), Fired::default());
     let key = first.set(&timers, None, SOON);
-    let turning = spawn(&timers, |timers| timers.turn());
+    let turning = spawn(&timers, |timers| timers.fire_due());
     let cancelling = spawn(&timers, move |timers| timers.cancel(key).is_some());
-    timers.turn();
+    timers.fire_due();
     let late = second.set(&timers, None, LATER);
     join(turning);
     let cancelled = join(cancelling);
@@ -62,7 +62,7 @@ pub fn waker_against_fire() {
     let timers = timers();
     let former = Waiter::here();
     let (key, _) = timers.insert(None, SOON, Fire::Wake(former.waker()));
-    let turning = spawn(&timers, |timers| timers.turn());
+    let turning = spawn(&timers, |timers| timers.fire_due());
     let waiter = Waiter::here();
     if timers.update(key, &waiter.waker()) {
         waiter.wait();
@@ -75,7 +75,7 @@ pub fn waker_against_fire() {
 pub fn insert_against_turn() {
     let (timers, fired) = (timers(), Fired::default());
     fired.set(&timers, Some(0), SOON);
-    let turning = spawn(&timers, |timers| timers.turn());
+    let turning = spawn(&timers, |timers| timers.fire_due());
     let never = |timers: &Timers, worker, at| timers.insert(worker, at, Fire::Call(Box::new(|| ()))).0;
     let other = spawn(&timers, move |timers| never(timers, None, LATEST));
     let later = never(&timers, Some(0), LATER);
@@ -96,7 +96,7 @@ pub fn insert_against_keeper() {
     never(&timers, SOON);
     never(&timers, far);
     let (taken_back, _) = never(&timers, near);
-    timers.turn();
+    timers.fire_due();
     assert_eq!(timers.keep_time(), Some(near - SOON));
     assert!(timers.cancel(taken_back).is_some());
     let told = spawn(&timers, move |timers| never(timers, LATEST).1);

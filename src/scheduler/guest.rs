@@ -497,7 +497,7 @@ impl<T: Task> Scheduler<T> {
     /// Fires the due timers. A guest calls this each time that it reads the clock. Panics of wakers are caught.
     pub(crate) fn fire_due(&self, now: Duration) {
         if self.driver.is_due(now) {
-            let _ = catch_unwind(AssertUnwindSafe(|| self.driver.turn()));
+            let _ = catch_unwind(AssertUnwindSafe(|| self.driver.fire_due()));
         }
     }
 

@@ -66,7 +66,7 @@ impl Driver for Moved {
         Duration::ZERO
     }
 
-    fn turn(&self) -> usize {
+    fn fire_due(&self) -> usize {
         let fires = self.0.due.load(Ordering::SeqCst) && self.0.armed.swap(false, Ordering::SeqCst);
         if fires {
             self.0.fired.store(true, Ordering::SeqCst);
@@ -502,7 +502,7 @@ impl Driver for Waits {
         Duration::ZERO
     }
 
-    fn turn(&self) -> usize {
+    fn fire_due(&self) -> usize {
         let due = self.0.0.swap(false, Ordering::SeqCst);
         let scheduler = self.0.1.lock().take();
         if let Some(scheduler) = scheduler.filter(|_| due) {

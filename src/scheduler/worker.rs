@@ -376,7 +376,7 @@ impl<T: Task> Local<T> {
                 self.ends_search();
             }
             // A waker is user code. If it panics, the worker must go on.
-            let _ = catch_unwind(AssertUnwindSafe(|| self.scheduler.driver.turn()));
+            let _ = catch_unwind(AssertUnwindSafe(|| self.scheduler.driver.fire_due()));
         }
     }
 

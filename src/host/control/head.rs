@@ -525,7 +525,7 @@ impl Head {
 
     /// Publishes the exit: notifies waiters, linked processes and monitors.
     #[inline]
-    pub(crate) fn set_exit(&self, exit: &Exit, last: Option<LastState>) {
+    pub(crate) fn publish_exit(&self, exit: &Exit, last: Option<LastState>) {
         if !exit.is_normal() {
             self.set_abnormal(exit.clone(), last);
         }

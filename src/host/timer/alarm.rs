@@ -131,7 +131,7 @@ impl AlarmWaker {
     /// Body of the alarm thread: fires the due alarms, and sleeps until the next alarm.
     fn serve(&self) {
         loop {
-            self.timers.turn();
+            self.timers.fire_due();
             let state = self.state.lock();
             match self.timers.wait() {
                 Some(time) if time.is_zero() => {}

@@ -231,7 +231,7 @@ impl Driver for Clocked {
         Duration::from_micros(self.0.0.load(Ordering::SeqCst))
     }
 
-    fn turn(&self) -> usize {
+    fn fire_due(&self) -> usize {
         let now = Driver::now(self);
         let fires = self.0.1.lock().take_if(|(due, _)| *due <= now);
         fires.iter().for_each(|(_, flag)| flag.set());

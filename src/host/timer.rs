@@ -480,7 +480,7 @@ mod tests {
     }
 
     #[test]
-    fn turn_batch_fires_many_due_timers_in_batches() {
+    fn fire_due_batch_fires_many_due_timers_in_batches() {
         let f = Fixture::new();
         for what in 0..1_000 {
             f.note(10, what);

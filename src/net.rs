@@ -84,6 +84,7 @@
 pub(crate) mod backend;
 #[cfg(unix)]
 pub(crate) mod descriptor;
+pub(crate) mod handle;
 pub(crate) mod registered;
 pub(crate) mod resolve;
 /// Documented as [`procession::signal`](crate::signal).
@@ -92,7 +93,7 @@ pub mod signal;
 pub(crate) mod tcp;
 pub(crate) mod udp;
 #[cfg(unix)]
-pub(crate) mod unix;
+pub mod unix;
 
 #[cfg(unix)]
 pub use crate::net::descriptor::Async;

@@ -1,7 +1,7 @@
 //! [`Async`]: any file descriptor that the system can poll.
 
 use std::io::{self, Read, Write};
-use std::os::fd::{AsFd, AsRawFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
@@ -153,12 +153,40 @@ impl<T: AsFd> Async<T> {
 impl<T: AsFd> Async<T> {
     /// The poll function of [`read_with`](Self::read_with). If several tasks call it, only the task that called it last
     /// is woken.
-    pub(crate) fn poll_read_with<R>(
+    ///
+    /// # Errors
+    /// As [`read_with`](Self::read_with).
+    pub fn poll_read_with<R>(
         &self,
         cx: &mut Context<'_>,
         mut op: impl FnMut(&T) -> io::Result<R>,
     ) -> Poll<io::Result<R>> {
         self.io.poll_op(Direction::Read, cx, |io| op(&io.0))
+    }
+
+    /// The poll function of [`write_with`](Self::write_with). If several tasks call it, only the task that called it
+    /// last is woken.
+    ///
+    /// # Errors
+    /// As [`write_with`](Self::write_with).
+    pub fn poll_write_with<R>(
+        &self,
+        cx: &mut Context<'_>,
+        mut op: impl FnMut(&T) -> io::Result<R>,
+    ) -> Poll<io::Result<R>> {
+        self.io.poll_op(Direction::Write, cx, |io| op(&io.0))
+    }
+}
+
+impl<T: AsFd> AsFd for Async<T> {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.get_ref().as_fd()
+    }
+}
+
+impl<T: AsFd> AsRawFd for Async<T> {
+    fn as_raw_fd(&self) -> RawFd {
+        self.as_fd().as_raw_fd()
     }
 }
 

@@ -71,7 +71,6 @@ impl<S: System> Registered<S> {
     }
 
     /// Deregisters the socket and returns it.
-    #[cfg(unix)]
     pub(crate) fn into_inner(mut self) -> S {
         self.deregister().expect("only this function takes it")
     }

@@ -20,6 +20,11 @@ mod sealed {
 
     pub trait Resolve {
         fn unresolved(&self) -> Unresolved;
+
+        /// Returns the address if the type is always one address. This function does not allocate.
+        fn address(&self) -> Option<SocketAddr> {
+            None
+        }
     }
 }
 
@@ -38,6 +43,10 @@ macro_rules! addresses {
         $(impl sealed::Resolve for $type {
             fn unresolved(&self) -> Unresolved {
                 Unresolved::Addresses(vec![SocketAddr::from(*self)])
+            }
+
+            fn address(&self) -> Option<SocketAddr> {
+                Some(SocketAddr::from(*self))
             }
         })*
     };
@@ -95,6 +104,10 @@ impl<T: sealed::Resolve + ?Sized> sealed::Resolve for &T {
     fn unresolved(&self) -> Unresolved {
         (**self).unresolved()
     }
+
+    fn address(&self) -> Option<SocketAddr> {
+        (**self).address()
+    }
 }
 
 /// Looks up the addresses of a name, on the blocking pool of the calling thread's runtime. The result is not empty.
@@ -134,6 +147,11 @@ pub(crate) async fn resolve(
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "the name or the list has no address"));
     }
     Ok(found)
+}
+
+/// Returns the address if `addr` is always one address.
+pub(crate) fn address(addr: &impl ToSocketAddrs) -> Option<SocketAddr> {
+    addr.address()
 }
 
 /// Returns the unresolved form of an address.

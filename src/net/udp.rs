@@ -8,8 +8,9 @@ use socket2::SockRef;
 
 use crate::host::Host;
 use crate::net::backend::Backend;
+use crate::net::handle::lends_handle;
 use crate::net::registered::Registered;
-use crate::net::resolve::{ToSocketAddrs, resolve, unresolved};
+use crate::net::resolve::{ToSocketAddrs, address, resolve, unresolved};
 use crate::platform::poller::source::Direction;
 
 /// A UDP socket.
@@ -71,6 +72,30 @@ impl UdpSocket {
         Ok(Self { io: Registered::new(mio::net::UdpSocket::from_std(socket), backend)? })
     }
 
+    /// Deregisters the socket and returns it as a socket of the standard library. The returned socket is still
+    /// non-blocking.
+    pub fn into_std(self) -> std::net::UdpSocket {
+        self.io.into_inner().into()
+    }
+
+    /// Waits until the socket can receive a packet. When the future completes, the socket may have become unreadable
+    /// again. A new socket counts as readable until a receive returns [`io::ErrorKind::WouldBlock`].
+    ///
+    /// # Errors
+    /// Returns an error if the runtime has ended.
+    pub async fn readable(&self) -> io::Result<()> {
+        self.io.ready(Direction::Read).await
+    }
+
+    /// Waits until the socket can send a packet. When the future completes, the socket may have become unwritable
+    /// again.
+    ///
+    /// # Errors
+    /// Returns an error if the runtime has ended.
+    pub async fn writable(&self) -> io::Result<()> {
+        self.io.ready(Direction::Write).await
+    }
+
     /// Sets the address to which [`send`](Self::send) sends. From then on, the socket receives only packets from this
     /// address.
     ///
@@ -106,11 +131,18 @@ impl UdpSocket {
         self.io.op(Direction::Read, |io| io.recv(buf)).await
     }
 
-    /// Sends a packet to `target`. Returns the number of bytes that were sent.
+    /// Sends a packet to `target`. If `target` names several addresses, sends to the first address. Returns the number of
+    /// bytes that were sent.
+    ///
+    /// A [`SocketAddr`] costs nothing. A text is parsed, and a name is looked up, for each packet.
     ///
     /// # Errors
-    /// Returns the error of the system.
-    pub async fn send_to(&self, buf: &[u8], target: SocketAddr) -> io::Result<usize> {
+    /// Returns the error of the system or of the name lookup.
+    pub async fn send_to(&self, buf: &[u8], target: impl ToSocketAddrs) -> io::Result<usize> {
+        let target = match address(&target) {
+            Some(address) => address,
+            None => resolve(unresolved(&target), || self.io.backend().host()).await?[0],
+        };
         self.io.op(Direction::Write, |io| io.send_to(buf, target)).await
     }
 
@@ -132,8 +164,35 @@ impl UdpSocket {
         self.io.op(Direction::Read, |io| io.peek_from(buf)).await
     }
 
-    /// The poll function of [`recv_from`](Self::recv_from). If several tasks call it, only the task that called it last
-    /// is woken.
+    /// Reads a packet from the connected address and leaves it in the socket. So the next receive returns the same
+    /// packet. Returns the number of bytes.
+    ///
+    /// # Errors
+    /// Returns the error of the system. On Windows, returns an error if the packet is longer than `buf`.
+    pub async fn peek(&self, buf: &mut [u8]) -> io::Result<usize> {
+        self.io.op(Direction::Read, |io| io.peek(buf)).await
+    }
+
+    /// The poll function of [`send`](Self::send). If several tasks call it or [`poll_send_to`](Self::poll_send_to), only
+    /// the task that called last is woken.
+    ///
+    /// # Errors
+    /// As [`send`](Self::send).
+    pub fn poll_send(&self, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        self.io.poll_op(Direction::Write, cx, |io| io.send(buf))
+    }
+
+    /// The poll function of [`recv`](Self::recv). If several tasks call it or [`poll_recv_from`](Self::poll_recv_from),
+    /// only the task that called last is woken.
+    ///
+    /// # Errors
+    /// As [`recv`](Self::recv).
+    pub fn poll_recv(&self, cx: &mut Context<'_>, buf: &mut [u8]) -> Poll<io::Result<usize>> {
+        self.io.poll_op(Direction::Read, cx, |io| io.recv(buf))
+    }
+
+    /// The poll function of [`recv_from`](Self::recv_from). If several tasks call it or [`poll_recv`](Self::poll_recv),
+    /// only the task that called last is woken.
     ///
     /// # Errors
     /// As [`recv_from`](Self::recv_from).
@@ -141,13 +200,29 @@ impl UdpSocket {
         self.io.poll_op(Direction::Read, cx, |io| io.recv_from(buf))
     }
 
-    /// The poll function of [`send_to`](Self::send_to). If several tasks call it, only the task that called it last is
-    /// woken.
+    /// The poll function of [`send_to`](Self::send_to). If several tasks call it or [`poll_send`](Self::poll_send), only
+    /// the task that called last is woken.
     ///
     /// # Errors
     /// As [`send_to`](Self::send_to).
     pub fn poll_send_to(&self, cx: &mut Context<'_>, buf: &[u8], target: SocketAddr) -> Poll<io::Result<usize>> {
         self.io.poll_op(Direction::Write, cx, |io| io.send_to(buf, target))
+    }
+
+    /// Sends a packet without waiting: see [`send`](Self::send).
+    ///
+    /// # Errors
+    /// Returns [`io::ErrorKind::WouldBlock`] if the packet cannot be sent now, or the error of the system.
+    pub fn try_send(&self, buf: &[u8]) -> io::Result<usize> {
+        self.io.try_op(Direction::Write, |io| io.send(buf))
+    }
+
+    /// Receives a packet without waiting: see [`recv`](Self::recv).
+    ///
+    /// # Errors
+    /// Returns [`io::ErrorKind::WouldBlock`] if there is no packet now, or the error of the system.
+    pub fn try_recv(&self, buf: &mut [u8]) -> io::Result<usize> {
+        self.io.try_op(Direction::Read, |io| io.recv(buf))
     }
 
     /// Sends a packet without waiting: see [`send_to`](Self::send_to).
@@ -182,9 +257,19 @@ impl UdpSocket {
         self.io.io().peer_addr()
     }
 
+    /// Returns the pending error of the socket (`SO_ERROR`), and clears it. An example is the answer to an earlier packet.
+    ///
+    /// # Errors
+    /// Returns the error of the system if the socket has no such option.
+    pub fn take_error(&self) -> io::Result<Option<io::Error>> {
+        self.io.io().take_error()
+    }
+
     /// Returns a reference of the crate `socket2` that sets further options of the socket: broadcast, multicast, time
     /// to live, and buffer sizes.
     pub fn options(&self) -> SockRef<'_> {
         SockRef::from(self.io.io())
     }
 }
+
+lends_handle!(UdpSocket, io.io());

@@ -6,13 +6,19 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use futures::Stream;
+use socket2::SockRef;
 
 use crate::host::Host;
 use crate::net::backend::Backend;
+use crate::net::handle::lends_handle;
 use crate::net::registered::Registered;
 use crate::net::resolve::{ToSocketAddrs, resolve, unresolved};
+use crate::net::tcp::socket::TcpSocket;
 use crate::net::tcp::stream::TcpStream;
 use crate::platform::poller::source::Direction;
+
+/// Backlog of a listener that [`TcpListener::bind`] opens. tokio uses the same number.
+const BACKLOG: u32 = 1_024;
 
 /// A listening TCP socket.
 ///
@@ -27,10 +33,9 @@ impl TcpListener {
     /// uses the first address that can be bound. With port 0, the system chooses a port, which
     /// [`local_addr`](Self::local_addr) returns.
     ///
-    /// On Unix, the address can be bound again immediately after the listener was closed (`SO_REUSEADDR`). The listen
-    /// backlog is the maximum number of connections that the system queues before `accept` takes them. The crate `mio`
-    /// chooses it: mio 1.2 uses 128 on most systems. Use [`TcpSocket`](crate::net::TcpSocket) for another backlog or
-    /// other options.
+    /// On Unix, the address can be bound again immediately after the listener was closed (`SO_REUSEADDR`). The system
+    /// queues up to 1,024 connections before [`accept`](Self::accept) takes them. This number is the listen backlog, and
+    /// the system may reduce it. Use [`TcpSocket`](crate::net::TcpSocket) for another backlog or other options.
     ///
     /// # Errors
     /// Returns the error of the system or of the name lookup. Returns an error if the thread has no runtime, or if the
@@ -50,8 +55,8 @@ impl TcpListener {
     async fn bind_on(backend: Backend, addr: impl ToSocketAddrs) -> io::Result<Self> {
         let mut last = None;
         for address in resolve(unresolved(&addr), || backend.host()).await? {
-            match mio::net::TcpListener::bind(address) {
-                Ok(io) => return Self::register(io, backend),
+            match TcpSocket::listening(address, BACKLOG, backend.clone()) {
+                Ok(listener) => return Ok(listener),
                 Err(error) => last = Some(error),
             }
         }
@@ -81,6 +86,12 @@ impl TcpListener {
         let backend = Backend::of(host)?;
         listener.set_nonblocking(true)?;
         Self::register(mio::net::TcpListener::from_std(listener), backend)
+    }
+
+    /// Deregisters the listener and returns it as a listener of the standard library. The returned listener is still
+    /// non-blocking.
+    pub fn into_std(self) -> std::net::TcpListener {
+        self.io.into_inner().into()
     }
 
     /// Waits for a connection. Returns its stream and the address of the peer.
@@ -134,7 +145,22 @@ impl TcpListener {
     pub fn set_ttl(&self, ttl: u32) -> io::Result<()> {
         self.io.io().set_ttl(ttl)
     }
+
+    /// Returns the pending error of the socket (`SO_ERROR`), and clears it.
+    ///
+    /// # Errors
+    /// Returns the error of the system if the socket has no such option.
+    pub fn take_error(&self) -> io::Result<Option<io::Error>> {
+        self.io.io().take_error()
+    }
+
+    /// Returns a reference of the crate `socket2` that sets further options of the socket.
+    pub fn options(&self) -> SockRef<'_> {
+        SockRef::from(self.io.io())
+    }
 }
+
+lends_handle!(TcpListener, io.io());
 
 /// Stream of the connections of a listener: see [`TcpListener::incoming`].
 #[derive(Debug)]

@@ -8,6 +8,7 @@ use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
 
 use crate::host::Host;
 use crate::net::backend::Backend;
+use crate::net::handle::lends_handle;
 use crate::net::tcp::listener::TcpListener;
 use crate::net::tcp::stream::TcpStream;
 
@@ -73,6 +74,16 @@ impl TcpSocket {
         Ok(Self { socket, backend })
     }
 
+    /// Opens a socket that listens on `address`.
+    pub(crate) fn listening(address: SocketAddr, backlog: u32, backend: Backend) -> io::Result<TcpListener> {
+        let socket = Self::open(Domain::for_address(address), backend)?;
+        // On Windows, this option would let another program take the address of a listener.
+        #[cfg(not(windows))]
+        socket.set_reuse_address(true)?;
+        socket.bind(address)?;
+        socket.listen(backlog)
+    }
+
     /// Sets whether the address can be bound although the system still keeps closed connections of this address
     /// (`SO_REUSEADDR`).
     ///
@@ -128,6 +139,14 @@ impl TcpSocket {
         }
     }
 
+    /// Sets `SO_LINGER` to zero: see [`TcpStream::set_zero_linger`].
+    ///
+    /// # Errors
+    /// Returns the error of the system.
+    pub fn set_zero_linger(&self) -> io::Result<()> {
+        self.socket.set_linger(Some(Duration::ZERO))
+    }
+
     /// Returns a reference of the crate `socket2` that sets further options of the socket.
     pub fn options(&self) -> SockRef<'_> {
         SockRef::from(&self.socket)
@@ -177,6 +196,8 @@ impl TcpSocket {
         TcpStream::register(io, self.backend)?.connected().await
     }
 }
+
+lends_handle!(TcpSocket, socket);
 
 /// Returns whether a non-blocking `connect` has begun.
 fn is_in_progress(error: &io::Error) -> bool {

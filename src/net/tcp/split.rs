@@ -21,7 +21,7 @@ pub struct OwnedReadHalf(Arc<TcpStream>);
 /// Dropping the write half sends the end of the stream to the peer. After that, the read half can still receive.
 #[derive(Debug)]
 pub struct OwnedWriteHalf {
-    /// `None` after `reunite`.
+    /// `None` after `reunite` or `forget`.
     stream: Option<Arc<TcpStream>>,
 }
 
@@ -56,6 +56,14 @@ impl OwnedReadHalf {
         self.0.peer_addr()
     }
 
+    /// Returns the local address.
+    ///
+    /// # Errors
+    /// Returns the error of the system.
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.0.local_addr()
+    }
+
     /// Waits until the stream can be read: see [`TcpStream::readable`].
     ///
     /// # Errors
@@ -71,11 +79,33 @@ impl OwnedReadHalf {
     pub fn try_read(&self, buf: &mut [u8]) -> io::Result<usize> {
         self.0.try_read(buf)
     }
+
+    /// Reads into several buffers without waiting: see [`TcpStream::try_read_vectored`].
+    ///
+    /// # Errors
+    /// As [`TcpStream::try_read_vectored`].
+    pub fn try_read_vectored(&self, bufs: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+        self.0.try_read_vectored(bufs)
+    }
+
+    /// Reads bytes and leaves them in the socket: see [`TcpStream::peek`].
+    ///
+    /// # Errors
+    /// As [`TcpStream::peek`].
+    pub async fn peek(&self, buf: &mut [u8]) -> io::Result<usize> {
+        self.0.peek(buf).await
+    }
 }
 
 impl OwnedWriteHalf {
     fn stream(&self) -> &TcpStream {
-        self.stream.as_deref().expect("only `reunite` takes it")
+        self.stream.as_deref().expect("only `reunite` and `forget` take it")
+    }
+
+    /// Drops the write half without an end of the stream for the peer. When the read half is dropped too, the stream is
+    /// closed.
+    pub fn forget(mut self) {
+        drop(self.stream.take());
     }
 
     /// Returns the address of the peer.
@@ -84,6 +114,14 @@ impl OwnedWriteHalf {
     /// Returns the error of the system.
     pub fn peer_addr(&self) -> io::Result<SocketAddr> {
         self.stream().peer_addr()
+    }
+
+    /// Returns the local address.
+    ///
+    /// # Errors
+    /// Returns the error of the system.
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.stream().local_addr()
     }
 
     /// Waits until the stream can be written: see [`TcpStream::writable`].
@@ -101,6 +139,14 @@ impl OwnedWriteHalf {
     pub fn try_write(&self, buf: &[u8]) -> io::Result<usize> {
         self.stream().try_write(buf)
     }
+
+    /// Writes from several buffers without waiting: see [`TcpStream::try_write_vectored`].
+    ///
+    /// # Errors
+    /// As [`TcpStream::try_write_vectored`].
+    pub fn try_write_vectored(&self, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
+        self.stream().try_write_vectored(bufs)
+    }
 }
 
 impl Drop for OwnedWriteHalf {
@@ -109,6 +155,20 @@ impl Drop for OwnedWriteHalf {
             // An error means that the connection was closed before.
             let _ = stream.shutdown(Shutdown::Write);
         }
+    }
+}
+
+/// The whole stream, for example to set its options.
+impl AsRef<TcpStream> for OwnedReadHalf {
+    fn as_ref(&self) -> &TcpStream {
+        &self.0
+    }
+}
+
+/// The whole stream, for example to set its options.
+impl AsRef<TcpStream> for OwnedWriteHalf {
+    fn as_ref(&self) -> &TcpStream {
+        self.stream()
     }
 }
 

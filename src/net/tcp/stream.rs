@@ -4,12 +4,14 @@ use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::net::{Shutdown, SocketAddr};
 use std::pin::Pin;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use futures::io::{AsyncRead, AsyncWrite};
 use socket2::SockRef;
 
 use crate::host::Host;
 use crate::net::backend::Backend;
+use crate::net::handle::lends_handle;
 use crate::net::registered::{Registered, size_of_all};
 use crate::net::resolve::{ToSocketAddrs, resolve, unresolved};
 use crate::net::tcp::split::{OwnedReadHalf, OwnedWriteHalf, into_halves};
@@ -116,9 +118,8 @@ impl TcpStream {
 
     /// Deregisters the stream and returns it as a stream of the standard library. The returned stream is still
     /// non-blocking.
-    #[cfg(unix)]
     pub fn into_std(self) -> std::net::TcpStream {
-        std::net::TcpStream::from(std::os::fd::OwnedFd::from(self.io.into_inner()))
+        self.io.into_inner().into()
     }
 
     /// Splits the stream into two halves, which own the stream together. Two processes can use the two halves.
@@ -152,12 +153,28 @@ impl TcpStream {
         self.io.try_op(Direction::Read, |mut io| io.read(buf))
     }
 
+    /// As [`try_read`](Self::try_read), into several buffers. Fills the buffers in order.
+    ///
+    /// # Errors
+    /// As [`try_read`](Self::try_read).
+    pub fn try_read_vectored(&self, bufs: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+        self.io.try_op(Direction::Read, |mut io| io.read_vectored(bufs))
+    }
+
     /// Writes without waiting. Returns the number of bytes that were written.
     ///
     /// # Errors
     /// Returns [`io::ErrorKind::WouldBlock`] if nothing can be written now, or the error of the system.
     pub fn try_write(&self, buf: &[u8]) -> io::Result<usize> {
         self.io.try_op(Direction::Write, |mut io| io.write(buf))
+    }
+
+    /// As [`try_write`](Self::try_write), from several buffers. Writes the buffers in order.
+    ///
+    /// # Errors
+    /// As [`try_write`](Self::try_write).
+    pub fn try_write_vectored(&self, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
+        self.io.try_op(Direction::Write, |mut io| io.write_vectored(bufs))
     }
 
     /// Reads bytes and leaves them in the socket. So the next read returns the same bytes. Returns the number of bytes,
@@ -225,6 +242,35 @@ impl TcpStream {
     /// Returns the error of the system.
     pub fn set_ttl(&self, ttl: u32) -> io::Result<()> {
         self.io.io().set_ttl(ttl)
+    }
+
+    /// Returns how long the system tries to send the unsent bytes after the stream was dropped (`SO_LINGER`). `None`
+    /// means that the system chooses this time, and that the drop does not wait.
+    ///
+    /// # Errors
+    /// Returns the error of the system.
+    pub fn linger(&self) -> io::Result<Option<Duration>> {
+        self.options().linger()
+    }
+
+    /// Sets `SO_LINGER` to zero: when the stream is dropped, the system discards the unsent bytes and sends a reset to
+    /// the peer. The address of the stream is then free immediately.
+    ///
+    /// There is no function for a longer time, because the drop of the stream would then block the thread until the
+    /// bytes are sent or the time has passed.
+    ///
+    /// # Errors
+    /// Returns the error of the system.
+    pub fn set_zero_linger(&self) -> io::Result<()> {
+        self.options().set_linger(Some(Duration::ZERO))
+    }
+
+    /// Returns the pending error of the socket (`SO_ERROR`), and clears it.
+    ///
+    /// # Errors
+    /// Returns the error of the system if the socket has no such option.
+    pub fn take_error(&self) -> io::Result<Option<io::Error>> {
+        self.io.io().take_error()
     }
 
     /// Returns a reference of the crate `socket2` that sets further options of the socket.
@@ -353,4 +399,5 @@ macro_rules! owned_io {
 }
 pub(crate) use owned_io;
 
+lends_handle!(TcpStream, io.io());
 owned_io!(TcpStream, read, write);

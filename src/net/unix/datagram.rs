@@ -1,15 +1,22 @@
 //! [`UnixDatagram`]: packets between the programs of one system.
 
 use std::io;
+use std::net::Shutdown;
 use std::os::unix::net::SocketAddr;
 use std::path::Path;
+use std::task::{Context, Poll};
+
+use socket2::SockRef;
 
 use crate::host::Host;
 use crate::net::backend::Backend;
+use crate::net::handle::lends_handle;
 use crate::net::registered::Registered;
 use crate::platform::poller::source::Direction;
 
 /// A Unix domain socket for packets. Dropping the socket does not remove its path from the file system.
+///
+/// All methods that use the socket take `&self`. So several processes can share a socket in an `Arc`.
 #[derive(Debug)]
 pub struct UnixDatagram {
     io: Registered<mio::net::UnixDatagram>,
@@ -35,7 +42,7 @@ impl UnixDatagram {
         Self::register(mio::net::UnixDatagram::bind(path)?, backend)
     }
 
-    /// Opens a socket without a path. The socket can send. It cannot receive, because other sockets have no path to
+    /// Opens a socket without a path, on the runtime of the calling thread. The socket can send. It cannot receive, because other sockets have no path to
     /// which they could send.
     ///
     /// # Errors
@@ -45,18 +52,83 @@ impl UnixDatagram {
         Self::register(mio::net::UnixDatagram::unbound()?, backend)
     }
 
-    /// Makes two sockets that are connected with each other.
+    /// As [`unbound`](Self::unbound), on the runtime of `host`.
+    ///
+    /// # Errors
+    /// As [`bind`](Self::bind).
+    pub fn unbound_in(host: &Host) -> io::Result<Self> {
+        let backend = Backend::of(host)?;
+        Self::register(mio::net::UnixDatagram::unbound()?, backend)
+    }
+
+    /// Makes two sockets that are connected with each other, on the runtime of the calling thread.
     ///
     /// # Errors
     /// As [`bind`](Self::bind).
     pub fn pair() -> io::Result<(Self, Self)> {
-        let backend = Backend::current()?;
+        Self::pair_on(Backend::current()?)
+    }
+
+    /// As [`pair`](Self::pair), on the runtime of `host`.
+    ///
+    /// # Errors
+    /// As [`bind`](Self::bind).
+    pub fn pair_in(host: &Host) -> io::Result<(Self, Self)> {
+        Self::pair_on(Backend::of(host)?)
+    }
+
+    fn pair_on(backend: Backend) -> io::Result<(Self, Self)> {
         let (one, other) = mio::net::UnixDatagram::pair()?;
         Ok((Self::register(one, backend.clone())?, Self::register(other, backend)?))
     }
 
     fn register(io: mio::net::UnixDatagram, backend: Backend) -> io::Result<Self> {
         Ok(Self { io: Registered::new(io, backend)? })
+    }
+
+    /// Registers a socket of the standard library with the runtime of the calling thread, and makes it non-blocking.
+    ///
+    /// # Errors
+    /// As [`bind`](Self::bind).
+    pub fn from_std(socket: std::os::unix::net::UnixDatagram) -> io::Result<Self> {
+        Self::from_std_on(Backend::current()?, socket)
+    }
+
+    /// As [`from_std`](Self::from_std), with the runtime of `host`.
+    ///
+    /// # Errors
+    /// As [`bind`](Self::bind).
+    pub fn from_std_in(host: &Host, socket: std::os::unix::net::UnixDatagram) -> io::Result<Self> {
+        Self::from_std_on(Backend::of(host)?, socket)
+    }
+
+    fn from_std_on(backend: Backend, socket: std::os::unix::net::UnixDatagram) -> io::Result<Self> {
+        socket.set_nonblocking(true)?;
+        Self::register(mio::net::UnixDatagram::from_std(socket), backend)
+    }
+
+    /// Deregisters the socket and returns it as a socket of the standard library. The returned socket is still
+    /// non-blocking.
+    pub fn into_std(self) -> std::os::unix::net::UnixDatagram {
+        self.io.into_inner().into()
+    }
+
+    /// Waits until the socket can receive a packet. When the future completes, the socket may have become unreadable
+    /// again. A new socket counts as readable until a receive returns [`io::ErrorKind::WouldBlock`].
+    ///
+    /// # Errors
+    /// Returns an error if the runtime has ended.
+    pub async fn readable(&self) -> io::Result<()> {
+        self.io.ready(Direction::Read).await
+    }
+
+    /// Waits until the socket can send a packet. When the future completes, the socket may have become unwritable
+    /// again.
+    ///
+    /// # Errors
+    /// Returns an error if the runtime has ended.
+    pub async fn writable(&self) -> io::Result<()> {
+        self.io.ready(Direction::Write).await
     }
 
     /// Sets the path to which [`send`](Self::send) sends.
@@ -113,4 +185,104 @@ impl UnixDatagram {
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         self.io.io().local_addr()
     }
+
+    /// Returns the address that [`connect`](Self::connect) has set, or the address of the other socket of a pair.
+    ///
+    /// # Errors
+    /// Returns the error of the system, for example if the socket is not connected.
+    pub fn peer_addr(&self) -> io::Result<SocketAddr> {
+        self.io.io().peer_addr()
+    }
+
+    /// Closes the read side, the write side, or both. A later operation of a closed side does not wait.
+    ///
+    /// # Errors
+    /// Returns the error of the system, for example if the socket is not connected.
+    pub fn shutdown(&self, how: Shutdown) -> io::Result<()> {
+        self.io.io().shutdown(how)
+    }
+
+    /// The poll function of [`send`](Self::send). If several tasks call it or another poll function that sends, only the
+    /// task that called last is woken.
+    ///
+    /// # Errors
+    /// As [`send`](Self::send).
+    pub fn poll_send(&self, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        self.io.poll_op(Direction::Write, cx, |io| io.send(buf))
+    }
+
+    /// The poll function of [`recv`](Self::recv). If several tasks call it or another poll function that receives, only
+    /// the task that called last is woken.
+    ///
+    /// # Errors
+    /// As [`recv`](Self::recv).
+    pub fn poll_recv(&self, cx: &mut Context<'_>, buf: &mut [u8]) -> Poll<io::Result<usize>> {
+        self.io.poll_op(Direction::Read, cx, |io| io.recv(buf))
+    }
+
+    /// The poll function of [`send_to`](Self::send_to). If several tasks call it or another poll function that sends,
+    /// only the task that called last is woken.
+    ///
+    /// # Errors
+    /// As [`send_to`](Self::send_to).
+    pub fn poll_send_to(&self, cx: &mut Context<'_>, buf: &[u8], path: impl AsRef<Path>) -> Poll<io::Result<usize>> {
+        let path = path.as_ref();
+        self.io.poll_op(Direction::Write, cx, |io| io.send_to(buf, path))
+    }
+
+    /// The poll function of [`recv_from`](Self::recv_from). If several tasks call it or another poll function that
+    /// receives, only the task that called last is woken.
+    ///
+    /// # Errors
+    /// As [`recv_from`](Self::recv_from).
+    pub fn poll_recv_from(&self, cx: &mut Context<'_>, buf: &mut [u8]) -> Poll<io::Result<(usize, SocketAddr)>> {
+        self.io.poll_op(Direction::Read, cx, |io| io.recv_from(buf))
+    }
+
+    /// Sends a packet without waiting: see [`send`](Self::send).
+    ///
+    /// # Errors
+    /// Returns [`io::ErrorKind::WouldBlock`] if the packet cannot be sent now, or the error of the system.
+    pub fn try_send(&self, buf: &[u8]) -> io::Result<usize> {
+        self.io.try_op(Direction::Write, |io| io.send(buf))
+    }
+
+    /// Receives a packet without waiting: see [`recv`](Self::recv).
+    ///
+    /// # Errors
+    /// Returns [`io::ErrorKind::WouldBlock`] if there is no packet now, or the error of the system.
+    pub fn try_recv(&self, buf: &mut [u8]) -> io::Result<usize> {
+        self.io.try_op(Direction::Read, |io| io.recv(buf))
+    }
+
+    /// Sends a packet without waiting: see [`send_to`](Self::send_to).
+    ///
+    /// # Errors
+    /// Returns [`io::ErrorKind::WouldBlock`] if the packet cannot be sent now, or the error of the system.
+    pub fn try_send_to(&self, buf: &[u8], path: impl AsRef<Path>) -> io::Result<usize> {
+        self.io.try_op(Direction::Write, |io| io.send_to(buf, path))
+    }
+
+    /// Receives a packet without waiting: see [`recv_from`](Self::recv_from).
+    ///
+    /// # Errors
+    /// Returns [`io::ErrorKind::WouldBlock`] if there is no packet now, or the error of the system.
+    pub fn try_recv_from(&self, buf: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
+        self.io.try_op(Direction::Read, |io| io.recv_from(buf))
+    }
+
+    /// Returns the pending error of the socket (`SO_ERROR`), and clears it.
+    ///
+    /// # Errors
+    /// Returns the error of the system if the socket has no such option.
+    pub fn take_error(&self) -> io::Result<Option<io::Error>> {
+        self.io.io().take_error()
+    }
+
+    /// Returns a reference of the crate `socket2` that sets options of the socket, for example buffer sizes.
+    pub fn options(&self) -> SockRef<'_> {
+        SockRef::from(self.io.io())
+    }
 }
+
+lends_handle!(UnixDatagram, io.io());

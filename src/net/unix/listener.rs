@@ -5,8 +5,11 @@ use std::os::unix::net::SocketAddr;
 use std::path::Path;
 use std::task::{Context, Poll, ready};
 
+use socket2::SockRef;
+
 use crate::host::Host;
 use crate::net::backend::Backend;
+use crate::net::handle::lends_handle;
 use crate::net::registered::Registered;
 use crate::net::unix::stream::UnixStream;
 use crate::platform::poller::source::Direction;
@@ -37,6 +40,25 @@ impl UnixListener {
         Self::register(mio::net::UnixListener::bind(path)?, backend)
     }
 
+    /// As [`bind`](Self::bind), for any address. On Linux, the address can be a name in the abstract namespace, which
+    /// needs no file.
+    ///
+    /// # Errors
+    /// As [`bind`](Self::bind).
+    pub fn bind_addr(addr: &SocketAddr) -> io::Result<Self> {
+        let backend = Backend::current()?;
+        Self::register(mio::net::UnixListener::bind_addr(addr)?, backend)
+    }
+
+    /// As [`bind_addr`](Self::bind_addr), on the runtime of `host`.
+    ///
+    /// # Errors
+    /// As [`bind`](Self::bind).
+    pub fn bind_addr_in(host: &Host, addr: &SocketAddr) -> io::Result<Self> {
+        let backend = Backend::of(host)?;
+        Self::register(mio::net::UnixListener::bind_addr(addr)?, backend)
+    }
+
     fn register(io: mio::net::UnixListener, backend: Backend) -> io::Result<Self> {
         Ok(Self { io: Registered::new(io, backend)? })
     }
@@ -47,9 +69,26 @@ impl UnixListener {
     /// Returns the error of the system. Returns an error if the thread has no runtime, or if the runtime is a
     /// simulation.
     pub fn from_std(listener: std::os::unix::net::UnixListener) -> io::Result<Self> {
-        let backend = Backend::current()?;
+        Self::from_std_on(Backend::current()?, listener)
+    }
+
+    /// As [`from_std`](Self::from_std), with the runtime of `host`.
+    ///
+    /// # Errors
+    /// As [`from_std`](Self::from_std).
+    pub fn from_std_in(host: &Host, listener: std::os::unix::net::UnixListener) -> io::Result<Self> {
+        Self::from_std_on(Backend::of(host)?, listener)
+    }
+
+    fn from_std_on(backend: Backend, listener: std::os::unix::net::UnixListener) -> io::Result<Self> {
         listener.set_nonblocking(true)?;
         Self::register(mio::net::UnixListener::from_std(listener), backend)
+    }
+
+    /// Deregisters the listener and returns it as a listener of the standard library. The returned listener is still
+    /// non-blocking.
+    pub fn into_std(self) -> std::os::unix::net::UnixListener {
+        self.io.into_inner().into()
     }
 
     /// Waits for a connection. Returns its stream and the address of the peer.
@@ -78,4 +117,19 @@ impl UnixListener {
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         self.io.io().local_addr()
     }
+
+    /// Returns the pending error of the socket (`SO_ERROR`), and clears it.
+    ///
+    /// # Errors
+    /// Returns the error of the system if the socket has no such option.
+    pub fn take_error(&self) -> io::Result<Option<io::Error>> {
+        self.io.io().take_error()
+    }
+
+    /// Returns a reference of the crate `socket2` that sets options of the socket, for example buffer sizes.
+    pub fn options(&self) -> SockRef<'_> {
+        SockRef::from(self.io.io())
+    }
 }
+
+lends_handle!(UnixListener, io.io());

@@ -2,24 +2,29 @@
 
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::net::Shutdown;
-use std::os::fd::OwnedFd;
 use std::os::unix::net::SocketAddr;
 use std::path::Path;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use futures::io::{AsyncRead, AsyncWrite};
+use socket2::SockRef;
 
 use crate::host::Host;
 use crate::net::backend::Backend;
+use crate::net::handle::lends_handle;
 use crate::net::registered::{Registered, size_of_all};
 use crate::net::tcp::stream::{end_of_stream, owned_io};
+use crate::net::unix::split::{OwnedReadHalf, OwnedWriteHalf, into_halves};
 use crate::platform::poller::source::Direction;
 
 /// A connection over a Unix domain socket.
 ///
-/// This type implements the traits of `futures::io` in the same way as [`TcpStream`](crate::net::TcpStream). If two
-/// processes use one stream, share it in an `Arc`: `&UnixStream` implements [`AsyncRead`] and [`AsyncWrite`].
+/// This type implements the traits of `futures::io` in the same way as [`TcpStream`](crate::net::TcpStream).
+/// [`into_split`](Self::into_split) makes two halves for two processes.
+///
+/// To pass descriptors or credentials with `sendmsg` and `recvmsg`, register a stream of the standard library in an
+/// [`Async`](crate::net::Async).
 #[derive(Debug)]
 pub struct UnixStream {
     io: Registered<mio::net::UnixStream>,
@@ -46,6 +51,24 @@ impl UnixStream {
         Self::register(mio::net::UnixStream::connect(path)?, backend)?.connected().await
     }
 
+    /// As [`connect`](Self::connect), for any address. On Linux, the address can be a name in the abstract namespace.
+    ///
+    /// # Errors
+    /// As [`connect`](Self::connect).
+    pub async fn connect_addr(addr: &SocketAddr) -> io::Result<Self> {
+        let backend = Backend::current()?;
+        Self::register(mio::net::UnixStream::connect_addr(addr)?, backend)?.connected().await
+    }
+
+    /// As [`connect_addr`](Self::connect_addr), on the runtime of `host`.
+    ///
+    /// # Errors
+    /// As [`connect`](Self::connect).
+    pub async fn connect_addr_in(host: &Host, addr: &SocketAddr) -> io::Result<Self> {
+        let backend = Backend::of(host)?;
+        Self::register(mio::net::UnixStream::connect_addr(addr)?, backend)?.connected().await
+    }
+
     async fn connected(self) -> io::Result<Self> {
         let is_connected = |io: &mio::net::UnixStream| match io.take_error()? {
             Some(error) => Err(error),
@@ -64,7 +87,18 @@ impl UnixStream {
     /// Returns the error of the system. Returns an error if the thread has no runtime, or if the runtime is a
     /// simulation.
     pub fn pair() -> io::Result<(Self, Self)> {
-        let backend = Backend::current()?;
+        Self::pair_on(Backend::current()?)
+    }
+
+    /// As [`pair`](Self::pair), on the runtime of `host`.
+    ///
+    /// # Errors
+    /// As [`pair`](Self::pair).
+    pub fn pair_in(host: &Host) -> io::Result<(Self, Self)> {
+        Self::pair_on(Backend::of(host)?)
+    }
+
+    fn pair_on(backend: Backend) -> io::Result<(Self, Self)> {
         let (one, other) = mio::net::UnixStream::pair()?;
         Ok((Self::register(one, backend.clone())?, Self::register(other, backend)?))
     }
@@ -79,7 +113,18 @@ impl UnixStream {
     /// Returns the error of the system. Returns an error if the thread has no runtime, or if the runtime is a
     /// simulation.
     pub fn from_std(stream: std::os::unix::net::UnixStream) -> io::Result<Self> {
-        let backend = Backend::current()?;
+        Self::from_std_on(Backend::current()?, stream)
+    }
+
+    /// As [`from_std`](Self::from_std), with the runtime of `host`.
+    ///
+    /// # Errors
+    /// As [`from_std`](Self::from_std).
+    pub fn from_std_in(host: &Host, stream: std::os::unix::net::UnixStream) -> io::Result<Self> {
+        Self::from_std_on(Backend::of(host)?, stream)
+    }
+
+    fn from_std_on(backend: Backend, stream: std::os::unix::net::UnixStream) -> io::Result<Self> {
         stream.set_nonblocking(true)?;
         Self::register(mio::net::UnixStream::from_std(stream), backend)
     }
@@ -87,7 +132,12 @@ impl UnixStream {
     /// Deregisters the stream and returns it as a stream of the standard library. The returned stream is still
     /// non-blocking.
     pub fn into_std(self) -> std::os::unix::net::UnixStream {
-        std::os::unix::net::UnixStream::from(OwnedFd::from(self.io.into_inner()))
+        self.io.into_inner().into()
+    }
+
+    /// Splits the stream into two halves, which own the stream together. Two processes can use the two halves.
+    pub fn into_split(self) -> (OwnedReadHalf, OwnedWriteHalf) {
+        into_halves(self)
     }
 
     /// Waits until the stream can be read, or the peer has closed its side. When the future completes, the stream may
@@ -116,12 +166,28 @@ impl UnixStream {
         self.io.try_op(Direction::Read, |mut io| io.read(buf))
     }
 
+    /// As [`try_read`](Self::try_read), into several buffers. Fills the buffers in order.
+    ///
+    /// # Errors
+    /// As [`try_read`](Self::try_read).
+    pub fn try_read_vectored(&self, bufs: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+        self.io.try_op(Direction::Read, |mut io| io.read_vectored(bufs))
+    }
+
     /// Writes without waiting. Returns the number of bytes that were written.
     ///
     /// # Errors
     /// Returns [`io::ErrorKind::WouldBlock`] if nothing can be written now, or the error of the system.
     pub fn try_write(&self, buf: &[u8]) -> io::Result<usize> {
         self.io.try_op(Direction::Write, |mut io| io.write(buf))
+    }
+
+    /// As [`try_write`](Self::try_write), from several buffers. Writes the buffers in order.
+    ///
+    /// # Errors
+    /// As [`try_write`](Self::try_write).
+    pub fn try_write_vectored(&self, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
+        self.io.try_op(Direction::Write, |mut io| io.write_vectored(bufs))
     }
 
     /// Closes the read side, the write side, or both.
@@ -146,6 +212,19 @@ impl UnixStream {
     /// Returns the error of the system.
     pub fn peer_addr(&self) -> io::Result<SocketAddr> {
         self.io.io().peer_addr()
+    }
+
+    /// Returns the pending error of the socket (`SO_ERROR`), and clears it.
+    ///
+    /// # Errors
+    /// Returns the error of the system if the socket has no such option.
+    pub fn take_error(&self) -> io::Result<Option<io::Error>> {
+        self.io.io().take_error()
+    }
+
+    /// Returns a reference of the crate `socket2` that sets options of the socket, for example buffer sizes.
+    pub fn options(&self) -> SockRef<'_> {
+        SockRef::from(self.io.io())
     }
 }
 
@@ -186,4 +265,5 @@ impl AsyncWrite for &UnixStream {
     }
 }
 
+lends_handle!(UnixStream, io.io());
 owned_io!(UnixStream, read, write);

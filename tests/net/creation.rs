@@ -7,7 +7,22 @@ use futures::executor::block_on;
 use procession::net::{TcpListener, TcpSocket, TcpStream, UdpSocket};
 use procession::*;
 
+#[cfg(unix)]
+use crate::unix::SocketPath;
 use crate::{pair, with, within};
+
+/// Returns the address of a Unix socket without a name.
+#[cfg(unix)]
+fn unnamed() -> std::os::unix::net::SocketAddr {
+    std::os::unix::net::UnixDatagram::unbound().unwrap().local_addr().unwrap()
+}
+
+/// Returns a listener of the standard library. The file at its path is already removed.
+#[cfg(unix)]
+fn std_listener() -> std::os::unix::net::UnixListener {
+    let path = SocketPath::new();
+    std::os::unix::net::UnixListener::bind(&path).unwrap()
+}
 
 /// Calls the functions that create sockets, on the calling thread. Returns the errors of these calls.
 async fn errors() -> Vec<Error> {
@@ -24,14 +39,19 @@ async fn errors() -> Vec<Error> {
     {
         use procession::net::{Async, UnixDatagram, UnixListener, UnixStream};
         use procession::signal::unix::{SignalKind, signal};
-        use std::os::unix::net::UnixStream as Std;
+        use std::os::unix::net::{UnixDatagram as StdDatagram, UnixStream as Std};
         errors.extend([
             UnixListener::bind("/nowhere/at/all").unwrap_err(),
             UnixStream::connect("/nowhere/at/all").await.unwrap_err(),
             UnixStream::pair().unwrap_err(),
             UnixStream::from_std(Std::pair().unwrap().0).unwrap_err(),
+            UnixStream::connect_addr(&unnamed()).await.unwrap_err(),
+            UnixListener::bind_addr(&unnamed()).unwrap_err(),
+            UnixListener::from_std(std_listener()).unwrap_err(),
+            UnixDatagram::bind("/nowhere/at/all").unwrap_err(),
             UnixDatagram::pair().unwrap_err(),
             UnixDatagram::unbound().unwrap_err(),
+            UnixDatagram::from_std(StdDatagram::unbound().unwrap()).unwrap_err(),
             Async::new(Std::pair().unwrap().0).unwrap_err(),
             signal(SignalKind::USER_DEFINED2).unwrap_err(),
         ]);
@@ -73,6 +93,94 @@ fn with_a_host_creation_works_on_any_thread() {
     });
 }
 
+/// Calls each function that creates a Unix socket on the runtime of `host`. Returns the errors of these calls.
+#[cfg(unix)]
+async fn unix_errors_in(host: &Host) -> Vec<Error> {
+    use procession::net::{Async, UnixDatagram, UnixListener, UnixStream};
+    use procession::signal::unix::{SignalKind, signal_in};
+    use std::os::unix::net::{UnixDatagram as StdDatagram, UnixStream as Std};
+    let path = SocketPath::new();
+    vec![
+        UnixListener::bind_in(host, &path).unwrap_err(),
+        UnixListener::bind_addr_in(host, &unnamed()).unwrap_err(),
+        UnixListener::from_std_in(host, std_listener()).unwrap_err(),
+        UnixStream::connect_in(host, &path).await.unwrap_err(),
+        UnixStream::connect_addr_in(host, &unnamed()).await.unwrap_err(),
+        UnixStream::pair_in(host).unwrap_err(),
+        UnixStream::from_std_in(host, Std::pair().unwrap().0).unwrap_err(),
+        UnixDatagram::bind_in(host, &path).unwrap_err(),
+        UnixDatagram::unbound_in(host).unwrap_err(),
+        UnixDatagram::pair_in(host).unwrap_err(),
+        UnixDatagram::from_std_in(host, StdDatagram::unbound().unwrap()).unwrap_err(),
+        Async::new_in(host, Std::pair().unwrap().0).unwrap_err(),
+        signal_in(host, SignalKind::USER_DEFINED2).unwrap_err(),
+    ]
+}
+
+/// 12.3a: with the host of a runtime, a caller can create and use Unix sockets on any thread.
+#[test]
+#[cfg(unix)]
+fn with_a_host_creation_of_unix_sockets_works_on_any_thread() {
+    use futures::{AsyncReadExt, AsyncWriteExt};
+    use procession::net::{Async, UnixDatagram, UnixListener, UnixStream};
+    use std::os::unix::net::{UnixDatagram as StdDatagram, UnixStream as Std};
+    async fn transfers(mut from: UnixStream, mut to: UnixStream) -> std::io::Result<()> {
+        let mut buf = [0; 1];
+        // The read begins to wait before the byte arrives. So the poller must know the stream.
+        let mut read = Box::pin(to.read_exact(&mut buf));
+        assert!(futures::poll!(&mut read).is_pending());
+        from.write_all(b"x").await?;
+        read.await
+    }
+    async fn sends(from: UnixDatagram, to: UnixDatagram) -> std::io::Result<()> {
+        let mut buf = [0; 1];
+        let mut receive = Box::pin(to.recv(&mut buf));
+        assert!(futures::poll!(&mut receive).is_pending());
+        from.send(b"x").await?;
+        assert_eq!(receive.await?, 1);
+        Ok(())
+    }
+    within(60, || {
+        let rt = with(1);
+        let host = rt.host();
+        block_on(async {
+            let path = SocketPath::new();
+            let listener = UnixListener::bind_in(host, &path)?;
+            let address = listener.local_addr()?;
+            let one = UnixStream::connect_in(host, &path).await?;
+            transfers(one, listener.accept().await?.0).await?;
+            let one = UnixStream::connect_addr_in(host, &address).await?;
+            transfers(one, listener.accept().await?.0).await?;
+            let listener = UnixListener::from_std_in(host, listener.into_std())?;
+            let one = UnixStream::from_std_in(host, Std::connect(&path)?)?;
+            transfers(one, listener.accept().await?.0).await?;
+            drop(listener);
+            std::fs::remove_file(&path)?;
+            UnixListener::bind_addr_in(host, &address)?;
+            let (one, other) = UnixStream::pair_in(host)?;
+            transfers(one, other).await?;
+
+            let (one, other) = UnixDatagram::pair_in(host)?;
+            sends(one, other).await?;
+            let (one, other) = StdDatagram::pair()?;
+            sends(UnixDatagram::from_std_in(host, one)?, UnixDatagram::from_std_in(host, other)?).await?;
+            let path = SocketPath::new();
+            let other = UnixDatagram::bind_in(host, &path)?;
+            let one = UnixDatagram::unbound_in(host)?;
+            one.connect(&path)?;
+            sends(one, other).await?;
+
+            let (one, other) = Std::pair()?;
+            one.set_nonblocking(true)?;
+            let one = Async::new_in(host, one)?;
+            std::io::Write::write_all(&mut &other, b"x")?;
+            assert_eq!(one.read_with(|mut one| std::io::Read::read(&mut one, &mut [0; 1])).await?, 1);
+            std::io::Result::Ok(())
+        })
+        .unwrap();
+    });
+}
+
 /// 12.3a: in a simulation, each function that creates a socket fails. This holds for a call inside a process and for a
 /// call with the host.
 #[test]
@@ -84,6 +192,8 @@ fn in_a_simulation_creation_fails() {
         errors.push(TcpStream::connect_in(&host, "127.0.0.1:1").await.unwrap_err());
         errors.push(UdpSocket::bind_in(&host, "127.0.0.1:0").await.unwrap_err());
         errors.push(TcpSocket::new_v4_in(&host).unwrap_err());
+        #[cfg(unix)]
+        errors.extend(unix_errors_in(&host).await);
         for error in errors {
             assert_eq!(error.kind(), ErrorKind::Unsupported);
             let text = "a simulation has no network: use a handler or a message in place of a socket";
@@ -111,6 +221,16 @@ fn after_the_end_of_the_runtime_creation_fails() {
             failed(block_on(UdpSocket::bind_in(&host, "127.0.0.1:0")).unwrap_err());
             let listener = net::TcpListener::bind("127.0.0.1:0").unwrap();
             failed(block_on(TcpStream::connect_in(&host, listener.local_addr().unwrap())).unwrap_err());
+            #[cfg(unix)]
+            {
+                use procession::net::{UnixDatagram, UnixListener, UnixStream};
+                let path = SocketPath::new();
+                failed(UnixListener::bind_in(&host, &path).unwrap_err());
+                failed(UnixListener::from_std_in(&host, std_listener()).unwrap_err());
+                failed(UnixStream::pair_in(&host).unwrap_err());
+                failed(UnixDatagram::unbound_in(&host).unwrap_err());
+                failed(UnixDatagram::pair_in(&host).unwrap_err());
+            }
             let error = block_on(UdpSocket::bind_in(&host, "localhost:0")).unwrap_err();
             assert_eq!(error.to_string(), "the runtime has shut down, and its blocking pool accepts no more work");
             if let Some((one, other)) = pair {

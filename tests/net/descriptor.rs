@@ -3,8 +3,9 @@
 #![allow(unsafe_code)]
 
 use std::fs::File;
+use std::future::poll_fn;
 use std::io::{ErrorKind, Read, Write};
-use std::os::fd::{FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 
 use futures::{AsyncReadExt, AsyncWriteExt};
 use procession::net::Async;
@@ -88,6 +89,34 @@ fn a_socket_of_the_standard_library_is_awaited() {
         let borrowed = Async::new(&held)?;
         drop(borrowed);
         assert_eq!(Async::new(&held)?.write_with(|one| (&**one).write(b"x")).await?, 1);
+        Ok(())
+    });
+}
+
+/// 12.2b: a hand-written future can use the poll functions of `Async`. `Async` lends its descriptor to other crates.
+#[test]
+fn the_poll_functions_wait_for_a_descriptor() {
+    on_two(async |_| {
+        let (one, mut other) = std::os::unix::net::UnixStream::pair()?;
+        one.set_nonblocking(true)?;
+        let one = Async::new(one)?;
+        assert_eq!(one.as_fd().as_raw_fd(), one.get_ref().as_raw_fd());
+        assert_eq!(one.as_raw_fd(), one.get_ref().as_raw_fd());
+        let mut buf = [0; 8];
+        let mut read = Box::pin(poll_fn(|cx| one.poll_read_with(cx, |mut one| one.read(&mut buf))));
+        assert!(futures::poll!(&mut read).is_pending());
+        other.write_all(b"abc")?;
+        assert_eq!(read.await?, 3);
+        assert_eq!(poll_fn(|cx| one.poll_write_with(cx, |mut one| one.write(b"de"))).await?, 2);
+        // The socket is filled until a write waits. This write completes after the peer has read.
+        let part = vec![0; 1 << 16];
+        while crate::poll_once(poll_fn(|cx| one.poll_write_with(cx, |mut one| one.write(&part)))).is_some() {}
+        let mut write = Box::pin(poll_fn(|cx| one.poll_write_with(cx, |mut one| one.write(&part))));
+        assert!(futures::poll!(&mut write).is_pending());
+        other.set_nonblocking(true)?;
+        let mut bytes = vec![0; 1 << 20];
+        while other.read(&mut bytes).is_ok() {}
+        assert_ne!(write.await?, 0);
         Ok(())
     });
 }

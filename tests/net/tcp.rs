@@ -71,6 +71,8 @@ fn the_halves_of_a_stream_work_in_two_processes_and_reunite() {
         rt.spawn(move |ctx: Context| serve(ctx, listener));
         let (mut read, mut write) = TcpStream::connect(address).await?.into_split();
         assert_eq!((read.peer_addr()?, write.peer_addr()?), (address, address));
+        assert_eq!((read.local_addr()?, write.local_addr()?), (read.as_ref().local_addr()?, read.local_addr()?));
+        assert_ne!(read.local_addr()?, address);
         let writer = rt.spawn(async move |_: Context| -> Result<_, Exit> {
             let part: Vec<u8> = (0..=u8::MAX).cycle().take(BYTES / 4).collect();
             for _ in 0..4 {
@@ -109,6 +111,98 @@ fn a_dropped_write_half_ends_one_direction() {
         read.read_to_end(&mut all).await?;
         assert_eq!(all, b"still open");
         assert_eq!(read.try_read(&mut [0; 1])?, 0);
+        Ok(())
+    });
+}
+
+/// 12.2a: a forgotten write half sends no end of the stream. When the read half is dropped too, the stream is closed. The
+/// halves also have the vectored operations, and `peek`.
+#[test]
+fn a_forgotten_write_half_does_not_end_its_direction() {
+    on_two(async |_| {
+        let (one, mut other) = pair().await?;
+        let (read, write) = one.into_split();
+        write.as_ref().set_nodelay(true)?;
+        assert_eq!(write.try_write_vectored(&[IoSlice::new(b"a"), IoSlice::new(b"b")])?, 2);
+        let mut buf = [0; 8];
+        other.read_exact(&mut buf[..2]).await?;
+        write.forget();
+        other.write_all(b"cd").await?;
+        while read.peek(&mut buf).await? < 2 {}
+        let (mut first, mut second) = ([0; 1], [0; 1]);
+        let bufs = &mut [IoSliceMut::new(&mut first), IoSliceMut::new(&mut second)];
+        assert_eq!(read.try_read_vectored(bufs)?, 2);
+        assert_eq!((first, second), (*b"c", *b"d"));
+        // The peer sees no end of the stream, although its answer has already arrived.
+        assert!(crate::poll_once(other.read(&mut buf)).is_none());
+        drop(read);
+        assert_eq!(other.read(&mut buf).await?, 0);
+        Ok(())
+    });
+}
+
+/// 12.2c: before the first call of `accept`, a listener queues 1,000 connections.
+#[test]
+#[cfg(target_os = "linux")]
+fn a_listener_queues_a_thousand_connections() {
+    let limit = std::fs::read_to_string("/proc/sys/net/core/somaxconn").expect("the limit of the system");
+    // The system reduces a backlog to this limit.
+    let count = limit.trim().parse().map_or(1_000, |limit: usize| limit.min(1_000));
+    on_two(async move |_| {
+        let listener = TcpListener::bind("127.0.0.1:0").await?;
+        let address = listener.local_addr()?;
+        // If the queue were full, the system would drop the request, and `connect` would wait.
+        let peers = (0..count).map(|_| std::net::TcpStream::connect(address)).collect::<Result<Vec<_>, _>>()?;
+        for peer in peers {
+            let (stream, address) = listener.accept().await?;
+            assert_eq!((stream.peer_addr()?, peer.local_addr()?), (address, address));
+        }
+        Ok(())
+    });
+}
+
+/// 12.2c: listeners, streams and sockets return their pending error, and lend their descriptor to other crates. With a
+/// linger time of zero, the drop of a stream sends a reset.
+#[test]
+fn tcp_sockets_return_their_error_and_lend_their_descriptor() {
+    on_two(async |_| {
+        let (one, other) = pair().await?;
+        assert_eq!(one.linger()?, None);
+        one.set_zero_linger()?;
+        assert_eq!(one.linger()?, Some(Duration::ZERO));
+        assert!(other.take_error()?.is_none());
+        drop(one);
+        // The reset arrives when no process has a copy of the descriptor of `one` any more.
+        let error = loop {
+            match other.take_error()? {
+                Some(error) => break error,
+                None => crate::yield_now().await,
+            }
+        };
+        assert_eq!(error.kind(), ErrorKind::ConnectionReset);
+        let listener = TcpListener::from_std(TcpListener::bind("127.0.0.1:0").await?.into_std())?;
+        let address = listener.local_addr()?;
+        assert!(listener.take_error()?.is_none() && listener.options().reuse_address()? != cfg!(windows));
+        let socket = TcpSocket::new_v4()?;
+        socket.set_zero_linger()?;
+        assert_eq!(socket2::SockRef::from(&socket).linger()?, Some(Duration::ZERO));
+        let stream = socket.connect(address).await?;
+        assert_eq!(socket2::SockRef::from(&stream).linger()?, Some(Duration::ZERO));
+        assert_eq!(socket2::SockRef::from(&listener).local_addr()?.as_socket(), Some(address));
+        #[cfg(unix)]
+        {
+            use std::os::fd::{AsFd, AsRawFd};
+            assert_eq!(stream.as_fd().as_raw_fd(), stream.as_raw_fd());
+        }
+        let (accepted, _) = listener.accept().await?;
+        let mut bytes = [0; 3];
+        let (first, second) = bytes.split_at_mut(1);
+        let bufs = &mut [IoSliceMut::new(first), IoSliceMut::new(second)];
+        assert_eq!(accepted.try_read_vectored(bufs).unwrap_err().kind(), ErrorKind::WouldBlock);
+        assert_eq!(stream.try_write_vectored(&[IoSlice::new(b"ab"), IoSlice::new(b"c")])?, 3);
+        while accepted.peek(&mut [0; 3]).await? < 3 {}
+        assert_eq!(accepted.try_read_vectored(bufs)?, 3);
+        assert_eq!(&bytes, b"abc");
         Ok(())
     });
 }

@@ -37,6 +37,50 @@ fn packets_go_to_addresses_and_to_the_connected_address() {
     });
 }
 
+/// 12.2a, 12.2c: `send_to` takes an address, a text or a name. The operations of a connected socket exist as functions
+/// that do not wait, and as poll functions. A socket can be converted into a socket of the standard library.
+#[test]
+fn a_connected_socket_has_operations_that_do_not_wait() {
+    on_two(async |_| {
+        let one = UdpSocket::bind("127.0.0.1:0").await?;
+        let other = UdpSocket::bind("127.0.0.1:0").await?;
+        let (one_address, other_address) = (one.local_addr()?, other.local_addr()?);
+        let mut buf = [0; 8];
+        one.writable().await?;
+        assert_eq!(one.send_to(b"1", &other_address).await?, 1);
+        assert_eq!(one.send_to(b"12", other_address.to_string()).await?, 2);
+        assert_eq!(one.send_to(b"123", ("127.0.0.1", other_address.port())).await?, 3);
+        let error = one.send_to(b"x", "127.0.0.1").await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidInput);
+        for count in 1..=3 {
+            assert_eq!(other.recv_from(&mut buf).await?, (count, one_address));
+        }
+        one.connect(other_address).await?;
+        other.connect(one_address).await?;
+        assert_eq!(other.try_recv(&mut buf).unwrap_err().kind(), ErrorKind::WouldBlock);
+        assert_eq!(one.try_send(b"abcd")?, 4);
+        assert_eq!((other.peek(&mut buf).await?, &buf[..4]), (4, &b"abcd"[..]));
+        assert_eq!(std::future::poll_fn(|cx| other.poll_recv(cx, &mut buf)).await?, 4);
+        assert_eq!(std::future::poll_fn(|cx| one.poll_send(cx, b"efghi")).await?, 5);
+        let count = loop {
+            other.readable().await?;
+            match other.try_recv(&mut buf) {
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+                result => break result?,
+            }
+        };
+        assert_eq!(count, 5);
+        assert!(other.take_error()?.is_none());
+        assert_eq!(socket2::SockRef::from(&other).r#type()?, socket2::Type::DGRAM);
+        let other = UdpSocket::from_std(other.into_std())?;
+        let mut receive = Box::pin(other.recv(&mut buf));
+        assert!(futures::poll!(&mut receive).is_pending());
+        one.send(b"j").await?;
+        assert_eq!(receive.await?, 1);
+        Ok(())
+    });
+}
+
 /// 12.2a: a socket of the standard library can be converted into a socket of the runtime. Several processes can receive
 /// from one socket, and each packet goes to one of these processes.
 #[test]

@@ -2,8 +2,10 @@
 
 #![allow(unsafe_code)]
 
-use std::io::ErrorKind;
+use std::future::poll_fn;
+use std::io::{ErrorKind, IoSlice, IoSliceMut};
 use std::net::Shutdown;
+use std::os::fd::{AsFd, AsRawFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
@@ -15,10 +17,10 @@ use procession::*;
 use crate::on_two;
 
 /// Path for a socket. When this value is dropped, the file at the path is removed.
-struct SocketPath(PathBuf);
+pub(crate) struct SocketPath(PathBuf);
 
 impl SocketPath {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         static COUNT: AtomicUsize = AtomicUsize::new(0);
         let name = format!("procession-{}-{}", std::process::id(), COUNT.fetch_add(1, SeqCst));
         Self(std::env::temp_dir().join(name))
@@ -116,6 +118,170 @@ fn datagrams_reach_a_path_and_the_other_socket_of_a_pair() {
     });
 }
 
+/// 12.2a: two processes use the two halves of a Unix stream. Afterwards, the two halves become one stream again. If the
+/// write half is dropped, the peer reads the end of the stream. If the write half is forgotten, it does not.
+#[test]
+fn the_halves_of_a_unix_stream_work_in_two_processes_and_reunite() {
+    const BYTES: usize = 4 << 20;
+    on_two(async |rt| {
+        let (one, other) = UnixStream::pair()?;
+        rt.spawn(async move |_: Context| -> Result<(), Exit> {
+            futures::io::copy(&other, &mut &other).await?;
+            Ok(())
+        });
+        let (mut read, mut write) = one.into_split();
+        assert!(read.peer_addr()?.is_unnamed() && write.peer_addr()?.is_unnamed());
+        assert!(read.local_addr()?.is_unnamed() && write.local_addr()?.is_unnamed());
+        let writer = rt.spawn(async move |_: Context| -> Result<_, Exit> {
+            let part: Vec<u8> = (0..=u8::MAX).cycle().take(BYTES / 4).collect();
+            for _ in 0..4 {
+                write.write_all(&part).await?;
+            }
+            write.writable().await?;
+            Ok(write)
+        });
+        let reader = rt.spawn(async move |_: Context| -> Result<_, Exit> {
+            let mut all = vec![0; BYTES];
+            read.read_exact(&mut all).await?;
+            assert!(all.iter().enumerate().all(|(at, byte)| *byte == at as u8));
+            Ok(read)
+        });
+        let (read, write) = (reader.await?, writer.await?);
+        let (one, mut other) = UnixStream::pair()?;
+        let (other_read, other_write) = one.into_split();
+        let error = read.reunite(other_write).unwrap_err();
+        let mut stream = error.0.reunite(write).unwrap();
+        stream.write_all(b"together").await?;
+        stream.read_exact(&mut [0; 8]).await?;
+
+        // The two halves of the other stream are dropped one after the other.
+        let mut buf = [0; 8];
+        assert_eq!(error.1.try_write_vectored(&[IoSlice::new(b"a"), IoSlice::new(b"b")])?, 2);
+        assert_eq!(other.read(&mut buf).await?, 2);
+        error.1.forget();
+        assert!(crate::poll_once(other.read(&mut buf)).is_none(), "no end of the stream");
+        other.write_all(b"cd").await?;
+        let (mut first, mut second) = ([0; 1], [0; 1]);
+        let count = loop {
+            other_read.readable().await?;
+            let bufs = &mut [IoSliceMut::new(&mut first), IoSliceMut::new(&mut second)];
+            match other_read.try_read_vectored(bufs) {
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+                result => break result?,
+            }
+        };
+        assert_eq!((count, first, second), (2, *b"c", *b"d"));
+        drop(other_read);
+        assert_eq!(other.read(&mut buf).await?, 0, "both halves are dropped");
+        let (one, mut other) = UnixStream::pair()?;
+        let (mut read, write) = one.into_split();
+        drop(write);
+        assert_eq!(other.read(&mut buf).await?, 0);
+        other.write_all(b"e").await?;
+        drop(other);
+        let mut all = Vec::new();
+        read.read_to_end(&mut all).await?;
+        assert_eq!(all, b"e");
+        Ok(())
+    });
+}
+
+/// 12.2a: the datagram operations that do not wait, the poll functions, and the conversions to the standard library.
+#[test]
+fn datagrams_support_conversions_and_operations_that_do_not_wait() {
+    on_two(async |_| {
+        let path = SocketPath::new();
+        let server = UnixDatagram::bind(&path)?;
+        let mut buf = [0; 8];
+        assert_eq!(server.try_recv_from(&mut buf).unwrap_err().kind(), ErrorKind::WouldBlock);
+        let client = UnixDatagram::unbound()?;
+        client.peer_addr().unwrap_err();
+        client.writable().await?;
+        assert_eq!(client.try_send_to(b"a", &path)?, 1);
+        assert_eq!(poll_fn(|cx| server.poll_recv(cx, &mut buf)).await?, 1);
+        client.connect(&path)?;
+        assert_eq!(client.peer_addr()?.as_pathname(), Some(path.as_ref()));
+        assert_eq!(client.try_send(b"bc")?, 2);
+        let (count, from) = poll_fn(|cx| server.poll_recv_from(cx, &mut buf)).await?;
+        assert!(count == 2 && from.is_unnamed());
+        assert_eq!(poll_fn(|cx| client.poll_send(cx, b"def")).await?, 3);
+        assert_eq!(poll_fn(|cx| client.poll_send_to(cx, b"ghij", &path)).await?, 4);
+        let mut counts = Vec::new();
+        while counts.len() < 2 {
+            server.readable().await?;
+            match server.try_recv(&mut buf) {
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+                result => counts.push(result?),
+            }
+        }
+        assert_eq!(counts, [3, 4]);
+        let server = UnixDatagram::from_std(server.into_std())?;
+        // The socket was deregistered and registered again. Its events must still arrive.
+        let mut receive = Box::pin(server.recv(&mut buf));
+        assert!(futures::poll!(&mut receive).is_pending());
+        client.send(b"k").await?;
+        assert_eq!(receive.await?, 1);
+        assert!(server.take_error()?.is_none());
+        server.options().set_recv_buffer_size(64 << 10)?;
+        let (one, other) = UnixDatagram::pair()?;
+        one.shutdown(Shutdown::Write)?;
+        assert_eq!(one.send(b"x").await.unwrap_err().kind(), ErrorKind::BrokenPipe);
+        drop(other);
+        Ok(())
+    });
+}
+
+/// 12.2a: a listener and a stream use a name in the abstract namespace, which needs no file.
+#[test]
+#[cfg(target_os = "linux")]
+fn streams_connect_to_a_name_in_the_abstract_namespace() {
+    use std::os::linux::net::SocketAddrExt;
+    use std::os::unix::net::SocketAddr;
+    on_two(async |_| {
+        let name = SocketPath::new();
+        let address = SocketAddr::from_abstract_name(name.0.as_os_str().as_encoded_bytes())?;
+        let listener = UnixListener::bind_addr(&address)?;
+        assert_eq!(listener.local_addr()?.as_abstract_name(), address.as_abstract_name());
+        let (connected, accepted) = futures::join!(UnixStream::connect_addr(&address), listener.accept());
+        let (mut one, mut other) = (connected?, accepted?.0);
+        one.write_all(b"x").await?;
+        assert_eq!(other.read(&mut [0; 2]).await?, 1);
+        assert!(!name.0.exists());
+        Ok(())
+    });
+}
+
+/// 12.2c: streams and listeners return their pending error, set options, and lend their descriptor to other crates.
+#[test]
+fn unix_sockets_set_options_and_lend_their_descriptors() {
+    on_two(async |_| {
+        let path = SocketPath::new();
+        let listener = UnixListener::bind(&path)?;
+        let stream = UnixStream::connect(&path).await?;
+        assert!(listener.take_error()?.is_none() && stream.take_error()?.is_none());
+        stream.options().set_send_buffer_size(32 << 10)?;
+        assert!(stream.options().send_buffer_size()? >= 32 << 10);
+        assert_eq!(listener.options().r#type()?, socket2::Type::STREAM);
+        let datagram = UnixDatagram::unbound()?;
+        for descriptor in [listener.as_fd(), stream.as_fd(), datagram.as_fd()] {
+            assert_eq!(socket2::SockRef::from(&descriptor).domain()?, socket2::Domain::UNIX);
+        }
+        assert_eq!(stream.as_fd().as_raw_fd(), stream.as_raw_fd());
+        assert_eq!(listener.as_fd().as_raw_fd(), listener.as_raw_fd());
+        assert_eq!(datagram.as_fd().as_raw_fd(), datagram.as_raw_fd());
+        let (mut first, mut second) = ([0; 1], [0; 2]);
+        let (accepted, _) = listener.accept().await?;
+        let bufs = &mut [IoSliceMut::new(&mut first), IoSliceMut::new(&mut second)];
+        assert_eq!(accepted.try_read_vectored(bufs).unwrap_err().kind(), ErrorKind::WouldBlock);
+        assert_eq!(stream.try_write_vectored(&[IoSlice::new(b"ab"), IoSlice::new(b"c")])?, 3);
+        while accepted.try_read_vectored(bufs).is_err() {
+            accepted.readable().await?;
+        }
+        assert_eq!((first, second), (*b"a", *b"bc"));
+        Ok(())
+    });
+}
+
 /// 12.6b: an error of a datagram socket ends only one operation. Afterwards, a send to a socket with a full queue waits
 /// until this socket receives. The send does not spin.
 #[test]
@@ -191,7 +357,6 @@ fn a_passed_descriptor_does_not_hide_the_bytes_behind_it() {
 
 /// Sends bytes together with a copy of the descriptor of `stream`.
 fn send_with_descriptor(stream: &std::os::unix::net::UnixStream, bytes: &[u8]) -> std::io::Result<()> {
-    use std::os::fd::AsRawFd;
     let mut part = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
     let mut control = [0_u64; 8];
     // SAFETY: a `msghdr` consists of integers and pointers, for which zero is valid.

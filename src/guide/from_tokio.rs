@@ -65,7 +65,7 @@
 //! | `tokio::net::TcpListener`, `TcpStream`, `TcpSocket`, `UdpSocket`, `UnixStream`, … | the types with the same names in `procession::net`, feature `net` | a worker of the runtime polls them; they implement the traits of `futures::io` |
 //! | `TcpStream::into_split`, `readable`, `try_read`, `try_write` | the same methods | |
 //! | `tokio::io::AsyncRead`, `AsyncWrite`, `AsyncReadExt`, `BufReader` | the same names in `futures::io` | `tokio_util::compat` adapts a stream to code that needs the traits of tokio |
-//! | `tokio::io::unix::AsyncFd` | `procession::net::Async` | |
+//! | `tokio::io::unix::AsyncFd`, `try_io`, `async_io` | `procession::net::Async` | `read_with`, `write_with` |
 //! | `tokio::net::lookup_host` | `procession::net::lookup_host` | on the blocking pool, as in tokio |
 //! | `tokio::signal::ctrl_c`, `tokio::signal::unix` | `procession::signal::ctrl_c`, `procession::signal::unix`, feature `net` | |
 //! | `tokio::fs` | [`spawn_blocking`](crate::Host::spawn_blocking) with `std::fs` | tokio does the same internally |

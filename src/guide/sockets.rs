@@ -12,6 +12,8 @@
 //! | wait for Ctrl-C or another signal | [`signal`](crate::signal) |
 //! | look up a name | [`lookup_host`](crate::net::lookup_host), or pass the name to `connect` or `bind` |
 //! | set another option of a socket | `options`, which returns the type `SockRef` of the crate `socket2` |
+//! | pass a socket to a function of another crate | `as_fd`, on Windows `as_socket` |
+//! | exchange sockets with the standard library | `from_std`, `into_std` |
 //!
 //! The repository also has complete servers: `examples/echo.rs`, `examples/chat.rs`, and the packages in
 //! `examples/apps`.
@@ -82,6 +84,8 @@
 //! - **Crash reports.** A body may return an error, for example after the peer has reset the connection. If no link,
 //!   monitor or join handle receives this error, the runtime prints a [report](crate::CrashReport). If errors of the
 //!   peer are normal for the program, return `Ok(())` for them, or set [`Builder::on_crash`](crate::Builder::on_crash).
+//! - **The listen backlog.** The system queues up to 1,024 connections until the process accepts them. To set another
+//!   number, use [`TcpSocket::listen`](crate::net::TcpSocket::listen).
 //! - **Several cores.** One process is enough to accept all connections. The processes of the connections run on all
 //!   workers, because idle workers steal them.
 //!
@@ -218,7 +222,7 @@
 //!   dropped.
 //! - [`reunite`](crate::net::OwnedReadHalf::reunite) makes one stream from the two halves again.
 //! - One process can also read and write at the same time: `&TcpStream` implements `AsyncRead` and `AsyncWrite`.
-//! - A `UnixStream` has no halves. If two processes use one `UnixStream`, share it in an `Arc`.
+//! - A `UnixStream` splits in the same way. Its halves are in the module `net::unix`.
 //! - If several tasks call `poll_read` of one stream, only the task that called it last is woken. If several processes
 //!   must wait to read one stream, each of them calls [`readable`](crate::net::TcpStream::readable) and
 //!   [`try_read`](crate::net::TcpStream::try_read).

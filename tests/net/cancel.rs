@@ -78,6 +78,75 @@ fn a_dropped_read_loses_no_bytes() {
     });
 }
 
+/// 12.3c: a write or a send that is dropped before it completes has sent nothing. The receiver gets exactly the bytes and
+/// the packets of the operations that completed.
+#[test]
+fn a_dropped_write_has_sent_nothing() {
+    on_two(async |_| {
+        let (mut one, mut other) = pair().await?;
+        let (mut sent, mut received, mut dropped) = (0_usize, 0_usize, 0);
+        let mut buf = vec![0; 60_000];
+        while dropped < 50 {
+            let part: Vec<u8> = (sent..sent + 20_000).map(|n| (n % 251) as u8).collect();
+            match poll_once(one.write(&part)) {
+                Some(count) => sent += count?,
+                None => {
+                    dropped += 1;
+                    crate::yield_now().await;
+                    // The receiver reads now and then, so the write direction becomes ready several times.
+                    while dropped % 5 == 0 && received < sent {
+                        let count = other.read(&mut buf).await?;
+                        let mut bytes = buf[..count].iter().enumerate();
+                        assert!(bytes.all(|(at, byte)| *byte == ((received + at) % 251) as u8));
+                        received += count;
+                    }
+                }
+            }
+        }
+        one.close().await?;
+        let mut rest = Vec::new();
+        other.read_to_end(&mut rest).await?;
+        assert!(rest.iter().enumerate().all(|(at, byte)| *byte == ((received + at) % 251) as u8));
+        assert_eq!(received + rest.len(), sent);
+        Ok(())
+    });
+}
+
+/// 12.3c: a send of a Unix datagram that is dropped before it completes has sent no packet.
+#[test]
+#[cfg(unix)]
+fn a_dropped_send_has_sent_no_packet() {
+    on_two(async |_| {
+        let (one, other) = net::UnixDatagram::pair()?;
+        let (mut sent, mut received, mut dropped) = (0_u32, 0_u32, 0);
+        let mut buf = [0; 8];
+        while dropped < 50 {
+            match poll_once(one.send(&sent.to_ne_bytes())) {
+                Some(count) => {
+                    assert_eq!(count?, 4);
+                    sent += 1;
+                }
+                None => {
+                    dropped += 1;
+                    crate::yield_now().await;
+                    while dropped % 5 == 0 && received < sent {
+                        assert_eq!(other.recv(&mut buf).await?, 4);
+                        assert_eq!(buf[..4], received.to_ne_bytes());
+                        received += 1;
+                    }
+                }
+            }
+        }
+        while received < sent {
+            other.recv(&mut buf).await?;
+            assert_eq!(buf[..4], received.to_ne_bytes());
+            received += 1;
+        }
+        assert_eq!(other.try_recv(&mut buf).unwrap_err().kind(), std::io::ErrorKind::WouldBlock);
+        Ok(())
+    });
+}
+
 /// 12.3c: a dropped `accept` loses no connection, and a dropped `recv_from` loses no packet.
 #[test]
 fn a_dropped_accept_loses_no_connection() {

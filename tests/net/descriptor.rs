@@ -121,6 +121,72 @@ fn the_poll_functions_wait_for_a_descriptor() {
     });
 }
 
+/// 12.2b: a process waits for the events of an inotify instance.
+#[test]
+#[cfg(target_os = "linux")]
+fn an_inotify_instance_is_awaited() {
+    on_two(async |rt| {
+        let folder = std::env::temp_dir().join(format!("procession-inotify-{}", std::process::id()));
+        std::fs::create_dir_all(&folder)?;
+        // SAFETY: the call takes no pointer.
+        let descriptor = unsafe { libc::inotify_init1(libc::IN_NONBLOCK | libc::IN_CLOEXEC) };
+        assert!(descriptor >= 0);
+        // SAFETY: the descriptor is open, and no other value owns it.
+        let events = Async::new(unsafe { File::from_raw_fd(descriptor) })?;
+        let path = std::ffi::CString::new(folder.as_os_str().as_encoded_bytes()).expect("no zero byte");
+        // SAFETY: the path is a string that ends with zero, and it lives longer than the call.
+        assert!(unsafe { libc::inotify_add_watch(events.as_raw_fd(), path.as_ptr(), libc::IN_CREATE) } >= 0);
+        let (ready, is_ready) = futures::channel::oneshot::channel();
+        let waits = rt.spawn(async move |_: procession::Context| -> Result<_, procession::Exit> {
+            let mut buf = [0; 1024];
+            let mut read = Box::pin(events.read_with(|mut events| events.read(&mut buf)));
+            assert!(futures::poll!(&mut read).is_pending());
+            let _ = ready.send(());
+            let count = read.await?;
+            Ok(buf[..count].to_vec())
+        });
+        is_ready.await.expect("the process waits");
+        std::fs::write(folder.join("created"), b"")?;
+        let event = waits.await?;
+        assert!(event.windows(7).any(|part| part == b"created"), "{event:?}");
+        std::fs::remove_dir_all(&folder)?;
+        Ok(())
+    });
+}
+
+/// 12.2b: a process waits for the lines of a terminal, and another process waits for the answers of the terminal.
+#[test]
+#[cfg(target_os = "linux")]
+fn a_terminal_is_read_and_written() {
+    on_two(async |_| {
+        let (mut master, mut slave) = (-1, -1);
+        let null = std::ptr::null_mut();
+        // SAFETY: the first two pointers are valid for writes. The other arguments may be null.
+        assert_eq!(unsafe { libc::openpty(&raw mut master, &raw mut slave, null, null.cast(), null.cast()) }, 0);
+        for descriptor in [master, slave] {
+            // SAFETY: the call takes no pointer, and the descriptor is open.
+            assert_eq!(unsafe { libc::fcntl(descriptor, libc::F_SETFL, libc::O_NONBLOCK) }, 0);
+        }
+        // SAFETY: the descriptor is open, and no other value owns it.
+        let mut keyboard = Async::new(unsafe { File::from_raw_fd(master) })?;
+        // SAFETY: the descriptor is open, and no other value owns it.
+        let mut terminal = Async::new(unsafe { File::from_raw_fd(slave) })?;
+        for text in ["first\n", "second\n"] {
+            let mut line = [0; 64];
+            let mut read = Box::pin(terminal.read(&mut line));
+            assert!(futures::poll!(&mut read).is_pending());
+            keyboard.write_all(text.as_bytes()).await?;
+            let count = read.await?;
+            assert_eq!(&line[..count], text.as_bytes());
+            // The terminal shows each line that was typed.
+            let mut shown = vec![0; text.len() + 1];
+            keyboard.read_exact(&mut shown).await?;
+            assert_eq!(shown, text.replace('\n', "\r\n").as_bytes());
+        }
+        Ok(())
+    });
+}
+
 /// 12.2b: the system refuses the registration of a regular file, because it cannot poll regular files.
 #[test]
 #[cfg(target_os = "linux")]

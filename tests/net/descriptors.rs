@@ -311,3 +311,210 @@ fn an_interrupted_system_call_is_never_visible() {
     is_over.store(true, SeqCst);
     println!("{} signals", interrupts.join().unwrap());
 }
+
+/// Sends `SIGUSR1` to each thread of the program except the calling thread.
+fn interrupt_all_threads() {
+    // SAFETY: the function takes no pointer and changes no memory of this program, so every call is sound.
+    let own = unsafe { libc::gettid() };
+    for task in std::fs::read_dir("/proc/self/task").expect("the threads") {
+        let thread: i32 = task.expect("a thread").file_name().to_str().expect("a number").parse().expect("a number");
+        if thread != own {
+            // A thread that has exited meanwhile is no error.
+            // SAFETY: the call takes no pointer. The program has a handler for the signal, which does nothing.
+            unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), thread, libc::SIGUSR1) };
+        }
+    }
+}
+
+/// 12.6e: signals constantly interrupt the system calls of guest threads and of the helper thread. No socket operation
+/// returns an error because of a signal. The runtime has no workers.
+#[test]
+fn an_interrupted_system_call_of_a_guest_or_of_the_helper_thread_is_never_visible() {
+    extern "C" fn ignore(_: libc::c_int) {}
+    if role().is_none() {
+        again(an_interrupted_system_call_of_a_guest_or_of_the_helper_thread_is_never_visible, "child", 120).passed();
+        return;
+    }
+    // SAFETY: a `sigaction` consists of integers and an optional function, for which zero is valid.
+    let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+    action.sa_sigaction = ignore as *const () as usize;
+    // SAFETY: `action` is valid during the call. The handler does nothing, so it may run in each context.
+    assert_eq!(unsafe { libc::sigaction(libc::SIGUSR1, &raw const action, std::ptr::null_mut()) }, 0);
+    let is_over = Arc::new(AtomicBool::new(false));
+    let over = Arc::clone(&is_over);
+    let interrupts = std::thread::spawn(move || {
+        while !over.load(SeqCst) {
+            interrupt_all_threads();
+            std::thread::yield_now();
+        }
+    });
+    let rt = with(0);
+    let traffic = async || -> std::io::Result<()> {
+        for round in 0..10 {
+            let listener = TcpListener::bind_in(rt.host(), "127.0.0.1:0").await?;
+            let address = listener.local_addr()?;
+            let stream = TcpStream::connect_in(rt.host(), address).await?;
+            let (accepted, _) = listener.accept().await?;
+            let echo = async { futures::io::copy(&accepted, &mut &accepted).await };
+            let trips = async {
+                for trip in 0..20 {
+                    round_trip(&stream, &[round, trip]).await?;
+                }
+                round_trip(&stream, &[round; 200_000]).await?;
+                (&stream).close().await
+            };
+            futures::try_join!(echo, trips)?;
+        }
+        Ok(())
+    };
+    // First the guest thread waits in the poller, and then the helper thread does.
+    rt.block_on(traffic()).unwrap();
+    block_on(traffic()).unwrap();
+    is_over.store(true, SeqCst);
+    interrupts.join().unwrap();
+}
+
+/// 12.3b, 12.3c: if a `connect` is dropped before the connection is established, its socket is closed. The same holds if
+/// the process of this `connect` is killed.
+#[test]
+fn a_dropped_connect_closes_its_socket() {
+    if role().is_none() {
+        again(a_dropped_connect_closes_its_socket, "child", 60).passed();
+        return;
+    }
+    let rt = with(1);
+    rt.block_on(async {
+        drop(pair().await?);
+        let full = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None)?;
+        full.bind(&"127.0.0.1:0".parse::<std::net::SocketAddr>().expect("an address").into())?;
+        full.listen(0)?;
+        let address = full.local_addr()?;
+        // These connections fill the queue of the listener. Then the system answers no further request.
+        let mut queued = Vec::new();
+        for _ in 0..10 {
+            let client = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None)?;
+            client.set_nonblocking(true)?;
+            let _ = client.connect(&address);
+            queued.push(client);
+        }
+        let address = address.as_socket().expect("an address");
+        let before = descriptors().len();
+        for _ in 0..50 {
+            let mut connect = Box::pin(TcpStream::connect(address));
+            assert!(futures::poll!(&mut connect).is_pending());
+            assert_eq!(descriptors().len(), before + 1);
+            drop(connect);
+            assert_eq!(descriptors().len(), before);
+            let (ready, is_ready) = futures::channel::oneshot::channel();
+            let connects = rt.spawn(async move |_: Context| -> Result<(), Exit> {
+                let mut connect = Box::pin(TcpStream::connect(address));
+                assert!(futures::poll!(&mut connect).is_pending());
+                let _ = ready.send(());
+                connect.await?;
+                Ok(())
+            });
+            is_ready.await.expect("the process waits");
+            connects.abort();
+            assert!(matches!(connects.await, Err(Exit::Killed)));
+            assert_eq!(descriptors().len(), before);
+        }
+        std::io::Result::Ok(())
+    })
+    .unwrap();
+}
+
+/// Returns the numbers of the system calls in which the worker threads of a runtime wait. The name of each worker thread
+/// begins with `name`. Returns `None` if the system does not show these numbers.
+fn calls_of_workers(name: &str) -> Option<Vec<i64>> {
+    let mut calls = Vec::new();
+    for task in std::fs::read_dir("/proc/self/task").expect("the threads") {
+        let path = task.expect("a thread").path();
+        let Ok(thread) = std::fs::read_to_string(path.join("comm")) else { continue };
+        if thread.starts_with(name) && !thread.contains("monitor") {
+            let call = std::fs::read_to_string(path.join("syscall")).ok()?;
+            // A thread that runs has no number.
+            calls.push(call.split_whitespace().next().and_then(|number| number.parse().ok()).unwrap_or(-1));
+        }
+    }
+    Some(calls)
+}
+
+/// 12.1b: before the first socket, all idle workers park. Afterwards, one idle worker waits in the poller, and the other
+/// workers park. If the workers never reach this state, the time limit of the child process ends the test.
+#[test]
+#[cfg(target_arch = "x86_64")]
+fn one_idle_worker_waits_in_the_poller_and_the_others_park() {
+    if role().is_none() {
+        again(one_idle_worker_waits_in_the_poller_and_the_others_park, "child", 60).passed();
+        return;
+    }
+    let rt = Runtime::builder().workers(4).thread_name("idle").build().unwrap();
+    let wait_for = |in_poller: usize| {
+        loop {
+            let Some(calls) = calls_of_workers("idle-") else {
+                println!("the system does not show the system calls of a thread");
+                return;
+            };
+            let count = |numbers: &[i64]| calls.iter().filter(|call| numbers.contains(call)).count();
+            let (polls, parks) = (count(&[libc::SYS_epoll_wait, libc::SYS_epoll_pwait]), count(&[libc::SYS_futex]));
+            if (polls, parks) == (in_poller, 4 - in_poller) {
+                return;
+            }
+            std::thread::yield_now();
+        }
+    };
+    wait_for(0);
+    let listener = block_on(TcpListener::bind_in(rt.host(), "127.0.0.1:0")).unwrap();
+    wait_for(1);
+    // The deadline of a timer changes nothing: the same worker waits for the timer and for the sockets.
+    rt.spawn(async |ctx: Context| -> Result<(), Exit> {
+        ctx.sleep(Duration::from_secs(3_600)).await;
+        Ok(())
+    });
+    let address = listener.local_addr().unwrap();
+    rt.spawn(move |ctx: Context| serve(ctx, listener));
+    for _ in 0..20 {
+        block_on(async { round_trip(&TcpStream::connect_in(rt.host(), address).await?, b"x").await }).unwrap();
+        wait_for(1);
+    }
+}
+
+/// 12.1a: a ready socket causes no system call that arms its descriptor again, no wake-up of a thread, and no wake-up of
+/// the poller. The client uses the standard library.
+#[test]
+fn a_ready_socket_needs_no_wake_up_and_is_not_armed_again() {
+    const TRIPS: usize = 1_000;
+    if role().is_some() {
+        // Without the monitor, the number of system calls does not depend on the time.
+        let rt = Runtime::builder().workers(1).long_step_threshold(Duration::MAX).build().unwrap();
+        let listener = block_on(TcpListener::bind_in(rt.host(), "127.0.0.1:0")).unwrap();
+        let address = listener.local_addr().unwrap();
+        rt.spawn(move |ctx: Context| serve(ctx, listener));
+        let mut client = std::net::TcpStream::connect(address).unwrap();
+        for trip in 0..TRIPS {
+            // `send` and `recv` are the system calls of this client, so it never calls `write`.
+            client.write_all(&[trip as u8]).unwrap();
+            std::io::Read::read_exact(&mut client, &mut [0; 1]).unwrap();
+        }
+        return;
+    }
+    let mut traced = std::process::Command::new("strace");
+    traced.args(["-f", "-c", "-e", "trace=epoll_ctl,futex,write", "-o", "/dev/stdout"]);
+    traced.arg(std::env::current_exe().unwrap());
+    traced.args(["--exact", "descriptors::a_ready_socket_needs_no_wake_up_and_is_not_armed_again", "--nocapture"]);
+    traced.arg("--test-threads=1").env("PROCESSION_SUBPROCESS", "child");
+    if std::process::Command::new("strace").arg("-V").output().is_err() {
+        return println!("strace is not installed");
+    }
+    let ran = run(&mut traced, 120);
+    if ran.stderr.contains("ptrace") || !ran.stdout.contains("futex") {
+        return println!("strace does not work here: {}", ran.stderr);
+    }
+    ran.passed();
+    for name in ["epoll_ctl", "futex", "write"] {
+        let line = ran.stdout.lines().find(|line| line.trim_end().ends_with(&format!(" {name}"))).expect("the call");
+        let calls: usize = line.split_whitespace().nth(3).expect("the number").parse().expect("a number");
+        println!("{calls} calls of {name} for {TRIPS} round trips");
+        assert!(calls < TRIPS / 4, "{calls} calls of {name}");
+    }
+}

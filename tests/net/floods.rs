@@ -141,7 +141,8 @@ fn a_flood_starves_no_other_connection_timer_or_message() {
     }
 }
 
-/// 12.6c: neither a flood of UDP packets nor a flood of new connections starves a timer.
+/// 12.6c: neither a flood of UDP packets nor a flood of new connections starves a timer. The worker notices a due timer
+/// after at most 61 turns of the flooded processes.
 #[test]
 fn a_flood_of_packets_or_connections_starves_no_timer() {
     within(120, || {
@@ -170,23 +171,37 @@ fn a_flood_of_packets_or_connections_starves_no_timer() {
                 }
             }
         });
+        let count = Arc::new(AtomicU64::new(0));
+        let received = Arc::clone(&count);
         rt.spawn(async move |_: Context| -> Result<(), Exit> {
             loop {
                 socket.recv_from(&mut [0; 1]).await?;
+                received.fetch_add(1, SeqCst);
             }
         });
+        let accepted = Arc::clone(&count);
         rt.spawn(async move |_: Context| -> Result<(), Exit> {
             loop {
                 listener.accept().await?;
+                accepted.fetch_add(1, SeqCst);
             }
         });
-        let ticks = rt.spawn(async |ctx: Context| -> Result<(), Exit> {
+        let ticks = rt.spawn(async move |mut ctx: Context<()>| -> Result<_, Exit> {
+            let mut worst = 0;
             for _ in 0..50 {
-                ctx.sleep(Duration::from_millis(1)).await;
+                ctx.send_after(Duration::from_micros(1), ctx.pid(), ());
+                // This loop is longer than the delay of the message, so the timer is due when this step ends.
+                let begun = std::time::Instant::now();
+                while begun.elapsed() < Duration::from_micros(500) {}
+                let before = count.load(SeqCst);
+                ctx.receive().await?;
+                worst = worst.max(count.load(SeqCst) - before);
             }
-            Ok(())
+            Ok(worst)
         });
-        block_on(ticks).unwrap();
+        let worst = block_on(ticks).unwrap();
+        println!("{worst} packets and connections before a due timer");
+        assert!(worst <= NOTICED * TURN);
         stop.store(true, SeqCst);
         packets.join().unwrap();
         connections.join().unwrap();

@@ -8,6 +8,7 @@ use futures::{AsyncReadExt, AsyncWriteExt};
 use procession::net::{TcpListener, TcpStream};
 use procession::*;
 
+use crate::subprocess::{again_with, role};
 use crate::{on_two, pair, round_trip, serve};
 
 /// 12.6b: if a peer resets its connection, a read and a write of this connection fail. Other connections continue.
@@ -155,6 +156,69 @@ fn clients_that_vanish_before_accept_do_not_disturb_the_listener() {
         }
         rt.spawn(move |ctx: Context| serve(ctx, listener));
         round_trip(&TcpStream::connect(address).await?, b"abc").await?;
+        Ok(())
+    });
+}
+
+/// 12.6b: the program of a peer is killed while its connection is open. The server sees the end of this connection, or a
+/// reset. Another connection continues.
+#[test]
+fn a_peer_whose_program_is_killed_ends_only_its_connection() {
+    const ADDRESS: &str = "PROCESSION_ADDRESS";
+    if role().is_some() {
+        let mut stream = std::net::TcpStream::connect(std::env::var(ADDRESS).expect("the address")).unwrap();
+        std::io::Write::write_all(&mut stream, b"half a mess").unwrap();
+        std::io::Read::read_exact(&mut stream, &mut [0; 1]).unwrap();
+        std::process::abort();
+    }
+    on_two(async |rt| {
+        let (healthy, partner) = pair().await?;
+        rt.spawn(move |_: Context| crate::echo(partner));
+        let listener = TcpListener::bind("127.0.0.1:0").await?;
+        let address = listener.local_addr()?.to_string();
+        let peer = std::thread::spawn(move || {
+            again_with(a_peer_whose_program_is_killed_ends_only_its_connection, "peer", 50, |command| {
+                command.env(ADDRESS, address);
+            })
+            .died();
+        });
+        let (mut stream, _) = listener.accept().await?;
+        let mut message = [0; 12];
+        stream.read_exact(&mut message[..11]).await?;
+        round_trip(&healthy, b"before").await?;
+        stream.write_all(b"x").await?;
+        // The last byte of the message never arrives.
+        let error = stream.read_exact(&mut message[11..]).await.unwrap_err();
+        assert!(matches!(error.kind(), ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset), "{error}");
+        round_trip(&healthy, b"after").await?;
+        peer.join().expect("the peer was killed");
+        Ok(())
+    });
+}
+
+/// 12.6b: a peer that sends nothing lets a time limit pass. Meanwhile another connection is served. Afterwards, the
+/// connection of the silent peer still works.
+#[test]
+fn a_silent_peer_lets_only_its_own_time_limit_pass() {
+    on_two(async |rt| {
+        let (healthy, partner) = pair().await?;
+        rt.spawn(move |_: Context| crate::echo(partner));
+        let (mut one, mut other) = pair().await?;
+        let limited = rt.spawn(async move |ctx: Context| -> Result<_, Exit> {
+            let mut buf = [0; 8];
+            for _ in 0..5 {
+                assert!(ctx.timeout(Duration::from_millis(10), one.read(&mut buf)).await.is_err(), "no byte was sent");
+            }
+            Ok(one)
+        });
+        for trip in 0..100 {
+            round_trip(&healthy, &[trip; 100]).await?;
+        }
+        let mut one = limited.await?;
+        other.write_all(b"late").await?;
+        let mut buf = [0; 4];
+        one.read_exact(&mut buf).await?;
+        assert_eq!(&buf, b"late");
         Ok(())
     });
 }

@@ -244,6 +244,62 @@ fn a_waiting_read_fails_when_its_runtime_is_dropped() {
     });
 }
 
+/// 12.1c: several sockets become ready while a step runs on the only worker. Their processes then run in the order in
+/// which the packets arrived.
+#[test]
+#[cfg(unix)]
+fn processes_of_ready_sockets_run_in_order_of_arrival() {
+    within(60, || {
+        let rt = Runtime::builder().workers(1).long_step_threshold(Duration::MAX).build().unwrap();
+        let (waiting, is_waiting) = mpsc::channel();
+        let (ran, order) = mpsc::channel();
+        let senders: Vec<_> = (0..8_usize)
+            .map(|number| {
+                let (sender, receiver) = std::os::unix::net::UnixDatagram::pair().unwrap();
+                let receiver = net::UnixDatagram::from_std_in(rt.host(), receiver).unwrap();
+                let (waiting, ran) = (waiting.clone(), ran.clone());
+                rt.spawn(async move |_: Context| -> Result<(), Exit> {
+                    let mut buf = [0; 1];
+                    loop {
+                        let mut receive = Box::pin(receiver.recv(&mut buf));
+                        assert!(futures::poll!(&mut receive).is_pending());
+                        waiting.send(()).expect("the test waits");
+                        receive.await?;
+                        ran.send(number).expect("the test waits");
+                    }
+                });
+                sender
+            })
+            .collect();
+        let all_wait = || senders.iter().for_each(|_| is_waiting.recv().unwrap());
+        all_wait();
+        // After this round, the system has reported the events of the registrations.
+        for sender in &senders {
+            sender.send(b"x").unwrap();
+            is_waiting.recv().unwrap();
+            order.recv().unwrap();
+        }
+        for round in 0..20 {
+            let (blocked, is_blocked) = mpsc::channel();
+            let (release, released) = mpsc::channel::<()>();
+            rt.spawn(async move |_: Context| -> Result<(), Exit> {
+                blocked.send(()).expect("the test waits");
+                released.recv().expect("the test releases the step");
+                Ok(())
+            });
+            is_blocked.recv().unwrap();
+            // 3 and 8 have no common divisor, so this sequence contains each number once.
+            let arrivals: Vec<_> = (0..senders.len()).map(|n| (n * 3 + round) % senders.len()).collect();
+            for number in &arrivals {
+                senders[*number].send(b"x").unwrap();
+            }
+            release.send(()).unwrap();
+            assert_eq!(order.iter().take(senders.len()).collect::<Vec<_>>(), arrivals);
+            all_wait();
+        }
+    });
+}
+
 /// 12.1b: no wake-up is lost while several workers ask the poller and park. Between their round trips, the processes
 /// also sleep and spawn other processes.
 #[test]

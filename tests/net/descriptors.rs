@@ -321,7 +321,7 @@ fn interrupt_all_threads() {
         if thread != own {
             // A thread that has exited meanwhile is no error.
             // SAFETY: the call takes no pointer. The program has a handler for the signal, which does nothing.
-            unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), thread, libc::SIGUSR1) };
+            unsafe { libc::syscall(libc::SYS_tgkill, std::process::id(), thread, libc::SIGUSR1) };
         }
     }
 }

@@ -223,8 +223,8 @@ impl<S: System> Drop for Registered<S> {
 /// Number of buffers that every system accepts in one call.
 const FEW: usize = 16;
 
-/// Returns the size of all buffers of a vectored transfer. Returns 0 if there are many buffers: the system then transfers
-/// only some of them, so a short transfer does not show that the socket is not ready.
+/// Returns the size of all buffers of a vectored transfer. Returns 0 if there are many buffers: the system then
+/// transfers only some of them, so a short transfer does not show that the socket is not ready.
 pub(crate) fn size_of_all(sizes: impl ExactSizeIterator<Item = usize>) -> usize {
     if sizes.len() > FEW { 0 } else { sizes.sum() }
 }

@@ -131,8 +131,8 @@ impl UdpSocket {
         self.io.op(Direction::Read, |io| io.recv(buf)).await
     }
 
-    /// Sends a packet to `target`. If `target` names several addresses, sends to the first address. Returns the number of
-    /// bytes that were sent.
+    /// Sends a packet to `target`. If `target` names several addresses, sends to the first address. Returns the number
+    /// of bytes that were sent.
     ///
     /// A [`SocketAddr`] costs nothing. A text is parsed, and a name is looked up, for each packet.
     ///
@@ -173,8 +173,8 @@ impl UdpSocket {
         self.io.op(Direction::Read, |io| io.peek(buf)).await
     }
 
-    /// The poll function of [`send`](Self::send). If several tasks call it or [`poll_send_to`](Self::poll_send_to), only
-    /// the task that called last is woken.
+    /// The poll function of [`send`](Self::send). If several tasks call it or [`poll_send_to`](Self::poll_send_to),
+    /// only the task that called last is woken.
     ///
     /// # Errors
     /// As [`send`](Self::send).
@@ -200,8 +200,8 @@ impl UdpSocket {
         self.io.poll_op(Direction::Read, cx, |io| io.recv_from(buf))
     }
 
-    /// The poll function of [`send_to`](Self::send_to). If several tasks call it or [`poll_send`](Self::poll_send), only
-    /// the task that called last is woken.
+    /// The poll function of [`send_to`](Self::send_to). If several tasks call it or [`poll_send`](Self::poll_send),
+    /// only the task that called last is woken.
     ///
     /// # Errors
     /// As [`send_to`](Self::send_to).
@@ -257,7 +257,8 @@ impl UdpSocket {
         self.io.io().peer_addr()
     }
 
-    /// Returns the pending error of the socket (`SO_ERROR`), and clears it. An example is the answer to an earlier packet.
+    /// Returns the pending error of the socket (`SO_ERROR`), and clears it. An example is the answer to an earlier
+    /// packet.
     ///
     /// # Errors
     /// Returns the error of the system if the socket has no such option.

@@ -10,8 +10,8 @@ use procession::*;
 
 use crate::{on_two, pair, poll_once, read_when_readable};
 
-/// Writes bytes with the values 0, 1, 2 and so on, modulo 256. Each write has at most seven bytes. Before each write, the
-/// function takes one item from `dropped`. After each write, the function yields up to two times.
+/// Writes bytes with the values 0, 1, 2 and so on, modulo 256. Each write has at most seven bytes. Before each write,
+/// the function takes one item from `dropped`. After each write, the function yields up to two times.
 async fn write_numbers(
     ctx: &Context,
     mut to: impl futures::AsyncWrite + Unpin,
@@ -78,8 +78,8 @@ fn a_dropped_read_loses_no_bytes() {
     });
 }
 
-/// 12.3c: a write or a send that is dropped before it completes has sent nothing. The receiver gets exactly the bytes and
-/// the packets of the operations that completed.
+/// 12.3c: a write or a send that is dropped before it completes has sent nothing. The receiver gets exactly the bytes
+/// and the packets of the operations that completed.
 #[test]
 fn a_dropped_write_has_sent_nothing() {
     on_two(async |_| {

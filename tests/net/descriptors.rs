@@ -185,8 +185,8 @@ fn killed_processes_leak_no_descriptor() {
     })
     .unwrap();
     drop(rt);
-    // A worker thread that exits drops its reference to the poller just after the drop of the runtime has counted the exit.
-    // If the poller stays open, the time limit of this child process ends the loop.
+    // A worker thread that exits drops its reference to the poller just after the drop of the runtime has counted the
+    // exit. If the poller stays open, the time limit of this child process ends the loop.
     while descriptors().len() != begin.len() {
         std::thread::yield_now();
     }
@@ -374,8 +374,8 @@ fn an_interrupted_system_call_of_a_guest_or_of_the_helper_thread_is_never_visibl
     interrupts.join().unwrap();
 }
 
-/// 12.3b, 12.3c: if a `connect` is dropped before the connection is established, its socket is closed. The same holds if
-/// the process of this `connect` is killed.
+/// 12.3b, 12.3c: if a `connect` is dropped before the connection is established, its socket is closed. The same holds
+/// if the process of this `connect` is killed.
 #[test]
 fn a_dropped_connect_closes_its_socket() {
     if role().is_none() {
@@ -423,8 +423,8 @@ fn a_dropped_connect_closes_its_socket() {
     .unwrap();
 }
 
-/// Returns the numbers of the system calls in which the worker threads of a runtime wait. The name of each worker thread
-/// begins with `name`. Returns `None` if the system does not show these numbers.
+/// Returns the numbers of the system calls in which the worker threads of a runtime wait. The name of each worker
+/// thread begins with `name`. Returns `None` if the system does not show these numbers.
 fn calls_of_workers(name: &str) -> Option<Vec<i64>> {
     let mut calls = Vec::new();
     for task in std::fs::read_dir("/proc/self/task").expect("the threads") {
@@ -439,8 +439,8 @@ fn calls_of_workers(name: &str) -> Option<Vec<i64>> {
     Some(calls)
 }
 
-/// 12.1b: before the first socket, all idle workers park. Afterwards, one idle worker waits in the poller, and the other
-/// workers park. If the workers never reach this state, the time limit of the child process ends the test.
+/// 12.1b: before the first socket, all idle workers park. Afterwards, one idle worker waits in the poller, and the
+/// other workers park. If the workers never reach this state, the time limit of the child process ends the test.
 #[test]
 #[cfg(target_arch = "x86_64")]
 fn one_idle_worker_waits_in_the_poller_and_the_others_park() {
@@ -479,8 +479,8 @@ fn one_idle_worker_waits_in_the_poller_and_the_others_park() {
     }
 }
 
-/// 12.1a: a ready socket causes no system call that arms its descriptor again, no wake-up of a thread, and no wake-up of
-/// the poller. The client uses the standard library.
+/// 12.1a: a ready socket causes no system call that arms its descriptor again, no wake-up of a thread, and no wake-up
+/// of the poller. The client uses the standard library.
 #[test]
 fn a_ready_socket_needs_no_wake_up_and_is_not_armed_again() {
     const TRIPS: usize = 1_000;

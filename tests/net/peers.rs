@@ -160,8 +160,8 @@ fn clients_that_vanish_before_accept_do_not_disturb_the_listener() {
     });
 }
 
-/// 12.6b: the program of a peer is killed while its connection is open. The server sees the end of this connection, or a
-/// reset. Another connection continues.
+/// 12.6b: the program of a peer is killed while its connection is open. The server sees the end of this connection, or
+/// a reset. Another connection continues.
 #[test]
 fn a_peer_whose_program_is_killed_ends_only_its_connection() {
     const ADDRESS: &str = "PROCESSION_ADDRESS";

@@ -115,8 +115,8 @@ fn a_dropped_write_half_ends_one_direction() {
     });
 }
 
-/// 12.2a: a forgotten write half sends no end of the stream. When the read half is dropped too, the stream is closed. The
-/// halves also have the vectored operations, and `peek`.
+/// 12.2a: a forgotten write half sends no end of the stream. When the read half is dropped too, the stream is closed.
+/// The halves also have the vectored operations, and `peek`.
 #[test]
 fn a_forgotten_write_half_does_not_end_its_direction() {
     on_two(async |_| {

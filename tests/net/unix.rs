@@ -61,8 +61,8 @@ fn streams_connect_to_a_path() {
         for _ in 0..20 {
             let mut stream = UnixStream::connect(&path).await?;
             let mut back = vec![0; 300_000];
-            // The stream reads while it writes. Otherwise both sides could wait for the other side to read: Linux reports
-            // a Unix socket as writable only when its peer has read three quarters of the buffer.
+            // The stream reads while it writes. Otherwise both sides could wait for the other side to read: Linux
+            // reports a Unix socket as writable only when its peer has read three quarters of the buffer.
             let (mut reader, mut writer) = (&stream, &stream);
             futures::try_join!(writer.write_all(&[7; 300_000]), reader.read_exact(&mut back))?;
             stream.shutdown(Shutdown::Write)?;

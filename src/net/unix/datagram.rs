@@ -42,8 +42,8 @@ impl UnixDatagram {
         Self::register(mio::net::UnixDatagram::bind(path)?, backend)
     }
 
-    /// Opens a socket without a path, on the runtime of the calling thread. The socket can send. It cannot receive, because other sockets have no path to
-    /// which they could send.
+    /// Opens a socket without a path, on the runtime of the calling thread. The socket can send. It cannot receive,
+    /// because other sockets have no path to which they could send.
     ///
     /// # Errors
     /// As [`bind`](Self::bind).
@@ -202,8 +202,8 @@ impl UnixDatagram {
         self.io.io().shutdown(how)
     }
 
-    /// The poll function of [`send`](Self::send). If several tasks call it or another poll function that sends, only the
-    /// task that called last is woken.
+    /// The poll function of [`send`](Self::send). If several tasks call it or another poll function that sends, only
+    /// the task that called last is woken.
     ///
     /// # Errors
     /// As [`send`](Self::send).

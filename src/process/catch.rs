@@ -9,6 +9,7 @@ use std::panic::{AssertUnwindSafe, PanicHookInfo, catch_unwind, set_hook, take_h
 use std::task::{Context, Wake, Waker};
 
 use crate::platform::sync::{Arc, OnceLock, thread, thread_local};
+use crate::platform::unwind::drop_payload;
 use crate::process::exit::Reason;
 use crate::process::pid::Pid;
 use crate::process::state::current::Current;
@@ -47,11 +48,7 @@ pub(crate) fn catch<T>(f: impl FnOnce() -> T) -> Result<T, Reason> {
     catch_unwind(AssertUnwindSafe(f)).map_err(text)
 }
 
-/// Maximum number of further panics while a panic payload is dropped. The drop of a payload may panic with a new
-/// payload. After this number of panics, the last payload is leaked.
-const PANICS_IN_PANICS: u32 = 8;
-
-fn text(mut panic: Box<dyn Any + Send>) -> Reason {
+fn text(panic: Box<dyn Any + Send>) -> Reason {
     let message = message_of(&*panic);
     let text = message.unwrap_or("a panic without a text");
     // `resume_unwind` does not call the panic hook. Therefore, after a `resume_unwind`, `LAST` may hold an earlier
@@ -61,14 +58,7 @@ fn text(mut panic: Box<dyn Any + Send>) -> Reason {
         Some((_, location)) => Reason::panic(text, location),
         None => Reason::from(text),
     };
-    // The payload of a panic has a user type, and the `Drop` of this type may panic too.
-    for _ in 0..PANICS_IN_PANICS {
-        match catch_unwind(AssertUnwindSafe(|| drop(panic))) {
-            Ok(()) => return reason,
-            Err(another) => panic = another,
-        }
-    }
-    std::mem::forget(panic);
+    drop_payload(panic);
     reason
 }
 

@@ -6,7 +6,6 @@
 
 use std::future::Future;
 use std::ops::Deref;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
@@ -16,6 +15,7 @@ use pin_project_lite::pin_project;
 use crate::platform::poller::Poller;
 use crate::platform::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering, fence};
 use crate::platform::sync::{Arc, EventListener, Mutex, OnceLock, planted, this_thread, thread};
+use crate::platform::unwind::contain;
 use crate::scheduler::worker::WorkerGuard;
 use crate::scheduler::{Local, Scheduler, Task};
 
@@ -497,7 +497,9 @@ impl<T: Task> Scheduler<T> {
     /// Fires the due timers. A guest calls this each time that it reads the clock. Panics of wakers are caught.
     pub(crate) fn fire_due(&self, now: Duration) {
         if self.driver.is_due(now) {
-            let _ = catch_unwind(AssertUnwindSafe(|| self.driver.fire_due()));
+            contain(|| {
+                self.driver.fire_due();
+            });
         }
     }
 

@@ -5,12 +5,12 @@
 //! no wake-up.
 
 use std::fmt;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::task::Waker;
 use std::time::Duration;
 
 use crate::platform::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
 use crate::platform::sync::{CachePadded, Mutex, planted, thread};
+use crate::platform::unwind::contain;
 
 /// Number of worker slots of a scheduler, for worker threads and guest threads. Each slot has one bit. Under the model
 /// checker the number of slots is small, so that a pass over all slots takes few steps.
@@ -271,7 +271,7 @@ impl Idle {
         if let Parker::Waker(waker) = waker {
             // A waker is user code and may panic. The panic must not unwind through the caller, because the caller may
             // not have finished its push.
-            let _ = catch_unwind(AssertUnwindSafe(|| waker.wake()));
+            contain(|| waker.wake());
         }
     }
 

@@ -7,13 +7,13 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 use crate::observe::WorkerState;
 use crate::platform::poller::Wait;
 use crate::platform::sync::atomic::Ordering;
 use crate::platform::sync::{Arc, Mutex, MutexGuard, planted, this_thread, thread, wait_while, wait_within};
+use crate::platform::unwind::contain;
 use crate::scheduler::{Local, SLOTS, Scheduler, Task, hooks};
 
 /// How long a thread without work waits for new employment. Blocking steps often come in groups, so the thread may be
@@ -200,8 +200,8 @@ impl<T: Task> Scheduler<T> {
         // If the system returns an error, the poller is unusable, and the thread exits.
         while !self.is_stopping() && poller.poll(Wait::Alone, &mut ready) {
             // A waker is user code. If it panics, the helper thread must continue.
-            let _ = catch_unwind(AssertUnwindSafe(|| self.driver.wake_all(&mut ready)));
-            let _ = catch_unwind(AssertUnwindSafe(|| ready.clear()));
+            contain(|| self.driver.wake_all(&mut ready));
+            contain(|| ready.clear());
         }
     }
 

@@ -6,7 +6,6 @@
 use std::cell::{Cell, RefCell};
 use std::collections::vec_deque::Drain;
 use std::ops::Deref;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::task::Waker;
 use std::time::Duration;
@@ -18,6 +17,7 @@ use crate::platform::poller::{Poller, Wait};
 use crate::platform::preempt;
 use crate::platform::random::Rng;
 use crate::platform::sync::{Arc, CachePadded, NeverDropped, hint, planted, this_thread, thread};
+use crate::platform::unwind::contain;
 use crate::scheduler::idle::Woken;
 use crate::scheduler::queue::{Pushed, Queues};
 use crate::scheduler::slot::{OWN_FUTURE, WorkerSlot};
@@ -354,8 +354,8 @@ impl<T: Task> Local<T> {
                 self.ends_search();
             }
             // A waker is user code. If it panics, the worker must go on.
-            let _ = catch_unwind(AssertUnwindSafe(|| self.scheduler.driver.wake_all(&mut ready)));
-            let _ = catch_unwind(AssertUnwindSafe(|| ready.clear()));
+            contain(|| self.scheduler.driver.wake_all(&mut ready));
+            contain(|| ready.clear());
         }
         self.ready.set(ready);
     }
@@ -376,7 +376,9 @@ impl<T: Task> Local<T> {
                 self.ends_search();
             }
             // A waker is user code. If it panics, the worker must go on.
-            let _ = catch_unwind(AssertUnwindSafe(|| self.scheduler.driver.fire_due()));
+            contain(|| {
+                self.scheduler.driver.fire_due();
+            });
         }
     }
 
@@ -516,7 +518,7 @@ impl<T: Task> Local<T> {
         let (label, begun) = task.begin();
         self.post.set_label(label);
         self.scheduler.metrics.add_in(self.slot, Counter::Polls, 1);
-        let _ = catch_unwind(AssertUnwindSafe(|| task.run(begun)));
+        contain(|| task.run(begun));
     }
 
     #[inline]

@@ -2,9 +2,9 @@
 //! worker, and checks that this worker still runs the other processes afterwards.
 
 use std::future::{pending, poll_fn};
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::{AssertUnwindSafe, catch_unwind, panic_any};
 use std::pin::Pin;
-use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::task::{Context as Cx, Poll, Wake, Waker};
 use std::thread;
@@ -298,9 +298,9 @@ fn a_panic_in_a_body_ends_only_that_process() {
 fn a_panic_with_any_payload_is_caught() {
     within(20, || {
         let scene = Scene::new(Runtime::builder());
-        let strange = scene.rt.spawn(async |_: Context| -> () { std::panic::panic_any(7_u64) });
+        let strange = scene.rt.spawn(async |_: Context| -> () { panic_any(7_u64) });
         panicked(block_on(strange), "a panic without a text");
-        let explosive = scene.rt.spawn(async |_: Context| -> () { std::panic::panic_any(Bomb(true)) });
+        let explosive = scene.rt.spawn(async |_: Context| -> () { panic_any(Bomb(true)) });
         panicked(block_on(explosive), "a panic without a text");
         scene.assert_unaffected(2);
     });
@@ -633,6 +633,42 @@ fn a_waker_that_panics_does_not_affect_the_sender() {
         to.send(2).expect("from outside");
         assert_eq!((bad.0.load(SeqCst), mailbox.try_receive()), (2, Some(2)));
         scene.assert_unaffected(0);
+    });
+}
+
+/// 11, 8.1d: an executor polls a future of `Runtime::run`, and the waker of the executor panics. The drop of the payload of
+/// this panic panics too. A thread then sends a message, which wakes the executor. The panics do not affect the sender.
+#[test]
+fn a_panic_payload_that_panics_does_not_affect_the_sender() {
+    struct ThrowsBomb(AtomicUsize);
+    impl Wake for ThrowsBomb {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, SeqCst);
+            panic_any(Bomb(true));
+        }
+    }
+    struct Flag(AtomicBool);
+    impl Wake for Flag {
+        fn wake(self: Arc<Self>) {
+            self.0.store(true, SeqCst);
+        }
+    }
+    within(20, || {
+        let rt = Runtime::builder().workers(0).build().unwrap();
+        let process = rt.spawn(async |mut ctx: Context<u64>| ctx.receive().await);
+        let bad = Arc::new(ThrowsBomb(AtomicUsize::new(0)));
+        let waker = Waker::from(Arc::clone(&bad));
+        let address = process.address().clone();
+        let mut run = Box::pin(rt.run(process));
+        // The first polls run the process until it waits for its message.
+        let flag = Arc::new(Flag(AtomicBool::new(true)));
+        while flag.0.swap(false, SeqCst) {
+            assert!(poll_with(&mut run, &Waker::from(Arc::clone(&flag))).is_pending());
+        }
+        assert!(poll_with(&mut run, &waker).is_pending());
+        address.send(7).expect("the send does not unwind");
+        assert_eq!(bad.0.load(SeqCst), 1);
+        assert_eq!(poll_with(&mut run, Waker::noop()), Poll::Ready(Ok(7)));
     });
 }
 

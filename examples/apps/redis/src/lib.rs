@@ -14,4 +14,10 @@ mod store;
 mod tests;
 
 pub use resp::Limits;
+
+/// Checks the parser with any bytes. A violated property is a panic. Only the fuzz target `resp` calls this function.
+#[cfg(fuzzing)]
+pub fn check_parser(bytes: &[u8]) {
+    resp::check::check(bytes, &[]);
+}
 pub use server::{Config, Listener, server};

@@ -1,6 +1,8 @@
 //! The Redis protocol: the parser of requests and the encoder of replies. The parser copies no argument, because an
 //! argument is a range of the bytes that were read from the socket. This file uses no socket and contains no command.
 
+#[cfg(any(test, fuzzing))]
+pub(crate) mod check;
 mod encode;
 mod inline;
 #[cfg(test)]
@@ -8,13 +10,15 @@ mod tests;
 
 pub(crate) use encode::{Encoder, push_int};
 
+/// True in tests. Then the buffers are small, so that a short input fills them, grows them and frees them.
+const IS_TEST: bool = cfg!(any(test, fuzzing));
 /// Smallest size of a read buffer.
-const SMALLEST: usize = 2 << 10;
+const SMALLEST: usize = if IS_TEST { 64 } else { 2 << 10 };
 /// Maximum number of bytes by which a read buffer grows in one step. A buffer above twice this size grows by half of
 /// its size.
-const CHUNK: usize = 64 << 10;
+const CHUNK: usize = if IS_TEST { 128 } else { 64 << 10 };
 /// A read buffer above this size is freed when it is empty.
-const KEPT: usize = 256 << 10;
+const KEPT: usize = if IS_TEST { 128 } else { 256 << 10 };
 
 /// Limits of a connection. The defaults are the defaults of Redis 7. Redis does not have the last two limits.
 #[derive(Debug, Clone)]

@@ -3,8 +3,10 @@
 
 mod clients;
 mod expiry;
+mod inputs;
 mod pipe;
 mod pubsub;
+pub(crate) mod random;
 mod replies;
 mod shards;
 

@@ -1,62 +1,9 @@
-//! Tests of the parser, with fixed inputs and with random inputs from fixed seeds.
+//! Tests of the parser with fixed inputs. The file `properties.rs` tests the parser with random inputs.
 
+mod properties;
+
+use super::check::{parse, parse_all, small};
 use super::*;
-
-/// A generator of pseudo-random numbers (SplitMix64).
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, bound: usize) -> usize {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ mixed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((mixed ^ mixed >> 31) % bound as u64) as usize
-    }
-
-    fn bytes(&mut self, most: usize) -> Vec<u8> {
-        (0..self.below(most + 1)).map(|_| self.below(256) as u8).collect()
-    }
-}
-
-/// Returns small limits, so that a short input reaches each limit.
-fn small() -> Limits {
-    Limits { line: 40, bulk: 100, multibulk: 20, query: 300, batch: 4, ..Limits::default() }
-}
-
-/// The commands that the parser has found, and the error that it has found.
-type Found = (Vec<Vec<Vec<u8>>>, Option<ProtocolError>);
-
-/// Feeds bytes to a parser in the same way as a connection. Each read has at most as many bytes as a call of `piece`
-/// returns.
-fn parse(bytes: &[u8], limits: &Limits, mut piece: impl FnMut() -> usize) -> Found {
-    let (mut batch, mut commands, mut rest) = (Batch::default(), Vec::new(), bytes);
-    loop {
-        batch.parse(limits);
-        assert!(batch.requests().len() <= limits.batch);
-        let is_empty = batch.requests().is_empty();
-        for request in batch.requests() {
-            commands.push(batch.args(*request).from(0).map(<[u8]>::to_vec).collect());
-        }
-        if is_empty && (rest.is_empty() || batch.error().is_some()) {
-            return (commands, batch.error());
-        }
-        batch.clear();
-        if is_empty {
-            let space = batch.space();
-            let count = piece().clamp(1, space.len()).min(rest.len());
-            space[..count].copy_from_slice(&rest[..count]);
-            batch.fill(count);
-            rest = &rest[count..];
-        }
-        assert!(batch.data.len() <= 2 * (bytes.len() + SMALLEST), "the buffer outgrows what was read");
-        assert!(batch.args.capacity() <= bytes.len() + 16, "the arguments outgrow what was read");
-    }
-}
-
-fn parse_all(bytes: &[u8], limits: &Limits) -> Found {
-    parse(bytes, limits, || usize::MAX)
-}
 
 #[test]
 fn requests_are_found() {
@@ -118,22 +65,9 @@ fn errors_are_found_after_the_commands_before_them() {
 #[test]
 fn a_query_without_end_is_refused_without_a_text() {
     let bytes = [&b"*20\r\n"[..], &b"$20\r\naaaaaaaaaaaaaaaaaaaa\r\n".repeat(14)].concat();
-    let (commands, error) = parse(&bytes, &small(), || 7);
+    let (commands, error) = parse(&bytes, &small(), false, || 7);
     assert_eq!((commands, error), (vec![], Some(ProtocolError::LongQuery)));
     assert_eq!(ProtocolError::LongQuery.text(), None);
-}
-
-#[test]
-fn an_announced_length_allocates_nothing() {
-    let mut batch = Batch::default();
-    for bytes in [&b"*2147483647\r\n"[..], b"$536870912\r\n", b"abc"] {
-        batch.space()[..bytes.len()].copy_from_slice(bytes);
-        batch.fill(bytes.len());
-        batch.parse(&Limits::default());
-        assert_eq!((batch.error(), batch.requests().len()), (None, 0));
-        batch.clear();
-    }
-    assert_eq!((batch.data.len(), batch.args.capacity()), (SMALLEST, 0));
 }
 
 #[test]
@@ -175,72 +109,6 @@ fn the_copy_of_a_shared_batch_continues_where_the_batch_was() {
         }
         let last = batch.args(*batch.requests().last().expect("the last piece completes a command"));
         assert_eq!(last.from(0).collect::<Vec<_>>(), [&b"SET"[..], b"a", b"bc"], "{end}");
-    }
-}
-
-/// Writes a random command. Most of these commands are correct.
-fn random_request(random: &mut Random, out: &mut Vec<u8>) {
-    match random.below(10) {
-        0 => out.extend([b"PING\r\n", b"\r\n\r\n\r\n", b"a 'b'\n", b"*0\r\n\r\n"][random.below(4)]),
-        1 => out.extend(random.bytes(20)),
-        _ => {
-            let count = random.below(5);
-            out.extend(format!("*{count}\r\n").bytes());
-            for _ in 0..count {
-                let arg = random.bytes(30);
-                out.extend(format!("${}\r\n", arg.len()).bytes());
-                out.extend(arg);
-                out.extend(b"\r\n");
-            }
-        }
-    }
-}
-
-/// The parser finds the same commands in the same bytes, no matter how the bytes are divided into reads. The test
-/// divides the bytes at each position, byte by byte, and at random positions.
-#[test]
-fn the_sizes_of_the_reads_do_not_change_the_commands() {
-    for seed in 0..150 {
-        let mut random = Random(seed);
-        let mut bytes = Vec::new();
-        for _ in 0..random.below(8) {
-            random_request(&mut random, &mut bytes);
-        }
-        for limits in [small(), Limits { line: 40, ..Limits::default() }] {
-            let expected = parse_all(&bytes, &limits);
-            // The sizes of the reads decide whether this limit is exceeded. A large read may also contain a wrong
-            // command. So the test skips this input.
-            if expected.1 == Some(ProtocolError::LongQuery) {
-                continue;
-            }
-            assert_eq!(parse(&bytes, &limits, || 1), expected, "seed {seed}, byte by byte");
-            for first in 1..bytes.len() {
-                let mut pieces = [first, usize::MAX].into_iter().chain(std::iter::repeat(usize::MAX));
-                let found = parse(&bytes, &limits, || pieces.next().unwrap_or(1));
-                assert_eq!(found, expected, "seed {seed}, split at {first}");
-            }
-            let found = parse(&bytes, &limits, || random.below(40));
-            assert_eq!(found, expected, "seed {seed}");
-        }
-    }
-}
-
-/// Random bytes never cause a panic, and the memory stays proportional to the number of bytes. The function `parse`
-/// asserts this bound. Many inputs begin like a correct command or consist mainly of bytes of the protocol, so that
-/// they reach more code of the parser.
-#[test]
-fn random_bytes_do_not_panic() {
-    for seed in 0..3_000 {
-        let mut random = Random(seed);
-        let alphabet = [&b"*$-\r\n0123456789"[..], b"*$\r\n15\"'\\x a", b"*1\r\n$"][random.below(3)];
-        let mut bytes = [&b"*3\r\n$"[..], b"*2\r\n$1\r\na\r\n", b"$", b""][random.below(4)].to_vec();
-        for _ in 0..random.below(200) {
-            let byte =
-                if random.below(8) == 0 { random.below(256) as u8 } else { alphabet[random.below(alphabet.len())] };
-            bytes.push(byte);
-        }
-        parse(&bytes, &small(), || random.below(50));
-        parse_all(&bytes, &Limits::default());
     }
 }
 

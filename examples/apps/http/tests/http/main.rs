@@ -1,5 +1,7 @@
 //! Tests of the HTTP server. The clients of these tests write the bytes of the HTTP requests directly.
 
+mod inputs;
+
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
@@ -27,6 +29,16 @@ fn started(config: Config) -> Tested<(Runtime, SocketAddr)> {
 
 /// Number of processes of a server without connections. These are the server itself and the process that counts visits.
 const OWN_PROCESSES: usize = 2;
+
+/// Waits until the processes of all connections have exited.
+async fn connections_exit(rt: &Runtime) -> Tested {
+    let exit = rt.spawn(async |ctx: Context| {
+        while ctx.host().processes_alive() > OWN_PROCESSES + 1 {
+            ctx.yield_now().await;
+        }
+    });
+    Ok(exit.await?)
+}
 
 /// Connects to the server and sends some bytes.
 async fn sent(address: SocketAddr, bytes: impl AsRef<[u8]>) -> Tested<TcpStream> {
@@ -152,41 +164,9 @@ fn a_client_that_does_not_read_its_response_is_closed() -> Tested {
         stream.write_all(&vec![b'x'; SIZE]).await?;
         // The response is longer than the buffers of the system. The client reads no byte of the response before the
         // process of the connection has exited.
-        let exit = rt.spawn(async |ctx: Context| {
-            while ctx.host().processes_alive() > OWN_PROCESSES + 1 {
-                ctx.yield_now().await;
-            }
-        });
-        exit.await?;
+        connections_exit(&rt).await?;
         assert!(read_all(&mut stream).await.len() < SIZE);
         Ok(())
-    })
-}
-
-/// 12.6b: clients that send random bytes or vanish affect only their own connections.
-#[test]
-fn the_server_survives_random_bytes_and_clients_that_vanish() -> Tested {
-    let (rt, address) = started(Config::default())?;
-    rt.block_on(async {
-        let mut random = 1_u64;
-        for length in 0..200 {
-            let mut bytes = vec![0; length];
-            for byte in &mut bytes {
-                // Linear congruential generator of Knuth's MMIX.
-                random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-                *byte = (random >> 56) as u8;
-            }
-            drop(sent(address, bytes).await?);
-            // These bytes are a prefix of a correct request.
-            drop(sent(address, &HELLO[..length % HELLO.len()]).await?);
-        }
-        assert_eq!(status(address, HELLO).await?, "HTTP/1.1 200 OK");
-        let exit = rt.spawn(async |ctx: Context| {
-            while ctx.host().processes_alive() > OWN_PROCESSES + 1 {
-                ctx.yield_now().await;
-            }
-        });
-        Ok(exit.await?)
     })
 }
 

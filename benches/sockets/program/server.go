@@ -1,5 +1,5 @@
 // The server of the benchmark in Go, with one goroutine for each connection.
-// The arguments are the service (echo, reply or sink) and the number of workers. The file src/server.rs describes the
+// The arguments are the service (echo, reply, sink or http) and the number of workers. The file src/server.rs describes the
 // protocol with the driver.
 package main
 
@@ -9,10 +9,12 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/http"
 	"os"
 	"runtime"
 	"strconv"
 	"syscall"
+	"time"
 )
 
 // Number of bytes of the buffer of an echo, as in src/server.rs.
@@ -63,6 +65,21 @@ func sink(conn net.Conn) {
 	_, _ = conn.Write(answer[:])
 }
 
+func hello(writer http.ResponseWriter, _ *http.Request) {
+	_, _ = writer.Write([]byte("Hello World!"))
+}
+
+// Accepts connections, and starts a goroutine for each of them.
+func accept(listener net.Listener, serve func(net.Conn)) {
+	for {
+		conn, err := listener.Accept()
+		if err != nil {
+			panic(err)
+		}
+		go serve(conn)
+	}
+}
+
 func cpuTime() int64 {
 	var usage syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &usage); err != nil {
@@ -73,7 +90,6 @@ func cpuTime() int64 {
 
 func main() {
 	services := map[string]func(net.Conn){"echo": echo, "reply": reply, "sink": sink}
-	serve := services[os.Args[1]]
 	workers, err := strconv.Atoi(os.Args[2])
 	if err != nil {
 		panic(err)
@@ -83,15 +99,13 @@ func main() {
 	if err != nil {
 		panic(err)
 	}
-	go func() {
-		for {
-			conn, err := listener.Accept()
-			if err != nil {
-				panic(err)
-			}
-			go serve(conn)
-		}
-	}()
+	if os.Args[1] == "http" {
+		// hyper has the same time limit by default.
+		server := &http.Server{Handler: http.HandlerFunc(hello), ReadHeaderTimeout: 30 * time.Second}
+		go func() { panic(server.Serve(listener)) }()
+	} else {
+		go accept(listener, services[os.Args[1]])
+	}
 	fmt.Println(listener.Addr().(*net.TCPAddr).Port)
 	for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
 		fmt.Println(cpuTime())

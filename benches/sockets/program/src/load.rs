@@ -1,14 +1,17 @@
 //! The process of the client, which is the same for all servers. It connects to the server, warms it up, and prints a
-//! line. After the driver has sent a line, the client does the work. Then it prints the elapsed time and the median of
-//! the round trips, in nanoseconds.
+//! line. After the driver has sent a line, the client does the work. Then it prints the number of operations, the elapsed
+//! time, and the median of the round trips. The times are in nanoseconds.
 
 mod accept;
 mod echo;
+mod http;
 mod pause;
 mod stream;
 
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
+
+pub(crate) use http::find_wrk;
 
 use crate::child::{say, wait_for_line};
 use crate::row::{Load, MESSAGE, ROWS};
@@ -29,17 +32,27 @@ pub(crate) fn run(row: &str, ops: &str, port: &str) {
         Load::Pause => pause::run(server, ops),
         Load::Accept => accept::run(server, ops),
         Load::Stream => stream::run(server, ops),
+        Load::Http => http::run(server, ops),
     }
 }
 
 /// Tells the driver that the server is warm. Waits until the driver has read the CPU time of the server, and then
 /// measures `work`. `work` returns the median of the round trips, or zero.
-fn measure(work: impl FnOnce() -> Duration) {
-    say("ready");
-    assert!(wait_for_line(), "the driver starts the work");
+fn measure(ops: u64, work: impl FnOnce() -> Duration) {
+    wait_for_driver();
     let begun = Instant::now();
     let median = work();
-    say(begun.elapsed().as_nanos());
+    report(ops, begun.elapsed(), median);
+}
+
+fn wait_for_driver() {
+    say("ready");
+    assert!(wait_for_line(), "the driver starts the work");
+}
+
+fn report(ops: u64, elapsed: Duration, median: Duration) {
+    say(ops);
+    say(elapsed.as_nanos());
     say(median.as_nanos());
 }
 

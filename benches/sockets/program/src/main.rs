@@ -15,7 +15,7 @@ use std::process::ExitCode;
 
 use options::Options;
 use round::Sample;
-use row::Row;
+use row::{Load, Row};
 use runner::Runner;
 
 fn main() -> ExitCode {
@@ -52,21 +52,29 @@ fn compare(options: &Options) -> ExitCode {
     table::preamble(options, &runners);
     let mut missed = false;
     for row in options.rows() {
+        if row.load == Load::Http
+            && let Err(error) = load::find_wrk()
+        {
+            eprintln!("WARNING: no row {}: {error}", row.name);
+            continue;
+        }
         let samples = measure(row, &runners, options);
-        missed |= table::print(row, options.ops(row), &runners, &samples);
+        missed |= table::print(row, &runners, &samples);
     }
     // With `--quick`, the ratios are inaccurate, so a missed goal does not change the exit status.
     if missed && options.bars && !options.quick { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }
 
 /// Runs all rounds of a row. The runtimes take turns, so that a disturbance of the machine affects all runtimes. Each
-/// round begins with the next runtime. Returns the samples of each runtime.
+/// round begins with the next runtime. Returns the samples of each runtime. A runtime without this row has no samples.
 fn measure(row: &Row, runners: &[Runner], options: &Options) -> Vec<Vec<Sample>> {
     let mut samples = vec![Vec::new(); runners.len()];
     for first in 0..options.rounds() {
         for turn in 0..runners.len() {
             let turn = (first + turn) % runners.len();
-            samples[turn].push(round::run(row, runners[turn], options));
+            if runners[turn].serves(row.service) {
+                samples[turn].push(round::run(row, runners[turn], options));
+            }
         }
     }
     samples

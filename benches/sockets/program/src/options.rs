@@ -9,7 +9,7 @@ usage: sockets [NAME…] [--quick] [--bars] [--rounds N] [--ops N] [--workers N]
   --quick          a twentieth of the operations, three rounds: shows that it runs, not how fast
   --bars           exit status 1 when a row misses its goal; never with --quick
   --rounds N       rounds of each row; 9 without it
-  --ops N          operations of each round
+  --ops N          operations of each round; seconds of each round in the row http
   --workers N      workers of each server; 2 without it
   --on RUNTIME     only this one: procession, tokio, smol, go, epoll
   --under COMMAND  runs each server under this command, for example `strace -c -f`";
@@ -76,7 +76,7 @@ impl Options {
     }
 
     pub(crate) fn ops(&self, row: &Row) -> u64 {
-        self.ops.unwrap_or(if self.quick { row.ops / 20 } else { row.ops })
+        self.ops.unwrap_or(if self.quick { (row.ops / 20).max(1) } else { row.ops })
     }
 }
 

@@ -11,6 +11,8 @@ use crate::runner::Runner;
 
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Sample {
+    /// Number of operations.
+    pub(crate) ops: u64,
     /// CPU time of the server: user time and system time of all its threads.
     pub(crate) cpu: Duration,
     /// Elapsed time that the client has measured.
@@ -33,9 +35,9 @@ pub(crate) fn run(row: &Row, runner: Runner, options: &Options) -> Sample {
     };
     let before = cpu();
     client.ask();
-    let (wall, median) = (client.number(), client.number());
+    let (ops, wall, median) = (client.number(), client.number(), client.number());
     let cpu = cpu() - before;
     client.end();
     server.end();
-    Sample { cpu, wall: Duration::from_nanos(wall), median: Duration::from_nanos(median) }
+    Sample { ops, cpu, wall: Duration::from_nanos(wall), median: Duration::from_nanos(median) }
 }

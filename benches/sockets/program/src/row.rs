@@ -9,16 +9,19 @@ pub(crate) enum Service {
     Reply,
     /// The server reads to the end of the stream, and then answers with the number of bytes.
     Sink,
+    /// The server answers each HTTP request with [`HELLO`].
+    Http,
 }
 
 impl Service {
-    pub(crate) const ALL: [Self; 3] = [Self::Echo, Self::Reply, Self::Sink];
+    pub(crate) const ALL: [Self; 4] = [Self::Echo, Self::Reply, Self::Sink, Self::Http];
 
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Echo => "echo",
             Self::Reply => "reply",
             Self::Sink => "sink",
+            Self::Http => "http",
         }
     }
 }
@@ -35,6 +38,8 @@ pub(crate) enum Load {
     Accept,
     /// The client sends 1 MiB for each operation, on one connection.
     Stream,
+    /// The program `wrk` sends HTTP requests. Each connection has one request in flight.
+    Http,
 }
 
 #[derive(Debug)]
@@ -42,13 +47,13 @@ pub(crate) struct Row {
     pub(crate) name: &'static str,
     pub(crate) service: Service,
     pub(crate) load: Load,
-    /// Number of operations in one round.
+    /// Number of operations in one round. In the row `http`, this is the duration of the round in seconds.
     pub(crate) ops: u64,
     /// Maximum ratio of the CPU time of procession to the CPU time of tokio.
     pub(crate) goal: Option<f64>,
 }
 
-pub(crate) const ROWS: [Row; 6] = [
+pub(crate) const ROWS: [Row; 7] = [
     Row { name: "echo-1", service: Service::Echo, load: Load::Echo { connections: 1 }, ops: 40_000, goal: Some(0.9) },
     Row {
         name: "echo-50",
@@ -66,6 +71,7 @@ pub(crate) const ROWS: [Row; 6] = [
     },
     Row { name: "accept", service: Service::Reply, load: Load::Accept, ops: 15_000, goal: Some(1.0) },
     Row { name: "stream", service: Service::Sink, load: Load::Stream, ops: 1_024, goal: Some(1.0) },
+    Row { name: "http", service: Service::Http, load: Load::Http, ops: 3, goal: Some(1.0) },
     Row { name: "pause", service: Service::Echo, load: Load::Pause, ops: 1_000, goal: None },
 ];
 
@@ -74,3 +80,6 @@ pub(crate) const ROUND_TRIP_GOAL: f64 = 1.0;
 
 /// Number of bytes of a request. The answer has the same number of bytes.
 pub(crate) const MESSAGE: usize = 64;
+
+/// Body of the response in the row `http`.
+pub(crate) const HELLO: &str = "Hello World!";

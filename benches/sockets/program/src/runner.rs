@@ -28,6 +28,11 @@ impl Runner {
         }
     }
 
+    /// Returns false if this runtime has no such server. The server without a runtime cannot use hyper.
+    pub(crate) fn serves(self, service: Service) -> bool {
+        (self, service) != (Self::Epoll, Service::Http)
+    }
+
     /// Returns the program of the server and its arguments.
     fn server(self, service: Service, workers: usize) -> Vec<String> {
         let path = |path: std::path::PathBuf| path.into_os_string().into_string().expect("the path is UTF-8");

@@ -3,6 +3,7 @@
 //! worker, reads the input.
 
 mod epoll;
+mod http;
 mod procession;
 mod smol;
 mod tokio;

@@ -40,12 +40,12 @@ pub(crate) fn preamble(options: &Options, runners: &[Runner]) {
 }
 
 /// Prints the lines of a row. Returns true if procession misses a goal in one of these lines.
-pub(crate) fn print(row: &Row, ops: u64, runners: &[Runner], samples: &[Vec<Sample>]) -> bool {
-    let cpu = |sample: &Sample| micros(sample.cpu) / ops as f64;
-    let mut missed = line(row.name, row.goal, ops, runners, samples, cpu);
+pub(crate) fn print(row: &Row, runners: &[Runner], samples: &[Vec<Sample>]) -> bool {
+    let cpu = |sample: &Sample| micros(sample.cpu) / sample.ops as f64;
+    let mut missed = line(row.name, row.goal, runners, samples, cpu);
     if row.load == Load::Pause {
         let (name, goal) = (format!("{} p50", row.name), Some(ROUND_TRIP_GOAL));
-        missed |= line(&name, goal, ops, runners, samples, |sample| micros(sample.median));
+        missed |= line(&name, goal, runners, samples, |sample| micros(sample.median));
     }
     missed
 }
@@ -53,21 +53,21 @@ pub(crate) fn print(row: &Row, ops: u64, runners: &[Runner], samples: &[Vec<Samp
 fn line(
     name: &str,
     goal: Option<f64>,
-    ops: u64,
     runners: &[Runner],
     samples: &[Vec<Sample>],
     cost: impl Fn(&Sample) -> f64,
 ) -> bool {
     let ratios: Vec<_> =
         others(runners).map(|(at, runner)| (runner, ratio(&samples[0], &samples[at], &cost))).collect();
-    let rate = |sample: &Sample| ops as f64 / sample.wall.as_secs_f64();
-    print!("{name:<NAME$}{ops:>WIDTH$}");
-    cells(samples.iter().map(|samples| format!("{:.2}", median(samples.iter().map(&cost)))));
-    cells(ratios.iter().map(|(_, ratio)| format!("{ratio:.2}")));
-    cells(samples.iter().map(|samples| format!("{:.0}", median(samples.iter().map(rate)))));
+    let rate = |sample: &Sample| sample.ops as f64 / sample.wall.as_secs_f64();
+    let ops = median(samples.iter().flatten().map(|sample| sample.ops as f64));
+    print!("{name:<NAME$}{:>WIDTH$}", number(ops, 0));
+    cells(samples.iter().map(|samples| number(median(samples.iter().map(&cost)), 2)));
+    cells(ratios.iter().map(|(_, ratio)| number(*ratio, 2)));
+    cells(samples.iter().map(|samples| number(median(samples.iter().map(rate)), 0)));
     let tokio = ratios.iter().find(|(runner, _)| *runner == Runner::Tokio);
     let missed = match (tokio, goal) {
-        (Some((_, ratio)), Some(goal)) => {
+        (Some((_, Some(ratio))), Some(goal)) => {
             let missed = *ratio > goal;
             print!(
                 " | {ratio:.2} {} {goal:.1} {}",
@@ -89,15 +89,21 @@ fn others(runners: &[Runner]) -> impl Iterator<Item = (usize, Runner)> {
     runners.iter().copied().enumerate().skip(1).filter(move |_| compares)
 }
 
-/// Returns the median of the ratios of all rounds.
-fn ratio(ours: &[Sample], theirs: &[Sample], cost: impl Fn(&Sample) -> f64) -> f64 {
+/// Returns the median of the ratios of all rounds, or `None` if the other runtime has no samples.
+fn ratio(ours: &[Sample], theirs: &[Sample], cost: impl Fn(&Sample) -> f64) -> Option<f64> {
     median(ours.iter().zip(theirs).map(|(ours, theirs)| cost(ours) / cost(theirs)))
 }
 
-fn median(numbers: impl Iterator<Item = f64>) -> f64 {
+fn median(numbers: impl Iterator<Item = f64>) -> Option<f64> {
     let mut numbers: Vec<_> = numbers.collect();
     numbers.sort_by(f64::total_cmp);
-    (numbers[(numbers.len() - 1) / 2] + numbers[numbers.len() / 2]) / 2.0
+    let last = numbers.len().checked_sub(1)?;
+    Some((numbers[last / 2] + numbers[numbers.len() / 2]) / 2.0)
+}
+
+/// Formats a number. A runtime without this row has the text `-`.
+fn number(number: Option<f64>, digits: usize) -> String {
+    number.map_or_else(|| "-".to_owned(), |number| format!("{number:.digits$}"))
 }
 
 fn micros(time: Duration) -> f64 {

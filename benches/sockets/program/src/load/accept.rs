@@ -17,7 +17,7 @@ const OPEN: usize = 32;
 pub(super) fn run(server: SocketAddr, ops: u64) {
     let mut poll = Poll::new().expect("a descriptor is free");
     connect_all(&mut poll, server, warm_up(ops));
-    measure(|| {
+    measure(ops, || {
         connect_all(&mut poll, server, ops);
         Duration::ZERO
     });

@@ -13,7 +13,7 @@ use crate::row::MESSAGE;
 pub(super) fn on_one_connection(server: SocketAddr, ops: u64) {
     let mut stream = connect(server);
     (0..warm_up(ops)).for_each(|_| round_trip(&mut stream));
-    measure(|| {
+    measure(ops, || {
         (0..ops).for_each(|_| round_trip(&mut stream));
         Duration::ZERO
     });
@@ -29,7 +29,7 @@ pub(super) fn round_trip(stream: &mut TcpStream) {
 pub(super) fn on_many_connections(server: SocketAddr, connections: usize, ops: u64) {
     let mut client = Client::new(server, connections);
     client.run(warm_up(ops));
-    measure(|| {
+    measure(ops, || {
         client.run(ops);
         Duration::ZERO
     });

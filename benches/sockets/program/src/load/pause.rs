@@ -20,7 +20,7 @@ pub(super) fn run(server: SocketAddr, ops: u64) {
     for _ in 0..warm_up(ops) {
         timed();
     }
-    measure(|| {
+    measure(ops, || {
         let mut times: Vec<_> = (0..ops).map(|_| timed()).collect();
         times.sort();
         times[times.len() / 2]

@@ -22,7 +22,7 @@ pub(super) fn run(server: SocketAddr, ops: u64) {
         assert_eq!(u64::from_le_bytes(answer), total, "the server has lost bytes");
     };
     transfer(warm_up(ops));
-    measure(|| {
+    measure(ops, || {
         transfer(ops);
         Duration::ZERO
     });

@@ -1,12 +1,18 @@
 //! The server on procession, with one process for each connection.
 
 use std::net::Ipv4Addr;
+use std::pin::Pin;
+use std::task::{Context as Cx, Poll};
+use std::time::{Duration, Instant};
 
 use futures::{AsyncReadExt, AsyncWriteExt};
+use hyper::rt::{Sleep, Timer};
 use procession::net::{TcpListener, TcpStream};
-use procession::{Context, Exit, Runtime};
+use procession::{Context, Exit, Runtime, SelfHandle};
+use smol_hyper::rt::FuturesIo;
 
 use crate::row::Service;
+use crate::server::http::serve_http;
 use crate::server::{ECHO_BUFFER, REPLY, SINK_BUFFER, answer_driver};
 
 async fn echo(mut stream: TcpStream) -> Result<(), Exit> {
@@ -38,6 +44,35 @@ async fn sink(mut stream: TcpStream) -> Result<(), Exit> {
     Ok(())
 }
 
+/// Timers for hyper, as in the example `http` of procession.
+struct ProcessTimer(SelfHandle);
+
+struct ProcessSleep(procession::future::Sleep);
+
+impl Future for ProcessSleep {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Cx<'_>) -> Poll<()> {
+        Pin::new(&mut self.0).poll(cx)
+    }
+}
+
+impl Sleep for ProcessSleep {}
+
+impl Timer for ProcessTimer {
+    fn sleep(&self, time: Duration) -> Pin<Box<dyn Sleep>> {
+        Box::pin(ProcessSleep(self.0.sleep(time)))
+    }
+
+    fn sleep_until(&self, deadline: Instant) -> Pin<Box<dyn Sleep>> {
+        self.sleep(deadline.saturating_duration_since(self.now()))
+    }
+}
+
+async fn http(ctx: Context, stream: TcpStream) {
+    serve_http(FuturesIo::new(stream), ProcessTimer(ctx.clone())).await;
+}
+
 async fn server(ctx: Context, listener: TcpListener, service: Service) -> Result<(), Exit> {
     loop {
         let (stream, _) = listener.accept().await?;
@@ -46,6 +81,7 @@ async fn server(ctx: Context, listener: TcpListener, service: Service) -> Result
             Service::Echo => drop(ctx.spawn(move |_: Context| echo(stream))),
             Service::Reply => drop(ctx.spawn(move |_: Context| reply(stream))),
             Service::Sink => drop(ctx.spawn(move |_: Context| sink(stream))),
+            Service::Http => drop(ctx.spawn(move |ctx: Context| http(ctx, stream))),
         }
     }
 }

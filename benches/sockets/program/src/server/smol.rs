@@ -6,8 +6,10 @@ use std::net::Ipv4Addr;
 
 use smol::io::{AsyncReadExt, AsyncWriteExt};
 use smol::net::{TcpListener, TcpStream};
+use smol_hyper::rt::{FuturesIo, SmolTimer};
 
 use crate::row::Service;
+use crate::server::http::serve_http;
 use crate::server::{ECHO_BUFFER, REPLY, SINK_BUFFER, answer_driver};
 
 async fn echo(mut stream: TcpStream) -> io::Result<()> {
@@ -45,6 +47,7 @@ async fn server(listener: TcpListener, service: Service) -> io::Result<()> {
             Service::Echo => smol::spawn(echo(stream)).detach(),
             Service::Reply => smol::spawn(reply(stream)).detach(),
             Service::Sink => smol::spawn(sink(stream)).detach(),
+            Service::Http => smol::spawn(serve_http(FuturesIo::new(stream), SmolTimer::new())).detach(),
         }
     }
 }

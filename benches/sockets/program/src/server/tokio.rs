@@ -3,10 +3,12 @@
 use std::io;
 use std::net::Ipv4Addr;
 
+use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
 use crate::row::Service;
+use crate::server::http::serve_http;
 use crate::server::{ECHO_BUFFER, REPLY, SINK_BUFFER, answer_driver};
 
 async fn echo(mut stream: TcpStream) -> io::Result<()> {
@@ -44,6 +46,7 @@ async fn server(listener: TcpListener, service: Service) -> io::Result<()> {
             Service::Echo => drop(tokio::spawn(echo(stream))),
             Service::Reply => drop(tokio::spawn(reply(stream))),
             Service::Sink => drop(tokio::spawn(sink(stream))),
+            Service::Http => drop(tokio::spawn(serve_http(TokioIo::new(stream), TokioTimer::new()))),
         }
     }
 }

@@ -41,6 +41,8 @@
 //! - poller_opens_quietly: first_socket
 //! - timekeeper_gives_up: guest_asks_against_worker
 //! - asking_takes_wake_up: guest_asks_against_guest
+//! - guest_polls_for_outside: helper_against_guest
+//! - outside_wait_is_not_noted: last_worker_against_outside
 //! - poller_ignores_token: push_against_poller
 //! - guest_hides_in_poller: guest_waits_in_poller
 //! - rearm_forgets_timekeeper: nearer_deadline
@@ -175,6 +177,8 @@ models! {
     poller::guest_asks_against_stop, 7800;
     poller::guest_asks_against_guest, 6700;
     poller::nearer_deadline_in_poller, 150;
+    poller::helper_against_guest, 1050;
+    poller::last_worker_against_outside, 41_000;
     handover::behind_a_long_step, 120_000;
     handover::spawned_by_a_long_step, 90_000;
     handover::return_against_hand_over, 27_000;

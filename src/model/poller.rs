@@ -100,6 +100,44 @@ pub fn guest_asks_against_guest() {
     join(waker);
 }
 
+/// A thread outside the scheduler waits for a socket. There is no worker. A guest in `block_on` may be the timekeeper
+/// in the poller when the wait begins. The helper thread starts, and the guest leaves before the event of the socket
+/// arrives. The outside thread must get the event, and the guest must see that its future is complete.
+pub fn helper_against_guest() {
+    let scheduler = scheduler(0, &Arc::default());
+    let poller = open(&scheduler);
+    let (job, future) = awaited();
+    let shared = Arc::clone(&scheduler);
+    let outside = thread::spawn(move || {
+        let jobs = Jobs::new();
+        shared.is_awaited_outside().expect("a model has threads");
+        job.run_now();
+        poller.report(Operation::waker(&jobs));
+        jobs.wait(1);
+    });
+    scheduler.block_on(pin!(future));
+    join(outside);
+    stop(&scheduler);
+}
+
+/// The requested number of workers becomes zero while a thread outside the scheduler begins to wait for a socket.
+/// Either function may see the change of the other function first. The outside thread must get the event of its socket.
+pub fn last_worker_against_outside() {
+    let scheduler = scheduler(1, &Arc::default());
+    let poller = open(&scheduler);
+    scheduler.start().expect("a model has threads");
+    let shared = Arc::clone(&scheduler);
+    let outside = thread::spawn(move || {
+        let jobs = Jobs::new();
+        shared.is_awaited_outside().expect("a model has threads");
+        poller.report(Operation::waker(&jobs));
+        jobs.wait(1);
+    });
+    scheduler.set_workers(0);
+    join(outside);
+    stop(&scheduler);
+}
+
 /// The scheduler stops. Meanwhile a polled guest checks the poller for events without blocking, and the worker begins
 /// to wait in the poller. The worker must exit, although the guest may take the event of the wake-up.
 pub fn guest_asks_against_stop() {

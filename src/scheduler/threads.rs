@@ -156,13 +156,14 @@ impl<T: Task> Scheduler<T> {
     ///
     /// # Errors
     /// Returns the error of the system if the thread cannot be started.
-    #[cfg(feature = "net")]
+    #[cfg(any(feature = "net", procession_loom))]
     pub(crate) fn is_awaited_outside(self: &Arc<Self>) -> io::Result<()> {
         let mut crew = self.crew.lock();
         // `set_workers` changes the requested number under this lock, and then reads this flag. So one of the two
         // functions sees the value that the other function has stored.
-        crew.is_awaited = true;
-        let needs_thread = crew.needs_poll_thread();
+        crew.is_awaited = !planted!("outside_wait_is_not_noted");
+        let is_left_to_guest = planted!("guest_polls_for_outside") && self.idle.timekeeper().is_some();
+        let needs_thread = crew.needs_poll_thread() && !is_left_to_guest;
         drop(crew);
         if needs_thread { self.start_poll_thread() } else { Ok(()) }
     }

@@ -9,6 +9,7 @@ pub(crate) mod cancel;
 pub(crate) mod control;
 pub(crate) mod dispatch;
 pub(crate) mod exit;
+pub(crate) mod inspection;
 pub(crate) mod job;
 pub(crate) mod link;
 pub(crate) mod namespace;

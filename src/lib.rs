@@ -82,6 +82,7 @@
 //! | replace the code of a running process | [`Context::upgrade`], [`StepOutput::upgrade`] |
 //! | test in virtual time and in many orders | [`check`](check()), [`Simulation`] |
 //! | observe the runtime | [`Observer`], [`observe::ProcessState`], [`observe::Counters`], [`CrashReport`] |
+//! | list and inspect processes | [`Host::processes`], [`Host::process_details`], [`observe::ProcessQuery`] |
 //!
 //! # Limits
 //!

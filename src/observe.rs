@@ -1,14 +1,18 @@
 //! Observation of a runtime: the states of processes and workers, the `Observer` that is notified when these states
-//! change, the counters and the histograms.
+//! change, the counters, the histograms, and the data of the inspection of processes.
 //!
 //! This folder imports `platform` and `process`. This folder only reports, and takes no scheduling decisions.
 
 pub(crate) mod crash;
 pub(crate) mod histogram;
+pub(crate) mod inspection;
 pub(crate) mod metrics;
 
 pub use crate::observe::crash::CrashReport;
 pub use crate::observe::histogram::Histogram;
+pub use crate::observe::inspection::{
+    CommandCount, ProcessColumn, ProcessDetails, ProcessInfo, ProcessQuery, WaitsFor,
+};
 pub use crate::observe::metrics::Counters;
 pub(crate) use crate::observe::metrics::{Counter, Metrics, SlotGuard};
 use crate::platform::clock::Instant;

@@ -10,13 +10,49 @@
 //! | a message was sent but not handled | [A message is missing](#a-message-is-missing) |
 //! | a call or a command waits forever | [A call never returns](#a-call-never-returns) |
 //!
-//! Two tools help with all symptoms:
+//! Three tools help with all symptoms:
 //!
 //! - [`Host::counters`](crate::Host::counters) returns all counts since the start of the runtime. To print the
 //!   counters, use `println!("{}", rt.counters())`. To see the counts since an earlier snapshot, subtract the earlier
 //!   snapshot.
 //! - An [`Observer`](crate::Observer) receives the start, each transition and the exit of each process. An observer
 //!   also receives the states of workers, long steps, and panics. The example `gmp` prints all of these events.
+//! - [`Host::processes`](crate::Host::processes) lists the processes of the running program: see
+//!   [List the processes](#list-the-processes).
+//!
+//! # List the processes
+//!
+//! [`Host::processes`](crate::Host::processes) can be called on any thread at any time, and never stops a worker. A
+//! [query](crate::observe::ProcessQuery) filters and orders the rows. This example prints the ten processes with the
+//! longest mailboxes:
+//!
+//! ```
+//! # use procession::{Context, Runtime};
+//! use procession::observe::{ProcessColumn, ProcessQuery};
+//!
+//! # async fn cache(_: Context<u8>) { std::future::pending().await }
+//! # let rt = Runtime::builder().workers(0).build()?;
+//! # let process = rt.process().name("cache").spawn(cache)?;
+//! # (0..3).for_each(|number| process.send(number).unwrap());
+//! # rt.block_on(process.started())?;
+//! let longest = ProcessQuery::new().min_mailbox_len(1).descending(ProcessColumn::MailboxLen).limit(10);
+//! for row in rt.processes(&longest) {
+//!     println!("{row}");
+//! }
+//! # let line = rt.processes(&longest)[0].to_string();
+//! # assert!(line.ends_with("::cache: Idle, mailbox 3 (peak 3)"), "{line}");
+//! # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
+//! ```
+//!
+//! Each row is printed as one line:
+//!
+//! ```text
+//! <0-9f3c.0.1> "cache" app::cache: Idle, mailbox 3 (peak 3)
+//! ```
+//!
+//! The line shows that three messages wait, and that the process does not wait for a message: a process in the state
+//! `Idle` or `Blocked` with a long mailbox does not receive. To see the events that the process waits for, and its
+//! links, monitors, yields and timers, call [`Host::process_details`](crate::Host::process_details) with its pid.
 //!
 //! # Nothing runs
 //!
@@ -46,7 +82,7 @@
 //!
 //! | cause | how to recognize the cause | what to do |
 //! |---|---|---|
-//! | A mailbox grows, because the receiver is slower than its senders. | [`Address::peak_mailbox_len`](crate::Address::peak_mailbox_len) | Set a [`MailboxCapacity`](crate::MailboxCapacity). Let the senders wait with [`send_wait`](crate::Address::send_wait). |
+//! | A mailbox grows, because the receiver is slower than its senders. | the [processes with the longest mailboxes](#list-the-processes), or [`Address::peak_mailbox_len`](crate::Address::peak_mailbox_len) | Set a [`MailboxCapacity`](crate::MailboxCapacity). Let the senders wait with [`send_wait`](crate::Address::send_wait). |
 //! | No `receive_where` accepts some messages. | the same | Also receive these messages, or drop these messages. |
 //! | `Down` and `Exit` events are never read. | the process monitors or links, and calls only `receive` | Call [`event`](crate::Context::event), or remove the monitor with [`demonitor`](crate::SelfHandle::demonitor). |
 //! | Stashed messages are never unstashed. | | Call [`unstash`](crate::Context::unstash). |

@@ -21,7 +21,8 @@ use crate::process::error::SendErrorKind;
 use crate::process::event::{Answer, Signal, Tag};
 use crate::process::exit::{Exit, Reason};
 use crate::process::mailbox::{
-    Glance, Inbox, Own, ReadAhead, ReceiverTurn, RoomWaiter, Router, Taken, Trial, Unrouted, Unsent, Wakes,
+    Glance, Inbox, MailboxFigures, Own, ReadAhead, ReceiverTurn, RoomWaiter, Router, Taken, Trial, Unrouted, Unsent,
+    Wakes,
 };
 use crate::process::payload::Payload;
 use crate::process::pid::Pid;
@@ -291,6 +292,8 @@ pub(crate) trait AnyControl: HeaderFirst + Send + Sync + 'static {
 
     /// Returns the largest number of messages that waited in the mailbox at one time.
     fn high_water(&self) -> usize;
+    /// Returns the figures of the mailbox.
+    fn mailbox_figures(&self) -> MailboxFigures;
     /// Puts a signal into the mailbox.
     ///
     /// # Errors
@@ -342,6 +345,10 @@ impl<M: Send + 'static> AnyControl for Control<M> {
 
     fn high_water(&self) -> usize {
         self.inbox.high()
+    }
+
+    fn mailbox_figures(&self) -> MailboxFigures {
+        self.inbox.figures()
     }
 
     fn put(&self, signal: Signal) -> Result<Wakes, Signal> {

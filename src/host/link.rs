@@ -27,6 +27,7 @@
 //! A process that is killed by a link exits in a turn of its own. Therefore no function of this module recurses, even
 //! if a chain of links is long. An exit costs one look-up in the table of each linked or watching process.
 
+pub(crate) mod listing;
 pub(crate) mod monitors;
 
 use std::collections::BTreeMap;
@@ -116,6 +117,8 @@ struct More<E: ?Sized> {
     /// The process traps exits: exit signals of linked processes become events.
     traps: bool,
     ties: BTreeMap<LinkEntry, Ref<E>>,
+    /// Number of links in `ties`. The other entries of `ties` are monitors.
+    links: usize,
     /// The processes that this process monitors.
     watched: Watched<E>,
     /// The exit that a link has propagated to this process.
@@ -130,7 +133,7 @@ impl<E: ?Sized> Default for LinkTable<E> {
 
 impl<E: ?Sized> Default for More<E> {
     fn default() -> Self {
-        Self { traps: false, ties: BTreeMap::new(), watched: Watched::default(), fate: None }
+        Self { traps: false, ties: BTreeMap::new(), links: 0, watched: Watched::default(), fate: None }
     }
 }
 
@@ -186,7 +189,9 @@ impl<E: ?Sized> LinkTable<E> {
         if self.one.is_none() {
             self.one = Some((tie, other));
         } else {
-            self.more().ties.insert(tie, other);
+            let more = self.more();
+            more.links += usize::from(tie.number == 0);
+            more.ties.insert(tie, other);
         }
     }
 
@@ -194,7 +199,12 @@ impl<E: ?Sized> LinkTable<E> {
     fn cut(&mut self, tie: LinkEntry) -> Option<Ref<E>> {
         match &self.one {
             Some((one, _)) if *one == tie => self.one.take().map(|(_, other)| other),
-            _ => self.more.as_mut()?.ties.remove(&tie),
+            _ => {
+                let more = self.more.as_mut()?;
+                let other = more.ties.remove(&tie)?;
+                more.links -= usize::from(tie.number == 0);
+                Some(other)
+            }
         }
     }
 }

@@ -15,7 +15,7 @@ use std::fmt;
 use crate::platform::prefetch::prefetch;
 use crate::platform::sync::atomic::{AtomicUsize, Ordering};
 use crate::platform::sync::tally::AtomicUsize as Tally;
-use crate::platform::sync::{CachePadded, Lock, OnceLock, planted};
+use crate::platform::sync::{CachePadded, Lock, OnceLock, planted, thread};
 use crate::process::pid::Pid;
 use crate::process::state::Ref;
 use crate::process::state::current::Current;
@@ -94,6 +94,10 @@ pub(crate) trait Lane: Sized {
 pub(crate) trait PidEntry {
     fn generation(&self) -> u32;
 }
+
+/// Another thread holds a lock that the caller does not wait for.
+#[derive(Debug)]
+pub(crate) struct Busy;
 
 /// The entry at an index, if there is one.
 type Slot<E> = Lock<Option<Ref<E>>>;
@@ -239,6 +243,18 @@ impl<E: ?Sized + PidEntry, L: Lane> Shard<E, L> {
     }
 }
 
+/// Calls `f` for the entry of a slot, under the lock of the slot. If `f` fails, unlocks the slot and tries again.
+fn try_slot<E: ?Sized, R>(slot: &Slot<E>, mut f: impl FnMut(&Ref<E>) -> Result<R, Busy>) -> Option<R> {
+    loop {
+        let entry = slot.lock();
+        if let Ok(result) = f(entry.as_ref()?) {
+            return Some(result);
+        }
+        drop(entry);
+        thread::yield_now();
+    }
+}
+
 impl<E: ?Sized + PidEntry, L: Lane> PidTable<E, L> {
     /// Creates a table with at least `shards` shards: the next power of two, from 1 to 1024.
     pub(crate) fn new(node: u32, incarnation: u32, shards: usize) -> Self {
@@ -355,6 +371,31 @@ impl<E: ?Sized + PidEntry, L: Lane> PidTable<E, L> {
         self.shards.iter().map(|shard| shard.len()).sum()
     }
 
+    /// Calls `f` for the entry of a pid, under the lock of its slot. Returns `None` if the pid has no entry. Because the
+    /// entry is borrowed, the caller never drops the last reference to it. `f` must be short, and must not wait for a
+    /// lock whose holder may look up pids. While `f` returns [`Busy`], this function calls `f` again. Between the
+    /// calls, this thread does not hold the lock.
+    pub(crate) fn with<R>(&self, pid: Pid, mut f: impl FnMut(&Ref<E>) -> Result<R, Busy>) -> Option<R> {
+        if !self.is_here(pid) {
+            return None;
+        }
+        let (shard, index) = self.shard_and_index(pid.index());
+        let slot = shard.slot(index)?;
+        let read = |entry: &Ref<E>| (entry.generation() == pid.generation()).then(|| f(entry)).transpose();
+        try_slot(slot, read).flatten()
+    }
+
+    /// Calls `f` for each entry of the table, as [`with`](Self::with) does. If an entry is inserted or removed during
+    /// the call, `f` may or may not be called for this entry. The thread holds at most one lock of the table at a time.
+    pub(crate) fn visit(&self, mut f: impl FnMut(&Ref<E>) -> Result<(), Busy>) {
+        for shard in &self.shards {
+            let used = shard.fresh.lock().next as usize;
+            for slot in (0..used).filter_map(|index| shard.slot(index)) {
+                try_slot(slot, &mut f);
+            }
+        }
+    }
+
     /// All entries of the table. If an entry is inserted or removed during the call, the result may or may not contain
     /// this entry.
     pub(crate) fn all(&self) -> Vec<Ref<E>> {
@@ -430,6 +471,51 @@ mod tests {
         assert_eq!(indices.len(), live.len());
         assert!(live.iter().all(|&pid| table.get(pid).is_some_and(|place| table.pid(**place) == pid)));
         assert_eq!(table.len(), live.len());
+    }
+
+    /// 9.2c: the walk takes no reference. Therefore the walk never drops the last reference to an entry, and the drop of
+    /// an entry never runs user code on the thread of the walk.
+    #[test]
+    fn a_walk_visits_each_entry_once_and_takes_no_reference() {
+        let table = Table::new(0, 0, 4);
+        let mut pids: Vec<Pid> = (0..1_000).map(|hint| insert(&table, hint)).collect();
+        let removed = pids.split_off(600);
+        removed.iter().for_each(|&pid| remove(&table, 1, pid));
+        let mut visited = Vec::new();
+        table.visit(|entry| {
+            assert_eq!(entry.count(), 1, "only the table refers to the entry");
+            visited.push(table.pid(***entry));
+            Ok(())
+        });
+        visited.sort_unstable();
+        pids.sort_unstable();
+        assert_eq!(visited, pids);
+        assert_eq!(table.with(pids[0], |entry| Ok(entry.count())), Some(1));
+        assert_eq!(table.with(removed[0], |_| Ok(())), None);
+    }
+
+    /// 9.2c: a walk that finds a lock of a process busy does not hold the lock of the slot while it waits.
+    #[test]
+    fn a_walk_unlocks_the_slot_of_a_busy_process() {
+        let table = Table::new(0, 0, 1);
+        let pid = insert(&table, 0);
+        let mut attempts = 0;
+        let result = table.with(pid, |entry| {
+            attempts += 1;
+            if attempts < 3 { Err(Busy) } else { Ok(entry.index) }
+        });
+        assert_eq!((result, attempts), (Some(pid.index()), 3));
+        let mut is_first = true;
+        thread::scope(|scope| {
+            let table = &table;
+            let result = table.with(pid, |_| {
+                if std::mem::take(&mut is_first) {
+                    scope.spawn(move || remove(table, 0, pid));
+                }
+                Err::<(), _>(Busy)
+            });
+            assert_eq!(result, None, "the walk continues until the process has exited");
+        });
     }
 
     #[test]

@@ -173,7 +173,6 @@ impl<T> Mutex<T> {
     }
 
     /// Locks the mutex, unless another thread holds it.
-    #[cfg(all(feature = "net", not(any(procession_loom, procession_shuttle))))]
     pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
         match self.0.try_lock() {
             Ok(guard) => Some(guard),

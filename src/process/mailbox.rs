@@ -50,6 +50,19 @@ pub(crate) use crate::process::mailbox::routed::{Router, Unrouted};
 use crate::process::mailbox::slot::Slot;
 pub(crate) use crate::process::mailbox::wakes::{Own, Wakes};
 
+/// Figures of a mailbox for inspection.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct MailboxFigures {
+    /// Number of queued messages.
+    pub(crate) messages: usize,
+    /// Number of queued signals.
+    pub(crate) signals: usize,
+    /// Largest number of messages: see [`Inbox::high`].
+    pub(crate) peak: usize,
+    /// Whether a receiver waits for the next message or signal.
+    pub(crate) is_awaited: bool,
+}
+
 /// The half of a mailbox that the senders and the receiver share.
 #[derive(Debug)]
 pub(crate) struct Inbox<M> {
@@ -133,12 +146,17 @@ impl<M> Inbox<M> {
     /// is the larger of two numbers: the largest number of messages that were taken out under one lock, and the number
     /// of messages that are queued now.
     pub(crate) fn high(&self) -> usize {
+        self.lock().peak()
+    }
+
+    /// Returns the lengths of the queues, and whether a receiver waits. One lock operation reads all of these figures.
+    pub(crate) fn figures(&self) -> MailboxFigures {
         let mut state = self.lock();
-        match state.bounded() {
-            Some(bounded) => bounded.high(),
-            // `longest` does not count a message in the slot if it was the only message of the mailbox. If `taken` is
-            // not 0, at least one message was in the slot at some time.
-            None => state.messages().len().max(state.longest as usize).max(usize::from(self.slot.taken() != 0)),
+        MailboxFigures {
+            messages: state.queued_len(),
+            signals: state.aside.as_deref().map_or(0, |aside| aside.signals.len()),
+            peak: state.peak(),
+            is_awaited: !matches!(state.waiting, Waiting::Absent),
         }
     }
 

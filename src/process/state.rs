@@ -59,6 +59,8 @@ pub(crate) struct VTable {
     clear: unsafe fn(NonNull<Header>),
     layout: Layout,
     task: Task,
+    /// Returns the name of the type of the process's code. `None` if the value is no process.
+    type_name: Option<fn() -> &'static str>,
 }
 
 impl fmt::Debug for VTable {
@@ -372,11 +374,12 @@ fn too_many() -> ! {
 }
 
 impl<T: HeaderFirst> Ref<T> {
-    const PLAIN: &'static VTable = &Self::kind(Task::NONE);
+    const PLAIN: &'static VTable = &Self::kind(Task::NONE, None);
 
-    /// Creates the table of operations of the type `T`. The table also contains the operations `task`.
-    pub(crate) const fn kind(task: Task) -> VTable {
-        VTable { clear: Self::clear, layout: Layout::new::<T>(), task }
+    /// Creates the table of operations of the type `T`. The table also contains the operations `task`, and the function
+    /// that returns the type name of a process's code.
+    pub(crate) const fn kind(task: Task, type_name: Option<fn() -> &'static str>) -> VTable {
+        VTable { clear: Self::clear, layout: Layout::new::<T>(), task, type_name }
     }
 
     /// # Safety
@@ -449,6 +452,11 @@ impl<T: ?Sized> Ref<T> {
         // SAFETY: each value that a `Ref` points to was created as a `HeaderFirst` type, and such a value begins with
         // its header. The value is alive, because this reference owns a count.
         unsafe { self.at.cast::<Header>().as_ref() }
+    }
+
+    /// Returns the name of the type of the process's code. Returns `None` if the value is no process.
+    pub(crate) fn type_name(&self) -> Option<&'static str> {
+        self.life().kind.type_name.map(|name| name())
     }
 
     pub(crate) fn downgrade(this: &Self) -> Weak<T> {

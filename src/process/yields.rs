@@ -10,6 +10,7 @@
 //! sent before the answer, and then receives the answer. No user code runs under the lock.
 
 pub(crate) mod buffer;
+pub(crate) mod listing;
 pub(crate) mod stream;
 pub(crate) mod table;
 
@@ -26,7 +27,7 @@ use crate::process::command::{Command, NamedCommand};
 use crate::process::event::{Answer, Tag};
 use crate::process::payload::Payload;
 use crate::process::yields::buffer::Buffer;
-use crate::process::yields::table::{Phase, ReplyType, Slot, Table, reply_to};
+use crate::process::yields::table::{Phase, Slot, Table, TypesOf, YieldTypes, types_of};
 
 /// Commands of one step that are taken from the table under one lock operation.
 pub(crate) type Batch = [Option<Yield>; 8];
@@ -137,11 +138,11 @@ fn count(counter: &AtomicU32, by: i32) {
 
 /// Checks that an answer has the expected reply type. A failure is always accepted. If the reply of the command is
 /// untyped, every reply is accepted.
-fn check_type(answer: &Option<Answer>, reply: ReplyType) -> Result<(), Late> {
-    let (expected, name) = reply();
+fn check_type(answer: &Option<Answer>, types: TypesOf) -> Result<(), Late> {
+    let YieldTypes { reply, reply_name, .. } = types();
     match answer {
-        Some(Ok(payload)) if expected != TypeId::of::<Payload>() && payload.type_id() != expected => {
-            Err(Late::WrongType(name))
+        Some(Ok(payload)) if reply != TypeId::of::<Payload>() && payload.type_id() != reply => {
+            Err(Late::WrongType(reply_name))
         }
         _ => Ok(()),
     }
@@ -251,7 +252,7 @@ impl Yields {
         if self.was_cancelled_inline(table, tag) {
             return Err(answer);
         }
-        table.insert_by_number(Slot::new(tag.number, Phase::Answered(answer), reply_to::<NamedCommand>));
+        table.insert_by_number(Slot::new(tag.number, Phase::Answered(answer), types_of::<NamedCommand>));
         Ok(())
     }
 
@@ -360,7 +361,7 @@ impl Yields {
             return Err(Late::Spent);
         }
         if check {
-            check_type(answer, slot.reply)?;
+            check_type(answer, slot.types)?;
         }
         let watchers = mem::take(&mut slot.watchers);
         let sender = match &mut slot.buffer {

@@ -146,7 +146,7 @@ struct Entered<'a, X: Machine, S> {
 
 impl<'a, X: Machine, S: Schedule> Cell<X, S> {
     const KIND: &'static VTable =
-        &Ref::<Self>::kind(Task { run: Self::run, cancel: Self::cancel, schedule: Self::schedule });
+        &Ref::<Self>::kind(Task { run: Self::run, cancel: Self::cancel, schedule: Self::schedule }, Some(X::name));
 
     /// Takes over the right to run a cell.
     ///

@@ -22,6 +22,7 @@ mod groups;
 mod hooks;
 mod hostile;
 mod hosts;
+mod inspection;
 mod joins;
 mod large;
 mod layers;

@@ -296,6 +296,18 @@ impl Head {
         if self.has(flag::KNOWN) { self.names().lock().first().cloned() } else { None }
     }
 
+    /// Returns the names of the process, if its table of names was allocated. Unlike [`names`](Self::names), this
+    /// function changes nothing.
+    pub(crate) fn names_if_any(&self) -> Option<&names::Own> {
+        self.rarest_if_any().map(|rarer| &rarer.names)
+    }
+
+    /// Returns the groups of the process, if its table of groups was allocated. Unlike [`groups`](Self::groups), this
+    /// function changes nothing.
+    pub(crate) fn groups_if_any(&self) -> Option<&groups::Own> {
+        self.rarest_if_any().map(|rarer| &rarer.groups)
+    }
+
     /// Returns the groups that the process is a member of or monitors. Like [`names`](Self::names), this function sets
     /// `KNOWN`.
     pub(crate) fn groups(&self) -> &groups::Own {
@@ -314,7 +326,7 @@ impl Head {
         &self.rare().links
     }
 
-    fn links_if_any(&self) -> Option<&Links<dyn AnyControl>> {
+    pub(crate) fn links_if_any(&self) -> Option<&Links<dyn AnyControl>> {
         self.rare.get().map(|rare| &rare.links)
     }
 
@@ -379,9 +391,14 @@ impl Head {
 
     /// Number of calls and sleeps that the process waits for, in addition to its yields.
     #[inline]
-    fn waiting(&self) -> u32 {
+    pub(crate) fn waiting(&self) -> u32 {
         let elsewhere = self.rarest_if_any().map_or(0, |rarer| rarer.waiting.load(Ordering::Relaxed));
         self.waiting.load(Ordering::Relaxed).wrapping_add(elsewhere)
+    }
+
+    /// Priority of the process.
+    pub(crate) fn priority(&self) -> Priority {
+        priority_of(self.flags.load(Ordering::Relaxed))
     }
 
     #[inline]
@@ -451,11 +468,7 @@ impl Head {
     #[cold]
     fn ready_with_priority(&self, flags: u16) -> Priority {
         self.enter(flags, ProcessState::Ready);
-        match flags & (flag::HIGH | flag::LOW) {
-            0 => Priority::Normal,
-            flag::HIGH => Priority::High,
-            _ => Priority::Low,
-        }
+        priority_of(flags)
     }
 
     /// Is called when a worker begins to run the process. If the turn is sampled, this function records the scheduling
@@ -506,11 +519,16 @@ impl Head {
             pid: self.pid(),
             name: last.name.clone(),
             type_name: last.type_name,
-            parent: (self.parent != 0).then(|| self.host().shared().pid_table.pid(LocalId::from(self.parent))),
+            parent: self.parent(),
             exit: exit.clone(),
             mailbox_len: last.unread,
             links: links.clone(),
         })
+    }
+
+    /// The process whose step spawned this process.
+    pub(crate) fn parent(&self) -> Option<Pid> {
+        (self.parent != 0).then(|| self.host().shared().pid_table.pid(LocalId::from(self.parent)))
     }
 
     /// Changes the number of pending `Exited` futures.
@@ -609,6 +627,14 @@ impl Head {
         if self.announce(flag::STARTED) & flag::UPGRADING != 0 {
             self.unset(flag::UPGRADING);
         }
+    }
+}
+
+fn priority_of(flags: u16) -> Priority {
+    match flags & (flag::HIGH | flag::LOW) {
+        0 => Priority::Normal,
+        flag::HIGH => Priority::High,
+        _ => Priority::Low,
     }
 }
 

@@ -4,6 +4,8 @@
 //! A number consists of a slot index and a generation, and is never issued twice. A slot whose generations are
 //! exhausted is not used again.
 
+use std::ops::Range;
+
 use crate::process::state::Ref;
 
 /// If a vector has more slots than this number, the vector is freed when no monitor is left.
@@ -133,6 +135,21 @@ impl<E: ?Sized> Watched<E> {
         if self.highest < LAST / 2 {
             *self = Self { first: self.highest, ..Self::default() };
         }
+    }
+
+    /// Number of monitors, including monitors whose `Down` event was delivered and not read.
+    pub(crate) fn len(&self) -> usize {
+        self.taken
+    }
+
+    pub(crate) fn slot_count(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// The monitored processes of these slots, except for processes whose own tables do not contain the monitor.
+    pub(crate) fn in_slots(&self, slots: Range<usize>) -> impl Iterator<Item = &Ref<E>> {
+        let Range { start, end } = slots;
+        self.slots.iter().take(end).skip(start).filter_map(|slot| slot.watched.as_ref())
     }
 
     /// The monitored processes, except for processes whose own tables do not contain the monitor.

@@ -10,7 +10,7 @@ use crate::platform::sync::Arc;
 use crate::process::error::{Addressee, SendError, SendErrorKind};
 use crate::process::event::{Answer, Signal, Tag};
 use crate::process::exit::Exit;
-use crate::process::mailbox::Wakes;
+use crate::process::mailbox::{MailboxFigures, Wakes};
 use crate::process::payload::Payload;
 use crate::process::pid::Pid;
 use crate::process::state::{Ref, RefCounted, RunState};
@@ -64,6 +64,10 @@ impl AnyControl for RefCounted<Attached> {
 
     fn high_water(&self) -> usize {
         0
+    }
+
+    fn mailbox_figures(&self) -> MailboxFigures {
+        MailboxFigures::default()
     }
 
     fn put(&self, signal: Signal) -> Result<Wakes, Signal> {

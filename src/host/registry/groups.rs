@@ -39,6 +39,11 @@ pub(crate) struct Memberships {
 }
 
 impl Memberships {
+    /// The groups that the process is a member of, in the order of their names.
+    pub(crate) fn member_of(&self) -> impl Iterator<Item = &Text> {
+        self.member_of.keys()
+    }
+
     /// Whether the monitor is still set. If the monitor is not set, a change notice of the monitor is dropped when the
     /// process reads this notice from the mailbox.
     pub(crate) fn watches(&self, number: u64) -> bool {

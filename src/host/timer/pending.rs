@@ -3,10 +3,14 @@
 
 use slab::Slab;
 
+use crate::host::registry::Busy;
 use crate::host::timer::{Key, Timers};
 use crate::platform::clock::Instant;
 use crate::platform::sync::Mutex;
 use crate::process::catch::drop_caught;
+
+/// Maximum number of slots that [`Pending::deadlines`] reads under one lock operation.
+const PIECE: usize = 256;
 
 /// Identifies a timer of one process, for [`SelfHandle::cancel_timer`](crate::SelfHandle::cancel_timer).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -63,6 +67,20 @@ impl Pending {
         let mut table = self.0.lock();
         table.timers.get(timer.slot).filter(|(number, _)| *number == timer.number)?;
         Some(table.timers.remove(timer.slot).1)
+    }
+
+    /// Reads the deadlines of a piece of the table, which begins at the slot `from`. Returns the slot at which the
+    /// following piece begins, or `None` at the end of the table. A timer that is reserved and not yet set has no
+    /// deadline.
+    ///
+    /// # Errors
+    /// Fails if another thread holds the lock.
+    pub(crate) fn deadlines(&self, from: usize, deadlines: &mut Vec<Instant>) -> Result<Option<usize>, Busy> {
+        let table = self.0.try_lock().ok_or(Busy)?;
+        let end = table.timers.capacity();
+        let to = (from + PIECE).min(end);
+        deadlines.extend((from..to).filter_map(|slot| Some(table.timers.get(slot)?.1?.1)));
+        Ok((to < end).then_some(to))
     }
 
     /// Cancels all timers, and refuses new timers.

@@ -195,6 +195,16 @@ impl<M> Locked<'_, M> {
         usize::from(self.slot.is_full()) + self.queued_len_without_slot()
     }
 
+    /// Returns the largest number of messages: see [`Inbox::high`](crate::process::mailbox::Inbox::high).
+    pub(super) fn peak(&mut self) -> usize {
+        match self.bounded() {
+            Some(bounded) => bounded.high(),
+            // `longest` does not count a message in the slot if it was the only message of the mailbox. If `taken` is
+            // not 0, at least one message was in the slot at some time.
+            None => self.messages().len().max(self.longest as usize).max(usize::from(self.slot.taken() != 0)),
+        }
+    }
+
     fn take_all(&mut self, by: Receiving) -> Vec<M> {
         match self.bounded() {
             Some(bounded) => bounded.take_all(),

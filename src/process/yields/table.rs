@@ -79,16 +79,26 @@ pub(super) struct Slot {
     pub(super) watchers: Watchers,
     /// The buffer of the items. Only a stream has a buffer.
     pub(super) buffer: Option<Box<Buffer>>,
-    pub(super) reply: ReplyType,
+    pub(super) types: TypesOf,
 }
 
-/// Function that returns the id and the name of a reply type. A function pointer is stored, because it takes only one
-/// word.
-pub(super) type ReplyType = fn() -> (TypeId, &'static str);
+/// Types of a yield.
+#[derive(Debug)]
+pub(super) struct YieldTypes {
+    /// Id of the reply type.
+    pub(super) reply: TypeId,
+    /// Name of the reply type.
+    pub(super) reply_name: &'static str,
+    /// Name of the command type.
+    pub(super) command_name: &'static str,
+}
 
-/// Returns the id and the name of the reply type of `C`.
-pub(super) fn reply_to<C: Command>() -> (TypeId, &'static str) {
-    (TypeId::of::<C::Reply>(), type_name::<C::Reply>())
+/// Function that returns the types of a yield. A function pointer is stored, because it takes only one word.
+pub(super) type TypesOf = fn() -> YieldTypes;
+
+/// Returns the types of a yield of `C`.
+pub(super) fn types_of<C: Command>() -> YieldTypes {
+    YieldTypes { reply: TypeId::of::<C::Reply>(), reply_name: type_name::<C::Reply>(), command_name: type_name::<C>() }
 }
 
 impl Slot {
@@ -96,12 +106,12 @@ impl Slot {
     #[inline]
     pub(super) fn in_flight<C: Command>(number: u64, target: AnswerTarget, buffer: Option<Buffer>) -> Self {
         let buffer = buffer.map(Box::new);
-        Self { buffer, ..Self::new(number, Phase::InFlight(target), reply_to::<C>) }
+        Self { buffer, ..Self::new(number, Phase::InFlight(target), types_of::<C>) }
     }
 
     #[inline]
-    pub(super) fn new(number: u64, phase: Phase, reply: ReplyType) -> Self {
-        Self { number, phase, watchers: Watchers::default(), buffer: None, reply }
+    pub(super) fn new(number: u64, phase: Phase, types: TypesOf) -> Self {
+        Self { number, phase, watchers: Watchers::default(), buffer: None, types }
     }
 
     pub(super) fn is_in_flight(&self) -> bool {
@@ -143,6 +153,16 @@ impl Slots {
             return 0;
         }
         self.others.insert(slot) as u32 + 1
+    }
+
+    /// Returns the slot with this key, if there is one.
+    pub(super) fn get(&self, key: usize) -> Option<&Slot> {
+        if key == 0 { self.first.as_ref() } else { self.others.get(key - 1) }
+    }
+
+    /// Returns a number that is greater than all keys.
+    pub(super) fn key_limit(&self) -> usize {
+        self.others.capacity() + 1
     }
 
     #[inline]

@@ -1,0 +1,218 @@
+//! Inspection: reads rows about all processes, and the details of one process, while the processes run.
+//!
+//! The inspection borrows each entry of the pid table under the lock of its slot, and takes no reference. Therefore it
+//! never drops the last reference to a process, and runs no user code. Under the lock of the slot, the inspection takes
+//! the spin locks of the mailbox, the links and the yields, one at a time. No holder of one of these locks looks up a
+//! pid. Holders of the other locks of a process may look up pids. The inspection only tries to take these locks, and
+//! releases the slot if it fails.
+
+use std::borrow::Cow;
+
+use crate::host::Host;
+use crate::host::control::{AnyControl, Head, flag};
+use crate::host::link::Links;
+use crate::host::link::listing::LinkLists;
+use crate::host::registry::{Busy, LocalId};
+use crate::observe::ProcessState;
+use crate::observe::inspection::ranking::Ranking;
+use crate::observe::inspection::{CommandCount, ProcessDetails, ProcessInfo, ProcessQuery, WaitsFor};
+use crate::platform::clock::Instant;
+use crate::process::mailbox::MailboxFigures;
+use crate::process::pid::Pid;
+use crate::process::state::Ref;
+use crate::process::yields::listing::CommandCounts;
+
+impl Host {
+    /// Returns a row about each process that the query selects, in the order of the query. The rows include the
+    /// processes of all hosts of the runtime. A mailbox without a process is not listed.
+    ///
+    /// The call can be made on any thread, also in a step, and never stops a worker. Processes may start and exit
+    /// during the call. A process that exists from the beginning to the end of the call is read exactly once. A process
+    /// that starts or exits during the call may be missing. A row describes the moment at which its process was read,
+    /// and different rows belong to different moments. The [row](ProcessInfo) states which of its figures belong
+    /// together.
+    ///
+    /// The call reads the entire pid table, and its time is proportional to the largest number of processes that were
+    /// alive at one time. The call holds each lock only to read one process, and runs no user code. With a
+    /// [limit](ProcessQuery::limit) of `n`, the call stores at most `n` rows.
+    ///
+    /// ```
+    /// # use procession::observe::{ProcessColumn, ProcessQuery};
+    /// # use procession::{Context, Runtime};
+    /// let rt = Runtime::builder().workers(0).build()?;
+    /// let slow = rt.spawn(async |_: Context<u8>| std::future::pending::<()>().await);
+    /// for number in 0..3 {
+    ///     slow.send(number)?;
+    /// }
+    /// let longest = rt.processes(&ProcessQuery::new().descending(ProcessColumn::MailboxLen).limit(10));
+    /// assert_eq!((longest[0].pid, longest[0].mailbox_len), (slow.pid(), 3));
+    /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
+    /// ```
+    pub fn processes(&self, query: &ProcessQuery) -> Vec<ProcessInfo> {
+        let mut ranking = Ranking::new(query);
+        self.shared().pid_table.visit(|control| {
+            if let Some(row) = select(control, query)? {
+                ranking.add(row);
+            }
+            Ok(())
+        });
+        ranking.into_rows()
+    }
+
+    /// Returns the details of a process: its row, and the lists behind the counts of the row. Returns `None` if no
+    /// process has this pid, or if the process exits during the call.
+    ///
+    /// The call can be made on any thread, also in a step, and never stops a worker. The call reads long lists in
+    /// pieces, and holds each lock only to read one piece. The call runs no user code.
+    pub fn process_details(&self, pid: Pid) -> Option<ProcessDetails> {
+        let table = &self.shared().pid_table;
+        let Snapshot { info, names, groups, deadline, is_awaited } = table.with(pid, Snapshot::read)??;
+        let [links, monitors, monitored_by] = self.read_links(pid)?;
+        let yields = self.read_yields(pid)?;
+        let timers = self.read_timers(pid)?;
+        let mut waits_for = Vec::new();
+        if let Some(ProcessState::Blocked | ProcessState::Idle) = info.state {
+            waits_for.extend(is_awaited.then_some(WaitsFor::Message));
+            waits_for.extend(yields.iter().cloned().map(WaitsFor::Command));
+            waits_for.extend((info.waits != 0).then_some(WaitsFor::CallOrSleep { count: info.waits }));
+        }
+        Some(ProcessDetails { info, names, groups, links, monitors, monitored_by, yields, timers, deadline, waits_for })
+    }
+
+    /// Reads the linked processes, the processes that the process monitors, and the processes that monitor the process.
+    fn read_links(&self, pid: Pid) -> Option<[Vec<Pid>; 3]> {
+        let table = &self.shared().pid_table;
+        let mut lists = LinkLists::default();
+        let mut next = |links: &Links<dyn AnyControl>| links.list(&mut lists);
+        while table.with(pid, |control| Ok(control.head().links_if_any().is_some_and(&mut next)))? {}
+        let pids = |words: Vec<u64>| words.into_iter().map(|word| table.pid(LocalId::from(word))).collect();
+        let (mut links, mut monitored_by): (Vec<Pid>, Vec<Pid>) = (pids(lists.links), pids(lists.monitored_by));
+        let mut monitors = lists.monitors;
+        [&mut links, &mut monitors, &mut monitored_by].into_iter().for_each(|pids| pids.sort_unstable());
+        links.dedup();
+        Some([links, monitors, monitored_by])
+    }
+
+    fn read_yields(&self, pid: Pid) -> Option<Vec<CommandCount>> {
+        let mut counts = CommandCounts::new();
+        let mut from = Some(0);
+        while let Some(begin) = from {
+            from = self.shared().pid_table.with(pid, |control| {
+                Ok(control.head().yields_if_any().and_then(|yields| yields.count_commands(begin, &mut counts)))
+            })?;
+        }
+        Some(counts.into_iter().map(|(command, count)| CommandCount { command, count }).collect())
+    }
+
+    fn read_timers(&self, pid: Pid) -> Option<Vec<Instant>> {
+        let mut deadlines = Vec::new();
+        let mut from = Some(0);
+        while let Some(begin) = from {
+            from = self.shared().pid_table.with(pid, |control| {
+                control.head().pending_if_any().map_or(Ok(None), |pending| pending.deadlines(begin, &mut deadlines))
+            })?;
+        }
+        deadlines.sort_unstable();
+        Some(deadlines)
+    }
+}
+
+type Name = Cow<'static, str>;
+
+/// The part of the details that is read under one lock of the slot.
+struct Snapshot {
+    info: ProcessInfo,
+    names: Vec<Name>,
+    groups: Vec<Name>,
+    deadline: Option<Instant>,
+    /// Whether a receiver waits for the next message.
+    is_awaited: bool,
+}
+
+impl Snapshot {
+    /// Returns `None` for a mailbox without a process.
+    fn read(control: &Ref<dyn AnyControl>) -> Result<Option<Self>, Busy> {
+        let Some((head, type_name)) = process(control) else { return Ok(None) };
+        let (state, figures) = (head.state(), control.mailbox_figures());
+        let names = names(head, <[Name]>::to_vec)?;
+        let groups = match head.groups_if_any() {
+            Some(groups) => groups.try_lock().ok_or(Busy)?.member_of().cloned().collect(),
+            None => Vec::new(),
+        };
+        let info = row(head, type_name, state, figures, names.first().cloned());
+        let deadline = head.inherited().deadline();
+        Ok(Some(Self { info, names, groups, deadline, is_awaited: figures.is_awaited }))
+    }
+}
+
+/// Returns the head and the type name of a process. Returns `None` for a mailbox without a process.
+fn process(control: &Ref<dyn AnyControl>) -> Option<(&Head, &'static str)> {
+    let head = control.head();
+    if head.has(flag::OUTSIDE) { None } else { Some((head, control.type_name()?)) }
+}
+
+/// Reads the row of a process, if the query selects the process. The cheapest conditions are checked first.
+fn select(control: &Ref<dyn AnyControl>, query: &ProcessQuery) -> Result<Option<ProcessInfo>, Busy> {
+    let Some((head, type_name)) = process(control) else { return Ok(None) };
+    let state = head.state();
+    if !query.selects(state, type_name) {
+        return Ok(None);
+    }
+    let figures = control.mailbox_figures();
+    if figures.messages < query.least_mailbox_len() {
+        return Ok(None);
+    }
+    let name = match query.name_text() {
+        None => first_name(head)?,
+        Some(text) => {
+            let first = |names: &[Name]| names.iter().any(|name| name.contains(text)).then(|| names[0].clone());
+            let Some(name) = names(head, first)? else { return Ok(None) };
+            Some(name)
+        }
+    };
+    Ok(Some(row(head, type_name, state, figures, name)))
+}
+
+fn row(
+    head: &Head,
+    type_name: &'static str,
+    state: Option<ProcessState>,
+    figures: MailboxFigures,
+    name: Option<Name>,
+) -> ProcessInfo {
+    let links = head.links_if_any().map(Links::counts).unwrap_or_default();
+    // The number of waits is the sum of two counts that are read one after the other. If the process changes both counts
+    // meanwhile, the sum may be below zero.
+    let waits = usize::try_from(head.waiting() as i32).unwrap_or(0);
+    ProcessInfo {
+        pid: head.pid(),
+        name,
+        type_name,
+        parent: head.parent(),
+        state,
+        priority: head.priority(),
+        mailbox_len: figures.messages,
+        signals: figures.signals,
+        mailbox_peak: figures.peak,
+        yields: head.yields_if_any().map_or(0, |yields| yields.outstanding()),
+        waits,
+        links: links.links,
+        monitors: links.monitors,
+        monitored_by: links.monitored_by,
+        is_cancelled: head.is_cancelled(),
+        is_killed: head.has(flag::KILLED),
+    }
+}
+
+/// The oldest name of the process.
+fn first_name(head: &Head) -> Result<Option<Name>, Busy> {
+    names(head, |names| names.first().cloned())
+}
+
+/// Calls `f` with the names of the process.
+fn names<R>(head: &Head, f: impl FnOnce(&[Name]) -> R) -> Result<R, Busy> {
+    match head.names_if_any() {
+        Some(names) => Ok(f(&names.try_lock().ok_or(Busy)?)),
+        None => Ok(f(&[])),
+    }
+}

@@ -1,0 +1,80 @@
+//! Counts and lists the links and monitors of a process, for inspection. A list is read in pieces, so that the lock of
+//! the table is held only briefly.
+
+use std::ops::Bound;
+
+use crate::host::link::{LinkEntry, Linkable, Links};
+use crate::process::pid::Pid;
+
+/// Maximum number of entries that are read under one lock operation.
+const PIECE: usize = 256;
+
+/// Sizes of the table of one process.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct LinkCounts {
+    /// Number of linked processes.
+    pub(crate) links: usize,
+    /// Number of monitors that other processes have set on this process, without a monitor that a spawn has set.
+    pub(crate) monitored_by: usize,
+    /// Number of monitors that this process has set, including monitors whose `Down` event was not read.
+    pub(crate) monitors: usize,
+}
+
+/// The entries that were read so far, and the position of the next entry.
+#[derive(Debug, Default)]
+pub(crate) struct LinkLists {
+    /// Words of the pids of the linked processes.
+    pub(crate) links: Vec<u64>,
+    /// Words of the pids of the processes that monitor this process.
+    pub(crate) monitored_by: Vec<u64>,
+    /// The processes that this process monitors. A process whose monitor was set by a spawn is not listed.
+    pub(crate) monitors: Vec<Pid>,
+    last: Option<LinkEntry>,
+    slot: usize,
+}
+
+impl LinkLists {
+    fn add(&mut self, entry: LinkEntry) {
+        if entry.number == 0 { self.links.push(entry.word) } else { self.monitored_by.push(entry.word) }
+    }
+}
+
+impl<E: Linkable + ?Sized> Links<E> {
+    pub(crate) fn counts(&self) -> LinkCounts {
+        let table = self.0.lock();
+        let more = table.more.as_deref();
+        let first = table.one.as_ref().map(|(entry, _)| entry.number == 0);
+        let links = more.map_or(0, |more| more.links) + usize::from(first == Some(true));
+        let entries = more.map_or(0, |more| more.ties.len()) + usize::from(first.is_some());
+        LinkCounts { links, monitored_by: entries - links, monitors: more.map_or(0, |more| more.watched.len()) }
+    }
+
+    /// Reads the next piece of the table into `lists`. Returns false at the end of the table. An entry that is added or
+    /// removed between two pieces may be missing, or may be listed twice.
+    pub(crate) fn list(&self, lists: &mut LinkLists) -> bool {
+        let table = self.0.lock();
+        if lists.last.is_none()
+            && let Some((entry, _)) = &table.one
+        {
+            lists.add(*entry);
+        }
+        let Some(more) = &table.more else { return false };
+        let begin = lists.last.map_or(Bound::Unbounded, Bound::Excluded);
+        let piece = more.ties.range((begin, Bound::Unbounded)).take(PIECE);
+        let mut count = 0;
+        for (entry, _) in piece {
+            lists.add(*entry);
+            lists.last = Some(*entry);
+            count += 1;
+        }
+        if count == PIECE {
+            return true;
+        }
+        // The next call finds no entry in `ties`, unless entries were added meanwhile, and continues with the monitors.
+        lists.last = lists.last.or(Some(LinkEntry { word: 0, number: 0 }));
+        let end = lists.slot + PIECE;
+        lists.monitors.extend(more.watched.in_slots(lists.slot..end).map(|other| other.pid()));
+        lists.slot = end;
+        end < more.watched.slot_count()
+    }
+}

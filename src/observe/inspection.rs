@@ -1,0 +1,292 @@
+//! Data of the inspection: rows about processes, the query that selects rows, and the details of one process.
+//!
+//! The host reads the figures and fills in this data. This module only filters, orders and prints it.
+
+pub(crate) mod ranking;
+#[cfg(feature = "serde")]
+mod serialize;
+
+use std::borrow::Cow;
+use std::fmt;
+
+use crate::observe::ProcessState;
+use crate::platform::clock::Instant;
+use crate::process::pid::Pid;
+use crate::process::state::priority::Priority;
+
+/// Row about one process: see [`Host::processes`](crate::Host::processes).
+///
+/// The runtime reads the fields one after the other while the process may run. Therefore, two fields of a row may
+/// belong to different moments. For example, a row may contain the state `Idle` and a message that arrived after the
+/// state was read. The fields `mailbox_len`, `signals` and `mailbox_peak` belong to the same moment, and the fields
+/// `links`, `monitors` and `monitored_by` belong to the same moment. If the process waits, and no other thread acts on
+/// it, the row is exact.
+///
+/// `Display` prints the row as one line:
+///
+/// ```text
+/// <0.0.1> "cache" app::Cache: Blocked, mailbox 3 (peak 10), yields 2, waits 1, links 1
+/// ```
+///
+/// The line contains the counts of the mailbox. It contains the other counts only if they are not zero.
+///
+/// With the feature `serde`, a row implements `Serialize`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ProcessInfo {
+    /// Pid of the process.
+    pub pid: Pid,
+    /// Registered name of the process. If the process has several names, this field is the name that the process
+    /// registered first.
+    pub name: Option<Cow<'static, str>>,
+    /// Name of the type of the process's code: the type of the [`Process`](crate::Process), or of the function or
+    /// closure of an async body. An upgrade of the process does not change this name.
+    pub type_name: &'static str,
+    /// Parent: the process that spawned this process in one of its steps. `None` if the spawn was made outside the
+    /// processes of the runtime. The parent may have exited.
+    pub parent: Option<Pid>,
+    /// State of the process. `None` if the process has not been queued for the first time yet.
+    pub state: Option<ProcessState>,
+    /// Priority of the process.
+    pub priority: Priority,
+    /// Number of messages in the mailbox. A process may take several messages out of the mailbox together, and read them
+    /// one by one. The number does not include messages that the process has taken out in this way. It does not include
+    /// the messages of senders that wait for room in a full mailbox either.
+    pub mailbox_len: usize,
+    /// Number of events in the mailbox that are not messages, for example exits and answers to yields.
+    pub signals: usize,
+    /// Largest number of messages in the mailbox so far: see
+    /// [`Address::peak_mailbox_len`](crate::Address::peak_mailbox_len).
+    pub mailbox_peak: usize,
+    /// Number of yields (commands) without an answer. For a hand-written process, its calls and sleeps are also yields.
+    /// While the process runs, a command of its present turn may not be counted yet.
+    pub yields: usize,
+    /// Number of calls and sleeps of an async body that have not finished. A future of another crate is not counted.
+    pub waits: usize,
+    /// Number of linked processes.
+    pub links: usize,
+    /// Number of monitors that the process has set on other processes. A monitor counts until the process reads the
+    /// `Down` event or removes the monitor.
+    pub monitors: usize,
+    /// Number of monitors that other processes have set on this process. A monitor that was set by the spawn of this
+    /// process is not counted.
+    pub monitored_by: usize,
+    /// Whether the exit of the process was requested, for example by [`Host::cancel`](crate::Host::cancel), and the
+    /// process has not exited yet.
+    pub is_cancelled: bool,
+    /// Whether the process was killed, and has not exited yet.
+    pub is_killed: bool,
+}
+
+impl fmt::Display for ProcessInfo {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ", self.pid)?;
+        if let Some(name) = &self.name {
+            write!(f, "{name:?} ")?;
+        }
+        match self.state {
+            Some(state) => write!(f, "{}: {state:?}", self.type_name)?,
+            None => write!(f, "{}: New", self.type_name)?,
+        }
+        write!(f, ", mailbox {} (peak {})", self.mailbox_len, self.mailbox_peak)?;
+        let counts = [
+            ("signals", self.signals),
+            ("yields", self.yields),
+            ("waits", self.waits),
+            ("links", self.links),
+            ("monitors", self.monitors),
+            ("monitored by", self.monitored_by),
+        ];
+        counts.iter().filter(|(_, count)| *count != 0).try_for_each(|(name, count)| write!(f, ", {name} {count}"))?;
+        if self.priority != Priority::Normal {
+            write!(f, ", priority {:?}", self.priority)?;
+        }
+        f.write_str(if self.is_cancelled { ", cancelled" } else { "" })?;
+        f.write_str(if self.is_killed { ", killed" } else { "" })
+    }
+}
+
+/// Details of one process: see [`Host::process_details`](crate::Host::process_details).
+///
+/// The runtime reads each list at a different moment, and reads a long list in pieces. If the process changes a list
+/// meanwhile, the list may contain the changed entry or not, and may differ from the count in `info`. If the process
+/// waits, and no other thread acts on it, the details are exact.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ProcessDetails {
+    /// Row of the process.
+    pub info: ProcessInfo,
+    /// Names of the process. The name that was registered first comes first.
+    pub names: Vec<Cow<'static, str>>,
+    /// Groups that the process is a member of, in alphabetical order.
+    pub groups: Vec<Cow<'static, str>>,
+    /// Linked processes, in ascending order.
+    pub links: Vec<Pid>,
+    /// Processes that this process monitors, in ascending order. A process that is monitored several times is listed
+    /// several times. The list does not contain a child whose monitor was set by its spawn, or a process whose `Down`
+    /// event was already delivered.
+    pub monitors: Vec<Pid>,
+    /// Processes that monitor this process, in ascending order. The list does not contain a monitor that was set by the
+    /// spawn of this process.
+    pub monitored_by: Vec<Pid>,
+    /// Yields without an answer, by command type, in the order of the type names.
+    pub yields: Vec<CommandCount>,
+    /// Deadlines of the timers that the process has set and that have not fired, earliest first. The timers belong to
+    /// messages and calls that are due later, for example by [`send_after`](crate::SelfHandle::send_after). The list
+    /// also contains the [deadline](crate::ProcessBuilder::deadline) of the process. A sleep of an async body is not in
+    /// the list.
+    pub timers: Vec<Instant>,
+    /// Deadline of the process, which the process may have [inherited](crate::InheritedContext::deadline).
+    pub deadline: Option<Instant>,
+    /// Events that the process waits for, as far as the runtime knows them. Each of these events makes the process
+    /// ready. The list is empty if the state of the process is not `Blocked` or `Idle`. The list is also empty if the
+    /// process waits only for events that the runtime does not know, for example for a future of another crate, for a
+    /// join handle, or for room in a full mailbox.
+    pub waits_for: Vec<WaitsFor>,
+}
+
+/// Number of outstanding yields of one command type.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct CommandCount {
+    /// Name of the command type. All commands that are identified by a name have the type
+    /// [`NamedCommand`](crate::NamedCommand).
+    pub command: &'static str,
+    /// Number of yields without an answer. At least 1.
+    pub count: usize,
+}
+
+/// Event that a process waits for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum WaitsFor {
+    /// The next message or other event in the mailbox.
+    Message,
+    /// The answers to commands of one type.
+    Command(CommandCount),
+    /// Calls to other processes and sleeps of an async body. The runtime counts both together, and does not record which
+    /// of them are calls.
+    CallOrSleep {
+        /// Number of calls and sleeps. At least 1.
+        count: usize,
+    },
+}
+
+/// Column by which [`ProcessQuery`] orders the rows. Each column is a field of [`ProcessInfo`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ProcessColumn {
+    /// Orders by [`ProcessInfo::pid`].
+    Pid,
+    /// Orders by [`ProcessInfo::name`]. A process without a name comes before all names.
+    Name,
+    /// Orders by [`ProcessInfo::type_name`].
+    TypeName,
+    /// Orders by [`ProcessInfo::state`]. A new process, `Ready`, `Running`, `Blocked` and `Idle` follow in this order.
+    State,
+    /// Orders by [`ProcessInfo::priority`].
+    Priority,
+    /// Orders by [`ProcessInfo::mailbox_len`].
+    MailboxLen,
+    /// Orders by [`ProcessInfo::signals`].
+    Signals,
+    /// Orders by [`ProcessInfo::mailbox_peak`].
+    MailboxPeak,
+    /// Orders by [`ProcessInfo::yields`].
+    Yields,
+    /// Orders by [`ProcessInfo::waits`].
+    Waits,
+    /// Orders by [`ProcessInfo::links`].
+    Links,
+    /// Orders by [`ProcessInfo::monitors`].
+    Monitors,
+    /// Orders by [`ProcessInfo::monitored_by`].
+    MonitoredBy,
+}
+
+/// Selects and orders the rows that [`Host::processes`](crate::Host::processes) returns. By default, a query selects all
+/// processes, and orders them by pid.
+///
+/// A process is selected if it satisfies all conditions of the query.
+///
+/// ```
+/// # use procession::observe::{ProcessColumn, ProcessQuery, ProcessState};
+/// // The five blocked processes with the longest mailboxes.
+/// let query = ProcessQuery::new().state(ProcessState::Blocked).descending(ProcessColumn::MailboxLen).limit(5);
+/// ```
+#[derive(Debug, Clone, Default)]
+#[must_use = "a query selects nothing until it is passed to `Host::processes`"]
+pub struct ProcessQuery {
+    state: Option<ProcessState>,
+    name: Option<Cow<'static, str>>,
+    type_name: Option<Cow<'static, str>>,
+    min_mailbox_len: usize,
+    order: Option<(ProcessColumn, bool)>,
+    limit: Option<usize>,
+}
+
+impl ProcessQuery {
+    /// Creates a query that selects all processes, in the order of their pids.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Selects only processes in this state.
+    pub fn state(mut self, state: ProcessState) -> Self {
+        self.state = Some(state);
+        self
+    }
+
+    /// Selects only processes with a name that contains this text. To find the process with an exact name, use
+    /// [`Host::whereis`](crate::Host::whereis).
+    pub fn name_contains(mut self, text: impl Into<Cow<'static, str>>) -> Self {
+        self.name = Some(text.into());
+        self
+    }
+
+    /// Selects only processes whose type name contains this text.
+    pub fn type_contains(mut self, text: impl Into<Cow<'static, str>>) -> Self {
+        self.type_name = Some(text.into());
+        self
+    }
+
+    /// Selects only processes with at least this number of messages in the mailbox.
+    pub fn min_mailbox_len(mut self, least: usize) -> Self {
+        self.min_mailbox_len = least;
+        self
+    }
+
+    /// Orders the rows by a column, smallest value first. Rows with equal values are ordered by pid.
+    pub fn ascending(mut self, column: ProcessColumn) -> Self {
+        self.order = Some((column, false));
+        self
+    }
+
+    /// Orders the rows by a column, largest value first. Rows with equal values are ordered by pid.
+    pub fn descending(mut self, column: ProcessColumn) -> Self {
+        self.order = Some((column, true));
+        self
+    }
+
+    /// Returns at most this number of rows: the first rows in the order of the query. Default: no limit.
+    pub fn limit(mut self, most: usize) -> Self {
+        self.limit = Some(most);
+        self
+    }
+
+    /// Whether the query selects a process with this state and type name.
+    pub(crate) fn selects(&self, state: Option<ProcessState>, type_name: &str) -> bool {
+        self.state.is_none_or(|wanted| state == Some(wanted))
+            && self.type_name.as_deref().is_none_or(|text| type_name.contains(text))
+    }
+
+    /// Text that a name of the process must contain.
+    pub(crate) fn name_text(&self) -> Option<&str> {
+        self.name.as_deref()
+    }
+
+    /// Minimum number of messages in the mailbox.
+    pub(crate) fn least_mailbox_len(&self) -> usize {
+        self.min_mailbox_len
+    }
+}

@@ -1,0 +1,87 @@
+//! The first rows in the order of a query. If the query has a limit, the rows are in a heap of this size.
+
+use std::cmp::Ordering;
+use std::collections::BinaryHeap;
+
+use crate::observe::inspection::{ProcessColumn, ProcessInfo, ProcessQuery};
+
+/// Rows that were selected so far.
+#[derive(Debug)]
+pub(crate) struct Ranking {
+    column: ProcessColumn,
+    descending: bool,
+    limit: usize,
+    /// The last row in the order of the query is the greatest row of the heap.
+    rows: BinaryHeap<Ranked>,
+}
+
+#[derive(Debug)]
+struct Ranked {
+    column: ProcessColumn,
+    descending: bool,
+    row: ProcessInfo,
+}
+
+impl Ord for Ranked {
+    fn cmp(&self, other: &Self) -> Ordering {
+        let order = compare(self.column, &self.row, &other.row);
+        let order = if self.descending { order.reverse() } else { order };
+        order.then_with(|| self.row.pid.cmp(&other.row.pid))
+    }
+}
+
+impl PartialOrd for Ranked {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Ranked {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other).is_eq()
+    }
+}
+
+impl Eq for Ranked {}
+
+fn compare(column: ProcessColumn, one: &ProcessInfo, other: &ProcessInfo) -> Ordering {
+    match column {
+        ProcessColumn::Pid => one.pid.cmp(&other.pid),
+        ProcessColumn::Name => one.name.cmp(&other.name),
+        ProcessColumn::TypeName => one.type_name.cmp(other.type_name),
+        ProcessColumn::State => one.state.cmp(&other.state),
+        ProcessColumn::Priority => one.priority.cmp(&other.priority),
+        ProcessColumn::MailboxLen => one.mailbox_len.cmp(&other.mailbox_len),
+        ProcessColumn::Signals => one.signals.cmp(&other.signals),
+        ProcessColumn::MailboxPeak => one.mailbox_peak.cmp(&other.mailbox_peak),
+        ProcessColumn::Yields => one.yields.cmp(&other.yields),
+        ProcessColumn::Waits => one.waits.cmp(&other.waits),
+        ProcessColumn::Links => one.links.cmp(&other.links),
+        ProcessColumn::Monitors => one.monitors.cmp(&other.monitors),
+        ProcessColumn::MonitoredBy => one.monitored_by.cmp(&other.monitored_by),
+    }
+}
+
+impl Ranking {
+    pub(crate) fn new(query: &ProcessQuery) -> Self {
+        let (column, descending) = query.order.unwrap_or((ProcessColumn::Pid, false));
+        Self { column, descending, limit: query.limit.unwrap_or(usize::MAX), rows: BinaryHeap::new() }
+    }
+
+    /// Adds a row. If there are then more rows than the limit, drops the last row in the order of the query.
+    pub(crate) fn add(&mut self, row: ProcessInfo) {
+        let ranked = Ranked { column: self.column, descending: self.descending, row };
+        if self.rows.len() < self.limit {
+            self.rows.push(ranked);
+        } else if let Some(mut last) = self.rows.peek_mut()
+            && ranked < *last
+        {
+            *last = ranked;
+        }
+    }
+
+    /// The rows in the order of the query.
+    pub(crate) fn into_rows(self) -> Vec<ProcessInfo> {
+        self.rows.into_sorted_vec().into_iter().map(|ranked| ranked.row).collect()
+    }
+}

@@ -1,0 +1,540 @@
+//! Section 9.2 of the specification: rows about processes, and the details of one process.
+
+use std::any::Any;
+use std::future::pending;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Barrier, Mutex};
+use std::thread;
+use std::time::Duration;
+
+use futures::{FutureExt, StreamExt};
+use procession::observe::ProcessState::{Blocked, Idle, Ready, Running};
+use procession::observe::{ProcessColumn, ProcessDetails, ProcessInfo, ProcessQuery, WaitsFor};
+use procession::*;
+
+use crate::{shut_down, step_aside, two, within};
+
+const HOUR: Duration = Duration::from_secs(3600);
+
+/// A command whose handler never answers.
+struct Never;
+impl Command for Never {
+    type Reply = ();
+}
+struct NeverEither;
+impl Command for NeverEither {
+    type Reply = ();
+}
+impl StreamCommand for NeverEither {
+    type Item = ();
+}
+
+type Kept = Vec<Box<dyn Any + Send>>;
+
+/// A message to a puppet: a function that the puppet calls.
+struct Act(Box<dyn FnOnce(&mut Context<Act>, &mut Kept) + Send>);
+
+/// Receives functions and calls them. The process keeps the values that the functions add to its list.
+async fn puppet(mut ctx: Context<Act>) -> Result<(), Exit> {
+    let mut kept = Kept::new();
+    loop {
+        let Act(act) = ctx.receive().await?;
+        act(&mut ctx, &mut kept);
+    }
+}
+
+/// Ignores its mailbox.
+async fn deaf(_: Context<u8>) {
+    pending().await
+}
+
+async fn idle(mut ctx: Context<u8>) -> Result<(), Exit> {
+    loop {
+        ctx.receive().await?;
+    }
+}
+
+fn lone() -> Runtime {
+    Runtime::builder().workers(0).build().unwrap()
+}
+
+/// Runs all runnable processes.
+fn settle(rt: &Runtime) {
+    let ready = ProcessQuery::new().state(Ready).limit(1);
+    rt.block_on(async {
+        for _ in 0..8 {
+            step_aside().await;
+        }
+        while !rt.processes(&ready).is_empty() {
+            step_aside().await;
+        }
+    });
+}
+
+/// Returns the row of a process. Asserts that the list of all processes contains the same row.
+fn row(host: &Host, pid: Pid) -> ProcessInfo {
+    let rows = host.processes(&ProcessQuery::new());
+    let row = rows.into_iter().find(|row| row.pid == pid).expect("the process is listed");
+    assert_eq!(Some(&row), host.process_details(pid).as_ref().map(|details| &details.info));
+    row
+}
+
+/// A runtime with a puppet.
+struct Scene {
+    rt: Runtime,
+    host: Host,
+    puppet: JoinHandle<(), Act>,
+}
+
+impl Scene {
+    fn new() -> Self {
+        let rt = lone();
+        let kept = Arc::new(Mutex::new(Kept::new()));
+        let streams = Arc::clone(&kept);
+        let host = HostBuilder::new("scene")
+            .handler(move |_: Never, completion: Completion<()>| kept.lock().unwrap().push(Box::new(completion)))
+            .handle_stream(move |_: NeverEither, to: StreamCompletion<NeverEither>| {
+                streams.lock().unwrap().push(Box::new(to));
+                pending::<Result<(), Failure>>()
+            });
+        let host = rt.add_host(host).unwrap();
+        let puppet = host.spawn(puppet);
+        settle(&rt);
+        Self { rt, host, puppet }
+    }
+
+    /// Lets the puppet call a function.
+    fn act(&self, act: impl FnOnce(&mut Context<Act>, &mut Kept) + Send + 'static) {
+        self.puppet.send(Act(Box::new(act))).unwrap();
+        settle(&self.rt);
+    }
+
+    fn line(&self) -> String {
+        let row = row(&self.host, self.puppet.pid());
+        let text = row.to_string();
+        text.strip_prefix(&row.pid.to_string()).expect("the line begins with the pid").to_owned()
+    }
+
+    fn details(&self) -> ProcessDetails {
+        self.host.process_details(self.puppet.pid()).expect("the puppet lives")
+    }
+}
+
+/// 9.2a: a row contains name, type, state, counts of the mailbox, yields, waits, links and monitors. The test changes
+/// each figure separately.
+#[test]
+fn each_figure_of_a_row_follows_its_process() {
+    let scene = Scene::new();
+    let pid = scene.puppet.pid();
+    let fresh = row(&scene.host, pid);
+    assert_eq!(scene.line(), " it::inspection::puppet: Idle, mailbox 0 (peak 0)");
+    assert_eq!((fresh.type_name, fresh.parent, &fresh.name), ("it::inspection::puppet", None, &None));
+    assert_eq!((fresh.state, fresh.priority), (Some(Idle), Priority::Normal));
+
+    scene.act(|ctx, _| ctx.register("second").unwrap());
+    scene.act(|ctx, _| ctx.register("zeta").unwrap());
+    let base = " \"second\" it::inspection::puppet: ";
+    assert_eq!(scene.line(), format!("{base}Idle, mailbox 0 (peak 1)"));
+
+    scene.act(|ctx, kept| kept.push(Box::new(ctx.perform(Never).start())));
+    assert_eq!(scene.line(), format!("{base}Blocked, mailbox 0 (peak 1), yields 1"));
+    scene.act(|_, kept| kept.clear());
+    assert_eq!(scene.line(), format!("{base}Idle, mailbox 0 (peak 1)"));
+
+    let other = scene.host.spawn(deaf);
+    let (callee, _never_answers) = scene.host.mailbox::<Reply<()>>();
+    scene.act(move |ctx, kept| kept.push(Box::new(ctx.call(&callee, |reply| reply).start())));
+    assert_eq!(scene.line(), format!("{base}Blocked, mailbox 0 (peak 1), waits 1"));
+    scene.act(|_, kept| kept.clear());
+
+    let peer = other.pid();
+    scene.act(move |ctx, _| ctx.link(peer).unwrap());
+    scene.act(move |ctx, _| _ = (ctx.monitor(peer), ctx.monitor(peer)));
+    assert_eq!(scene.line(), format!("{base}Idle, mailbox 0 (peak 1), links 1, monitors 2"));
+    let line = format!("{peer} it::inspection::deaf: Idle, mailbox 0 (peak 0), links 1, monitored by 2");
+    assert_eq!(row(&scene.host, peer).to_string(), line);
+    scene.act(move |ctx, _| ctx.unlink(peer));
+    assert_eq!(scene.line(), format!("{base}Idle, mailbox 0 (peak 1), monitors 2"));
+
+    (0..3).for_each(|_| scene.puppet.send(Act(Box::new(|_, _| {}))).unwrap());
+    assert_eq!(scene.line(), format!("{base}Ready, mailbox 3 (peak 3), monitors 2"));
+    scene.host.kill(peer).unwrap();
+    scene.rt.block_on(other).unwrap_err();
+    settle(&scene.rt);
+    assert_eq!(
+        scene.line(),
+        format!("{base}Idle, mailbox 0 (peak 3), signals 2, monitors 2"),
+        "the events are not read"
+    );
+    shut_down(scene.rt, HOUR);
+}
+
+/// 9.2a: a row contains the parent, the priority and the state of a process, also of a new, a running, a cancelled and
+/// a killed process.
+#[test]
+fn a_row_contains_the_parent_the_priority_and_the_requests_to_exit() {
+    let rt = lone();
+    let child = rt.block_on(rt.spawn(async |ctx: Context| {
+        let child = ctx.host().process().priority(Priority::High).name("child").spawn(idle).unwrap();
+        let own = row(ctx.host(), ctx.pid());
+        assert_eq!((own.state, own.parent), (Some(Running), None));
+        Ok::<_, Exit>((child, ctx.pid()))
+    }));
+    let (child, parent) = child.unwrap();
+    let new = row(rt.host(), child.pid());
+    assert_eq!((new.parent, new.priority, new.name.as_deref()), (Some(parent), Priority::High, Some("child")));
+    settle(&rt);
+    let text = row(rt.host(), child.pid()).to_string();
+    assert!(text.ends_with(" \"child\" it::inspection::idle: Idle, mailbox 0 (peak 0), priority High"), "{text}");
+    rt.cancel(child.pid(), "enough", HOUR).unwrap();
+    let text = row(rt.host(), child.pid()).to_string();
+    assert!(text.ends_with(": Ready, mailbox 0 (peak 0), signals 1, priority High, cancelled"), "{text}");
+    rt.kill(child.pid()).unwrap();
+    let text = row(rt.host(), child.pid()).to_string();
+    assert!(text.ends_with(", priority High, cancelled, killed"), "{text}");
+    settle(&rt);
+    assert_eq!(rt.process_details(child.pid()), None);
+    assert!(rt.processes(&ProcessQuery::new()).is_empty());
+}
+
+/// 9.2b: the details contain the names, the groups, the linked processes, the monitored and the monitoring processes,
+/// the yields by command type, the timers, the deadline, and the events that the process waits for.
+#[test]
+fn the_details_list_what_the_row_counts() {
+    let scene = Scene::new();
+    let nothing = scene.details();
+    assert_eq!(nothing.waits_for, [WaitsFor::Message]);
+    assert!(nothing.names.is_empty() && nothing.groups.is_empty() && nothing.links.is_empty());
+    assert!(nothing.yields.is_empty() && nothing.timers.is_empty() && nothing.deadline.is_none());
+
+    let mut others: Vec<_> = (0..600).map(|_| scene.host.spawn(deaf)).collect();
+    let mut pids: Vec<Pid> = others.iter().map(|process| process.pid()).collect();
+    pids.sort_unstable();
+    let peers = pids.clone();
+    scene.act(move |ctx, _| {
+        ctx.trap_exit(true);
+        peers.iter().for_each(|&pid| _ = (ctx.link(pid).unwrap(), ctx.monitor(pid)));
+        ctx.register("one").unwrap();
+        ctx.register("another").unwrap();
+        ctx.join_group("workers");
+        ctx.join_group("all");
+    });
+    let me = scene.puppet.pid();
+    let watcher = scene.host.spawn(puppet);
+    watcher.send(Act(Box::new(move |ctx, _| _ = ctx.monitor(me)))).unwrap();
+    settle(&scene.rt);
+    let details = scene.details();
+    assert_eq!((&details.links, &details.monitors), (&pids, &pids));
+    assert_eq!((details.info.links, details.info.monitors, details.info.monitored_by), (600, 600, 1));
+    assert_eq!(details.monitored_by, [watcher.pid()]);
+    assert_eq!(
+        (&details.names[..], &details.groups[..]),
+        (&["one".into(), "another".into()][..], &["all".into(), "workers".into()][..])
+    );
+    let killed = others.pop().unwrap();
+    scene.host.kill(killed.pid()).unwrap();
+    settle(&scene.rt);
+    let details = scene.details();
+    pids.retain(|pid| *pid != killed.pid());
+    assert_eq!((&details.links, &details.monitors), (&pids, &pids));
+    assert_eq!((details.info.links, details.info.monitors, details.info.signals), (599, 600, 2));
+
+    scene.act(|ctx, kept| {
+        (0..600).for_each(|_| kept.push(Box::new(ctx.perform(Never).start())));
+        let mut stream = ctx.stream(NeverEither);
+        assert!(stream.next().now_or_never().is_none(), "the first poll starts the stream");
+        kept.push(Box::new(stream));
+        kept.push(Box::new(ctx.send_after(HOUR, &ctx.address(), Act(Box::new(|_, _| {})))));
+        kept.push(Box::new(ctx.send_after(2 * HOUR, &ctx.address(), Act(Box::new(|_, _| {})))));
+    });
+    let details = scene.details();
+    let counts: Vec<_> = details.yields.iter().map(|yields| (yields.command, yields.count)).collect();
+    let stream = "it::inspection::NeverEither";
+    assert_eq!(counts, [("it::inspection::Never", 600), (stream, 1)]);
+    assert_eq!(details.info.yields, 601);
+    assert!(matches!(details.timers[..], [one, other] if one > scene.host.now() && other - one >= HOUR));
+    let commands = details.yields.iter().cloned().map(WaitsFor::Command);
+    assert_eq!(details.waits_for, [WaitsFor::Message].into_iter().chain(commands).collect::<Vec<_>>());
+    shut_down(scene.rt, HOUR);
+}
+
+/// 9.2b: the details state the events that the process waits for, as far as the runtime knows them.
+#[test]
+fn the_details_state_what_a_process_waits_for() {
+    let rt = lone();
+    let at = rt.now() + HOUR;
+    let sleeps = rt.process().deadline(at).spawn(async |ctx: Context| ctx.sleep(HOUR).await).unwrap();
+    assert_eq!(rt.process_details(sleeps.pid()).unwrap().waits_for, []);
+    let foreign = rt.spawn(deaf);
+    let both = rt.spawn(async |mut ctx: Context<u8>| _ = ctx.receive_timeout(HOUR).await);
+    settle(&rt);
+    let details = rt.process_details(sleeps.pid()).unwrap();
+    assert_eq!((details.info.state, details.info.waits), (Some(Blocked), 1));
+    assert_eq!(details.waits_for, [WaitsFor::CallOrSleep { count: 1 }]);
+    assert_eq!((details.deadline, details.timers), (Some(at), vec![at]));
+    let waits_for = |pid| rt.process_details(pid).unwrap().waits_for;
+    assert_eq!(waits_for(foreign.pid()), []);
+    assert_eq!(waits_for(both.pid()), [WaitsFor::Message, WaitsFor::CallOrSleep { count: 1 }]);
+    both.send(1).unwrap();
+    assert_eq!(waits_for(both.pid()), [], "the process is ready");
+}
+
+/// 9.2b: a mailbox without a process, a pid of another runtime and an exited process have no details.
+#[test]
+fn only_processes_are_inspected() {
+    let (rt, other) = (lone(), lone());
+    let (address, _mailbox) = rt.mailbox::<u8>();
+    let process = other.spawn(idle);
+    assert_eq!((rt.process_details(address.pid()), rt.process_details(process.pid())), (None, None));
+    assert!(rt.processes(&ProcessQuery::new()).is_empty());
+    assert!(other.process_details(process.pid()).is_some());
+    other.kill(process.pid()).unwrap();
+    settle(&other);
+    assert_eq!(other.process_details(process.pid()), None);
+}
+
+/// 9.2a: each filter of a query selects the processes that satisfy its condition.
+#[test]
+fn filters_select_processes() {
+    let rt = lone();
+    let named = rt.process().name("cache of users").spawn(idle).unwrap();
+    let idles: Vec<Pid> = (0..3).map(|_| rt.spawn(idle).pid()).chain([named.pid()]).collect();
+    let fulls: Vec<_> = (0..4).map(|_| rt.spawn(deaf)).collect();
+    settle(&rt);
+    for (number, full) in fulls.iter().enumerate() {
+        (0..number).for_each(|_| full.send(0).unwrap());
+    }
+    let fulls: Vec<Pid> = fulls.iter().map(|process| process.pid()).collect();
+    let woken = rt.spawn(puppet).pid();
+    let pids = |query: ProcessQuery| rt.processes(&query).iter().map(|row| row.pid).collect::<Vec<_>>();
+    let sorted = |pids: &[Pid]| {
+        let mut pids = pids.to_vec();
+        pids.sort_unstable();
+        pids
+    };
+    let all = || ProcessQuery::new();
+    assert_eq!(pids(all()), sorted(&[&idles[..], &fulls, &[woken]].concat()));
+    assert_eq!(pids(all().type_contains("inspection::idle")), sorted(&idles));
+    assert_eq!(pids(all().type_contains("deaf")), sorted(&fulls));
+    assert_eq!(pids(all().name_contains("of users")), [named.pid()]);
+    assert_eq!(pids(all().name_contains("of caches")), []);
+    assert_eq!(pids(all().min_mailbox_len(2)), sorted(&fulls[2..]));
+    assert_eq!(pids(all().state(Ready)), [woken]);
+    assert_eq!(pids(all().state(Idle).type_contains("idle").limit(2)), sorted(&idles)[..2]);
+    named_by_the_second_name(&rt);
+}
+
+fn named_by_the_second_name(rt: &Runtime) {
+    let puppet = rt.spawn(puppet);
+    puppet
+        .send(Act(Box::new(|ctx, _| {
+            ctx.register("first").unwrap();
+            ctx.register("further").unwrap();
+        })))
+        .unwrap();
+    settle(rt);
+    let rows = rt.processes(&ProcessQuery::new().name_contains("further"));
+    assert_eq!(rows.iter().map(|row| row.name.as_deref()).collect::<Vec<_>>(), [Some("first")]);
+}
+
+/// 9.2a: a query orders the rows by each column, in both directions, and returns the first rows of this order.
+#[test]
+fn rows_are_ordered_by_a_column() {
+    let rt = lone();
+    let names = ["c", "a", "d", "b"];
+    let processes: Vec<_> = names.iter().map(|&name| rt.process().name(name).spawn(deaf).unwrap()).collect();
+    settle(&rt);
+    for (process, messages) in processes.iter().zip([2, 0, 7, 2]) {
+        (0..messages).for_each(|_| process.send(0).unwrap());
+    }
+    let order = |query: ProcessQuery| {
+        rt.processes(&query).into_iter().map(|row| row.name.expect("a name").into_owned()).collect::<String>()
+    };
+    let query = ProcessQuery::new;
+    assert_eq!(order(query()), "cadb");
+    assert_eq!(order(query().ascending(ProcessColumn::Pid)), "cadb");
+    assert_eq!(order(query().descending(ProcessColumn::Pid)), "bdac");
+    assert_eq!(order(query().ascending(ProcessColumn::Name)), "abcd");
+    assert_eq!(order(query().ascending(ProcessColumn::MailboxLen)), "acbd");
+    assert_eq!(order(query().descending(ProcessColumn::MailboxLen)), "dcba");
+    for limit in 0..6 {
+        let top = &"dcba"[..limit.min(4)];
+        assert_eq!(order(query().descending(ProcessColumn::MailboxLen).limit(limit)), top);
+        assert_eq!(order(query().descending(ProcessColumn::MailboxPeak).limit(limit)), top);
+    }
+    // All rows have the same value in these columns, so the pid decides.
+    for column in [ProcessColumn::Signals, ProcessColumn::Yields, ProcessColumn::Waits, ProcessColumn::TypeName] {
+        assert_eq!(
+            (order(query().ascending(column)), order(query().descending(column))),
+            ("cadb".into(), "cadb".into())
+        );
+    }
+}
+
+/// 9.2a: each column orders by its own field.
+#[test]
+fn each_column_orders_by_its_own_field() {
+    let scene = Scene::new();
+    let plain = scene.host.spawn(idle);
+    let top = |column| scene.rt.processes(&ProcessQuery::new().descending(column).limit(1))[0].pid;
+    let (me, peer) = (scene.puppet.pid(), plain.pid());
+    let (callee, _never_answers) = scene.host.mailbox::<Reply<()>>();
+    scene.act(move |ctx, kept| {
+        kept.push(Box::new(ctx.perform(Never).start()));
+        kept.push(Box::new(ctx.call(&callee, |reply| reply).start()));
+        ctx.monitor(peer);
+    });
+    let columns = [ProcessColumn::Yields, ProcessColumn::Waits, ProcessColumn::Monitors, ProcessColumn::TypeName];
+    columns.into_iter().for_each(|column| assert_eq!(top(column), me, "{column:?}"));
+    assert_eq!((top(ProcessColumn::MonitoredBy), top(ProcessColumn::State)), (peer, peer));
+    scene.act(move |ctx, _| ctx.link(peer).unwrap());
+    let high = scene.rt.process().priority(Priority::High).spawn(idle).unwrap();
+    settle(&scene.rt);
+    assert_eq!(top(ProcessColumn::Priority), high.pid());
+    assert_ne!(top(ProcessColumn::Links), high.pid());
+    shut_down(scene.rt, HOUR);
+}
+
+/// 9.2c: inspection answers while each worker is inside a step that blocks, and reports these processes as running.
+#[test]
+fn inspection_answers_while_all_workers_block() {
+    within(60, || {
+        let rt = Runtime::builder().workers(2).max_replacement_threads(0).build().unwrap();
+        let (begun, goes_on) = (Arc::new(Barrier::new(3)), Arc::new(Barrier::new(3)));
+        let blocked: Vec<_> = (0..2)
+            .map(|_| {
+                let (begun, goes_on) = (Arc::clone(&begun), Arc::clone(&goes_on));
+                rt.spawn(async move |_: Context| {
+                    begun.wait();
+                    goes_on.wait();
+                })
+            })
+            .collect();
+        begun.wait();
+        let running = rt.processes(&ProcessQuery::new().state(Running));
+        assert_eq!(running.len(), 2);
+        for process in &blocked {
+            assert!(rt.process_details(process.pid()).unwrap().waits_for.is_empty());
+        }
+        goes_on.wait();
+        blocked.into_iter().for_each(|process| rt.block_on(process).unwrap());
+    });
+}
+
+/// 9.2c: inspection runs in a loop while short processes with names, groups, links and timers start, exit and are
+/// killed on two workers. Each row is plausible, and a process that lives throughout is in each list exactly once.
+#[test]
+fn inspection_is_safe_while_processes_start_and_exit() {
+    const ROUNDS: usize = 2_000;
+    within(120, || {
+        let rt = two();
+        let stays = rt.process().name("stays").spawn(deaf).unwrap();
+        let (over, walks) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+        let inspector = {
+            let (host, over, walks, stays) = (rt.host().clone(), Arc::clone(&over), Arc::clone(&walks), stays.pid());
+            thread::spawn(move || {
+                while !over.load(SeqCst) {
+                    let rows = host.processes(&ProcessQuery::new());
+                    assert!(rows.is_sorted_by(|one, other| one.pid < other.pid), "no process is listed twice");
+                    assert_eq!(rows.iter().filter(|row| row.pid == stays).count(), 1);
+                    assert!(rows.iter().all(|row| row.links <= 1 && row.mailbox_len <= 1));
+                    let top = host.processes(&ProcessQuery::new().descending(ProcessColumn::Links).limit(3));
+                    assert!(top.len() <= 3 && !top.is_empty());
+                    for row in top {
+                        let details = host.process_details(row.pid);
+                        assert!(details.is_none_or(|details| details.info.type_name == row.type_name));
+                    }
+                    walks.fetch_add(1, SeqCst);
+                }
+            })
+        };
+        let driver = rt.spawn(async move |ctx: Context| {
+            for round in 0..ROUNDS {
+                let name = format!("name {round}");
+                let named = ctx.host().process().name(name).value(Arc::new(round)).spawn(idle).unwrap();
+                named.send(1).unwrap();
+                ctx.host().kill(named.pid()).unwrap();
+                let pair = ctx.spawn(async |ctx: Context<u8>| {
+                    let child = ctx.spawn_link(async |_: Context<u8>| {});
+                    ctx.join_group("churn");
+                    ctx.send_after(HOUR, &ctx.address(), 1);
+                    _ = child.await;
+                });
+                pair.await?;
+                assert!(named.await.is_err());
+            }
+            Ok::<_, Exit>(())
+        });
+        rt.block_on(driver).unwrap();
+        while walks.load(SeqCst) < 3 {
+            thread::yield_now();
+        }
+        over.store(true, SeqCst);
+        inspector.join().unwrap();
+        let rows = rt.processes(&ProcessQuery::new());
+        assert_eq!(rows.iter().map(|row| row.pid).collect::<Vec<_>>(), [stays.pid()]);
+    });
+}
+
+/// 9.2a, 9.2b: the host of a simulation inspects processes in virtual time, with equal results for equal seeds.
+#[test]
+fn a_simulation_is_inspected_through_its_host() {
+    let look = |seed| {
+        let mut simulation = Simulation::new(seed);
+        let host = simulation.host().clone();
+        simulation.run(async {
+            let sleeps = host.spawn(async |ctx: Context| ctx.sleep(HOUR).await);
+            let full = host.process().name("full").spawn(deaf).unwrap();
+            (0..3).for_each(|_| full.send(0).unwrap());
+            host.sleep(Duration::from_secs(1)).await;
+            let details = host.process_details(sleeps.pid()).unwrap();
+            assert_eq!(details.waits_for, [WaitsFor::CallOrSleep { count: 1 }]);
+            let rows = host.processes(&ProcessQuery::new().descending(ProcessColumn::MailboxLen));
+            assert_eq!(
+                rows[0].to_string(),
+                format!("{} \"full\" it::inspection::deaf: Idle, mailbox 3 (peak 3)", full.pid())
+            );
+            host.kill(full.pid()).unwrap();
+            rows.iter().map(ToString::to_string).collect::<Vec<_>>()
+        })
+    };
+    assert_eq!((look(1).len(), look(1)), (2, look(1)));
+}
+
+/// 9.2a: with the feature `serde`, a row is serialized as a struct of its fields.
+#[cfg(feature = "serde")]
+#[test]
+fn a_row_is_serialized_as_a_struct() {
+    use serde_test::{Configure, Token, assert_ser_tokens};
+
+    let rt = lone();
+    let process = rt.process().name("one").priority(Priority::Low).spawn(deaf).unwrap();
+    settle(&rt);
+    process.send(1).unwrap();
+    let pid = Box::leak(process.pid().to_string().into_boxed_str());
+    let number = |name, value| [Token::Str(name), Token::U64(value)];
+    let mut tokens = vec![
+        Token::Struct { name: "ProcessInfo", len: 16 },
+        Token::Str("pid"),
+        Token::Str(pid),
+        Token::Str("name"),
+        Token::Some,
+        Token::Str("one"),
+        Token::Str("type_name"),
+        Token::Str("it::inspection::deaf"),
+        Token::Str("parent"),
+        Token::None,
+        Token::Str("state"),
+        Token::Some,
+        Token::Str("Idle"),
+        Token::Str("priority"),
+        Token::Str("Low"),
+    ];
+    tokens.extend(number("mailbox_len", 1));
+    tokens.extend(number("signals", 0));
+    tokens.extend(number("mailbox_peak", 1));
+    ["yields", "waits", "links", "monitors", "monitored_by"].iter().for_each(|name| tokens.extend(number(name, 0)));
+    let flags = [Token::Str("is_cancelled"), Token::Bool(false), Token::Str("is_killed"), Token::Bool(false)];
+    tokens.extend(flags.into_iter().chain([Token::StructEnd]));
+    assert_ser_tokens(&row(rt.host(), process.pid()).readable(), &tokens);
+}

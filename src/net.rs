@@ -84,6 +84,7 @@
 pub(crate) mod backend;
 #[cfg(unix)]
 pub(crate) mod descriptor;
+pub(crate) mod halves;
 pub(crate) mod handle;
 pub(crate) mod registered;
 pub(crate) mod resolve;

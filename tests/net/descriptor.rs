@@ -128,7 +128,7 @@ fn an_inotify_instance_is_awaited() {
     on_two(async |rt| {
         let folder = std::env::temp_dir().join(format!("procession-inotify-{}", std::process::id()));
         std::fs::create_dir_all(&folder)?;
-        // SAFETY: the call takes no pointer.
+        // SAFETY: the call takes no pointer, so it cannot access memory of this program.
         let descriptor = unsafe { libc::inotify_init1(libc::IN_NONBLOCK | libc::IN_CLOEXEC) };
         assert!(descriptor >= 0);
         // SAFETY: the descriptor is open, and no other value owns it.

@@ -1,4 +1,4 @@
-//! The read half and the write half of a TCP stream, so that two processes can use the stream.
+//! The halves of a TCP stream.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::net::{Shutdown, SocketAddr};
@@ -7,203 +7,18 @@ use std::task::{Context, Poll};
 
 use futures::io::{AsyncRead, AsyncWrite};
 
+use crate::net::halves::halves;
 use crate::net::tcp::stream::TcpStream;
 use crate::platform::sync::Arc;
 
-/// The read half of a [`TcpStream`]: see [`TcpStream::into_split`].
-///
-/// Dropping the read half has no effect on the connection while the write half exists.
-#[derive(Debug)]
-pub struct OwnedReadHalf(Arc<TcpStream>);
-
-/// The write half of a [`TcpStream`]: see [`TcpStream::into_split`].
-///
-/// Dropping the write half sends the end of the stream to the peer. After that, the read half can still receive.
-#[derive(Debug)]
-pub struct OwnedWriteHalf {
-    /// `None` after `reunite` or `forget`.
-    stream: Option<Arc<TcpStream>>,
-}
-
-pub(crate) fn into_halves(stream: TcpStream) -> (OwnedReadHalf, OwnedWriteHalf) {
-    let stream = Arc::new(stream);
-    (OwnedReadHalf(Arc::clone(&stream)), OwnedWriteHalf { stream: Some(stream) })
-}
+halves!(TcpStream, SocketAddr);
 
 impl OwnedReadHalf {
-    /// Makes a stream from the two halves of this stream.
-    ///
-    /// # Errors
-    /// Returns both halves if they belong to different streams.
-    pub fn reunite(self, mut write: OwnedWriteHalf) -> Result<TcpStream, (Self, OwnedWriteHalf)> {
-        match write.stream.take() {
-            Some(stream) if Arc::ptr_eq(&stream, &self.0) => {
-                drop(stream);
-                Ok(Arc::into_inner(self.0).expect("these are both halves"))
-            }
-            stream => {
-                write.stream = stream;
-                Err((self, write))
-            }
-        }
-    }
-
-    /// Returns the address of the peer.
-    ///
-    /// # Errors
-    /// Returns the error of the system.
-    pub fn peer_addr(&self) -> io::Result<SocketAddr> {
-        self.0.peer_addr()
-    }
-
-    /// Returns the local address.
-    ///
-    /// # Errors
-    /// Returns the error of the system.
-    pub fn local_addr(&self) -> io::Result<SocketAddr> {
-        self.0.local_addr()
-    }
-
-    /// Waits until the stream can be read: see [`TcpStream::readable`].
-    ///
-    /// # Errors
-    /// As [`TcpStream::readable`].
-    pub async fn readable(&self) -> io::Result<()> {
-        self.0.readable().await
-    }
-
-    /// Reads without waiting: see [`TcpStream::try_read`].
-    ///
-    /// # Errors
-    /// As [`TcpStream::try_read`].
-    pub fn try_read(&self, buf: &mut [u8]) -> io::Result<usize> {
-        self.0.try_read(buf)
-    }
-
-    /// Reads into several buffers without waiting: see [`TcpStream::try_read_vectored`].
-    ///
-    /// # Errors
-    /// As [`TcpStream::try_read_vectored`].
-    pub fn try_read_vectored(&self, bufs: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
-        self.0.try_read_vectored(bufs)
-    }
-
     /// Reads bytes and leaves them in the socket: see [`TcpStream::peek`].
     ///
     /// # Errors
     /// As [`TcpStream::peek`].
     pub async fn peek(&self, buf: &mut [u8]) -> io::Result<usize> {
         self.0.peek(buf).await
-    }
-}
-
-impl OwnedWriteHalf {
-    fn stream(&self) -> &TcpStream {
-        self.stream.as_deref().expect("only `reunite` and `forget` take it")
-    }
-
-    /// Drops the write half without an end of the stream for the peer. When the read half is dropped too, the stream is
-    /// closed.
-    pub fn forget(mut self) {
-        drop(self.stream.take());
-    }
-
-    /// Returns the address of the peer.
-    ///
-    /// # Errors
-    /// Returns the error of the system.
-    pub fn peer_addr(&self) -> io::Result<SocketAddr> {
-        self.stream().peer_addr()
-    }
-
-    /// Returns the local address.
-    ///
-    /// # Errors
-    /// Returns the error of the system.
-    pub fn local_addr(&self) -> io::Result<SocketAddr> {
-        self.stream().local_addr()
-    }
-
-    /// Waits until the stream can be written: see [`TcpStream::writable`].
-    ///
-    /// # Errors
-    /// As [`TcpStream::writable`].
-    pub async fn writable(&self) -> io::Result<()> {
-        self.stream().writable().await
-    }
-
-    /// Writes without waiting: see [`TcpStream::try_write`].
-    ///
-    /// # Errors
-    /// As [`TcpStream::try_write`].
-    pub fn try_write(&self, buf: &[u8]) -> io::Result<usize> {
-        self.stream().try_write(buf)
-    }
-
-    /// Writes from several buffers without waiting: see [`TcpStream::try_write_vectored`].
-    ///
-    /// # Errors
-    /// As [`TcpStream::try_write_vectored`].
-    pub fn try_write_vectored(&self, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
-        self.stream().try_write_vectored(bufs)
-    }
-}
-
-impl Drop for OwnedWriteHalf {
-    fn drop(&mut self) {
-        if let Some(stream) = &self.stream {
-            // An error means that the connection was closed before.
-            let _ = stream.shutdown(Shutdown::Write);
-        }
-    }
-}
-
-/// The whole stream, for example to set its options.
-impl AsRef<TcpStream> for OwnedReadHalf {
-    fn as_ref(&self) -> &TcpStream {
-        &self.0
-    }
-}
-
-/// The whole stream, for example to set its options.
-impl AsRef<TcpStream> for OwnedWriteHalf {
-    fn as_ref(&self) -> &TcpStream {
-        self.stream()
-    }
-}
-
-impl AsyncRead for OwnedReadHalf {
-    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut [u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut &*self.0).poll_read(cx, buf)
-    }
-
-    fn poll_read_vectored(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bufs: &mut [IoSliceMut<'_>],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut &*self.0).poll_read_vectored(cx, bufs)
-    }
-}
-
-impl AsyncWrite for OwnedWriteHalf {
-    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream()).poll_write(cx, buf)
-    }
-
-    fn poll_write_vectored(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bufs: &[IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream()).poll_write_vectored(cx, bufs)
-    }
-
-    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream()).poll_flush(cx)
-    }
-
-    fn poll_close(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream()).poll_close(cx)
     }
 }

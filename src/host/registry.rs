@@ -400,16 +400,10 @@ impl<E: ?Sized + PidEntry, L: Lane> PidTable<E, L> {
     /// this entry.
     pub(crate) fn all(&self) -> Vec<Ref<E>> {
         let mut all = Vec::with_capacity(self.len());
-        for shard in &self.shards {
-            let used = shard.fresh.lock().next as usize;
-            for index in 0..used {
-                if let Some(slot) = shard.slot(index)
-                    && let Some(entry) = &*slot.lock()
-                {
-                    all.push(entry.clone());
-                }
-            }
-        }
+        self.visit(|entry| {
+            all.push(entry.clone());
+            Ok(())
+        });
         all
     }
 }

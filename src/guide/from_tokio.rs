@@ -36,60 +36,42 @@
 //! }
 //! ```
 //!
-//! | tokio | here | difference | |---|---|---| | `#[tokio::main]` | [`run`](crate::run),
-//! [`Runtime::block_on`](crate::Runtime::block_on) | `main` stays a plain function | | `runtime::Builder` |
-//! [`Runtime::builder`](crate::Runtime::builder) | the handlers of commands are also registered with this builder | |
-//! `Handle` | [`Host`](crate::Host) | works on any thread; does not keep the runtime alive | | `tokio::spawn(future)` |
-//! [`Host::spawn(body)`](crate::Host::spawn), [`SelfHandle::spawn`](crate::SelfHandle::spawn) | a body is a function of
-//! a [`Context`](crate::Context). `Host` also implements `futures::task::Spawn` for plain futures that have no pid | |
-//! `JoinHandle` | [`JoinHandle`](crate::JoinHandle) | the handle is also the address of the process. The error of the
-//! handle is an [`Exit`](crate::Exit). As in tokio, dropping the handle detaches the process | | `JoinError::is_panic`
-//! | [`Exit::Panicked`](crate::Exit::Panicked) | contains the panic message | | `JoinSet` |
-//! [`JoinSet`](crate::JoinSet), [`SelfHandle::scope`](crate::SelfHandle::scope) | a scope fails with the first error,
-//! and then ends its other processes | | `abort` | [`abort`](crate::JoinHandle::abort),
-//! [`Host::kill`](crate::Host::kill) | the process ends at its next scheduling point. After
-//! [`cancel`](crate::Host::cancel), the process can clean up first | | `mpsc::unbounded_channel` | the mailbox;
-//! [`Host::mailbox`](crate::Host::mailbox) outside a process | every [`Address`](crate::Address) is a sender. There is
-//! one receiver. Dropping all addresses does not end the process | | `mpsc::channel(n)` |
-//! [`MailboxCapacity`](crate::MailboxCapacity) and [`send_wait`](crate::Address::send_wait) | `send` never waits. If
-//! the mailbox is full, the policy determines whether the send fails or a message is dropped | | `oneshot` |
-//! [`Reply`](crate::Reply), [`call`](crate::Address::call) | if the receiver of the request exits, the call fails
-//! immediately with the exit of the receiver | | `broadcast` | [`Group`](crate::Group),
-//! [`Host::broadcast`](crate::Host::broadcast) | each member has its own mailbox, so a slow member does not affect the
-//! others | | `watch`, `Mutex`, `RwLock` | a process that owns the value | the types of `tokio::sync` also work in a
-//! process, because they need no tokio runtime | | `Semaphore` |
-//! [`layer::ConcurrencyLimit`](crate::handler::layer::ConcurrencyLimit), [`Pool`](crate::Pool) | the limits apply to
-//! commands or messages instead of sections of code | | `time::sleep`, `timeout`, `interval` |
-//! [`sleep`](crate::SelfHandle::sleep), [`timeout`](crate::SelfHandle::timeout),
-//! [`interval`](crate::SelfHandle::interval) | these functions are methods of the context. In a simulation, the clock
-//! is virtual. [`MissedTickBehavior`](crate::MissedTickBehavior) has the variants of tokio | | `select!` |
-//! `tokio::select!`, `futures::select!` | [`receive`](crate::Context::receive) is cancel safe. A dropped
-//! [`perform`](crate::SelfHandle::perform) cancels its command | | `spawn_blocking` |
-//! [`Host::spawn_blocking`](crate::Host::spawn_blocking), [`handle_blocking`](crate::Builder::handle_blocking) | by
-//! default, there are at most 64 threads and 65,536 waiting closures. If both limits are reached, a new closure is
-//! refused | | `block_in_place` | [`block_in_place`](crate::block_in_place) | `block_in_place` never panics. If a step
-//! blocks without this function, the monitor detects the step after 10 to 20 ms | | `task::yield_now` |
-//! [`yield_now`](crate::SelfHandle::yield_now) | | | `task::coop` | [`should_yield`](crate::should_yield),
-//! [`cooperative`](crate::cooperative()) | the budget of a turn is 128. Each received message uses one unit of the
-//! budget | | `LocalSet`, `spawn_local` | [`LocalSet`](crate::LocalSet) |
-//! [`Runtime::local_set`](crate::Runtime::local_set) makes a `LocalSet` | | `CancellationToken` |
-//! [`CancelToken`](crate::CancelToken) | a cancellation has a reason and a grace period. Spawned processes inherit the
-//! token | | `task_local!` | [`ProcessBuilder::value`](crate::ProcessBuilder::value),
-//! [`SelfHandle::value`](crate::SelfHandle::value) | spawned processes inherit the value | | `TaskTracker`,
-//! `shutdown_timeout` | [`Runtime::shutdown`](crate::Runtime::shutdown) | cancels the processes in order, and reports
-//! the processes that did not exit | | `tokio::net::TcpListener`, `TcpStream`, `TcpSocket`, `UdpSocket`, `UnixStream`,
-//! … | the types with the same names in `procession::net`, feature `net` | a worker of the runtime polls them; they
-//! implement the traits of `futures::io` | | `TcpStream::into_split`, `readable`, `try_read`, `try_write` | the same
-//! methods | | | `tokio::io::AsyncRead`, `AsyncWrite`, `AsyncReadExt`, `BufReader` | the same names in `futures::io` |
-//! `tokio_util::compat` adapts a stream to code that needs the traits of tokio | | `tokio::io::unix::AsyncFd`,
-//! `try_io`, `async_io` | `procession::net::Async` | `read_with`, `write_with` | | `tokio::net::lookup_host` |
-//! `procession::net::lookup_host` | on the blocking pool, as in tokio | | `tokio::signal::ctrl_c`,
-//! `tokio::signal::unix` | `procession::signal::ctrl_c`, `procession::signal::unix`, feature `net` | | | `tokio::fs` |
-//! [`spawn_blocking`](crate::Host::spawn_blocking) with `std::fs` | tokio does the same internally | | `tokio::process`
-//! | `std::process` with [`spawn_blocking`](crate::Host::spawn_blocking), or tokio itself | see [chapter
-//! 6](super::tutorial::embedding) of the tutorial | | `time::pause`, `start_paused` |
-//! [`Simulation`](crate::Simulation), [`check`](crate::check()) | a seed also determines the order of the processes | |
-//! `RuntimeMetrics` | [`Counters`](crate::observe::Counters), [`Observer`](crate::Observer) | |
+//! | tokio | here | difference |
+//! |---|---|---|
+//! | `#[tokio::main]` | [`run`](crate::run), [`Runtime::block_on`](crate::Runtime::block_on) | `main` stays a plain function |
+//! | `runtime::Builder` | [`Runtime::builder`](crate::Runtime::builder) | the handlers of commands are also registered with this builder |
+//! | `Handle` | [`Host`](crate::Host) | works on any thread; does not keep the runtime alive |
+//! | `tokio::spawn(future)` | [`Host::spawn(body)`](crate::Host::spawn), [`SelfHandle::spawn`](crate::SelfHandle::spawn) | a body is a function of a [`Context`](crate::Context). `Host` also implements `futures::task::Spawn` for plain futures that have no pid |
+//! | `JoinHandle` | [`JoinHandle`](crate::JoinHandle) | the handle is also the address of the process. The error of the handle is an [`Exit`](crate::Exit). As in tokio, dropping the handle detaches the process |
+//! | `JoinError::is_panic` | [`Exit::Panicked`](crate::Exit::Panicked) | contains the panic message |
+//! | `JoinSet` | [`JoinSet`](crate::JoinSet), [`SelfHandle::scope`](crate::SelfHandle::scope) | a scope fails with the first error, and then ends its other processes |
+//! | `abort` | [`abort`](crate::JoinHandle::abort), [`Host::kill`](crate::Host::kill) | the process ends at its next scheduling point. After [`cancel`](crate::Host::cancel), the process can clean up first |
+//! | `mpsc::unbounded_channel` | the mailbox; [`Host::mailbox`](crate::Host::mailbox) outside a process | every [`Address`](crate::Address) is a sender. There is one receiver. Dropping all addresses does not end the process |
+//! | `mpsc::channel(n)` | [`MailboxCapacity`](crate::MailboxCapacity) and [`send_wait`](crate::Address::send_wait) | `send` never waits. If the mailbox is full, the policy determines whether the send fails or a message is dropped |
+//! | `oneshot` | [`Reply`](crate::Reply), [`call`](crate::Address::call) | if the receiver of the request exits, the call fails immediately with the exit of the receiver |
+//! | `broadcast` | [`Group`](crate::Group), [`Host::broadcast`](crate::Host::broadcast) | each member has its own mailbox, so a slow member does not affect the others |
+//! | `watch`, `Mutex`, `RwLock` | a process that owns the value | the types of `tokio::sync` also work in a process, because they need no tokio runtime |
+//! | `Semaphore` | [`layer::ConcurrencyLimit`](crate::handler::layer::ConcurrencyLimit), [`Pool`](crate::Pool) | the limits apply to commands or messages instead of sections of code |
+//! | `time::sleep`, `timeout`, `interval` | [`sleep`](crate::SelfHandle::sleep), [`timeout`](crate::SelfHandle::timeout), [`interval`](crate::SelfHandle::interval) | these functions are methods of the context. In a simulation, the clock is virtual. [`MissedTickBehavior`](crate::MissedTickBehavior) has the variants of tokio |
+//! | `select!` | `tokio::select!`, `futures::select!` | [`receive`](crate::Context::receive) is cancel safe. A dropped [`perform`](crate::SelfHandle::perform) cancels its command |
+//! | `spawn_blocking` | [`Host::spawn_blocking`](crate::Host::spawn_blocking), [`handle_blocking`](crate::Builder::handle_blocking) | by default, there are at most 64 threads and 65,536 waiting closures. If both limits are reached, a new closure is refused |
+//! | `block_in_place` | [`block_in_place`](crate::block_in_place) | `block_in_place` never panics. If a step blocks without this function, the monitor detects the step after 10 to 20 ms |
+//! | `task::yield_now` | [`yield_now`](crate::SelfHandle::yield_now) | |
+//! | `task::coop` | [`should_yield`](crate::should_yield), [`cooperative`](crate::cooperative()) | the budget of a turn is 128. Each received message uses one unit of the budget |
+//! | `LocalSet`, `spawn_local` | [`LocalSet`](crate::LocalSet) | [`Runtime::local_set`](crate::Runtime::local_set) makes a `LocalSet` |
+//! | `CancellationToken` | [`CancelToken`](crate::CancelToken) | a cancellation has a reason and a grace period. Spawned processes inherit the token |
+//! | `task_local!` | [`ProcessBuilder::value`](crate::ProcessBuilder::value), [`SelfHandle::value`](crate::SelfHandle::value) | spawned processes inherit the value |
+//! | `TaskTracker`, `shutdown_timeout` | [`Runtime::shutdown`](crate::Runtime::shutdown) | cancels the processes in order, and reports the processes that did not exit |
+//! | `tokio::net::TcpListener`, `TcpStream`, `TcpSocket`, `UdpSocket`, `UnixStream`, … | the types with the same names in `procession::net`, feature `net` | a worker of the runtime polls them; they implement the traits of `futures::io` |
+//! | `TcpStream::into_split`, `readable`, `try_read`, `try_write` | the same methods | |
+//! | `tokio::io::AsyncRead`, `AsyncWrite`, `AsyncReadExt`, `BufReader` | the same names in `futures::io` | `tokio_util::compat` adapts a stream to code that needs the traits of tokio |
+//! | `tokio::io::unix::AsyncFd`, `try_io`, `async_io` | `procession::net::Async` | `read_with`, `write_with` |
+//! | `tokio::net::lookup_host` | `procession::net::lookup_host` | on the blocking pool, as in tokio |
+//! | `tokio::signal::ctrl_c`, `tokio::signal::unix` | `procession::signal::ctrl_c`, `procession::signal::unix`, feature `net` | |
+//! | `tokio::fs` | [`spawn_blocking`](crate::Host::spawn_blocking) with `std::fs` | tokio does the same internally |
+//! | `tokio::process` | `std::process` with [`spawn_blocking`](crate::Host::spawn_blocking), or tokio itself | see [chapter 6](super::tutorial::embedding) of the tutorial |
+//! | `time::pause`, `start_paused` | [`Simulation`](crate::Simulation), [`check`](crate::check()) | a seed also determines the order of the processes |
+//! | `RuntimeMetrics` | [`Counters`](crate::observe::Counters), [`Observer`](crate::Observer) | |
 //!
 //! # What surprises tokio users
 //!

@@ -3,14 +3,17 @@
 //!
 //! The module [`net`](crate::net) describes the types. This page shows how processes use these types:
 //!
-//! | to | use | |---|---| | accept or open TCP connections | [`TcpListener`](crate::net::TcpListener),
-//! [`TcpStream`](crate::net::TcpStream); [`TcpSocket`](crate::net::TcpSocket) for options that must be set first | |
-//! send and receive datagrams | [`UdpSocket`](crate::net::UdpSocket), `UnixDatagram` | | use Unix domain sockets |
-//! `UnixListener`, `UnixStream` | | wait for a pipe, a terminal, or another descriptor | `Async` | | wait for Ctrl-C or
-//! another signal | [`signal`](crate::signal) | | look up a name | [`lookup_host`](crate::net::lookup_host), or pass
-//! the name to `connect` or `bind` | | set another option of a socket | `options`, which returns the type `SockRef` of
-//! the crate `socket2` | | pass a socket to a function of another crate | `as_fd`, on Windows `as_socket` | | exchange
-//! sockets with the standard library | `from_std`, `into_std` |
+//! | to | use |
+//! |---|---|
+//! | accept or open TCP connections | [`TcpListener`](crate::net::TcpListener), [`TcpStream`](crate::net::TcpStream); [`TcpSocket`](crate::net::TcpSocket) for options that must be set first |
+//! | send and receive datagrams | [`UdpSocket`](crate::net::UdpSocket), `UnixDatagram` |
+//! | use Unix domain sockets | `UnixListener`, `UnixStream` |
+//! | wait for a pipe, a terminal, or another descriptor | `Async` |
+//! | wait for Ctrl-C or another signal | [`signal`](crate::signal) |
+//! | look up a name | [`lookup_host`](crate::net::lookup_host), or pass the name to `connect` or `bind` |
+//! | set another option of a socket | `options`, which returns the type `SockRef` of the crate `socket2` |
+//! | pass a socket to a function of another crate | `as_fd`, on Windows `as_socket` |
+//! | exchange sockets with the standard library | `from_std`, `into_std` |
 //!
 //! The repository also has complete servers: `examples/echo.rs`, `examples/chat.rs`, and the packages in
 //! `examples/apps`.
@@ -229,13 +232,12 @@
 //! The streams implement the traits of `futures::io`. Crates that use these traits need no bridge and no other runtime.
 //! The package `examples/apps/bridges` in the repository has a tested program for each of the first three rows:
 //!
-//! | for | crate | how | |---|---|---| | code that is written for tokio's traits | `tokio-util`, feature `compat` |
-//! `stream.compat()` implements `tokio::io::AsyncRead` and `AsyncWrite`: `src/bin/tokio_traits.rs` | | TLS |
-//! `futures-rustls` | `TlsAcceptor::accept(stream)`, `TlsConnector::connect(name, stream)`: `src/bin/tls.rs` | |
-//! WebSockets | `async-tungstenite`, with `default-features = false` and the feature `handshake` |
-//! `accept_async(stream)`, `client_async(url, stream)`: `src/bin/websocket.rs` | | HTTP | `hyper`, and `smol-hyper`
-//! with `default-features = false` | `FuturesIo::new(stream)` implements the traits of hyper: package
-//! `examples/apps/http` |
+//! | for | crate | how |
+//! |---|---|---|
+//! | code that is written for tokio's traits | `tokio-util`, feature `compat` | `stream.compat()` implements `tokio::io::AsyncRead` and `AsyncWrite`: `src/bin/tokio_traits.rs` |
+//! | TLS | `futures-rustls` | `TlsAcceptor::accept(stream)`, `TlsConnector::connect(name, stream)`: `src/bin/tls.rs` |
+//! | WebSockets | `async-tungstenite`, with `default-features = false` and the feature `handshake` | `accept_async(stream)`, `client_async(url, stream)`: `src/bin/websocket.rs` |
+//! | HTTP | `hyper`, and `smol-hyper` with `default-features = false` | `FuturesIo::new(stream)` implements the traits of hyper: package `examples/apps/http` |
 //!
 //! The adapter `compat` adds no thread and needs no tokio runtime. (The crate `async-compat` also bridges the traits,
 //! but it starts a tokio runtime.) If a library also needs tokio's timers or tasks, the processes need the context of a

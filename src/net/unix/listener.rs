@@ -23,8 +23,9 @@ pub struct UnixListener {
 impl UnixListener {
     /// Opens a socket at `path` and listens, on the runtime of the calling thread.
     ///
-    /// # Errors Returns the error of the system, for example [`io::ErrorKind::AddrInUse`] if the path exists. Returns
-    /// an error if the thread has no runtime, or if the runtime is a simulation.
+    /// # Errors
+    /// Returns the error of the system, for example [`io::ErrorKind::AddrInUse`] if the path exists. Returns an error
+    /// if the thread has no runtime, or if the runtime is a simulation.
     pub fn bind(path: impl AsRef<Path>) -> io::Result<Self> {
         let backend = Backend::current()?;
         Self::register(mio::net::UnixListener::bind(path)?, backend)

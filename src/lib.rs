@@ -4,7 +4,7 @@
 //! use procession::{Command, Context, Exit, Reply, Runtime};
 //! use std::time::Duration;
 //!
-//! /// A command: the process asks for it, a handler answers it.
+//! /// A command. A process performs the command, and a handler answers it.
 //! struct Fetch(String);
 //! impl Command for Fetch {
 //!     type Reply = String;
@@ -43,13 +43,13 @@
 //! }
 //! ```
 //!
-//! A *process* is an async function or a state machine with private state, a mailbox and a [`Pid`]. It receives
-//! messages and calls other processes. It asks the outside world for work by [`Command`]s, and handlers answer these
-//! commands. A failure ends only one process. Worker threads run millions of processes. The runtime also works inside
-//! an application on tokio or smol.
+//! A *process* is an async function or a state machine with private state, a mailbox and a [`Pid`]. A process receives
+//! messages and calls other processes. With a [`Command`], a process asks the outside world for work, and a handler
+//! answers the command. A failure ends only one process. Worker threads run millions of processes. The runtime also
+//! works inside an application on tokio or smol.
 //!
-//! The [`guide`] has a [tutorial](guide::tutorial) and a page for [troubleshooting](guide::troubleshooting). It
-//! compares the crate with [tokio](guide::from_tokio), [actor libraries](guide::from_actors),
+//! The [`guide`] has a [tutorial](guide::tutorial) and a page for [troubleshooting](guide::troubleshooting). The guide
+//! also compares the crate with [tokio](guide::from_tokio), [actor libraries](guide::from_actors),
 //! [Erlang](guide::from_erlang) and [Go](guide::from_go).
 //!
 //! # The map
@@ -89,35 +89,41 @@
 //! - **Pre-emption.** The runtime cannot interrupt a step: Rust code runs until it returns or awaits. In a long
 //!   computation, call [`should_yield`], or wrap the futures in [`cooperative`](cooperative()). A monitor notices a
 //!   step that takes longer than [`Builder::long_step_threshold`]. A replacement thread then runs the other processes
-//!   of that worker.
-//! - **Panics.** If panics unwind, a panic ends only its process. Under `panic = "abort"`, a panic ends the program. As
-//!   in every Rust program, a destructor that panics while its thread unwinds also ends the program. Before a panic of
-//!   a process ends the program, a message names the process and its code. For this message, the first runtime of a
-//!   program adds a panic hook, which then calls the previous hook. The added hook prints nothing for other panics.
-//! - **Memory.** If memory runs out, the program aborts with a message. No operation of the runtime reports it as an
-//!   error.
+//!   of the worker that is blocked by this step.
+//! - **Panics.** If panics unwind, a panic ends only the process that panicked. Under `panic = "abort"`, a panic ends
+//!   the program. As in every Rust program, a destructor that panics while its thread unwinds also ends the program.
+//!   Before a panic of a process ends the program, the runtime prints a message that names the process and its code. To
+//!   print this message, the first runtime of a program adds a panic hook, which also calls the previous hook. The
+//!   added hook prints nothing for a panic that does not end the program.
+//! - **Memory.** If memory runs out, the program aborts with a message. No operation of the runtime returns an error
+//!   for exhausted memory.
 //! - **Threads.** A runtime has at most 48 workers and guest threads. A guest thread is a thread inside
 //!   [`Runtime::run`] or [`Runtime::block_on`].
 //! - **Fork.** The child of a `fork` has only the thread that called `fork`. Because the child has no worker thread, no
-//!   process of the runtime runs in the child. A use of the runtime may wait for ever for a lock that a thread of the
-//!   parent has held. The child may start another program, or exit by `_exit`. The parent continues normally.
+//!   process of the runtime runs in the child. In the child, a call into the runtime may wait forever for a lock that
+//!   another thread held at the time of the `fork`. The child may start another program, or exit by `_exit`. The parent
+//!   process continues normally.
 //! - **Signals.** The runtime neither handles nor blocks any signal. The system may deliver a signal on any thread of
-//!   the runtime. An interrupted wait continues after the signal. A signal handler must not use the runtime.
-//! - **Targets.** The crate supports targets with 32-bit and with 64-bit pointers. It does not compile for
+//!   the runtime. If a signal interrupts a wait of the runtime, the wait continues after the signal. A signal handler
+//!   must not use the runtime.
+//! - **Targets.** The crate supports targets with 32-bit and with 64-bit pointers. The crate does not compile for
 //!   `wasm32-unknown-unknown`, which has neither threads nor a clock.
 
-/// The programs in the README compile and run. One of them uses sockets.
+/// The programs in the README compile and run. One of these programs uses sockets, so this test needs the feature
+/// `net`.
 #[cfg(all(doctest, feature = "net"))]
 #[doc = include_str!("../README.md")]
 mod readme {}
 
 // Where to find the main paths in the source:
 // - A message is queued in `Inbox::push`, `process/mailbox/sender.rs`.
-// - A worker parks in `Local::sleep`, `scheduler/worker.rs`. The thread itself parks in `Idle::park`,
-//   `scheduler/idle.rs`.
-// - Step 10 of `host/exit.rs` delivers an exit to links and monitors. It calls `Links::dissolve` in `host/link.rs`.
+// - A worker parks in `Local::sleep`, `scheduler/worker.rs`. This function parks the thread of the worker in
+//   `Idle::park`, `scheduler/idle.rs`, or in the poller.
+// - Step 10 of `host/exit.rs` delivers an exit to links and monitors. This step calls `Links::dissolve` in
+//   `host/link.rs`.
 // - A due timer fires in `Timers::turn_shard`, `host/timer.rs`. A worker calls this function through its driver.
-// - A command reaches its handler in `host/dispatch.rs`. After the step, `task/effects.rs` calls this code.
+// - A command reaches its handler in `host/dispatch.rs`. After each step of a process, `task/effects.rs` calls the code
+//   in `host/dispatch.rs`.
 pub(crate) mod behaviour;
 pub(crate) mod context;
 pub mod future;

@@ -1,5 +1,5 @@
 //! For users of actix, ractor or kameo. This page lists the terms for actors and their counterparts in this crate. The
-//! versions are actix 0.13, ractor 0.16 and kameo 0.22.
+//! page describes actix 0.13, ractor 0.16 and kameo 0.22.
 //!
 //! In this crate, an actor is called a process. The counterpart of a struct with message handlers is a
 //! [`Server`](crate::Server):
@@ -65,12 +65,12 @@
 //!
 //! - **A process outlives its addresses.** An actor of actix or kameo stops when its last address is dropped. A process
 //!   continues until it returns, fails, or is cancelled. To end a process, call [`cancel`](crate::Host::cancel), or
-//!   spawn it in a [`scope`](crate::SelfHandle::scope).
-//! - **A body can receive anywhere.** A handler of an actor gets one message at a time. A body calls
-//!   [`receive`](crate::Context::receive) wherever its protocol needs a message. Therefore a dialogue of several
-//!   messages needs no state machine. A handler of a `Server` can also call `receive`.
-//! - **Messages wait while a handler awaits**, as in ractor and kameo. For concurrent work, spawn a process, or store
-//!   the `Reply` and answer later. A hand-written [`Process`](crate::Process) can have many requests in flight.
+//!   spawn the process in a [`scope`](crate::SelfHandle::scope).
+//! - **A body can receive anywhere.** A handler of an actor gets one message at a time. The body of a process calls
+//!   [`receive`](crate::Context::receive) at each place where its protocol needs a message. Therefore a dialogue of
+//!   several messages needs no state machine. A handler of a `Server` can also call `receive`.
+//! - **Messages wait while a handler awaits**, as in ractor and kameo. For concurrent work, spawn another process, or
+//!   store the `Reply` and answer later. A hand-written [`Process`](crate::Process) can have many requests in flight.
 //! - **A process performs I/O with commands or sockets.** A handler that is registered in the runtime answers a
 //!   [`Command`](crate::Command). A test can register a different handler. With the feature `net`, a process can also
 //!   await sockets directly.

@@ -52,7 +52,7 @@
 //! | `process_flag(trap_exit, true)` | [`trap_exit`](crate::SelfHandle::trap_exit) | |
 //! | `{'EXIT', Pid, R}`, `{'DOWN', …}` | [`Event::Exit`](crate::Event::Exit), [`Event::Down`](crate::Event::Down) | [`event`](crate::Context::event) returns these events, but `receive` does not |
 //! | `exit(Pid, kill)` | [`Host::kill`](crate::Host::kill) | |
-//! | `exit(Pid, shutdown)` | [`Host::cancel`](crate::Host::cancel) | a request with a grace period; the next `receive` of the process returns it as an error |
+//! | `exit(Pid, shutdown)` | [`Host::cancel`](crate::Host::cancel) | a request with a grace period; the next `receive` of the process returns this request as an error |
 //! | `gen_server` | [`Server`](crate::Server) | the page of `Server` has a table of the callbacks |
 //! | `gen_server:call`, default 5 s | [`call`](crate::Address::call) | a call has no time limit by default: see [`Call::timeout`](crate::future::Call::timeout) |
 //! | `gen_statem` | a `Server` with an `enum` as its state, and [`stash`](crate::Context::stash) | |
@@ -79,8 +79,8 @@
 //! - **Messages are moved, not copied.** After a send, the sender no longer owns the message. A shared value needs an
 //!   `Arc`.
 //! - **One message type.** A process declares its message type, and the compiler checks each message. A reply does not
-//!   arrive in the mailbox; it resolves the future of the call.
+//!   arrive in the mailbox: the reply resolves the future of the call.
 //! - **Processes can share memory.** Rust prevents data races, but processes can share an `Arc<Mutex<_>>`. If a process
-//!   panics while it holds the lock, the lock is poisoned for the other processes.
+//!   panics while it holds such a lock, the lock is poisoned for the other processes.
 //! - **A panic is an exit.** A panic becomes an exit only if panics unwind. With `panic = "abort"`, a panic ends the
 //!   program.

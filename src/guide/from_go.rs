@@ -1,9 +1,9 @@
 //! For users of Go. This page lists goroutines, channels, contexts and other terms of Go with their counterparts in
 //! this crate.
 //!
-//! The scheduler is modelled on Go's scheduler: see [`scheduling`](super::scheduling). The programming style is
-//! different. In Go, goroutines share channels. In this crate, each process has one mailbox, and other processes send
-//! to the address of the process.
+//! The scheduler is modelled on Go's scheduler: see [`scheduling`](super::scheduling). The programming style differs
+//! from Go. In Go, goroutines share channels. In this crate, each process has one mailbox, and other processes send
+//! messages to the address of the process.
 //!
 //! ```go
 //! results := make(chan int)
@@ -61,7 +61,7 @@
 //! | `runtime.Gosched` | [`yield_now`](crate::SelfHandle::yield_now) | |
 //! | `GOMAXPROCS` | [`Builder::workers`](crate::Builder::workers), [`set_workers`](crate::Runtime::set_workers) | |
 //! | blocking system call | [`spawn_blocking`](crate::Host::spawn_blocking), [`block_in_place`](crate::block_in_place) | without these functions, the monitor detects a blocking step after 10 to 20 ms |
-//! | package `net`, the network poller | `procession::net`, feature `net` | as in Go, the search for work includes ready sockets. A read has a time limit by [`timeout`](crate::SelfHandle::timeout), and not by a deadline of the connection |
+//! | package `net`, the network poller | `procession::net`, feature `net` | as in Go, a worker that searches for work also finds ready sockets. To limit the time of a read, use [`timeout`](crate::SelfHandle::timeout) instead of a deadline of the connection |
 //! | `signal.Notify`, `signal.NotifyContext` | `procession::signal`, feature `net` | |
 //! | `runtime/trace`, `pprof` | [`Observer`](crate::Observer), [`Counters`](crate::observe::Counters) | |
 //! | race detector, `synctest` | the compiler; [`check`](crate::check()) | safe Rust code has no data races. `check` finds wrong orders of events |

@@ -1,8 +1,8 @@
 //! For users of tokio. This page lists the terms of tokio and their counterparts in this crate.
 //!
 //! A process is a task with a mailbox, a pid and an exit. A common pattern of tokio is a task that owns a state and
-//! reads requests from an mpsc channel. Each request contains a oneshot sender. In this crate, the counterpart of this
-//! task is a process that answers calls:
+//! reads requests from an mpsc channel. Each request contains a oneshot sender. In this crate, the counterpart of such
+//! a task is a process that answers calls:
 //!
 //! ```
 //! use procession::{Context, Exit, Reply};
@@ -45,7 +45,7 @@
 //! | `JoinHandle` | [`JoinHandle`](crate::JoinHandle) | the handle is also the address of the process. The error of the handle is an [`Exit`](crate::Exit). As in tokio, dropping the handle detaches the process |
 //! | `JoinError::is_panic` | [`Exit::Panicked`](crate::Exit::Panicked) | contains the panic message |
 //! | `JoinSet` | [`JoinSet`](crate::JoinSet), [`SelfHandle::scope`](crate::SelfHandle::scope) | a scope fails with the first error, and then ends its other processes |
-//! | `abort` | [`abort`](crate::JoinHandle::abort), [`Host::kill`](crate::Host::kill) | the process ends at its next scheduling point. After [`cancel`](crate::Host::cancel), the process can clean up first |
+//! | `abort` | [`abort`](crate::JoinHandle::abort), [`Host::kill`](crate::Host::kill) | the process ends at its next scheduling point. If [`cancel`](crate::Host::cancel) is used instead, the process can clean up before its exit |
 //! | `mpsc::unbounded_channel` | the mailbox; [`Host::mailbox`](crate::Host::mailbox) outside a process | every [`Address`](crate::Address) is a sender. There is one receiver. Dropping all addresses does not end the process |
 //! | `mpsc::channel(n)` | [`MailboxCapacity`](crate::MailboxCapacity) and [`send_wait`](crate::Address::send_wait) | `send` never waits. If the mailbox is full, the policy determines whether the send fails or a message is dropped |
 //! | `oneshot` | [`Reply`](crate::Reply), [`call`](crate::Address::call) | if the receiver of the request exits, the call fails immediately with the exit of the receiver |
@@ -62,13 +62,13 @@
 //! | `CancellationToken` | [`CancelToken`](crate::CancelToken) | a cancellation has a reason and a grace period. Spawned processes inherit the token |
 //! | `task_local!` | [`ProcessBuilder::value`](crate::ProcessBuilder::value), [`SelfHandle::value`](crate::SelfHandle::value) | spawned processes inherit the value |
 //! | `TaskTracker`, `shutdown_timeout` | [`Runtime::shutdown`](crate::Runtime::shutdown) | cancels the processes in order, and reports the processes that did not exit |
-//! | `tokio::net::TcpListener`, `TcpStream`, `TcpSocket`, `UdpSocket`, `UnixStream`, … | the types with the same names in `procession::net`, feature `net` | a worker of the runtime polls them; they implement the traits of `futures::io` |
+//! | `tokio::net::TcpListener`, `TcpStream`, `TcpSocket`, `UdpSocket`, `UnixStream`, … | the types with the same names in `procession::net`, feature `net` | a worker of the runtime polls the sockets; the streams implement the traits of `futures::io` |
 //! | `TcpStream::into_split`, `readable`, `try_read`, `try_write` | the same methods | |
 //! | `tokio::io::AsyncRead`, `AsyncWrite`, `AsyncReadExt`, `BufReader` | the same names in `futures::io` | `tokio_util::compat` adapts a stream to code that needs the traits of tokio |
 //! | `tokio::io::unix::AsyncFd`, `try_io`, `async_io` | `procession::net::Async` | `read_with`, `write_with` |
-//! | `tokio::net::lookup_host` | `procession::net::lookup_host` | on the blocking pool, as in tokio |
+//! | `tokio::net::lookup_host` | `procession::net::lookup_host` | the lookup runs on the blocking pool, as in tokio |
 //! | `tokio::signal::ctrl_c`, `tokio::signal::unix` | `procession::signal::ctrl_c`, `procession::signal::unix`, feature `net` | |
-//! | `tokio::fs` | [`spawn_blocking`](crate::Host::spawn_blocking) with `std::fs` | tokio does the same internally |
+//! | `tokio::fs` | [`spawn_blocking`](crate::Host::spawn_blocking) with `std::fs` | tokio's file functions also run on a blocking pool |
 //! | `tokio::process` | `std::process` with [`spawn_blocking`](crate::Host::spawn_blocking), or tokio itself | see [chapter 6](super::tutorial::embedding) of the tutorial |
 //! | `time::pause`, `start_paused` | [`Simulation`](crate::Simulation), [`check`](crate::check()) | a seed also determines the order of the processes |
 //! | `RuntimeMetrics` | [`Counters`](crate::observe::Counters), [`Observer`](crate::Observer) | |
@@ -84,5 +84,5 @@
 //!   the runtime reports the failure on stderr.
 //! - **`block_on` inside a process does not panic.** `block_on` blocks the worker until the future completes. Use
 //!   `await` instead of `block_on`.
-//! - **Calls have no time limit by default.** If two processes call each other, both wait forever. Use
-//!   [`Call::timeout`](crate::future::Call::timeout).
+//! - **Calls have no time limit by default.** If two processes call each other at the same time, both processes wait
+//!   forever. To limit this wait, use [`Call::timeout`](crate::future::Call::timeout).

@@ -6,8 +6,8 @@
 //! Processes can also observe each other with links and monitors. Links and monitors have the semantics of Erlang:
 //!
 //! - A **link** is for two processes that cannot continue without each other. If one of two linked processes exits
-//!   abnormally, the other process also exits. If the other process [traps exits](crate::SelfHandle::trap_exit), it
-//!   gets an [`Event::Exit`](crate::Event::Exit) instead.
+//!   abnormally, the other process also exits. If the other process [traps exits](crate::SelfHandle::trap_exit), the
+//!   other process does not exit, but gets an [`Event::Exit`](crate::Event::Exit).
 //! - A **monitor** is for a process that only needs a notice of the exit of another process. After any exit, even after
 //!   a normal exit, the monitor delivers one [`Event::Down`](crate::Event::Down).
 //!
@@ -54,15 +54,15 @@
 //!
 //! | rule | test |
 //! |---|---|
-//! | **Order.** The messages of a process arrive before its `Down` event and its `Exit` event. | `messages_sent_before_an_exit_arrive_before_it` |
-//! | When a process receives a `Down` or `Exit` event, the names of the exited process are free, the pid leads to no process, and the exited process is no longer counted as alive. | `a_process_is_gone_before_its_exit_is_delivered` |
+//! | **Order.** The messages that a process has sent arrive before the `Down` event and the `Exit` event of this process. | `messages_sent_before_an_exit_arrive_before_it` |
+//! | When a process receives a `Down` or `Exit` event, the names of the exited process are free, its pid refers to no process, and the exited process is no longer counted as alive. | `a_process_is_gone_before_its_exit_is_delivered` |
 //! | [`event`](crate::Mailbox::event) returns `Down` and `Exit` events. `receive` leaves these events in the mailbox. | `only_event_returns_down_and_exit_events` |
 //! | **Links.** After an abnormal exit (an error, a panic, a failed `init`, a kill, a cancellation), each linked process exits with `Exit::Linked`. | `an_abnormal_exit_ends_linked_processes` |
 //! | A link works in both directions. Either process may create the link. | `a_link_works_in_both_directions` |
 //! | `Exit::Linked` contains the pid and the exit of the process that exited first. An exit `Linked` never contains another exit `Linked`. | `an_exit_names_its_origin_along_any_chain` |
-//! | If a linked process does not trap exits, it ignores a normal exit. | `a_normal_exit_is_ignored_unless_trapped` |
+//! | A linked process that does not trap exits ignores a normal exit. | `a_normal_exit_is_ignored_unless_trapped` |
 //! | A trapped exit arrives as an event. An exit is trapped if `trap_exit` is set when the exit arrives. | `a_trapped_exit_is_an_event` |
-//! | A process cannot trap its own kill. Its linked processes receive the exit `Killed`, and can trap this exit. | `a_kill_cannot_be_trapped_but_its_exit_signal_can` |
+//! | A process cannot trap its own kill. The processes that are linked with the killed process receive the exit `Killed`, and can trap this exit. | `a_kill_cannot_be_trapped_but_its_exit_signal_can` |
 //! | A link to an exited process fails with the error `NoProcess`. If the caller traps exits, the caller gets an `Exit` event instead of the error. | `linking_to_an_exited_process_is_an_error_or_an_event` |
 //! | A second link between two processes changes nothing. A process cannot be linked with itself. | `a_second_link_and_a_link_to_oneself_have_no_effect` |
 //! | After `unlink` has returned, no new exit arrives through the link. | `no_exit_arrives_after_an_unlink` |
@@ -73,11 +73,11 @@
 //! | If the `Down` was not queued yet, `demonitor` returns true. `demonitor_flush` also removes an unread `Down`. | `demonitor_keeps_a_queued_down_event_and_demonitor_flush_removes_the_event` |
 //! | If a process has both a link and a monitor to another process, both the link and the monitor deliver an event. | `a_link_and_a_monitor_both_deliver_an_event` |
 //! | **Spawning.** `spawn_link` and `spawn_monitor` set the link and the monitor before the child runs. Even an exit in `init` is delivered. | `links_and_monitors_are_set_before_the_child_begins` |
-//! | If a refused spawn does not return an error, its link and its monitor deliver the same events as after an exit. | `a_refused_spawn_delivers_its_refusal_as_an_exit` |
+//! | If the runtime refuses a spawn, but the spawn function returns no error, the link and the monitor deliver the same events as after an exit. | `a_refused_spawn_delivers_its_refusal_as_an_exit` |
 //! | **Other hosts and nodes.** Links and monitors work between all hosts of a runtime. For a pid of another node, links and monitors deliver `NodeDown`. | `links_and_monitors_reach_other_hosts_but_not_other_runtimes` |
 //! | A [mailbox outside any process](crate::Host::mailbox) can have links and monitors, as a process can. | `mailboxes_outside_processes_can_link_and_monitor` |
 //! | A hand-written process has the same operations and receives the same events as an async body. | `a_hand_written_process_receives_down_and_exit_events` |
-//! | Random graphs of links, exits and kills behave like an executable model. | `random_graphs_behave_like_the_model` |
+//! | Random graphs of linked processes, with exits and kills, behave like an executable model. | `random_graphs_behave_like_the_model` |
 //!
 //! # Supervisors
 //!
@@ -95,7 +95,7 @@
 //! | A failed start counts as a restart. A start fails if the factory panics, if the name is taken, or if the child exits before its start is complete. | `failed_starts_count_as_restarts` |
 //! | If the restarts exceed the intensity, the supervisor stops its children and fails. [`Exit::error`](crate::Exit::error) returns the cause. The parent supervisor restarts the branch. | `a_supervisor_that_exceeds_its_intensity_is_restarted_by_its_parent_supervisor` |
 //! | A backoff delays a restart, and grows with each restart. The backoff of a child delays only this child and the children that are restarted together with this child. | `a_backoff_grows` |
-//! | Each child has its own time limit for the stop, within the deadline of its supervisor. After this time, the child is killed. | `each_child_has_its_own_shutdown_time` |
+//! | Each child has its own time limit for the stop, within the deadline of its supervisor. A child that has not exited within this limit is killed. | `each_child_has_its_own_shutdown_time` |
 //! | Children can be added, stopped, restarted, deleted, counted and listed while the supervisor runs. If an added child fails to start, the child is removed. | `children_are_managed_at_run_time` |
 //! | A kept mailbox outlives the instances of its child. No unread message is lost, and the messages keep their order. | `a_kept_mailbox_outlives_its_child`, `a_kept_mailbox_loses_no_unread_message` |
 //! | A child never has two instances at the same time. If a supervisor is killed, the supervisor is restarted only after its children have exited. | `a_child_never_has_two_instances` |
@@ -103,7 +103,7 @@
 //! | A [shutdown](crate::Runtime::shutdown) first stops the supervision trees, from the top. Each supervisor stops its children in reverse order. After the last tree has exited, the remaining processes are cancelled. | `a_shutdown_stops_the_supervision_trees_first` |
 //! | During a shutdown, a branch that has not been stopped yet still restarts its children. | `a_branch_that_was_not_stopped_yet_restarts_its_children` |
 //! | A shutdown ends at its deadline. At the deadline, the remaining processes are killed and listed. | `a_shutdown_keeps_to_its_deadline` |
-//! | Random trees with many kills behave as an executable model allows (`tests/it/trees.rs`). | `random_trees_behave_as_the_model_allows` |
+//! | Random supervision trees with many kills behave as an executable model allows (`tests/it/trees.rs`). | `random_trees_behave_as_the_model_allows` |
 //!
 //! # Deadlines and cancel tokens
 //!

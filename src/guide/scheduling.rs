@@ -1,5 +1,5 @@
-//! Scheduling. This page describes how a worker chooses the next process, the longest wait of a process, and how idle
-//! workers are woken.
+//! Scheduling. This page describes how a worker chooses the next process, how long a process waits at most, and how
+//! idle workers are woken.
 //!
 //! The scheduler follows Go's design, with processes instead of goroutines. Each *worker* is a thread with its own
 //! queues. If the queues of a worker are empty, the worker takes processes from other workers. A
@@ -15,11 +15,11 @@
 //!
 //! | | source | the worker takes |
 //! |---|---|---|
-//! | 1 | in every 61st search: the timers, then the global queue | all due timers; then as in row 6 |
+//! | 1 | in every 61st search: the timers, then the global queue | all due timers; then processes of the global queue, as in row 6 |
 //! | 2 | the queues of [high and low priority](crate::Priority), in the searches that prefer this priority | one |
 //! | 3 | the next slot: the process that the last turn woke or spawned | one |
 //! | 4 | the queue of new processes, which contains processes that were spawned on this worker and have not run yet | the newest; every 1,024th time the oldest |
-//! | 5 | the local queue; after 16 turns in a row from rows 3 and 4, the local queue comes before these rows | the [oldest](crate::QueueOrder::Fifo), or the [newest](crate::QueueOrder::Lifo) |
+//! | 5 | the local queue; after 16 turns in a row from rows 3 and 4, the local queue comes before rows 3 and 4 | the [oldest](crate::QueueOrder::Fifo), or the [newest](crate::QueueOrder::Lifo) |
 //! | 6 | the global queue | one; up to `min(16, len / workers + 1)` more move to the local queue |
 //! | 7 | the timers | all due timers |
 //! | 8 | the rest of the high priority queue, then of the low priority queue | one |
@@ -31,57 +31,57 @@
 //!
 //! | event | the process goes to |
 //! |---|---|
-//! | the running process wakes or spawns the process | the next slot of the worker. If another process was in the slot, the other process leaves the slot: a process that has not run yet goes to the queue of new processes, and any other process goes to the back of the local queue |
-//! | the running process exits, and wakes the process by a monitor or a link | the back of the local queue, so that a parent receives many exits in one turn |
-//! | the process yields, or its budget is spent | the back of the local queue |
-//! | the process was woken during its own turn | the back of the local queue |
-//! | a thread that is not a worker of this runtime wakes or spawns the process | the back of the global queue |
-//! | the queue of new processes is full (4,096) | the back of the local queue. After this event, the worker takes the oldest new process first, until half of the new processes have run |
+//! | the running process wakes or spawns a process | the next slot of the worker. If another process was in the slot, that other process leaves the slot: if it has not run yet, it goes to the queue of new processes; if it has run, it goes to the back of the local queue |
+//! | the running process exits, and wakes another process by a monitor or a link | the back of the local queue, so that a parent receives many exits in one turn |
+//! | a process yields, or its budget is spent | the back of the local queue |
+//! | a process was woken during its own turn | the back of the local queue |
+//! | a thread that is not a worker of this runtime wakes or spawns a process | the back of the global queue |
+//! | the queue of new processes is full (4,096) | the back of the local queue. From then on, the worker takes the oldest new process first, until half of the new processes have run |
 //! | the local queue is full (4,096) | a batch. When the batch contains 128 processes, the whole batch moves to the global queue |
-//! | a step that blocks its worker wakes the process | the back of the global queue |
-//! | a step that blocks its worker spawns the process | the local queue of this worker. Another worker is woken, so that it steals the process |
+//! | a step that blocks its worker wakes a process | the back of the global queue |
+//! | a step that blocks its worker spawns a process | the local queue of this worker. Another worker is woken, so that the other worker steals the process |
 //!
 //! Other workers can steal from every queue of a worker: the next slot, the new processes, the local queue, and the
 //! batch.
 //!
 //! # Longest wait of a process
 //!
-//! The scheduler cannot interrupt a turn. Therefore the bounds in this table are numbers of turns. A turn can have
-//! several steps, within the budget of its process. The bounds hold for the processes of one worker, between two turns
-//! of one process:
+//! The scheduler cannot interrupt a turn, and cannot limit the time of a turn. Therefore the bounds in this table are
+//! numbers of turns. A turn can have several steps, within the budget of its process. The bounds hold for the processes
+//! of one worker. A bound counts from one turn of a process to the next turn of the same process:
 //!
-//! | other runnable processes | longest wait of the process | reason |
+//! | other runnable processes | longest wait of a process | reason |
 //! |---|---|---|
-//! | n - 1 that yield, n up to 4,096 | n turns | a process that yields goes to the back of the queue |
-//! | n - 1 that yield, n above 4,096 | 4 n + 61 turns | the processes above 4,096 wait in the global queue; at least 17 processes leave this queue in 61 searches, and 61 / 17 < 4 |
-//! | new processes, which have not run yet | 68 turns of new processes for every three processes that are ahead of the process in the local queue | row 5: when the budget of rows 3 and 4 is spent for the fourth time, another new process runs first |
-//! | n newer processes, and the process itself is new | n turns, plus one sixteenth for the processes that are not new; 17 n turns if the newer processes spawn or wake processes; 68 n turns if the spawned or woken processes also spawn or wake processes, without end | row 5 |
-//! | newer processes without end, and the process itself is new | if there are 4,096 new processes, the bound for processes that yield; if there are always fewer new processes, 1,024 turns of newer processes for each older process | row 4 |
+//! | n - 1 processes that yield, with n up to 4,096 | n turns | a process that yields goes to the back of the queue |
+//! | n - 1 processes that yield, with n above 4,096 | 4 n + 61 turns | the processes above 4,096 wait in the global queue; at least 17 processes leave this queue in 61 searches, and 61 / 17 < 4 |
+//! | new processes, which have not run yet | 68 turns of new processes for every three processes that are ahead of the waiting process in the local queue | row 5: when the budget of rows 3 and 4 is spent for the fourth time, another new process runs first |
+//! | n newer processes, and the waiting process is also new | n turns, plus one sixteenth for the processes that are not new; 17 n turns if the newer processes spawn or wake processes; 68 n turns if the spawned or woken processes also spawn or wake processes, without end | row 5 |
+//! | newer processes without end, and the waiting process is also new | if there are 4,096 new processes, the bound for processes that yield; if there are always fewer new processes, 1,024 turns of newer processes for each older process | row 4 |
 //! | a body that receives and never empties its mailbox | 128 messages or events; then the receiving body goes to the back of the queue | budget of a turn: see [`should_yield`](crate::should_yield) |
 //! | a process whose commands are answered inline | 32 steps; then the process with the inline answers goes to the back of the queue | budget of inline answers |
-//! | pairs that wake each other, chains that spawn each other | 16 turns of these processes, and the turns that have already begun | row 5: all these processes share the budget |
-//! | any, and the process waits in the global queue or for a due timer | 61 searches of any worker; with many due timers, 61 searches for each 64 timers | row 1 |
-//! | high priority, and the process has normal priority | 4 turns | row 2: of 16 searches, 12 prefer high, 3 prefer normal, 1 prefers low |
-//! | high or normal priority, and the process has low priority | 16 turns | row 2 |
-//! | any, with [`QueueOrder::Lifo`](crate::QueueOrder::Lifo) | 16 searches for each older process; 61 if the process yields | every 16th search takes the oldest process |
+//! | pairs of processes that wake each other, chains of processes in which each process spawns the next | 16 turns of these processes, and the turns that have already begun | row 5: all these processes share the budget |
+//! | any processes, and the waiting process is in the global queue or waits for a due timer | 61 searches of any worker; with many due timers, 61 searches for each 64 timers | row 1 |
+//! | processes of high priority, and the waiting process has normal priority | 4 turns | row 2: of 16 searches, 12 prefer high, 3 prefer normal, 1 prefers low |
+//! | processes of high or normal priority, and the waiting process has low priority | 16 turns | row 2 |
+//! | any processes, with [`QueueOrder::Lifo`](crate::QueueOrder::Lifo) | 16 searches for each older process; 61 if the waiting process yields | every 16th search takes the oldest process |
 //!
 //! With several workers, the bound holds for the worker that runs the process next. A stolen process goes to an empty
-//! queue, so a stolen process waits less. The tests in `tests/it/fairness.rs` count these bounds in steps, on one
-//! worker and on two workers.
+//! queue, so a stolen process waits less. The tests in `tests/it/fairness.rs` check these bounds, on one worker and on
+//! two workers. The tests count steps.
 //!
 //! If a turn never ends, the bounds do not hold. In this case, the [monitor](crate::Builder::long_step_threshold)
 //! passes the other processes of the worker to a replacement thread.
 //!
 //! # Wake-ups of idle workers
 //!
-//! If a worker finds no process, the worker announces that it will park, and then checks every queue once more. If a
-//! thread queues a process, the thread pushes the process, and then checks for a parked worker. Both threads execute a
+//! If a worker finds no process, the worker announces that it will park, and then checks every queue once more. A
+//! thread that queues a process first pushes the process, and then checks for a parked worker. Both threads execute a
 //! full memory fence between their two operations. Therefore at least one of the two threads sees the operation of the
 //! other thread, and no process waits while all workers are parked.
 //!
 //! While a worker is searching, a push wakes no other worker. If the last searching worker finds a process and more
-//! processes are queued, this worker wakes another worker. Therefore one message to an idle runtime wakes only one
-//! worker.
+//! processes are queued, this worker wakes another worker. One message to an idle runtime wakes only one worker,
+//! because that worker finds no second process.
 //!
 //! A push to an empty next slot wakes no worker, because the worker of this slot runs the process next. The use of a
 //! second core would cost more time than it saves. For two processes that answer each other, a message cost 27 ns of
@@ -90,8 +90,8 @@
 //!
 //! An idle runtime has no periodic tick. One parked worker, the *timekeeper*, sleeps until the nearest deadline.
 //!
-//! The file `src/scheduler/README.md` describes the protocol, its races, and a proof sketch. Models of the protocol run
-//! under the model checker loom.
+//! The file `src/scheduler/README.md` describes the protocol of parking and waking, its races, and a sketch of its
+//! proof. Models of this protocol run under the model checker loom.
 //!
 //! # Memory of a process
 //!
@@ -101,14 +101,14 @@
 //! body about 300 bytes. Both numbers include the entry in the pid table. The body is dropped when the process exits.
 //! The block is freed when no [address](crate::Address) and no handle refers to the process.
 //!
-//! An atomic byte in the block stores whether the process waits, is queued, runs, or was woken while it ran. The thread
-//! that wakes a waiting process gets the right to queue this process. Therefore a process is in at most one queue at a
-//! time, and a wake-up does not change a reference count.
+//! An atomic byte in the block stores whether the process waits, is queued, runs, or was woken while it ran. If several
+//! threads wake a waiting process, only one of these threads gets the right to queue the process. Therefore a process
+//! is in at most one queue at a time. A wake-up does not change a reference count.
 //!
-//! A mailbox has a slot for one message of up to 24 bytes. A [`Payload`](crate::Payload) has this size. A message that
-//! consists of a [`Reply`](crate::Reply) and two words also has this size. The mailbox allocates a buffer only for a
-//! larger message, or if a second message arrives before the first message is read. After a burst, the buffer shrinks
-//! to 256 messages.
+//! A mailbox has a slot for one message of up to 24 bytes. A [`Payload`](crate::Payload) fits into this slot. A message
+//! that consists of a [`Reply`](crate::Reply) and two words also fits into the slot. The mailbox allocates a buffer
+//! only for a larger message, or if a second message arrives before the first message is read. After a burst, the
+//! buffer shrinks to 256 messages.
 //!
 //! The sender of the first message to a waiting process takes no lock: the sender wakes the process, writes the message
 //! into the slot, and queues the process. The slot reduces the cost of a message between two processes by a quarter
@@ -119,27 +119,28 @@
 //!
 //! # Prefetching
 //!
-//! If a process has waited for a long time, its block is not in a cache. When the timers of one tick wake processes, up
-//! to 64 of these processes are queued together, and their cache lines are prefetched. The next processes of the global
-//! queue are also prefetched. With prefetching, a million sleeps cost a third less (bench `sleep`). A million spawns
-//! from a thread outside the runtime cost a sixth less (bench `spawn-outside`). Prefetching is used only on x86-64.
+//! If a process has waited for a long time, the block of the process is not in a cache. When the timers of one tick
+//! wake processes, up to 64 of these processes are queued together, and their cache lines are prefetched. The cache
+//! lines of the next processes in the global queue are also prefetched. With prefetching, a million sleeps cost a third
+//! less (bench `sleep`). A million spawns from a thread outside the runtime cost a sixth less (bench `spawn-outside`).
+//! Prefetching is used only on x86-64.
 //!
 //! # Differences from other schedulers
 //!
 //! The table compares this design with Go's runtime and with Wippy's process scheduler. The figures compare the CPU
-//! time of both designs on two cores, in the same program. Some figures come from an early version. Therefore, compare
-//! the ratios instead of the times.
+//! time of both designs on two cores, in the same program. Some figures come from an early version of this crate, so
+//! compare the ratios instead of the times.
 //!
 //! | other scheduler | this scheduler | reason |
 //! |---|---|---|
-//! | A local queue is LIFO, a Chase–Lev deque (Wippy). | FIFO, behind one next slot. LIFO is an [option](crate::QueueOrder). | With LIFO, processes starve: if two processes always yield, a third process never runs. FIFO costs 10 ns per yield. A thief cannot safely take several processes from a LIFO deque in one compare-and-swap. In a test of a LIFO deque that allowed this operation, with 4 million processes, 1,021 processes were lost, and 1,370 processes were duplicated. |
-//! | Each woken process goes through the global queue (Wippy). | A woken process goes to the next slot of the worker that woke it. | The data of the process is in the cache of this core. In addition, all workers share the lock of the global queue. If messages go through the global queue, a message costs 1.36 times as much (bench `ping-pong`). |
+//! | A local queue is LIFO, a Chase–Lev deque (Wippy). | FIFO, behind one next slot. LIFO is an [option](crate::QueueOrder). | With LIFO, processes starve: if two processes always yield, a third process never runs. FIFO costs 10 ns per yield. A thief cannot safely take several processes from a LIFO deque in one compare-and-swap. In a test with 4 million processes, a LIFO deque that allowed this operation lost 1,021 processes and duplicated 1,370 processes. |
+//! | Each woken process goes through the global queue (Wippy). | A woken process goes to the next slot of the worker that woke it. | The data of the process is in the cache of this worker's core. In addition, all workers share the lock of the global queue. If messages go through the global queue, a message costs 1.36 times as much (bench `ping-pong`). |
 //! | A spawned process waits like any other process (Go, Wippy). | The newest new process runs first, within the budget of row 5. | A tree of processes is executed depth first, so few processes exist at the same time. If each call of a recursive function is a process, thirty million calls need 14 MB instead of 3 GB, and 0.3 to 0.6 of the time (bench `fib`). Older processes do not starve. |
 //! | A local queue holds 256 (Go). | 4,096 | A process that goes through the global queue runs on any core, without its data in the cache. With a thousand clients of eight servers, a queue of 256 needed 1.1 to 1.6 times the CPU time (bench `call-1000`). |
 //! | A thief takes half of a queue (Go). | Half, at most 32. | The thief first copies the processes. If the owner takes a process during the copy, the thief must start again. A smaller copy makes this conflict less likely. |
 //! | A full local queue moves its oldest half to the global queue (Go). | New arrivals go to a batch of 128, which moves to the global queue. | The oldest processes have waited longest. In Go's design, the oldest processes would go to the back of the global queue. |
-//! | A worker takes up to 128 processes from the global queue (Go). | At most 17. | In a test with 128 processes that send messages to each other, a message took 352 ns instead of 149 ns. |
+//! | A worker takes up to 128 processes from the global queue (Go). | At most 17. | In a test with 128 processes that send messages to each other, a message took 352 ns with the limit of 128, and 149 ns with the limit of 17. |
 //! | A signal interrupts a goroutine that runs for 10 ms (Go). | The process is [asked](crate::Host::preempt) to yield, and a replacement thread takes the other processes of its worker. | Rust code cannot be interrupted everywhere, because the code may hold a lock. [`should_yield`](crate::should_yield) and [`cooperative`](crate::cooperative()) check for a request to yield. |
-//! | Only the last searching worker checks the queues again before it parks (Go). | Every worker checks the queues again. | The second check costs one load per queue, and simplifies the proof. |
+//! | Only the last searching worker checks the queues again before it parks (Go). | Every worker checks the queues again. | The additional check costs one load per queue, and simplifies the proof that no wake-up is lost. |
 //! | A thread that enters a system call is marked (Go). | The monitor sees that a step does not end. | The runtime does not see the system calls of user code. [`block_in_place`](crate::block_in_place) announces a blocking call. |
 //! | A periodic thread checks timers and sockets (Go's `sysmon`). | One parked worker waits for the nearest deadline. The monitor sleeps while no worker runs. | An idle runtime uses no CPU time. |

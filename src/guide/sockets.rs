@@ -1,7 +1,8 @@
 //! Sockets: servers and clients, time limits, cancellation, two processes for one stream, other crates, files, and
 //! costs. Needs the feature `net`.
 //!
-//! The module [`net`](crate::net) describes the types. This page shows how processes use these types:
+//! The module [`net`](crate::net) describes the types. This table lists the type or the function for each task of a
+//! process:
 //!
 //! | to | use |
 //! |---|---|
@@ -48,7 +49,7 @@
 //!                 stream.set_nodelay(true)?;
 //!                 ctx.spawn(move |ctx: Context| echo(ctx, stream));
 //!             }
-//!             // For example, no descriptor is free. Without a pause, this loop would spin.
+//!             // For example, no descriptor is free. Without this pause, the loop would use a whole core.
 //!             Err(_) => ctx.sleep(Duration::from_millis(100)).await,
 //!         }
 //!     }
@@ -80,14 +81,16 @@
 //!   error. The operator `?` then leaves the body. So a [shutdown](crate::Runtime::shutdown) ends the server without
 //!   any other protocol.
 //! - **A limit of connections.** Keep the connections in a [`JoinSet`](crate::JoinSet). When the set is full, await
-//!   [`join_next`](crate::JoinSet::join_next) before the next `accept`. The package `examples/apps/http` does this.
+//!   [`join_next`](crate::JoinSet::join_next) before the next `accept`. The package `examples/apps/http` limits its
+//!   connections with a `JoinSet`.
 //! - **Crash reports.** A body may return an error, for example after the peer has reset the connection. If no link,
 //!   monitor or join handle receives this error, the runtime prints a [report](crate::CrashReport). If errors of the
-//!   peer are normal for the program, return `Ok(())` for them, or set [`Builder::on_crash`](crate::Builder::on_crash).
+//!   peer are normal for the program, return `Ok(())` for such errors, or set
+//!   [`Builder::on_crash`](crate::Builder::on_crash).
 //! - **The listen backlog.** The system queues up to 1,024 connections until the process accepts them. To set another
 //!   number, use [`TcpSocket::listen`](crate::net::TcpSocket::listen).
 //! - **Several cores.** One process is enough to accept all connections. The processes of the connections run on all
-//!   workers, because idle workers steal them.
+//!   workers, because idle workers steal processes.
 //!
 //! # A client, with time limits
 //!
@@ -101,7 +104,7 @@
 //!
 //! /// Sends one line, and returns the line that the server answers.
 //! async fn ask(ctx: &Context, address: &str, question: &str) -> Result<String, Exit> {
-//!     // The first `?` reports the time limit, the second one the error of the system.
+//!     // The first `?` returns the failure of the time limit. The second `?` returns the error of the system.
 //!     let stream = ctx.timeout(Duration::from_secs(3), TcpStream::connect(address)).await??;
 //!     let mut stream = BufReader::new(stream);
 //!     let answer = ctx.timeout(Duration::from_secs(10), async {
@@ -150,16 +153,17 @@
 //! | `read_until`, `read_to_end` | the bytes that were read are in the caller's vector |
 //! | `read_exact` | an unknown number of bytes is in the caller's buffer |
 //! | `read_line` | the bytes that were read are lost |
-//! | `write_all`, `copy` | an unknown part may have been sent, so the connection must be closed |
+//! | `write_all`, `copy` | an unknown part of the bytes may have been sent, so the connection must be closed |
 //!
-//! In a loop with `select!` or with a time limit for each read, use the operations of the first rows of this table.
-//! Alternatively, let another process read, as in the next section. When a process is [killed](crate::Host::kill), its
-//! futures and its sockets are dropped. So the peer sees the end of the connection.
+//! In a loop with `select!` or with a time limit for each read, use the operations whose effect in this table is
+//! "none". Alternatively, let a second process read, as in the section "One stream, two processes". When a process is
+//! [killed](crate::Host::kill), its futures and its sockets are dropped. The drop of a socket closes the connection, so
+//! the peer sees the end of the connection.
 //!
 //! # One stream, two processes
 //!
 //! If a connection must read and write independently, split its stream. One process reads. The second process receives
-//! messages from any process, and writes their contents in order:
+//! messages from any process, and writes the contents of these messages in order:
 //!
 //! ```
 //! use futures::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
@@ -175,7 +179,7 @@
 //! async fn read_lines(half: OwnedReadHalf, writer: Address<Out>) -> Result<(), Exit> {
 //!     let (mut lines, mut line) = (BufReader::new(half), String::new());
 //!     while lines.read_line(&mut line).await? > 0 {
-//!         // Waits while the mailbox is full. So the server does not read from a client that does not read.
+//!         // Waits while the mailbox is full, so the server stops reading from a client that does not read its answers.
 //!         writer.send_wait(Out::Line(format!("echo: {line}"))).await?;
 //!         line.clear();
 //!     }
@@ -216,16 +220,16 @@
 //! # }
 //! ```
 //!
-//! - When the reader or the writer fails, the [scope](crate::SelfHandle::scope) ends both. At the end of the stream,
-//!   the scope waits until the writer has written the lines that are in its mailbox.
+//! - When the reader or the writer fails, the [scope](crate::SelfHandle::scope) ends both processes. At the end of the
+//!   stream, the scope waits until the writer has written the lines that are in its mailbox.
 //! - Dropping the write half sends the end of the stream to the peer. The connection closes when both halves are
 //!   dropped.
 //! - [`reunite`](crate::net::OwnedReadHalf::reunite) makes one stream from the two halves again.
 //! - One process can also read and write at the same time: `&TcpStream` implements `AsyncRead` and `AsyncWrite`.
 //! - A `UnixStream` splits in the same way. Its halves are in the module `net::unix`.
-//! - If several tasks call `poll_read` of one stream, only the task that called it last is woken. If several processes
-//!   must wait to read one stream, each of them calls [`readable`](crate::net::TcpStream::readable) and
-//!   [`try_read`](crate::net::TcpStream::try_read).
+//! - If several tasks call `poll_read` of one stream, only the task that called `poll_read` last is woken. If several
+//!   processes must wait to read one stream, each of these processes calls
+//!   [`readable`](crate::net::TcpStream::readable) and [`try_read`](crate::net::TcpStream::try_read).
 //!
 //! # Other crates
 //!
@@ -239,14 +243,14 @@
 //! | WebSockets | `async-tungstenite`, with `default-features = false` and the feature `handshake` | `accept_async(stream)`, `client_async(url, stream)`: `src/bin/websocket.rs` |
 //! | HTTP | `hyper`, and `smol-hyper` with `default-features = false` | `FuturesIo::new(stream)` implements the traits of hyper: package `examples/apps/http` |
 //!
-//! The adapter `compat` adds no thread and needs no tokio runtime. (The crate `async-compat` also bridges the traits,
-//! but it starts a tokio runtime.) If a library also needs tokio's timers or tasks, the processes need the context of a
+//! The adapter `compat` adds no thread and needs no tokio runtime. (The crate `async-compat` also adapts the traits,
+//! but starts a tokio runtime.) If a library also needs tokio's timers or tasks, the processes need the context of a
 //! tokio runtime: see [chapter 6](super::tutorial::embedding) of the tutorial.
 //!
 //! # Files
 //!
-//! The system cannot poll regular files: an operation on a regular file blocks its thread. So a process sends a closure
-//! to the blocking pool of the runtime, and the closure calls the functions of `std::fs`:
+//! The operating system cannot poll regular files: an operation on a regular file blocks the calling thread. So a
+//! process sends a closure to the blocking pool of the runtime, and the closure calls the functions of `std::fs`:
 //!
 //! ```
 //! use procession::{Context, Exit, Runtime};
@@ -258,7 +262,7 @@
 //!         let text = fs::read_to_string("Cargo.toml")?;
 //!         std::io::Result::Ok(text.len())
 //!     });
-//!     // The first `?` reports a refusal of the pool, the second one the error of the system.
+//!     // The first `?` returns a refusal of the pool. The second `?` returns the error of the system.
 //!     Ok(length.await??)
 //! }
 //!
@@ -280,14 +284,14 @@
 //! - **A ready socket** costs no thread switch if the runtime has workers, because the worker that waits in the poller
 //!   runs the process itself.
 //! - **The helper thread.** If no thread of the runtime can wait in the poller, the first operation that waits starts a
-//!   helper thread. For example, this happens in a runtime with [`workers(0)`](crate::Builder::workers) whose future of
-//!   [`run`](crate::Runtime::run) is polled by another executor. The helper thread only waits in the poller, and runs
-//!   until the runtime ends. Each batch of events then costs one wake-up of the executor's thread, typically some
-//!   microseconds.
+//!   helper thread. For example, a runtime with [`workers(0)`](crate::Builder::workers) starts the helper thread if
+//!   another executor polls the future of [`run`](crate::Runtime::run). The helper thread only waits in the poller, and
+//!   runs until the runtime ends. With the helper thread, each batch of events costs one wake-up of the executor's
+//!   thread, typically some microseconds.
 //! - **An idle connection** needs the memory of its process, the memory of the variables of its body, and one small
-//!   block for its state in the poller. The README states the sum. A read buffer is often the largest part of this
-//!   memory. To save it, the body can first await [`readable`](crate::net::TcpStream::readable) and then create its
-//!   buffer. While the connection is idle, the body then holds no buffer.
+//!   block for its state in the poller. The README states the sum of these amounts. A read buffer is often the largest
+//!   part of the memory of a connection. If the body awaits [`readable`](crate::net::TcpStream::readable) before it
+//!   creates its buffer, an idle connection has no buffer.
 //! - **Name lookups** run on the blocking pool, so a slow resolver occupies one thread of this pool: see
 //!   [`Builder::max_blocking_threads`](crate::Builder::max_blocking_threads).
 //!
@@ -304,7 +308,7 @@
 //!
 //! let rt = Runtime::new()?;
 //! let host = rt.host();
-//! // The executor of the crate `futures`. A tokio or smol executor can run this future, too.
+//! // This is the executor of the crate `futures`. A tokio or smol executor can also run this future.
 //! futures::executor::block_on(async {
 //!     let listener = TcpListener::bind_in(host, "127.0.0.1:0").await?;
 //!     let mut client = TcpStream::connect_in(host, listener.local_addr()?).await?;
@@ -321,7 +325,8 @@
 //!
 //! # Tests
 //!
-//! A [`Simulation`](crate::Simulation) has no network, so creating a socket in it fails. There are two ways to test a
-//! program without sockets. First, write the body of a connection as a function of any `AsyncRead` and `AsyncWrite`,
-//! and test this function with a pipe in memory. Second, let a process send and receive messages only, and keep the
-//! sockets in a reader process and a writer process, as above.
+//! A [`Simulation`](crate::Simulation) has no network, so the creation of a socket fails in a simulation. There are two
+//! ways to write a program so that most of its code can be tested without sockets. First, write the body of a
+//! connection as a function of any `AsyncRead` and `AsyncWrite`, and test this function with a pipe in memory. Second,
+//! let a process send and receive messages only, and keep the sockets in a reader process and a writer process, as in
+//! the section "One stream, two processes".

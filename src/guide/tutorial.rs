@@ -4,7 +4,7 @@
 //! |---|---|
 //! | [`first_process`] | a runtime, a process, its result |
 //! | [`messages`] | messages, calls, names, bounded mailboxes |
-//! | [`commands`] | commands, handlers, and the path of a yield |
+//! | [`commands`] | commands, handlers, and the path of a command |
 //! | [`failure`] | exits, links, monitors, supervisors |
 //! | [`time`] | timers, time limits, cancellation, shutdown |
 //! | [`embedding`] | processes inside tokio, smol and axum |

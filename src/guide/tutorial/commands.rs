@@ -1,9 +1,9 @@
-//! Chapter 3: commands, handlers, and the path of a yield.
+//! Chapter 3: commands, handlers, and the path of a command.
 //!
 //! A process uses a *command* to ask the outside world for work, for example to read a file or to fetch a page. The
-//! process *yields* the command to the runtime and waits for the answer. A *handler* executes the command. Handlers are
-//! registered when the runtime is built. Therefore the same process can run with real handlers in production, and with
-//! simple functions in a test.
+//! process *yields* the command: the process passes the command to the runtime, and waits for the answer. A *handler*
+//! executes the command. Handlers are registered when the runtime is built, and not in the process. Therefore the same
+//! process can run with real handlers in production, and with simple functions in a test.
 //!
 //! A command is a type that implements `Command`. The associated type `Reply` is the type of the answer:
 //!
@@ -34,7 +34,7 @@
 //! async fn body(ctx: Context) -> Result<u64, Failure> {
 //!     let sum = ctx.perform(Add(1, 2)).await?;
 //!
-//!     // A failure is a value. With `?`, the process would end with this failure.
+//!     // A failure is a value. The operator `?` would instead end the process with this failure.
 //!     let missing = ctx.perform(ReadFile("no such file")).await;
 //!     assert!(matches!(missing, Err(Failure::Error(_))));
 //!
@@ -76,31 +76,32 @@
 //! A handler returns the reply or a `Result`. An error in the `Result` becomes the [`Failure`](crate::Failure). A panic
 //! in a handler also becomes a failure, and does not end the process.
 //!
-//! # The path of a yield
+//! # The path of a command
 //!
 //! <div>
 #![doc = include_str!("../life-of-a-yield.svg")]
 //! </div>
 //!
-//! 1. The first poll of the future yields the command. The runtime issues a *tag*, which identifies this yield.
+//! 1. The first poll of the future yields the command. The runtime issues a *tag*, which identifies the outstanding
+//!    command.
 //! 2. The runtime passes the command to its handler, with a `Completion`.
-//! 3. The handler completes the yield with a reply or with a failure. A second answer is impossible, because the first
-//!    answer consumes the `Completion`.
+//! 3. The handler completes the command with a reply or with a failure. A second answer is impossible, because the
+//!    first answer consumes the `Completion`.
 //! 4. The future resolves. In a hand-written process, [`Event::Completed`](crate::Event::Completed) arrives with the
 //!    tag.
 //!
-//! A yield can also end without a reply:
+//! A command can also end without a reply:
 //!
 //! - If the handler drops the `Completion`, the process gets [`Failure::Abandoned`](crate::Failure::Abandoned).
 //! - If the time limit of [`Perform::timeout`](crate::future::Perform::timeout) passes, the process gets
 //!   [`Failure::TimedOut`](crate::Failure::TimedOut).
-//! - If the process drops the future or exits, the yield is cancelled, and a later answer is discarded. For example,
+//! - If the process drops the future or exits, the command is cancelled, and a later answer is discarded. For example,
 //!   `select!` drops the futures that do not complete first. With [`Perform::detach`](crate::future::Perform::detach),
 //!   the command continues, and its answer is discarded.
 //!
-//! After a timeout, a drop or an exit, the handler can detect the cancellation:
-//! [`is_cancelled`](crate::Completion::is_cancelled) returns true, and [`cancelled`](crate::Completion::cancelled)
-//! resolves.
+//! After a timeout of the command, a drop of its future or an exit of the process, the handler can detect the
+//! cancellation: [`is_cancelled`](crate::Completion::is_cancelled) returns true, and
+//! [`cancelled`](crate::Completion::cancelled) resolves.
 //!
 //! # Limits around a handler
 //!
@@ -114,6 +115,6 @@
 //! | the answer comes from | a process, which has an address | a handler, which the runtime finds by the type of the command |
 //! | requests wait | in the mailbox of the process | not at all, because each request starts immediately; only a layer can delay a request |
 //! | state | the process owns its state | all workers share a handler, so a handler must be `Sync` |
-//! | in a test, replace it by | another process | another handler |
+//! | replacement in a test | another process | another handler |
 //!
 //! Next: [failure and supervision](super::failure).

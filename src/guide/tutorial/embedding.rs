@@ -1,8 +1,8 @@
 //! Chapter 6: processes inside tokio, smol and axum.
 //!
 //! A program with sockets does not need another runtime: with the feature `net`, this crate has sockets of its own, in
-//! the module `net`. The page `guide::sockets` describes them. This chapter is for programs that use libraries of tokio
-//! or smol, or that add processes to an application on these runtimes.
+//! the module `net`. The page `guide::sockets` describes these sockets. This chapter is for programs that use libraries
+//! of tokio or smol, or that add processes to an application on these runtimes.
 //!
 //! A process may await any future. Some futures need their own runtime, for example the sockets and timers of tokio.
 //! There are two ways to combine the runtimes:
@@ -14,11 +14,11 @@
 //! | threads | the threads of both runtimes | the threads of the other runtime |
 //! | choose it for | servers, computations | tests, tools, single-threaded programs, event loops of a user interface |
 //!
-//! The sockets of tokio and smol cost more than those of this crate: the reactor of the other runtime wakes the process
-//! from its own thread, and each such wake-up is a switch between threads.
+//! The sockets of tokio and smol cost more than the sockets of this crate: the reactor of the other runtime wakes the
+//! process from the reactor's own thread, and each such wake-up is a switch between threads.
 //!
-//! In both cases, the tasks of the other runtime can spawn, send, call and join. These tasks need a
-//! [`Host`](crate::Host), which is cheap to clone and works on any thread.
+//! With own workers and as a guest, the tasks of the other runtime can spawn processes, send messages, call processes,
+//! and wait for exits. These tasks need a [`Host`](crate::Host), which is cheap to clone and works on any thread.
 //!
 //! # tokio, with own workers
 //!
@@ -28,8 +28,9 @@
 //! let rt = Runtime::builder().tokio(tokio::runtime::Handle::current()).build()?;
 //! ```
 //!
-//! With this context, `tokio::net`, `tokio::time`, and libraries that use them work in every process of the runtime.
-//! Without the feature, use [`wrap_threads`](crate::Builder::wrap_threads), which works for any other runtime:
+//! With this context, `tokio::net`, `tokio::time`, and libraries that use these modules work in every process of the
+//! runtime. Without the feature `tokio`, use [`wrap_threads`](crate::Builder::wrap_threads), which works for any other
+//! runtime:
 //!
 //! ```
 //! use procession::{Context, Exit, Reply, Runtime};

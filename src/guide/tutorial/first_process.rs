@@ -36,17 +36,17 @@
 //! ```
 //!
 //! - [`Runtime::new`](crate::Runtime::new) starts one worker thread for each core.
-//! - [`spawn`](crate::Host::spawn) starts a process. Its *body* is an async function with a [`Context`](crate::Context)
-//!   as its first argument. The type parameter of the context is the type of the messages that the process receives.
-//!   `spawn` returns immediately; a worker runs the body.
+//! - [`spawn`](crate::Host::spawn) starts a process. The *body* of a process is an async function with a
+//!   [`Context`](crate::Context) as its first argument. The type parameter of the context is the type of the messages
+//!   that the process receives. `spawn` returns immediately; a worker runs the body.
 //! - Every process has a *mailbox*. [`send`](crate::Address::send) appends a message to the mailbox and never waits.
 //!   [`receive`](crate::Context::receive) takes the oldest message, and waits if the mailbox is empty.
 //! - `spawn` returns a [`JoinHandle`](crate::JoinHandle). The handle is a future of the result of the process. The
 //!   handle is also the address of the process, so messages can be sent to the handle.
 //! - [`block_on`](crate::Runtime::block_on) runs a future on the main thread until the future completes.
 //!
-//! A process owns its local variables. No other process can access these variables, so they need no lock. A waiting
-//! process uses no thread and about 300 bytes of memory. Therefore a program can have millions of processes.
+//! A process owns its local variables. No other process can access these variables, so the variables need no lock. A
+//! waiting process uses no thread and about 300 bytes of memory. Therefore a program can have millions of processes.
 //!
 //! # How a process ends
 //!
@@ -72,13 +72,13 @@
 //! }
 //! ```
 //!
-//! If a body has more arguments, spawn the body with a closure, as above. The closure may capture values, because the
-//! closure moves into the process.
+//! If a body has further arguments, spawn the body with a closure, as in the program above. The closure may capture
+//! values, because the closure moves into the process.
 //!
 //! # Processes that spawn processes
 //!
 //! Like the runtime, the context can spawn, send, call, and sleep. The type `Context` is an abbreviation of
-//! [`Context<Payload>`](crate::Payload). Use this type for a process that receives messages of any type, or no
+//! [`Context<Payload>`](crate::Payload). Use the type `Context` for a process that receives messages of any type, or no
 //! messages:
 //!
 //! ```
@@ -112,7 +112,7 @@
 //! </div>
 //!
 //! A *worker* is a thread of the runtime. While a process waits for a worker, the process is *ready*. While a worker
-//! runs the process, the process is *running*. A process that waits for messages is *idle*. A process that waits for
-//! the answer to a yield, such as a command or a call, is *blocked*. Chapter 3 explains yields.
+//! runs the process, the process is *running*. A process that waits for messages is *idle*. A process that waits for an
+//! answer, for example to a command or a call, is *blocked*. Chapter 3 explains commands.
 //!
 //! Next: [messages and calls](super::messages).

@@ -45,10 +45,10 @@
 //! - [`call`](crate::Address::call) creates the `Reply`, sends the request, and waits for the answer. The argument of
 //!   `call` is a function that makes the message from the `Reply`. For example, the tuple variant `Msg::Balance` is
 //!   such a function.
-//! - A call fails if the process does not exist, exits before its reply, or drops the `Reply`. The error is a
+//! - A call fails if the called process does not exist, exits before its reply, or drops the `Reply`. The error is a
 //!   [`CallError`](crate::CallError) and contains the reason.
 //! - A call has no time limit by default. [`timeout`](crate::future::Call::timeout) sets a time limit.
-//! - The process may store the `Reply` and answer later, or send the `Reply` to another process.
+//! - The called process may store the `Reply` and answer later, or send the `Reply` to another process.
 //!
 //! If two processes call each other at the same time, each process waits for the other process. To avoid this deadlock,
 //! set time limits, or answer one of the two requests with a message instead of a reply.

@@ -35,8 +35,8 @@
 //! # }
 //! ```
 //!
-//! Time is virtual. If no process can run, the clock jumps to the next deadline. Therefore the two minutes of each run
-//! take no real time, and the measured time is exact.
+//! Time is virtual. If no process can run, the virtual clock jumps to the next deadline. Therefore the two minutes of
+//! each run take no real time, and the measured time is exact.
 //!
 //! # What a check finds
 //!
@@ -93,13 +93,13 @@
 //! # }
 //! ```
 //!
-//! The report contains the seed and a line of code that repeats the run. The check also *shrinks* the failure: the
-//! check searches for the smallest number of random choices with which the scenario still fails. The report ends with
-//! the trace of the shrunk run. The trace shows each process, its state and the time.
+//! The report of a failure contains the seed and a line of code that repeats the run. The check also *shrinks* the
+//! failure: the check searches for the smallest number of random choices with which the scenario still fails. The
+//! report ends with the trace of the shrunk run. The trace shows each process, its state and the time.
 //!
 //! # Handlers in a test
 //!
-//! The scenario adds a host with handlers for the test. The processes under test are the same as in production:
+//! In a test, the scenario adds a host with handlers for the test. The processes are the same as in production:
 //!
 //! ```
 //! use procession::{Command, Context, Exit, Failure, Host, HostBuilder, check};

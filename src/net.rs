@@ -9,7 +9,7 @@
 //! use procession::net::{TcpListener, TcpStream};
 //! use procession::{Context, Exit, Runtime};
 //!
-//! /// One process for each connection: it sends back the bytes that it receives.
+//! /// Serves one connection. Sends back the bytes that the client sends.
 //! async fn echo(stream: TcpStream) -> Result<(), Exit> {
 //!     futures::io::copy(&stream, &mut &stream).await?;
 //!     Ok(())
@@ -46,9 +46,9 @@
 //! the thread has no runtime and the call passes no host, creating a socket fails.
 //!
 //! A Rust value, for example a [`TcpStream`], owns the socket. A program can send this value in a message, and can use
-//! it on any thread and in any executor. Dropping the value closes the socket. When a process is killed, its variables
-//! are dropped, so its sockets are closed. When the runtime ends, all pending and later operations of its sockets fail
-//! with [`std::io::ErrorKind::NotConnected`].
+//! the value on any thread and in any executor. Dropping the value closes the socket. When a process is killed, its
+//! variables are dropped. This drop closes the sockets that the process owns. When the runtime ends, all pending and
+//! later operations of its sockets fail with [`std::io::ErrorKind::NotConnected`].
 //!
 //! In a [`Simulation`](crate::Simulation), creating a socket fails with [`std::io::ErrorKind::Unsupported`], because a
 //! simulation has no network.
@@ -56,30 +56,31 @@
 //! # Threads
 //!
 //! If the runtime has workers, the sockets need no additional thread. A thread that awaits a socket in
-//! [`Runtime::block_on`](crate::Runtime::block_on) needs no additional thread either. If the runtime has no workers,
-//! and a future of [`Runtime::run`](crate::Runtime::run) or of another executor waits for a socket, the runtime starts
-//! one helper thread, which waits in the poller. The name of the helper thread is the name of the worker threads with
-//! the suffix `-poller`. The helper thread runs until the runtime ends. With the helper thread, each batch of events
-//! costs one wake-up of the executor's thread.
+//! [`Runtime::block_on`](crate::Runtime::block_on) needs no additional thread either. A runtime without workers starts
+//! one helper thread when a future of [`Runtime::run`](crate::Runtime::run) or of another executor waits for a socket.
+//! The helper thread waits in the poller. The name of the helper thread is the name of the worker threads with the
+//! suffix `-poller`. The helper thread runs until the runtime ends. With the helper thread, each batch of events costs
+//! one wake-up of the executor's thread.
 //!
 //! Do not block the thread inside the future of [`Runtime::block_on`](crate::Runtime::block_on), for example by calling
 //! `block_on` of another executor there. The blocked thread runs no processes and does not wait in the poller. If the
-//! runtime has no workers either, a socket for which this thread waits may never become ready. Use `await` instead.
+//! runtime also has no workers, no other thread waits in the poller, and the socket for which the thread waits may
+//! never become ready. Use `await` instead of the inner `block_on`.
 //!
 //! # Fairness
 //!
 //! Each socket operation that completes takes one unit of the budget of the turn, as each received message does. (The
-//! `try_…` functions take nothing from the budget.) When the budget is spent, the next operation first yields to the
-//! other processes. So a connection that always has data does not starve other processes. Each running worker checks
-//! the poller at least once in 61 tasks. If a step blocks the only worker that is awake, the monitor wakes another
-//! worker: see [`Builder::long_step_threshold`](crate::Builder::long_step_threshold).
+//! `try_…` functions take nothing from the budget.) When the budget is spent, the next socket operation first lets the
+//! other processes run. So a connection that always has data does not starve other processes. Each running worker
+//! checks the poller at least once in 61 tasks. If a step blocks the only worker that is awake, the monitor wakes
+//! another worker: see [`Builder::long_step_threshold`](crate::Builder::long_step_threshold).
 //!
 //! # Cancel safety
 //!
-//! Each future and each `poll_…` function of this module is cancel safe, unless its documentation says otherwise. For
-//! example, a read that is dropped before it completes has taken no bytes. The combinators of the crate `futures` have
-//! their own rules. For example, a dropped `read_exact` loses the bytes that it has already read, and a dropped
-//! `write_all` may have written a part of its bytes.
+//! Each future and each `poll_…` function of this module is cancel safe, unless the documentation of the function says
+//! that it is not. For example, a read that is dropped before it completes has taken no bytes. The combinators of the
+//! crate `futures` are not always cancel safe. For example, a dropped `read_exact` loses the bytes that it has already
+//! read, and a dropped `write_all` may have written a part of its bytes.
 
 pub(crate) mod backend;
 #[cfg(unix)]

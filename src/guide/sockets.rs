@@ -179,7 +179,7 @@
 //! async fn read_lines(half: OwnedReadHalf, writer: Address<Out>) -> Result<(), Exit> {
 //!     let (mut lines, mut line) = (BufReader::new(half), String::new());
 //!     while lines.read_line(&mut line).await? > 0 {
-//!         // Waits while the mailbox is full, so the server stops reading from a client that does not read its answers.
+//!         // Waits while the mailbox is full. So the server reads no more from a client that reads no answers.
 //!         writer.send_wait(Out::Line(format!("echo: {line}"))).await?;
 //!         line.clear();
 //!     }

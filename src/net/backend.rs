@@ -58,11 +58,11 @@ impl Backend {
         host.ok_or_else(|| io::Error::new(io::ErrorKind::NotConnected, "the runtime has ended"))
     }
 
-    /// Called before an operation waits. Ensures that a thread waits in the poller. A thread outside the runtime runs
-    /// no tasks, so this thread itself never waits in the poller.
+    /// Called before an operation waits. Ensures that a thread waits in the poller. A thread outside the runtime never
+    /// waits in the poller itself, because such a thread runs no tasks of the runtime.
     ///
     /// # Errors
-    /// Returns the error of the system if a thread is needed and cannot be started.
+    /// Returns the error of the system if a helper thread is needed and cannot be started.
     pub(crate) fn will_wait(&self) -> io::Result<()> {
         if self.threads.is_here() { Ok(()) } else { self.threads.is_awaited_outside() }
     }

@@ -15,15 +15,15 @@ use crate::net::backend::Backend;
 use crate::net::registered::Registered;
 use crate::platform::poller::source::Direction;
 
-/// A file descriptor that is registered with the runtime, so that a process can wait until it is ready. Examples are a
-/// pipe, a terminal, an inotify instance, or a socket of another crate. Unix only.
+/// A file descriptor that is registered with the runtime, so that a process can wait until the descriptor is ready.
+/// Examples are a pipe, a terminal, an inotify instance, or a socket of another crate. Unix only.
 ///
-/// A regular file cannot be polled: the system returns an error when the file is registered. Read regular files on the
-/// blocking pool: see [`Host::spawn_blocking`].
+/// The operating system cannot poll a regular file, and returns an error when the file is registered. Read regular
+/// files on the blocking pool: see [`Host::spawn_blocking`].
 ///
-/// The descriptor must be in non-blocking mode. Otherwise the operations block the thread. The functions
-/// [`read_with`](Self::read_with) and [`write_with`](Self::write_with) perform the operations of any type. If `T`
-/// implements `Read` or `Write`, then `Async<T>` implements `AsyncRead` or `AsyncWrite`.
+/// The descriptor must be in non-blocking mode. The operations of a descriptor in blocking mode block the thread. The
+/// functions [`read_with`](Self::read_with) and [`write_with`](Self::write_with) call any operation of the value. If
+/// `T` implements `Read` or `Write`, then `Async<T>` implements `AsyncRead` or `AsyncWrite`.
 ///
 /// ```
 /// use procession::net::Async;
@@ -120,8 +120,8 @@ impl<T: AsFd> Async<T> {
     /// Calls `op` repeatedly until `op` returns anything other than [`io::ErrorKind::WouldBlock`]. Between two calls of
     /// `op`, waits until the descriptor can be read.
     ///
-    /// `op` must return `WouldBlock` only if the system returned it. After `WouldBlock`, this method calls `op` again
-    /// only when the next event of the descriptor arrives, and the system reports each state only once. For example,
+    /// `op` must return `WouldBlock` only if the system returned it. After `WouldBlock`, this method waits for the next
+    /// event of the descriptor before it calls `op` again, and the system reports each change only once. For example,
     /// the system does not report the end of a stream a second time.
     ///
     /// # Errors
@@ -136,8 +136,8 @@ impl<T: AsFd> Async<T> {
     /// Calls `op` repeatedly until `op` returns anything other than [`io::ErrorKind::WouldBlock`]. Between two calls of
     /// `op`, waits until the descriptor can be written.
     ///
-    /// `op` must return `WouldBlock` only if the system returned it. After `WouldBlock`, this method calls `op` again
-    /// only when the next event of the descriptor arrives, and the system reports each state only once. For example,
+    /// `op` must return `WouldBlock` only if the system returned it. After `WouldBlock`, this method waits for the next
+    /// event of the descriptor before it calls `op` again, and the system reports each change only once. For example,
     /// the system does not report the end of a stream a second time.
     ///
     /// # Errors
@@ -151,8 +151,8 @@ impl<T: AsFd> Async<T> {
 }
 
 impl<T: AsFd> Async<T> {
-    /// The poll function of [`read_with`](Self::read_with). If several tasks call it, only the task that called it last
-    /// is woken.
+    /// The poll function of [`read_with`](Self::read_with). If several tasks call this function, only the task that
+    /// called last is woken.
     ///
     /// # Errors
     /// As [`read_with`](Self::read_with).
@@ -164,8 +164,8 @@ impl<T: AsFd> Async<T> {
         self.io.poll_op(Direction::Read, cx, |io| op(&io.0))
     }
 
-    /// The poll function of [`write_with`](Self::write_with). If several tasks call it, only the task that called it
-    /// last is woken.
+    /// The poll function of [`write_with`](Self::write_with). If several tasks call this function, only the task that
+    /// called last is woken.
     ///
     /// # Errors
     /// As [`write_with`](Self::write_with).

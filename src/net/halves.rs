@@ -1,5 +1,5 @@
-//! The read half and the write half of a stream, so that two processes can use the stream. TCP streams and Unix streams
-//! have the same halves, but each of them has its own types, as in tokio.
+//! The read half and the write half of a stream, so that two processes can use the stream. The halves of TCP streams
+//! and the halves of Unix streams have the same functions, but are separate types, as in tokio.
 
 /// Defines the halves of the type `$stream`, whose addresses have the type `$address`.
 macro_rules! halves {
@@ -16,7 +16,7 @@ macro_rules! halves {
         ///
         /// The method `into_split` of the stream makes the two halves.
         ///
-        /// Dropping the write half sends the end of the stream to the peer. After that, the read half can still
+        /// Dropping the write half sends the end of the stream to the peer. After this drop, the read half can still
         /// receive.
         #[derive(Debug)]
         pub struct OwnedWriteHalf {
@@ -93,8 +93,8 @@ macro_rules! halves {
                 self.stream.as_deref().expect("only `reunite` and `forget` take it")
             }
 
-            /// Drops the write half without an end of the stream for the peer. When the read half is dropped too, the
-            /// stream is closed.
+            /// Drops the write half, and does not send the end of the stream to the peer. When the read half is also
+            /// dropped, the stream is closed.
             pub fn forget(mut self) {
                 drop(self.stream.take());
             }

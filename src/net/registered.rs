@@ -12,8 +12,9 @@ use crate::platform::poller::source::{Direction, Seen, Source, WaiterKey};
 use crate::platform::sync::Arc;
 
 /// Whether a short TCP read (a read that fills only a part of the buffer) shows that the system has no more data now.
-/// If so, the next read waits without a system call. With edge-triggered events, a short read shows this, except before
-/// urgent data. Only epoll reports urgent data as an event, so this constant is true only for systems with epoll.
+/// If this constant is true, a read after a short read waits for an event before it calls the system. With
+/// edge-triggered events, a short read means that the system has no more data, except before urgent data. Only epoll
+/// reports urgent data as an event, so this constant is true only for systems with epoll.
 const SHORT_READ_MEANS_EMPTY: bool = cfg!(any(target_os = "linux", target_os = "android"));
 
 /// Whether a short write (a write of only a part of the buffer) shows that the send buffer of the system is full.
@@ -37,7 +38,7 @@ pub(crate) struct Registered<S: System> {
     backend: Backend,
 }
 
-/// Guard of a waiting future: when the guard is dropped, it removes the future's waker from the source.
+/// Guard of a waiting future. The drop of the guard removes the waker of this future from the source.
 struct Waiter<'a> {
     source: &'a Source,
     key: Option<WaiterKey>,
@@ -84,7 +85,8 @@ impl<S: System> Registered<S> {
     }
 
     /// Polls an operation: calls `op` until `op` returns anything other than `WouldBlock`. Between two calls of `op`,
-    /// waits for an event. The waker replaces the waker of the previous call of a poll function for this direction.
+    /// waits for an event. Only one waker is stored for each direction: this call replaces the waker of the previous
+    /// poll.
     pub(crate) fn poll_op<R>(
         &self,
         direction: Direction,
@@ -167,10 +169,11 @@ impl<S: System> Registered<S> {
     pub(crate) async fn ready(&self, direction: Direction) -> io::Result<()> {
         let mut waiter = Waiter { source: &self.source, key: None };
         poll_fn(move |cx| {
-            // Without this line, a loop of `readable` and `try_read` would never yield while data arrives.
+            // Without this line, a loop of `readable` and `try_read` would not let other processes run while data
+            // arrives.
             ready!(spend_budget(cx));
-            // The closure must own the whole guard. If the closure owned only a copy of the key, the guard would still
-            // hold no key, and would remove no waker when it is dropped.
+            // The closure must own the whole guard. If the closure owned only a copy of the key, the key in the guard
+            // would stay `None`, and the drop of the guard would remove no waker.
             let waiter = &mut waiter;
             let polled = match self.source.poll_ready_as(direction, cx.waker(), &mut waiter.key) {
                 Poll::Ready(seen) => Poll::Ready(seen.map(drop)),
@@ -205,7 +208,8 @@ impl<S: System> Registered<S> {
         }
     }
 
-    /// Returns `Pending`. Called after an operation has registered its waker.
+    /// Returns `Pending`, and ensures that a thread waits in the poller. Called after an operation has registered its
+    /// waker.
     fn pending<R>(&self) -> Poll<io::Result<R>> {
         match self.backend.will_wait() {
             Ok(()) => Poll::Pending,
@@ -223,8 +227,8 @@ impl<S: System> Drop for Registered<S> {
 /// Number of buffers that every system accepts in one call.
 const FEW: usize = 16;
 
-/// Returns the size of all buffers of a vectored transfer. Returns 0 if there are many buffers: the system then
-/// transfers only some of them, so a short transfer does not show that the socket is not ready.
+/// Returns the size of all buffers of a vectored transfer. Returns 0 if there are many buffers: the system may then
+/// transfer only some of the buffers, so a short transfer does not show that the socket is not ready.
 pub(crate) fn size_of_all(sizes: impl ExactSizeIterator<Item = usize>) -> usize {
     if sizes.len() > FEW { 0 } else { sizes.sum() }
 }

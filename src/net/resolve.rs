@@ -33,7 +33,7 @@ pub(crate) use sealed::Unresolved;
 /// A type that names one or more socket addresses: the same types as for [`std::net::ToSocketAddrs`].
 ///
 /// A name is looked up on the blocking pool of the runtime, with the resolver of the system. An IP address needs no
-/// lookup, even if it is given as text.
+/// lookup, even if the address is given as text.
 pub trait ToSocketAddrs: sealed::Resolve {}
 
 impl<T: sealed::Resolve + ?Sized> ToSocketAddrs for T {}
@@ -114,8 +114,8 @@ impl<T: sealed::Resolve + ?Sized> sealed::Resolve for &T {
 ///
 /// # Errors
 /// Returns the error of the resolver, or an error if the name has no address. Returns an error if the text is not a
-/// name or an address with a port. If a lookup is needed, returns an error if the thread has no runtime, if the runtime
-/// is a simulation, or if the blocking pool refuses the lookup.
+/// name or an address with a port. A lookup on the blocking pool fails if the thread has no runtime, if the runtime is
+/// a simulation, or if the pool refuses the lookup.
 ///
 /// # Cancel safety
 /// Cancel safe. If the future is dropped, a lookup that has begun continues on the blocking pool, and its result is

@@ -116,8 +116,8 @@ impl UdpSocket {
     /// sent.
     ///
     /// # Errors
-    /// Returns the error of the system. The error may be the answer to an earlier packet, for example that the peer
-    /// refused this packet.
+    /// Returns the error of the system. The error may concern an earlier packet, for example if the peer refused that
+    /// packet.
     pub async fn send(&self, buf: &[u8]) -> io::Result<usize> {
         self.io.op(Direction::Write, |io| io.send(buf)).await
     }
@@ -134,7 +134,8 @@ impl UdpSocket {
     /// Sends a packet to `target`. If `target` names several addresses, sends to the first address. Returns the number
     /// of bytes that were sent.
     ///
-    /// A [`SocketAddr`] costs nothing. A text is parsed, and a name is looked up, for each packet.
+    /// A target of the type [`SocketAddr`] needs no lookup. A target that is a text is parsed for each packet, and a
+    /// name is looked up for each packet.
     ///
     /// # Errors
     /// Returns the error of the system or of the name lookup.
@@ -155,8 +156,8 @@ impl UdpSocket {
         self.io.op(Direction::Read, |io| io.recv_from(buf)).await
     }
 
-    /// Reads a packet and leaves it in the socket. So the next receive returns the same packet. Returns the number of
-    /// bytes and the address of the sender.
+    /// Reads a packet, but leaves the packet in the socket. So the next receive returns the same packet. Returns the
+    /// number of bytes and the address of the sender.
     ///
     /// # Errors
     /// Returns the error of the system. On Windows, returns an error if the packet is longer than `buf`.
@@ -164,8 +165,8 @@ impl UdpSocket {
         self.io.op(Direction::Read, |io| io.peek_from(buf)).await
     }
 
-    /// Reads a packet from the connected address and leaves it in the socket. So the next receive returns the same
-    /// packet. Returns the number of bytes.
+    /// Reads a packet from the connected address, but leaves the packet in the socket. So the next receive returns the
+    /// same packet. Returns the number of bytes.
     ///
     /// # Errors
     /// Returns the error of the system. On Windows, returns an error if the packet is longer than `buf`.
@@ -173,8 +174,8 @@ impl UdpSocket {
         self.io.op(Direction::Read, |io| io.peek(buf)).await
     }
 
-    /// The poll function of [`send`](Self::send). If several tasks call it or [`poll_send_to`](Self::poll_send_to),
-    /// only the task that called last is woken.
+    /// The poll function of [`send`](Self::send). If several tasks call this function or
+    /// [`poll_send_to`](Self::poll_send_to), only the task that called last is woken.
     ///
     /// # Errors
     /// As [`send`](Self::send).
@@ -182,8 +183,8 @@ impl UdpSocket {
         self.io.poll_op(Direction::Write, cx, |io| io.send(buf))
     }
 
-    /// The poll function of [`recv`](Self::recv). If several tasks call it or [`poll_recv_from`](Self::poll_recv_from),
-    /// only the task that called last is woken.
+    /// The poll function of [`recv`](Self::recv). If several tasks call this function or
+    /// [`poll_recv_from`](Self::poll_recv_from), only the task that called last is woken.
     ///
     /// # Errors
     /// As [`recv`](Self::recv).
@@ -191,8 +192,8 @@ impl UdpSocket {
         self.io.poll_op(Direction::Read, cx, |io| io.recv(buf))
     }
 
-    /// The poll function of [`recv_from`](Self::recv_from). If several tasks call it or [`poll_recv`](Self::poll_recv),
-    /// only the task that called last is woken.
+    /// The poll function of [`recv_from`](Self::recv_from). If several tasks call this function or
+    /// [`poll_recv`](Self::poll_recv), only the task that called last is woken.
     ///
     /// # Errors
     /// As [`recv_from`](Self::recv_from).
@@ -200,8 +201,8 @@ impl UdpSocket {
         self.io.poll_op(Direction::Read, cx, |io| io.recv_from(buf))
     }
 
-    /// The poll function of [`send_to`](Self::send_to). If several tasks call it or [`poll_send`](Self::poll_send),
-    /// only the task that called last is woken.
+    /// The poll function of [`send_to`](Self::send_to). If several tasks call this function or
+    /// [`poll_send`](Self::poll_send), only the task that called last is woken.
     ///
     /// # Errors
     /// As [`send_to`](Self::send_to).
@@ -257,8 +258,8 @@ impl UdpSocket {
         self.io.io().peer_addr()
     }
 
-    /// Returns the pending error of the socket (`SO_ERROR`), and clears it. An example is the answer to an earlier
-    /// packet.
+    /// Returns the pending error of the socket (`SO_ERROR`), and clears it. For example, this error states that the
+    /// peer refused an earlier packet.
     ///
     /// # Errors
     /// Returns the error of the system if the socket has no such option.

@@ -24,7 +24,7 @@ impl SignalKind {
     pub const ALARM: Self = Self(number::SIGALRM);
     /// `SIGCHLD`: a child process of the program has changed its state.
     pub const CHILD: Self = Self(number::SIGCHLD);
-    /// `SIGHUP`: the terminal was closed. Servers often use it as a request to reload their configuration.
+    /// `SIGHUP`: the terminal was closed. Servers often use this signal as a request to reload their configuration.
     pub const HANGUP: Self = Self(number::SIGHUP);
     /// `SIGINT`: Ctrl-C.
     pub const INTERRUPT: Self = Self(number::SIGINT);
@@ -41,8 +41,8 @@ impl SignalKind {
     /// `SIGWINCH`: the size of the terminal has changed.
     pub const WINDOW_CHANGE: Self = Self(number::SIGWINCH);
 
-    /// Returns the kind whose number in the operating system is `number`. Does not check the number: [`signal`] refuses
-    /// a number that does not exist.
+    /// Returns the kind whose number in the operating system is `number`. Does not check whether the number exists:
+    /// [`signal`] refuses a number that does not exist.
     pub const fn from_raw(number: i32) -> Self {
         Self(number)
     }
@@ -63,14 +63,15 @@ pub struct Signal {
     handler: SigId,
 }
 
-/// Returns a stream of the future arrivals of a kind of signal, on the runtime of the calling thread.
+/// Returns a stream of the signals of one kind that arrive from now on. The stream uses the runtime of the calling
+/// thread.
 ///
 /// The first call for a kind installs a handler, which stays installed until the program ends. So the default effect of
 /// this kind of signal never occurs again, even after the [`Signal`] was dropped.
 ///
 /// # Errors
-/// Returns an error if the handler cannot be installed: the kind does not exist, or it is `SIGKILL`, `SIGSTOP`, `SIGILL`,
-/// `SIGFPE` or `SIGSEGV`. Returns an error if the thread has no runtime, or if the runtime is a simulation.
+/// Returns an error if the handler cannot be installed: the kind does not exist, or the signal is `SIGKILL`, `SIGSTOP`,
+/// `SIGILL`, `SIGFPE` or `SIGSEGV`. Returns an error if the thread has no runtime, or if the runtime is a simulation.
 pub fn signal(kind: SignalKind) -> io::Result<Signal> {
     register(kind, Async::new)
 }
@@ -91,8 +92,8 @@ fn register(kind: SignalKind, new: impl FnOnce(UnixStream) -> io::Result<Async<U
     let (reader, writer) = UnixStream::pair()?;
     reader.set_nonblocking(true)?;
     let arrivals = new(reader)?;
-    // The writes of the handler do not block. If the socket is full, the handler drops its byte: the bytes that are in
-    // the socket already wake the reader.
+    // The writes of the handler do not block. If the socket is full, the handler drops its byte. The bytes in the full
+    // socket are enough to wake the reader.
     let handler = signal_hook::low_level::pipe::register(kind.0, writer)?;
     Ok(Signal { arrivals, handler })
 }
@@ -104,7 +105,7 @@ impl Signal {
     /// Returns an error if the runtime has ended.
     ///
     /// # Cancel safety
-    /// Cancel safe: if an arrival was not returned, the next call returns it.
+    /// Cancel safe: if an arrival was not returned, the next call returns this arrival.
     pub async fn recv(&mut self) -> io::Result<()> {
         self.arrivals.read_with(take_all).await
     }

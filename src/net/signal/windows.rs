@@ -1,5 +1,5 @@
-//! Ctrl-C on Windows. The crate `ctrlc` calls the handler on a thread of its own, so the handler can notify waiters
-//! directly.
+//! Ctrl-C on Windows. The crate `ctrlc` calls the handler on a thread of its own, so the handler can wake the waiting
+//! futures directly.
 
 use std::io;
 

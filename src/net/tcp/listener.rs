@@ -22,7 +22,8 @@ const BACKLOG: u32 = 1_024;
 
 /// A listening TCP socket.
 ///
-/// Several processes can accept from one listener: share it with an `Arc`. See the [module](crate::net) for an example.
+/// Several processes can accept from one listener: share the listener in an `Arc`. See the [module](crate::net) for an
+/// example.
 #[derive(Debug)]
 pub struct TcpListener {
     io: Registered<mio::net::TcpListener>,
@@ -34,8 +35,9 @@ impl TcpListener {
     /// [`local_addr`](Self::local_addr) returns.
     ///
     /// On Unix, the address can be bound again immediately after the listener was closed (`SO_REUSEADDR`). The system
-    /// queues up to 1,024 connections before [`accept`](Self::accept) takes them. This number is the listen backlog,
-    /// and the system may reduce it. Use [`TcpSocket`](crate::net::TcpSocket) for another backlog or other options.
+    /// queues up to 1,024 connections until [`accept`](Self::accept) takes these connections. This number is the listen
+    /// backlog, and the system may reduce the backlog. Use [`TcpSocket`](crate::net::TcpSocket) for another backlog or
+    /// other options.
     ///
     /// # Errors
     /// Returns the error of the system or of the name lookup. Returns an error if the thread has no runtime, or if the
@@ -94,7 +96,7 @@ impl TcpListener {
         self.io.into_inner().into()
     }
 
-    /// Waits for a connection. Returns its stream and the address of the peer.
+    /// Waits for a connection. Returns the stream of the connection and the address of the peer.
     ///
     /// If several futures of this method wait, each connection goes to only one of the futures.
     ///
@@ -107,8 +109,8 @@ impl TcpListener {
         Ok((TcpStream::register(io, self.io.backend().clone())?, address))
     }
 
-    /// The poll function of [`accept`](Self::accept). If several tasks call it, only the task that called it last is
-    /// woken.
+    /// The poll function of [`accept`](Self::accept). If several tasks call this function, only the task that called
+    /// last is woken.
     ///
     /// # Errors
     /// As [`accept`](Self::accept).
@@ -138,7 +140,7 @@ impl TcpListener {
         self.io.io().ttl()
     }
 
-    /// Sets the time to live of outgoing packets. Accepted connections inherit it.
+    /// Sets the time to live of outgoing packets. Accepted connections inherit this value.
     ///
     /// # Errors
     /// Returns the error of the system.

@@ -84,7 +84,7 @@ impl TcpSocket {
         socket.listen(backlog)
     }
 
-    /// Sets whether the address can be bound although the system still keeps closed connections of this address
+    /// Sets whether the address can be bound while the system still keeps closed connections of this address
     /// (`SO_REUSEADDR`).
     ///
     /// # Errors
@@ -94,7 +94,7 @@ impl TcpSocket {
     }
 
     /// Sets whether several sockets can be bound to one address (`SO_REUSEPORT`). The system then distributes the
-    /// connections among them.
+    /// connections among these sockets.
     ///
     /// # Errors
     /// Returns the error of the system.
@@ -111,7 +111,7 @@ impl TcpSocket {
         self.socket.set_tcp_nodelay(on)
     }
 
-    /// Sets the size of the send buffer in bytes. The system may round it.
+    /// Sets the size of the send buffer in bytes. The system may round this size.
     ///
     /// # Errors
     /// Returns the error of the system.
@@ -119,7 +119,7 @@ impl TcpSocket {
         self.socket.set_send_buffer_size(size)
     }
 
-    /// Sets the size of the receive buffer in bytes. The system may round it.
+    /// Sets the size of the receive buffer in bytes. The system may round this size.
     ///
     /// # Errors
     /// Returns the error of the system.
@@ -169,8 +169,8 @@ impl TcpSocket {
         address.as_socket().ok_or_else(|| io::Error::other("the socket has no IP address"))
     }
 
-    /// Makes the socket listen, and returns the listener. The system queues up to `backlog` connections before `accept`
-    /// takes them. The system may limit `backlog`.
+    /// Makes the socket listen, and returns the listener. The system queues up to `backlog` connections until `accept`
+    /// takes these connections. The system may limit `backlog`.
     ///
     /// # Errors
     /// Returns the error of the system.
@@ -199,7 +199,7 @@ impl TcpSocket {
 
 lends_handle!(TcpSocket, socket);
 
-/// Returns whether a non-blocking `connect` has begun.
+/// Returns whether this error of a non-blocking `connect` means that the attempt has begun and continues.
 fn is_in_progress(error: &io::Error) -> bool {
     #[cfg(unix)]
     if error.raw_os_error() == Some(libc::EINPROGRESS) {

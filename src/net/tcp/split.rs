@@ -14,7 +14,7 @@ use crate::platform::sync::Arc;
 halves!(TcpStream, SocketAddr);
 
 impl OwnedReadHalf {
-    /// Reads bytes and leaves them in the socket: see [`TcpStream::peek`].
+    /// Reads bytes, but leaves the bytes in the socket: see [`TcpStream::peek`].
     ///
     /// # Errors
     /// As [`TcpStream::peek`].

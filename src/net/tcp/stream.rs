@@ -35,8 +35,8 @@ pub struct TcpStream {
 }
 
 impl TcpStream {
-    /// Connects to `addr`, on the runtime of the calling thread. If `addr` names several addresses, tries them in order
-    /// until a connection is established.
+    /// Connects to `addr`, on the runtime of the calling thread. If `addr` names several addresses, tries these
+    /// addresses in order until a connection is established.
     ///
     /// Only the system limits the time of this operation. To set a shorter limit, use
     /// [`SelfHandle::timeout`](crate::SelfHandle::timeout).
@@ -177,8 +177,8 @@ impl TcpStream {
         self.io.try_op(Direction::Write, |mut io| io.write_vectored(bufs))
     }
 
-    /// Reads bytes and leaves them in the socket. So the next read returns the same bytes. Returns the number of bytes,
-    /// which is 0 at the end of the stream.
+    /// Reads bytes, but leaves the bytes in the socket. So the next read returns the same bytes. Returns the number of
+    /// bytes, which is 0 at the end of the stream.
     ///
     /// # Errors
     /// Returns the error of the system.
@@ -256,8 +256,8 @@ impl TcpStream {
     /// Sets `SO_LINGER` to zero: when the stream is dropped, the system discards the unsent bytes and sends a reset to
     /// the peer. The address of the stream is then free immediately.
     ///
-    /// There is no function for a longer time, because the drop of the stream would then block the thread until the
-    /// bytes are sent or the time has passed.
+    /// There is no function that sets `SO_LINGER` to a longer time: with a longer time, the drop of the stream would
+    /// block the thread until the bytes are sent or the time has passed.
     ///
     /// # Errors
     /// Returns the error of the system.
@@ -331,8 +331,8 @@ impl AsyncWrite for &TcpStream {
     }
 }
 
-/// Returns success if the connection no longer exists, for example after a reset by the peer: then the stream is
-/// already closed.
+/// Turns the error `NotConnected` into success. This error means that the stream is already closed, for example after a
+/// reset by the peer.
 pub(crate) fn end_of_stream(result: io::Result<()>) -> io::Result<()> {
     match result {
         Err(error) if error.kind() == io::ErrorKind::NotConnected => Ok(()),

@@ -42,8 +42,8 @@ impl UnixDatagram {
         Self::register(mio::net::UnixDatagram::bind(path)?, backend)
     }
 
-    /// Opens a socket without a path, on the runtime of the calling thread. The socket can send. It cannot receive,
-    /// because other sockets have no path to which they could send.
+    /// Opens a socket without a path, on the runtime of the calling thread. The socket can send. The socket cannot
+    /// receive, because other sockets have no path to which they could send.
     ///
     /// # Errors
     /// As [`bind`](Self::bind).
@@ -158,8 +158,8 @@ impl UnixDatagram {
 
     /// Sends a packet to the socket at `path`. Returns the number of bytes that were sent.
     ///
-    /// If the queue of the receiver is full, the future waits. Linux reports no event when this queue has space again,
-    /// unless the two sockets are [connected](Self::connect). So use connected sockets, or set a time limit for the
+    /// If the queue of the receiver is full, the future waits. If the two sockets are not [connected](Self::connect),
+    /// Linux reports no event when this queue has space again. So use connected sockets, or set a time limit for the
     /// future.
     ///
     /// # Errors
@@ -202,8 +202,8 @@ impl UnixDatagram {
         self.io.io().shutdown(how)
     }
 
-    /// The poll function of [`send`](Self::send). If several tasks call it or another poll function that sends, only
-    /// the task that called last is woken.
+    /// The poll function of [`send`](Self::send). If several tasks call this function or another poll function that
+    /// sends, only the task that called last is woken.
     ///
     /// # Errors
     /// As [`send`](Self::send).
@@ -211,8 +211,8 @@ impl UnixDatagram {
         self.io.poll_op(Direction::Write, cx, |io| io.send(buf))
     }
 
-    /// The poll function of [`recv`](Self::recv). If several tasks call it or another poll function that receives, only
-    /// the task that called last is woken.
+    /// The poll function of [`recv`](Self::recv). If several tasks call this function or another poll function that
+    /// receives, only the task that called last is woken.
     ///
     /// # Errors
     /// As [`recv`](Self::recv).
@@ -220,8 +220,8 @@ impl UnixDatagram {
         self.io.poll_op(Direction::Read, cx, |io| io.recv(buf))
     }
 
-    /// The poll function of [`send_to`](Self::send_to). If several tasks call it or another poll function that sends,
-    /// only the task that called last is woken.
+    /// The poll function of [`send_to`](Self::send_to). If several tasks call this function or another poll function
+    /// that sends, only the task that called last is woken.
     ///
     /// # Errors
     /// As [`send_to`](Self::send_to).
@@ -230,8 +230,8 @@ impl UnixDatagram {
         self.io.poll_op(Direction::Write, cx, |io| io.send_to(buf, path))
     }
 
-    /// The poll function of [`recv_from`](Self::recv_from). If several tasks call it or another poll function that
-    /// receives, only the task that called last is woken.
+    /// The poll function of [`recv_from`](Self::recv_from). If several tasks call this function or another poll
+    /// function that receives, only the task that called last is woken.
     ///
     /// # Errors
     /// As [`recv_from`](Self::recv_from).

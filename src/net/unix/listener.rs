@@ -91,7 +91,7 @@ impl UnixListener {
         self.io.into_inner().into()
     }
 
-    /// Waits for a connection. Returns its stream and the address of the peer.
+    /// Waits for a connection. Returns the stream of the connection and the address of the peer.
     ///
     /// # Errors
     /// As [`TcpListener::accept`](crate::net::TcpListener::accept).
@@ -100,8 +100,8 @@ impl UnixListener {
         Ok((UnixStream::register(io, self.io.backend().clone())?, address))
     }
 
-    /// The poll function of [`accept`](Self::accept). If several tasks call it, only the task that called it last is
-    /// woken.
+    /// The poll function of [`accept`](Self::accept). If several tasks call this function, only the task that called
+    /// last is woken.
     ///
     /// # Errors
     /// As [`accept`](Self::accept).

@@ -20,7 +20,7 @@ use crate::platform::poller::source::Direction;
 
 /// A connection over a Unix domain socket.
 ///
-/// This type implements the traits of `futures::io` in the same way as [`TcpStream`](crate::net::TcpStream).
+/// A `UnixStream` implements the traits of `futures::io` in the same way as [`TcpStream`](crate::net::TcpStream).
 /// [`into_split`](Self::into_split) makes two halves for two processes.
 ///
 /// To pass descriptors or credentials with `sendmsg` and `recvmsg`, register a stream of the standard library in an

@@ -1,7 +1,7 @@
 //! Ready-made behaviours: servers, supervisors, worker pools and scopes.
 //!
 //! This folder imports `task` and all folders that `task` imports, but neither `scheduler` nor `runtime`: a behaviour
-//! consists of processes, and uses no internals of the scheduler. No other folder imports this one.
+//! consists of processes, and uses no internals of the scheduler. No other folder imports `behaviour`.
 
 pub(crate) mod intensity;
 pub(crate) mod join_set;

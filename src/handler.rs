@@ -6,7 +6,8 @@
 //! handler can wrap this value: see [`layer`].
 
 // This folder imports `platform`, `process`, `observe` and `host`. The file `blocking.rs` also takes a size limit from
-// `task/body.rs`. The lookup of handlers is not here: `host/dispatch.rs` finds the handler of a command by its type.
+// `task/body.rs`. The lookup of handlers is not in this folder: `host/dispatch.rs` finds the handler of a command by
+// the type of the command.
 
 pub(crate) mod blocking;
 pub mod layer;
@@ -39,8 +40,8 @@ use crate::process::state::current::Current;
 
 /// Return type of a handler function: the reply, or a `Result` whose error becomes the failure.
 ///
-/// If the reply type of a command is itself a `Result`, the function may return this `Result`. In this case an error in
-/// the `Result` is part of the reply, and not a failure.
+/// If the reply type of a command is itself a `Result`, the function may return this `Result`. In this case, an error
+/// in this `Result` is part of the reply, and not a failure.
 pub trait IntoReply<T> {
     /// Converts the return value into the reply or the failure.
     ///
@@ -88,14 +89,15 @@ impl<C: Command, A: IntoReply<C::Reply>, F: Fn(C) -> A + Send + Sync + 'static> 
 /// Returns a handler that runs the future of a function.
 ///
 /// The worker that stepped the process polls the future immediately, before the worker dispatches the next command of
-/// that step. If the future completes in this first poll, it is never queued, and the process is stepped again in the
-/// same turn. If the first poll does not complete the future, the future becomes a task. As in any handler, the code
-/// before the first wait must be short. Put long work behind an `await` that really waits, or into
+/// the same step. If the future completes in this first poll, it is never queued, and the process is stepped again in
+/// the same turn. If the first poll does not complete the future, the future becomes a task. As in any handler, the
+/// code before the first wait must be short. Put long work behind an `await` that really waits, or into
 /// [`blocking`](fn@blocking).
 ///
-/// If the command is cancelled or times out, or its process exits, the future is dropped as soon as no poll is in
-/// progress. The future is not polled again, even if another wake-up arrives at the same time. When the future
-/// completes, its variables are dropped before its answer is delivered.
+/// The future is dropped if the command is cancelled or times out, or if the process of the command exits. If a poll of
+/// the future is in progress, the future is dropped after this poll. The future is not polled again, even if another
+/// wake-up arrives at the same time. When the future completes, its variables are dropped before its answer is
+/// delivered.
 pub fn future<C, A, Fut>(f: impl Fn(C) -> Fut + Send + Sync + 'static) -> impl Handler<C>
 where
     C: Command,
@@ -228,12 +230,12 @@ where
     }
 }
 
-/// The command that the future of a handler works on. An implementation tells whether the answer is still wanted, and
+/// The command that the future of a handler answers. An implementation reports whether the answer is still wanted, and
 /// delivers the result.
 trait Work {
     type Output;
 
-    /// Called if the future is still pending after its first poll. The caller is inside the turn of the process.
+    /// Called if the future is still pending after its first poll. The call happens inside the turn of the process.
     fn defer(&mut self);
 
     fn poll_cancelled(&self, cx: &Context<'_>) -> Poll<()>;
@@ -286,7 +288,7 @@ impl Work for ReturnRoute {
 }
 
 pin_project! {
-    /// Runs the future of a handler until it completes, or its answer is no longer wanted.
+    /// Runs the future of a handler until the future completes, or until its answer is no longer wanted.
     struct HandlerTask<W, Fut> {
         work: Option<W>,
         #[pin]
@@ -298,7 +300,7 @@ pin_project! {
 
     impl<W, Fut> PinnedDrop for HandlerTask<W, Fut> {
         fn drop(this: Pin<&mut Self>) {
-            // A panic of the drop must not unwind into async-task.
+            // A panic in the drop of the future must not unwind into the crate `async-task`.
             let _ = catch(|| this.project().future.set(None));
         }
     }

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use crate::platform::clock::Instant;
 
-/// Minimum delay between a start that failed immediately and the next start. While starts are refused, this delay
-/// prevents the retries from using a whole worker. This delay also allows the clock of a simulation to advance.
+/// Minimum delay between a start that failed immediately and the next start. Without this delay, the retries of refused
+/// starts would use the whole time of a worker. In a simulation, the delay also lets the clock advance.
 pub(crate) const RETRY_PAUSE: Duration = Duration::from_millis(1);
 
 /// The restarts within the window, as in OTP's `supervisor` (`intensity` and `period`).

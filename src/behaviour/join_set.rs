@@ -1,4 +1,4 @@
-//! Defines [`JoinSet`], a set of processes whose exits are awaited together. The design is after tokio's `JoinSet`. The
+//! Defines [`JoinSet`], a set of processes whose exits are awaited together. The design follows tokio's `JoinSet`. The
 //! set contains a join handle of each process. The drop of the set kills the remaining processes.
 
 use std::collections::VecDeque;
@@ -74,7 +74,7 @@ struct Joined<T> {
     result: Result<T, Exit>,
 }
 
-/// A process of a set. Dropping this value kills the process, if the process is not detached.
+/// A process of a set. Dropping this value kills the process, unless the process is detached.
 struct SetMember<T> {
     number: u64,
     control: Ref<dyn AnyControl>,
@@ -146,7 +146,8 @@ impl<T: Send + 'static> JoinSet<T> {
     }
 
     /// Waits until one of the processes exits, and removes this process from the set. Returns the result of this
-    /// process. If the exit is not normal, returns the exit as an error. Returns `None` if the set is empty.
+    /// process. If the exit of the process is not normal, returns the exit as an error. Returns `None` if the set is
+    /// empty.
     ///
     /// # Cancel safety
     /// Cancel safe: if the future is dropped before it completes, no process is removed from the set.

@@ -1,8 +1,8 @@
 //! Pools. A pool is a group of processes with the same body and one address.
 //!
-//! A pool is itself a process. During a send, the thread of the sender forwards the message from the mailbox of the
-//! pool to a member. The body of the pool, called the keeper, starts and replaces the members. If no member has free
-//! space for a message, the message is queued, and the keeper forwards it later.
+//! A pool is itself a process. During a send to the pool, the thread of the sender pushes the message into the mailbox
+//! of a member. The body of the pool, called the keeper, starts and replaces the members. If no member has free space
+//! for a message, the message waits in the mailbox of the pool, and the keeper forwards the message later.
 
 pub(crate) mod members;
 
@@ -40,20 +40,20 @@ use crate::task::spawn::ProcessBuilder;
 /// A message goes directly to a member. If no member has free space, the message waits in the queue of the pool. The
 /// queue of the pool keeps the order of the messages. If the queue is also full, `send` is refused
 /// ([`SendErrorKind::Full`](crate::SendErrorKind::Full)), and [`send_wait`](crate::Address::send_wait) waits. With
-/// [`by_key`](Self::by_key), a send is also refused if the member of the key is full. In all other cases, a running
-/// pool accepts the message. The member that reads a call answers the call.
+/// [`by_key`](Self::by_key), a send is also refused if the member of the key is full. A running pool accepts the
+/// message in all other cases. The member that reads a call answers the call.
 ///
-/// If a member exits for any reason, the pool replaces this member. The unread messages of the member go to other
-/// members, before all later messages. If the member exits while it handles a message, this message is lost, as in any
-/// process. If too many members exit in a short time ([`restarts`](Self::restarts)), the pool fails, and its members
-/// are killed.
+/// If a member exits for any reason, the pool replaces this member. The unread messages of the exited member go to
+/// other members, before all later messages. If a member exits while it handles a message, this message is lost, as in
+/// any process. If too many members exit in a short time ([`restarts`](Self::restarts)), the pool fails, and its
+/// members are killed.
 ///
 /// If the limit of processes is reached, the runtime refuses a new member:
 /// - If one of the first members is refused, the start of the pool fails, and the members that were already started are
 ///   killed.
-/// - If a replacement is refused, the refusal counts as a restart, and the pool tries again after 1 ms. Before the next
-///   attempt, messages for this member wait in the queue of the pool. After a shutdown of the runtime, the pool does
-///   not try again, and fails.
+/// - If the replacement of a member is refused, the refusal counts as a restart, and the pool tries again after 1 ms.
+///   Until the next attempt, messages for this member wait in the queue of the pool. After a shutdown of the runtime,
+///   the pool does not try again, and fails.
 /// - If the pool wants to [grow](Self::max_size) and the new member is refused, the pool keeps its size.
 ///
 /// If a pool is cancelled, the pool cancels its members with the same reason and the same deadline. The pool exits when
@@ -277,7 +277,8 @@ where
     /// # Errors
     /// If there were too many replacements, or the runtime has shut down, returns the exit of the pool.
     fn fill(&mut self, place: usize, former: Ref<Control<M>>, exit: Exit) -> Result<(), Exit> {
-        // After the exit of the member, the pool may have removed this position, and may have added it again.
+        // After the exit of the member, the pool may have removed this position, and may have added the position again
+        // for another member.
         if !self.members.list().get(place).is_some_and(|there| there.is_same(&former)) {
             return Ok(());
         }
@@ -328,8 +329,8 @@ where
         loop {
             let mut left = self.members.hand_on(&mut self.mailbox, cx)?;
             if left == Some(true) {
-                // If a member frees space in its mailbox after this call, the member wakes the pool. If a member freed
-                // space before this call, the second attempt uses this space.
+                // If a member frees space in its mailbox after the call of `watch`, the member wakes the pool. If a
+                // member freed space before this call, the second call of `hand_on` uses this space.
                 self.members.watch(cx.waker());
                 left = self.members.hand_on(&mut self.mailbox, cx)?;
             }
@@ -425,7 +426,7 @@ impl ProcessBuilder {
         F: Body<M> + Clone,
     {
         let queue = MailboxCapacity::Reject(pool.plan.queue);
-        // This variable contains the pool, so that the function can return the pool if the spawn is refused.
+        // This variable keeps the pool, so that `spawn_pool` can return the pool if the spawn is refused.
         let place = Arc::new(Mutex::new(Some(pool)));
         let taken = Arc::clone(&place);
         let body = async move |ctx| {

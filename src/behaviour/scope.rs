@@ -1,6 +1,6 @@
 //! Structured concurrency. A scope spawns child processes, and completes only when all child processes have exited.
 //!
-//! The design is after N. J. Smith, *Notes on structured concurrency, or: Go statement considered harmful* (2018).
+//! The design follows N. J. Smith, *Notes on structured concurrency, or: Go statement considered harmful* (2018).
 
 use std::fmt;
 use std::pin::Pin;
@@ -152,7 +152,7 @@ pin_project! {
         #[pin]
         body: Option<Fut>,
         own: Ref<dyn AnyControl>,
-        // Resolves when the process is cancelled. The scope then also cancels the children.
+        // Resolves when the process is cancelled. The scope then also cancels its children.
         cancelled: Option<Cancelled>,
         children: FuturesUnordered<ScopedChild>,
         // The value that the body returned, or the first error.
@@ -188,8 +188,8 @@ impl<T, Fut> Run<T, Fut> {
         }
     }
 
-    /// Returns whether the inherited deadline has passed or the inherited cancel token was cancelled. The process and
-    /// its children inherited the same deadline and token.
+    /// Returns whether the inherited deadline has passed or the inherited cancel token was cancelled. The children of
+    /// the scope have inherited the same deadline and the same token as the process.
     fn is_at_end(&self) -> bool {
         let inherited = &self.shared.inherited;
         inherited.is_at_end(self.shared.host.now())
@@ -242,7 +242,7 @@ impl<T: Send + 'static, Fut: Future<Output: ProcessOutput<Output = T>>> Future f
             self.as_mut().hand_on_cancel(cx);
             while let Poll::Ready(Some(exit)) = self.as_mut().project().children.poll_next_unpin(cx) {
                 // If a child was cancelled together with the process, the child has not failed. A deadline or a cancel
-                // token may cancel a child before the process.
+                // token may cancel the child before it cancels the process.
                 let expected = matches!(exit, Exit::Cancelled(_)) && (self.cancelled.is_none() || self.is_at_end());
                 if !exit.is_normal() && !expected {
                     self.as_mut().fail(exit);

@@ -1,5 +1,5 @@
-//! Servers. A server is a process that consists of a state and message handlers. The design is after OTP's
-//! `gen_server`. This file contains the receive loop, so that the body of a server needs no receive loop.
+//! Servers. A server is a process that consists of a state and message handlers. The design follows OTP's `gen_server`.
+//! This file contains the receive loop, so that the body of a server needs no receive loop.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -25,20 +25,20 @@ use crate::process::exit::{Exit, Reason};
 ///
 /// | `gen_server` | here |
 /// |---|---|
-/// | `init` | [`init`](Self::init): [`started`](crate::JoinHandle::started), and a supervisor, wait for it |
+/// | `init` | [`init`](Self::init). [`started`](crate::JoinHandle::started) and a supervisor wait until `init` has returned |
 /// | `handle_call` | [`handle`](Self::handle), with a message that contains a [`Reply`](crate::Reply) |
 /// | `handle_cast` | `handle`, with a message without a `Reply` |
-/// | `{reply, …}`, `{noreply, …}` and `gen_server:reply` | `reply.send(…)`, now or later: a `Reply` may be stored in the state or sent elsewhere, and reports when the caller no longer waits |
-/// | `handle_info` | [`handle_info`](Self::handle_info): downs, trapped exits, changes of groups |
+/// | `{reply, …}`, `{noreply, …}` and `gen_server:reply` | `reply.send(…)`, now or later: a `Reply` may be stored in the state or sent to another process, and can report that the caller no longer waits |
+/// | `handle_info` | [`handle_info`](Self::handle_info): `Down` events, trapped exits, changes of groups |
 /// | `{timeout, …}`, `state_timeout` | [`deadline`](Self::deadline) and [`handle_timeout`](Self::handle_timeout) |
 /// | `{continue, …}` | [`Next::Again`] and [`handle_continue`](Self::handle_continue) |
 /// | `{stop, normal, …}`, `{stop, Reason, …}` | [`Next::Done`], an error |
 /// | `terminate` | [`terminate`](Self::terminate) |
 ///
-/// Handlers receive the whole [`Context`], and may use all its methods: they may receive selectively, stash messages,
-/// spawn, and link. While a handler awaits, the next message waits. Only the process itself polls the futures of its
-/// handlers. When the process exits, the future of a running handler is dropped. Only a kill can stop a handler at an
-/// `await`.
+/// Handlers receive the whole [`Context`], and may use all its methods. For example, a handler may receive selectively,
+/// stash messages, spawn processes, and create links. While a handler awaits, the next message waits. Only the process
+/// itself polls the futures of its handlers. When the process exits, the future of a running handler is dropped. Only a
+/// kill can stop a handler at an `await`.
 ///
 /// After a cancellation, the server handles no further message. If a handler is running, the handler continues to its
 /// end. The handler can detect the cancellation with [`cancelled`](crate::SelfHandle::cancelled). After the end of the
@@ -58,7 +58,7 @@ use crate::process::exit::{Exit, Reason};
 /// enum Msg {
 ///     Open,
 ///     IsOpen(Reply<bool>),
-///     /// Answered when the door falls shut.
+///     /// This message is answered when the door falls shut.
 ///     Shut(Reply<u64>),
 /// }
 ///
@@ -193,8 +193,8 @@ pub trait Server: Sized + Send + 'static {
         std::future::ready(Ok(Next::Wait))
     }
 
-    /// Cleans up when the process exits. The argument `exit` is the exit of the process. This exit is [`Exit::Normal`]
-    /// if the server is done, [`Exit::Cancelled`] after a cancellation, or the error of a handler.
+    /// Cleans up when the process exits. The argument `exit` is the exit of the process: [`Exit::Normal`] if the server
+    /// is done, [`Exit::Cancelled`] after a cancellation, or the error of a handler.
     /// [`try_receive`](Context::try_receive) returns the unread messages. After a cancellation, this method must return
     /// within the grace period. The default implementation does nothing.
     ///
@@ -215,7 +215,7 @@ pub trait Server: Sized + Send + 'static {
 }
 
 async fn serve<S: Server>(mut server: S, mut ctx: Context<S::Message>) -> Result<S::Output, Exit> {
-    // If the spawner has already set this flag, the server itself reports its start.
+    // If the spawner has already set this flag (with `manual_start`), the code of the server calls `mark_started`.
     let ready_by_itself = ctx.control().head.set(flag::BY_HAND);
     server.init(&mut ctx).await.map_err(init_failed)?;
     if ready_by_itself {
@@ -283,7 +283,7 @@ struct ServerContext {
 
 impl ServerContext {
     /// Returns the next message that is already in the read-ahead buffer. In a burst of messages, this function returns
-    /// every message except the first. Returns `None` if a deadline or a cancellation must be checked first.
+    /// each message except the first. Returns `None` if a deadline or a cancellation must be checked first.
     #[inline]
     fn pop_read_ahead<S: Server>(&mut self, server: &S, mailbox: &mut Mailbox<S::Message>) -> Option<S::Message> {
         if self.has_deadline(server.deadline()) || mailbox.control().head.is_cancelled() {
@@ -322,9 +322,9 @@ impl ServerContext {
         next.map(|message| message.map_or(NextInput::Signal, NextInput::Message))
     }
 
-    /// The timer is polled only when there is no message or when the budget of the turn is spent. Therefore a message
-    /// never pays for a poll of the timer. If the mailbox is never empty, the server detects the deadline at most one
-    /// turn late.
+    /// The timer is polled only when there is no message or when the budget of the turn is spent. Therefore the receive
+    /// of a message needs no poll of the timer. If the mailbox is never empty, the server detects the deadline at most
+    /// one turn late.
     fn poll_with_deadline<M: Send + 'static>(
         &mut self,
         deadline: Option<Instant>,

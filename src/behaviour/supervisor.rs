@@ -42,7 +42,7 @@ use crate::task::body::Body;
 /// Maximum number of reports from its children that a supervisor handles in one step.
 const NEWS_AT_ONCE: usize = 256;
 
-/// Process that supervises its children. The design is after OTP's `supervisor`.
+/// Process that supervises its children. The design follows OTP's `supervisor`.
 ///
 /// The children are started in the order in which they were added. Each child is started when the previous child has
 /// [started](crate::JoinHandle::started). The supervisor itself has started when its last child has started.
@@ -218,8 +218,8 @@ impl From<Pid> for ChildId {
 
 /// Error of a [`Supervisor`] that failed. [`Exit::error`] returns this error.
 ///
-/// The exit of the child is not the `source` of this error. Otherwise, if another error contained this error as a
-/// source, the process would end with the exit of the child.
+/// The exit of the child is not the `source` of this error. If the exit of the child were a source of this error, a
+/// process that fails with this error would end with the exit of the child.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SupervisorError {
@@ -357,7 +357,7 @@ impl Supervisor {
             Err(NotMade::Panicked(exit)) => self.has_ended(me, id, Over::Unmade, exit),
             Err(NotMade::Refused(exit)) => {
                 if exit.is_spawn_after_shutdown() {
-                    // No later start can succeed.
+                    // After the shutdown of the runtime, no later start can succeed.
                     self.end(Exit::Cancelled(Reason::SHUTDOWN), Reason::SHUTDOWN, me.host().shutdown_deadline());
                 }
                 self.has_ended(me, id, Over::Refused, exit);
@@ -378,7 +378,8 @@ impl Supervisor {
             None => latest,
         };
         member.control.cancel(reason, deadline);
-        // This deadline also applies if another process has already cancelled the child with a later deadline.
+        // The deadline of the supervisor also applies if another process has already cancelled the child with a later
+        // deadline.
         if deadline < Instant::FAR {
             me.host().kill_at(&member.control, deadline);
         }
@@ -413,7 +414,8 @@ impl Supervisor {
         self.settle(id, fate);
     }
 
-    /// Answers the callers that wait for a child to exit or to start. The plan's decision determines the answers.
+    /// Answers the callers that wait for the exit or for the start of a child. The decision of the plan determines the
+    /// answers.
     fn settle(&mut self, id: Id, fate: ExitAction) {
         let Some(kept) = self.children.get_mut(&id) else { return };
         if fate == ExitAction::Again {

@@ -21,9 +21,9 @@ use crate::process::state::reply_slot::ReplySlot;
 use crate::task::body::is_large;
 
 impl Host {
-    /// Runs a future that is not a process. The future has no pid and no mailbox. The runtime drops the future when it
-    /// shuts down. If the runtime has already shut down, the future is dropped immediately. A panic of the future is
-    /// caught and [counted](crate::observe::Counters::panics).
+    /// Runs a future that is not a process. The future has no pid and no mailbox. When the runtime shuts down, the
+    /// runtime drops the future. If the runtime has already shut down, the future is dropped immediately. A panic of
+    /// the future is caught and [counted](crate::observe::Counters::panics).
     pub fn spawn_future<Fut>(&self, future: Fut)
     where
         Fut: Future<Output = ()> + Send + 'static,
@@ -51,9 +51,9 @@ impl Host {
     /// never polled.
     ///
     /// If the future is dropped before the closure begins, the closure never runs. Once the closure has begun, it runs
-    /// to its end. A closure whose future was dropped may keep its place in the queue for a while. When another closure
-    /// finds the queue full, the pool checks the next 128 closures of the queue, and removes each closure whose future
-    /// was dropped.
+    /// to its end. If a closure waits and its future is dropped, the closure may keep its place in the queue for a
+    /// while. When another closure finds the queue full, the pool checks the next 128 closures of the queue, and
+    /// removes each closure whose future was dropped.
     ///
     /// # Errors
     /// - [`Failure::Panicked`], if the closure panics.
@@ -105,9 +105,9 @@ impl Host {
         }
     }
 
-    /// Runs the future of a handler. This thread runs the first poll. After the first poll, the future is a task. The
-    /// runtime keeps no list of these tasks, because a task ends when its command ends. A command ends at the latest
-    /// when its process exits.
+    /// Runs the future of a handler. The calling thread runs the first poll. After the first poll, the future is a
+    /// task. The runtime keeps no list of these tasks, because a task ends when its command ends. A command ends at the
+    /// latest when its process exits.
     pub(crate) fn start(&self, future: impl Future<Output = ()> + Send + 'static) {
         let (runnable, task) =
             async_task::Builder::new().metadata(self.clone()).spawn(move |_| future, WithInfo(schedule));
@@ -178,8 +178,8 @@ impl<T> Drop for Blocking<T> {
 }
 
 pin_project! {
-    /// A future without a pid. At a shutdown, the runtime must find and drop the future. A runnable future is in a
-    /// queue, and the waker of a waiting future is in a list.
+    /// A future without a pid. At a shutdown, the runtime must find and drop the future. The runtime finds a runnable
+    /// future in a queue, and a waiting future by its waker, which is in a list.
     struct Registered<F> {
         #[pin]
         future: Option<F>,
@@ -193,7 +193,7 @@ pin_project! {
             if let Some(key) = this.key.take() {
                 drop(this.host.shared().futures.lock().try_remove(key));
             }
-            // A panic of the drop must not unwind into async-task.
+            // A panic in the drop of the future must not unwind into the crate `async-task`.
             let _ = catch(|| this.future.set(None));
         }
     }

@@ -21,11 +21,11 @@
 //! # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
 //! ```
 //!
-//! All layers obey the same rules. A command is answered exactly once. If the process cancels its command or exits, the
-//! inner handler sees the cancellation immediately. If a cancelled command waits in the queue of a layer, the layer
-//! drops the command immediately. A panic of a handler counts as a failure. A layer measures time with the clock of the
-//! command's runtime, and takes random numbers from the seed of that runtime. A limit belongs to one runtime: clones
-//! share the limit, and must not be used in another runtime.
+//! All layers obey the following rules. A command is answered exactly once. If the process cancels its command or
+//! exits, the inner handler sees the cancellation immediately. If a cancelled command waits in the queue of a layer,
+//! the layer drops the command immediately. A panic of a handler counts as a failure. A layer measures time with the
+//! clock of the command's runtime, and takes random numbers from the seed of that runtime. A limit belongs to one
+//! runtime: clones share the limit, and must not be used in another runtime.
 //!
 //! # Writing a layer
 //!
@@ -55,10 +55,11 @@
 //!
 //! # Relation to tower
 //!
-//! A `tower::Service` is called through `&mut self` after it has reported that it is ready, and it returns its answer
-//! as a future. A handler is called through `&self` by all workers concurrently, and it answers through a completion,
-//! from any thread. An adapter would need a lock and a task for each command, so this crate has its own layers. A tower
-//! stack can answer commands inside a handler: `handler::future(move |command| stack.clone().oneshot(command))`.
+//! A `tower::Service` is called through `&mut self`, after the service has reported that it is ready, and returns its
+//! answer as a future. A handler is called through `&self` by all workers concurrently, and answers through a
+//! completion, from any thread. An adapter would need a lock and a task for each command, so this crate has its own
+//! layers. A tower stack can answer commands inside a handler:
+//! `handler::future(move |command| stack.clone().oneshot(command))`.
 
 pub(crate) mod concurrency;
 pub(crate) mod rate;

@@ -1,8 +1,8 @@
 //! Streams: commands that are answered with many items and then with a reply. A handler sends the items with a
 //! [`StreamCompletion`], and a body pulls them with an [`ItemStream`](crate::future::ItemStream).
 //!
-//! A stream is a yield that has a buffer for items in addition to its tag (`yields/buffer.rs`). Therefore, a
-//! cancellation, a deadline and the exit of the process end a stream in the same way as any other yield.
+//! A stream is a command that has a buffer for items in addition to its tag (`yields/buffer.rs`). Therefore, a
+//! cancellation, a deadline and the exit of the process end a stream in the same way as any other command.
 
 use std::fmt;
 
@@ -20,7 +20,7 @@ use crate::process::pid::Pid;
 /// [`Builder::handle_stream`](crate::Builder::handle_stream).
 pub trait StreamHandler<C: StreamCommand>: Send + Sync + 'static {
     /// Takes the command. The owner of `replies` must send the items and then the answer. If this call panics, the
-    /// command fails, and the panic has no other effect.
+    /// command fails. The panic has no other effect.
     fn handle(&self, command: C, replies: StreamCompletion<C>);
 }
 
@@ -98,7 +98,7 @@ impl<C: StreamCommand> StreamCompletion<C> {
         self.completion.pid()
     }
 
-    /// Returns the tag of the stream among the yields of its process.
+    /// Returns the tag that identifies the stream among the outstanding commands of its process.
     pub fn tag(&self) -> Tag {
         self.completion.tag()
     }

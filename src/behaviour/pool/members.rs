@@ -3,7 +3,7 @@
 //! Senders run this code on their own threads. A sender reads the list of members and pushes the message into the
 //! mailbox of one member. Each change of the members replaces the whole list. If no member takes a message, the message
 //! goes into the mailbox of the pool, and the keeper forwards the message later. The mailbox of an exited member is
-//! closed. Until the keeper has replaced an exited member, this member takes no message.
+//! closed, so this member takes no message until the keeper has replaced the member.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -145,8 +145,8 @@ impl<M: Send + 'static> Members<M> {
         }
     }
 
-    /// Forwards the messages in the queue. Returns true if messages are left because no member has free space for them.
-    /// Returns `None` if this turn has forwarded the maximum number of messages.
+    /// Forwards the messages in the queue. Returns true if messages are left because no member has free space for these
+    /// messages. Returns `None` if this turn has forwarded the maximum number of messages.
     pub(crate) fn hand_on(&self, queue: &mut Mailbox<M>, cx: &mut Context<'_>) -> Result<Option<bool>, Exit> {
         let mut left = AT_ONCE;
         let mut blocked = BTreeSet::new();
@@ -197,8 +197,8 @@ impl<M: Send + 'static> Members<M> {
     ) -> Result<(), Unrouted<M>> {
         let Some(pool) = self.pool.upgrade() else { return Err(Unrouted::Later(message)) };
         // The push runs under the lock of the pool's queue, and only if this queue is empty. If the member has exited,
-        // its unread messages may be in the queue. Without these two conditions, the message could overtake earlier
-        // messages of the same sender.
+        // its unread messages may be in the queue. Without the lock or without the check, the message could overtake
+        // earlier messages of the same sender.
         let mut message = Some(message);
         let push = || member.inbox.push(member, message.take().expect("just put there"), accepted);
         let pushed = pool.inbox.if_none_waits(push);
@@ -207,7 +207,7 @@ impl<M: Send + 'static> Members<M> {
                 wakes.wake();
                 Ok(())
             }
-            // No other member may take this message. In the queue of the pool, the message would take space that the
+            // No other member may take this message. In the queue of the pool, this message would use space that the
             // messages for other members need. Therefore the send is refused, or the sender waits.
             Some(Err(NotAccepted::Full(message))) => {
                 if members < self.most {

@@ -222,9 +222,9 @@ impl Child {
     /// Without this option, unread messages become [dead letters](crate::Host::dead_letters), and a send between two
     /// instances is refused.
     ///
-    /// With this option, the name belongs to the kept mailbox. The pid of the kept mailbox stays the same across
-    /// restarts. If this pid is killed, the running instance is killed. If the [`MailboxCapacity`] is set to drop
-    /// messages of a full mailbox, the kept mailbox refuses new messages instead.
+    /// With this option, the name of the child belongs to the kept mailbox. The pid of the kept mailbox stays the same
+    /// across restarts. If this pid is killed, the running instance is killed. If the [`MailboxCapacity`] is set to
+    /// drop messages of a full mailbox, the kept mailbox refuses new messages instead.
     pub fn keep_mailbox(mut self) -> Self {
         self.spec.kept = true;
         self
@@ -364,7 +364,7 @@ impl LiveChildren {
     }
 
     /// Resolves when all children in the list have exited. If a child is a supervisor, the future also waits for the
-    /// children of this child. The caller must call this function after the exit of the supervisor.
+    /// children of this child. This function must be called after the exit of the supervisor.
     fn gone(&self) -> BoxFuture<'_, ()> {
         async {
             loop {
@@ -416,7 +416,7 @@ impl Future for NextNews {
                     life.started = None;
                     return Poll::Ready((id, ChildReport::Started, self.0.take()));
                 }
-                // The instance has exited before it started. The exit is the next report.
+                // The instance has exited before its start was complete. The exit is the next report.
                 Poll::Ready(Err(_)) => life.started = None,
                 Poll::Pending => {}
             }
@@ -458,8 +458,8 @@ struct PersistentMailbox<N: Send + 'static> {
 
 impl<N: Send + 'static> PersistentMailbox<N> {
     fn open(supervisor: &SelfHandle<SupervisorMessage>, name: Option<Cow<'static, str>>) -> Result<Arc<Self>, Exit> {
-        // The mailbox never reaches this bound. The bound is set because forwarded messages can be returned only to a
-        // bounded queue.
+        // The mailbox never reaches this bound. A bound is necessary because forwarded messages can be returned only to
+        // a bounded queue.
         let address = supervisor.host().outside_control(MailboxCapacity::Reject(usize::MAX));
         let queue = Mailbox::new(address.clone());
         if let Some(name) = name {
@@ -496,8 +496,8 @@ impl<N: Send + 'static> PersistentMailbox<N> {
     fn hand_on_from(&self, queue: &mut Mailbox<N>, cx: &mut Cx<'_>) -> Result<(), Exit> {
         let mut left = self.members.hand_on(queue, cx)?;
         if left == Some(true) {
-            // If the instance frees space in its mailbox after this call, the instance wakes the supervisor. If the
-            // instance freed space before this call, the second attempt uses this space.
+            // If the instance frees space in its mailbox after the call of `watch`, the instance wakes the supervisor.
+            // If the instance freed space before this call, the second call of `hand_on` uses this space.
             self.members.watch(cx.waker());
             left = self.members.hand_on(queue, cx)?;
         }

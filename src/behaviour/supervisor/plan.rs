@@ -1,12 +1,13 @@
-//! The plan makes the decisions of a supervisor, without side effects. Exits and times are the input of the plan;
-//! starts and stops are its output. `supervisor.rs` executes the starts and stops.
+//! The plan makes the decisions of a supervisor, without side effects. Exits and times are the input of the plan.
+//! Starts and stops are the output of the plan. `supervisor.rs` executes the starts and stops.
 //!
 //! The children are in the order in which they were added. Children are stopped one after another, from the last to the
 //! first. Children of a group are started from the first to the last. A child of a group is started when the previous
 //! child has started. While a child must still be stopped, no child is started. Before the previous instance of a child
 //! has exited, the child is not started.
 //!
-//! For n children, each exit and each action costs O(log n). An exit or action that affects all children costs more.
+//! For n children, each exit and each action costs O(log n). Only an exit or an action that affects all children costs
+//! more.
 
 #[cfg(all(test, not(procession_loom)))]
 pub(crate) mod tests;
@@ -122,8 +123,8 @@ pub(crate) enum Over {
     Ended,
     /// The function that makes the child failed, so no instance was created.
     Unmade,
-    /// The runtime refused the start, so no instance was created. This value is also used for a child that is a
-    /// supervisor and whose own start failed with a refusal.
+    /// The runtime refused the start, so no instance was created. This value also means that the child is a supervisor
+    /// whose own start failed because of a refusal.
     Refused,
 }
 
@@ -309,7 +310,7 @@ impl Plan {
         self.living -= 1;
         self.stopping &= phase != ChildPhase::Stopping;
         if let Some(then) = child.stop.take() {
-            // The child had to be stopped, so its exit reason does not matter.
+            // The plan had to stop the child, so the reason of its exit does not matter.
             self.stops.remove(&id);
             self.turns.remove(&id);
             return match then {
@@ -347,8 +348,8 @@ impl Plan {
             return ExitAction::Down;
         }
         let wait = self.back_off(id, phase, now, random);
-        // An instance that ran has used some time. A failed start may use no time. Therefore the delay after a failed
-        // start has a minimum.
+        // An instance that ran has used some time, but a failed start may use no time. Therefore only the delay after a
+        // failed start has a minimum.
         let wait = if over == Over::Ended { wait } else { wait.max(RETRY_PAUSE) };
         self.start_again(id, now + wait);
         ExitAction::Again
@@ -420,7 +421,7 @@ impl Plan {
         }
     }
 
-    /// Stops a child, or cancels its planned start. Afterwards the child stays down; a temporary child is removed.
+    /// Stops a child, or cancels its planned start. Afterwards the child stays down, or is removed if it is temporary.
     /// Returns the decision. If the child still runs, returns `None`.
     pub(crate) fn stop(&mut self, id: Id) -> Option<ExitAction> {
         self.put_down(id, Then::Stay)
@@ -499,8 +500,8 @@ impl Plan {
         matches!(self.children[&id].phase, ChildPhase::Due(at) if at <= now)
     }
 
-    /// Returns the time of the next planned action. If no event happens before, [`next`](Self::next) returns an action
-    /// at this time. `None` means that no action is planned.
+    /// Returns the time of the next planned action. If no event happens before this time, [`next`](Self::next) returns
+    /// an action at this time. `None` means that no action is planned.
     pub(crate) fn next_time(&self) -> Option<Instant> {
         if self.stopping || !self.stops.is_empty() {
             return None;

@@ -15,7 +15,7 @@ use crate::process::command::Command;
 ///
 /// A command holds its permit until the handler answers or drops the completion. A cancellation does not release the
 /// permit, because the handler may still work on the command. If a handler [takes the tag](Completion::into_tag), the
-/// permit is released immediately. If a command is cancelled while it waits, it leaves the queue immediately.
+/// permit is released immediately. A command that is cancelled while it waits leaves the queue immediately.
 ///
 /// If the queue is full, a command fails with [`Failure::Overloaded`](crate::Failure::Overloaded). Clones of a layer
 /// share one limit, so one limit can cover several types of commands.
@@ -75,7 +75,8 @@ struct Permits {
     state: Mutex<State>,
 }
 
-/// While a command waits, all permits are taken. Therefore, a released permit goes to the first command in the queue.
+/// A command waits only while all permits are taken. Therefore, if commands wait, a released permit goes to the first
+/// command in the queue.
 #[derive(Default)]
 struct State {
     taken: usize,
@@ -83,7 +84,7 @@ struct State {
 }
 
 impl Permits {
-    /// Releases a permit, or hands it to the next command in the queue.
+    /// Releases a permit, or hands the permit to the next command in the queue.
     fn release(self: &Arc<Self>) {
         loop {
             let next = {

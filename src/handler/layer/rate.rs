@@ -20,11 +20,11 @@ use crate::process::command::Command;
 /// most `burst` commands pass, plus the number of commands that the rate allows in that span. Timers have a resolution
 /// of milliseconds. Therefore, a command that has waited passes a little late, but never early. The limit compensates
 /// up to 10 ms of this delay: the next commands pass as if the late command had passed on time. As a result, the rate
-/// is exact in the long run. However, because of the compensation, a time span may contain more commands than this
-/// maximum. The excess is at most the number of commands that the rate allows in 10 ms.
+/// is exact in the long run. However, because of the compensation, a time span may contain more commands than the token
+/// bucket allows. The excess is at most the number of commands that the rate allows in 10 ms.
 ///
-/// If a command is cancelled while it waits, it leaves the queue immediately, and uses no token. If the queue is full,
-/// a command fails with [`Failure::Overloaded`](crate::Failure::Overloaded). Clones of a layer share one limit, so one
+/// A command that is cancelled while it waits leaves the queue immediately, and uses no token. If the queue is full, a
+/// command fails with [`Failure::Overloaded`](crate::Failure::Overloaded). Clones of a layer share one limit, so one
 /// limit can cover several types of commands.
 pub struct RateLimit<H> {
     inner: Arc<H>,
@@ -92,8 +92,8 @@ struct Rate {
     burst: u32,
 }
 
-/// Maximum delay that is compensated. If a timer lets a command pass late by at most this time, the later commands in
-/// the queue are not delayed.
+/// Maximum delay that is compensated. If a timer lets a command pass late, and the delay is not longer than this time,
+/// the later commands in the queue are not delayed.
 const LATE: Duration = Duration::from_millis(10);
 
 /// The generic cell rate algorithm, in its form as virtual scheduling: ITU-T recommendation I.371 (2004), annex A. The
@@ -150,7 +150,7 @@ struct SharedState {
 struct State {
     schedule: Schedule,
     line: Line,
-    /// Whether a task attends the queue: the task waits until the first command in the queue is due.
+    /// Whether a task attends the queue. Such a task waits until the first command in the queue is due.
     attended: bool,
 }
 
@@ -163,8 +163,8 @@ impl SharedState {
             while let Some(due) = attendant.tap.as_ref().and_then(|tap| tap.run_due(&rate, &on)) {
                 on.sleep(due - on.now()).await;
             }
-            // `run_due` found the queue empty. While `run_due` still held the lock of the queue, it cleared `attended`.
-            // Therefore, the drop of `attendant` must not start another task.
+            // `run_due` found the queue empty, and cleared `attended` under the same lock. A command that arrives later
+            // starts its own task. Therefore, the drop of `attendant` must not start another task.
             drop(attendant.tap.take());
         });
     }

@@ -19,11 +19,11 @@ use crate::process::failure::Failure;
 
 /// Retries a command that failed in the inner handler, after a wait that doubles each time.
 ///
-/// By default, the following failures of an attempt are retried: [`Failure::Error`], [`Failure::Panicked`],
+/// By default, a command is retried after the following failures: [`Failure::Error`], [`Failure::Panicked`],
 /// [`Failure::TimedOut`] (from an inner [`Timeout`](crate::handler::layer::Timeout)), [`Failure::Overloaded`] and
 /// [`Failure::Abandoned`]. A failure that another attempt cannot change, for example [`Failure::NoHandler`], is not
-/// retried. [`when`](Self::when) replaces this choice. If the answer of a command is no longer wanted, the command is
-/// never retried. When all attempts have failed, the process receives the last failure.
+/// retried. [`when`](Self::when) replaces this default choice. If the answer of a command is no longer wanted, the
+/// command is never retried. When all attempts have failed, the process receives the last failure.
 ///
 /// The handler must tolerate that a command is repeated: an attempt that timed out or panicked may already have had its
 /// effect.
@@ -142,8 +142,8 @@ impl<C: Command + Clone, H: Handler<C>> Asking<H, C> {
 
 /// Waits for `wait`, and returns `Pending` at least once.
 ///
-/// A wait of zero completes in its first poll. If every attempt also fails immediately, the loop of attempts and waits
-/// would never return from its poll. In this case the worker could not handle a timer, a kill or a shutdown between two
+/// A wait of zero completes in its first poll. If every attempt also failed immediately, the loop of attempts and waits
+/// would never return from its poll. The worker could then not process a timer, a kill or a shutdown between two
 /// attempts.
 async fn pause(mut wait: impl FusedFuture + Unpin) {
     let mut is_first = true;

@@ -1,5 +1,5 @@
 //! The queue of commands that wait because a limit is reached. The queue is bounded, and its order is first in, first
-//! out. A cancelled command leaves the queue immediately. The owner of a queue protects it with a lock.
+//! out. A cancelled command leaves the queue immediately. The owner of a queue protects the queue with a lock.
 
 use std::any::type_name;
 use std::collections::BTreeMap;
@@ -189,9 +189,9 @@ impl Line {
     }
 }
 
-/// Spawns a task that hands a waiting command to its handler. This thread does not call the handler itself, because
-/// this thread may be in the middle of answering another command. If the runtime of the command has shut down, the
-/// function drops the command and returns `false`.
+/// Spawns a task that hands a waiting command to its handler. The calling thread does not call the handler itself,
+/// because this thread may be in the middle of the answer to another command. If the runtime of the command has shut
+/// down, the function drops the command and returns `false`.
 pub(super) fn spawn_turn(turn: Box<dyn WaitingCommand>, place: impl FnOnce() -> Box<dyn Send>) -> bool {
     let host = turn.host().clone();
     if host.phase() == Phase::Closed {
@@ -204,8 +204,8 @@ pub(super) fn spawn_turn(turn: Box<dyn WaitingCommand>, place: impl FnOnce() -> 
 }
 
 /// Hands a waiting command to its handler. The caller is a task of the runtime of `here`. If the command belongs to the
-/// same runtime, this task calls the handler itself. Therefore, commands that are due at the same time keep their
-/// order. Separate tasks could run in any order. If the command belongs to another runtime, a [task of that
+/// same runtime, the calling task itself calls the handler. Therefore, commands that are due at the same time keep
+/// their order. Separate tasks could run in any order. If the command belongs to another runtime, a [task of that
 /// runtime](spawn_turn) calls the handler.
 pub(super) fn run_in_order(turn: Box<dyn WaitingCommand>, here: &Host) {
     if Arc::ptr_eq(turn.host().shared(), here.shared()) && here.phase() != Phase::Closed {

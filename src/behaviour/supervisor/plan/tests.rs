@@ -184,7 +184,7 @@ fn a_refused_first_start_stops_the_earlier_children() {
         assert_eq!(next(&mut plan, at(0)), [Start(2)]);
         let fate = plan.exited(2, over, &boom(), at(1), || 0);
         if over != Over::Refused {
-            // The start failed because of the child itself. The temporary child is removed, and the other children
+            // The start failed because of a fault of the child. The temporary child is removed, and the other children
             // continue to run.
             assert_eq!((fate, next(&mut plan, at(1))), (ExitAction::Forgotten, vec![]));
             assert!(plan.is_settled());
@@ -237,7 +237,7 @@ fn an_added_child_is_removed_if_its_start_fails() {
         assert_eq!(next(&mut plan, at(1)), [Start(added)]);
         assert_eq!(plan.exited(added, over, &boom(), at(1), || 0), ExitAction::Forgotten);
         assert_eq!((next(&mut plan, at(1)), plan.is_settled(), plan.phase(added)), (vec![], true, None));
-        // When the added child has started, it is supervised in the same way as the other children.
+        // After its start, the added child is supervised in the same way as the other children.
         let added = plan.add(Policy { restart: Permanent, backoff: None }, true, at(2));
         assert_eq!(bring_up(&mut plan, at(2)), [added]);
         assert_eq!(plan.exited(added, Over::Ended, &boom(), at(2), || 0), ExitAction::Again);

@@ -89,9 +89,9 @@ impl<C: Command, A: IntoReply<C::Reply>, F: Fn(C) -> A + Send + Sync + 'static> 
 /// Returns a handler that runs the future of a function.
 ///
 /// The worker that stepped the process polls the future immediately, before the worker dispatches the next command of
-/// the same step. If the future completes in this first poll, it is never queued, and the process is stepped again in
-/// the same turn. If the first poll does not complete the future, the future becomes a task. As in any handler, the
-/// code before the first wait must be short. Put long work behind an `await` that really waits, or into
+/// the same step. If the future completes in this first poll, the future is never queued, and the process is stepped
+/// again in the same turn. If the first poll does not complete the future, the future becomes a task. As in any
+/// handler, the code before the first wait must be short. Put long work behind an `await` that really waits, or into
 /// [`blocking`](fn@blocking).
 ///
 /// The future is dropped if the command is cancelled or times out, or if the process of the command exits. If a poll of

@@ -64,8 +64,8 @@
 //!
 //! Do not block the thread inside the future of [`Runtime::block_on`](crate::Runtime::block_on), for example by calling
 //! `block_on` of another executor there. The blocked thread runs no processes and does not wait in the poller. If the
-//! runtime also has no workers, no other thread waits in the poller, and the socket for which the thread waits may
-//! never become ready. Use `await` instead of the inner `block_on`.
+//! runtime also has no workers, no other thread waits in the poller, and the socket for which the blocked thread waits
+//! may never become ready. Use `await` instead of the inner `block_on`.
 //!
 //! # Fairness
 //!
@@ -77,10 +77,10 @@
 //!
 //! # Cancel safety
 //!
-//! Each future and each `poll_…` function of this module is cancel safe, unless the documentation of the function says
-//! that it is not. For example, a read that is dropped before it completes has taken no bytes. The combinators of the
-//! crate `futures` are not always cancel safe. For example, a dropped `read_exact` loses the bytes that it has already
-//! read, and a dropped `write_all` may have written a part of its bytes.
+//! Each future and each `poll_…` function of this module is cancel safe, unless the documentation of the function
+//! states the opposite. For example, a read that is dropped before it completes has taken no bytes. The combinators of
+//! the crate `futures` are not always cancel safe. For example, a dropped `read_exact` loses the bytes that were
+//! already read, and a dropped `write_all` may have written a part of its bytes.
 
 pub(crate) mod backend;
 #[cfg(unix)]

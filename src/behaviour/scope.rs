@@ -195,8 +195,8 @@ impl<T, Fut> Run<T, Fut> {
         inherited.is_at_end(self.shared.host.now())
     }
 
-    /// Adds the children that were spawned since the last call to the children that the scope waits for. Returns true
-    /// if there were new children.
+    /// Moves the children that were spawned since the last call into the set of children for which the scope waits.
+    /// Returns true if there were new children.
     fn adopt(self: Pin<&mut Self>) -> bool {
         let this = self.project();
         let (fresh, grace) = {
@@ -283,7 +283,7 @@ impl<M: Send + 'static> SelfHandle<M> {
     /// failure, the body is dropped, and the other children are cancelled with [`Reason::PARENT`]. After their [grace
     /// period](Scope::grace), the other children are killed. When all children have exited, the scope fails with the
     /// first error. If the process is cancelled, its children are cancelled with the same reason and deadline. The body
-    /// continues, and receives the cancellation in the same way as without a scope.
+    /// of the scope continues, and receives the cancellation in the same way as without a scope.
     ///
     /// # Errors
     /// Returns the first error of the body or of a child.

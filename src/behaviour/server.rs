@@ -1,5 +1,5 @@
 //! Servers. A server is a process that consists of a state and message handlers. The design follows OTP's `gen_server`.
-//! This file contains the receive loop, so that the body of a server needs no receive loop.
+//! The receive loop is in this file, so the code of a server needs no receive loop.
 
 use std::future::Future;
 use std::pin::Pin;

@@ -56,8 +56,8 @@ const NEWS_AT_ONCE: usize = 256;
 /// stops all its children and fails with [`SupervisorError::RestartIntensityExceeded`]. The parent supervisor receives
 /// this exit. A failed start counts as a restart.
 ///
-/// The runtime can refuse a start, because the limit of processes is reached or the name is taken. The rules are the
-/// same as in OTP:
+/// The runtime can refuse a start, because the limit of processes is reached or the name is taken. For a refused start,
+/// the rules are the same as in OTP:
 /// - If the first start of a child is refused, the supervisor's own start fails. The supervisor stops the children that
 ///   it has started, in reverse order, and fails with [`SupervisorError::StartFailed`]. The parent supervisor handles
 ///   this failure as a refused start.

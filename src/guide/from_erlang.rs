@@ -41,7 +41,7 @@
 //!
 //! | Erlang, Elixir | here | difference |
 //! |---|---|---|
-//! | `spawn`, `spawn_link`, `spawn_monitor` | [`spawn`](crate::SelfHandle::spawn), [`spawn_link`](crate::SelfHandle::spawn_link), [`spawn_monitor`](crate::SelfHandle::spawn_monitor) | these methods return a [`JoinHandle`](crate::JoinHandle), so the result of the process can be awaited |
+//! | `spawn`, `spawn_link`, `spawn_monitor` | [`spawn`](crate::SelfHandle::spawn), [`spawn_link`](crate::SelfHandle::spawn_link), [`spawn_monitor`](crate::SelfHandle::spawn_monitor) | the spawn methods return a [`JoinHandle`](crate::JoinHandle), so the result of the process can be awaited |
 //! | pid | [`Pid`](crate::Pid), [`Address<M>`](crate::Address) | an address has a message type, and a send to an address needs no lookup |
 //! | `Pid ! Msg`, `send` | [`send`](crate::SelfHandle::send) | if the process has exited or the message type is wrong, the send returns an error with the message |
 //! | `receive … end` | [`receive`](crate::Context::receive), [`receive_where`](crate::Context::receive_where) | `receive` takes the first message. `receive_where` is selective |
@@ -56,7 +56,7 @@
 //! | `gen_server` | [`Server`](crate::Server) | the page of `Server` has a table of the callbacks |
 //! | `gen_server:call`, default 5 s | [`call`](crate::Address::call) | a call has no time limit by default: see [`Call::timeout`](crate::future::Call::timeout) |
 //! | `gen_statem` | a `Server` with an `enum` as its state, and [`stash`](crate::Context::stash) | |
-//! | `supervisor` | [`Supervisor`](crate::Supervisor), [`Child`](crate::Child) | the strategies, restart types and intensity are the same. Default intensity: 3 in 5 s |
+//! | `supervisor` | [`Supervisor`](crate::Supervisor), [`Child`](crate::Child) | the strategies, restart types and intensity are the same as in OTP. Default intensity: 3 in 5 s |
 //! | `DynamicSupervisor` | [`SupervisorMessage::StartChild`](crate::supervisor::SupervisorMessage::StartChild) | |
 //! | `Task.async`, `Task.await` | `spawn`, and await the handle | |
 //! | `Task.Supervisor`, `Task.async_stream` | [`scope`](crate::SelfHandle::scope), [`Pool`](crate::Pool) | |

@@ -7,7 +7,7 @@
 //! ```
 //! use procession::{Context, Exit, Reply};
 //!
-//! // With tokio: enum Msg { Get(oneshot::Sender<u64>) }, mpsc::channel, tokio::spawn, and a struct that hides both.
+//! // With tokio: enum Msg { Get(oneshot::Sender<u64>) }, mpsc::channel, tokio::spawn, and a struct around these parts.
 //! enum Msg {
 //!     Add(u64),
 //!     Get(Reply<u64>),
@@ -52,9 +52,9 @@
 //! | `broadcast` | [`Group`](crate::Group), [`Host::broadcast`](crate::Host::broadcast) | each member has its own mailbox, so a slow member does not affect the others |
 //! | `watch`, `Mutex`, `RwLock` | a process that owns the value | the types of `tokio::sync` also work in a process, because they need no tokio runtime |
 //! | `Semaphore` | [`layer::ConcurrencyLimit`](crate::handler::layer::ConcurrencyLimit), [`Pool`](crate::Pool) | the limits apply to commands or messages instead of sections of code |
-//! | `time::sleep`, `timeout`, `interval` | [`sleep`](crate::SelfHandle::sleep), [`timeout`](crate::SelfHandle::timeout), [`interval`](crate::SelfHandle::interval) | these functions are methods of the context. In a simulation, the clock is virtual. [`MissedTickBehavior`](crate::MissedTickBehavior) has the variants of tokio |
+//! | `time::sleep`, `timeout`, `interval` | [`sleep`](crate::SelfHandle::sleep), [`timeout`](crate::SelfHandle::timeout), [`interval`](crate::SelfHandle::interval) | `sleep`, `timeout` and `interval` are methods of the context. In a simulation, the clock is virtual. [`MissedTickBehavior`](crate::MissedTickBehavior) has the variants of tokio |
 //! | `select!` | `tokio::select!`, `futures::select!` | [`receive`](crate::Context::receive) is cancel safe. A dropped [`perform`](crate::SelfHandle::perform) cancels its command |
-//! | `spawn_blocking` | [`Host::spawn_blocking`](crate::Host::spawn_blocking), [`handle_blocking`](crate::Builder::handle_blocking) | by default, there are at most 64 threads and 65,536 waiting closures. If both limits are reached, a new closure is refused |
+//! | `spawn_blocking` | [`Host::spawn_blocking`](crate::Host::spawn_blocking), [`handle_blocking`](crate::Builder::handle_blocking) | by default, the pool has at most 64 threads, and at most 65,536 closures wait. If both limits are reached, the pool refuses a new closure |
 //! | `block_in_place` | [`block_in_place`](crate::block_in_place) | `block_in_place` never panics. If a step blocks without this function, the monitor detects the step after 10 to 20 ms |
 //! | `task::yield_now` | [`yield_now`](crate::SelfHandle::yield_now) | |
 //! | `task::coop` | [`should_yield`](crate::should_yield), [`cooperative`](crate::cooperative()) | the budget of a turn is 128. Each received message uses one unit of the budget |
@@ -75,9 +75,9 @@
 //!
 //! # What surprises tokio users
 //!
-//! - **Messages of a process may stay unread.** If the receiver has exited, a send to an [`Address`](crate::Address)
-//!   returns an error, as a send to a tokio channel does. But if the receiver exits before it reads an accepted
-//!   message, the message becomes a dead letter: [`Host::dead_letters`](crate::Host::dead_letters).
+//! - **Messages of a process may stay unread.** A send to an [`Address`](crate::Address) of an exited process returns
+//!   an error, as a send to a closed tokio channel does. But if a process exits before it reads an accepted message,
+//!   this message becomes a dead letter: [`Host::dead_letters`](crate::Host::dead_letters).
 //! - **`?` on `receive` ends a process.** A tokio task usually ends when its channel is closed. A process usually ends
 //!   when it is cancelled, because `receive` then returns an error.
 //! - **A failure is not silent.** If no join handle, link, monitor or supervisor receives the exit of a failed process,

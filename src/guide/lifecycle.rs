@@ -55,7 +55,7 @@
 //! | rule | test |
 //! |---|---|
 //! | **Order.** The messages that a process has sent arrive before the `Down` event and the `Exit` event of this process. | `messages_sent_before_an_exit_arrive_before_it` |
-//! | When a process receives a `Down` or `Exit` event, the names of the exited process are free, its pid refers to no process, and the exited process is no longer counted as alive. | `a_process_is_gone_before_its_exit_is_delivered` |
+//! | When a process receives a `Down` or `Exit` event, the exited process is already gone: the names of the exited process are free, its pid refers to no process, and the process is no longer counted as alive. | `a_process_is_gone_before_its_exit_is_delivered` |
 //! | [`event`](crate::Mailbox::event) returns `Down` and `Exit` events. `receive` leaves these events in the mailbox. | `only_event_returns_down_and_exit_events` |
 //! | **Links.** After an abnormal exit (an error, a panic, a failed `init`, a kill, a cancellation), each linked process exits with `Exit::Linked`. | `an_abnormal_exit_ends_linked_processes` |
 //! | A link works in both directions. Either process may create the link. | `a_link_works_in_both_directions` |
@@ -81,9 +81,9 @@
 //!
 //! # Supervisors
 //!
-//! A [`Supervisor`](crate::Supervisor) is a process that starts and restarts other processes. These other processes are
-//! called children. The tests are in `tests/it/supervisors.rs`. The code in `src/behaviour/supervisor/plan.rs` decides
-//! which children a supervisor starts and stops. This code performs no I/O, and has unit tests.
+//! A [`Supervisor`](crate::Supervisor) is a process that starts and restarts other processes, which are called its
+//! children. The tests are in `tests/it/supervisors.rs`. The code in `src/behaviour/supervisor/plan.rs` decides which
+//! children a supervisor starts and stops. This code performs no I/O, and has unit tests.
 //!
 //! | rule | test |
 //! |---|---|
@@ -139,6 +139,6 @@
 //! | If a child fails to start, the start of its supervisor fails. | The supervisor tries again within its intensity, even at its own start. The supervisor fails immediately only if the runtime refuses the first start. |
 //! | Children are linked to their supervisor. | Children cannot leave their supervisor. If the supervisor is killed, its children are also killed, even if the children trap exits. The next instance of the supervisor starts when the children have exited. |
 //! | A restart of a group starts all its children. | A restart of a group starts the children that were running. A child that was stopped by a request, or that must not be restarted, stays stopped. |
-//! | A supervisor that exceeds its intensity exits with `shutdown`. If this supervisor is a transient child, it is not restarted. | The supervisor fails. If this supervisor is a transient child, it is restarted. |
+//! | A supervisor that exceeds its intensity exits with `shutdown`. Such a supervisor is not restarted if it is a transient child. | The supervisor fails. Such a supervisor is restarted even if it is a transient child. |
 //! | If the process that started a supervisor exits for any reason, the supervisor also exits. The exit of another linked process does not end the supervisor. | If a linked process exits abnormally, the supervisor also exits. |
 //! | Only a stopped child can be restarted by a request. | A running child can also be restarted by a request. The supervisor first stops the child. |

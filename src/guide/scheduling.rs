@@ -31,7 +31,7 @@
 //!
 //! | event | the process goes to |
 //! |---|---|
-//! | the running process wakes or spawns a process | the next slot of the worker. If another process was in the slot, that other process leaves the slot: if it has not run yet, it goes to the queue of new processes; if it has run, it goes to the back of the local queue |
+//! | the running process wakes or spawns a process | the next slot of the worker. If another process was in the slot, that other process leaves the slot. A process that has not run yet goes from the slot to the queue of new processes. Any other process goes from the slot to the back of the local queue |
 //! | the running process exits, and wakes another process by a monitor or a link | the back of the local queue, so that a parent receives many exits in one turn |
 //! | a process yields, or its budget is spent | the back of the local queue |
 //! | a process was woken during its own turn | the back of the local queue |
@@ -75,9 +75,9 @@
 //! # Wake-ups of idle workers
 //!
 //! If a worker finds no process, the worker announces that it will park, and then checks every queue once more. A
-//! thread that queues a process first pushes the process, and then checks for a parked worker. Both threads execute a
-//! full memory fence between their two operations. Therefore at least one of the two threads sees the operation of the
-//! other thread, and no process waits while all workers are parked.
+//! thread that queues a process first pushes the process, and then checks for a parked worker. Both threads, the worker
+//! and the pushing thread, execute a full memory fence between their two operations. Therefore the worker sees the
+//! pushed process, or the pushing thread sees the parked worker, so no process waits while all workers are parked.
 //!
 //! While a worker is searching, a push wakes no other worker. If the last searching worker finds a process and more
 //! processes are queued, this worker wakes another worker. One message to an idle runtime wakes only one worker,
@@ -97,9 +97,9 @@
 //!
 //! A process is one block of memory. The block contains the pid, mailbox, state, result and body of the process. A body
 //! or a state above 1 KiB has its own block. A block consists of whole cache lines, so two processes never share a
-//! cache line, and there is no false sharing. A waiting hand-written process needs about 230 bytes, and a waiting async
-//! body about 300 bytes. Both numbers include the entry in the pid table. The body is dropped when the process exits.
-//! The block is freed when no [address](crate::Address) and no handle refers to the process.
+//! cache line, and there is no false sharing. Including the entry in the pid table, a waiting hand-written process
+//! needs about 230 bytes, and a waiting async body about 300 bytes. The body is dropped when the process exits. The
+//! block is freed when no [address](crate::Address) and no handle refers to the process.
 //!
 //! An atomic byte in the block stores whether the process waits, is queued, runs, or was woken while it ran. If several
 //! threads wake a waiting process, only one of these threads gets the right to queue the process. Therefore a process
@@ -135,7 +135,7 @@
 //! |---|---|---|
 //! | A local queue is LIFO, a Chase–Lev deque (Wippy). | FIFO, behind one next slot. LIFO is an [option](crate::QueueOrder). | With LIFO, processes starve: if two processes always yield, a third process never runs. FIFO costs 10 ns per yield. A thief cannot safely take several processes from a LIFO deque in one compare-and-swap. In a test with 4 million processes, a LIFO deque that allowed this operation lost 1,021 processes and duplicated 1,370 processes. |
 //! | Each woken process goes through the global queue (Wippy). | A woken process goes to the next slot of the worker that woke it. | The data of the process is in the cache of this worker's core. In addition, all workers share the lock of the global queue. If messages go through the global queue, a message costs 1.36 times as much (bench `ping-pong`). |
-//! | A spawned process waits like any other process (Go, Wippy). | The newest new process runs first, within the budget of row 5. | A tree of processes is executed depth first, so few processes exist at the same time. If each call of a recursive function is a process, thirty million calls need 14 MB instead of 3 GB, and 0.3 to 0.6 of the time (bench `fib`). Older processes do not starve. |
+//! | A spawned process waits like any other process (Go, Wippy). | The newest new process runs first, within the budget of row 5. | A tree of processes is executed depth first, so few processes exist at the same time. If each call of a recursive function is a process, thirty million calls need 14 MB instead of 3 GB, and take 0.3 to 0.6 times as long (bench `fib`). Older processes do not starve. |
 //! | A local queue holds 256 (Go). | 4,096 | A process that goes through the global queue runs on any core, without its data in the cache. With a thousand clients of eight servers, a queue of 256 needed 1.1 to 1.6 times the CPU time (bench `call-1000`). |
 //! | A thief takes half of a queue (Go). | Half, at most 32. | The thief first copies the processes. If the owner takes a process during the copy, the thief must start again. A smaller copy makes this conflict less likely. |
 //! | A full local queue moves its oldest half to the global queue (Go). | New arrivals go to a batch of 128, which moves to the global queue. | The oldest processes have waited longest. In Go's design, the oldest processes would go to the back of the global queue. |

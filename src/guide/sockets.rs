@@ -68,7 +68,7 @@
 //!         stream.read_exact(&mut answer).await?;
 //!         assert_eq!(&answer, b"hello");
 //!
-//!         // A server would wait for `procession::signal::ctrl_c` first.
+//!         // Before the shutdown, a real server would wait for `procession::signal::ctrl_c`.
 //!         let report = rt.shutdown(Duration::from_secs(5)).await;
 //!         assert!(report.left.is_empty());
 //!         Ok(())
@@ -80,15 +80,15 @@
 //!   [`run_until_cancelled`](crate::SelfHandle::run_until_cancelled) drops the read or the `accept` and returns an
 //!   error. The operator `?` then leaves the body. So a [shutdown](crate::Runtime::shutdown) ends the server without
 //!   any other protocol.
-//! - **A limit of connections.** Keep the connections in a [`JoinSet`](crate::JoinSet). When the set is full, await
-//!   [`join_next`](crate::JoinSet::join_next) before the next `accept`. The package `examples/apps/http` limits its
-//!   connections with a `JoinSet`.
+//! - **A limit of connections.** To limit the number of connections, keep their processes in a
+//!   [`JoinSet`](crate::JoinSet). When the set is full, await [`join_next`](crate::JoinSet::join_next) before the next
+//!   `accept`. The package `examples/apps/http` limits its connections with a `JoinSet`.
 //! - **Crash reports.** A body may return an error, for example after the peer has reset the connection. If no link,
 //!   monitor or join handle receives this error, the runtime prints a [report](crate::CrashReport). If errors of the
 //!   peer are normal for the program, return `Ok(())` for such errors, or set
 //!   [`Builder::on_crash`](crate::Builder::on_crash).
-//! - **The listen backlog.** The system queues up to 1,024 connections until the process accepts them. To set another
-//!   number, use [`TcpSocket::listen`](crate::net::TcpSocket::listen).
+//! - **The listen backlog.** The system queues up to 1,024 connections until the process accepts these connections. To
+//!   set another number, use [`TcpSocket::listen`](crate::net::TcpSocket::listen).
 //! - **Several cores.** One process is enough to accept all connections. The processes of the connections run on all
 //!   workers, because idle workers steal processes.
 //!
@@ -275,8 +275,8 @@
 //! the closure return the file together with the piece.
 //!
 //! There is no `procession::fs`. The crate `async-fs` provides asynchronous files, but it has its own thread pool. The
-//! settings of the [`Builder`](crate::Builder) do not limit this thread pool. `async-fs` works in a process, but it has
-//! no advantage over the program above.
+//! settings of the [`Builder`](crate::Builder) do not limit this thread pool. A process can use `async-fs`, but
+//! `async-fs` has no advantage over `spawn_blocking`.
 //!
 //! # Costs
 //!
@@ -328,5 +328,5 @@
 //! A [`Simulation`](crate::Simulation) has no network, so the creation of a socket fails in a simulation. There are two
 //! ways to write a program so that most of its code can be tested without sockets. First, write the body of a
 //! connection as a function of any `AsyncRead` and `AsyncWrite`, and test this function with a pipe in memory. Second,
-//! let a process send and receive messages only, and keep the sockets in a reader process and a writer process, as in
-//! the section "One stream, two processes".
+//! keep the sockets in a reader process and a writer process, as in the section "One stream, two processes". All other
+//! processes then only send and receive messages.

@@ -50,14 +50,14 @@ impl Host {
     /// Runs a closure on the blocking pool, and returns a future of its result. The closure runs even if the future is
     /// never polled.
     ///
-    /// If the future is dropped before the closure begins, the closure never runs. Once the closure has begun, it runs
-    /// to its end. If a closure waits and its future is dropped, the closure may keep its place in the queue for a
-    /// while. When another closure finds the queue full, the pool checks the next 128 closures of the queue, and
-    /// removes each closure whose future was dropped.
+    /// If the future is dropped before the closure begins, the closure never runs. A closure that has begun runs to its
+    /// end. If a closure waits and its future is dropped, the closure may keep its place in the queue for a while. When
+    /// another closure finds the queue full, the pool checks the next 128 closures of the queue, and removes each
+    /// closure whose future was dropped.
     ///
     /// # Errors
     /// - [`Failure::Panicked`], if the closure panics.
-    /// - [`Failure::Overloaded`], if the pool refuses the closure. This function never waits for free space in the
+    /// - [`Failure::Overloaded`], if the pool refuses the closure. `spawn_blocking` never waits for free space in the
     ///   queue. See [`Builder::blocking_overflow`](crate::Builder::blocking_overflow).
     /// - [`Failure::ShutDown`], if the runtime has shut down.
     pub fn spawn_blocking<T, F>(&self, f: F) -> Blocking<T>

@@ -55,7 +55,7 @@ impl<C: StreamCommand> StreamCompletion<C> {
     /// Sends an item. If [`StreamCommand::BUFFER`] items were sent and not pulled yet, this function waits until the
     /// process pulls an item.
     ///
-    /// This function works on any executor, including a `block_on` on a thread outside the runtime.
+    /// The future of `send` works on any executor, including a `block_on` on a thread outside the runtime.
     ///
     /// # Errors
     /// [`Failure::Cancelled`], if the stream is no longer wanted: the process has exited or has cancelled the stream,

@@ -41,7 +41,7 @@ impl Backend {
         Ok(Self { threads })
     }
 
-    /// Returns the poller. The first socket of a runtime opens it.
+    /// Returns the poller. The first socket of a runtime opens the poller.
     ///
     /// # Errors
     /// Returns the error of the system if the poller cannot be opened.

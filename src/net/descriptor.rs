@@ -120,9 +120,9 @@ impl<T: AsFd> Async<T> {
     /// Calls `op` repeatedly until `op` returns anything other than [`io::ErrorKind::WouldBlock`]. Between two calls of
     /// `op`, waits until the descriptor can be read.
     ///
-    /// `op` must return `WouldBlock` only if the system returned it. After `WouldBlock`, this method waits for the next
-    /// event of the descriptor before it calls `op` again, and the system reports each change only once. For example,
-    /// the system does not report the end of a stream a second time.
+    /// `op` must return `WouldBlock` only if the system returned `WouldBlock`. After `WouldBlock`, this method waits
+    /// for the next event of the descriptor before it calls `op` again, and the system reports each change only once.
+    /// For example, the system does not report the end of a stream a second time.
     ///
     /// # Errors
     /// Returns the error of `op`. Returns an error if the runtime has ended.
@@ -136,9 +136,9 @@ impl<T: AsFd> Async<T> {
     /// Calls `op` repeatedly until `op` returns anything other than [`io::ErrorKind::WouldBlock`]. Between two calls of
     /// `op`, waits until the descriptor can be written.
     ///
-    /// `op` must return `WouldBlock` only if the system returned it. After `WouldBlock`, this method waits for the next
-    /// event of the descriptor before it calls `op` again, and the system reports each change only once. For example,
-    /// the system does not report the end of a stream a second time.
+    /// `op` must return `WouldBlock` only if the system returned `WouldBlock`. After `WouldBlock`, this method waits
+    /// for the next event of the descriptor before it calls `op` again, and the system reports each change only once.
+    /// For example, the system does not report the end of a stream a second time.
     ///
     /// # Errors
     /// Returns the error of `op`. Returns an error if the runtime has ended.

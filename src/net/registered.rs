@@ -71,7 +71,7 @@ impl<S: System> Registered<S> {
         &self.backend
     }
 
-    /// Deregisters the socket and returns it.
+    /// Deregisters the socket and returns the socket.
     pub(crate) fn into_inner(mut self) -> S {
         self.deregister().expect("only this function takes it")
     }

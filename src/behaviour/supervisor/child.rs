@@ -37,7 +37,7 @@ use crate::task::spawn::ProcessBuilder;
 /// Specification of a child of a [`Supervisor`].
 ///
 /// The body of the child is a function. The supervisor calls this function at each start, so that each instance begins
-/// with new state. If the function needs values, it must clone its captured values, or receive a clone of a seed
+/// with new state. A function that needs values must clone its captured values, or receive a clone of a seed
 /// ([`with_args`](Self::with_args)).
 ///
 /// ```
@@ -223,8 +223,8 @@ impl Child {
     /// instances is refused.
     ///
     /// With this option, the name of the child belongs to the kept mailbox. The pid of the kept mailbox stays the same
-    /// across restarts. If this pid is killed, the running instance is killed. If the [`MailboxCapacity`] is set to
-    /// drop messages of a full mailbox, the kept mailbox refuses new messages instead.
+    /// across restarts. If the pid of the kept mailbox is killed, the running instance is killed. If the
+    /// [`MailboxCapacity`] is set to drop messages of a full mailbox, the kept mailbox refuses new messages instead.
     pub fn keep_mailbox(mut self) -> Self {
         self.spec.kept = true;
         self
@@ -478,8 +478,8 @@ impl<N: Send + 'static> PersistentMailbox<N> {
         self.address.head.has_ended()
     }
 
-    /// After this call, messages are forwarded to this instance. If the instance exits with unread messages, these
-    /// messages return to the kept mailbox.
+    /// After the call of `forward_to`, messages are forwarded to the instance `life`. If the instance exits with unread
+    /// messages, these messages return to the kept mailbox.
     fn forward_to(&self, life: &Ref<Control<N>>) {
         life.inbox.leave_to(self.members.clone());
         self.members.set(0, life.clone());

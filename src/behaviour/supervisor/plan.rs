@@ -123,7 +123,7 @@ pub(crate) enum Over {
     Ended,
     /// The function that makes the child failed, so no instance was created.
     Unmade,
-    /// The runtime refused the start, so no instance was created. This value also means that the child is a supervisor
+    /// The runtime refused the start, so no instance was created. `Refused` also means that the child is a supervisor
     /// whose own start failed because of a refusal.
     Refused,
 }
@@ -135,7 +135,8 @@ struct PlannedChild {
     /// `Some` if the child must be stopped. The value is the next action after the exit of the child.
     stop: Option<Then>,
     cause: Cause,
-    /// Number of consecutive restarts after unstable instances. This number determines the delay of the back-off.
+    /// Number of consecutive restarts after unstable instances. The number of these restarts determines the delay of
+    /// the back-off.
     attempt: u32,
 }
 
@@ -421,8 +422,8 @@ impl Plan {
         }
     }
 
-    /// Stops a child, or cancels its planned start. Afterwards the child stays down, or is removed if it is temporary.
-    /// Returns the decision. If the child still runs, returns `None`.
+    /// Stops a child, or cancels its planned start. Afterwards a temporary child is removed, and any other child stays
+    /// down. Returns the decision. If the child still runs, returns `None`.
     pub(crate) fn stop(&mut self, id: Id) -> Option<ExitAction> {
         self.put_down(id, Then::Stay)
     }

@@ -2,7 +2,7 @@
 //!
 //! A program with sockets does not need another runtime: with the feature `net`, this crate has sockets of its own, in
 //! the module `net`. The page `guide::sockets` describes these sockets. This chapter is for programs that use libraries
-//! of tokio or smol, or that add processes to an application on these runtimes.
+//! of tokio or smol, or that add processes to an application on tokio or smol.
 //!
 //! A process may await any future. Some futures need their own runtime, for example the sockets and timers of tokio.
 //! There are two ways to combine the runtimes:
@@ -14,8 +14,8 @@
 //! | threads | the threads of both runtimes | the threads of the other runtime |
 //! | choose it for | servers, computations | tests, tools, single-threaded programs, event loops of a user interface |
 //!
-//! The sockets of tokio and smol cost more than the sockets of this crate: the reactor of the other runtime wakes the
-//! process from the reactor's own thread, and each such wake-up is a switch between threads.
+//! The sockets of tokio and smol cost more than the sockets of this crate: the reactor of tokio or smol wakes the
+//! process from another thread, and each such wake-up costs a switch between threads.
 //!
 //! With own workers and as a guest, the tasks of the other runtime can spawn processes, send messages, call processes,
 //! and wait for exits. These tasks need a [`Host`](crate::Host), which is cheap to clone and works on any thread.
@@ -153,7 +153,7 @@
 //! # axum, and other web frameworks
 //!
 //! Keep a [`Host`](crate::Host) in the state of the application. Each request handler then calls a process by its name.
-//! In this program, the function `hit` corresponds to such a request handler, but does not use the types of a
+//! In the following program, the function `hit` takes the place of a request handler, but does not use the types of a
 //! framework:
 //!
 //! ```

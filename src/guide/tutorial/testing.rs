@@ -30,7 +30,7 @@
 //! }
 //!
 //! # fn main() {
-//! // In a project, this is the body of a function with the attribute `#[test]`.
+//! // In a project, write this call in a function with the attribute `#[test]`.
 //! check(0..1_000, scenario);
 //! # }
 //! ```

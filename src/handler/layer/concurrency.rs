@@ -95,8 +95,8 @@ impl Permits {
                 }
                 next
             };
-            // If the runtime of the next command has shut down, that command is dropped, and the loop continues with
-            // the command behind it.
+            // If the runtime of the next command has shut down, this next command is dropped, and the loop continues
+            // with the following command.
             let Some(next) = next else { return };
             if spawn_turn(next, || Box::new(Permit(Arc::clone(self)))) {
                 return;

@@ -92,14 +92,14 @@ struct Rate {
     burst: u32,
 }
 
-/// Maximum delay that is compensated. If a timer lets a command pass late, and the delay is not longer than this time,
-/// the later commands in the queue are not delayed.
+/// Maximum delay that the schedule compensates. If a timer lets a command pass late, and the delay is not longer than
+/// this time, the later commands in the queue are not delayed.
 const LATE: Duration = Duration::from_millis(10);
 
 /// The generic cell rate algorithm, in its form as virtual scheduling: ITU-T recommendation I.371 (2004), annex A. The
-/// unit of time is 1 ns divided by `count`, so that no rate is rounded. This version differs from the recommendation in
-/// one point. If a waiting command passes late because of its timer, the algorithm acts as if the command had passed
-/// earlier, by at most `LATE`.
+/// unit of time is 1 ns divided by `count`, so that no rate is rounded. The algorithm here differs from the
+/// recommendation in one point. If a waiting command passes late because of its timer, the algorithm acts as if the
+/// command had passed earlier, by at most `LATE`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Schedule {
     /// Theoretical arrival time: the time at which the next command would pass if all commands came at even intervals.
@@ -150,7 +150,8 @@ struct SharedState {
 struct State {
     schedule: Schedule,
     line: Line,
-    /// Whether a task attends the queue. Such a task waits until the first command in the queue is due.
+    /// Whether a task attends the queue. A task that attends the queue waits until the first command in the queue is
+    /// due.
     attended: bool,
 }
 

@@ -25,7 +25,7 @@ use crate::process::failure::Failure;
 /// retried. [`when`](Self::when) replaces this default choice. If the answer of a command is no longer wanted, the
 /// command is never retried. When all attempts have failed, the process receives the last failure.
 ///
-/// The handler must tolerate that a command is repeated: an attempt that timed out or panicked may already have had its
+/// The handler must tolerate that a command is repeated: an attempt that timed out or panicked may already have had an
 /// effect.
 #[derive(Clone)]
 pub struct Retry<H> {

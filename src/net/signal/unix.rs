@@ -66,8 +66,8 @@ pub struct Signal {
 /// Returns a stream of the signals of one kind that arrive from now on. The stream uses the runtime of the calling
 /// thread.
 ///
-/// The first call for a kind installs a handler, which stays installed until the program ends. So the default effect of
-/// this kind of signal never occurs again, even after the [`Signal`] was dropped.
+/// The first call for a kind installs a handler, which stays installed until the program ends. So after the first call,
+/// the default effect of this kind of signal never occurs again, even after the [`Signal`] was dropped.
 ///
 /// # Errors
 /// Returns an error if the handler cannot be installed: the kind does not exist, or the signal is `SIGKILL`, `SIGSTOP`,

@@ -35,9 +35,9 @@ impl TcpListener {
     /// [`local_addr`](Self::local_addr) returns.
     ///
     /// On Unix, the address can be bound again immediately after the listener was closed (`SO_REUSEADDR`). The system
-    /// queues up to 1,024 connections until [`accept`](Self::accept) takes these connections. This number is the listen
-    /// backlog, and the system may reduce the backlog. Use [`TcpSocket`](crate::net::TcpSocket) for another backlog or
-    /// other options.
+    /// queues up to 1,024 connections until [`accept`](Self::accept) takes these connections. The number 1,024 is the
+    /// listen backlog, and the system may reduce the backlog. Use [`TcpSocket`](crate::net::TcpSocket) for another
+    /// backlog or other options.
     ///
     /// # Errors
     /// Returns the error of the system or of the name lookup. Returns an error if the thread has no runtime, or if the

@@ -256,7 +256,7 @@ impl TcpStream {
     /// Sets `SO_LINGER` to zero: when the stream is dropped, the system discards the unsent bytes and sends a reset to
     /// the peer. The address of the stream is then free immediately.
     ///
-    /// There is no function that sets `SO_LINGER` to a longer time: with a longer time, the drop of the stream would
+    /// There is no function that sets `SO_LINGER` to a longer time. With a longer time, the drop of the stream would
     /// block the thread until the bytes are sent or the time has passed.
     ///
     /// # Errors

@@ -123,7 +123,7 @@ fn transient_children_restart_only_after_failures_and_temporary_children_never_r
     assert_eq!(plan.phase(0), Some(ChildPhase::Down));
     assert!(plan.restart(0, at(4)));
     assert_eq!(next(&mut plan, at(4)), [Start(0)]);
-    // A temporary child is removed after its exit, even if it was stopped on request.
+    // A temporary child is removed after its exit, even if the child was stopped on request.
     let last = plan.add(Policy { restart: Temporary, backoff: None }, false, at(5));
     plan.started(0, at(5));
     assert_eq!(bring_up(&mut plan, at(5)), [last]);

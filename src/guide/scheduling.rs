@@ -77,7 +77,7 @@
 //! If a worker finds no process, the worker announces that it will park, and then checks every queue once more. A
 //! thread that queues a process first pushes the process, and then checks for a parked worker. Both threads, the worker
 //! and the pushing thread, execute a full memory fence between their two operations. Therefore the worker sees the
-//! pushed process, or the pushing thread sees the parked worker, so no process waits while all workers are parked.
+//! pushed process, or the pushing thread sees the announcement, so no process waits while all workers are parked.
 //!
 //! While a worker is searching, a push wakes no other worker. If the last searching worker finds a process and more
 //! processes are queued, this worker wakes another worker. One message to an idle runtime wakes only one worker,

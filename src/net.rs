@@ -89,7 +89,7 @@ pub(crate) mod halves;
 pub(crate) mod handle;
 pub(crate) mod registered;
 pub(crate) mod resolve;
-/// Documented as [`procession::signal`](crate::signal).
+/// This module is documented as [`procession::signal`](crate::signal).
 #[doc(hidden)]
 pub mod signal;
 pub(crate) mod tcp;

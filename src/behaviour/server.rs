@@ -194,7 +194,7 @@ pub trait Server: Sized + Send + 'static {
     }
 
     /// Cleans up when the process exits. The argument `exit` is the exit of the process: [`Exit::Normal`] if the server
-    /// is done, [`Exit::Cancelled`] after a cancellation, or the error of a handler.
+    /// is done, [`Exit::Cancelled`] after a cancellation, or the error of a handler. In this method,
     /// [`try_receive`](Context::try_receive) returns the unread messages. After a cancellation, this method must return
     /// within the grace period. The default implementation does nothing.
     ///

@@ -59,7 +59,7 @@ impl<C: StreamCommand> StreamCompletion<C> {
     ///
     /// # Errors
     /// [`Failure::Cancelled`], if the stream is no longer wanted: the process has exited or has cancelled the stream,
-    /// or the deadline of the stream has passed. The item is dropped.
+    /// or the deadline of the stream has passed. In these cases, the item is dropped.
     ///
     /// # Cancel safety
     /// If the future is dropped before it completes, the item was not sent, and is dropped.

@@ -106,7 +106,7 @@ impl<S: System> Registered<S> {
     /// Like [`poll_op`](Self::poll_op), for a write of `size` bytes on a stream, or a read of `size` bytes on a TCP
     /// stream. `op` returns the number of bytes.
     ///
-    /// Reads on Unix sockets use `poll_op`. A read on a Unix socket ends after a message that contained descriptors,
+    /// A read on a Unix socket must use `poll_op`. Such a read ends after a message that contained descriptors,
     /// although the socket may have more bytes.
     pub(crate) fn poll_transfer(
         &self,

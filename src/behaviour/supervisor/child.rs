@@ -231,7 +231,7 @@ impl Child {
     }
 
     /// Sets options of each instance, for example limits, values, the capacity of the mailbox, or [`manual_start`]. The
-    /// function is called at each start. If the function sets a name, the name is ignored.
+    /// supervisor calls the function at each start. If the function sets a name, the name is ignored.
     ///
     /// [`manual_start`]: ProcessBuilder::manual_start
     pub fn options(mut self, options: impl Fn(ProcessBuilder) -> ProcessBuilder + Send + 'static) -> Self {

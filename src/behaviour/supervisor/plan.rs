@@ -112,7 +112,7 @@ enum Cause {
     Added,
     /// The child was down, and a caller has requested a start. If the start is refused, the child stays down.
     Requested,
-    /// Any other start. If the start fails, the failure counts as a restart.
+    /// A start with any other cause. If the start fails, the failure counts as a restart.
     Restart,
 }
 

@@ -252,8 +252,8 @@ mod tests {
 
     const MS: u64 = 1_000_000;
 
-    /// Returns the times at which `count` commands pass. All commands wait from the beginning. The schedule is checked
-    /// only at the times in `looks`.
+    /// Returns the times at which `count` commands pass. All commands are in the queue from the beginning. The schedule
+    /// is checked only at the times in `looks`.
     fn pass_times(rate: Rate, count: usize, looks: impl Iterator<Item = u64>) -> Vec<u64> {
         let (mut schedule, mut pass_times) = (Schedule::default(), Vec::new());
         for ns in looks {

@@ -1,5 +1,5 @@
-//! The data of one process: its pid, events, commands, exit, errors, limits and payloads, its mailbox, its yields, its
-//! run state and its reference counts.
+//! The data of one process: its pid, events, commands, exit, errors, limits and payloads, its mailbox, the table of its
+//! commands, its run state and its reference counts.
 //!
 //! This folder imports only `platform`. The tables that connect processes are in `host`, and the code that runs
 //! processes is in `task`. The trait `Process`, which users implement, is in `context/step.rs`.

@@ -1,5 +1,5 @@
-//! A yield is answered. At the same time, another answer arrives, or the yield is cancelled, or the process exits, or
-//! the waiting future is polled.
+//! A command is answered. At the same time, another answer arrives, or the command is cancelled, or the process exits,
+//! or the waiting future is polled.
 
 use crate::model::{Waiter, join, spawn};
 use crate::platform::sync::Arc;
@@ -25,7 +25,7 @@ impl Drop for Value {
     }
 }
 
-/// Model of a process that has one yield in flight.
+/// Model of a process that has one command in flight.
 struct World {
     yields: Yields,
     inbox: Inbox<()>,
@@ -54,7 +54,7 @@ impl World {
         }
     }
 
-    /// Answers the yield as a completion does. Returns whether the answer was accepted.
+    /// Answers the command as a completion does. Returns whether the answer was accepted.
     fn answer(&self) -> bool {
         let mut answer = Some(Ok(Payload::new(Value(Arc::clone(&self.dropped)))));
         match self.yields.complete(self.tag, &mut answer, true, || {}) {
@@ -103,7 +103,7 @@ pub fn two_answers() {
     assert_eq!(world.dropped(), 2);
 }
 
-/// A yield is answered while its process exits. One of the two threads drops the answer, exactly once. Later answers
+/// A command is answered while its process exits. One of the two threads drops the answer, exactly once. Later answers
 /// are refused.
 pub fn answer_against_exit() {
     let world = World::new(AnswerTarget::Event);
@@ -116,8 +116,8 @@ pub fn answer_against_exit() {
     assert_eq!(world.dropped(), 2);
 }
 
-/// A yield is answered and cancelled at the same time. Exactly one of the two calls succeeds and returns true. Then
-/// another yield reuses the slot, and the old tag does not affect this yield.
+/// A command is answered and cancelled at the same time. Exactly one of the two calls succeeds and returns true. Then
+/// another command reuses the slot, and the old tag does not affect this command.
 pub fn answer_against_cancel() {
     let world = World::new(AnswerTarget::Event);
     let answer = spawn(&world, World::answer);
@@ -180,13 +180,13 @@ pub fn answer_against_poll_by_the_task() {
 }
 
 /// A handler watches for the cancellation. Either the handler is notified later, or the call of `watch` reports
-/// immediately that the yield is cancelled.
+/// immediately that the command is cancelled.
 pub fn watch_against_cancel() {
     watch(&World::new(AnswerTarget::Event), |world| world.yields.cancel(world.tag));
 }
 
 /// An observer watches for the answer. Either the observer is notified later, or the call of `watch` reports
-/// immediately that the yield is answered.
+/// immediately that the command is answered.
 pub fn watch_against_answer() {
     watch(&World::new(AnswerTarget::Event), World::answer);
 }

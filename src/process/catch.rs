@@ -18,7 +18,7 @@ use crate::process::state::current::Current;
 type Panic = (Option<String>, String);
 
 thread_local! {
-    /// The last panic of this thread. The function `text` takes it out of this cell.
+    /// The last panic of this thread. The function `text` takes the panic out of this cell.
     static LAST: Cell<Option<Panic>> = const { Cell::new(None) };
 }
 
@@ -52,7 +52,7 @@ fn text(panic: Box<dyn Any + Send>) -> Reason {
     let message = message_of(&*panic);
     let text = message.unwrap_or("a panic without a text");
     // `resume_unwind` does not call the panic hook. Therefore, after a `resume_unwind`, `LAST` may hold an earlier
-    // panic. The message of an earlier panic usually differs, and then the filter ignores the earlier panic.
+    // panic. Usually the messages of two panics differ. If the messages differ, the filter ignores the earlier panic.
     let last = LAST.try_with(Cell::take).ok().flatten().filter(|(noted, _)| noted.as_deref() == message);
     let reason = match last {
         Some((_, location)) => Reason::panic(text, location),
@@ -97,7 +97,8 @@ impl<T> Drop for Held<T> {
     }
 }
 
-/// Names a process in the message of an abort. The name is valid on this thread until the returned guard is dropped.
+/// Sets the process that the message of an abort names. The setting applies to this thread until the returned guard is
+/// dropped.
 pub(crate) fn name(pid: Pid, code: &'static str) -> Named {
     Named(Current::with(|current| current.dropped.replace(Some((pid, code)))))
 }
@@ -119,8 +120,8 @@ impl Drop for Named {
 /// inside the frames of the user code. After such a panic, no guard and no `catch_unwind` of the runtime runs.
 pub(crate) fn watch() {
     static ADDED: OnceLock<()> = OnceLock::new();
-    // The model checkers set their own hooks. A panicking thread cannot set a hook. If the thread panics, the next
-    // runtime adds the hook.
+    // The model checkers set their own hooks. A panicking thread cannot set a hook. If this thread is panicking, the
+    // next runtime adds the hook.
     if cfg!(any(procession_loom, procession_shuttle)) || thread::panicking() {
         return;
     }
@@ -141,7 +142,7 @@ pub(crate) fn watch() {
 }
 
 /// Returns whether `panic` aborts the program. The standard library has no stable function for this check. Therefore,
-/// this function compares the payload with the texts of the fatal panics of the standard library.
+/// this function compares the payload with the messages of the two fatal panics of the standard library.
 fn is_fatal(panic: &PanicHookInfo<'_>) -> bool {
     const FATAL: [&str; 2] = ["panic in a destructor during cleanup", "panic in a function that cannot unwind"];
     cfg!(panic = "abort") || panic.payload().downcast_ref::<&str>().is_some_and(|text| FATAL.contains(text))
@@ -173,8 +174,9 @@ impl Wake for PanicSafeWaker {
 pub(crate) struct Guard(Option<Arc<PanicSafeWaker>>);
 
 impl Guard {
-    /// Calls `poll` with a waker that does not panic. The waker of the task that this thread steps belongs to the
-    /// runtime and is used directly. Any other waker is wrapped in a `PanicSafeWaker`.
+    /// Calls `poll` with a waker that does not panic. If the waker belongs to the task that this thread steps, the
+    /// waker is used directly, because a waker of the runtime does not panic. Any other waker is wrapped in a
+    /// `PanicSafeWaker`.
     pub(crate) fn over<T>(&mut self, cx: &mut Context<'_>, poll: impl FnOnce(&mut Context<'_>) -> T) -> T {
         let waker = cx.waker();
         if Current::with(|current| current.is_own_waker(waker)) {

@@ -37,14 +37,15 @@ pub trait StreamCommand: Command {
     /// Type of the items. The handler sends all items before the reply.
     type Item: Send + 'static;
 
-    /// Maximum number of items that the handler has sent and the process has not pulled yet. If there are already this
-    /// many items, [`StreamCompletion::send`](crate::StreamCompletion::send) waits. If the constant is 0, the maximum
-    /// is 1. Default: 8.
+    /// Maximum number of items that the handler has sent and the process has not pulled yet. When this maximum is
+    /// reached, [`StreamCompletion::send`](crate::StreamCompletion::send) waits. If the constant is 0, the maximum is
+    /// 1. Default: 8.
     const BUFFER: usize = 8;
 }
 
-/// A stream command in the form in which the runtime dispatches it. `Streamed<C>` and `C` are distinct types, so that a
-/// command can have one handler for use as a stream and another handler for single use.
+/// The form of a stream command that the runtime dispatches. `Streamed<C>` and `C` are distinct types. Therefore, one
+/// command type can have two handlers: one for its use as a stream, and one for its use as a command with a single
+/// answer.
 #[derive(Debug)]
 pub(crate) struct Streamed<C>(pub(crate) C);
 
@@ -91,7 +92,8 @@ impl StreamCommand for NamedCommand {
     type Item = Payload;
 }
 
-/// Command type in the tag of a call or a sleep of a hand-written process. The reply has type `T`.
+/// Command type of a call or a sleep of a hand-written process. The tag of the call or the sleep has this type. The
+/// reply has the type `T`.
 #[derive(Debug)]
 pub struct BuiltinCommand<T>(std::marker::PhantomData<fn() -> T>);
 

@@ -1,4 +1,5 @@
-//! Errors of refused operations, for example of a send, a spawn, a yield, an answer, or the build of a runtime.
+//! Errors of refused operations, for example of a send, a spawn, a yield of a command, an answer, or the build of a
+//! runtime.
 //!
 //! Most of these errors contain the value that the operation did not consume. The file `exit.rs` has the exit of a
 //! process, and `failure.rs` has the failure of a command.
@@ -78,13 +79,13 @@ pub enum SendErrorKind {
     },
     /// The runtime has shut down.
     ShutDown,
-    /// The tag of a command cannot be used. Either a yield with this tag is still in flight, or the tag was not created
-    /// by [`Tag::chosen`](crate::Tag::chosen).
+    /// The tag of a command cannot be used. Either a command with this tag is still in flight, or the tag was not
+    /// created by [`Tag::chosen`](crate::Tag::chosen).
     TagInUse,
-    /// An answer has an unknown tag. The process never made a yield with this tag. If the process chose the tag itself,
-    /// the tag also becomes unknown when its answer is read or its yield is cancelled.
+    /// The tag of an answer is unknown. The process never yielded a command with this tag. A tag that the process chose
+    /// itself also becomes unknown when the process reads the answer or cancels the command.
     UnknownTag,
-    /// The yield of an answer was already answered or cancelled.
+    /// An answer came too late. Its command was already answered or cancelled.
     Spent,
 }
 
@@ -114,7 +115,7 @@ pub(crate) enum Addressee {
     Process(Pid),
     /// The value is a message to the process that has this name.
     Named(Box<str>),
-    /// The value is an answer to a yield of a process.
+    /// The value is an answer to a command of a process.
     Yield(Pid),
     /// The value is a command of a process.
     Handler(Pid),
@@ -123,7 +124,8 @@ pub(crate) enum Addressee {
 /// Error of a refused message, command or answer. The error contains the refused value.
 ///
 /// The error is `Sync` even if the value is only `Send`. Therefore, the error converts into a boxed error. The
-/// conversion into an [`Exit`] drops the value. Therefore, [`Exit::error`] finds the error as a `SendError<()>`:
+/// conversion into an [`Exit`] drops the value. Therefore, [`Exit::error`] finds the error under the type
+/// `SendError<()>`:
 ///
 /// ```
 /// # use procession::{Context, Exit, Pid, Runtime, SendError, SendErrorKind};
@@ -149,8 +151,8 @@ pub struct SendError<M> {
 }
 
 impl<M> SendError<M> {
-    /// Creates the error of a refused value. A [`Deliver`](crate::Deliver) calls this function to return an envelope
-    /// that it does not accept.
+    /// Creates the error of a refused value. An implementation of [`Deliver`](crate::Deliver) calls this function to
+    /// return an envelope that the implementation does not accept.
     pub fn new(kind: SendErrorKind, message: M) -> Self {
         Self { kind, to: Addressee::Unknown, value_type: type_name::<M>, message: Mutex::new(message) }
     }
@@ -262,7 +264,8 @@ impl fmt::Display for SpawnErrorKind {
 /// Error of a refused spawn or upgrade. The error contains the body or the process that did not start.
 ///
 /// The error is `Sync` even if the body is only `Send`. Therefore, the error converts into a boxed error. The
-/// conversion into an [`Exit`] drops the body. Therefore, [`Exit::error`] finds the error as a `SpawnError<()>`.
+/// conversion into an [`Exit`] drops the body. Therefore, [`Exit::error`] finds the error under the type
+/// `SpawnError<()>`.
 pub struct SpawnError<B> {
     kind: SpawnErrorKind,
     /// Name of the type of the body. The name remains available after a conversion that drops the body.
@@ -318,7 +321,7 @@ impl<B> fmt::Display for SpawnError<B> {
         let Self { kind, body_type, .. } = self;
         match kind {
             SpawnErrorKind::StartFailed(_) => write!(f, "upgrade to {body_type} refused: {kind}"),
-            // The user's body is inside a closure of this crate. The type name of that closure does not help the reader
+            // The user's body is inside a closure of this crate. The type name of this closure does not help the reader
             // of the message.
             _ if body_type.starts_with("procession::") && body_type.contains("{{closure}}") => {
                 write!(f, "spawn refused: {kind}")
@@ -338,21 +341,21 @@ impl<B> Error for SpawnError<B> {
 }
 
 impl Exit {
-    /// Returns whether a process exited because a spawn was refused after the shutdown of the runtime. After the
-    /// shutdown, no later spawn can succeed.
+    /// Returns whether a process exited because the runtime had shut down and refused a spawn. After a shutdown, every
+    /// later spawn is also refused.
     pub(crate) fn is_spawn_after_shutdown(&self) -> bool {
         self.error::<SpawnError<()>>().is_some_and(|error| error.kind == SpawnErrorKind::ShutDown)
     }
 }
 
-/// The conversion drops the refused value. [`Exit::error`] finds the error as a `SendError<()>`.
+/// The conversion drops the refused value. [`Exit::error`] finds the error under the type `SendError<()>`.
 impl<M> From<SendError<M>> for Exit {
     fn from(error: SendError<M>) -> Self {
         Self::failed(error.into_empty())
     }
 }
 
-/// The conversion drops the body. [`Exit::error`] finds the error as a `SpawnError<()>`. A
+/// The conversion drops the body. [`Exit::error`] finds the error under the type `SpawnError<()>`. A
 /// [`SpawnErrorKind::StartFailed`] becomes the exit that it contains.
 impl<B> From<SpawnError<B>> for Exit {
     fn from(error: SpawnError<B>) -> Self {
@@ -542,8 +545,7 @@ mod tests {
         let boxed = BoxError::from(SendError::new(SendErrorKind::Full, Cell::new(1)));
         assert_eq!(format!("{boxed:?}"), "SendError { kind: Full, to: Unknown, .. }");
         let _ = BoxError::from(SpawnError::new(SpawnErrorKind::ShutDown, Cell::new(1)));
-        // A message that is not `'static` cannot be boxed. Nevertheless, the error with this message converts into an
-        // exit.
+        // An error whose message is not `'static` cannot be boxed. Nevertheless, this error converts into an exit.
         let short = String::from("x");
         let error = SendError::new(SendErrorKind::Full, short.as_str()).to(Addressee::Process(pid()));
         let (text, exit) = (error.to_string(), Exit::from(error));

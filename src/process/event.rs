@@ -1,4 +1,4 @@
-//! Events of a process, and the tags that connect an answer with its yield.
+//! Events of a process, and the tags that connect an answer with its command.
 //!
 //! `Event` is the public form of an event. `Signal` is the form that the mailbox stores. The mailbox itself is in
 //! `process::mailbox`.
@@ -15,7 +15,7 @@ use crate::process::failure::Failure;
 use crate::process::payload::Payload;
 use crate::process::pid::Pid;
 
-/// An event of a process: a message, an answer to a yield, or a signal. A process reads its events in the order in
+/// An event of a process: a message, an answer to a command, or a signal. A process reads its events in the order in
 /// which they arrived.
 ///
 /// A hand-written process receives every kind of event. An async body calls [`Context::event`](crate::Context::event)
@@ -26,9 +26,9 @@ use crate::process::pid::Pid;
 pub enum Event<M = Payload> {
     /// Another process or the application sent a message.
     Message(M),
-    /// A yield of this process was answered.
+    /// A command of this process was answered.
     Completed(Completed),
-    /// An item of a stream arrived. The process had pulled this item: see
+    /// An item of a stream arrived. A process receives only items that it has pulled: see
     /// [`StepOutput::stream`](crate::StepOutput::stream).
     Item(StreamItem),
     /// A request to exit. A process receives this event at most once. If the process still runs at `deadline`, it is
@@ -83,8 +83,8 @@ pub enum Event<M = Payload> {
 #[derive(Debug)]
 pub(crate) enum Signal {
     Completed(Completed),
-    /// A notice that a stream has an item or an answer. Either the buffer of the stream contains an item that the
-    /// process has requested, or the answer has arrived.
+    /// A notice of a stream. A notice means that the buffer of the stream contains an item that the process has
+    /// requested, or that the answer has arrived.
     Notice(Tag),
     Cancel {
         reason: Reason,
@@ -117,8 +117,8 @@ pub(crate) enum Signal {
 const _: () = assert!(size_of::<Signal>() <= 56);
 
 impl Signal {
-    /// Returns whether the signal is the answer to a yield of a hand-written process. A hand-written process receives
-    /// its answers as events.
+    /// Returns whether the signal is an answer or a notice of a stream. Only a hand-written process receives answers as
+    /// events.
     pub(crate) fn is_answer(&self) -> bool {
         matches!(self, Self::Completed(_) | Self::Notice(_))
     }
@@ -139,10 +139,10 @@ impl Signal {
     }
 }
 
-/// The answer to a yield: either its reply or its failure.
+/// The answer to a command: either its reply or its failure.
 pub(crate) type Answer = Result<Payload, Failure>;
 
-/// The answer to a yield of a hand-written process.
+/// The answer to a command of a hand-written process.
 #[derive(Debug)]
 pub struct Completed {
     pub(crate) tag: Tag,
@@ -150,17 +150,17 @@ pub struct Completed {
 }
 
 impl Completed {
-    /// Returns the tag of the answered yield.
+    /// Returns the tag of the answered command.
     pub fn tag(&self) -> Tag {
         self.tag
     }
 
-    /// Returns the typed answer if `tag` is the tag of this yield.
+    /// Returns the typed answer if `tag` is the tag of the answered command.
     ///
     /// The outer `Result` says whether the tag matches. The inner `Result` is the answer of the handler.
     ///
     /// # Errors
-    /// Returns `self` if `tag` is the tag of another yield.
+    /// Returns `self` if `tag` is the tag of another command.
     pub fn take<C: Command>(self, tag: Tag<C>) -> Result<Result<C::Reply, Failure>, Completed> {
         if self.tag != tag {
             return Err(self);
@@ -193,7 +193,7 @@ impl StreamItem {
     /// Returns the typed item if `tag` is the tag of this stream.
     ///
     /// # Errors
-    /// Returns `self` if `tag` is the tag of another yield, or if the item is not of the type `C::Item`.
+    /// Returns `self` if `tag` is the tag of another command, or if the item is not of the type `C::Item`.
     pub fn take<C: StreamCommand>(self, tag: Tag<C>) -> Result<C::Item, StreamItem> {
         if self.tag != tag {
             return Err(self);
@@ -207,9 +207,9 @@ impl StreamItem {
     }
 }
 
-/// Converts an answer to the expected type. The type of a handler's answer is checked when the handler gives the
-/// answer. Therefore, a type mismatch is possible only if a wrong tag was passed to a host. A type mismatch becomes a
-/// failure, and does not cause a panic.
+/// Converts an answer to the expected type. The runtime checks the type of an answer when the handler gives the answer.
+/// Therefore, the type is wrong only if a wrong tag was passed to a host. A wrong type becomes a failure, and does not
+/// cause a panic.
 #[inline]
 pub(crate) fn typed<T: Send + 'static>(answer: Result<Payload, Failure>) -> Result<T, Failure> {
     answer?.downcast::<T>().map_err(|payload| {
@@ -259,13 +259,14 @@ impl fmt::Debug for MonitorRef {
     }
 }
 
-/// Identifier of one yield. The answer to the yield has the same tag as the yield. Compare a tag only with tags of the
-/// same process. A tag is never reused, unless the process [chose](Self::chosen) the tag itself.
+/// Identifier of one command that a process has yielded. The answer has the same tag as its command. Compare a tag only
+/// with tags of the same process. A tag is never reused, unless the process [chose](Self::chosen) the tag itself.
 pub struct Tag<C = Payload> {
-    /// Sequence number of the yield in its process, or the number that the process chose. The top bits contain the kind
-    /// of the yield.
+    /// Sequence number of the command in its process, or the number that the process chose. The two top bits contain
+    /// the kind of the tag.
     pub(crate) number: u64,
-    /// Index of the yield's slot in the table of yields. The index is not used if the slot is looked up by the number.
+    /// Index of the command's slot in the table of commands. If the slot is looked up by the number, the index is not
+    /// used.
     pub(crate) key: u32,
     marker: PhantomData<fn() -> C>,
 }
@@ -273,10 +274,10 @@ pub struct Tag<C = Payload> {
 impl<C> Tag<C> {
     /// Bit that is set in every number that a process chose itself.
     pub(crate) const CHOSEN: u64 = 1 << 63;
-    /// Bit that is set in the number of every command that was yielded on the inline path.
+    /// Bit that is set in the number of every command that took the inline path.
     const INLINE: u64 = 1 << 62;
-    /// Bits of a tag whose slot is looked up by the number. The tag was created before the slot, so it does not contain
-    /// the index of the slot.
+    /// Bits of a tag whose slot is looked up by the number. Such a tag was created before its slot, so the tag does not
+    /// contain the index of the slot.
     pub(crate) const LOOKED_UP: u64 = Self::CHOSEN | Self::INLINE;
 
     pub(crate) fn issued(number: u64, key: u32) -> Self {
@@ -289,8 +290,9 @@ impl<C> Tag<C> {
     }
 
     /// Creates a tag with a number that the process chooses, for
-    /// [`StepOutput::perform_as`](crate::StepOutput::perform_as). For example, a program that runs scripts often
-    /// numbers its calls itself. The process may use the tag again after it has read the answer or cancelled the yield.
+    /// [`StepOutput::perform_as`](crate::StepOutput::perform_as). For example, a program that runs scripts may number
+    /// its calls itself. The process may use the tag again after the process has read the answer or cancelled the
+    /// command.
     pub fn chosen(number: u32) -> Self {
         Self { number: Self::CHOSEN | u64::from(number), key: u32::MAX, marker: PhantomData }
     }
@@ -314,13 +316,13 @@ impl<C> Tag<C> {
         self.number & Self::INLINE != 0
     }
 
-    /// Returns whether the slot of the yield is looked up by the number.
+    /// Returns whether the slot of the command is looked up by the number.
     #[inline]
     pub(crate) fn is_looked_up(self) -> bool {
         self.number & Self::LOOKED_UP != 0
     }
 
-    /// Returns the number without the bits that contain the kind of the yield.
+    /// Returns the number without the bits that contain the kind of the tag.
     #[inline]
     pub(crate) fn serial(self) -> u64 {
         self.number & !Self::LOOKED_UP

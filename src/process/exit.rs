@@ -22,8 +22,8 @@ pub type Result<T = (), E = BoxError> = std::result::Result<T, E>;
 
 /// How a process exited. `Exit` implements `Error`, and is cheap to clone.
 ///
-/// If a body returns an error that contains an exit, the process exits with that exit. Any error type may wrap the
-/// exit. [`failed`](Self::failed) lists the exceptions.
+/// If a body returns an error that contains an exit, the process exits with the contained exit. An error of any type
+/// may contain the exit. The documentation of [`failed`](Self::failed) lists the exceptions.
 ///
 /// ```
 /// # use procession::{BoxError, Exit, Reason};
@@ -67,8 +67,8 @@ pub enum Exit {
 
 impl Exit {
     /// Returns the exit of a process that returned this error. If the error is an exit, or if one of its sources is an
-    /// exit, the result is that exit. Otherwise, the result is `Failed`. For example, a cancellation that passes
-    /// through a `?` remains a cancellation.
+    /// exit, the result is that exit. For example, a cancellation that passes through a `?` remains a cancellation. If
+    /// neither the error nor one of its sources is an exit, the result is `Failed`.
     ///
     /// If the error or one of its sources is the exit `Failed` or `InitFailed`, the result is `Failed` with the
     /// outermost error, because the outermost error contains more information. Some wrappers hide the error that they
@@ -98,7 +98,8 @@ impl Exit {
     }
 
     /// Returns the first error of type `E` among the causes of this exit. The causes are the returned error or the
-    /// `InitError`, and the sources of that error. For `Linked`, the causes are the causes of the exit of `origin`.
+    /// `InitError`, and the sources of that error. The causes of a `Linked` exit are the causes of the exit of its
+    /// `origin`.
     pub fn error<E: Error + 'static>(&self) -> Option<&E> {
         chain(self.source()?).find_map(|e| e.downcast_ref())
     }
@@ -114,8 +115,8 @@ impl Exit {
         }
     }
 
-    /// Returns the location of the panic, as `file:line:column`. For `Linked`, returns the location of the panic of
-    /// `origin`. Returns `None` if the process did not panic, or if the location is unknown.
+    /// Returns the location of the panic, as `file:line:column`. For a `Linked` exit, returns the location of the panic
+    /// of its `origin`. Returns `None` if the process did not panic, or if the location is unknown.
     pub fn panic_location(&self) -> Option<&str> {
         match self {
             Self::Panicked(message) => message.location(),
@@ -125,8 +126,8 @@ impl Exit {
     }
 
     /// Returns the error inside this exit, without the exit itself. An error that reports the exit of another process
-    /// uses the returned error as its source. The exit itself must not be the source: `Exit::failed` would find the
-    /// exit of the other process among the sources, and would use it as the exit of the failed process.
+    /// uses the returned error as its source. The exit itself must not be the source. If the exit of another process
+    /// were among the sources, `Exit::failed` would use that exit as the exit of the failed process.
     pub(crate) fn source_of_other(&self) -> Option<&(dyn Error + 'static)> {
         match self {
             Self::InitFailed(error) => Some(&**error),
@@ -245,8 +246,8 @@ impl From<InitError> for Exit {
 #[derive(Clone)]
 pub struct Reason(ReasonText);
 
-/// Text of a reason. `ReasonText` implements `Error` because it is the source of `Exit::Cancelled`. `Exit::failed`
-/// finds this source inside other errors.
+/// Text of a reason. `ReasonText` implements `Error`, because a `ReasonText` is the source of an `Exit::Cancelled`.
+/// `Exit::failed` finds this source inside other errors.
 #[derive(Clone)]
 enum ReasonText {
     Static(&'static str),
@@ -400,12 +401,12 @@ const _: () = assert!(size_of::<Exit>() <= 32 && size_of::<Reason>() <= 24);
 mod tests {
     use super::*;
 
-    /// Wrapper with the source behaviour of `#[from]`: the wrapped error is the source.
+    /// A wrapper like the wrappers that `#[from]` generates: the source of the wrapper is the wrapped error.
     #[derive(Debug)]
     struct SourceWrapper(BoxError);
 
-    /// Wrapper with the source behaviour of `anyhow` and `#[error(transparent)]`: the source of the wrapped error is
-    /// the source.
+    /// A wrapper like the wrappers of `anyhow` and `#[error(transparent)]`: the source of the wrapper is the source of
+    /// the wrapped error.
     #[derive(Debug)]
     struct TransparentWrapper(BoxError);
 

@@ -31,10 +31,10 @@ pub enum Failure {
     Panicked(Reason),
     /// A future of a process was polled outside the turns of that process.
     Outside,
-    /// The blocking pool or a layer refused the command, because its limit is reached and its queue is full. The text
-    /// names the pool or the layer, and its limit and capacity. With
-    /// [`Overflow::DropOldest`](crate::Overflow::DropOldest), this failure also occurs for a command that already
-    /// waited in the queue.
+    /// The blocking pool or a layer refused the command, because the limit of the pool or the layer is reached and its
+    /// queue is full. The text names the pool or the layer, its limit and the capacity of its queue. With
+    /// [`Overflow::DropOldest`](crate::Overflow::DropOldest), a command that already waits in the queue can also fail
+    /// with `Overloaded`.
     Overloaded(Reason),
     /// The runtime has shut down, and the blocking pool accepts no more work.
     ShutDown,
@@ -44,11 +44,11 @@ pub enum Failure {
 
 impl Failure {
     /// Returns the failure of a handler that returned this error. If the error is a failure, or if one of its sources
-    /// is a failure, the result is that failure. Otherwise, the result is `Error`. For example, a handler may return an
-    /// error that wraps the failure of its own command.
+    /// is a failure, the result is that failure. For example, the error may wrap the failure of a command that the
+    /// handler itself performed. If neither the error nor one of its sources is a failure, the result is `Error`.
     ///
-    /// If the failure among the sources is an `Error`, the result is `Error` with the outer error, because the outer
-    /// error contains more information.
+    /// If a source is the failure `Error`, the result is `Error` with the outermost error, because the outermost error
+    /// contains more information.
     pub fn new(error: impl Into<BoxError>) -> Self {
         let error = match error.into().downcast::<Self>() {
             Ok(failure) => return *failure,

@@ -11,12 +11,12 @@ use crate::process::exit::Exit;
 
 /// Limits on the steps, the running time and the queued messages of one process. Default: no limit.
 ///
-/// The limits of a host apply to each process that is spawned in this host.
+/// The limits of a host apply to each process that is spawned on this host.
 /// [`ProcessBuilder::limits`](crate::ProcessBuilder::limits) sets the limits of one process. If the host and the
 /// builder both set a limit, the lower limit applies.
 ///
-/// If a process exceeds its limit on steps or time, it exits with [`Exit::Failed`], and the error is a
-/// [`LimitExceeded`]. If the limit on messages is reached, a send fails with
+/// If a process exceeds its limit on steps or time, the process exits with [`Exit::Failed`]. The error of this exit is
+/// a [`LimitExceeded`]. If the limit on messages is reached, a send fails with
 /// [`SendErrorKind::Full`](crate::SendErrorKind::Full) and returns the message.
 ///
 /// ```
@@ -62,8 +62,7 @@ impl Limits {
     }
 
     /// Sets the maximum number of messages that wait in the mailbox. If the maximum is 0, the mailbox refuses every
-    /// message. A hand-written process may take messages out of the mailbox at the beginning of a step. Messages that
-    /// the process has taken out are no longer counted.
+    /// message. Messages that a hand-written process has taken out of the mailbox for a step are no longer counted.
     #[must_use]
     pub const fn mailbox_capacity(mut self, most: usize) -> Self {
         self.mail = Some(most);
@@ -71,7 +70,7 @@ impl Limits {
     }
 
     /// Combines two sets of limits. For each kind of limit, the lower limit applies. The result is boxed, because most
-    /// processes have no limits, and `None` then takes only a null pointer.
+    /// processes have no limits. A boxed `None` takes only one word.
     #[inline]
     pub(crate) fn both(one: Option<&Self>, other: Option<Box<Self>>) -> Option<Box<Self>> {
         match (one, other) {
@@ -99,7 +98,7 @@ impl Limits {
     }
 
     /// Returns whether there is a limit on the steps or on their running time. If there is such a limit, each step must
-    /// be counted.
+    /// be counted or measured.
     pub(crate) fn limits_steps(&self) -> bool {
         self.steps.is_some() || self.time.is_some()
     }

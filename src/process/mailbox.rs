@@ -3,24 +3,26 @@
 //!
 //! A sender appends a message under a short spin lock. Under this lock the sender also marks the process as woken.
 //! After the unlock, the sender queues the process. The receiver takes out all queued messages under one lock. No user
-//! code runs under the lock, so wakers are called and messages are dropped after the unlock. A closed mailbox refuses
-//! messages and signals. A mailbox with a bound stores its messages in another type of queue: see `bounded`.
+//! code runs under the lock. Therefore, wakers are called and messages are dropped only after the unlock. A closed
+//! mailbox refuses messages and signals. A mailbox with a bound stores its messages in another type of queue: see
+//! `bounded`.
 //!
 //! If a process waits for a message, a send to this process takes no lock. A receiver that finds no message opens the
-//! mailbox's `slot` before it waits. The sender that wakes the process then has exclusive access to the slot. This
-//! sender writes the message into the slot and queues the process. The process takes the message in its turn.
+//! mailbox's `slot` before the receiver waits. One sender then wakes the process, and only this sender has access to
+//! the open slot. This sender writes its message into the slot and queues the process. The process takes the message in
+//! its turn.
 //!
 //! After the process has taken a message from the slot, its receiver is still registered as waiting for the next
 //! message. No further lock operation is needed for this registration. When the receiver registers, it sets a mark on
-//! the lock. The next lock operation of any thread clears the mark. A message that arrives outside the slot clears the
-//! mark, because its sender locks the mailbox. Therefore, [`glance`](Inbox::glance) needs no lock to check for
-//! messages. A sender that takes the lock finds the receiver registered and wakes the process. If a process is woken
-//! during its turn, the process gets another turn.
+//! the lock. The next lock operation of any thread clears the mark. If a sender stores a message outside the slot, the
+//! mark is cleared, because the sender locks the mailbox. Therefore, [`glance`](Inbox::glance) can check for messages
+//! without the lock: it reads the slot and the mark. A sender that takes the lock finds the receiver registered and
+//! wakes the process. If a process is woken during its turn, the process gets another turn.
 //!
 //! If a receiver takes a message from the slot and stays registered, the state of the turn records the registration
 //! (`process::state::current`). The next receive operation removes the record. If the record still exists at the end of
-//! the turn, the body waits for something other than a message. A body that waits for something else must not be woken
-//! by a message ([`Inbox::unwait`]).
+//! the turn, the body does not wait for a message. A message must not wake such a body. Therefore, the end of the turn
+//! removes the registration ([`Inbox::unwait`]).
 
 pub(crate) mod bounded;
 pub(crate) mod drained;
@@ -63,7 +65,7 @@ pub(crate) struct MailboxFigures {
     pub(crate) is_awaited: bool,
 }
 
-/// The half of a mailbox that the senders and the receiver share.
+/// The part of a mailbox that the senders and the receiver share.
 #[derive(Debug)]
 pub(crate) struct Inbox<M> {
     /// Space for one small message. The receiver reads this message before all other messages.
@@ -118,12 +120,12 @@ impl<M> Inbox<M> {
         self.state.lock().closed
     }
 
-    /// Takes the waker of the receiver and the wakers of the waiting senders. The caller calls this function after the
-    /// inbox is closed and the process has exited.
+    /// Takes the waker of the receiver and the wakers of the waiting senders. This function is called after the inbox
+    /// was closed and the process has exited.
     ///
     /// A receiver that now waits as the task of the process may have stored a waker earlier. This function also takes
-    /// the earlier waker. The earlier waker may refer to the process itself, and this reference cycle would keep the
-    /// memory of the process allocated for ever.
+    /// the stored waker. If the stored waker refers to the process itself, the inbox and the process form a reference
+    /// cycle. The cycle would keep the memory of the process allocated for ever.
     pub(crate) fn disperse(&self) -> (Option<Waker>, Vec<Waker>) {
         let mut state = self.state.lock();
         (state.other(), state.bounded().map_or_else(Vec::new, Bounded::take_sender_wakers))
@@ -164,7 +166,8 @@ impl<M> Inbox<M> {
     /// if the inbox was empty.
     ///
     /// This function wakes no waiting receiver or sender. [`disperse`](Self::disperse) takes their wakers later, when
-    /// the exit is known. If the receiver were woken earlier, it would find no exit and wait again.
+    /// the exit is known. If this function woke the receiver, the receiver would not find the exit yet, and would wait
+    /// again.
     #[inline]
     pub(crate) fn close(&self) -> Option<ClosedContents<M>> {
         let mut state = self.lock();

@@ -18,7 +18,7 @@ use crate::platform::erased::{Erased, cast, same};
 /// passes through generic code still contains the value of its sender. Because payloads do not nest, `is::<Payload>()`
 /// returns true for every payload, and `downcast::<Payload>()` returns the payload unchanged.
 ///
-/// A `Payload` is `Sync` even if its value is not, because no method returns a reference to the value.
+/// A `Payload` is `Sync` even if its value is not `Sync`, because no method returns a reference to the value.
 pub struct Payload(Erased);
 
 impl Payload {
@@ -42,8 +42,8 @@ impl Payload {
         cast(self).or_else(|this: Self| this.0.downcast().map_err(Self))
     }
 
-    /// If the option contains a payload with a `T`, takes the `T` out, as [`downcast`](Self::downcast) does. Otherwise,
-    /// leaves the option unchanged.
+    /// If the option contains a payload with a `T`, takes the `T` out, as [`downcast`](Self::downcast) does. If the
+    /// option contains no payload with a `T`, leaves the option unchanged.
     #[inline]
     pub(crate) fn take<T: 'static>(this: &mut Option<Self>) -> Option<T> {
         this.take_if(|payload| payload.is::<T>())?.downcast().ok()

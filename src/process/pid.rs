@@ -13,20 +13,21 @@ use std::num::NonZeroU64;
 
 /// Identifier of a process. `Display` writes a pid as `<node.index.generation>`, and `FromStr` parses this text.
 ///
-/// The local part of a pid has 64 bits. The local part contains the *index* of the slot in which the runtime stores the
-/// process, and the *generation* of that slot. A pid also contains its *node*, namely the number of the runtime in the
-/// program, and the *incarnation* of that node. Therefore, the pid of an exited process never refers to a later
-/// process, and a pid of another runtime never refers to a process of this runtime. A `Pid` takes 16 bytes, and an
-/// `Option<Pid>` has the same size.
+/// The local part of a pid has 64 bits. The local part contains an *index* and a *generation*. The runtime stores each
+/// process in a slot of a table, and the index is the position of this slot. The generation counts the processes that
+/// this slot has held. A pid also contains its *node*, namely the number of the runtime in the program, and the
+/// *incarnation* of that node. Therefore, the pid of an exited process never refers to a later process, and a pid of
+/// another runtime never refers to a process of this runtime. A `Pid` takes 16 bytes, and an `Option<Pid>` has the same
+/// size.
 ///
 /// In the text, the incarnation follows the node in hexadecimal, for example `<1-9f3c.7.2>`. If the incarnation is 0,
 /// it is not printed, for example `<1.7.2>`. Each pid has exactly one text.
 ///
 /// A pid of a simulation is printed without an incarnation, for example `<0.7.2>`, because the same seed must print the
-/// same trace. Nevertheless, each pid of a simulation belongs to exactly one simulation. Two pids of different
-/// simulations are different, even if their texts are equal. A pid of one simulation never reaches a process of another
-/// simulation. While a simulation runs, a text without an incarnation parses to a pid of that simulation. Outside a
-/// simulation, a text without an incarnation parses to a pid that no process has.
+/// same trace. Although the text has no incarnation, each pid of a simulation belongs to exactly one simulation. Two
+/// pids of different simulations are different, even if their texts are equal. A pid of one simulation never reaches a
+/// process of another simulation. While a simulation runs, a text without an incarnation parses to a pid of that
+/// simulation. Outside a simulation, a text without an incarnation parses to a pid that no process has.
 ///
 /// With the feature `serde`, a pid implements `Serialize` and `Deserialize`. Human-readable formats contain the text of
 /// the pid, and all other formats contain four numbers.
@@ -36,8 +37,8 @@ use std::num::NonZeroU64;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Pid {
     node: u32,
-    /// Incarnation of the node, or number of a simulation. If the node is 0 and this value is even and not 0, the value
-    /// is the number of a simulation. The public API does not show the number of a simulation.
+    /// Incarnation of the node, or number of a simulation. The value is the number of a simulation if the node is 0 and
+    /// the value is an even number other than 0. The public API does not show the number of a simulation.
     incarnation: u32,
     /// Index in the low half, and generation in the high half. Generations start at 1, so this value is never 0.
     local: NonZeroU64,
@@ -100,7 +101,8 @@ impl Pid {
         self.node == other.node && self.incarnation == other.incarnation
     }
 
-    /// Returns the number of processes that the slot has held, including this process. The number is at least 1.
+    /// Returns the number of processes that the slot of this process has held so far, including this process. The
+    /// number is at least 1.
     #[inline]
     pub const fn generation(self) -> u32 {
         (self.local.get() >> 32) as u32

@@ -1,10 +1,10 @@
 //! Counted references to processes, and the [right to run](RunnableProcess) a process. The process itself stores its
-//! reference counts. Therefore, a process and its task are one allocation. If the message type of the process is known,
-//! a reference has the size of one pointer.
+//! reference counts. Therefore, a process and its task are one allocation. A reference has the size of one pointer if
+//! its type contains the message type of the process.
 //!
-//! This file contains unsafe code, because it implements an `Arc` whose references may point to a prefix of the
-//! allocated value. The [cell](crate::task::cell) is built on this `Arc`. As in `Arc`, there are strong counts and weak
-//! counts. All strong counts together own one weak count.
+//! This file contains unsafe code, because it implements a kind of `Arc` whose references may point to a prefix of the
+//! allocated value. The [cell](crate::task::cell) of a process uses these references. As in `Arc`, there are strong
+//! counts and weak counts. All strong counts together own one weak count.
 
 #![allow(unsafe_code)]
 
@@ -33,7 +33,7 @@ use crate::platform::sync::planted;
 pub(crate) use crate::process::state::run_state::RunState;
 pub(crate) use crate::process::state::runnable::{PendingSchedule, RunnableProcess, Schedule, Stepped, Task};
 
-/// Maximum value of a count. Only a program that leaks references can exceed this value. Such a program is aborted
+/// Maximum value of a count. Only a program that leaks references can exceed this maximum. Such a program is aborted
 /// before the count wraps.
 const MOST: u32 = u32::MAX / 2;
 
@@ -59,7 +59,8 @@ pub(crate) struct VTable {
     clear: unsafe fn(NonNull<Header>),
     layout: Layout,
     task: Task,
-    /// Returns the name of the type of the process's code. `None` if the value is no process.
+    /// Function that returns the name of the type of the process's code. The field is `None` if the value is not a
+    /// process.
     type_name: Option<fn() -> &'static str>,
 }
 
@@ -149,8 +150,8 @@ pub(crate) struct Ref<T: ?Sized> {
     at: NonNull<T>,
 }
 
-/// References to one value that were counted in advance. Taking a reference from this stock needs no atomic
-/// read-modify-write.
+/// A stock of references to one value. The references of the stock were counted in advance, so a reference is taken
+/// from the stock without an atomic read-modify-write.
 pub(crate) struct CountedRefs<T> {
     one: Ref<T>,
     left: Clones<T>,
@@ -235,7 +236,7 @@ impl<T> Deref for Borrowed<'_, T> {
     }
 }
 
-/// Weak reference. A weak reference does not keep the value alive.
+/// Weak reference. A weak reference keeps the memory of the value allocated, but does not keep the value alive.
 pub(crate) struct Weak<T: ?Sized>(NonNull<T>);
 
 // SAFETY: a `Ref` gives out `&T` on the thread that the `Ref` is sent to, and `T: Sync` allows this. The `Ref` may drop
@@ -277,8 +278,8 @@ impl Header {
 
     #[inline]
     fn retain_many(&self, counts: u32) {
-        // Both summands are at most half of the range of a `u32`, so the sum cannot wrap before the program is aborted.
-        // Relaxed is sufficient, as in `Arc`, because the caller owns a reference, so the count cannot reach zero
+        // Both summands are at most half of the range of a `u32`. Therefore, the sum cannot wrap before the program is
+        // aborted. Relaxed is sufficient, as in `Arc`: the caller owns a reference, so the count cannot reach zero
         // during the call.
         if counts > MOST || self.strong.fetch_add(counts, Ordering::Relaxed) > MOST {
             too_many();
@@ -390,7 +391,8 @@ impl<T: HeaderFirst> Ref<T> {
         unsafe { T::clear(this.cast()) };
     }
 
-    /// Creates a counted value that is not a task. `make` receives the header, and must store it as the first field.
+    /// Creates a counted value that is not a task. `make` receives the header, and must store the header as the first
+    /// field.
     pub(crate) fn new(make: impl FnOnce(Header) -> T) -> Self {
         // SAFETY: `PLAIN` is the kind of a `T`. The returned reference owns the only count.
         unsafe { Self::with(Self::PLAIN, 1, make) }
@@ -454,7 +456,7 @@ impl<T: ?Sized> Ref<T> {
         unsafe { self.at.cast::<Header>().as_ref() }
     }
 
-    /// Returns the name of the type of the process's code. Returns `None` if the value is no process.
+    /// Returns the name of the type of the process's code. Returns `None` if the value is not a process.
     pub(crate) fn type_name(&self) -> Option<&'static str> {
         self.life().kind.type_name.map(|name| name())
     }
@@ -597,7 +599,7 @@ mod tests {
         assert_eq!(Arc::strong_count(&told), 1);
     }
 
-    /// Tests the fault class 36, namely the overflow of a reference count. The counts start near the limit. Each
+    /// Tests the fault class 36, namely the overflow of a reference count. Each count starts near its limit. Each
     /// operation runs in its own operating-system process.
     #[test]
     #[cfg_attr(miri, ignore = "Miri starts no other programs")]

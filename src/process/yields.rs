@@ -1,13 +1,15 @@
-//! The yields of one process. The table records each tag that waits for an answer, and the target of the answer. The
-//! table accepts one answer per tag. The state diagram of a yield is above [`Phase`].
+//! The outstanding commands of one process, including its outstanding calls and sleeps. The table records the tag of
+//! each command that waits for an answer, and the target of the answer. The table accepts one answer per tag. The state
+//! diagram of a command is above [`Phase`].
 //!
-//! All transitions of a slot happen under the lock. Therefore, the lock decides each race between two answers. The lock
-//! also decides each race between an answer and a cancellation, a deadline or the exit of the process. When a deadline
-//! passes, the deadline answers the yield as a handler does. The number of a tag is never issued twice. Therefore, a
-//! late answer finds no yield, even if another yield now uses the same slot.
+//! All transitions of a slot happen under the lock. Therefore, the order of the lock operations decides which of two
+//! concurrent answers is accepted. The same order decides between an answer and a concurrent cancellation, deadline or
+//! exit of the process. When a deadline passes, the deadline answers the command as a handler does. The number of a tag
+//! is never issued twice. Therefore, a late answer finds no command, even if a newer command uses the same slot.
 //!
-//! A stream is a yield with a `Buffer` for its items, under the same lock. The process first pulls all items that were
-//! sent before the answer, and then receives the answer. No user code runs under the lock.
+//! A stream is a command with a `Buffer` for its items. The lock of the table also protects the buffer. The process
+//! first pulls all items that were sent before the answer, and then receives the answer. No user code runs under the
+//! lock.
 
 pub(crate) mod buffer;
 pub(crate) mod listing;
@@ -29,7 +31,7 @@ use crate::process::payload::Payload;
 use crate::process::yields::buffer::Buffer;
 use crate::process::yields::table::{Phase, Slot, Table, TypesOf, YieldTypes, types_of};
 
-/// Commands of one step that are taken from the table under one lock operation.
+/// Commands of one step that the caller takes out of the table under one lock.
 pub(crate) type Batch = [Option<Yield>; 8];
 
 /// A command that waits for its handler.
@@ -42,17 +44,17 @@ pub(crate) struct Yield {
 /// Target of an answer.
 #[derive(Debug)]
 pub(crate) enum AnswerTarget {
-    /// The process receives the answer as an event.
+    /// The mailbox of the process receives the answer as an event.
     Event,
-    /// A future that is polled with the waker of the task itself receives the answer.
+    /// A future receives the answer. This future is polled with the waker of the process's own task.
     Own,
-    /// A future that is polled with another waker receives the answer.
+    /// A future receives the answer. This future is polled with another waker, namely this waker.
     Other(Waker),
-    /// The answer is dropped, because the yield was detached.
+    /// The answer is dropped, because the command was detached.
     Discard,
 }
 
-/// Action that the caller must take after it has answered a yield.
+/// Action that the caller must take after it has answered a command.
 #[must_use]
 #[derive(Debug)]
 pub(crate) enum Answered {
@@ -64,7 +66,7 @@ pub(crate) enum Answered {
     Own,
     /// Wake this waker.
     Other(Waker),
-    /// Drop the answer, because the yield was detached.
+    /// Drop the answer, because the command was detached.
     Discard,
 }
 
@@ -72,7 +74,7 @@ pub(crate) enum Answered {
 #[must_use]
 #[derive(Debug)]
 pub(crate) enum Sent {
-    /// Do nothing, because the item is in the buffer and no future waits for the item.
+    /// Do nothing. The item is in the buffer, and no future waits for the item.
     Nothing,
     /// Push this number of notices into the mailbox.
     Notices(usize),
@@ -95,38 +97,38 @@ pub(crate) enum Pulled {
 /// Reason why an answer was refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Late {
-    /// The yield was already answered or cancelled, or its process accepts no more answers.
+    /// The command was already answered or cancelled, or its process accepts no more answers.
     Spent,
-    /// No yield ever had this tag. A chosen tag is also unknown if it is not in the table.
+    /// No command ever had this tag. A chosen tag that is not in the table is also unknown.
     Unknown,
     /// The answer has the wrong type. The value is the name of the command's reply type.
     WrongType(&'static str),
 }
 
-/// The yields of one process.
+/// The commands of one process.
 #[derive(Debug)]
 pub(crate) struct Yields {
-    /// The table is allocated when the first yield enters it, because most processes never yield. Normally the process
-    /// itself allocates the table, before another thread can know a tag. The cancellation of an inline yield may also
-    /// allocate the table.
+    /// The table is allocated when the first command enters the table, because most processes never yield a command.
+    /// Normally the process itself allocates the table, before another thread can know a tag. The cancellation of an
+    /// inline command may also allocate the table.
     table: OnceBox<Lock<Table>>,
-    /// Number of the next yield. Only the process itself writes this number.
+    /// Number of the next command. Only the process itself writes this number.
     issued: AtomicU64,
-    /// Number of yields without an answer. This number is written under the lock and read without the lock.
+    /// Number of commands without an answer. This number is written under the lock and read without the lock.
     flying: AtomicU32,
     /// Number of commands that wait for the end of the step. This number is written under the lock.
     pending: AtomicU32,
     /// Whether some answers must be discarded when they arrive. The flag is written under the lock. Only the process
-    /// itself reads the flag, without the lock. It is harmless if the process misses a store of another thread. Another
-    /// thread stores the flag only for an answer on the inline path, and this answer is checked under the lock when it
-    /// moves to the table.
+    /// itself reads the flag, without the lock. If the process misses a store of another thread, no answer is delivered
+    /// by mistake. Another thread sets the flag only for a command on the inline path, and such a command is checked
+    /// under the lock when it moves to the table.
     recalled: AtomicBool,
-    /// Whether a yield may have ended before its dispatch.
+    /// Whether a command may have ended before its dispatch.
     overtaken: AtomicBool,
-    /// Whether the process has run its last step. After the last step, answers are discarded, but the yields of the
+    /// Whether the process has run its last step. After the last step, answers are discarded, but the commands of the
     /// step are still dispatched. The process itself sets this flag.
     over: AtomicBool,
-    /// Low 32 bits of the number of the last dispatched yield. Later yields have higher numbers.
+    /// Low 32 bits of the number of the last dispatched command. Later commands have higher numbers.
     dispatched: AtomicU32,
 }
 
@@ -158,7 +160,8 @@ impl Yields {
             recalled: AtomicBool::new(false),
             overtaken: AtomicBool::new(false),
             over: AtomicBool::new(false),
-            // Initially no yield has been dispatched. The first yield has the number 0, so the initial value is 0 - 1.
+            // Initially no command has been dispatched. The first command has the number 0, so the initial value is the
+            // number before 0.
             dispatched: AtomicU32::new(u32::MAX),
         }
     }
@@ -173,8 +176,8 @@ impl Yields {
         self.table.get_or_init(Box::default).lock()
     }
 
-    /// Issues the number of a new yield. If the yield is on the inline path, its tag is [`Tag::inline`] of this number,
-    /// and the yield is not in the table.
+    /// Issues the number of a new command. The tag of a command on the inline path is [`Tag::inline`] of this number.
+    /// Such a command is not in the table.
     #[inline]
     pub(crate) fn issue(&self) -> u64 {
         let number = self.issued.load(Ordering::Relaxed);
@@ -182,11 +185,11 @@ impl Yields {
         number
     }
 
-    /// Registers a yield of `C`, and returns its tag. The tag is the chosen tag or a new tag. If there is a `command`,
-    /// it is dispatched at the end of the step. If there is a `buffer`, the yield is a stream.
+    /// Registers a command of the type `C`, and returns its tag. The tag is the `chosen` tag or a new tag. If `command`
+    /// is `Some`, its value is dispatched at the end of the step. If `buffer` is `Some`, the command is a stream.
     ///
     /// # Errors
-    /// Returns the command if a yield with the chosen tag is in flight.
+    /// Returns `command` if another command with the chosen tag is already in the table.
     pub(crate) fn start<C: Command>(
         &self,
         target: AnswerTarget,
@@ -219,9 +222,9 @@ impl Yields {
         Ok(tag)
     }
 
-    /// Moves a yield from the inline path to the table. If no handler has taken the `command` yet, the command is
-    /// dispatched before all commands that were yielded after it. If the yield was cancelled while it was on the inline
-    /// path, the yield does not enter the table.
+    /// Moves a command from the inline path to the table. If no handler has taken the command yet, `command` is `Some`,
+    /// and the command is dispatched before all later commands. If the command was cancelled while it was on the inline
+    /// path, the command does not enter the table.
     pub(crate) fn admit<C: Command>(&self, tag: Tag<C>, target: AnswerTarget, command: Option<Payload>) {
         let mut guard = self.own_table();
         let table = &mut *guard;
@@ -241,8 +244,8 @@ impl Yields {
         }
     }
 
-    /// Moves the answer to an inline command to the table, because the turn ends before the future of the command reads
-    /// the answer.
+    /// Moves the answer to an inline command to the table. This function is called if the turn ends before the future
+    /// of the command has read the answer.
     ///
     /// # Errors
     /// Returns the answer if the command was cancelled before this call.
@@ -256,8 +259,8 @@ impl Yields {
         Ok(())
     }
 
-    /// Returns whether a yield was cancelled while it was on the inline path. Another thread or a nested turn may have
-    /// cancelled the yield.
+    /// Returns whether a command was cancelled while it was on the inline path. Another thread or a nested turn may
+    /// have cancelled the command.
     fn was_cancelled_inline(&self, table: &mut Table, tag: Tag) -> bool {
         let was = table.forget_recall(tag) && !planted!("yields_admit_what_was_cancelled");
         self.recalled.store(!table.recalled.is_empty(), Ordering::Relaxed);
@@ -271,9 +274,9 @@ impl Yields {
         self.pending.load(Ordering::Relaxed) != 0
     }
 
-    /// Moves yielded commands into a batch, in order, and returns the number of these commands. Before the caller
-    /// dispatches a command, the caller checks whether the yield [has already ended](Self::is_overtaken). Therefore, a
-    /// command that is cancelled in the step that yielded it never reaches its handler.
+    /// Moves commands of the step into a batch, in order, and returns the number of these commands. Before the caller
+    /// dispatches a command, the caller checks whether the command [has already ended](Self::is_overtaken). Therefore,
+    /// if a step yields a command and then cancels it, the command never reaches its handler.
     pub(crate) fn take_pending(&self, batch: &mut Batch) -> usize {
         let Some(mut table) = self.table() else { return 0 };
         let count = table.pending.len().min(batch.len());
@@ -284,14 +287,14 @@ impl Yields {
         count
     }
 
-    /// Returns whether a yield ended before its dispatch. The yield may have ended in the step that created it, or
+    /// Returns whether a command ended before its dispatch. The command may have ended in the step that created it, or
     /// while the handlers of earlier commands ran. If the result is false, the caller dispatches the command now.
     #[inline]
     pub(crate) fn is_overtaken(&self, tag: Tag) -> bool {
         let ended = self.overtaken.load(Ordering::Relaxed) && !self.is_wanted(tag);
         if tag.is_chosen() {
-            // The number of a chosen tag does not show which yields were made after the yield with this tag. Therefore,
-            // the flag `overtaken` is set, and each pending yield is looked up in the table before its dispatch.
+            // A chosen number does not say which commands were yielded after the command with this tag. Therefore, the
+            // flag `overtaken` is set, and each pending command is looked up in the table before its dispatch.
             self.overtaken.store(true, Ordering::Relaxed);
         } else {
             self.dispatched.store(tag.number as u32, Ordering::Relaxed);
@@ -299,7 +302,7 @@ impl Yields {
         ended
     }
 
-    /// Clears the flag `overtaken` after a dispatch. If no other commands are pending, no yield can have ended before
+    /// Clears the flag `overtaken` after a dispatch. If no other commands are pending, no command can have ended before
     /// its dispatch.
     #[inline]
     pub(crate) fn forget_overtaken(&self) {
@@ -308,29 +311,29 @@ impl Yields {
         }
     }
 
-    /// Counts a yield that has ended. The caller holds the lock.
+    /// Counts a command that has ended. The caller holds the lock.
     fn ended(&self, tag: Tag) {
         count(&self.flying, -1);
-        // Relaxed is sufficient. The process misses the store below only if the yield ends concurrently with its
-        // dispatch. The result of a missed store is the same as if the yield ended after the dispatch. The numbers of
-        // pending yields are so close together that their 32-bit difference does not wrap.
+        // Relaxed is sufficient. The process can miss the store below only if the command ends concurrently with its
+        // dispatch. A missed store has the same effect as an end of the command after its dispatch. The numbers of
+        // pending commands are so close together that their 32-bit difference does not wrap.
         let ahead = (tag.number as u32).wrapping_sub(self.dispatched.load(Ordering::Relaxed)) as i32;
         if tag.is_chosen() || ahead > 0 {
             self.overtaken.store(true, Ordering::Relaxed);
         }
     }
 
-    /// Returns whether at least one yield waits for an answer.
+    /// Returns whether at least one command waits for an answer.
     pub(crate) fn is_waiting(&self) -> bool {
         self.flying.load(Ordering::Relaxed) != 0
     }
 
-    /// Returns the number of yields that wait for an answer.
+    /// Returns the number of commands that wait for an answer.
     pub(crate) fn outstanding(&self) -> usize {
         self.flying.load(Ordering::Relaxed) as usize
     }
 
-    /// Returns the reason why an answer is refused if its tag is not in the table.
+    /// Returns the reason why an answer is refused. The tag of the answer is not in the table.
     fn late(&self, tag: Tag) -> Late {
         // Relaxed is sufficient, because a thread receives a tag only after the process has issued the number of the
         // tag.
@@ -338,12 +341,13 @@ impl Yields {
         if was_issued { Late::Spent } else { Late::Unknown }
     }
 
-    /// Answers a yield. Of all answers to one tag, at most one answer is accepted with `Ok`. `complete` calls `taken`
-    /// before another thread can read the answer. If the answer waits in the table, it is moved out of `answer`.
+    /// Answers a command. Of all answers to one tag, at most one answer is accepted with `Ok`. This function calls
+    /// `taken` before another thread can read the answer. If the answer must wait in the table, this function moves the
+    /// answer out of `answer`.
     ///
     /// # Errors
-    /// Returns the reason why the answer was refused. If `check` is true, an answer of the wrong type is also refused.
-    /// A refused answer stays in `answer`.
+    /// Returns the reason why the answer was refused. If `check` is true, an answer of a wrong type is also refused. A
+    /// refused answer stays in `answer`.
     pub(crate) fn complete(
         &self,
         tag: Tag,
@@ -401,8 +405,8 @@ impl Yields {
         Ok(answered)
     }
 
-    /// Takes the answer for a future. If there is no answer yet, stores `target` as the target of the answer. If the
-    /// tag is not in the table, the yield was cancelled from outside the future, and the function returns `None`.
+    /// Takes the answer for a future. If there is no answer yet, stores `target` as the target of the answer. Returns
+    /// `None` if the tag is not in the table. In this case, other code than the future has cancelled the command.
     pub(crate) fn poll(&self, tag: Tag, target: AnswerTarget) -> Option<Result<Answer, ()>> {
         let mut guard = self.table()?;
         let table = &mut *guard;
@@ -422,9 +426,9 @@ impl Yields {
         }
     }
 
-    /// Returns whether the process still wants an answer that it reads as an event. The process does not want the
-    /// answer if the yield was cancelled while the answer was in the mailbox. The slot of the yield stays occupied
-    /// until the yield is [collected](Self::collect).
+    /// Returns whether the process still wants an answer that it reads as an event. If the command was cancelled while
+    /// the answer was in the mailbox, the process does not want the answer. If the command was not cancelled, its slot
+    /// stays occupied until the command is [collected](Self::collect).
     #[inline]
     pub(crate) fn wants_answer(&self, tag: Tag) -> bool {
         !self.recalled.load(Ordering::Relaxed) || !self.was_recalled(tag)
@@ -439,16 +443,16 @@ impl Yields {
         was
     }
 
-    /// Removes from the table each yield whose answer was read as an event.
+    /// Removes these commands from the table. The process has read their answers as events.
     pub(crate) fn collect(&self, read: impl IntoIterator<Item = Tag>) {
         let Some(mut guard) = self.table() else { return };
         let table = &mut *guard;
         for tag in read {
             match table.find(tag).map(|(key, _)| key) {
-                // An answered yield has no watchers, and its answer was moved to the mailbox. Therefore, the drop of
-                // the slot runs no user code under the lock.
+                // The slot of an answered command contains no watchers, and the answer was moved to the mailbox.
+                // Therefore, the drop of the slot runs no user code under the lock.
                 Some(key) => drop(table.remove(key)),
-                // The yield was cancelled after its answer was read.
+                // The command was cancelled after its answer was read.
                 None => drop(table.forget_recall(tag)),
             }
         }
@@ -457,7 +461,7 @@ impl Yields {
 
     // ---- Cancellation
 
-    /// Detaches a yield. The command continues, and its answer will be discarded.
+    /// Detaches a command. The command continues, and its answer will be discarded.
     pub(crate) fn detach(&self, tag: Tag) {
         let Some(mut guard) = self.table() else { return };
         let table = &mut *guard;
@@ -473,14 +477,13 @@ impl Yields {
         }
     }
 
-    /// Cancels a yield. The answer to the yield will be discarded, and the handler observes the cancellation. Returns
-    /// whether the yield was in flight. If the yield was answered but the answer was not read yet, the answer is also
-    /// discarded. A yield on the inline path of another thread or turn is cancelled when the yield [moves to the
-    /// table](Self::admit).
+    /// Cancels a command. The answer to the command will be discarded, and the handler observes the cancellation.
+    /// Returns whether the command was in flight. If the command was already answered and the answer was not read yet,
+    /// the answer is also discarded. If the command is on the inline path of another thread or another turn, the
+    /// cancellation takes effect when the command [moves to the table](Self::admit).
     pub(crate) fn cancel(&self, tag: Tag) -> bool {
-        // While all commands of the process have been inline, the process has no table. If the process has no table,
-        // the cancellation of an inline yield allocates the table, because `admit` must find the record of the
-        // cancellation.
+        // A process has no table if all its commands so far took the inline path. The cancellation of an inline command
+        // then allocates the table, because `admit` must find the record of the cancellation.
         let table = if tag.is_inline() { Some(self.own_table()) } else { self.table() };
         let Some(mut guard) = table else { return false };
         let table = &mut *guard;
@@ -491,9 +494,9 @@ impl Yields {
             return false;
         };
         let slot = table.remove(key);
-        // If the yield is not dispatched yet, its dispatch will be skipped, because the tag is no longer in the table.
-        // If the user chose the tag, another yield may use the same tag when the dispatch happens. Therefore, the
-        // command with a chosen tag is removed here.
+        // A command that was not dispatched yet will not be dispatched, because its tag is no longer in the table. But
+        // before the dispatch, a new command may take a chosen tag again. Therefore, a command with a chosen tag is
+        // also removed from the pending commands.
         let position = match tag.is_chosen() {
             true => table.pending.iter().position(|pending| pending.tag == tag),
             false => None,
@@ -515,7 +518,7 @@ impl Yields {
         flying || planted!("yields_cancel_always_wins")
     }
 
-    /// Records that the answer to a yield must be discarded when the answer arrives.
+    /// Records that the answer to a command must be discarded when the answer arrives.
     fn recall(&self, table: &mut Table, tag: Tag) {
         if !planted!("yields_cancel_forgets_event") {
             *table.recalled.entry(tag.number).or_default() += 1;
@@ -523,18 +526,19 @@ impl Yields {
         }
     }
 
-    /// Returns whether a yield with this tag still waits for its answer.
+    /// Returns whether a command with this tag still waits for its answer.
     pub(crate) fn is_wanted(&self, tag: Tag) -> bool {
         self.table().is_some_and(|mut table| table.find(tag).is_some_and(|(_, slot)| slot.is_in_flight()))
     }
 
-    /// Returns whether the table contains a yield with this tag, whether the yield was answered or not.
+    /// Returns whether the table contains a command with this tag. The command may be answered or unanswered.
     pub(crate) fn contains(&self, tag: Tag) -> bool {
         self.table().is_some_and(|mut table| table.find(tag).is_some())
     }
 
-    /// Returns the same result as [`is_wanted`](Self::is_wanted). If the result is true, `watcher` is woken when the
-    /// yield ends. A yield ends by an answer, a cancellation or the exit of the process.
+    /// Returns the same result as [`is_wanted`](Self::is_wanted). If the result is true, this function stores
+    /// `watcher`, which is woken when the command ends. A command ends by an answer, a cancellation or the exit of the
+    /// process.
     pub(crate) fn watch(&self, tag: Tag, watcher: &Waker) -> bool {
         // The waker is cloned outside the lock, because the clone runs user code. Therefore, the loop checks the slot
         // again after the clone.
@@ -555,9 +559,9 @@ impl Yields {
         }
     }
 
-    /// Ends the acceptance of answers after the last step of the process, because the process reads no more answers.
-    /// The yields of the last step are not cancelled, so the runtime still dispatches them. The answers to these yields
-    /// are refused as late.
+    /// Refuses all later answers as late. This function is called after the last step of the process, because the
+    /// process reads no more answers. The commands of the last step are not cancelled, so the runtime still dispatches
+    /// these commands.
     pub(crate) fn end_answers(&self) {
         self.over.store(true, Ordering::Relaxed);
     }
@@ -567,7 +571,8 @@ impl Yields {
         self.over.load(Ordering::Relaxed)
     }
 
-    /// Cancels all outstanding yields. The caller is the exit of the process. No yield can be answered after this call.
+    /// Cancels all outstanding commands. The exit of the process calls this function. After this call, no command can
+    /// be answered.
     pub(crate) fn close(&self) {
         let Some(mut guard) = self.table() else { return };
         let table = &mut *guard;

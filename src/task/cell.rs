@@ -3,7 +3,7 @@
 //!
 //! The cell replaces two separate objects, namely a task of the crate async-task and a control block. This replacement
 //! needs unsafe code. With the cell, a spawn makes one allocation, a wake changes no reference count, and a further
-//! turn needs no locked instruction. As a result, a spawn and a message cost a quarter less, and a yield costs two
+//! turn needs no locked instruction. As a result, a spawn and a message cost a quarter less, and a command costs two
 //! fifths less (benchmarks `spawn`, `ping-pong`, `yield`).
 //!
 //! ```text

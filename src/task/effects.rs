@@ -1,4 +1,4 @@
-//! Work before and after each step of a process, namely limits, dispatch of yields, and notification of callers. This
+//! Work before and after each step of a process, namely limits, dispatch of commands, and notification of callers. This
 //! code does not depend on the type of the body. The code is separate from `task.rs`, so that the code is compiled only
 //! once, instead of once for each body of a program.
 
@@ -96,7 +96,7 @@ impl<'a> Around<'a> {
         reuse::cancel(self.current, self.own.identity(), self.head);
     }
 
-    /// Moves an answer of this turn that no future has read yet to the table of yields.
+    /// Moves an answer of this turn that no future has read yet to the table of commands.
     #[cold]
     pub(super) fn keep_answer(&self) {
         if let Some(Inlined::Answer(number, answer)) = self.current.inline.take() {

@@ -1,5 +1,6 @@
-//! Defines [`JoinHandle`], which a spawn returns and which resolves to the outcome of the process, and [`Started`].
-//! Both rely on the control block and the cell of the process.
+//! Defines the futures [`JoinHandle`] and [`Started`]. A spawn returns a `JoinHandle`, which resolves to the outcome of
+//! the process. `Started` resolves when the process has started. The futures read the control block and the cell of the
+//! process.
 
 use std::fmt;
 use std::future::Future;
@@ -22,14 +23,14 @@ use crate::task::cell::Joined;
 
 /// Future of the outcome of a process. A `JoinHandle` dereferences to the address of the process.
 ///
-/// Dropping the handle detaches the process: the process continues to run, and its outcome is dropped when the process
-/// exits. If a caller does not need the outcome, the caller can drop the handle. To kill the process on drop, put the
-/// handle into a [`JoinSet`](crate::JoinSet), or spawn the process in a [scope](crate::SelfHandle::scope).
+/// If the handle is dropped, the process is detached: the process continues to run, and its outcome is dropped when the
+/// process exits. If a caller does not need the outcome, the caller can drop the handle. If the process must not
+/// outlive its handle, put the handle into a [`JoinSet`](crate::JoinSet), or spawn the process in a
+/// [scope](crate::SelfHandle::scope). A dropped `JoinSet` kills its processes.
 ///
-/// The handle receives the exit when the caller takes the result of the handle. A failure of the process is
-/// *unobserved* under two conditions: no link, monitor or supervisor receives the exit, and the handle is dropped
-/// before the handle receives the exit. An unobserved failure is [counted](crate::observe::Counters::unobserved), and
-/// makes a [`check`](crate::check()) fail.
+/// The handle receives the exit when it resolves. A failure of the process is *unobserved* under two conditions: no
+/// link, monitor or supervisor receives the exit, and the handle is dropped before it has resolved. An unobserved
+/// failure is [counted](crate::observe::Counters::unobserved), and makes a [`check`](crate::check()) fail.
 pub struct JoinHandle<T, M: Send + 'static = Payload> {
     joined: Joined<T, M>,
     monitor: Option<MonitorRef>,
@@ -79,8 +80,8 @@ impl<T, M: Send + 'static> JoinHandle<T, M> {
         Started { control: self.control().any(), listening: Listening::default(), over: false }
     }
 
-    /// Returns the monitor that the spawn has [set](crate::ProcessBuilder::monitor). Returns `None` if the spawn has
-    /// set no monitor.
+    /// Returns the monitor of a process that was spawned with [`monitor`](crate::ProcessBuilder::monitor). Returns
+    /// `None` for any other process.
     pub fn monitor_ref(&self) -> Option<MonitorRef> {
         self.monitor
     }
@@ -117,14 +118,15 @@ impl<T, M: Send + 'static> Unpin for JoinHandle<T, M> {}
 ///
 /// # Errors
 /// Returns the exit if the exit is not normal. If a process awaits its own handle, the future fails immediately,
-/// because the process would wait forever. If the outcome was lost with the runtime, the error is [`Exit::Cancelled`]
-/// with `Reason::SHUTDOWN`.
+/// because the process would wait forever. If the process was dropped with its runtime, there is no outcome, and the
+/// error is [`Exit::Cancelled`] with `Reason::SHUTDOWN`.
 ///
 /// # Panics
 /// Panics if the handle is polled after it has resolved.
 ///
 /// # Cancel safety
-/// Cancel safe. The handle can be awaited by reference. If such an await is dropped, the outcome is not lost.
+/// Cancel safe. The handle can be awaited by reference. If the future of such an await is dropped, the outcome is not
+/// lost.
 impl<T, M: Send + 'static> Future for JoinHandle<T, M> {
     type Output = Result<T, Exit>;
 
@@ -139,7 +141,7 @@ impl<T, M: Send + 'static> Future for JoinHandle<T, M> {
             return Poll::Ready(Err(Exit::failed("a process can't join itself")));
         }
         let Poll::Ready(result) = this.guard.over(cx, |cx| this.joined.poll(cx)) else { return Poll::Pending };
-        // There is no outcome if the process was lost with its runtime, or if its spawn was refused.
+        // There is no outcome if the process was dropped with its runtime, or if its spawn was refused.
         let lost = || Err(this.control().head.exit().unwrap_or(Exit::Cancelled(Reason::SHUTDOWN)));
         let result = result.unwrap_or_else(lost);
         if result.is_err() {

@@ -196,7 +196,7 @@ impl<M: Send + 'static> StepOutput<'_, M> {
     /// [`Next::Again`](crate::Next::Again), the new process runs the next step. In all other cases, the new process is
     /// dropped.
     ///
-    /// The process keeps its pid, its mailbox with the unread events, its names, links, monitors and yields. The
+    /// The process keeps its pid, its mailbox with the unread events, its names, links, monitors and commands. The
     /// message type and the output type of the process stay the same.
     ///
     /// The old process is dropped when its step has returned. The old process is not [closed](Process::close), because

@@ -1,10 +1,10 @@
 //! Queue of a mailbox with a capacity, and the list of the senders that wait for room in the queue.
 //!
-//! A waiting sender stores its message in this list. A receiver that makes room moves the oldest of these messages into
-//! the queue under the same lock. After the unlock, the receiver wakes the sender of that message. Therefore, the queue
-//! is full while a sender waits. Senders are admitted in the order in which they began to wait. The receiver itself
-//! wakes every admitted sender, so a woken sender never has to wake another sender. A sender that stops waiting takes
-//! its message back, unless the message was admitted.
+//! A waiting sender stores its message in the list of waiting senders. A receiver that makes room moves the oldest
+//! message of the list into the queue under the same lock. Therefore, the queue is full while a sender waits. After the
+//! unlock, the receiver wakes the sender of the admitted message. Senders are admitted in the order in which they began
+//! to wait. The receiver itself wakes every admitted sender, so a woken sender never has to wake another sender. A
+//! sender that stops waiting takes its message back, unless the message was admitted.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::mem;
@@ -19,10 +19,10 @@ const FIRST: u64 = 1 << 32;
 /// Capacity of a mailbox, and the policy for a message that arrives at a full mailbox: see
 /// [`ProcessBuilder::mailbox_capacity`](crate::ProcessBuilder::mailbox_capacity).
 ///
-/// The capacity limits the number of unread messages in the mailbox. Messages that
-/// [`receive_where`](crate::Mailbox::receive_where) passed over count as unread. Messages that a hand-written process
-/// took for a step are not counted. Completions and other events are not counted either, and they are never refused or
-/// dropped. A capacity of 0 is treated as 1.
+/// The capacity limits the number of unread messages in the mailbox. A message that
+/// [`receive_where`](crate::Mailbox::receive_where) has passed over counts as unread. A message that a hand-written
+/// process has taken out of the mailbox for a step is not counted. Completions and other events are not counted, and
+/// they are never refused or dropped. A capacity of 0 is treated as 1.
 ///
 /// With every policy, a sender may wait for room with [`Address::send_wait`](crate::Address::send_wait).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -37,13 +37,14 @@ pub enum MailboxCapacity {
     /// [`dropped_by_policy`](crate::observe::Counters::dropped_by_policy) counts the dropped message.
     DropOldest(usize),
     /// A send to a full mailbox succeeds, but the mailbox drops the message that was sent. The dropped message goes to
-    /// dead letters and is counted, as with [`DropOldest`](Self::DropOldest).
+    /// dead letters, and the counter `dropped_by_policy` counts it, as with [`DropOldest`](Self::DropOldest).
     DropNewest(usize),
 }
 
 impl MailboxCapacity {
-    /// Returns the policy and the capacity. If `limit` is lower than the capacity, or if there is no capacity, returns
-    /// `Reject` with the capacity `limit`. If there is neither a capacity nor a `limit`, returns `None`.
+    /// Returns the policy and the capacity. If there is a `limit` that is lower than the capacity, or a `limit` and no
+    /// capacity, returns `Reject` with the capacity `limit`. If there is neither a capacity nor a `limit`, returns
+    /// `None`.
     #[inline]
     pub(crate) fn within(self, limit: Option<usize>) -> Option<(OverflowPolicy, usize)> {
         let bound = match self {
@@ -76,7 +77,7 @@ pub(super) enum Pushed<M> {
     /// The policy dropped the pushed message.
     Newest(M),
     /// The queue stored the pushed message, and the policy dropped the oldest message. The value is `None` if the
-    /// receiver had taken out the oldest message for inspection.
+    /// receiver had already taken out the oldest message for inspection.
     Oldest(Option<M>),
 }
 
@@ -181,7 +182,8 @@ impl<M> Bounded<M> {
     /// returns the number of the waiting sender.
     ///
     /// # Errors
-    /// Returns the message if there is no room, and either there is no waker or the capacity is 0.
+    /// Returns the message if there is no room and the message cannot wait. A message cannot wait if there is no waker
+    /// or if the capacity is 0.
     pub(super) fn push_or_wait(&mut self, message: M, waker: &mut Option<Waker>) -> Result<Option<u64>, M> {
         if self.has_room() {
             self.store(message);
@@ -214,8 +216,8 @@ impl<M> Bounded<M> {
         self.senders.remove(&number).map(|sender| (sender.message, sender.waker))
     }
 
-    /// Takes the waker of the task that waits for room, after the inbox was closed. The waker is not woken, because the
-    /// next send of the task finds that the inbox is closed.
+    /// Takes the waker of the task that waits for room. This function is called after the inbox was closed. The waker
+    /// is not woken, because the next send of that task finds that the inbox is closed.
     pub(super) fn take_watcher(&mut self) -> Option<Waker> {
         self.watcher.take()
     }
@@ -308,8 +310,9 @@ impl<M> Bounded<M> {
     }
 
     /// Takes out the message with this number, so that the receiver can inspect it. If the queue no longer contains
-    /// that message, takes out the oldest message. Sets `number` to the number of the message that was taken out. This
-    /// message leaves a hole. The caller must [settle](Self::settle) the hole or fill it again.
+    /// that message, takes out the oldest message. Sets `number` to the number of the message that was taken out. The
+    /// message leaves a hole in the queue. The caller must either [remove](Self::settle) the hole or [fill](Self::fill)
+    /// the hole.
     pub(super) fn look(&mut self, number: &mut u64) -> Option<M> {
         *number = (*number).max(self.first);
         let place = usize::try_from(*number - self.first).ok()?;

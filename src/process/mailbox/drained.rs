@@ -1,5 +1,5 @@
-//! Unread messages and signals of a hand-written process. The process took these messages and signals out of the inbox
-//! under one lock, and reads them without a lock.
+//! Unread messages and signals of a hand-written process. The process has taken these messages and signals out of the
+//! inbox under one lock, and reads them without a lock.
 
 use std::collections::VecDeque;
 
@@ -14,7 +14,8 @@ pub(crate) struct Taken<M> {
     pub(super) signals: Drained,
     /// Number of messages that the process has read so far.
     given: u64,
-    /// Tags of answers that the process has received. The table of yields still contains the yields of these answers.
+    /// Tags of the answers that the process has read. The table of commands still contains the commands of these
+    /// answers.
     pub(crate) read: Vec<Tag>,
     /// The claim of the process to the mailbox. The value is `None` until the mailbox gets another receiver.
     pub(super) claim: Option<Claim>,

@@ -1,4 +1,4 @@
-//! Operations on a mailbox for the holder of its lock. The mailbox consists of its messages, its signals and the
+//! Operations on a mailbox for a thread that holds its lock. A mailbox consists of its messages, its signals and the
 //! waiting receiver. The messages are in the slot, in the buffer, or in a queue with a bound.
 
 use std::mem;
@@ -95,13 +95,14 @@ pub(crate) struct ClosedContents<M> {
     messages: Vec<M>,
     /// Router that takes the unread messages. Most mailboxes have no such router.
     inheriting_router: Option<Arc<dyn Router<M>>>,
-    /// The unread signals, the waker of a task that waits for room, and the router. The signals, the waker and the
-    /// router are dropped with this value.
+    /// The unread signals, the waker of a task that waits for room, and the router. The drop of this value drops the
+    /// signals, the waker and the router.
     _rest: Held<Discard<M>>,
 }
 
 impl<M> ClosedContents<M> {
-    /// Passes the messages to the inheriting router. Returns the messages that no process will read.
+    /// Passes the messages to the inheriting router. Returns the messages that remain, because no process will read
+    /// them.
     pub(crate) fn settle(self) -> Vec<M> {
         match self.inheriting_router {
             Some(heir) if !self.messages.is_empty() => heir.inherit(self.messages).err().unwrap_or_default(),
@@ -110,7 +111,7 @@ impl<M> ClosedContents<M> {
     }
 }
 
-/// Result of a push that did not simply store its message.
+/// Result of a push that did not store its message, or that dropped another message.
 #[derive(Debug)]
 pub(crate) enum Unsent<M> {
     Closed(M),
@@ -199,8 +200,8 @@ impl<M> Locked<'_, M> {
     pub(super) fn peak(&mut self) -> usize {
         match self.bounded() {
             Some(bounded) => bounded.high(),
-            // `longest` does not count a message in the slot if it was the only message of the mailbox. If `taken` is
-            // not 0, at least one message was in the slot at some time.
+            // If a message in the slot was the only message of the mailbox, `longest` does not count this message. If
+            // `taken` is not 0, at least one message was in the slot at some time.
             None => self.messages().len().max(self.longest as usize).max(usize::from(self.slot.taken() != 0)),
         }
     }
@@ -230,7 +231,7 @@ impl<M> Locked<'_, M> {
         }
     }
 
-    /// Records the number of messages that are about to be taken out under this lock.
+    /// Records the number of messages that the caller is about to take out under this lock.
     #[inline]
     pub(super) fn record_burst(&mut self) {
         let burst = self.messages().len();
@@ -337,8 +338,8 @@ impl<M> State<M> {
         self.lent.lend(false, turn);
     }
 
-    /// Returns whether there are no signals, no bound and no forwarding. A new message is then stored in the slot or
-    /// the buffer, and a receiver has to check only the messages.
+    /// Returns whether the mailbox has no signals, no bound and no forwarding. If this function returns true, a new
+    /// message is stored in the slot or the buffer, and a receiver has to check only the messages.
     #[inline]
     pub(super) fn is_plain(&self) -> bool {
         self.aside.as_deref().is_none_or(|aside| {
@@ -366,7 +367,7 @@ impl<M> State<M> {
     }
 
     /// Appends a message to a mailbox with a bound, as [`Inbox::push`](crate::process::mailbox::Inbox::push) does. This
-    /// code is in a separate cold function, so that the code of a push without a bound stays small.
+    /// function is separate and cold, so that the code of a push without a bound stays small.
     #[cold]
     pub(super) fn push_bounded(&mut self, own: &impl Own, message: M) -> Result<Wakes, Unsent<M>> {
         if let Some(router) = self.router() {

@@ -1,6 +1,6 @@
 //! Messages of a mailbox without a bound. The oldest message may be in the slot, and all other messages are in a
-//! buffer. If the receiver's own buffer is empty, the receiver swaps the two buffers, and thus takes all messages of
-//! the mailbox's buffer.
+//! buffer. The receiver has a buffer of its own. If the receiver's buffer is empty, the receiver swaps the two buffers,
+//! and thus takes all messages out of the mailbox's buffer.
 
 use std::collections::VecDeque;
 use std::mem;
@@ -8,8 +8,8 @@ use std::mem;
 use crate::process::mailbox::read_ahead::{KEEP, Receiving};
 use crate::process::mailbox::slot::{Slot, SlotLoan};
 
-/// Messages that are not stored in the slot. The buffer is boxed, because most mailboxes never contain two messages at
-/// a time. Therefore, the buffer of an idle process takes only one pointer.
+/// The messages that are not in the slot. Most mailboxes never contain two messages at a time. Therefore, the buffer is
+/// boxed, and the buffer of an idle process takes only one pointer.
 #[derive(Debug)]
 pub(super) struct Buffer<M>(Option<Box<More<M>>>);
 
@@ -27,7 +27,7 @@ pub(super) struct Queue<'a, M> {
 struct More<M>(Vec<M>);
 
 impl<M> More<M> {
-    /// Moves all messages of this buffer to the back of `front`. The message `first` is inserted before these messages.
+    /// Appends the message `first` to `front`, and then moves all messages of this buffer to the back of `front`.
     fn drain_into(&mut self, first: Option<M>, front: &mut VecDeque<M>) {
         if front.is_empty() {
             let emptied = Vec::from(mem::take(front));
@@ -79,8 +79,8 @@ impl<M> Queue<'_, M> {
         !self.first.is_full() && self.buffer.0.is_none()
     }
 
-    /// This function is always inlined. If this function were called, the call would take 20 of the 216 instructions
-    /// that a sender of bursts needs per message (row `counting`, measured by hand).
+    /// Appends a message. This function is always inlined, because a call would take 20 of the 216 instructions that a
+    /// sender of bursts needs per message (row `counting`, measured by hand).
     #[inline(always)]
     pub(super) fn push(&mut self, message: M) {
         // The message in the slot must be the oldest message, so a message is written into the slot only while the
@@ -91,7 +91,7 @@ impl<M> Queue<'_, M> {
         }
     }
 
-    /// Takes the message of a queue that contains at most one message.
+    /// Takes the oldest message. The queue must contain at most one message.
     #[inline]
     pub(super) fn pop_only(&mut self, by: Receiving) -> Option<M> {
         debug_assert!(self.buffer.len() <= 1, "there are more");
@@ -116,7 +116,7 @@ impl<M> Queue<'_, M> {
 
     /// Inserts messages in the same way as [`put_first`](Self::put_first), but for a receiver that was replaced. A
     /// replaced receiver has no right to read the slot. Therefore, a message in the slot stays the first message, and
-    /// the inserted messages follow directly behind this message.
+    /// the inserted messages follow this message directly.
     pub(super) fn put_behind_first(&mut self, messages: VecDeque<M>) {
         let more = self.buffer.0.get_or_insert_with(|| Box::new(More(Vec::new())));
         more.0.splice(0..0, messages);
@@ -145,7 +145,7 @@ mod tests {
     use crate::platform::random::Rng;
     use crate::process::state::current::InTurn;
 
-    /// Applies random mailbox operations to a queue and to a list, and compares the results.
+    /// Applies the same random mailbox operations to a queue and to a list, and compares the results.
     fn behaves_like_a_list<M: Debug + PartialEq>(message: impl Fn(u64) -> M) {
         let mut rng = Rng::seeded(7);
         let (slot, mut lent) = Slot::new();

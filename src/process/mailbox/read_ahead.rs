@@ -1,5 +1,5 @@
-//! The receiver's half of a mailbox. The receiver takes messages out of the inbox under one lock, stores them in this
-//! half, and reads them without a lock.
+//! The part of a mailbox that only the receiver uses. The receiver takes messages out of the inbox under one lock,
+//! stores the messages in this part, and reads them without a lock.
 
 use std::collections::VecDeque;
 use std::marker::PhantomData;
@@ -10,10 +10,11 @@ use crate::platform::sync::{Arc, Mutex, planted};
 use crate::process::state::current::InTurn;
 
 /// Largest capacity, in messages, that an empty mailbox keeps allocated. If a burst needed a larger buffer, the whole
-/// buffer is freed when the receiver has read the last message and the mailbox is empty.
+/// buffer is freed when the receiver has read the last message of the mailbox.
 pub(super) const KEEP: usize = 256;
 
-/// Proves that its holder is the only thread that may take messages from the mailbox: see `mailbox::slot`.
+/// Proves that the thread that has this value is the only thread that may take messages from the mailbox: see
+/// `mailbox::slot`.
 ///
 /// A receiver obtains the proof from its [`ReadAhead`], under the lock of the mailbox or in the turn of its process.
 /// The receiver does not keep the proof after the unlock or after the end of the turn.
@@ -55,8 +56,8 @@ impl ReceiverTurn {
     }
 }
 
-/// Bit that is set in the number of the current receiver during its trial. During the trial, the predecessor may
-/// replace this receiver at any time, under the lock.
+/// Bit that is set in the number of the current receiver during its trial. During the trial, the previous receiver may
+/// replace the current receiver at any time, under the lock.
 const TRIAL: u64 = 1 << 63;
 
 /// Number of a receiver that never becomes the current receiver again.
@@ -75,8 +76,8 @@ struct Receivers {
 
 /// The claim of one receiver to its mailbox.
 ///
-/// A mailbox has one current receiver. A receiver has no claim if its mailbox has had no other receiver so far. The
-/// first receiver of a mailbox also has no claim if another receiver is current and the user cannot reach the first
+/// A mailbox has one current receiver. If a mailbox has had only one receiver so far, this receiver has no claim. The
+/// first receiver of a mailbox also has no claim while another receiver is current and the user cannot reach the first
 /// receiver.
 #[derive(Debug)]
 pub(super) struct Claim {
@@ -90,7 +91,7 @@ impl Claim {
         Self { number: 0, receivers: Arc::default() }
     }
 
-    /// Returns whether this receiver is the current receiver. The answer is valid until the lock of the mailbox is
+    /// Returns whether this receiver is the current receiver. The result is valid until the lock of the mailbox is
     /// released.
     #[cold]
     #[inline(never)]
@@ -122,8 +123,8 @@ impl Claim {
     }
 }
 
-/// Trial of a receiver. The receiver is the current receiver during its trial. The trial ends when the receiver is
-/// [confirmed](Self::confirm), or when its predecessor replaces it
+/// Trial of a new receiver. During its trial, the new receiver is the current receiver. The trial ends when the new
+/// receiver is [confirmed](Self::confirm), or when the previous receiver becomes the current receiver again
 /// ([`Inbox::end_trial`](crate::process::mailbox::Inbox::end_trial)).
 #[derive(Debug)]
 #[must_use = "the trial does not end by itself"]
@@ -135,12 +136,12 @@ pub(crate) struct Trial {
 }
 
 impl Trial {
-    /// Ends the trial, and the receiver stays the current receiver. The caller is in the turn of the process.
+    /// Ends the trial, and the new receiver stays the current receiver. The caller is in the turn of the process.
     pub(crate) fn confirm(&self, _: InTurn) {
         self.pass_to(self.number);
     }
 
-    /// Ends the trial, and the predecessor becomes the current receiver again. The caller holds the lock of the
+    /// Ends the trial, and the previous receiver becomes the current receiver again. The caller holds the lock of the
     /// mailbox. Returns false if the trial had already ended.
     pub(super) fn end(&self) -> bool {
         self.pass_to(self.former)
@@ -166,8 +167,8 @@ pub(super) struct Ahead<M> {
     pub(super) queue: VecDeque<M>,
     /// Messages that were read once and put aside. The receiver reads these messages again later.
     stash: VecDeque<M>,
-    /// Number of messages at the head of `queue` that come before any signal. A receiver that reads one of these
-    /// messages does not have to check for a signal.
+    /// Number of messages at the head of `queue` that come before all signals. Before it reads one of these messages,
+    /// the receiver does not have to check for a signal.
     clear: usize,
     /// Claim of the receiver. The value is `None` for the first receiver of a mailbox, unless [`ReadAhead::renounce`]
     /// was called for this receiver.
@@ -206,8 +207,8 @@ impl<M> ReadAhead<M> {
         Self(Some(Ahead::new(Some(claim.succeed(0)))))
     }
 
-    /// Makes a new receiver the current receiver, and begins the trial of the new receiver. The unread messages of this
-    /// receiver and the messages that it put aside move to the new receiver.
+    /// Makes a new receiver the current receiver, and begins the trial of the new receiver. The unread messages of the
+    /// old receiver, and the messages that the old receiver put aside, move to the new receiver.
     pub(super) fn replace_on_trial(&mut self) -> (Self, Trial) {
         let mut ahead = self.0.take().unwrap_or_else(|| Ahead::new(None));
         let claim = ahead.get_mut().claim.take();
@@ -264,9 +265,10 @@ impl<M> ReadAhead<M> {
         self.0.as_deref().is_some_and(|ahead| ahead.lock().is_replaced())
     }
 
-    /// Returns the next message if the receiver is the first receiver of its mailbox and has no claim. For a receiver
-    /// with a claim, returns `None`, and the receiver calls [`pop`](Self::pop) instead. With this function, a message
-    /// of a burst costs 233 instructions instead of 237, because no register is saved for the call that checks a claim.
+    /// Returns the next message if the receiver is the first receiver of its mailbox and has no claim. If the receiver
+    /// has a claim, this function returns `None`, and the caller must call [`pop`](Self::pop) instead. This function
+    /// saves 4 of the 237 instructions for a message of a burst, because it makes no call to check a claim and saves no
+    /// register for such a call.
     #[inline]
     pub(crate) fn pop_of_first(&mut self) -> Option<M> {
         let ahead = self.0.as_deref_mut()?.get_mut();
@@ -287,13 +289,13 @@ impl<M> ReadAhead<M> {
         ahead.queue.pop_front()
     }
 
-    /// Returns whether the next message is known to come before any signal.
+    /// Returns whether it is known that the next message comes before all signals.
     #[inline]
     pub(crate) fn is_clear(&mut self) -> bool {
         self.0.as_deref_mut().is_some_and(|ahead| ahead.get_mut().clear != 0)
     }
 
-    /// Returns the next message if it is known to come before any signal.
+    /// Returns the next message if it is known that this message comes before all signals.
     #[inline]
     pub(crate) fn pop_clear(&mut self) -> Option<M> {
         let ahead = self.0.as_deref_mut()?.get_mut();

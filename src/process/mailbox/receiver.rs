@@ -10,14 +10,14 @@ use crate::process::mailbox::read_ahead::{Claim, Receiving};
 use crate::process::mailbox::{Inbox, Own, ReadAhead, ReceiverTurn, RoomWaiter, Taken, Trial, Wakes};
 use crate::process::state::current::InTurn;
 
-/// The receiver that asks for a message. If there is no message, the receiver waits.
+/// The receiver that requests a message. If there is no message, the receiver waits.
 #[derive(Debug)]
 pub(crate) enum Reader {
     /// The receiver is the process's own task, and the current thread is in a turn of the process.
     Task {
         seat: ReceiverTurn,
         /// Whether the task may open the slot. If the steps of the process are counted, the task does not open the
-        /// slot, because an open slot may cause an unnecessary wake-up.
+        /// slot, because an open slot may cause an unnecessary wake-up, and this wake-up would count as a step.
         lends: bool,
     },
     /// A combinator, another thread or another process waits for the message with this waker.
@@ -35,7 +35,7 @@ pub(crate) enum Glance {
     Unknown,
 }
 
-/// Work that the receiver must do after it has released the lock.
+/// The duties of the receiver after it has released the lock.
 #[derive(Debug)]
 #[must_use = "a sender that is not woken waits for ever"]
 pub(crate) struct Spare {
@@ -44,7 +44,8 @@ pub(crate) struct Spare {
     pub(crate) relieved: Option<RoomWaiter>,
     /// Whether the task is registered as the waiting receiver and the slot is open.
     pub(crate) lent: bool,
-    /// Whether another receiver has replaced this receiver. A replaced receiver takes nothing and does not wait.
+    /// Whether another receiver has replaced this receiver. A receiver that was replaced takes nothing and does not
+    /// wait.
     pub(crate) replaced: bool,
 }
 
@@ -60,8 +61,8 @@ impl Spare {
     }
 }
 
-/// Work that remains after all messages were taken out. The caller must notify the tasks in the list that the mailbox
-/// has room, and must perform the wake-ups that the admitted messages cause.
+/// The duties of the caller after it has taken out all messages. The caller must notify each task of the list that the
+/// mailbox has room. The caller must also perform the wake-ups that the admitted messages cause.
 pub(crate) type Admitted = Option<Box<(Vec<RoomWaiter>, Wakes)>>;
 
 /// Result of [`Inbox::gather_or_wait`].
@@ -75,8 +76,8 @@ pub(crate) enum Gathered<M> {
 }
 
 impl<M> Inbox<M> {
-    /// Takes the content of the inbox in the same way as [`drain`](Self::drain). If the inbox contains exactly one
-    /// message and nothing else, and `taken` contains nothing unread, returns this message instead.
+    /// Takes the content of the inbox in the same way as [`drain`](Self::drain). But if the only content of the inbox
+    /// is one message, and `taken` contains nothing unread, returns this message.
     #[inline]
     pub(crate) fn drain_or_pop(
         &self,
@@ -99,8 +100,8 @@ impl<M> Inbox<M> {
         (message, None, lent)
     }
 
-    /// Moves all messages and signals to the receiver, and registers the task of the receiver as waiting. The second
-    /// result is whether the slot is open.
+    /// Moves all messages and signals to `taken`, and registers the task of the receiver as waiting. The second value
+    /// of the result says whether the slot is open.
     pub(crate) fn drain(
         &self,
         own: &impl Own,
@@ -136,8 +137,8 @@ impl<M> Inbox<M> {
     }
 
     /// Takes the next message. Also returns the task that must be notified that the mailbox has room. If several
-    /// messages are queued, the other messages move to `front` under the same lock. Therefore, a burst costs only one
-    /// lock operation.
+    /// messages are queued, all messages except the first move to `front` under the same lock. Therefore, a burst costs
+    /// only one lock operation.
     pub(crate) fn pop(&self, front: &mut ReadAhead<M>) -> (Option<M>, Option<RoomWaiter>) {
         let mut state = self.lock_to_receive();
         let Some(by) = front.receiving() else { return (None, None) };
@@ -156,9 +157,9 @@ impl<M> Inbox<M> {
     #[inline]
     pub(crate) fn glance(&self) -> Glance {
         // The slot must be read before the mark. The acquire load of the slot pairs with the release store of the
-        // sender. If that sender held the lock, its lock operation is visible here, so the mark is not set. With the
-        // opposite order, a message that was written into the slot under the lock might be mistaken for a message that
-        // was delivered without the lock.
+        // sender. If that sender held the lock, its lock operation is visible here, so the mark is not set. If the mark
+        // were read first, this function could report a message that was written under the lock as a message that was
+        // delivered without the lock.
         let is_full = self.slot.is_full();
         match self.state.is_marked() {
             true if is_full => Glance::Delivered,
@@ -185,8 +186,8 @@ impl<M> Inbox<M> {
         self.lock().stop_waiting(turn);
     }
 
-    /// Closes the slot. If the receiver was polled outside a turn while the process was active, the next turn begins
-    /// with this call. If a message was delivered into the slot, returns the waker of that receiver, because the
+    /// Closes the slot. If the receiver was polled outside the turns while the process was active, the next turn begins
+    /// with this call. If a message was delivered into the slot, returns the waker of the receiver, because the
     /// receiver must read the message.
     #[cold]
     pub(crate) fn recalled(&self, turn: InTurn) -> Option<Waker> {
@@ -196,8 +197,8 @@ impl<M> Inbox<M> {
     }
 
     /// Takes the next event. For a message, returns `Some(Some(message))`. For a signal, stores the signal in `signal`
-    /// and returns `Some(None)`. The result does not contain the signal, because signals are rare, and a signal would
-    /// make the result of every message larger. If there is no event, the receiver waits as in
+    /// and returns `Some(None)`. The result does not contain the signal, because a result type with room for a signal
+    /// is larger, and signals are rare. If there is no event, the receiver waits as in
     /// [`pop_or_wait`](Self::pop_or_wait).
     #[inline]
     pub(crate) fn next_or_wait(
@@ -222,8 +223,8 @@ impl<M> Inbox<M> {
         })
     }
 
-    /// Takes the next event in the same way as [`next_or_wait`](Self::next_or_wait), but for a task that does not open
-    /// the slot.
+    /// Takes the next event in the same way as [`next_or_wait`](Self::next_or_wait). The receiver is a task that does
+    /// not open the slot.
     #[cfg(any(test, procession_loom))]
     pub(crate) fn next(&self, own: &impl Own, front: &mut ReadAhead<M>) -> Option<Result<M, Signal>> {
         let mut signal = None;
@@ -233,9 +234,10 @@ impl<M> Inbox<M> {
         next.map(|message| message.ok_or_else(|| signal.expect("it is one or the other")))
     }
 
-    /// Moves all messages to the back of `front`. If the mailbox has a bound, takes out only one message for
-    /// inspection, namely the message with this `number`. If the mailbox no longer contains that message, takes out the
-    /// oldest message instead. If there is no message, the receiver waits as in [`pop_or_wait`](Self::pop_or_wait).
+    /// If the mailbox has no bound, moves all messages to the back of `front`. If the mailbox has a bound, takes out
+    /// only one message for inspection, namely the message with this `number`. If the mailbox no longer contains the
+    /// message with this `number`, takes out the oldest message. If there is no message, the receiver waits as in
+    /// [`pop_or_wait`](Self::pop_or_wait).
     pub(crate) fn gather_or_wait(
         &self,
         own: &impl Own,
@@ -252,7 +254,7 @@ impl<M> Inbox<M> {
     /// Puts back a message that the receiver has inspected.
     ///
     /// # Errors
-    /// Returns the message if the mailbox no longer has the place of this message. The flag is true if the policy
+    /// Returns the message if the mailbox no longer has a place for this message. The flag is true if the policy
     /// dropped the place, and false if the inbox was closed.
     pub(crate) fn fill(&self, number: u64, message: M) -> Result<(), (M, bool)> {
         let mut state = self.state.lock();
@@ -274,8 +276,8 @@ impl<M> Inbox<M> {
         state.take_relieved()
     }
 
-    /// Records that a receiver read a message of its read-ahead buffer out of order. `passed` is the number of unread
-    /// messages before this message, and `left` is the number of messages that are still in the buffer.
+    /// Records that a receiver has read a message of its read-ahead buffer out of order. `passed` is the number of
+    /// unread messages before this message, and `left` is the number of messages that are still in the buffer.
     pub(crate) fn passed_over(&self, passed: usize, left: usize) {
         let mut state = self.lock();
         state.place_signals();
@@ -296,15 +298,16 @@ impl<M> Inbox<M> {
         let (by, reader) = match reader {
             Reader::Task { seat, .. } => (seat.receiving(), reader),
             Reader::Other(waker) => {
-                // This check happens under the lock, because another receiver may have replaced this receiver since the
-                // poll.
+                // This check happens under the lock, because another receiver may have replaced this receiver after the
+                // poll began.
                 let Some(by) = front.receiving() else {
                     return (None, Spare { former: Some(waker), relieved: None, lent: false, replaced: true });
                 };
                 if !planted!("other_does_not_recall") {
-                    // The receiver calls `recall` before it checks for messages. The check finds a message that was
-                    // delivered earlier. For a message that is sent later, there are two cases. Either its sender takes
-                    // the lock, or the process wakes this receiver in its next turn (`recalled`).
+                    // The receiver calls `recall` before it checks for messages. The check finds each message that was
+                    // delivered before the check. For a message that is sent after the check, there are two cases.
+                    // Either the sender of this message takes the lock, or the process wakes this receiver in its next
+                    // turn (`recalled`).
                     state.lent.recall(own);
                 }
                 (by, Reader::Other(waker))
@@ -355,8 +358,8 @@ impl<M> Inbox<M> {
             return Err(unread);
         }
         if state.bounded().is_some() {
-            // In a mailbox with a bound, these messages were read once and put aside. These messages cannot return to
-            // the queue, because they would count against the bound again.
+            // In a mailbox with a bound, the unread messages were read once and put aside. These messages cannot return
+            // to the queue, because the bound would count them a second time.
             return Err(unread);
         }
         state.place_signals();
@@ -368,7 +371,8 @@ impl<M> Inbox<M> {
                 state.messages().put_first(by, unread);
                 Ok(Wakes::default())
             }
-            // These messages must wake the current receiver, because it may be waiting for a message.
+            // The unread messages must wake the current receiver, because the current receiver may be waiting for a
+            // message.
             None => {
                 let wakes = state.receiver(own);
                 state.messages().put_behind_first(unread);
@@ -378,11 +382,11 @@ impl<M> Inbox<M> {
     }
 }
 
-/// Replacement of one receiver by another.
+/// Replacement of one receiver by another receiver.
 impl<M> Inbox<M> {
     /// Makes a new receiver the current receiver, and begins the trial of the new receiver. The new receiver replaces
-    /// the receiver that owns the buffer `present`. The unread messages of the replaced receiver and the messages that
-    /// it put aside move to the new receiver. If the replaced receiver waits, its waker is returned. Returns `None` if
+    /// the receiver that owns the buffer `present`. The unread messages of the replaced receiver, and the messages that
+    /// it put aside, move to the new receiver. If the replaced receiver waits, its waker is returned. Returns `None` if
     /// the owner of `present` had already been replaced.
     pub(crate) fn begin_trial(
         &self,
@@ -400,9 +404,9 @@ impl<M> Inbox<M> {
         Some((next, trial, state.take_other()))
     }
 
-    /// Ends a trial, and makes the receiver that owns the buffer `former` the current receiver again. If the trial had
-    /// already ended, the owner of `former` never becomes the current receiver again. If the receiver whose trial ends
-    /// waits for a message, its waker is returned.
+    /// Ends the trial of a receiver, and makes the owner of the buffer `former` the current receiver again. If the
+    /// trial had already ended, the owner of `former` never becomes the current receiver again. If the receiver on
+    /// trial waits for a message, its waker is returned.
     pub(crate) fn end_trial(&self, trial: &Trial, former: &mut ReadAhead<M>) -> Option<Waker> {
         let mut state = self.lock();
         if trial.end() {
@@ -421,8 +425,8 @@ impl<M> Inbox<M> {
         (next, state.take_other())
     }
 
-    /// Makes the process that owns `taken` the current receiver again. If another receiver was the current receiver
-    /// before this call, and this other receiver waits for a message, returns its waker.
+    /// Makes the process that owns `taken` the current receiver again. If this call replaces another receiver that
+    /// waits for a message, returns the waker of the replaced receiver.
     pub(crate) fn reclaim(&self, turn: InTurn, taken: &Taken<M>) -> Option<Waker> {
         let mut state = self.lock();
         state.stop_waiting(turn);

@@ -29,12 +29,13 @@ pub(crate) enum Unrouted<M> {
     Full(M),
 }
 
-/// Tells whether a mailbox forwards its messages to other mailboxes, and when it forwards them.
+/// Whether and when a mailbox forwards its messages to other mailboxes.
 #[derive(Debug)]
 pub(super) enum Forwarding<M> {
     /// The messages stay in this mailbox.
     Here,
-    /// The messages are forwarded, unless earlier messages wait in this mailbox.
+    /// The messages are forwarded. While `some_wait` is true, new messages wait in this mailbox, because earlier
+    /// messages may wait in this mailbox.
     Routed { router: Arc<dyn Router<M>>, some_wait: bool },
     /// When the mailbox is closed, its unread messages are forwarded to this router.
     Left(Arc<dyn Router<M>>),

@@ -19,9 +19,9 @@ impl<M> Inbox<M> {
     #[inline]
     pub(crate) fn push(&self, own: &impl Own, message: M, accepted: impl FnOnce()) -> Result<Wakes, Unsent<M>> {
         let mut message = message;
-        // If the mark of the lock is not set, a thread has taken the lock since the receiver began to wait, and the run
-        // state is most likely not *Open*. In this case, the sender does not access the run state before it takes the
-        // lock, because the cache line of the run state belongs to the core that runs the process.
+        // If the mark of the lock is not set, a thread has taken the lock since the receiver began to wait. The run
+        // state is then most likely not *Open*, and the sender takes the lock without reading the run state. The read
+        // would be slow, because the cache line of the run state belongs to the core that runs the process.
         if self.state.is_marked() {
             match self.slot.deliver(own, message) {
                 Ok(owed) => {
@@ -47,7 +47,7 @@ impl<M> Inbox<M> {
             return pushed;
         }
         // The function `receiver` is called before the push. If `receiver` wakes the process, `receiver` also closes
-        // the slot, and the push can then write the message into the closed slot.
+        // the slot. The push can write the message into a closed slot.
         let wakes = state.receiver(own);
         state.messages().push(message);
         accepted();
@@ -59,8 +59,8 @@ impl<M> Inbox<M> {
     /// the waiting sender. If there is no room and no waker, the message is refused.
     ///
     /// # Errors
-    /// Returns the message if the inbox is closed or must route the message. Also returns the message if the inbox is
-    /// full, and there is no waker or the capacity is 0.
+    /// Returns the message in three cases: the inbox is closed, the message must be routed, or the inbox is full and
+    /// the message cannot wait. A message cannot wait if there is no waker or if the capacity is 0.
     pub(crate) fn push_or_wait(
         &self,
         own: &impl Own,
@@ -78,8 +78,9 @@ impl<M> Inbox<M> {
         state.store_or_wait(own, message, waker, accepted)
     }
 
-    /// Returns `Ready(Ok(()))` if the message of a waiting sender was admitted. Otherwise, the sender continues to wait
-    /// with this waker. The former waker is stored in `waker`, so that the caller drops it.
+    /// Returns `Ready(Ok(()))` if the message of a waiting sender was admitted. If the message was not admitted, the
+    /// sender continues to wait with this waker. The former waker of the sender is stored in `waker`, so that the
+    /// caller drops the former waker.
     ///
     /// # Errors
     /// Returns the message and the waker of the sender if the inbox was closed before the message was admitted.
@@ -99,8 +100,8 @@ impl<M> Inbox<M> {
         self.state.lock().bounded()?.give_up(number)
     }
 
-    /// Returns why a push would be refused now. `Some(true)` means that the inbox is full, and `Some(false)` means that
-    /// the inbox is closed. `None` means that a push would be accepted.
+    /// Returns the reason why a push would be refused now. `Some(true)` means that the inbox is full, and `Some(false)`
+    /// means that the inbox is closed. `None` means that a push would be accepted.
     pub(crate) fn refuses(&self) -> Option<bool> {
         let mut state = self.state.lock();
         if state.closed {
@@ -109,9 +110,9 @@ impl<M> Inbox<M> {
         state.bounded().is_some_and(|bounded| bounded.rejects()).then_some(true)
     }
 
-    /// Registers a waker that waits for room. The waker is woken once, when the receiver makes room that no waiting
-    /// sender takes. There may already be room at the time of the call. If the mailbox has no bound, the waker is
-    /// dropped.
+    /// Registers the waker of a task that waits for room. The waker is woken once, when the receiver makes room and no
+    /// waiting sender takes this room. There may already be room at the time of the call. If the mailbox has no bound,
+    /// the waker is dropped.
     pub(crate) fn watch(&self, waker: Waker) {
         let mut waker = Some(waker);
         if let Some(bounded) = self.state.lock().bounded() {
@@ -122,10 +123,10 @@ impl<M> Inbox<M> {
 
     /// Appends a signal. The signal wakes the task of the process, and also a receiver that waits in another task.
     ///
-    /// An answer to a yield is intended for the reader of the mailbox, so the answer wakes only a receiver that waits
-    /// for the next event. The answer does not wake a process that waits for something else. The answer also does not
-    /// wake a process that was woken and has not read its mailbox since then. If the answer comes from inside the
-    /// process's own turn, `wake_own` is false, and the answer wakes nothing.
+    /// An answer to a command wakes only a receiver that waits for the next event, because only the reader of the
+    /// mailbox needs the answer. The answer does not wake a process that waits only for a future outside the mailbox.
+    /// The answer also does not wake a process that was woken and has not read its mailbox since then. If the answer is
+    /// given in a turn of the process itself, `wake_own` is false, and the answer wakes nothing.
     ///
     /// # Errors
     /// Returns the signal if the inbox is closed.
@@ -144,8 +145,8 @@ impl<M> Inbox<M> {
         })
     }
 
-    /// Appends an event that answers a yield, in the same way as [`signal`](Self::signal) appends a signal. The answer
-    /// is moved only once, out of `answer`. A process may receive many answers, and each copy costs time.
+    /// Appends an event that answers a command, in the same way as [`signal`](Self::signal) appends a signal. The
+    /// answer is moved only once, out of `answer`, because a process may receive many answers and each copy costs time.
     ///
     /// # Errors
     /// Fails if the inbox is closed. After a failure, `answer` is unchanged.
@@ -176,8 +177,8 @@ impl<M> Inbox<M> {
         if state.closed {
             return None;
         }
-        // A process may receive a million `Down` events, so each copy matters. The arm for the most frequent reason
-        // constructs the signal directly in its final place.
+        // A process may receive a million `Down` events, so each copy of a signal matters. `Normal` is the most
+        // frequent reason. The arm for `Normal` constructs the signal directly in its final place.
         match reason {
             Exit::Normal => state.append(Signal::Down { number, pid, reason: Exit::Normal }),
             _ => state.append(Signal::Down { number, pid, reason: reason.clone() }),
@@ -194,9 +195,9 @@ impl<M> Inbox<M> {
 
 /// Operations of a mailbox whose messages are forwarded by a [`Router`].
 impl<M> Inbox<M> {
-    /// Appends a message in the same way as [`push_or_wait`](Self::push_or_wait), after the router did not accept the
-    /// message. Until forwarding starts again, all later messages are also queued in this inbox. Forwarding starts
-    /// again when the receiver finds the inbox empty and calls [`resume`](Self::resume).
+    /// Appends a message that the router did not accept, in the same way as [`push_or_wait`](Self::push_or_wait).
+    /// Forwarding then stops, and all later messages are also queued in this inbox. Forwarding starts again when the
+    /// receiver finds the inbox empty and calls [`resume`](Self::resume).
     pub(crate) fn keep(
         &self,
         own: &impl Own,

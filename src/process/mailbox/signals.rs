@@ -22,15 +22,15 @@ pub(super) struct Signals {
 #[derive(Debug, Clone, Copy)]
 enum SignalPosition {
     /// Preliminary position of a signal. `slot` is the number of messages that had been written into the slot when the
-    /// signal was appended, as far as the sender of the signal knew. `others` is the number of all other messages that
-    /// had been taken before the append or were queued at that time.
+    /// sender of the signal read this number. `others` counts the messages outside the slot that were taken before the
+    /// append or were queued at the time of the append.
     ///
     /// The sender of the signal cannot know the final position, because another thread may write or read the slot at
     /// the same time, and the receiver reads the slot before all other messages. Therefore, the receiver computes the
     /// [final position](Signals::place).
     Behind { slot: u64, others: i64 },
-    /// Final position of a signal. When this number of messages has been taken out of the mailbox, no remaining message
-    /// comes before the signal.
+    /// Final position of a signal. The signal comes after this number of messages. After this number of messages has
+    /// been taken out of the mailbox, no message comes before the signal.
     Number(i64),
 }
 
@@ -87,7 +87,7 @@ impl Signals {
             let SignalPosition::Behind { slot, others } = *place else { break };
             let unread = match others - self.taken {
                 // The receiver reads the slot before the unread messages of the queue. Therefore, the message in the
-                // slot comes before the signal, even if the message arrived after the signal.
+                // slot comes before the signal, even if this message arrived after the signal.
                 unread @ 1.. if !planted!("slot_is_behind") => unread + i64::from(is_full),
                 unread => unread + i64::from(slot > from_slot),
             };
@@ -112,13 +112,14 @@ impl Signals {
         self.taken -= messages as i64;
     }
 
-    /// Shifts all signals by `messages`, because this number of messages is inserted before all other messages.
+    /// Moves all signals back by `messages` positions, because this number of messages is inserted before all other
+    /// messages.
     pub(super) fn came_before(&mut self, messages: usize) {
         self.waiting.iter_mut().for_each(|(place, _)| place.shift(messages as i64));
     }
 
-    /// Counts a message that was taken from a queue with a bound. `passed` is the number of unread messages before this
-    /// message.
+    /// Counts a message that a receiver picked out of a queue with a bound. `passed` is the number of unread messages
+    /// before this message.
     pub(super) fn took_at(&mut self, passed: usize) {
         self.taken += 1;
         self.shift_signals_before(self.taken - 1 + passed as i64);
@@ -130,9 +131,9 @@ impl Signals {
         self.shift_signals_before(self.taken_with(slot) - 1 - left as i64 + passed as i64);
     }
 
-    /// Corrects the positions of signals after a message was read out of order. The count of taken messages has grown,
-    /// but all messages before an earlier signal are still unread. Therefore, the position of each earlier signal grows
-    /// by one.
+    /// Corrects the positions of signals after a message was read out of order. The count of taken messages has grown
+    /// by one, but the messages before an earlier signal are still unread. Therefore, the position of each earlier
+    /// signal also grows by one.
     fn shift_signals_before(&mut self, number: i64) {
         let earlier = self.waiting.iter_mut().take_while(|(place, _)| place.number() <= number);
         earlier.for_each(|(place, _)| place.shift(1));
@@ -147,8 +148,8 @@ impl Signals {
         self.waiting.pop_front().map(|(_, signal)| signal)
     }
 
-    /// Moves all signals to `to`. `ahead` is the number of messages that the receiver will have read after it has read
-    /// all messages that it took before.
+    /// Moves all signals to `to`. `ahead` is the number of messages that the receiver has taken so far, both read and
+    /// unread.
     pub(super) fn drain<M>(&mut self, slot: &Slot<M>, to: &mut Drained, ahead: u64) {
         let taken = self.taken_with(slot);
         if to.waiting.is_empty() {
@@ -166,13 +167,14 @@ impl Signals {
     }
 }
 
-/// Signals that a receiver took out of the mailbox, together with the messages before these signals.
+/// Signals that a receiver took out of the mailbox. The receiver took out the messages before these signals in the same
+/// operation.
 #[derive(Debug, Default)]
 pub(super) struct Drained {
     waiting: VecDeque<(SignalPosition, Signal)>,
-    /// `taken` is the number of messages that had been taken out of the mailbox when the signals were taken out.
-    /// `ahead` is the number of messages that the receiver will have read when it reaches the same position. Therefore,
-    /// the two counts denote the same position in the sequence of messages.
+    /// The fields `taken` and `ahead` are two counts for the same position in the sequence of messages. `taken` is the
+    /// number of messages that had been taken out of the mailbox when the signals were taken out. `ahead` is the number
+    /// of messages that the receiver has read when it reaches this position.
     taken: i64,
     ahead: u64,
 }
@@ -189,8 +191,8 @@ impl Drop for Drained {
     }
 }
 
-/// Drops signals one by one. The destructor of an answer is user code and may panic. If the whole queue were dropped in
-/// one operation and two of these destructors panicked, the program would abort.
+/// Drops signals one by one. The destructor of an answer is user code and may panic. If one drop of the whole queue ran
+/// two destructors that panic, the program would abort.
 fn drop_each(signals: &mut VecDeque<(SignalPosition, Signal)>) {
     while let Some((_, signal)) = signals.pop_front() {
         let _ = drop_caught(signal);
@@ -221,7 +223,7 @@ impl Drained {
     #[inline]
     pub(super) fn pop(&mut self, read: u64) -> Option<Signal> {
         // The difference is negative if messages before the signal left the mailbox without being read by this
-        // receiver. These messages do not count for this receiver, so the difference is replaced by 0.
+        // receiver. This receiver never reads these messages, so the difference is replaced by 0.
         let others = (self.waiting.front()?.0.number() - self.taken).max(0);
         if self.ahead + others as u64 > read {
             return None;

@@ -3,9 +3,9 @@
 //!
 //! This file contains unsafe code, because the slot is untyped memory of a fixed size. A slot with the size of the
 //! message type would make each idle process larger. Without a slot, each mailbox that receives a message would need a
-//! heap buffer. With the slot, a process that receives one message and then exits costs a quarter less (bench
-//! `create-1-exit`). If a process waits for a message, the slot saves two lock operations for this message. The message
-//! then costs a quarter less (bench `ping-pong`).
+//! heap buffer. The slot reduces the cost of a process that receives one message and then exits by a quarter (bench
+//! `create-1-exit`). If a process waits for a message, the slot saves two lock operations for this message. The slot
+//! reduces the cost of such a message by a quarter (bench `ping-pong`).
 //!
 //! # Access to the slot
 //!
@@ -13,28 +13,28 @@
 //! most one writer and one reader at a time. Each operation takes an argument that proves the right to do the
 //! operation:
 //!
-//! - **Write while the slot is closed:** only the holder of the mailbox's lock may write. The proof is `&mut SlotLoan`,
-//!   because the `SlotLoan` is stored under the lock.
+//! - **Write while the slot is closed:** only the thread that holds the mailbox's lock may write. The proof is
+//!   `&mut SlotLoan`, because the `SlotLoan` is stored under the lock.
 //! - **Write while the slot is open:** only the sender that changes the run state of the process from *Open* to
 //!   *Active* may write (`process::state::run_state`). No other thread can make this change until the sender has queued
 //!   the process. The proof is the return value of [`Own::deliver`].
 //! - **Read:** only the current receiver of the mailbox may read. The proof is [`Receiving`]. A mailbox has one current
-//!   receiver, and the claim of a replaced receiver gives no proof (`mailbox::read_ahead`). The current receiver may
-//!   read without the lock in the turn of its process. Outside the turn, the current receiver holds the lock while it
-//!   reads. The current receiver is replaced only under the lock. A receiver that may read without the lock is replaced
-//!   only in the turn of its own process. Therefore, two reads cannot overlap. The thread that closes the mailbox reads
+//!   receiver. A receiver that was replaced gets no proof (`mailbox::read_ahead`). In a turn of its process, the
+//!   current receiver may read without the lock. Outside the turns, the current receiver holds the lock while it reads.
+//!   The current receiver is replaced only under the lock. A receiver that may read without the lock is replaced only
+//!   in the turn of its own process. Therefore, two reads cannot overlap. The thread that closes the mailbox reads
 //!   under the lock, in the last turn of the process.
 //!
 //! The run state of a process is *Open* only while its slot is open. The receiver [opens](SlotLoan::lend) the slot
 //! under the lock, in the turn of its process. When the slot is closed, the run state is not *Open*, because there are
-//! only two ways to close the slot. Either a turn of the process closes the slot, and during a turn the run state is
-//! not *Open*. Or a holder of the lock closes the slot, after the holder has woken the process or after [`Own::recall`]
-//! has returned true. The run state becomes *Open* again only in a turn, after the receiver has opened the slot under
-//! the lock again.
+//! only two ways to close the slot. First, a turn of the process closes the slot. During a turn, the run state is not
+//! *Open*. Second, a thread that holds the lock closes the slot, after this thread has woken the process or after
+//! [`Own::recall`] has returned true. Each of the two calls ends the run state *Open*. The run state becomes *Open*
+//! again only in a turn, after the receiver has opened the slot under the lock again.
 //!
-//! If a holder of the lock finds the slot open, the holder must change the run state before it writes the slot, as a
-//! sender without the lock does. If the holder of the lock cannot change the run state, it does not write the slot. A
-//! receiver may be polled outside the turn of the process while the process is active. This receiver notifies the
+//! If a thread that holds the lock finds the slot open, the thread must change the run state before it writes the slot,
+//! as a sender without the lock does. If the thread cannot change the run state, the thread does not write the slot. A
+//! receiver may be polled outside the turns of its process while the process is active. Such a receiver notifies the
 //! process, and the process closes the slot in its next turn.
 //!
 //! `moves` is odd while a message is in the slot. A writer writes only if `moves` is even, and then makes `moves` odd.
@@ -52,8 +52,8 @@ use crate::process::mailbox::read_ahead::Receiving;
 use crate::process::mailbox::wakes::{Own, PendingSchedule};
 use crate::process::state::current::InTurn;
 
-/// Memory of the slot. The memory is large enough for a `Payload`, and for a request that contains a `Reply` and two
-/// more words.
+/// Memory of the slot. The memory is large enough for a `Payload`. The memory is also large enough for a request that
+/// contains a `Reply` and two more words.
 type Room = [u64; 3];
 
 /// Slot for one message. If the message type does not fit into the memory, the slot is always empty.
@@ -109,8 +109,8 @@ impl<M> Slot<M> {
     /// Creates an empty slot that is closed.
     #[inline]
     pub(super) fn new() -> (Self, SlotLoan) {
-        // The room is zeroed. Uninitialised bytes would be copied from the place where the slot was created, and this
-        // copy would miss store forwarding.
+        // The room is zeroed. If its bytes were uninitialised, the move of the new slot would load bytes that were not
+        // stored just before. Such a load misses store forwarding.
         let room = UnsafeCell::new(MaybeUninit::zeroed());
         (Self { moves: AtomicU64::new(0), room, _message: PhantomData }, SlotLoan(false))
     }

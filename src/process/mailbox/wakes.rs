@@ -1,5 +1,5 @@
-//! The wake-ups that a message or signal causes. A wake-up concerns either the task of the mailbox's process, or a
-//! receiver that waits in another task.
+//! The wake-ups that a message or a signal causes. A wake-up wakes either the task of the process that owns the
+//! mailbox, or a receiver that waits in another task.
 //!
 //! The run state of the process is changed under the inbox's lock, or by a sender that finds the run state *Open*. When
 //! the process is queued and when wakers are called, no lock is held.
@@ -19,7 +19,7 @@ pub(crate) struct Wakes {
 
 impl Wakes {
     /// Performs the wake-ups in the same way as [`wake`](Self::wake), but for events that arrive in batches. The task
-    /// is queued behind the runnable tasks, so the task finds the whole batch when it runs.
+    /// is queued behind the tasks that are already runnable. Therefore, the task finds the whole batch when it runs.
     #[inline]
     pub(crate) fn wake_behind(self) {
         if let Some(own) = self.own {
@@ -42,7 +42,7 @@ impl Wakes {
     }
 
     /// Performs the wake-ups in the same way as [`wake`](Self::wake), but for a task of the scheduler with the handle
-    /// `place`. The caller owns this handle, so the push does not have to clone a handle.
+    /// `place`. The caller has this handle, so the task is queued without a clone of the handle.
     #[inline]
     pub(crate) fn wake_in(self, place: &SchedulerHandle) {
         if let Some(own) = self.own {
@@ -57,15 +57,16 @@ impl Wakes {
 /// The process that owns an inbox. The caller of an inbox function must pass the process of that inbox as `Own`,
 /// because the run state of the process guards the slot of the inbox.
 pub(crate) trait Own {
-    /// Wakes the process. If the process waited, the caller obtains the right to run the process, and must queue it.
+    /// Wakes the process. If the process waited, the caller obtains the right to run the process, and must queue the
+    /// process.
     fn wake(&self) -> Option<PendingSchedule>;
 
     /// Wakes the process if its run state is *Open*. If the process is woken, the caller obtains the exclusive right to
     /// run the process. The caller may write a message into the slot before it queues the process.
     fn deliver(&self) -> Option<PendingSchedule>;
 
-    /// Ends the *Open* run state. If the process is active, returns false, and the next turn of the process handles the
-    /// recall.
+    /// Ends the run state *Open*. If the process is active, returns false, and the next turn of the process closes the
+    /// slot.
     fn recall(&self) -> bool;
 }
 
@@ -109,7 +110,8 @@ impl<T: counted::Stepped> Own for T {
     }
 }
 
-/// In a model, a receiver may consist of a waker alone, without a run state. The waker wakes this receiver.
+/// In a model, a receiver may be a waker alone, without a process and a run state. The wake-up of this receiver is a
+/// call of the waker.
 #[cfg(procession_loom)]
 impl Own for Waker {
     fn wake(&self) -> Option<PendingSchedule> {
@@ -125,7 +127,7 @@ impl Own for Waker {
     }
 }
 
-/// Process of a model, and the waker of the thread that runs the process.
+/// The run state of a process in a model, and the waker of the thread that runs this process.
 #[cfg(procession_loom)]
 impl Own for (counted::RunState, Waker) {
     fn wake(&self) -> Option<PendingSchedule> {

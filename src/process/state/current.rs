@@ -1,8 +1,8 @@
-//! The state of this thread ([`Current`]). The state records which process the thread steps, and the budget of the
-//! turn.
+//! The state of the current thread ([`Current`]). The state records which process the thread steps, and the budget of
+//! the turn.
 //!
 //! There is one `Current` for each thread. The runtime's own functions receive the `Current` as a parameter. If a
-//! future, a waker or a destructor of the user enters the runtime, the code obtains `Current` once, by
+//! future, a waker or a destructor of the user calls the runtime, the called function obtains the `Current` once, by
 //! [`Current::with`]. All fields are cells, because turns nest: a step may call `block_on`, and `block_on` runs other
 //! processes on the same thread. Because turns nest, no content of a cell is borrowed while user code runs.
 //! [`Current::enter`] saves the state of the outer turn, and the guard of the inner turn restores this state.
@@ -22,8 +22,8 @@ use crate::process::state::inline_command::{InlineCommand, Inlined};
 use crate::process::state::kept_timer::KeptTimer;
 use crate::process::state::upgrade_request::{self, UpgradeRequest};
 
-/// Budget of a turn. Each message that a body receives takes one unit. Each call of [`should_yield`] that returns
-/// `false` also takes one unit.
+/// Budget of a turn, in units. Each message that a body receives takes one unit. Each call of [`should_yield`] that
+/// returns `false` also takes one unit.
 pub(crate) const BUDGET: u32 = 128;
 
 /// A time that is later than every time that a clock returns.
@@ -38,7 +38,7 @@ pub(crate) struct Current {
     /// Address of the control block of the process whose code runs now. The address identifies a process of this
     /// program as long as the process is alive. The value 0 means no process.
     process: Cell<usize>,
-    /// Address of the control block of the process whose turn this thread is in. In contrast to `process`, this field
+    /// Address of the control block of the process whose turn runs on this thread. In contrast to `process`, this field
     /// is also set while the turn polls the future of a handler.
     turn: Cell<usize>,
     pid: Cell<Option<Pid>>,
@@ -47,27 +47,27 @@ pub(crate) struct Current {
     /// Data pointer and vtable pointer of the waker of the process's task.
     waker: Cell<(usize, usize)>,
     budget: Cell<u32>,
-    /// Events of this turn, as bits of [`note`]. The field is one byte. If the field were wider, a read of the whole
-    /// field after a write of one byte would miss store forwarding.
+    /// Events of this turn, as bits of [`note`]. The field is one byte wide. If the field were wider, a write might
+    /// store only one of its bytes, and a later read of the whole field would miss store forwarding.
     notes: Cell<u8>,
     mailbox: Cell<MailboxNote>,
-    /// Address of the head of the process that ends on this thread. All values that are dropped during the end of this
-    /// process belonged to this process. The value 0 means no process.
+    /// Address of the head of the process that ends on this thread. While this field is set, all values that are
+    /// dropped on this thread belonged to this process. The value 0 means no process.
     ends: Cell<usize>,
     /// Number of unread messages of the process in `ends` that have been dropped so far.
     unread: Cell<usize>,
-    /// The first clock reading of this turn, in ns of its runtime's clock. Before the first clock reading, the value is
-    /// [`UNSEEN`].
+    /// The first clock reading of this turn, in nanoseconds of the runtime's clock. Before the first clock reading, the
+    /// value is [`UNSEEN`].
     seen: Cell<u64>,
-    /// The command that this turn answers without the table of yields.
+    /// The command that this turn answers without the table of commands.
     pub(crate) inline: InlineCommand,
-    /// The timer that the last sleep of this step left for the next sleep.
+    /// The timer that the last sleep of this step left for the next sleep of the same process.
     pub(crate) timer: KeptTimer,
     /// The handler call that this thread runs.
     pub(crate) handler: HandlerCall,
-    /// The request of a body that asks to be replaced by other code.
+    /// The request of a body that other code replaces the body.
     pub(crate) upgrade: UpgradeRequest,
-    /// Calls of user code that are deferred until an outer call returns.
+    /// Deferred calls of user code. A deferred call runs when the outermost call returns.
     pub(crate) deferred: Deferred,
     /// The shard of the registries that this thread uses. The value `usize::MAX` means that the thread has not chosen a
     /// shard yet.
@@ -77,19 +77,19 @@ pub(crate) struct Current {
     /// The process that this thread drops outside any turn, and the name of its code.
     pub(crate) dropped: Cell<Option<(Pid, &'static str)>>,
     replies: NeverDropped<RefCell<Vec<DroppedReply>>>,
-    /// Saved states of the outer turns while a nested turn runs. The last entry is the state of the turn that directly
-    /// contains the nested turn.
+    /// Saved states of the outer turns while a nested turn runs. The last entry is the state of the innermost outer
+    /// turn.
     outer: NeverDropped<RefCell<Vec<Outer>>>,
 }
 
 /// Bits of [`Current::notes`]. Most steps set none of these bits.
 mod note {
-    /// A sleep of the process may leave its timer behind. Until the step ends, a later sleep of the same process can
-    /// reuse this timer.
+    /// A sleep of the process may leave its timer for a later sleep. Until the step ends, a later sleep of the same
+    /// process can reuse this timer.
     pub(super) const KEEPS_TIMER: u8 = 1;
     /// The process received an answer in its own turn.
     pub(super) const ANSWERED: u8 = 1 << 1;
-    /// The process asked to be stepped again, after the tasks that are runnable now.
+    /// The process requested another step, after the steps of all tasks that are runnable now.
     pub(super) const AGAIN: u8 = 1 << 2;
     /// Replies were dropped while the process was unwinding or ending.
     pub(super) const REPLIES: u8 = 1 << 3;
@@ -106,9 +106,9 @@ enum MailboxNote {
     /// The receiver does not wait, or it waits while the slot is closed.
     Nothing,
     /// The receiver took the message that was delivered into the slot. The receiver is still registered for the next
-    /// message, but has not asked for the next message.
+    /// message, but has not yet requested the next message.
     Delivered,
-    /// The receiver asked for a message, and waits while the slot is open to senders.
+    /// The receiver requested a message, and waits while the slot is open to senders.
     Waits,
 }
 
@@ -163,7 +163,8 @@ struct Outer {
     upgrade: Option<Box<upgrade_request::Saved>>,
 }
 
-/// The drop of this guard ends a turn. If there is an outer turn, the drop restores the state of the outer turn.
+/// Guard of a turn. The drop of this guard ends the turn. If the turn is nested in an outer turn, the drop restores the
+/// state of the outer turn.
 #[must_use]
 pub(crate) struct Guard<'a> {
     current: &'a Current,
@@ -191,16 +192,16 @@ impl Drop for Guard<'_> {
     }
 }
 
-/// Proves that this thread has the right to run a process. The thread is in a turn of that process, or is about to
-/// begin a turn.
+/// Proves that this thread has the right to run a process. The thread is in a turn of this process, or is about to
+/// begin a turn of this process.
 ///
 /// The proof stays on its thread, and is not kept after the turn.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct InTurn(PhantomData<*const ()>);
 
 impl InTurn {
-    /// Creates the proof. Only the type that represents the right to run (`state::RunnableProcess`) and models of this
-    /// type may call this function.
+    /// Creates the proof. Only `state::RunnableProcess`, which represents the right to run a process, and the models of
+    /// this type may call this function.
     #[inline]
     pub(crate) fn of_right() -> Self {
         Self(PhantomData)
@@ -214,8 +215,8 @@ impl Current {
         CURRENT.with(f)
     }
 
-    /// Calls `f` in the same way as [`with`](Self::with), but for code that may run while the thread exits. Returns
-    /// `None` if the state was already dropped. The state is dropped only under the model checkers.
+    /// Calls `f` in the same way as [`with`](Self::with). Code that may run while the thread exits must call this
+    /// function. Returns `None` if the state was already dropped. The state is dropped only under the model checkers.
     pub(crate) fn try_with<R>(f: impl FnOnce(&Self) -> R) -> Option<R> {
         CURRENT.try_with(f).ok()
     }
@@ -226,7 +227,7 @@ impl Current {
     /// the name of the type that runs the process.
     #[inline]
     pub(crate) fn enter(&self, process: usize, pid: Pid, code: fn() -> &'static str, waker: &Waker) -> Guard<'_> {
-        // A turn that polls the future of a handler is also an outer turn.
+        // If an outer turn is just polling the future of a handler, `process` is 0, but `turn` is set.
         let nested = self.turn.get() != 0;
         if nested {
             self.save();
@@ -266,7 +267,7 @@ impl Current {
             let mut outers = self.outer.borrow_mut();
             let outer = outers.pop();
             if outers.is_empty() {
-                // The memory is freed here, because the end of the thread does not free it.
+                // The memory of the list is freed here, because the end of the thread does not free this memory.
                 *outers = Vec::new();
             }
             outer
@@ -278,7 +279,7 @@ impl Current {
         self.code.set(outer.code);
         self.waker.set(outer.waker);
         self.budget.set(outer.budget);
-        // The inner turn may have read the clock of another runtime, so the recorded time is not valid any more.
+        // The inner turn may have read the clock of another runtime, so the recorded time is no longer valid.
         self.seen.set(UNSEEN);
         self.notes.set(outer.notes);
         self.mailbox.set(outer.mailbox);
@@ -298,8 +299,9 @@ impl Current {
         self.steps(process).then_some(InTurn(PhantomData))
     }
 
-    /// Returns whether this thread is in a turn of the process with this control block. The poll of a handler's future
-    /// inside the turn is part of the turn. If the result is true, an answer to the process needs no wake-up.
+    /// Returns whether this thread is in a turn of the process with this control block. If the turn polls the future of
+    /// a handler, this poll is part of the turn. If this function returns true, an answer to the process needs no
+    /// wake-up.
     #[inline]
     pub(crate) fn is_in_turn_of(&self, process: usize) -> bool {
         self.turn.get() == process
@@ -312,8 +314,8 @@ impl Current {
         self.is_in_turn_of(process).then_some(&self.inline)
     }
 
-    /// Runs `f` outside any process. The futures that `f` polls and the messages that `f` sends do not belong to the
-    /// process of the current turn.
+    /// Runs `f` as code outside any process. The futures that `f` polls, and the messages that `f` sends, do not belong
+    /// to the process of the current turn.
     pub(crate) fn outside<T>(&self, f: impl FnOnce() -> T) -> T {
         struct Back<'a>(&'a Current, usize, Option<Pid>, (usize, usize));
         impl Drop for Back<'_> {
@@ -364,7 +366,7 @@ impl Current {
         notes & note != 0
     }
 
-    /// Records that the process received an answer in its own turn. The process is stepped again in this turn, so the
+    /// Records that the process received an answer in its own turn. The turn then steps the process again, so the
     /// process needs no wake-up.
     #[inline]
     pub(crate) fn note_answered(&self) {
@@ -377,7 +379,7 @@ impl Current {
         self.take(note::ANSWERED)
     }
 
-    /// Records that the process woke its own task. The process gets another turn afterwards.
+    /// Records that the process woke its own task. After this turn, the process gets another turn.
     #[inline]
     pub(crate) fn note_woken(&self) {
         self.note(note::WOKEN);
@@ -389,13 +391,13 @@ impl Current {
         self.take(note::WOKEN)
     }
 
-    /// Records that the process woke itself so that other processes can run first.
+    /// Records that the process requested another step, and that other processes may run before this step.
     #[inline]
     pub(crate) fn note_again(&self) {
         self.note(note::AGAIN);
     }
 
-    /// Returns whether the process asked to be stepped again in this turn.
+    /// Returns whether the process requested another step in this turn.
     #[inline]
     pub(crate) fn wants_again(&self) -> bool {
         self.has(note::AGAIN)
@@ -415,7 +417,7 @@ impl Current {
         self.mailbox.get() == MailboxNote::Delivered
     }
 
-    /// Records whether the receiver asked for a message and waits for this message while the slot is open.
+    /// Records whether the receiver requested a message and waits for this message while the slot is open.
     #[inline]
     pub(crate) fn note_waits_for_message(&self, waits: bool) {
         self.mailbox.set(if waits { MailboxNote::Waits } else { MailboxNote::Nothing });
@@ -450,16 +452,15 @@ impl Current {
         self.seen.get() < at.ns()
     }
 
-    /// Forbids that a sleep of the process leaves its timer for the next sleep in this turn. A timer that a finished
-    /// sleep leaves behind may cause an unnecessary wake-up of the process, and stays set longer than the sleep needs
-    /// the timer.
+    /// Forbids that a sleep of the process leaves its timer for the next sleep in this turn. After the end of its
+    /// sleep, such a timer stays set and may cause an unnecessary wake-up of the process.
     pub(crate) fn forbid_kept_timers(&self) {
         self.note(note::NO_TIMER);
     }
 
-    /// Returns whether a sleep that is polled with `waker` may take over a timer of the process with this control
-    /// block. The thread must step that process, and `waker` must be the waker of its task. The steps of the process
-    /// must not be counted, and its clock must be real.
+    /// Returns whether a sleep that is polled with `waker` may reuse a timer of the process with this control block.
+    /// The result is true if four conditions hold. The thread steps the process, `waker` is the waker of its task, its
+    /// steps are not counted, and its clock is real.
     #[inline]
     pub(crate) fn may_take_timer(&self, process: usize, waker: &Waker) -> bool {
         self.steps(process) && self.is_own_waker(waker) && !self.has(note::NO_TIMER)
@@ -510,7 +511,7 @@ impl Current {
         self.budget.set((self.budget.get() + 1).min(BUDGET));
     }
 
-    /// Does the work of the function [`should_yield`].
+    /// Implements the function [`should_yield`].
     pub(crate) fn should_yield(&self) -> bool {
         let Some(pid) = self.pid() else { return false };
         if preempt::take(pid.word()) {
@@ -521,15 +522,15 @@ impl Current {
 
     // ---- Replies that are dropped with a process
 
-    /// Marks the values that are dropped on this thread as values of a process that ends. The mark is removed when the
-    /// guard is dropped. The caller then calls [`take_dropped_replies`](Self::take_dropped_replies).
+    /// Marks the values that are dropped on this thread as values of a process that ends. The drop of the guard ends
+    /// the marking. The caller then calls [`take_dropped_replies`](Self::take_dropped_replies).
     #[inline]
     pub(crate) fn ending(&self, head: usize) -> Ending<'_> {
         Ending { current: self, outer: (self.ends.replace(head), self.unread.replace(0)) }
     }
 
-    /// Counts messages that a process accepted and did not read. The messages are counted only if this process is the
-    /// process that [ends](Self::ending).
+    /// Counts messages that a process has accepted and not read. The messages are counted only if this thread currently
+    /// [ends](Self::ending) this process.
     pub(crate) fn count_unread(&self, head: usize, messages: usize) {
         if self.ends.get() == head {
             self.unread.set(self.unread.get() + messages);
@@ -545,8 +546,8 @@ impl Current {
     /// Stores a dropped reply for [`take_dropped_replies`](Self::take_dropped_replies).
     ///
     /// # Errors
-    /// Returns the reply if no panic unwinds a step on this thread, and this thread is not dropping the values of an
-    /// exiting process.
+    /// Returns the reply if neither of two conditions holds: a panic unwinds a step on this thread, or this thread
+    /// drops the values of a process that ends.
     pub(crate) fn keep_dropped_reply<T: 'static>(
         &self,
         reply: T,
@@ -584,9 +585,9 @@ impl Drop for Ending<'_> {
     }
 }
 
-/// A reply that was dropped while its process unwound or ended. When the exit of the process is known, the exit is
-/// passed to the caller that waits for the reply. If the process caught the panic, the caller receives `None`, because
-/// the reply was only dropped.
+/// A reply that was dropped while its process unwound or ended. When the exit of the process is known, this function is
+/// called with the exit, and passes the exit to the caller that waits for the reply. If the process caught the panic,
+/// this function is called with `None`, because the process has not exited.
 pub(crate) type DroppedReply = Box<dyn FnOnce(Option<&Exit>)>;
 
 /// Returns whether the running process should let other processes run now.
@@ -595,7 +596,7 @@ pub(crate) type DroppedReply = Box<dyn FnOnce(Option<&Exit>)>;
 ///
 /// - The budget of the turn is used up.
 /// - The step has taken longer than half of [`Builder::long_step_threshold`](crate::Builder::long_step_threshold), and
-///   the runtime has requested that the process yields.
+///   the runtime has asked the process to let other processes run.
 /// - [`Host::preempt`](crate::Host::preempt) was called.
 ///
 /// After the first `true`, the function returns `true` until the turn ends.

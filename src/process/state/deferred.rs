@@ -1,7 +1,8 @@
-//! Calls of user code that must not nest deeply. One call may cause another call. For example, a message may own a
-//! mailbox whose messages own other mailboxes. In the same way, a link may end a mailbox whose links end other
-//! mailboxes. The stack must not grow with the length of such a chain. Therefore, beyond a small depth an inner call is
-//! deferred. The outermost call runs the deferred calls after its own user code has returned.
+//! Calls of user code that must not nest deeply. One call may cause another call. For example, the drop of a message
+//! may drop a mailbox, whose messages own other mailboxes. In the same way, the end of a link may close a mailbox
+//! outside any process, and this mailbox may have links to other mailboxes. The stack must not grow with the length of
+//! such a chain. Therefore, if calls nest deeper than a small limit, the inner call is deferred. The outermost call
+//! runs the deferred calls after its own user code has returned.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -12,12 +13,12 @@ use crate::process::catch::catch;
 /// Maximum number of nested calls on one thread. Deeper calls are deferred.
 const NESTED: u32 = 4;
 
-/// The calls in progress on this thread. The value remains usable while the thread exits, because the destructors of
+/// The calls in progress on this thread. This value remains usable while the thread exits, because the destructors of
 /// other thread-locals may also cause calls.
 pub(crate) struct Deferred {
     /// Number of calls in progress.
     depth: Cell<u32>,
-    /// Queue of the deferred calls. Before the outermost call returns, it runs the deferred calls. While no call is in
+    /// Queue of the deferred calls. The outermost call runs the deferred calls before it returns. While no call is in
     /// progress, the queue is empty and owns no memory.
     calls: NeverDropped<RefCell<VecDeque<Box<dyn FnOnce()>>>>,
 }
@@ -41,7 +42,7 @@ impl Deferred {
                 let Some(next) = next else { break };
                 let _ = catch(next);
             }
-            // The memory of the empty queue is freed here, because the end of the thread does not free it.
+            // The memory of the empty queue is freed here, because the end of the thread does not free this memory.
             drop(self.calls.take());
         }
         self.depth.set(depth);

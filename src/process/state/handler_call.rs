@@ -1,26 +1,26 @@
-//! The handler call that this thread runs, and the completions that the handler drops during the call.
+//! The call of a handler that this thread runs, and the completions that the handler drops during the call.
 //!
-//! If a handler panics, its completions are dropped during the unwinding. These completions are stored until the call
-//! ends. The yields of these completions then fail with the text of the panic, because this text is known only at the
-//! end of the call.
+//! If a handler panics, its completions are dropped during the unwinding. The text of the panic is known only at the
+//! end of the call. Therefore, the dropped completions are stored until the call ends. Then the commands of these
+//! completions fail with the text of the panic.
 
 use std::any::Any;
 use std::cell::{Cell, RefCell};
 
 use crate::platform::sync::{NeverDropped, thread};
 
-/// Identifier of a yield while its process is alive. The identifier consists of the process's identity and the number
-/// of the tag.
+/// Identifier of a command. The identifier consists of the identity of the process and the number of the command's tag,
+/// and is unique while the process is alive.
 pub(crate) type YieldId = (usize, u64);
 
 /// A completion that was dropped. `host::dispatch::completion` knows the type of this value.
 pub(crate) type Kept = Box<dyn Any>;
 
-/// The handler call that this thread runs.
+/// The call of a handler that this thread runs.
 pub(crate) struct HandlerCall {
     runs: Cell<bool>,
-    /// The yield whose completion is stored even if it is dropped without a panic. A completion is dropped without a
-    /// panic when the handler call drops the future of its own handler.
+    /// The command whose completion is stored even if this completion is dropped without a panic. This happens if the
+    /// handler call drops the future of its own handler.
     own: Cell<Option<YieldId>>,
     has_kept: Cell<bool>,
     /// Completions that were dropped during the call. Between calls, the list is empty and owns no memory.
@@ -46,7 +46,7 @@ impl HandlerCall {
     }
 
     /// Begins a call. Every completion that is dropped during the unwinding of the call is stored. The completion of
-    /// the `own` yield is stored even if it is dropped without a panic.
+    /// the command `own` is also stored if this completion is dropped without a panic.
     #[inline]
     pub(crate) fn begin(&self, own: Option<YieldId>) -> OuterCall {
         OuterCall { runs: self.runs.replace(true), own: self.own.replace(own), kept: self.take() }
@@ -77,7 +77,7 @@ impl HandlerCall {
         self.runs.get()
     }
 
-    /// Returns whether the completion of this yield must be stored if it is dropped now.
+    /// Returns whether the completion of this command must be stored if it is dropped now.
     #[inline]
     pub(crate) fn keeps(&self, dropped: impl FnOnce() -> YieldId) -> bool {
         self.runs.get() && (thread::panicking() || self.own.get().is_some_and(|own| own == dropped()))

@@ -1,13 +1,13 @@
-//! The inline path of a command. On this path, a handler answers the command in the same turn that yields it. The
-//! command needs no lock and no wake-up, and usually it never enters the table of yields.
+//! The inline path of a command. On this path, a handler answers the command in the same turn in which the process
+//! yields the command. The command needs no lock and no wake-up, and usually never enters the table of commands.
 //!
-//! Each thread has a place for one inline command of the process whose turn runs on the thread. If the place is
-//! occupied, or if earlier commands wait in the table of yields (`yields.rs`), the command enters the table instead.
-//! The order is the same on both paths: when the step returns, the handlers receive the commands in the order in which
-//! the process yielded them.
+//! Each thread has a place for one inline command. This command belongs to the process whose turn runs on the thread.
+//! If the place is occupied, or if earlier commands wait in the table of commands (`yields.rs`), a new command enters
+//! the table. The order of the commands does not depend on the path: when the step returns, the handlers receive the
+//! commands in the order in which the process yielded them.
 //!
-//! The command gets its tag when it is yielded. If the command is not answered within the turn, it moves to the table
-//! and keeps this tag.
+//! A command gets its tag when the process yields the command. If the command is not answered within the turn, the
+//! command moves to the table and keeps its tag.
 
 use std::cell::Cell;
 
@@ -15,15 +15,16 @@ use crate::platform::sync::ThreadCell;
 use crate::process::event::Answer;
 use crate::process::payload::Payload;
 
-/// Number of the tag of an inline command: see [`Tag::inline`](crate::Tag). Only the number is stored. A tag of two
-/// words would be written in parts and read in one load, and this read would miss store forwarding.
+/// Number of the tag of an inline command: see [`Tag::inline`](crate::Tag). Only the number is stored, and not the tag.
+/// A tag has two words, so the code would write the tag in two parts and read it in one load. This load would miss
+/// store forwarding.
 pub(crate) type Number = u64;
 
-/// The content of the place after it was taken out for a nested turn or at the end of a turn.
+/// The content that was taken out of the place. The content is taken out for a nested turn and at the end of a turn.
 pub(crate) enum Inlined {
     /// The command waits for its handler. The second value is the index of the handler.
     Command(Number, u32, Payload),
-    /// The handler of the command has taken the command.
+    /// The handler has taken the command and has not answered it yet.
     Running(Number),
     Answer(Number, Answer),
 }
@@ -49,7 +50,7 @@ pub(crate) struct InlineCommand {
 ///                │ its future is dropped,    │ its handler waits: │ the turn ends:
 ///                │ or needs another waker    │ `admit`            │ `admit_answer`
 ///                │ or a time limit           ▼                    ▼
-///                └─ withdraw ──▶ Nothing     in the table of yields, under the same tag
+///                └─ withdraw ──▶ Nothing     in the table of commands, under the same tag
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Holds {
@@ -110,8 +111,8 @@ impl InlineCommand {
         self.holds.set(Holds::Answer);
     }
 
-    /// Returns whether there is an answer, after the handler has returned. If there is no answer, the place becomes
-    /// empty.
+    /// Returns whether the place contains an answer. This function is called after the handler has returned. If there
+    /// is no answer, the place becomes empty.
     #[inline]
     pub(crate) fn is_answered(&self) -> bool {
         let is_answered = self.holds.get() == Holds::Answer;
@@ -136,7 +137,7 @@ impl InlineCommand {
         if self.number.get() == number { self.take_answer() } else { None }
     }
 
-    /// Takes back the command with this number, unless its handler has already taken it.
+    /// Takes back the command with this number. Returns `None` if the handler has already taken the command.
     pub(crate) fn withdraw(&self, number: Number) -> Option<Payload> {
         let command = if self.number.get() == number { self.take_command() } else { None };
         if command.is_some() {

@@ -1,11 +1,11 @@
 //! Slot for one answer, under a small lock. The sender stores the answer and wakes the receiver. The sender can also
-//! observe that the receiver has left. The slot does not count its users: a call has its slot in a cell with two halves
-//! (`context::call::answer`), and the blocking pool and the layers of handlers have it in an `Arc`.
+//! observe that the receiver has left. The slot does not count its references. The slot of a call is part of a cell
+//! with two references (`context::call::answer`). A slot of the blocking pool or of a handler layer is inside an `Arc`.
 //!
-//! `futures::channel::oneshot` is not used: there a borrowed sender cannot wait for its receiver to leave, and the
-//! sender of a layer's attempt is borrowed.
+//! The code does not use `futures::channel::oneshot`. The attempt of a layer has only a borrowed sender, and a borrowed
+//! `oneshot::Sender` cannot wait until its receiver leaves.
 //!
-//! No user code runs under the lock: wakers are cloned, woken and dropped without it.
+//! No user code runs under the lock: wakers are cloned, woken and dropped only while the lock is not held.
 
 use std::mem;
 use std::task::{Poll, Waker};
@@ -14,10 +14,10 @@ use crate::platform::sync::atomic::{AtomicU8, Ordering};
 use crate::platform::sync::{Lock, planted};
 use crate::process::catch as panic;
 
-/// How the sender wakes the receiver.
+/// The way in which the sender wakes the receiver.
 #[derive(Debug)]
 pub(crate) enum Listener {
-    /// Through the function that the sender passes to [`send`](ReplySlot::send).
+    /// The sender calls the function `wake_task` that it has passed to [`send`](ReplySlot::send).
     Task,
     Other(Waker),
 }
@@ -25,15 +25,15 @@ pub(crate) enum Listener {
 /// No answer was sent, and the receiver has not left.
 const EMPTY: u8 = 0;
 const FULL: u8 = 1;
-/// The receiver took the answer, or left.
+/// The receiver has taken the answer, or has left.
 const OVER: u8 = 2;
 
 #[derive(Debug)]
 struct State<T> {
     answer: Option<T>,
     listener: Option<Listener>,
-    /// Wakers that are woken when the receiver leaves before an answer is sent. The list is rarely needed, so it is
-    /// boxed: the field takes one word.
+    /// Wakers that are woken if the receiver leaves before an answer is sent. The list is boxed, because it is rarely
+    /// needed, and a boxed list takes only one word.
     #[expect(clippy::box_collection, reason = "one word in each call, not three")]
     watchers: Option<Box<Vec<Waker>>>,
 }
@@ -49,8 +49,8 @@ impl<T> State<T> {
 #[derive(Debug)]
 pub(crate) struct ReplySlot<T> {
     state: Lock<State<T>>,
-    /// [`EMPTY`], [`FULL`] or [`OVER`]. It is written under the lock. Without the lock, it is read as a hint, so all
-    /// accesses are relaxed.
+    /// [`EMPTY`], [`FULL`] or [`OVER`]. The phase is written only under the lock. A read without the lock is only a
+    /// hint. Therefore, all accesses are relaxed.
     phase: AtomicU8,
 }
 
@@ -73,7 +73,7 @@ impl<T> ReplySlot<T> {
     /// Stores the answer, and wakes the receiver. Calls `wake_task` if the listener is the task of the receiver.
     ///
     /// # Errors
-    /// Returns the answer if the receiver has left or an answer was sent before.
+    /// Returns the answer if the receiver has left, or if an answer was sent before.
     #[inline]
     pub(crate) fn send(&self, answer: T, wake_task: impl FnOnce()) -> Result<(), T> {
         let mut state = self.state.lock();
@@ -98,7 +98,7 @@ impl<T> ReplySlot<T> {
         self.set(FULL);
         drop(state);
         wake();
-        // Dropped last: the drop of a waker is user code and may panic.
+        // The watchers are dropped last, because the drop of a waker is user code and may panic.
         drop(watchers);
         Ok(())
     }
@@ -113,14 +113,15 @@ impl<T> ReplySlot<T> {
         drop(former);
     }
 
-    /// Returns whether there is an answer. The result may be out of date.
+    /// Returns whether the slot contains an answer. The result may already be out of date.
     #[inline]
     pub(crate) fn may_be_full(&self) -> bool {
         self.is(FULL)
     }
 
-    /// Takes the answer, if it is there. The check before the lock can miss an answer that is stored at the same time.
-    /// The sender of this answer locks the slot after the last [`listen`](Self::listen), so it wakes that listener.
+    /// Takes the answer out of the slot. Returns `None` if there is no answer. The check before the lock can miss an
+    /// answer that is stored at the same time. The sender of the missed answer locks the slot after the last call of
+    /// [`listen`](Self::listen). Therefore, this sender wakes the last listener.
     #[inline]
     pub(crate) fn take(&self) -> Option<T> {
         if !self.may_be_full() {
@@ -131,14 +132,14 @@ impl<T> ReplySlot<T> {
         state.answer.take()
     }
 
-    /// Like [`take`](Self::take), but without the lock.
+    /// Takes the answer in the same way as [`take`](Self::take), but without the lock.
     #[inline]
     pub(crate) fn take_mut(&mut self) -> Option<T> {
         self.set(OVER);
         self.state.get_mut().answer.take()
     }
 
-    /// Takes the answer, or registers the waker.
+    /// Takes the answer. If there is no answer yet, registers `waker`.
     pub(crate) fn poll(&self, waker: &Waker) -> Poll<T> {
         if !self.may_be_full() {
             self.listen(Some(Listener::Other(waker.clone())));
@@ -146,8 +147,8 @@ impl<T> ReplySlot<T> {
         self.take().map_or(Poll::Pending, Poll::Ready)
     }
 
-    /// The receiver leaves: later answers are refused, and the watchers are woken. Returns the answer if it was sent
-    /// and not taken.
+    /// Records that the receiver leaves. From now on, answers are refused. This function wakes the watchers, and
+    /// returns an answer that was sent and not taken.
     pub(crate) fn close(&self) -> Option<T> {
         let mut state = self.state.lock();
         self.set(OVER);
@@ -158,12 +159,13 @@ impl<T> ReplySlot<T> {
         answer
     }
 
-    /// Returns whether an answer would be refused. The result may be out of date.
+    /// Returns whether an answer would be refused now. The result may already be out of date.
     pub(crate) fn is_closed(&self) -> bool {
         !self.is(EMPTY)
     }
 
-    /// As [`is_closed`](Self::is_closed). If this returns false, `watcher` is woken when the receiver leaves.
+    /// Returns the same result as [`is_closed`](Self::is_closed). If the result is false, `watcher` is woken when the
+    /// receiver leaves.
     pub(crate) fn watch(&self, watcher: &Waker) -> bool {
         let mut fresh = Some(watcher.clone());
         let is_closed = self.is_closed();

@@ -11,39 +11,38 @@
 //!                     └── end, from anywhere ───▶ Over
 //! ```
 //!
-//! *Active*: the process is queued or running. No thread needs to know which of the two is the case. The thread that
-//! changes *Idle* to *Active* queues the process, so only one thread at a time queues or runs the process. If a wake-up
-//! finds *Active*, the process may have checked for events before the new event was written. Therefore, the wake-up
-//! sets *Notified*. The `wait` at the end of the turn then fails, and the thread that runs the process queues the
-//! process again.
+//! *Active*: the process is queued or running. The run state does not distinguish between queued and running. The
+//! thread that changes *Idle* to *Active* queues the process, so only one thread at a time queues or runs the process.
+//! If a wake-up finds *Active*, the process may have checked for events before the event of this wake-up was written.
+//! Therefore, the wake-up sets *Notified*. The `wait` at the end of the turn then fails, and the thread that runs the
+//! process queues the process again.
 //!
 //! *Open*: the process waits, as in the state *Idle*. In contrast to *Idle*, the process waits for a message, and its
-//! mailbox slot is open. The thread that changes *Open* to *Active* obtains two rights: it may run the process, and it
-//! may write the slot (`mailbox::slot`). A message in the slot is the first message of the next turn. If a receiver is
-//! polled outside the turn, the receiver ends this state by a *recall*. If the process is active at the time of the
-//! recall, the recall sets *Recalled*. The state *Recalled* is like *Notified*, but the next turn first closes the
-//! slot.
+//! mailbox slot is open. The thread that changes *Open* to *Active* obtains two rights: the thread may run the process,
+//! and may write the slot (`mailbox::slot`). A message in the slot is the first message of the next turn. If a receiver
+//! is polled outside the turns of its process, the receiver ends the state *Open* by a *recall*. If the recall finds
+//! *Active*, it sets *Recalled*. The state *Recalled* has the meaning of *Notified*, and in addition the next turn
+//! first closes the slot.
 //!
-//! A typical turn costs one read-modify-write operation, namely the operation in `wait`. In `begin`, a load is
-//! sufficient instead of a read-modify-write operation. If the load reads *Active*, a concurrent wake-up may set
-//! *Notified* after the load. The state then stays *Notified* until the end of the turn, and causes at most one
-//! unnecessary turn. If the load reads *Notified*, `begin` sets *Active* before the process checks for events. This
-//! check finds the events of all earlier wake-ups. If a process asks for another turn or was notified, the process is
-//! queued again without a change of its state.
+//! A typical turn costs one read-modify-write operation, namely the operation in `wait`. The function `begin` needs
+//! only a load. If the load reads *Active*, a concurrent wake-up may set *Notified* after the load. The state then
+//! stays *Notified* until the end of the turn, and causes at most one unnecessary turn. If the load reads *Notified*,
+//! `begin` sets *Active* before the process checks for events. The check then finds the events of all earlier wake-ups.
+//! If a process requests another turn or was notified, the process is queued again without a change of its state.
 //!
-//! No wake-up is lost, because every event is ordered with the turns of the process. Either the sender writes the event
-//! before the read-modify-write operation of its wake-up. Or the sender performs the write and the wake-up under a lock
-//! that the process also takes to check for events. There are three cases:
+//! No wake-up is lost, because the write of every event is ordered with the checks of the process. Either the sender
+//! writes the event before the read-modify-write operation of its wake-up. Or the sender performs the write and the
+//! wake-up under a lock, and the process takes this lock when it checks for events. There are three cases:
 //!
-//! - If the wake-up comes before `begin` resets *Notified*, or before the process was queued, the turn that begins sees
-//!   the event.
-//! - If the wake-up comes after the beginning of the turn and before `wait`, `wait` fails.
+//! - If the wake-up comes before `begin` resets *Notified*, or before the process was queued, the turn that this
+//!   `begin` starts finds the event.
+//! - If the wake-up comes between `begin` and `wait`, `wait` fails.
 //! - If the wake-up comes after `wait`, the wake-up finds *Idle* or *Open*, and queues the process.
 //!
 //! A message that is delivered into the slot is written before the process is queued.
 //!
-//! This file contains unsafe code, because `wait` and `end` release the right to run a process. A caller without this
-//! right would create a second right to run the same process.
+//! This file contains unsafe code, because `wait` and `end` release the right to run a process. If a caller without
+//! this right called one of these functions, two threads could have the right to run the same process.
 
 #![allow(unsafe_code)]
 
@@ -80,7 +79,7 @@ impl RunState {
             let next = match seen {
                 IDLE | OPEN => ACTIVE,
                 // *Notified* is written again, although the value does not change. This write orders the wake-up before
-                // the `begin` that resets the state, so that the turn sees the event of the wake-up.
+                // the `begin` that resets the state. Therefore, the turn of this `begin` sees the event of the wake-up.
                 ACTIVE | NOTIFIED => NOTIFIED,
                 RECALLED => RECALLED,
                 _ => return false,
@@ -106,7 +105,7 @@ impl RunState {
             && self.0.compare_exchange(OPEN, ACTIVE, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
-    /// Ends the *Open* state. If the process is queued or running, returns false, and the next [`begin`](Self::begin)
+    /// Ends the state *Open*. If the process is queued or running, returns false, and the next [`begin`](Self::begin)
     /// returns true.
     pub(crate) fn recall(&self) -> bool {
         let next = |seen| match seen {
@@ -130,9 +129,9 @@ impl RunState {
         }
     }
 
-    /// Ends a turn. The process waits in the state *Open* if `open` is true, and in the state *Idle* otherwise. Returns
-    /// false if the process was woken during the turn. If the result is false, the caller keeps the right to run the
-    /// process, and must queue the process again.
+    /// Ends a turn. If `open` is true, the process waits in the state *Open*. If `open` is false, the process waits in
+    /// the state *Idle*. Returns false if the process was woken during the turn. If the result is false, the caller
+    /// keeps the right to run the process, and must queue the process again.
     ///
     /// # Safety
     /// The caller has the right to run the process. If the result is true, the caller has released the right to run the
@@ -175,8 +174,8 @@ mod tests {
 
     const STATES: [u8; 6] = [IDLE, ACTIVE, NOTIFIED, OVER, OPEN, RECALLED];
 
-    /// Row of the expected results: a method and, for each of [`STATES`], its return value and the state after the
-    /// call.
+    /// Row of the expected results for one method. For each of [`STATES`], the row contains the return value of the
+    /// method and the state after the call.
     type Row = (&'static str, fn(&RunState) -> bool, [(bool, u8); 6]);
 
     #[test]

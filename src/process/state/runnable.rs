@@ -1,10 +1,10 @@
 //! The right to run a process ([`RunnableProcess`]), and the waker of a process. This file contains unsafe code.
 //!
 //! For each process that is queued or running, there is one [`RunnableProcess`]. For a process that waits, there is no
-//! [`RunnableProcess`]. The thread that wakes a waiting process obtains the right through the [run
-//! state](crate::process::state::run_state), and queues the process. The [`RunnableProcess`] owns one strong count of
-//! the process. While the process waits, the waiting process itself owns this count. Therefore, neither a wake-up nor a
-//! turn changes a count. If the right is dropped, the process is cancelled.
+//! [`RunnableProcess`]. The thread that wakes a waiting process obtains the right through the
+//! [run state](crate::process::state::run_state), and queues the process. The [`RunnableProcess`] owns one strong count
+//! of the process. While the process waits, the process itself owns this count. Therefore, neither a wake-up nor a turn
+//! changes a count. If the [`RunnableProcess`] is dropped, the process is cancelled.
 
 #![allow(unsafe_code)]
 
@@ -29,7 +29,8 @@ pub(crate) struct Task {
 }
 
 impl Task {
-    /// Operations of a value that is no task. The run state of this value never allows a run.
+    /// Operations of a value that is not a task. These operations are never called, because the run state of this value
+    /// is always *Over*.
     pub(super) const NONE: Self = {
         unsafe fn never(_: NonNull<Header>) {
             unreachable!("it is no task")
@@ -41,7 +42,7 @@ impl Task {
     };
 }
 
-/// Scheduler of a process. The scheduler decides where the process is queued.
+/// Scheduler of a process. The scheduler decides in which queue the process is stored.
 pub(crate) trait Schedule: Clone + Send + Sync + 'static {
     /// Queues the process.
     fn schedule(self, ready: RunnableProcess, source: WakeSource<'_>);
@@ -50,8 +51,8 @@ pub(crate) trait Schedule: Clone + Send + Sync + 'static {
     fn is_here(&self) -> bool;
 }
 
-/// The right to run a process that is queued, about to be queued, or about to run. A right exists only between the
-/// start and the end of the process's machine. The pointer of the right has the provenance of the whole cell.
+/// The right to run a process. The process is queued, about to be queued, or about to run. A right exists only between
+/// the start and the end of the process's machine. The pointer of the right has the provenance of the whole cell.
 #[must_use = "dropping it ends the process"]
 pub(crate) struct RunnableProcess(NonNull<Header>);
 
@@ -112,7 +113,8 @@ impl RunnableProcess {
         Borrowed::new(unsafe { Waker::from_raw(RawWaker::new(self.0.as_ptr().cast(), &WAKER)) })
     }
 
-    /// Returns a proof for the mailbox of the process that this thread has the right to run the process.
+    /// Returns a proof that this thread has the right to run the process. The mailbox of the process requires this
+    /// proof.
     #[inline]
     pub(crate) fn in_turn(&self) -> InTurn {
         InTurn::of_right()
@@ -144,7 +146,8 @@ impl RunnableProcess {
         unsafe { schedule(self.into_at(), source) };
     }
 
-    /// Ends a turn, and the process waits. If the process was woken during the turn, the process is queued instead.
+    /// Ends a turn. If the process was woken during the turn, queues the process again. If the process was not woken,
+    /// the process waits.
     #[inline]
     pub(crate) fn wait(self) {
         // SAFETY: `wait_as` requires an open slot only if the run state becomes *Open*. With the argument `false`, the
@@ -192,8 +195,8 @@ impl Drop for RunnableProcess {
     }
 }
 
-/// A process that was woken and must be queued. The drop of this value queues the process. Therefore, drop this value
-/// only when no lock is held.
+/// A process that was woken and must be queued. The drop of this value queues the process. Therefore, this value must
+/// be dropped only when no lock is held.
 #[must_use = "it is queued when this is dropped"]
 #[derive(Debug)]
 pub(crate) struct PendingSchedule(Option<RunnableProcess>);
@@ -206,9 +209,9 @@ impl Drop for PendingSchedule {
 }
 
 impl PendingSchedule {
-    /// Wakes the process of this waker, if the waker belongs to a process. If the process was waiting, this function
-    /// returns a `PendingSchedule`, and the caller must queue the process with it. If the waker does not belong to a
-    /// process, returns `None`, and the caller calls `wake` on the waker.
+    /// Wakes the process of this waker, if the waker belongs to a process. If the process was waiting, returns a
+    /// `PendingSchedule`, and the caller must queue the process. If the process was not waiting, or if the waker does
+    /// not belong to a process, returns `None`. The caller then calls `wake` on the waker.
     #[inline]
     pub(crate) fn wake(waker: &Waker) -> Option<Self> {
         if !ptr::eq(waker.vtable(), &WAKER) {
@@ -221,8 +224,8 @@ impl PendingSchedule {
         unsafe { wake_at(at, RunState::wake) }
     }
 
-    /// Queues the process now. `place` is the scheduler handle of the process's host, and the caller keeps this handle
-    /// alive.
+    /// Queues the process now. `place` is the handle of the scheduler of the process's host. The caller keeps this
+    /// handle alive.
     #[cfg(not(procession_loom))]
     #[inline]
     pub(crate) fn queue(mut self, place: &SchedulerHandle) {
@@ -242,15 +245,15 @@ impl PendingSchedule {
         }
     }
 
-    /// Returns the process, for code that only reads the process.
+    /// Returns the process. The caller may only read the process.
     #[inline]
     pub(crate) fn process(&self) -> Option<&RunnableProcess> {
         self.0.as_ref()
     }
 }
 
-/// Trait of the values that contain a run state. Each of these values is either a task or has the layout of a task. If
-/// the value is not a task, its run state is *Over* from the beginning.
+/// Trait of the values that contain a run state. Each value is a task or has the layout of a task. If the value is not
+/// a task, its run state is *Over* from the beginning.
 ///
 /// # Safety
 /// The [`RunState`] of the value follows its header. Each value of this type is created by
@@ -258,23 +261,23 @@ impl PendingSchedule {
 /// value is not *Over* from the beginning, the value is a cell. The run state of a cell is *Idle* or *Open* only while
 /// no [`RunnableProcess`] for this cell exists.
 pub(crate) unsafe trait Stepped: HeaderFirst {
-    /// Wakes the process. If the process was waiting, this function returns a `PendingSchedule`, and the caller must
-    /// queue the process with it.
+    /// Wakes the process. If the process was waiting, this function returns a `PendingSchedule` with the process, and
+    /// the caller must queue the process.
     #[inline]
     fn wake(&self) -> Option<PendingSchedule> {
-        // This pointer points to the whole cell. A reference to the beginning of the cell has no provenance for the
-        // rest of the cell. Therefore, the pointer uses the provenance that `Ref::with` has exposed.
+        // The pointer must have the provenance of the whole cell. A reference to the beginning of the cell has no
+        // provenance for the rest of the cell. Therefore, the pointer uses the provenance that `Ref::with` has exposed.
         let at = NonNull::new(ptr::with_exposed_provenance_mut(ptr::from_ref(self).addr()));
         // SAFETY: the value is alive, because `self` is a reference to the value. `Self` is `Stepped`. The pointer has
         // the exposed provenance of the whole value.
         unsafe { wake_at(at.expect("a reference is not null"), RunState::wake) }
     }
 
-    /// Wakes the process if its run state is *Open*, because the caller has a message for the process. The result must
-    /// then queue the process.
+    /// Wakes the process if its run state is *Open*. The caller has a message for the process. If this function returns
+    /// a `PendingSchedule`, the caller must queue the process.
     #[inline]
     fn deliver(&self) -> Option<PendingSchedule> {
-        // This pointer points to the whole cell, as in `wake`.
+        // The pointer must have the provenance of the whole cell, as in `wake`.
         let at = NonNull::new(ptr::with_exposed_provenance_mut(ptr::from_ref(self).addr()));
         // SAFETY: the value is alive, because `self` is a reference to the value. `Self` is `Stepped`. The pointer has
         // the exposed provenance of the whole value.
@@ -339,8 +342,8 @@ static WAKER: RawWakerVTable = {
         unsafe { drop(at) };
     }
     unsafe fn wake_by_ref(at: *const ()) {
-        // If a process wakes itself in its own turn, the wake-up is only recorded. The recorded wake-up is performed
-        // when the turn ends.
+        // If a process wakes itself in its own turn, the wake-up is only recorded, and is performed at the end of the
+        // turn.
         let is_noted = Current::with(|current| {
             let is_own = current.is_in_turn_of(at as usize);
             if is_own {

@@ -1,6 +1,6 @@
-//! The request of a running body that asks to be replaced by other code. The body and its task have no reference to
-//! each other. Therefore, the body and its task exchange the request and the reply through the thread's state, during
-//! the poll of the body: see `upgrade.rs`.
+//! The request of a running body that other code replaces the body. The body and its task have no reference to each
+//! other. Therefore, the body writes the request into the state of the thread, and the task writes its reply there: see
+//! `upgrade.rs`.
 
 use std::any::{Any, TypeId};
 use std::cell::{Cell, RefCell};
@@ -16,14 +16,15 @@ pub(crate) type Future<T> = BoxFuture<'static, Result<T, Exit>>;
 enum Request {
     /// The body asks whether the result of the task has this type.
     Fits(TypeId),
-    /// The body asks the task to replace the body by this [`Future`]. The result of the future has the task's type.
+    /// The body asks the task to replace the body by this [`Future`]. The result type of the future is the result type
+    /// of the task.
     Replace(Box<dyn Any + Send>),
 }
 
 /// The reply to [`UpgradeRequest::ask`]. An error contains the name of the task's result type.
 pub(crate) type Fit = Result<(), &'static str>;
 
-/// The present request, and the reply to the last request.
+/// The open request, and the reply to the last request.
 type Exchange = (Option<Request>, Option<Fit>);
 
 /// The request of the body that this thread polls.
@@ -56,7 +57,7 @@ impl UpgradeRequest {
         reply
     }
 
-    /// Requests that the task replaces the body by `next` after the present poll of the body.
+    /// Requests that the task replaces the body by `next` after the current poll of the body.
     pub(crate) fn replace<T: 'static>(&self, next: Future<T>) {
         self.request(Request::Replace(Box::new(next)));
     }
@@ -90,14 +91,14 @@ impl UpgradeRequest {
         drop(self.save());
     }
 
-    /// Takes out the request and the reply of a turn, before another turn is nested in this turn.
+    /// Takes out the request and the reply of the current turn. This function is called before a nested turn begins.
     pub(super) fn save(&self) -> Option<Box<Saved>> {
         self.is_pending.set(false);
         let exchange = self.exchange.take();
         if exchange.0.is_none() && exchange.1.is_none() { None } else { Some(Box::new(Saved(exchange))) }
     }
 
-    /// Restores the request and the reply of a turn, after the turn that was nested in this turn has ended.
+    /// Restores the request and the reply of an outer turn. This function is called after the nested turn has ended.
     pub(super) fn restore(&self, saved: Option<Box<Saved>>) {
         let exchange = saved.map_or((None, None), |saved| saved.0);
         self.is_pending.set(exchange.0.is_some());

@@ -1,7 +1,7 @@
 //! The items that a stream has sent and that its process has not pulled yet.
 //!
-//! A buffer is plain data in a slot of the tag table, and the lock of the table protects the buffer. A buffer wakes no
-//! task. The methods of a buffer return the wakers that the caller must wake after the unlock.
+//! A buffer is plain data in a slot of the table of commands, and the lock of the table protects the buffer. A buffer
+//! wakes no task. The methods of a buffer return the wakers that the caller must wake after the unlock.
 
 use std::collections::VecDeque;
 use std::task::Waker;
@@ -13,8 +13,8 @@ use crate::process::payload::Payload;
 ///
 /// A hand-written process is notified of items by *notices* in its mailbox. The process receives one notice for each
 /// requested item that is in the buffer, and one notice for the end of the stream. A notice does not identify an item.
-/// When the process reads a notice, it takes the first item of the buffer. Therefore, the items keep their order and
-/// the end comes last, even if one notice overtakes another notice on the way into the mailbox.
+/// When the process reads a notice, the process takes the first item of the buffer. Therefore, the items keep their
+/// order and the end comes last, even if one notice overtakes another notice on the way into the mailbox.
 #[derive(Debug)]
 pub(crate) struct Buffer {
     items: VecDeque<Payload>,
@@ -22,8 +22,8 @@ pub(crate) struct Buffer {
     room: usize,
     /// Waker of the handler while the handler waits for room.
     sender: Option<Waker>,
-    /// Whether the future of the process waits. The future waits if it found no item and has not been woken since then.
-    /// The initial value is true.
+    /// Whether the future of the process waits. The future waits after it has found no item, until it is woken. The
+    /// initial value is true.
     waits: bool,
     /// Number of items that the process has requested and that have no notice yet.
     wanted: usize,
@@ -92,7 +92,7 @@ impl Buffer {
     }
 
     /// Returns the number of notices that must be sent now, and counts these notices as sent. `ended` says whether the
-    /// stream was answered.
+    /// stream has its answer.
     #[must_use]
     pub(super) fn due(&mut self, ended: bool) -> usize {
         let fresh = self.wanted.min(self.items.len() - self.noticed);
@@ -103,8 +103,8 @@ impl Buffer {
         fresh + usize::from(end)
     }
 
-    /// Returns the items and the handler's waker of a buffer whose stream is no longer pulled. The caller must drop the
-    /// items and wake the handler.
+    /// Takes the items and the handler's waker out of the buffer of a stream that is no longer pulled. The caller must
+    /// drop the items and wake the handler.
     pub(super) fn into_parts(self) -> (VecDeque<Payload>, Option<Waker>) {
         (self.items, self.sender)
     }
@@ -145,7 +145,8 @@ mod tests {
         let _ = buffer.push(Payload::new(1_u32));
         assert_eq!((buffer.due(false), buffer.due(false)), (1, 0));
         let _ = buffer.push(Payload::new(2_u32));
-        // The second item is not requested, so the notice of the end is not due before this item is pulled.
+        // The process has not requested the second item. The notice of the end is not due before the process has pulled
+        // this item.
         assert_eq!((buffer.due(false), buffer.due(true)), (0, 0));
         assert_eq!(take(&mut buffer), Some(1));
         assert_eq!(buffer.due(true), 0);

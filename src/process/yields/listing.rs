@@ -1,4 +1,4 @@
-//! Lists the outstanding yields of a process by command type, for inspection. The list is read in pieces, so that the
+//! Lists the outstanding commands of a process by command type, for inspection. The list is read in pieces, so that the
 //! lock of the table is held only briefly.
 
 use std::collections::BTreeMap;
@@ -8,12 +8,12 @@ use crate::process::yields::Yields;
 /// Maximum number of slots that are read under one lock operation.
 const PIECE: usize = 256;
 
-/// Number of outstanding yields of each command type, by the name of the type.
+/// Number of outstanding commands of each command type, by the name of the type.
 pub(crate) type CommandCounts = BTreeMap<&'static str, usize>;
 
 impl Yields {
-    /// Counts the yields in the next piece of the table, which begins at the key `from`. Returns the key at which the
-    /// following piece begins, or `None` at the end of the table.
+    /// Counts the commands in one piece of the table. The piece begins at the key `from`. Returns the key at which the
+    /// next piece begins, or `None` at the end of the table.
     pub(crate) fn count_commands(&self, from: usize, counts: &mut CommandCounts) -> Option<usize> {
         let table = self.table()?;
         let to = (from + PIECE).min(table.slots.key_limit());

@@ -1,7 +1,7 @@
-//! Streams. A stream is a yielded command for which the handler sends several items and then one answer. The process
-//! first pulls all items that were sent before the answer, and then receives the answer.
+//! Streams. A stream is a command for which the handler sends several items and then one answer. The process first
+//! pulls all items that were sent before the answer, and then receives the answer.
 //!
-//! The items are in the [buffer](crate::process::yields::buffer) of the yield, under the lock of the table.
+//! The items are in the [buffer](crate::process::yields::buffer) of the command, under the lock of the table.
 
 use std::mem;
 use std::task::{Poll, Waker};
@@ -35,10 +35,10 @@ impl Yields {
                 let sent = match (buffer.push(item), &mut *target) {
                     (_, AnswerTarget::Event) => Sent::Notices(buffer.due(false)),
                     (true, AnswerTarget::Own) => Sent::Own,
-                    // The waker is moved out, not cloned. The woken future pulls until it finds no item, and then
-                    // registers its waker again. If the answer arrives before the future registers its waker again, the
-                    // answer wakes the task of the process instead of the future. This rule costs at most one
-                    // superfluous wake-up.
+                    // The waker is moved out and not cloned. The woken future pulls until it finds no item, and then
+                    // registers its waker again. If the answer arrives before the future has registered its waker
+                    // again, the answer wakes the task of the process. This wake-up of the task may be superfluous, but
+                    // the future finds the answer when it pulls.
                     (true, AnswerTarget::Other(_)) => match mem::replace(target, AnswerTarget::Own) {
                         AnswerTarget::Other(waker) => Sent::Other(waker),
                         _ => unreachable!("just seen"),
@@ -105,7 +105,7 @@ impl Yields {
     }
 
     /// Takes out the item or the answer that a notice announced. If the buffer contains an item, takes the next item.
-    /// Otherwise, takes the answer. If the stream was cancelled after the notice, returns `None`.
+    /// If the buffer is empty, takes the answer. If the stream was cancelled after the notice was sent, returns `None`.
     pub(crate) fn collect_notice(&self, tag: Tag) -> Option<Result<Payload, Answer>> {
         let mut guard = self.table()?;
         let table = &mut *guard;

@@ -1,5 +1,5 @@
 //! The table of [`Yields`](crate::process::yields::Yields). The table contains the phase and the watchers of each
-//! yield, the tags that the process chose, and the commands that wait for the end of the step.
+//! command, the tags that the process chose, and the commands that wait for the end of the step.
 //!
 //! The table has no lock of its own. The lock is in `Yields`.
 
@@ -18,7 +18,7 @@ use crate::process::payload::Payload;
 use crate::process::yields::buffer::Buffer;
 use crate::process::yields::{Answer, AnswerTarget, Yield};
 
-/// State of a yield.
+/// State of a command.
 ///
 /// ```text
 ///   start ──────────▶ InFlight ── complete, for an event ──────────────▶ Queued ─── collect ─────────────▶ gone
@@ -28,13 +28,13 @@ use crate::process::yields::{Answer, AnswerTarget, Yield};
 ///                        └────── cancel or close, in each state ────────────┴──────────────────────────────▶ gone
 /// ```
 ///
-/// `start` registers a yield. `admit` and `admit_answer` move a yield from the inline path of a turn
-/// (`state/inline_command.rs`) to the table, and the yield keeps its tag. If a process reads the answer to a command in
-/// the same turn, the yield does not enter the table. After a yield is gone, an answer to this yield is refused as
-/// late.
+/// `start` registers a command. `admit` and `admit_answer` move a command from the inline path of a turn
+/// (`state/inline_command.rs`) to the table, and the command keeps its tag. A command does not enter the table if the
+/// process reads its answer in the turn that yields the command. After a command is gone, an answer to this command is
+/// refused as late.
 #[derive(Debug)]
 pub(super) enum Phase {
-    /// The yield has no answer yet.
+    /// The command has no answer yet.
     InFlight(AnswerTarget),
     /// The answer waits for a future or for a notice of the stream.
     Answered(Answer),
@@ -42,7 +42,7 @@ pub(super) enum Phase {
     Queued,
 }
 
-/// Wakers of the tasks that observe the end of a yield. Usually a yield has at most one watcher.
+/// Wakers of the tasks that wait for the end of a command. Usually a command has at most one watcher.
 #[derive(Debug, Default)]
 pub(super) struct Watchers {
     first: Option<Waker>,
@@ -82,7 +82,7 @@ pub(super) struct Slot {
     pub(super) types: TypesOf,
 }
 
-/// Types of a yield.
+/// The reply type and the names of the types of a command.
 #[derive(Debug)]
 pub(super) struct YieldTypes {
     /// Id of the reply type.
@@ -93,16 +93,17 @@ pub(super) struct YieldTypes {
     pub(super) command_name: &'static str,
 }
 
-/// Function that returns the types of a yield. A function pointer is stored, because it takes only one word.
+/// Function that returns the types of a command. A slot stores this function and not the types, because a function
+/// pointer takes only one word.
 pub(super) type TypesOf = fn() -> YieldTypes;
 
-/// Returns the types of a yield of `C`.
+/// Returns the types of the command type `C`.
 pub(super) fn types_of<C: Command>() -> YieldTypes {
     YieldTypes { reply: TypeId::of::<C::Reply>(), reply_name: type_name::<C::Reply>(), command_name: type_name::<C>() }
 }
 
 impl Slot {
-    /// Creates the slot of a new yield of `C`.
+    /// Creates the slot of a new command of the type `C`.
     #[inline]
     pub(super) fn in_flight<C: Command>(number: u64, target: AnswerTarget, buffer: Option<Buffer>) -> Self {
         let buffer = buffer.map(Box::new);
@@ -118,8 +119,8 @@ impl Slot {
         matches!(self.phase, Phase::InFlight(_))
     }
 
-    /// Releases a slot that was removed from the table. The caller does not hold the lock. The watchers and a waiting
-    /// handler are woken, and the answer and the items are dropped.
+    /// Releases a slot that was removed from the table. The caller does not hold the lock. This function wakes the
+    /// watchers and a handler that waits for room, and drops the answer and the items.
     pub(super) fn release(self) {
         let _ = panic::drop_caught(self.phase);
         if !planted!("yields_cancel_forgets_watchers") {
@@ -127,7 +128,7 @@ impl Slot {
         }
         if let Some(buffer) = self.buffer {
             let (items, sender) = buffer.into_parts();
-            // Items are dropped separately. Therefore, a panic in the drop of one item does not prevent the drops of
+            // Each item is dropped separately. Therefore, a panic in the drop of one item does not prevent the drops of
             // the remaining items.
             items.into_iter().for_each(|item| drop(panic::drop_caught(item)));
             let sender = sender.filter(|_| !planted!("yields_cancel_forgets_watchers"));
@@ -136,8 +137,8 @@ impl Slot {
     }
 }
 
-/// The slots of all yields, by key. The first slot is stored inline. Most processes have only one yield in flight, and
-/// the inline slot halves the memory of their tables.
+/// The slots of all commands, by key. The first slot is stored inline. Most processes have only one command in flight
+/// at a time, and the inline slot halves the memory of the tables of these processes.
 #[derive(Debug, Default)]
 #[repr(C)]
 pub(super) struct Slots {
@@ -181,7 +182,7 @@ impl Slots {
     }
 }
 
-/// The fields that every yield uses are the first fields, so that they are in adjacent memory.
+/// The fields that every command uses are the first fields, so that they are in adjacent memory.
 #[derive(Debug, Default)]
 #[repr(C)]
 pub(super) struct Table {
@@ -190,9 +191,9 @@ pub(super) struct Table {
     pub(super) keys: BTreeMap<u64, u32>,
     /// Commands that were yielded in this step, in order. These commands are dispatched at the end of the step.
     pub(super) pending: VecDeque<Yield>,
-    /// Answers that the process no longer wants and has not received yet. Each of these answers is in the mailbox, or
-    /// its command is on the inline path of a turn. The key is the number of a tag, and the value is the number of
-    /// unwanted answers with this tag. A chosen tag may have several unwanted answers.
+    /// Answers that the process no longer wants and has not received yet. An unwanted answer is in the mailbox, or the
+    /// command of the answer is on the inline path of a turn. The key is the number of a tag, and the value is the
+    /// number of unwanted answers with this tag. A chosen tag may have several unwanted answers.
     pub(super) recalled: BTreeMap<u64, u32>,
 }
 
@@ -204,7 +205,7 @@ impl Table {
         self.keys.insert(number, key);
     }
 
-    /// Returns the slot of a yield.
+    /// Returns the slot of a command.
     pub(super) fn find(&mut self, tag: Tag) -> Option<(u32, &mut Slot)> {
         let key = if tag.is_looked_up() { *self.keys.get(&tag.number)? } else { tag.key };
         self.slots.get_mut(key).filter(|slot| slot.number == tag.number).map(|slot| (key, slot))

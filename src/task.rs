@@ -2,8 +2,8 @@
 //! the step yielded. If handlers answer within the turn, the turn runs another step. `host/exit.rs` defines the order
 //! of the steps of an exit. This module implements the exit steps that need the machine.
 //!
-//! This folder imports `context` and all folders that `context` imports. This folder does not choose a worker or a
-//! queue: if a task must run again, `cell.rs` passes the task to the queueing function of its host.
+//! This folder imports `context` and all folders that `context` imports. The code of this folder chooses neither a
+//! worker nor a queue. If a task must run again, `cell.rs` passes the task to the `Schedule` of its cell.
 
 pub(crate) mod body;
 pub(crate) mod cell;
@@ -39,8 +39,8 @@ use crate::task::effects::Around;
 /// turn.
 const ANSWERED_IN_TURN: u32 = 32;
 
-/// Code that a task drives, namely a hand-written process or an async body. A machine is pinned, because the future of
-/// a body must not move.
+/// The code that a task runs: a hand-written process or an async body. A machine is pinned, because the future of a
+/// body must not move.
 pub(crate) trait Machine {
     type Message: Send + 'static;
     type Output: Send + 'static;
@@ -51,7 +51,7 @@ pub(crate) trait Machine {
     /// Whether the machine keeps a reference to its own process.
     const KEEPS_ITSELF: bool;
 
-    /// Receives the reference to its own process before the first turn. This method is called only if
+    /// Stores `own`, a reference to the machine's own process. This method is called before the first turn, and only if
     /// [`KEEPS_ITSELF`](Self::KEEPS_ITSELF) is true.
     fn keep(self: Pin<&mut Self>, own: Ref<Control<Self::Message>>);
 
@@ -78,7 +78,8 @@ pub(crate) trait Machine {
     /// Returns whether the machine was [cleared](Self::clear).
     fn is_gone(&self) -> bool;
 
-    /// Step 12 of the exit. Before this step, all linked and all monitoring processes have received the exit.
+    /// Notifies the monitor of the process ([`Monitored`](monitored::Monitored)). This call is step 12 of the exit.
+    /// Before step 12, all linked and all other monitoring processes have received the exit.
     #[inline]
     fn ended(self: Pin<&mut Self>, _: &SelfHandle<Self::Message>, _: &Exit) {}
 }
@@ -99,8 +100,8 @@ pin_project! {
 
 /// Stage of the life cycle of a hand-written process.
 enum LifecyclePhase<P: Process> {
-    /// The process has not had its first turn. The entry is boxed, because most processes have no method and no input.
-    /// The entry is dropped in the first turn.
+    /// The process has not had its first turn. Most processes have no method and no input, so the entry is boxed. The
+    /// entry is dropped in the first turn.
     Fresh {
         process: P,
         entry: Option<Box<Entry>>,
@@ -118,8 +119,8 @@ enum LifecyclePhase<P: Process> {
     Gone,
 }
 
-/// A process that has replaced another process by an upgrade. The enum contains this type in a box, so that the other
-/// variants stay small, because most processes are never replaced.
+/// A process that has replaced another process by an upgrade. Most processes are never replaced. Therefore, the enum
+/// contains this type in a box, and the other variants stay small.
 struct Upgraded<P: Process> {
     process: AnyProcess<P::Message, P::Output>,
     mail: Mail<P::Message>,
@@ -249,14 +250,14 @@ struct Turn<'a, X: Machine> {
     machine: Pin<&'a mut X>,
     me: &'a SelfHandle<X::Message>,
     around: Around<'a>,
-    /// Whether this turn owns the reference count that belonged to the pid table. When the pid of an exiting process is
-    /// removed from the table, the turn takes over this count. If this field is true, the owner of the right to run
-    /// releases this count together with its own count.
+    /// Whether this turn owns the reference count that belonged to the pid table. When the exit removes the pid from
+    /// the table, the turn takes over this count. If this field is true, the owner of the right to run the process
+    /// releases the taken count together with its own count.
     left: bool,
 }
 
 /// Outcome of a process, namely its output or its exit. The caller of a turn provides the memory for the outcome, and
-/// the turn writes the outcome to this memory. Therefore most of the outcome is not moved again.
+/// the turn writes the outcome directly to this memory. Therefore, most of the outcome is not copied again.
 type End<T> = Option<Result<T, Exit>>;
 
 /// Result of a turn.
@@ -322,7 +323,7 @@ impl<'a, X: Machine> Turn<'a, X> {
             }
         };
         // The closure writes an outcome directly to `end`. If the closure returned the outcome, each step would copy
-        // the memory of the outcome, although most steps have no outcome.
+        // memory of the size of an outcome, although most steps have no outcome.
         let stepped = catch(|| match self.machine.as_mut().step(self.current, self.me, cx) {
             Ok(Next::Wait) => Stepped::Waits,
             Ok(Next::Again) => Stepped::Again,
@@ -352,8 +353,8 @@ impl<'a, X: Machine> Turn<'a, X> {
         }
     }
 
-    /// Runs the exit of the process: see `host/exit.rs` for its steps. Returns the final exit. If the user's code
-    /// panics during this call, the panic replaces `exit`.
+    /// Runs the exit of the process: see `host/exit.rs` for the steps of an exit. Returns the final exit. If the user's
+    /// code panics during this call, the panic replaces `exit`.
     fn end(&mut self, exit: Exit) -> Exit {
         let control = self.me.control();
         control.run_exit(&mut Exiting { turn: self, ending: None, unread: 0 }, exit)
@@ -363,8 +364,8 @@ impl<'a, X: Machine> Turn<'a, X> {
 /// A process during its exit.
 struct Exiting<'t, 'a, X: Machine> {
     turn: &'t mut Turn<'a, X>,
-    /// While this field is `Some`, this thread stores the replies that are dropped, so that their callers are notified
-    /// of the exit.
+    /// While this field is `Some`, this thread stores each reply that is dropped, so that the caller of the reply is
+    /// notified of the exit.
     ending: Option<Ending<'a>>,
     /// Number of messages that the process did not read.
     unread: usize,
@@ -380,8 +381,8 @@ impl<X: Machine> ExitOwner for Exiting<'_, '_, X> {
     fn drop_state(&mut self, exit: &mut Exit) {
         let Turn { current, machine, me, around, .. } = &mut *self.turn;
         self.ending = Some(current.ending(me.control().head.address()));
-        // A process may be dropped outside its own turn, for example inside the turn of another process. In this case,
-        // the timer and the inline command that this thread stores do not belong to the dropped process.
+        // A process may be dropped outside its own turns, for example in the turn of another process. In this case, the
+        // timer and the inline command of this thread do not belong to the dropped process.
         let in_turn = current.steps(me.control().address());
         if in_turn {
             current.begin_kept_timer();
@@ -454,8 +455,8 @@ pub(crate) fn turn<X: Machine>(
     })
 }
 
-/// Finishes a process that never gets another turn, because its runtime has ended. The exit of the process is
-/// `Cancelled` with `Reason::SHUTDOWN`. Returns whether the caller must release the reference of the pid table.
+/// Ends a process that never gets another turn, because its runtime has ended. The exit of the process is `Cancelled`
+/// with `Reason::SHUTDOWN`. Returns whether the caller must release the reference of the pid table.
 pub(crate) fn give_up<X: Machine>(
     machine: Pin<&mut X>,
     me: &SelfHandle<X::Message>,
@@ -478,8 +479,8 @@ impl<X: Machine> Turn<'_, X> {
         let mut answered = 0;
         loop {
             let mut flags = this.head().flags();
-            // One branch tests both flags. Because each turn must test for a kill, the test for an observer has no
-            // additional cost.
+            // One branch tests the flags `KILLED` and `OBSERVED` together. Each turn must test for a kill, so the test
+            // for an observer has no additional cost.
             if flags & (flag::KILLED | flag::OBSERVED) == 0 {
                 this.head().enter_unseen(ProcessState::Running);
             } else if let Some(fate) = this.around.check_killed(flags, answered == 0) {

@@ -1,7 +1,7 @@
 //! `Erased`: one value of any type. Small values are stored without an allocation.
 //!
 //! This file has unsafe code, because `Box<dyn Any>` allocates memory for every message. In the messaging benches, this
-//! allocation is the largest part of a send. The payload of a message is built on `Erased`.
+//! allocation is the largest part of a send. The type `Payload` consists of one `Erased`.
 
 #![allow(unsafe_code)]
 
@@ -16,12 +16,13 @@ use crate::platform::alloc::Kept;
 /// is boxed.
 ///
 /// An `Erased` drops its value once, unless `downcast` took the value out. An `Erased` is `Sync` even if its value is
-/// not, because no method returns a reference to the value.
+/// not `Sync`, because no method returns a reference to the value.
 pub(crate) struct Erased {
     /// The operations of the value's type. `new` writes this field together with `storage`, and neither field changes
     /// afterwards.
     vtable: &'static VTable,
-    /// Either the value itself or the pointer to its box. `vtable` says which of the two is stored.
+    /// Either the value itself or the pointer to the box of the value. The type of the value determines which of the
+    /// two is stored.
     storage: Storage,
 }
 
@@ -34,7 +35,8 @@ struct VTable {
     // version.
     type_id: fn() -> TypeId,
     type_name: fn() -> &'static str,
-    /// Drops the value in a storage, and frees its box. If nothing has to be dropped or freed, the field is `None`.
+    /// Function that drops the value in a storage, and frees the box of the value. The field is `None` if the value has
+    /// neither a destructor nor a box.
     ///
     /// The caller passes the storage of an `Erased` with this vtable. The caller calls this function once, and does not
     /// read the storage afterwards.
@@ -63,8 +65,8 @@ impl Erased {
     /// Returns whether the value is a `T`.
     #[inline]
     pub(crate) fn is<T: 'static>(&self) -> bool {
-        // If both pointers refer to the same vtable, the types are the same, and no call is needed. Different vtables
-        // may belong to the same type, because the vtable of one type may exist twice.
+        // If both pointers refer to the same vtable, the types are the same, and no call is needed. If the pointers
+        // differ, the types may still be the same, because the vtable of one type may exist twice.
         ptr::eq(self.vtable, VTable::of::<T>()) || self.type_id() == TypeId::of::<T>()
     }
 

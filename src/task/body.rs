@@ -27,18 +27,19 @@ use crate::process::state::current::Current;
 use crate::process::state::upgrade_request;
 use crate::task::{Entry, Machine};
 
-/// A function that a process runs. The function is an async function, a closure or an async closure, and its only
-/// argument is a [`Context`]. `M` is the type of the messages. Every function of this form implements `Body`, and no
-/// other type can implement `Body`.
+/// A function that a process runs. The function is an async function, an async closure, or a closure that returns a
+/// future. Its only argument is a [`Context`]. `M` is the type of the messages. Every function of this form implements
+/// `Body`, and no other type can implement `Body`.
 ///
 /// A body returns `()` or `Result<T, E>`. `E` can be any type that converts into a boxed error. If the error is an
 /// [`Exit`], or if its chain of sources contains an [`Exit`], the process ends with this [`Exit`]: see
-/// [`Exit::failed`]. Therefore the `?` operator passes a cancellation on, even through `anyhow` or an error type of the
-/// application. If a body never returns, its return type is `!`. If a body returns only errors, its return type is
+/// [`Exit::failed`]. Therefore, if a cancelled operation returns an error and the body returns this error with `?`, the
+/// process ends as cancelled. This rule also applies if `anyhow` or an error type of the application wraps the error.
+/// The return type of a body that never returns is `!`. The return type of a body that returns only errors is
 /// `Result<Infallible, E>`, with [`std::convert::Infallible`].
 ///
-/// The function and its future are `Send`, because different workers may poll the process. The function and its future
-/// borrow nothing from the caller. [`LocalSet::spawn`](crate::LocalSet::spawn) takes a body that is not `Send`.
+/// The function and its future must be `Send`, because different workers may poll the process. The function and its
+/// future must not borrow from the caller. [`LocalSet::spawn`](crate::LocalSet::spawn) takes a body that is not `Send`.
 ///
 /// ```
 /// use procession::{Body, Context, Exit, Host, JoinHandle, Runtime};
@@ -72,10 +73,10 @@ use crate::task::{Entry, Machine};
 /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
 /// ```
 // The functions that spawn a body also have the bounds `FnOnce(Context<M>) -> Fut` and `Fut: Future`. From these two
-// bounds, the compiler infers the argument type of an async closure. The compiler cannot infer this type from the
-// trait, because the future of the trait is an associated type. The trait defines no error message for a value that is
-// not a body, so the compiler reports the bound that fails. For example, the compiler reports that the value is not
-// `Send`, or that the value takes no argument.
+// bounds, the compiler infers the argument type of an async closure. From the trait alone, the compiler cannot infer
+// the argument type, because the future is an associated type of the trait. The trait defines no error message for a
+// value that is not a body, so the compiler reports the bound that fails. For example, the compiler reports that the
+// value is not `Send`, or that the value takes no argument.
 pub trait Body<M: Send + 'static>: FnOnce(Context<M>) -> <Self as Body<M>>::Future + Send + 'static {
     /// Future that the function returns.
     type Future: Future<Output: ProcessOutput<Output = Self::Value>> + Send + 'static;
@@ -94,11 +95,11 @@ where
     type Value = Output<Fut>;
 }
 
-/// For a body that returns the future `Fut`, the type of the result that the join handle returns.
+/// Type of the result that a join handle returns. The future of the body has the type `Fut`.
 pub(crate) type Output<Fut> = <<Fut as Future>::Output as ProcessOutput>::Output;
 
-/// Return type of a body: see [`Body`]. This trait is also used for other kinds of bodies, namely a body with an input,
-/// a body that is not `Send`, and a scenario. Users can neither name nor implement this trait.
+/// Return type of a body: see [`Body`]. This trait also applies to other kinds of bodies, namely a body with an input,
+/// a body that is not `Send`, and a scenario of a simulation. Users can neither name nor implement this trait.
 #[diagnostic::on_unimplemented(
     message = "a process cannot end with `{Self}`",
     label = "this body does not return `()`, `!` or `Result<T, E>`",
@@ -153,13 +154,13 @@ mod never {
 const LARGE: usize = 1024;
 
 /// Returns whether a body is large. A spawn boxes a large body before any other operation, and boxes the future of a
-/// large body when the future is created. Without optimizations, each function call copies a value that is passed to
-/// the function. Therefore a body of 512 KiB must be passed through few functions.
+/// large body when the future is created. Without optimizations, each function call copies the values that are passed
+/// to the function. If a body of 512 KiB were passed through many functions, the copies could overflow the stack.
 pub(crate) const fn is_large<F, Fut>() -> bool {
     size_of::<F>() > LARGE || size_of::<Fut>() > LARGE
 }
 
-/// Source of the future of a process: a body, or a boxed body ([`Large`]).
+/// The code that creates the future of a process: a body, or a boxed body ([`Large`]).
 pub(crate) trait Open<M: Send + 'static, Fut> {
     fn open(self, context: Context<M>) -> Fut;
 
@@ -178,7 +179,7 @@ impl<M: Send + 'static, Fut, F: FnOnce(Context<M>) -> Fut> Open<M, Fut> for F {
     }
 }
 
-/// A large body or a large hand-written process in a box. The future of the large body is also boxed.
+/// Box for a large body or a large hand-written process. The future of a large body is also boxed.
 pub(crate) struct Large<F>(pub(crate) Box<F>);
 
 impl<M: Send + 'static, Fut, F: FnOnce(Context<M>) -> Fut> Open<M, Pin<Box<Fut>>> for Large<F> {
@@ -192,7 +193,7 @@ impl<M: Send + 'static, Fut, F: FnOnce(Context<M>) -> Fut> Open<M, Pin<Box<Fut>>
     }
 }
 
-/// Returns, in a box, the body that a machine was made from. If the body is already boxed, the same box is returned.
+/// Returns the body of a machine in a box. If the body is already boxed, returns the same box.
 pub(crate) trait Whole<F> {
     fn whole(self) -> Box<F>;
 }
@@ -230,7 +231,7 @@ impl<Q: Process> Process for Large<Q> {
     }
 }
 
-/// Same as [`with_machine`], but for a hand-written process.
+/// Evaluates `$then` in the same way as [`with_machine`], but with the machine of a hand-written process.
 macro_rules! with_process {
     ($Q:ty, $process:ident, $entry:expr, |$machine:ident| $then:expr) => {{
         if const { $crate::task::body::is_large::<$Q, ()>() } {
@@ -244,8 +245,8 @@ macro_rules! with_process {
 }
 pub(crate) use with_process;
 
-/// Evaluates `$then` with the machine of a body. If the body is large, the machine contains the boxed body. The three
-/// type arguments are the message type, the type of the body, and the type of the future.
+/// Evaluates `$then` with the machine of a body. If the body is large, the machine contains the body in a box. The
+/// three type arguments are the message type, the type of the body, and the type of the future.
 macro_rules! with_machine {
     ($N:ty, $F:ty, $Fut:ty, $body:ident, $entry:expr, |$machine:ident| $then:expr) => {{
         if const { $crate::task::body::is_large::<$F, $Fut>() } {
@@ -259,7 +260,7 @@ macro_rules! with_machine {
 }
 pub(crate) use with_machine;
 
-/// Same as [`with_machine`], but for a body that is not `Send`.
+/// Evaluates `$then` in the same way as [`with_machine`], but the body does not have to be `Send`.
 macro_rules! with_local_machine {
     ($N:ty, $F:ty, $Fut:ty, $body:ident, |$machine:ident| $then:expr) => {{
         if const { $crate::task::body::is_large::<$F, $Fut>() } {
@@ -276,7 +277,7 @@ pub(crate) use with_local_machine;
 
 /// Machine of the body `F`.
 pub(crate) trait BodyMachine<F>: Machine + Send + 'static {
-    /// Returns the body of a machine that never ran.
+    /// Returns the body of a machine. The machine must not have run.
     fn into_body(self) -> Box<F>;
 }
 
@@ -294,9 +295,9 @@ where
     }
 }
 
-/// Makes the machine of a small body. A small body is cheap to move. The return type does not contain the type of the
-/// future. If the type of the future were a type parameter of the caller, the compiler could not prove that the output
-/// of the future is a [`ProcessOutput`].
+/// Creates the machine of a small body. A small body is cheap to move. The return type is opaque and does not name the
+/// type of the future. If the type of the future were a type parameter of the caller, the compiler could not prove that
+/// the output of the future is a [`ProcessOutput`].
 #[inline]
 pub(crate) fn machine_of<M: Send + 'static, F: Body<M>>(
     body: F,
@@ -305,7 +306,7 @@ pub(crate) fn machine_of<M: Send + 'static, F: Body<M>>(
     AsyncBody::<M, F, F::Future>::new(body, entry)
 }
 
-/// Same as [`machine_of`], but for a large body.
+/// Creates the machine in the same way as [`machine_of`], but for a large body.
 pub(crate) fn machine_of_large<M: Send + 'static, F: Body<M>>(
     body: Box<F>,
     entry: Option<Box<Entry>>,
@@ -335,18 +336,18 @@ pin_project! {
 
 /// Result of [`settle`].
 enum Settled {
-    /// The body is polled again immediately. In the next poll, the body reads the answer to its request.
+    /// The body has asked a question and is polled again immediately. In this poll, the body reads the answer.
     Asked,
-    /// Another future has replaced the body. Until now, the new future may have got only the waker of a combinator.
-    /// Therefore the new future is polled again, in another turn. Because each replacement takes another turn, other
-    /// processes can run, and code that replaces itself endlessly can be killed.
+    /// Another future has replaced the body. The earlier polls of the new future may have passed only the waker of a
+    /// combinator. Therefore, the new future is polled again, in another turn. Because each replacement takes another
+    /// turn, other processes can run, and a body that replaces itself endlessly can be killed.
     Replaced,
     /// The body has ended, and its request was dropped.
     Ended,
 }
 
-/// Handles the upgrade request of a body after a poll. If the body must be replaced, this function calls `put` with the
-/// new future.
+/// Processes the upgrade request that a body has made in a poll. If the body must be replaced, this function calls
+/// `put` with the new future.
 #[cold]
 fn settle<T: 'static>(
     current: &Current,
@@ -463,18 +464,18 @@ struct Method<M: Send + 'static, T> {
     input_name: &'static str,
 }
 
-/// A process with several async entry points. The caller starts the process with the name of an entry point, called the
-/// method.
+/// A process with several async entry points. The caller starts the process with the name of an entry point. This name
+/// is called the method.
 ///
 /// A hand-written process may delegate its `init` and its steps to `EntryPoints`. At the first delegated step, the
-/// context of the entry point becomes the receiver of the process. If the process later reads its [`Events`] itself,
-/// the process becomes the receiver again, and `receive` of the context fails.
+/// context of the entry point becomes the receiver of the mailbox. If the hand-written process later reads its
+/// [`Events`] itself, it becomes the receiver again, and `receive` of the context fails.
 ///
 /// If the method is unknown, `init` fails with an [`InitError`] that lists the known methods. If the input has the
 /// wrong type, `init` fails with an [`InitError`] that contains the expected type.
 ///
-/// A delegated step panics in three cases: `init` was not delegated before; the step runs outside the turn of its
-/// process; or the events and the output of the step belong to different processes.
+/// A delegated step panics in three cases: `init` was not delegated before, the step runs outside the turn of its
+/// process, or the events and the output of the step belong to different processes.
 ///
 /// ```
 /// use procession::{Context, Exit, EntryPoints, Runtime};
@@ -492,8 +493,8 @@ struct Method<M: Send + 'static, T> {
 pub struct EntryPoints<M: Send + 'static, T> {
     entries: BTreeMap<&'static str, Method<M, T>>,
     chosen: Option<(MethodBody<M, T>, Payload)>,
-    // The locks are never taken. The locks make `EntryPoints` `Sync`, because an error that contains an `EntryPoints`
-    // must be `Sync`.
+    // The mutexes of this type are never locked. They make `EntryPoints` `Sync`, because an error that contains an
+    // `EntryPoints` must be `Sync`.
     future: Option<Mutex<BoxFuture<'static, Result<T, Exit>>>>,
 }
 
@@ -561,8 +562,8 @@ impl<M: Send + 'static, T: Send + 'static> Process for EntryPoints<M, T> {
     }
 
     fn step(&mut self, events: Events<'_, M>, out: &mut StepOutput<'_, M>) -> Result<Next<T>, Exit> {
-        // The body that `init` chose reads the mailbox itself. Therefore, this function does not read the events of the
-        // step.
+        // The body of the entry point reads the mailbox itself. Therefore, this function does not read the events of
+        // the step.
         if let Some((body, input)) = self.chosen.take() {
             assert!(
                 events.are_of(out.control()),

@@ -1,10 +1,10 @@
-//! The cell is the single allocation of a process. The cell contains the control block and the machine. All references
-//! share the control block. Only the owner of the right to run accesses the machine.
+//! The cell is the only allocation of a process. The cell contains the control block and the machine. All references to
+//! the process share the control block. Only the owner of the right to run the process accesses the machine.
 //!
-//! The cell replaces two separate objects, namely a task of the crate async-task and a control block. This replacement
-//! needs unsafe code. With the cell, a spawn makes one allocation, a wake changes no reference count, and a further
-//! turn needs no locked instruction. As a result, a spawn and a message cost a quarter less, and a command costs two
-//! fifths less (benchmarks `spawn`, `ping-pong`, `yield`).
+//! The cell replaces two separate objects, namely a task of the crate async-task and a control block. A cell needs
+//! unsafe code. With the cell, a spawn makes one allocation, a wake-up changes no reference count, and a further turn
+//! needs no locked instruction. As a result, the cost of a spawn and of a message is a quarter lower, and the cost of a
+//! command is two fifths lower (benchmarks `spawn`, `ping-pong`, `yield`).
 //!
 //! ```text
 //!  Cell ┬ JoinBlock ┬ Control ┬ Header   reference counts, operations of the cell's type
@@ -15,9 +15,9 @@
 //!       └ machine                        user's code and state, for the owner of the right to run
 //! ```
 //!
-//! In the diagram, `Cell`, `JoinBlock` and `Control` each begin with the block to their right. Therefore a pointer to
-//! the cell is also a pointer to each of these blocks. Addresses use the pointer as a [`Control`], and join handles use
-//! the pointer as a [`JoinBlock`].
+//! In the diagram, `Cell`, `JoinBlock` and `Control` each begin with the block to their right. Therefore, a pointer to
+//! the cell is also a pointer to its `JoinBlock`, its `Control` and its `Header`. Addresses use the pointer as a
+//! [`Control`], and join handles use the pointer as a [`JoinBlock`].
 
 #![allow(unsafe_code)]
 
@@ -47,11 +47,12 @@ use crate::task::{Machine, TurnOutcome};
 
 /// State of the outcome of a process.
 enum Outcome<T> {
-    /// The process has no outcome yet. If a task waits for the join handle, the waker is the waker of that task.
+    /// The process has no outcome yet. If a task awaits the join handle, the value is the waker of this task.
     Awaited(Option<Waker>),
     /// The join handle was dropped.
     Detached,
-    /// The process has exited. The value is `None` if the outcome was lost with the runtime or was taken.
+    /// The process has exited. The value is `None` if the outcome was taken, or if the process was dropped with its
+    /// runtime and has no outcome.
     Over(Option<Held<Result<T, Exit>>>),
 }
 
@@ -67,8 +68,8 @@ struct JoinBlock<M, T> {
 unsafe impl<M> HeaderFirst for Control<M> {
     #[inline]
     unsafe fn clear(this: NonNull<Self>) {
-        // The pattern contains every field. Therefore, if a field is added, this function does not compile until the
-        // author also handles the new field here.
+        // The pattern names every field. Therefore, if a field is added, this function does not compile until the
+        // author also drops the new field here.
         let _all = |Self { life: _, head: _, inbox: _ }| ();
         // SAFETY: `this` points to a whole control block, by contract, so its fields are in bounds.
         let inbox = unsafe { &raw mut (*this.as_ptr()).inbox };
@@ -313,7 +314,7 @@ impl<'a, X: Machine, S: Schedule> Cell<X, S> {
 }
 
 impl<T> Outcome<T> {
-    /// Takes the outcome for the join handle. Returns `None` if the outcome was lost with its runtime.
+    /// Takes the outcome for the join handle. Returns `None` if the process was dropped with its runtime.
     fn take(&mut self) -> Option<Result<T, Exit>> {
         match self {
             Self::Over(outcome) => outcome.take().map(Held::into_inner),
@@ -331,8 +332,8 @@ impl<M, T> JoinBlock<M, T> {
         if !matches!(outcome, Some(Ok(_))) {
             self.report_unobserved();
         }
-        // An output without a destructor stays in its memory. Only a value with a destructor is moved, so that the
-        // value can be dropped.
+        // An output without a destructor is not moved. Only an outcome with a destructor is moved out of `outcome`, so
+        // that it can be dropped.
         if std::mem::needs_drop::<T>() || matches!(outcome, Some(Err(_))) {
             drop(outcome.take().map(Held::new));
         }
@@ -364,8 +365,8 @@ impl<M, T> JoinBlock<M, T> {
     /// Registers a waker for the outcome.
     ///
     /// # Errors
-    /// If the process has exited, returns the outcome and registers no waker. If the outcome was lost, the error
-    /// contains `None`.
+    /// If the process has exited, returns the outcome and registers no waker. If the process was dropped with its
+    /// runtime, the error contains `None`.
     fn await_with(&self, waker: &Waker) -> Result<(), Option<Result<T, Exit>>> {
         // `clone` and `drop` of a waker run user code, so both happen without the lock.
         let waker = waker.clone();
@@ -381,7 +382,7 @@ impl<M, T> JoinBlock<M, T> {
         Ok(())
     }
 
-    /// Takes the outcome without the lock. Returns `None` if the outcome was lost with its runtime.
+    /// Takes the outcome without the lock. Returns `None` if the process was dropped with its runtime.
     ///
     /// # Safety
     /// The caller has called [`RunState::is_over`], and the result was true. The caller has exclusive access to the
@@ -401,8 +402,8 @@ impl<M, T> JoinBlock<M, T> {
         outcome
     }
 
-    /// Records that the join handle was dropped without taking the outcome. If the process has failed already, reports
-    /// the failure.
+    /// Records that the join handle was dropped and did not take the outcome. If the process has already failed,
+    /// reports the failure.
     fn detach(&self) {
         let former = std::mem::replace(&mut *self.outcome.lock(), Outcome::Detached);
         if let Outcome::Over(outcome) = &former
@@ -479,16 +480,16 @@ impl<X: Machine, S: Schedule> ReservedProcess<X, S> {
     }
 }
 
-/// Reference of a join handle to its process. The reference returns the outcome once. Dropping the reference detaches
-/// the process.
+/// Reference of a join handle to its process. The reference returns the outcome once. If the reference is dropped, the
+/// process is detached.
 pub(crate) struct Joined<T, M: Send + 'static> {
     address: Address<M>,
     stage: JoinStage,
     _outcome: PhantomData<fn() -> T>,
 }
 
-/// Progress of a join handle. This type has the size of a word. With the size of a byte, a copy with a wider load would
-/// miss store forwarding.
+/// Progress of a join handle. This type has the size of a word. If the type had the size of a byte, the code would
+/// store one byte and copy the handle with a wider load. This load would miss store forwarding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(usize)]
 enum JoinStage {
@@ -498,7 +499,7 @@ enum JoinStage {
     Begun,
     /// A waker is registered for the outcome.
     Waits,
-    /// The outcome was taken, or was lost with its runtime.
+    /// The outcome was taken, or the process was dropped with its runtime.
     Answered,
 }
 
@@ -518,7 +519,7 @@ impl<T, M: Send + 'static> Joined<T, M> {
         Self { address: Address::new(control), stage, _outcome: PhantomData }
     }
 
-    /// Makes the handle of a refused spawn. The exit is in the control block.
+    /// Creates the reference for the handle of a refused spawn. The control block contains the exit.
     pub(crate) fn for_refused_spawn(control: Ref<Control<M>>) -> Self {
         Self::new(control, JoinStage::StartRefused)
     }
@@ -541,7 +542,8 @@ impl<T, M: Send + 'static> Joined<T, M> {
         self.has_begun().then(|| unsafe { self.address.control().at().cast().as_ref() })
     }
 
-    /// Polls for the outcome. Returns `None` if the outcome was lost with its runtime, or if the spawn was refused.
+    /// Polls for the outcome. Resolves to `None` if the process was dropped with its runtime, or if the spawn was
+    /// refused.
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<T, Exit>>> {
         let Some(shell) = self.shell() else { return Poll::Ready(None) };
         // If the process has already exited, neither a waker nor a lock is needed. This case is common.
@@ -566,8 +568,8 @@ impl<T, M: Send + 'static> Joined<T, M> {
 impl<T, M: Send + 'static> Drop for Joined<T, M> {
     #[inline]
     fn drop(&mut self) {
-        // The drop of the handle may race with the exit of the process. Either the drop finds the outcome, or the exit
-        // finds that the handle was dropped. In both cases, a failure is reported exactly once.
+        // The handle may be dropped at the same time as the process exits. Either the drop finds the outcome, or the
+        // exit finds that the handle was dropped. In both cases, a failure is reported exactly once.
         if matches!(self.stage, JoinStage::Begun | JoinStage::Waits)
             && let Some(shell) = self.shell()
         {
@@ -577,7 +579,7 @@ impl<T, M: Send + 'static> Drop for Joined<T, M> {
 }
 
 impl RunnableProcess {
-    /// Head of the control block of the process.
+    /// Returns the head of the control block of the process.
     #[inline]
     pub(crate) fn head(&self) -> &Head {
         // SAFETY: every task is a cell, and a cell begins with a `repr(C)` control block. In the control block, the
@@ -587,7 +589,7 @@ impl RunnableProcess {
 }
 
 impl<M: Send + 'static> Ref<Control<M>> {
-    /// Returns another reference, without the type of the messages.
+    /// Returns another reference to the process, without the type of the messages.
     #[inline]
     pub(crate) fn any(&self) -> Ref<dyn AnyControl> {
         self.clone().into_any()
@@ -602,7 +604,7 @@ impl<M: Send + 'static> Ref<Control<M>> {
 }
 
 impl<M: Send + 'static> Ref<Control<M>> {
-    /// Converts `self` into a reference to a process that takes messages of the type `A`.
+    /// Converts `self` into a reference of another type. The process of this reference takes messages of the type `A`.
     pub(crate) fn taking<A: Send + 'static>(self) -> Ref<dyn Takes<A>>
     where
         M: From<A>,
@@ -621,7 +623,7 @@ impl Ref<dyn AnyControl> {
         unsafe { Ref::from_at(at) }
     }
 
-    /// Returns the typed reference, if `M` is the message type of the process.
+    /// Returns the typed reference. Returns `None` if `M` is not the message type of the process.
     pub(crate) fn downcast<M: Send + 'static>(self) -> Option<Ref<Control<M>>> {
         if !self.as_any().is::<Control<M>>() {
             return None;

@@ -1,6 +1,6 @@
-//! Work before and after each step of a process, namely limits, dispatch of commands, and notification of callers. This
-//! code does not depend on the type of the body. The code is separate from `task.rs`, so that the code is compiled only
-//! once, instead of once for each body of a program.
+//! The actions before and after each step of a process: the check of limits, the dispatch of commands, and the
+//! notification of callers. These functions do not depend on the type of the body. Therefore, they are compiled once,
+//! and not once for each body of a program, as the generic functions of `task.rs` are.
 
 use crate::context::time::reuse;
 use crate::host::control::{AnyControl, Head, flag};
@@ -29,14 +29,15 @@ impl<'a> Around<'a> {
         Self { current, head, own }
     }
 
-    /// If the turn begins with this call, reports to the observer that the process runs. If the process was killed,
-    /// returns the exit.
+    /// If `begins` is true, reports to the observer that a turn of the process begins. If the process was killed,
+    /// returns its exit.
     #[cold]
     pub(super) fn check_killed(&self, flags: u16, begins: bool) -> Option<Exit> {
         if begins {
             self.head.enter(flags, ProcessState::Running);
-            // A simulation always has an observer. A simulation would count a kept timer as a future event. Therefore
-            // each sleep in a simulation sets and cancels its own timer.
+            // A simulation always has an observer, so this code runs in each turn of a simulation. A simulation would
+            // count a kept timer as a future event. Therefore, each sleep in a simulation sets and cancels its own
+            // timer.
             if self.head.host().shared().clock.is_virtual() {
                 self.current.forbid_kept_timers();
             }
@@ -58,7 +59,8 @@ impl<'a> Around<'a> {
         self.head.meter().map_or(Ok(()), |meter| meter.ran(self.head.host().now() - begun))
     }
 
-    /// Marks the process as started after its first step. A process with `manual_start` marks itself as started.
+    /// Marks the process as started. This function is called after the first step. A process with `manual_start` marks
+    /// itself as started.
     #[cold]
     pub(super) fn has_begun(&self) {
         if !self.head.has(flag::STARTED | flag::BY_HAND) {
@@ -83,7 +85,8 @@ impl<'a> Around<'a> {
         }
     }
 
-    /// Cancels the timer that a sleep of this step has left behind, unless a later sleep has reused this timer.
+    /// Cancels the timer that a sleep of this step has left for a later sleep. If a later sleep has reused the timer,
+    /// does nothing.
     #[inline]
     pub(super) fn leave(&self) {
         if self.current.end_kept_timer() {
@@ -96,7 +99,7 @@ impl<'a> Around<'a> {
         reuse::cancel(self.current, self.own.identity(), self.head);
     }
 
-    /// Moves an answer of this turn that no future has read yet to the table of commands.
+    /// Moves the inline answer to the table of commands, because no future has read this answer in the turn.
     #[cold]
     pub(super) fn keep_answer(&self) {
         if let Some(Inlined::Answer(number, answer)) = self.current.inline.take() {
@@ -104,7 +107,7 @@ impl<'a> Around<'a> {
         }
     }
 
-    /// Dispatches the commands that the step yielded to their handlers, in order.
+    /// Passes the commands of the step to their handlers, in the order in which the step yielded the commands.
     #[inline]
     pub(super) fn dispatch(&self) {
         if let Some(yields) = self.head.yields_if_any() {
@@ -112,7 +115,8 @@ impl<'a> Around<'a> {
         }
     }
 
-    /// Same as [`dispatch`](Self::dispatch), but for the last step, after which the process reads no answer.
+    /// Dispatches commands in the same way as [`dispatch`](Self::dispatch), but after the last step. After the last
+    /// step, the process reads no answer.
     #[inline]
     pub(super) fn dispatch_last(&self) {
         if let Some(yields) = self.head.yields_if_any() {
@@ -126,11 +130,12 @@ impl<'a> Around<'a> {
         self.dispatch_all::<true>(yields);
     }
 
-    /// `LAST` means that the process reads no further answer. `LAST` is a constant, so that the usual case needs no
-    /// branch.
+    /// Dispatches the inline command and the commands in the table. `LAST` says whether the process has run its last
+    /// step. `LAST` is a constant, so that the usual case needs no branch.
     ///
     /// A command takes the inline path only if no command waits in the table. Therefore, the inline command is always
-    /// the first command. A handler may poll a future of this process, and this future may yield another command.
+    /// the first command. The loop checks for an inline command again, because a handler may poll a future of this
+    /// process, and this future may yield another command.
     #[inline]
     fn dispatch_all<const LAST: bool>(&self, yields: &Yields) {
         loop {
@@ -160,8 +165,8 @@ impl<'a> Around<'a> {
     /// Dispatches a batch of the commands in the table.
     #[inline(never)]
     fn dispatch_pending(&self, yields: &Yields) {
-        // The namespace is looked up once, outside the loop, because handlers that answer on other cores write to the
-        // cache line of this pointer.
+        // The pointer to the namespace is read once, before the loop. Handlers that answer on other cores write to the
+        // cache line of this pointer, so each further read could miss the cache.
         let namespace = self.head.host().namespace();
         let mut batch = Batch::default();
         let count = yields.take_pending(&mut batch);
@@ -179,11 +184,11 @@ impl<'a> Around<'a> {
         if !yields.is_overtaken(tag) {
             let _ = catch(|| namespace.dispatcher().dispatch(&mut command, home, tag));
         }
-        // If the command was cancelled before its dispatch, the command is still here.
+        // If the command was cancelled before its dispatch, the command is still in `command` and is dropped.
         let _ = drop_caught(command);
     }
 
-    /// Reports a panic of the process as the policy for panics requires, and returns the exit.
+    /// Reports a panic of the process according to the policy for panics, and returns the exit.
     pub(super) fn panicked(&self, text: Reason) -> Exit {
         let head = self.head;
         head.host().panicked(head.pid(), text.as_str());

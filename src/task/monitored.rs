@@ -1,5 +1,6 @@
-//! A machine for a process that its parent monitors from the start. This machine contains the monitor and another
-//! machine. This machine notifies the parent of the exit, and passes all other calls to the inner machine.
+//! The machine of a process that its parent monitors from the start. This machine contains the monitor and the actual
+//! machine of the process. This machine notifies the parent of the exit, and passes all other calls to the actual
+//! machine.
 
 use std::pin::Pin;
 use std::task::Context as Cx;
@@ -29,7 +30,7 @@ impl<X> Monitored<X> {
         Self { machine, watch: Some(watch) }
     }
 
-    /// The machine and the monitor of a process that never started.
+    /// Returns the machine and the monitor of a process that never started.
     pub(crate) fn into_parts(self) -> (X, Watch<dyn AnyControl>) {
         (self.machine, self.watch.expect("it has not ended"))
     }

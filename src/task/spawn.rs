@@ -1,4 +1,4 @@
-//! The start of a process. The runtime admits the process, creates its cell, sets its links and its monitor, and queues
+//! The start of a process. A spawn reserves the process, creates its cell, sets its links and its monitor, and queues
 //! the process for the first time. The options of a spawn are in `builder.rs`, batches are in `batch.rs`, and join
 //! handles are in `join.rs`.
 
@@ -36,10 +36,10 @@ use crate::task::spawn::builder::{SpawnOptions, WithOptions};
 pub(crate) type Spawned<X> = (Joined<<X as Machine>::Output, <X as Machine>::Message>, Option<MonitorRef>);
 
 impl Host {
-    /// Spawns an async body as a process. The body runs on a worker; this call does not wait for the body.
+    /// Spawns an async body as a process. The body runs on a worker, and this call does not wait for the body.
     ///
-    /// If the runtime refuses the process, the handle resolves to [`Exit::Refused`]. A refusal has one of two causes:
-    /// the runtime is shutting down, or the limit of the number of processes is reached.
+    /// If the runtime refuses the spawn, the handle resolves to [`Exit::Refused`]. A refusal has one of two causes: the
+    /// runtime is shutting down, or the limit on the number of processes is reached.
     pub fn spawn<N, F, Fut>(&self, body: F) -> JoinHandle<F::Value, N>
     where
         N: Send + 'static,
@@ -58,8 +58,8 @@ impl Host {
         })
     }
 
-    /// Calls a process as a function: spawns the process, starts `method` with `input`, and resolves to the result of
-    /// the process. Nothing is spawned before the first poll.
+    /// Calls a process like a function. The returned future spawns the process, starts `method` with `input`, and
+    /// resolves to the result of the process. The first poll of the future spawns the process.
     ///
     /// # Errors
     /// Returns the exit of the process if the exit is not normal. If the spawn is refused, returns [`Exit::Failed`]
@@ -96,7 +96,8 @@ impl Host {
         Ok(spawned)
     }
 
-    /// Same as [`launch`](Self::launch), but the caller must queue the process.
+    /// Spawns a process in the same way as [`launch`](Self::launch), but does not queue the process. The caller must
+    /// queue the process.
     #[inline]
     pub(crate) fn prepare<X: Machine, S: Schedule>(
         &self,
@@ -164,8 +165,9 @@ impl Host {
         self.shared().metrics.add(Counter::Spawned, 1);
         let (joined, ready) = embryo.start(machine);
         let control = joined.address().control();
-        // A shutdown sets the phase before the shutdown reads the pid table. This process already has its entry in the
-        // pid table. Therefore, either the shutdown finds the process, or this load sees the new phase.
+        // A shutdown sets the phase and then reads the pid table. In contrast, this thread has first added the process
+        // to the pid table and now reads the phase. Therefore, either the shutdown finds the process, or this load sees
+        // the new phase.
         match self.phase() {
             Phase::Open => {}
             Phase::Closing if control.head.has(flag::SUPERVISED) => {}
@@ -183,12 +185,12 @@ impl Host {
         if heeds {
             self.bind(control.any());
         }
-        // The process is not queued yet. Therefore the process cannot exit before the link and the monitor are set.
+        // The process is not queued yet. Therefore, it cannot exit before the link and the monitor are set.
         let monitor = parent.and_then(|(parent, ties)| table::adopt(&parent, &control.any(), ties));
         ((joined, monitor), ready)
     }
 
-    /// Connects the deadline and the cancel token with the process, so that they cancel the process.
+    /// Arranges that the deadline and the cancel token of the process cancel the process.
     #[cold]
     fn bind(&self, control: Ref<dyn AnyControl>) {
         let inherited = control.head().inherited();
@@ -246,7 +248,7 @@ impl<M: Send + 'static> SelfHandle<M> {
         })
     }
 
-    /// Same as [`spawn`](Self::spawn), but for a hand-written process.
+    /// Spawns a hand-written process in the same way as [`spawn`](Self::spawn) spawns an async body.
     pub fn spawn_process<Q: Process + Send>(&self, process: Q) -> JoinHandle<Q::Output, Q::Message> {
         with_process!(Q, process, None, |machine| {
             self.host().join_or_refuse(self.host().launch_anywhere(machine, self.passes_on()))
@@ -327,16 +329,16 @@ pub(crate) trait SpawnRequest {
     /// Returns whether the deadline and the cancel token of the new process cancel the new process.
     fn heeds(&self) -> bool;
 
-    /// Takes the process that will be linked with the new process or will monitor the new process. Returns `None` if
-    /// there is no such process.
+    /// Takes the spawner if the spawner will be linked to the new process or will monitor the new process. Returns
+    /// `None` if neither a link nor a monitor was requested.
     fn take_parent(&mut self) -> Result<Option<(Ref<dyn AnyControl>, SpawnLinks)>, SpawnErrorKind>;
 
     /// Reserves the process, or returns the reason of a refusal.
     fn admit<X: Machine, S: Schedule>(self, host: &Host, schedule: S) -> Result<ReservedProcess<X, S>, SpawnErrorKind>;
 }
 
-/// A spawn without options. Most spawns have no options. Because of this separate implementation, the code that is
-/// compiled for each body does not contain the code for options.
+/// A spawn without options. Most spawns have no options. With this separate implementation, the code that is compiled
+/// for each body does not contain the code for options.
 impl SpawnRequest for InheritedContext {
     #[inline]
     fn heeds(&self) -> bool {

@@ -31,11 +31,11 @@ impl<M: Send + 'static> Context<M> {
     /// and in its [stash](Self::stash), its names, groups, links, monitors, limits and timers. The message type and the
     /// output type of the process stay the same.
     ///
-    /// When the new body has started, this body is dropped at the await of this call, with all of its variables. The
-    /// new body has started when its first poll has returned without an error. If the process was spawned with
-    /// [`manual_start`](crate::ProcessBuilder::manual_start), the new body has started when the new body has called
-    /// [`mark_started`](crate::SelfHandle::mark_started). Until the new body has started, this body waits here, and the
-    /// other futures that this body polls concurrently continue.
+    /// When the new body has started, this body is dropped with all of its variables, at the point where it awaits this
+    /// call. The new body has started when its first poll has returned without an error. If the process was spawned
+    /// with [`manual_start`](crate::ProcessBuilder::manual_start), the new body has started when the new body has
+    /// called [`mark_started`](crate::SelfHandle::mark_started). Until the new body has started, this body waits for
+    /// the returned future. Other futures that this body polls concurrently continue.
     ///
     /// ```
     /// # use procession::{Context, Exit, Reply, Runtime};
@@ -62,13 +62,13 @@ impl<M: Send + 'static> Context<M> {
     ///
     /// # Errors
     /// The call returns only if the new body did not start. The call returns the exit of the new body, and a context
-    /// with which this body continues. The context does not contain the messages that the new body received; otherwise
-    /// the context is unchanged. The call also returns in three other cases: the result of the new body has another
-    /// type; the future is polled outside the turns of its own process; or another receiver has replaced the receiver
-    /// of this context.
+    /// with which this body continues. The context lacks the messages that the new body has received, and is unchanged
+    /// in all other respects. The call also returns in three other cases: the result of the new body has another type,
+    /// the future is polled outside the turns of its own process, or another receiver has replaced the receiver of this
+    /// context.
     ///
     /// The new body may have [split](Self::split) its context and stored the [`Mailbox`](crate::Mailbox). After the
-    /// failure, the stored mailbox receives nothing, and its `receive` fails.
+    /// failure of the new body, this stored mailbox receives no messages, and its `receive` fails.
     ///
     /// # Cancel safety
     /// If the future is dropped before the new body has started, the new body and the context are also dropped.
@@ -80,8 +80,8 @@ impl<M: Send + 'static> Context<M> {
         self.upgrade_to::<F::Value, _>(successor::<M, F>(body))
     }
 
-    /// Implements [`upgrade`](Self::upgrade) without the types of the body. If a body upgrades itself recursively, the
-    /// compiler could not prove with these types that the future is `Send`.
+    /// Implements [`upgrade`](Self::upgrade). The types of this function do not contain the type of the new body. If
+    /// they contained this type, the compiler could not prove that the future of a recursive upgrade is `Send`.
     async fn upgrade_to<T, B>(mut self, body: B) -> (Self, Exit)
     where
         T: Send + 'static,
@@ -110,8 +110,8 @@ impl<M: Send + 'static> Context<M> {
                 (fit, current.is_own_waker(cx.waker()))
             });
             let Some(fit) = fit else { return Poll::Ready(Err(Exit::failed(ELSEWHERE))) };
-            // The answer arrives with the next poll of the body. In the next poll, a combinator polls only the futures
-            // that were woken. Therefore this future wakes itself.
+            // The answer to the question is available in the next poll of the body. But in the next poll, a combinator
+            // polls only the futures that were woken. Therefore, this future wakes itself.
             if fit.is_none() && !is_own_waker && !planted!("upgrade_asks_in_silence") {
                 cx.waker().wake_by_ref();
             }
@@ -123,7 +123,7 @@ impl<M: Send + 'static> Context<M> {
 
 const ELSEWHERE: &str = "an upgrade is for the turns of its own process, and was polled elsewhere";
 
-/// Returns a function that makes the future of a new body. The first poll of the future calls the body.
+/// Returns a function that creates the future of a new body. The first poll of this future calls the body.
 fn successor<M: Send + 'static, F: Body<M>>(body: F) -> impl FnOnce(Context<M>) -> Successor<F::Value> + Send {
     move |ctx| Box::pin(async move { body(ctx).await.into_result() })
 }
@@ -141,12 +141,12 @@ impl<'a> Starting<'a> {
     }
 
     /// Polls the new code until it has started or failed. When the new code has started, this function passes the new
-    /// code to the task of the process. From this point, the task polls the new code.
+    /// code to the task of the process. From then on, the task polls the new code.
     async fn run<T: Send + 'static>(self, next: Successor<T>) -> Exit {
         let head = self.control.head();
         let mut next = Some(next);
         let exit = poll_fn(|cx| {
-            // The task has taken the new code, and this future is about to be dropped.
+            // The task will replace the body by the new code, and this future is about to be dropped.
             let Some(future) = &mut next else { return Poll::Pending };
             let Some(turn) = Current::with(|current| current.in_step(self.control.identity())) else {
                 return Poll::Ready(Exit::failed(ELSEWHERE));
@@ -163,8 +163,8 @@ impl<'a> Starting<'a> {
                     Poll::Pending
                 }
                 Ok(Poll::Pending) => {
-                    // While the new code starts, the new code may itself request an upgrade. Therefore a request of the
-                    // new code is handled first.
+                    // While the new code starts, it may itself request an upgrade. The task must process this inner
+                    // request first.
                     let started = !head.has(flag::BY_HAND) || !head.has(flag::UPGRADING);
                     if started && !Current::with(|current| current.upgrade.is_pending()) {
                         self.trial.confirm(turn);
@@ -177,8 +177,8 @@ impl<'a> Starting<'a> {
             }
         })
         .await;
-        // A panic of this drop is caught. The new code is dropped before its trial ends, so that the messages in its
-        // read-ahead buffer return to the mailbox in order.
+        // The new code is dropped before its trial ends, so that the messages in its read-ahead buffer return to the
+        // mailbox in order. A panic of the drop is caught.
         let _ = drop_caught(next.take());
         exit
     }
@@ -191,17 +191,16 @@ impl Drop for Starting<'_> {
 }
 
 impl<M: Send + 'static> StepOutput<'_, M> {
-    /// Replaces this process by another process, during a step of this process. `init` of the new process runs
-    /// immediately. If `init` succeeds, and this step returns [`Next::Wait`](crate::Next::Wait) or
-    /// [`Next::Again`](crate::Next::Again), the new process runs the next step. In all other cases, the new process is
-    /// dropped.
+    /// Requests in a step that `new` replaces the present process. `init` of the new process runs immediately. If
+    /// `init` succeeds, and this step returns [`Next::Wait`](crate::Next::Wait) or [`Next::Again`](crate::Next::Again),
+    /// the new process runs the next step. If this step ends the process, the new process is dropped.
     ///
-    /// The process keeps its pid, its mailbox with the unread events, its names, links, monitors and commands. The
-    /// message type and the output type of the process stay the same.
+    /// The process keeps its pid, its mailbox with the unread events, its names, links, monitors and outstanding
+    /// commands. The message type and the output type of the process stay the same.
     ///
     /// The old process is dropped when its step has returned. The old process is not [closed](Process::close), because
-    /// only the last process is closed at the exit. If a step calls this method several times, the last successful call
-    /// takes effect.
+    /// `close` is called only at the exit, for the process that runs the last step. If a step calls this method several
+    /// times, the last successful call takes effect.
     ///
     /// ```
     /// # use procession::*;
@@ -238,10 +237,9 @@ impl<M: Send + 'static> StepOutput<'_, M> {
     /// ```
     ///
     /// # Errors
-    /// Returns the new process, and [`SpawnErrorKind::StartFailed`] with the exit of the new process. The cause is one
-    /// of these: `init` of the new process failed or panicked, or the output type of the new process is different. The
-    /// present process continues. If the step of the present process returns the error with `?`, the present process
-    /// ends with the exit of the new process.
+    /// Returns the new process, and [`SpawnErrorKind::StartFailed`] with the exit of the new process. Either `init` of
+    /// the new process failed or panicked, or the output type of the new process is different. The present process
+    /// continues. If the step returns this error with `?`, the process ends with the exit of the new process.
     pub fn upgrade<Q>(
         &mut self,
         mut new: Q,
@@ -285,7 +283,7 @@ mod tests {
     use crate::process::state::Weak;
     use crate::{Mailbox, Runtime};
 
-    /// Runs the runnable processes until the process under test waits.
+    /// Runs the runnable processes several times, so that the process under test then waits.
     fn run_runnable(rt: &Runtime) {
         for _ in 0..3 {
             rt.block_on(rt.spawn(async |ctx: Context| ctx.yield_now().await)).unwrap();
@@ -296,8 +294,8 @@ mod tests {
         Runtime::builder().workers(0).build().unwrap()
     }
 
-    /// While the new body of an upgrade is on trial, its receiver waits with a waker that owns a reference to the
-    /// process. After the trial, the receiver waits with the waker of the task.
+    /// While the receiver of the new body is on trial, it waits with a waker that owns a reference to the process.
+    /// After the trial, the receiver waits with the waker of the task.
     #[test]
     fn an_upgraded_process_is_freed_after_its_exit() {
         let rt = without_workers();
@@ -315,7 +313,8 @@ mod tests {
         assert!(control.upgrade().is_none());
     }
 
-    /// The waker of the late poll owns a reference to the process of the mailbox.
+    /// The mailbox is polled after the exit of its process. The waker of this late poll owns a reference to the
+    /// process.
     #[test]
     fn a_process_is_freed_after_a_late_poll_of_its_mailbox() {
         type Kept = Arc<Mutex<Option<(Mailbox<u64>, Waker)>>>;

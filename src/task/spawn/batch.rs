@@ -1,5 +1,5 @@
-//! Spawning in batches. The processes of a batch are queued together, under one lock. For each process of a batch, at
-//! most one sleeping worker is woken.
+//! Spawns of many processes in a batch. The processes of a batch are queued together, under one lock. The batch wakes
+//! at most as many sleeping workers as it has processes.
 
 use crate::context::me::SelfHandle;
 use crate::host::Host;
@@ -9,11 +9,11 @@ use crate::process::error::SpawnError;
 use crate::task::body::{Body, BodyMachine, with_machine};
 use crate::task::join::JoinHandle;
 
-/// Results of a batch. The result for each body is its handle or the refused body.
+/// Results of a batch. Each result is the handle of a process or an error with the refused body.
 type Handles<F, N> = Vec<Result<JoinHandle<<F as Body<N>>::Value, N>, SpawnError<F>>>;
 
-/// Processes that have started but are not queued yet. The drop of the batch queues the processes, even if the iterator
-/// of the bodies panics.
+/// Processes that were started but not queued yet. The drop of the batch queues the processes, even if the iterator of
+/// the bodies panics.
 struct Batch<'a> {
     host: &'a Host,
     tasks: Vec<Job>,
@@ -28,9 +28,9 @@ impl Drop for Batch<'_> {
 
 impl Host {
     /// Spawns many async bodies as processes. When the iterator has returned its last body, all processes are queued in
-    /// order under one lock. For each process, at most one sleeping worker is woken. Before the batch is queued, no
-    /// process of the batch runs. With separate spawns, the first processes can run while the next processes are
-    /// spawned. If the iterator is slow, or if the first process must start early, use separate spawns.
+    /// order under one lock. The call wakes at most as many sleeping workers as there are processes. Before the batch
+    /// is queued, no process of the batch runs. In contrast, a process of a separate spawn can run while the next
+    /// processes are spawned. If the iterator is slow, or if the first process must start early, use separate spawns.
     ///
     /// ```
     /// # use procession::{Context, Exit, Runtime};
@@ -43,7 +43,7 @@ impl Host {
     ///
     /// # Errors
     /// For each refused body, returns the body and the reason of the refusal. If a limit allows only some of the
-    /// processes, the first processes are accepted.
+    /// processes, the first processes are spawned and the others are refused.
     pub fn spawn_batch<N, F>(&self, bodies: impl IntoIterator<Item = F>) -> Handles<F, N>
     where
         N: Send + 'static,

@@ -1,5 +1,5 @@
-//! Spawning with options. This file defines the builder, and admits processes under a name or with a first message. The
-//! module `spawn` starts the admitted process.
+//! Spawns with options. This file defines the builder, and reserves processes with options, with a name, or with a
+//! first message. The module `spawn` starts the reserved process.
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -61,7 +61,7 @@ impl ProcessBuilder {
         self.entry.get_or_insert_default()
     }
 
-    /// Sets the entry method, for processes that have several entry methods. Default: an empty name.
+    /// Sets the entry method of a process that has several entry methods. Default: an empty name.
     pub fn entry(mut self, method: impl Into<Cow<'static, str>>) -> Self {
         self.start_entry().method = method.into();
         self
@@ -74,7 +74,7 @@ impl ProcessBuilder {
     }
 
     /// Adds a value that the process inherits. The process and its descendants get the value by its type: see
-    /// [`SelfHandle::value`]. If another value of the same type was set or inherited, the new value replaces the other
+    /// [`SelfHandle::value`]. If a value of the same type was set or inherited before, the new value replaces that
     /// value.
     pub fn value<T: Send + Sync + 'static>(mut self, value: T) -> Self {
         self.inherited.give(value);
@@ -87,8 +87,8 @@ impl ProcessBuilder {
         self
     }
 
-    /// Sets a deadline. At the deadline, the process is cancelled with `Reason::DEADLINE`. One second later the process
-    /// is killed, if the process has not exited.
+    /// Sets a deadline. At the deadline, the process is cancelled with `Reason::DEADLINE`. If the process has not
+    /// exited one second later, it is killed.
     ///
     /// A deadline in the past cancels the process immediately. A deadline at the end of the clock's range never cancels
     /// the process. Processes that this process spawns inherit the deadline. If there are several deadlines, the
@@ -97,7 +97,8 @@ impl ProcessBuilder {
         self.deadline_within(at, Duration::from_secs(1))
     }
 
-    /// Same as [`deadline`](Self::deadline), but with `grace` as the time between the cancellation and the kill.
+    /// Sets a deadline in the same way as [`deadline`](Self::deadline). `grace` is the time between the cancellation
+    /// and the kill.
     pub fn deadline_within(mut self, at: Instant, grace: Duration) -> Self {
         self.inherited.limit(at, grace);
         self.options.has_own_end = true;
@@ -148,8 +149,9 @@ impl ProcessBuilder {
         self
     }
 
-    /// Makes [`started`](JoinHandle::started) wait for a call of [`SelfHandle::mark_started`] instead of the first
-    /// step.
+    /// Changes the condition under which the process has started. The process has started when it calls
+    /// [`SelfHandle::mark_started`], and not after its first step. The future [`started`](JoinHandle::started) resolves
+    /// when the process has started.
     pub fn manual_start(mut self) -> Self {
         self.options.by_hand = true;
         self
@@ -170,8 +172,8 @@ impl ProcessBuilder {
         self
     }
 
-    /// Marks the process as supervised. During a shutdown, the supervisor cancels a supervised process; the runtime
-    /// does not cancel the process.
+    /// Marks the process as supervised. During a shutdown, its supervisor cancels a supervised process, and the runtime
+    /// itself does not cancel the process.
     pub(crate) fn supervised(mut self) -> Self {
         self.options.supervised = true;
         self
@@ -236,11 +238,11 @@ impl ProcessBuilder {
     /// make this call at the same time, exactly one call spawns a process.
     ///
     /// If the builder has no name, the call always spawns a process. If the process with this name is about to exit,
-    /// the call blocks until the name is free; meanwhile it calls `std::thread::yield_now` repeatedly.
+    /// the call blocks until the name is free. While it blocks, the call repeatedly calls `std::thread::yield_now`.
     ///
     /// # Errors
     /// Returns the message, the body and the reason of the refusal. [`SpawnErrorKind::MessageRefused`] has one of two
-    /// causes: the process with this name has refused the message, or the limits allow no message for the new process.
+    /// causes: the process with this name has refused the message, or the limit on messages of the new process is 0.
     pub fn spawn_or_send<N, F, Fut>(mut self, message: N, body: F) -> Result<Pid, SpawnError<(N, F)>>
     where
         N: Send + 'static,
@@ -256,8 +258,8 @@ impl ProcessBuilder {
 
     /// Sends a request to the process that has this [name](Self::name). If no process has this name, spawns a process
     /// with the request as its first message. The returned future resolves to the reply: see
-    /// [`Address::call`](crate::Address::call). This method itself sends the request, before the first poll of the
-    /// future. In all other respects, this method is the same as [`spawn_or_send`](Self::spawn_or_send).
+    /// [`Address::call`](crate::Address::call). The request is sent by the call of this method, before the first poll
+    /// of the future. In all other respects, this method is the same as [`spawn_or_send`](Self::spawn_or_send).
     ///
     /// ```
     /// use procession::{Context, Exit, Reply, Runtime};
@@ -298,7 +300,7 @@ impl ProcessBuilder {
         })
     }
 
-    /// Same as [`spawn_or_send`](Self::spawn_or_send), but for a machine.
+    /// Implements [`spawn_or_send`](Self::spawn_or_send) for a machine.
     fn launch_or_send<X>(self, message: X::Message, machine: X) -> Result<Pid, (SpawnErrorKind, X::Message, X)>
     where
         X: Machine + Send + 'static,
@@ -368,8 +370,8 @@ pub(super) struct SpawnOptions {
     limits: Option<Box<Limits>>,
     by_hand: bool,
     supervised: bool,
-    /// Whether the builder has set a deadline or a token for the process, in addition to the inherited deadline and
-    /// token.
+    /// Whether the builder has set a deadline or a token for the process. The value is false if the process has only an
+    /// inherited deadline or token.
     has_own_end: bool,
     priority: Priority,
     name: Option<Cow<'static, str>>,
@@ -378,15 +380,15 @@ pub(super) struct SpawnOptions {
 }
 
 impl SpawnOptions {
-    /// Returns the options of a spawn with `process` as the spawner. `ties` determines whether the spawner links or
-    /// monitors the new process.
+    /// Returns the options of a spawn by `process`. `ties` says whether `process` is linked to the new process, and
+    /// whether `process` monitors it.
     pub(super) fn tied(process: Ref<dyn AnyControl>, ties: SpawnLinks) -> Self {
         Self { parent: Some(Parent { process: Some(process), ties }), ..Self::default() }
     }
 
-    /// Returns whether the deadline and the token of the process cancel the process directly. A supervised process
-    /// ignores an inherited deadline and an inherited token. The supervisor has inherited the same deadline and the
-    /// same token, and ends its children in order.
+    /// Returns whether the deadline and the token of the process cancel the process directly. They do not cancel a
+    /// supervised process directly if they are inherited. The supervisor has inherited the same deadline and the same
+    /// token, and ends its children in order.
     fn checks_cancel(&self, inherited: &InheritedContext) -> bool {
         inherited.has_end() && (!self.supervised || self.has_own_end)
     }
@@ -425,7 +427,7 @@ impl Host {
         self.process_inheriting(InheritedContext::default())
     }
 
-    /// Same as [`process`](Self::process), but for a process that inherits these values.
+    /// Returns a builder in the same way as [`process`](Self::process). The new process inherits `inherited`.
     pub(crate) fn process_inheriting(&self, inherited: InheritedContext) -> ProcessBuilder {
         ProcessBuilder { host: self.clone(), entry: None, inherited, options: SpawnOptions::default() }
     }
@@ -454,8 +456,8 @@ impl Host {
         self.enlist(inherited, wishes.flags(), wishes.limits.take(), wishes.bound, schedule)
     }
 
-    /// Same as [`admit`](Self::admit), but under this name. Calls `prepare` before other threads can find the process
-    /// by its name.
+    /// Reserves a process in the same way as [`admit`](Self::admit), and registers this name for the process. Calls
+    /// `prepare` before other threads can find the process by its name.
     fn admit_as<X: Machine, S: Schedule>(
         &self,
         name: Cow<'static, str>,
@@ -469,15 +471,15 @@ impl Host {
             prepare(embryo.control());
             Ok((embryo.control().any(), embryo))
         })?;
-        // The exit of the process reads this list of names. Because the process has not started, its exit happens later
-        // and finds the name.
+        // The exit of the process releases the names in this list. The process has not started, so its exit comes after
+        // this push and finds the name.
         embryo.control().head.names().lock().push(name);
         Ok(embryo)
     }
 
-    /// Same as [`admit`](Self::admit), but with a first message. If another process has the name, the other process
-    /// gets the message, and this function returns the pid of the other process. If the message is refused, the message
-    /// stays in `message`.
+    /// Reserves a process in the same way as [`admit`](Self::admit), and stores its first message. If another process
+    /// already has the name, that process gets the message, and this function returns the pid of that process. If the
+    /// message is refused, the message stays in `message`.
     fn admit_or_send<X: Machine>(
         &self,
         inherited: InheritedContext,
@@ -512,8 +514,7 @@ impl Host {
             };
             *message = Some(refused);
             match refusal {
-                // The process with this name is exiting. The process has closed its mailbox, and releases its names
-                // next.
+                // The process with this name is exiting. It has closed its mailbox, and will soon release its names.
                 SendErrorKind::NoProcess => thread::yield_now(),
                 SendErrorKind::ShutDown => return Err(SpawnErrorKind::ShutDown),
                 refusal => return Err(SpawnErrorKind::MessageRefused(refusal)),

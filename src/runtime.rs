@@ -1,8 +1,10 @@
 //! The threaded runtime: [`Runtime`] and its [`Builder`], the thread-bound processes of a `LocalSet`, and the
-//! `Simulation`. A runtime combines a host, a scheduler and a clock. Its drop stops them in a fixed order.
+//! `Simulation`. A runtime combines a host, a scheduler and a clock. The drop of a runtime stops the host, the
+//! scheduler and the clock in a fixed order.
 //!
 //! This folder imports all folders except `behaviour`. The host owns the processes. The scheduler owns the worker
-//! threads and their queues; only the simulation has a queue of its own. The runtime does not interpret messages.
+//! threads and their queues. A simulation has no scheduler, but a queue of its own. The runtime does not interpret
+//! messages.
 
 #[cfg(feature = "affinity")]
 pub(crate) mod affinity;
@@ -49,7 +51,7 @@ use crate::process::limits::Limits;
 use crate::process::pid::Pid;
 use crate::runtime::enqueue::{Threads, all_to_threads, to_threads};
 use crate::runtime::tokio_context::TokioContext;
-/// Budget of one poll. The sets of [`Runtime::local_set`] limit a poll by the same rules as [`Runtime::run`].
+/// Budget of one poll. A [`LocalSet`](local::LocalSet) limits a poll by the same rules as [`Runtime::run`].
 pub(crate) use crate::scheduler::Budget;
 pub(crate) use crate::scheduler::OwnWaker;
 pub use crate::scheduler::QueueOrder;
@@ -60,21 +62,22 @@ use crate::{handler, scheduler};
 /// Maximum time that the drop of a runtime waits for steps in progress.
 const DROP_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Smallest stack of a worker, in bytes. The system allows 16 KiB, but a worker of a debug build can overflow a stack
-/// of that size.
+/// Smallest stack of a worker, in bytes. The system allows a stack of 16 KiB, but a worker of a debug build can
+/// overflow such a stack.
 const MIN_STACK: usize = 64 << 10;
 
-/// Runs a blocking closure inside a step. A replacement thread takes over this worker's queues immediately. When the
-/// step returns, the thread rejoins the workers. If enough workers already run, the thread exits instead.
+/// Runs a blocking closure inside a step. A replacement thread immediately takes over the queues of this worker. When
+/// the step returns, the thread of the step becomes a worker again. If enough workers already run, the thread of the
+/// step exits.
 ///
-/// Use it for a rare call that cannot run elsewhere, because each call occupies a thread. A surplus thread stays for
-/// half a second, so that it can be reused. The process itself receives nothing until `f` returns.
-/// [`Builder::max_replacement_threads`] limits how many replacement threads run at a time. When this limit is reached,
-/// no thread replaces the worker, and the other workers take its queued tasks. For many blocking calls use
-/// [`Host::spawn_blocking`].
+/// Each call of this function occupies a thread. Therefore, use this function only for rare calls that cannot run on
+/// another thread. For many blocking calls, use [`Host::spawn_blocking`]. The process receives no messages until `f`
+/// returns. A surplus thread stays for half a second, so that another call can reuse the thread.
+/// [`Builder::max_replacement_threads`] limits the number of replacement threads that run at the same time. When this
+/// limit is reached, no thread replaces the worker, and the other workers take its queued tasks.
 ///
-/// On a thread that runs no task, this only calls `f`. On a guest thread, it also wakes a worker, and this worker takes
-/// the tasks that the guest thread has queued.
+/// On a thread that runs no task, this function only calls `f`. On a guest thread, this function calls `f` and also
+/// wakes a worker. The woken worker takes the tasks that the guest thread has queued.
 ///
 /// ```
 /// # use procession::{Context, Exit, Runtime, block_in_place};
@@ -85,13 +88,13 @@ const MIN_STACK: usize = 64 << 10;
 /// ```
 ///
 /// # Panics
-/// Panics if `f` panics. The panic ends the process, like any panic in a step.
+/// Panics if `f` panics. The panic ends the process, as every panic in a step does.
 pub fn block_in_place<T>(f: impl FnOnce() -> T) -> T {
     Local::<Job>::hand_over_here();
     f()
 }
 
-/// Driver of the scheduler: it gives the scheduler access to the timers.
+/// Driver of the scheduler. The driver gives the scheduler access to the timers.
 struct Time {
     timers: Arc<Timers>,
 }
@@ -135,13 +138,14 @@ impl scheduler::Driver for Time {
     }
 }
 
-/// A runtime: it runs processes on its worker threads.
+/// A runtime. A runtime runs processes on its worker threads.
 ///
 /// If a runtime has no workers, the guest threads run its processes. A guest thread is a thread inside
 /// [`run`](Self::run) or [`block_on`](Self::block_on). Without workers and guest threads, no process runs.
 ///
-/// Dropping the runtime kills the remaining processes. The drop waits up to one second for steps in progress. If a step
-/// does not return by then, the runtime prints the name of its process to stderr and leaves the thread behind.
+/// The drop of the runtime kills the remaining processes. The drop waits up to one second for steps in progress. If a
+/// step does not return within this second, the drop prints the pid of its process to stderr, and does not stop the
+/// thread of the step.
 ///
 /// ```
 /// let rt = procession::Runtime::new()?;
@@ -169,7 +173,7 @@ impl Deref for Runtime {
     }
 }
 
-/// Builds a runtime, runs one body on it as a process until that process exits, and drops the runtime.
+/// Builds a runtime, spawns `body` as a process, waits until this process exits, and drops the runtime.
 ///
 /// ```
 /// async fn hello(ctx: procession::Context) {
@@ -193,7 +197,7 @@ where
 }
 
 impl Runtime {
-    /// Builds a runtime with one worker for each core, and no handler.
+    /// Builds a runtime with one worker for each core and without handlers.
     ///
     /// # Errors
     /// Returns an error if a thread could not be started.
@@ -210,26 +214,26 @@ impl Runtime {
         &self.threads
     }
 
-    /// Returns the host of the runtime. A clone of it can be sent to any thread.
+    /// Returns the host of the runtime. A clone of the host can be sent to any thread.
     pub fn host(&self) -> &Host {
         &self.host
     }
 
-    /// Runs a future to completion on this thread. During the call the thread is a guest thread: it runs processes
-    /// between the polls of the future, and parks when no process is runnable.
+    /// Runs a future to completion on this thread. During this call, the thread is a guest thread: between the polls of
+    /// the future, the thread runs processes. When no process is runnable, the thread parks.
     ///
-    /// When `future` is woken, this thread finishes at most the step in progress, and then polls `future` again. If
+    /// When another thread or a process wakes `future`, this thread polls `future` again after the step in progress. If
     /// `future` wakes itself during its own poll, one step runs before the next poll. If `future` waits for a deadline,
-    /// the thread notices the deadline at most 16 steps after it has passed. While steps take more than 20 µs, the
-    /// thread notices the deadline after the step in progress.
+    /// the thread notices the deadline at most 16 steps after the deadline has passed. If steps take more than 20 µs,
+    /// the thread notices the deadline directly after the step in progress.
     ///
-    /// This method works on any thread, also in the destructor of a thread-local. It also works inside a step, but
-    /// there it blocks the worker.
+    /// This method works on any thread, and also in the destructor of a thread-local. This method also works inside a
+    /// step, but then it blocks the worker of the step.
     ///
-    /// Each call in progress takes one of the 48 slots that workers and guest threads share. This includes a call that
-    /// is nested in the step of another call. If a call gets no slot, it waits for its future and for a slot, and runs
-    /// no processes. Timers may then be late by up to one second. If all slots belong to calls that wait for processes,
-    /// no thread runs these processes. Use `await` instead of this method in an async body.
+    /// Each call in progress takes one of the 48 slots that workers and guest threads share. A call that is nested in a
+    /// step of another call also takes a slot. If all slots are in use, the call waits for its future and for a slot,
+    /// and runs no processes. Timers may then be late by up to one second. If all slots belong to calls that wait for
+    /// processes, no thread runs these processes. Therefore, in an async body, use `await` and not this method.
     pub fn block_on<F: Future>(&self, future: F) -> F::Output {
         if const { is_large::<F, ()>() } {
             let future = Box::into_pin(Box::new(future));
@@ -240,44 +244,46 @@ impl Runtime {
     }
 
     /// Returns a future that resolves to the output of `future`. Each poll of the returned future also runs processes.
-    /// The whole runtime can thus run inside another executor, without a thread of its own.
+    /// Therefore, the whole runtime can run inside another executor, without a thread of its own.
     ///
-    /// A poll ends after 200 steps or after 100 µs, so that other tasks of the executor can run. The poll reads the
-    /// clock after each step while steps are long, and otherwise at least once in 16 steps. A poll therefore exceeds
-    /// 100 µs by at most one long step, or by up to 16 steps if steps have just become long. If `future` itself uses up
-    /// this time, the poll still executes one step, so that `future` does not starve the processes. If more work
-    /// remains, the poll wakes its own waker before it returns.
+    /// A poll ends after 200 steps or after 100 µs, so that other tasks of the executor can run. While steps are long,
+    /// the poll reads the clock after each step. While steps are short, the poll reads the clock at least once in 16
+    /// steps. Therefore, a poll exceeds 100 µs by at most one long step. If steps have just become long, a poll may
+    /// exceed 100 µs by up to 16 steps. If the poll of `future` itself takes the whole time, one step still runs, so
+    /// that `future` does not starve the processes. If processes are still runnable at the end of a poll, the poll
+    /// wakes its own waker before it returns.
     ///
-    /// When `future` is woken, at most the step in progress finishes before the next poll of `future`, as in
-    /// [`block_on`](Self::block_on).
+    /// When `future` is woken, `future` is polled again after the step in progress, as in [`block_on`](Self::block_on).
     ///
     /// # Cancel safety
-    /// When the returned future is dropped, its queued tasks pass to the other threads, and `future` is dropped. If the
-    /// returned future is never polled again, or is passed to [`std::mem::forget`], it delays no other thread. To
-    /// ensure this, the runtime wakes all futures of this method when there is work and no worker or blocked guest
-    /// thread is free for it. A future that is never polled again still takes one of the 48 slots that workers and
-    /// guest threads share. If a further guest gets no slot, it runs no processes until a slot is free.
+    /// If the returned future is dropped, the other threads take its queued tasks, and `future` is dropped. If the
+    /// returned future is never polled again, or is passed to [`std::mem::forget`], the future delays no task. When a
+    /// task is runnable, and no worker and no blocked guest thread is free, the runtime wakes all futures of this
+    /// method. Therefore, another of these futures can run the task. A future that is never polled again still takes one of the
+    /// 48 slots that workers and guest threads share. If a further guest gets no slot, it runs no processes until a
+    /// slot is free.
     pub async fn run<F: Future>(&self, future: F) -> F::Output {
         drive(&self.threads, &self.tokio, future).await
     }
 
-    /// Sets the number of worker threads, at most as many as fit into the [48 slots](Builder::workers). With 0,
-    /// processes run only on threads inside [`run`](Self::run) or [`block_on`](Self::block_on).
+    /// Sets the number of worker threads. The [48 slots](Builder::workers) limit this number. With 0 workers, processes
+    /// run only on threads inside [`run`](Self::run) or [`block_on`](Self::block_on).
     ///
-    /// Returns immediately, on any thread, also inside a step. Surplus workers exit after their current step, and the
-    /// other threads take their queued tasks. If the system refuses to start a thread for a new worker, the runtime has
-    /// one worker fewer. It tries again when the number is set again or when the monitor notices a blocking step.
+    /// This method returns immediately, and may be called on any thread, even inside a step. Surplus workers exit after
+    /// their current step, and the other threads take their queued tasks. If the system refuses to start the thread of
+    /// a new worker, the runtime has one worker fewer. The runtime tries again to start this thread when the number is
+    /// set again, or when the monitor notices a blocking step.
     pub fn set_workers(&self, count: usize) {
         self.threads.set_workers(count);
     }
 
-    /// Shuts the runtime down in order, as [`Host::shutdown`] does. The shutdown begins with this call, not with the
-    /// first poll. If the runtime has no workers, the returned future runs the processes. In this case, the shutdown
-    /// ends by its deadline only if every step returns.
+    /// Shuts the runtime down in order, as [`Host::shutdown`] does. The shutdown begins with this call, and not with
+    /// the first poll of the returned future. If the runtime has no workers, the returned future runs the processes. In
+    /// this case, the shutdown ends by its deadline only if every step returns.
     ///
-    /// Any executor can drive the future, also this runtime. The future does not borrow the runtime. After the
-    /// shutdown, the drop of the runtime stops its threads. If a step does not return, the drop waits at most 10 ms for
-    /// its thread.
+    /// Any executor can poll the returned future, including this runtime. The future does not borrow the runtime. The
+    /// threads of the runtime are stopped later, by the drop of the runtime. If a step does not return, this drop waits
+    /// at most 10 ms for the thread of the step.
     ///
     /// ```
     /// # use procession::{Context, Runtime};
@@ -290,7 +296,7 @@ impl Runtime {
     /// ```
     ///
     /// # Cancel safety
-    /// Cancel safe: if the future is dropped, a later call still returns the report.
+    /// Cancel safe. If the future is dropped, the future of a later call still resolves to the report.
     pub fn shutdown(&self, within: Duration) -> impl Future<Output = ShutdownReport> + Send + use<> {
         let shutdown = self.host.shutdown(within);
         let (threads, tokio) = (Arc::clone(&self.threads), self.tokio.clone());
@@ -312,7 +318,7 @@ impl Runtime {
     fn end(&mut self) {
         self.host.advance(crate::host::Phase::Closed);
         self.threads.stop();
-        // After a shutdown, only a step that does not return keeps a process alive.
+        // If a process is still alive after a shutdown, the process is in a step that does not return.
         let is_left = self.host.is_shut_down() && !self.host.all_ended();
         let stopped = self.threads.wait_stopped(if is_left { SHUTDOWN_GRACE } else { DROP_TIMEOUT });
         self.host.condemn();
@@ -328,11 +334,12 @@ impl Runtime {
             }
         }
         // Each remaining process was killed, so it is queued once more, and `run_dry` runs its exit. If a task is
-        // queued after the last `drain`, the closed queue drops it. This drop also ends the process of the task.
+        // queued after the last `drain`, the closed queue drops this task. The drop of a task also ends its process.
         self.run_dry();
         self.threads.close();
         if let Some(poller) = self.threads.poller() {
-            // The operations of the sockets fail, also outside the processes of this runtime.
+            // After the close of the poller, all socket operations fail, even outside the processes of this runtime.
+            // The wakers of these operations are woken.
             poller.close().into_iter().for_each(|waker| drop(catch(|| waker.wake())));
         }
         self.run_dry();
@@ -348,7 +355,8 @@ impl Drop for Runtime {
     }
 }
 
-/// Runs processes at each poll of the returned future. Each poll is inside the context of tokio, if there is one.
+/// Runs `future`, and runs processes at each poll of the returned future. If there is a context of tokio, each poll
+/// runs inside this context.
 async fn drive<F: Future>(threads: &Arc<Threads>, tokio: &TokioContext, future: F) -> F::Output {
     let mut run = pin!(threads.run(future));
     std::future::poll_fn(|cx| tokio.within(|| run.as_mut().poll(cx))).await
@@ -357,11 +365,12 @@ async fn drive<F: Future>(threads: &Arc<Threads>, tokio: &TokioContext, future: 
 host_methods!(Builder, host);
 host_methods!(HostBuilder,);
 
-/// Function that wraps all the work of a thread of the runtime. Its argument runs this work.
+/// Function that wraps the main function of a thread of the runtime. The argument of the wrapper runs the main
+/// function.
 pub(crate) type WrapThread = Arc<dyn Fn(&mut dyn FnMut()) + Send + Sync>;
 
-/// Builder of a [`Runtime`]. To register a handler, a call needs no turbofish: the compiler infers the command from the
-/// argument type of the closure.
+/// Builder of a [`Runtime`]. A call that registers a handler needs no turbofish, because the compiler infers the
+/// command type from the argument type of the closure.
 #[must_use = "a builder builds nothing until `build`"]
 pub struct Builder {
     workers: Option<usize>,
@@ -424,54 +433,54 @@ impl Builder {
         }
     }
 
-    /// Sets the name of the worker threads. A hyphen and a number follow this name. The monitor thread has the suffix
-    /// `-monitor`. Default: `procession-worker`. If the name contains a NUL byte, [`build`](Self::build) returns an
-    /// error.
+    /// Sets the name of the worker threads. The name of each worker thread ends with a hyphen and a number. The name of
+    /// the monitor thread ends with `-monitor`. Default: `procession-worker`. If the name contains a NUL byte,
+    /// [`build`](Self::build) returns an error.
     pub fn thread_name(mut self, name: impl Into<String>) -> Self {
         self.thread_name = name.into();
         self
     }
 
     /// Sets the stack size of the workers in bytes. Default: the default of the standard library. A size below 64 KiB
-    /// is raised to 64 KiB, because the runtime's own code needs a part of the stack. The system may round the size up.
-    /// If the system refuses the size, [`build`](Self::build) returns an error.
+    /// is raised to 64 KiB, because the code of the runtime itself needs a part of the stack. The system may round the
+    /// size up. If the system refuses the size, [`build`](Self::build) returns an error.
     pub fn stack_size(mut self, bytes: usize) -> Self {
         self.stack_size = Some(bytes.max(MIN_STACK));
         self
     }
 
-    /// Sets the number of worker threads. Default: the number of cores, at most 48. With 0, the runtime owns no worker
-    /// thread, and processes run only on threads inside [`Runtime::run`] or [`Runtime::block_on`].
+    /// Sets the number of worker threads. Default: the number of cores, at most 48. With 0 workers, the runtime has no
+    /// worker thread, and processes run only on threads inside [`Runtime::run`] or [`Runtime::block_on`].
     ///
-    /// A runtime has 48 worker slots. Each worker takes one, and each guest thread inside [`Runtime::run`] or
-    /// [`Runtime::block_on`] takes one. With more than 48 workers, [`build`](Self::build) returns
+    /// A runtime has 48 slots. Each worker takes one slot. Each guest thread, namely a thread inside [`Runtime::run`]
+    /// or [`Runtime::block_on`], also takes one slot. With more than 48 workers, [`build`](Self::build) returns
     /// [`BuildError::TooManyWorkers`]. A program that needs more threads builds several runtimes.
     pub fn workers(mut self, count: usize) -> Self {
         self.workers = Some(count);
         self
     }
 
-    /// Sets the observer. The runtime calls it for every transition. Default: none. Without an observer, a transition
-    /// costs one predicted branch.
+    /// Sets the observer. The runtime calls the observer for every change of the state of a process. Default: no
+    /// observer. Without an observer, a change of state costs one predicted branch.
     pub fn observer(mut self, observer: impl Observer) -> Self {
         self.observer = Some(Arc::new(observer));
         self
     }
 
-    /// Sets what the runtime does when a process has panicked, in addition to the exit of that process. Default:
-    /// [`PanicPolicy::Observe`].
+    /// Sets the policy for panics. The policy says what the runtime does when a process panics, in addition to the exit
+    /// of the process. Default: [`PanicPolicy::Observe`].
     pub fn on_panic(mut self, policy: PanicPolicy) -> Self {
         self.on_panic = policy;
         self
     }
 
-    /// Sets the function that receives the [crash reports](CrashReport): one for each failed process whose exit no
-    /// link, monitor, supervisor or join handle receives. Default: the report is printed to stderr. A function that
-    /// does nothing silences the reports; [`Counters::unobserved`](crate::observe::Counters::unobserved) still counts
-    /// them.
+    /// Sets the function that receives the [crash reports](CrashReport). There is a crash report for each failed
+    /// process whose exit is received by no link, monitor, supervisor or join handle. Default: the report is printed to
+    /// stderr. An empty function suppresses the reports. The counter
+    /// [`Counters::unobserved`](crate::observe::Counters::unobserved) still counts these failures.
     ///
-    /// The function is called on the thread on which the process exited, or on which its join handle was dropped. Keep
-    /// it short, and never block in it. A panic of the function is caught and ignored.
+    /// The function is called on the thread on which the process exited, or on which its join handle was dropped. The
+    /// function must be short and must not block. A panic of the function is caught and ignored.
     ///
     /// ```
     /// # use procession::{Context, Exit, Runtime};
@@ -487,28 +496,29 @@ impl Builder {
         self
     }
 
-    /// Sets the maximum number of threads of the blocking pool. Default: 64. Threads are started when they are needed.
-    /// With 0, blocking work is refused.
+    /// Sets the maximum number of threads of the blocking pool. Default: 64. A thread is started when a job needs the
+    /// thread. If the maximum is 0, the pool refuses every job.
     pub fn max_blocking_threads(mut self, most: usize) -> Self {
         self.blocking_threads = most;
         self
     }
 
-    /// Sets how many jobs may wait for a blocking thread, in addition to the running ones. Default: 65,536. With 0, no
-    /// job waits. If the queue is full, [`blocking_overflow`](Self::blocking_overflow) determines which job is refused.
+    /// Sets the maximum number of jobs that wait for a thread of the blocking pool. Running jobs are not counted.
+    /// Default: 65,536. If the maximum is 0, no job waits. If the queue is full,
+    /// [`blocking_overflow`](Self::blocking_overflow) determines which job is refused.
     pub fn blocking_queue_capacity(mut self, most: usize) -> Self {
         self.blocking_queue = most;
         self
     }
 
-    /// Sets how long a blocking thread stays idle before it exits. Default: 10 s. With zero, the thread exits as soon
-    /// as no job is queued.
+    /// Sets the time for which an idle thread of the blocking pool waits for a job before it exits. Default: 10 s. If
+    /// the time is zero, the thread exits as soon as no job is queued.
     pub fn blocking_keep_alive(mut self, time: Duration) -> Self {
         self.blocking_idle = time;
         self
     }
 
-    /// Sets which job is refused when all blocking threads are busy and the queue is full. Default:
+    /// Sets which job is refused when all threads of the blocking pool are busy and the queue is full. Default:
     /// [`Overflow::Reject`], which refuses the new job. Handlers and [`Host::spawn_blocking`] never wait for room in
     /// the queue.
     pub fn blocking_overflow(mut self, policy: Overflow) -> Self {
@@ -516,15 +526,16 @@ impl Builder {
         self
     }
 
-    /// Lets processes use tokio: `tokio::net`, `tokio::time`, `tokio::spawn`, and crates that need tokio, for example
-    /// reqwest and sqlx. Default: off. Needs the feature `tokio`.
+    /// Sets the tokio runtime that processes can use. Processes can then use `tokio::net`, `tokio::time`,
+    /// `tokio::spawn`, and crates that need tokio, for example reqwest and sqlx. Default: no tokio runtime. This method
+    /// needs the feature `tokio`.
     ///
-    /// Each worker thread, replacement thread and blocking thread enters the context of this tokio runtime. Each thread
-    /// inside [`Runtime::block_on`] or [`Runtime::run`] also enters it. The tokio runtime drives its sockets and timers
-    /// on its own threads, so it must run as long as the processes use it. If it is a current-thread runtime, a thread
-    /// must be inside its `block_on`.
+    /// Each worker thread, replacement thread and thread of the blocking pool enters the context of this tokio runtime.
+    /// Each thread inside [`Runtime::block_on`] or [`Runtime::run`] also enters this context. The tokio runtime drives
+    /// its sockets and timers on its own threads. Therefore, the tokio runtime must run as long as processes use it. If
+    /// the tokio runtime is a current-thread runtime, a thread must be inside its `block_on`.
     ///
-    /// smol needs no option like this one, because its sockets and timers need no context: see
+    /// smol needs no such option, because the sockets and timers of smol need no context: see
     /// [`wrap_threads`](Self::wrap_threads).
     ///
     /// ```
@@ -548,12 +559,13 @@ impl Builder {
         self
     }
 
-    /// Wraps all the work of each worker thread and each blocking thread, for example to enter the context of another
-    /// runtime. Default: none. `f` must call its argument exactly once.
+    /// Sets a wrapper for the main function of each worker thread and each thread of the blocking pool. For example,
+    /// the wrapper enters the context of another runtime. Default: no wrapper. `f` must call its argument exactly once.
+    /// The argument runs the main function.
     ///
-    /// For tokio, the feature `tokio` adds the method `tokio` to this builder. smol, async-io and futures-timer need no
-    /// setup: a process awaits `smol::Timer` or `smol::net::TcpStream` like any other future. A thread of these crates
-    /// polls the sockets and timers, and wakes the process.
+    /// For tokio, the feature `tokio` adds the method `tokio` to this builder. The crates smol, async-io and
+    /// futures-timer need no setup: a process awaits `smol::Timer` or `smol::net::TcpStream` like any other future. A
+    /// thread of such a crate polls the sockets and timers, and wakes the process.
     ///
     /// ```
     /// # fn enter() -> impl Drop { struct Guard; impl Drop for Guard { fn drop(&mut self) {} } Guard }
@@ -571,11 +583,12 @@ impl Builder {
     }
 
     /// Sets a function that each worker thread calls before its first task. A thread calls the function once, even if
-    /// the thread later works in another worker slot. Threads of the blocking pool and guest threads do not call it:
-    /// see [`wrap_threads`](Self::wrap_threads).
+    /// the thread later uses another worker slot. Threads of the blocking pool and guest threads do not call the
+    /// function: see [`wrap_threads`](Self::wrap_threads).
     ///
-    /// Rules for the four thread hooks: The runtime holds no lock while it calls a hook. It catches and ignores a panic
-    /// of a hook. A slow hook delays its worker. If a hook is set twice, only the second function is called.
+    /// The following rules apply to the four thread hooks. The runtime holds no lock while it calls a hook. The runtime
+    /// catches and ignores a panic of a hook. A slow hook delays its worker. If a hook is set twice, only the second
+    /// function is called.
     ///
     /// ```
     /// # use std::sync::atomic::{AtomicUsize, Ordering};
@@ -595,52 +608,52 @@ impl Builder {
     }
 
     /// Sets a function that each worker thread calls after its last task: see
-    /// [`on_thread_start`](Self::on_thread_start). If a thread is left behind in a step that never returns, it does not
-    /// call the function.
+    /// [`on_thread_start`](Self::on_thread_start). A thread whose step never returns does not call the function.
     pub fn on_thread_stop(mut self, f: impl Fn() + Send + Sync + 'static) -> Self {
         self.hooks.stop = Some(hook(f));
         self
     }
 
-    /// Sets a function that a worker thread calls right before it parks, when it has found no work. See
-    /// [`on_thread_start`](Self::on_thread_start). If work arrives for this worker during the call, it waits until the
-    /// function returns.
+    /// Sets a function that a worker thread calls directly before it parks, after it has found no runnable task: see
+    /// [`on_thread_start`](Self::on_thread_start). If a task becomes runnable for this worker during the call, the task
+    /// waits until the function returns.
     pub fn on_thread_park(mut self, f: impl Fn() + Send + Sync + 'static) -> Self {
         self.hooks.park = Some(hook(f));
         self
     }
 
-    /// Sets a function that a worker thread calls each time after it was parked. For each call of the function of
-    /// [`on_thread_park`](Self::on_thread_park), there is one call of this function.
+    /// Sets a function that a worker thread calls each time after it was parked. For each call of the function that
+    /// [`on_thread_park`](Self::on_thread_park) sets, there is one call of this function.
     pub fn on_thread_unpark(mut self, f: impl Fn() + Send + Sync + 'static) -> Self {
         self.hooks.unpark = Some(hook(f));
         self
     }
 
     /// Sets whether each worker is pinned to a core. Default: off. Worker n is pinned to the n-th core that this
-    /// program may use. If there are more workers than cores, the assignment starts again from the first core.
-    /// Replacement threads have the numbers after those of the workers, and are pinned by the same rule. Some systems
-    /// treat the pinning as a hint. Needs the feature `affinity`.
+    /// program may use. If there are more workers than cores, the assignment starts again at the first core. The
+    /// numbers of replacement threads follow the numbers of the workers, and the same rule pins replacement threads.
+    /// Some systems treat the pinning as a hint. This method needs the feature `affinity`.
     ///
-    /// Pinning helps if nothing else runs on these cores. Otherwise it makes the runtime slower, because a pinned
-    /// worker cannot move when another program takes its core.
+    /// Pinning helps if no other program runs on these cores. If another program takes the core of a pinned worker, the
+    /// worker cannot move to another core, and the runtime becomes slower.
     #[cfg(feature = "affinity")]
     pub fn pin_workers(mut self, on: bool) -> Self {
         self.cores = on.then(Vec::new);
         self
     }
 
-    /// Pins the workers to these cores, given by the numbers of the system: see [`pin_workers`](Self::pin_workers). If
-    /// `cores` is empty, the workers use all cores that this program may use. If this program may not use one of the
-    /// cores, [`build`](Self::build) returns an error. Needs the feature `affinity`.
+    /// Pins the workers to these cores: see [`pin_workers`](Self::pin_workers). `cores` contains the numbers that the
+    /// system has given to the cores. If `cores` is empty, the workers use all cores that this program may use. If this
+    /// program may not use one of the cores, [`build`](Self::build) returns an error. This method needs the feature
+    /// `affinity`.
     #[cfg(feature = "affinity")]
     pub fn pin_workers_to(mut self, cores: impl IntoIterator<Item = usize>) -> Self {
         self.cores = Some(cores.into_iter().collect());
         self
     }
 
-    /// Sets the node number of this runtime, which is a part of its pids. Default: a counter of the runtimes in this
-    /// program, which begins at 1.
+    /// Sets the node number of this runtime. The node number is a part of each pid of the runtime. Default: the number
+    /// of this runtime in the program. The first runtime has the number 1.
     pub fn node(mut self, node: u32) -> Self {
         self.node = Some(node);
         self
@@ -658,38 +671,39 @@ impl Builder {
         self
     }
 
-    /// Sets whether the runtime shuffles its next slots and queues. Default: off. Use it in tests, to find code that
-    /// relies on the order of the queued tasks.
+    /// Sets whether the runtime shuffles the tasks in its next slots and queues. Default: off. Use this option in
+    /// tests, to find code that relies on the order of the queued tasks.
     pub fn shuffle(mut self, on: bool) -> Self {
         self.shuffle = on;
         self
     }
 
-    /// Sets whether the runtime measures the scheduling delay and the duration of every turn. Default: off. Then it
-    /// measures one turn in 64.
+    /// Sets whether the runtime measures the scheduling delay and the duration of every turn. Default: off. If this
+    /// option is off, the runtime measures one turn in 64.
     pub fn sample_every_step(mut self, on: bool) -> Self {
         self.exact = on;
         self
     }
 
-    /// Sets how long a step may run before it counts as long: see [`WorkerState::Blocked`]. Default: 10 ms. The monitor
-    /// notices a long step when it has run for between once and twice this time, within the precision of the system's
-    /// timers. Then a replacement thread takes over the worker's queues.
+    /// Sets the time after which a step counts as long: see [`WorkerState::Blocked`]. Default: 10 ms. The monitor
+    /// notices a long step after once to twice this time, within the precision of the system's timers. Then a
+    /// replacement thread takes over the queues of the worker.
     ///
     /// A time under 2 ms counts as 2 ms. With `Duration::MAX`, no step counts as long. A runtime without workers has no
-    /// monitor, so it never notices a long step.
+    /// monitor, so no long step is noticed.
     ///
-    /// The monitor also protects sockets and timers from a long step. If this time is longer than 50 ms, the runtime
-    /// wakes a second worker for this purpose each time that a socket wakes a worker. This makes programs with sockets
-    /// slower.
+    /// The monitor also ensures that a long step does not delay sockets and timers. If the set time is longer than 50
+    /// ms, the monitor would react too late. In this case, each time that a socket wakes a worker, the runtime wakes a
+    /// second worker, which makes programs with sockets slower.
     pub fn long_step_threshold(mut self, time: Duration) -> Self {
         self.long_step = time;
         self
     }
 
-    /// Sets the maximum number of replacement threads that run at a time, for workers in long steps. Default: 16. With
-    /// 0, only the other workers take the queued tasks of a worker in a long step. When the maximum is reached, further
-    /// long steps delay other processes. Surplus threads exit half a second after the steps return.
+    /// Sets the maximum number of replacement threads that run at the same time. A replacement thread replaces a worker
+    /// that is in a long step. Default: 16. If the maximum is 0, only the other workers take the queued tasks of a
+    /// worker in a long step. When the maximum is reached, further long steps delay other processes. Surplus threads
+    /// exit half a second after the long steps have returned.
     pub fn max_replacement_threads(mut self, most: usize) -> Self {
         self.substitutes = most;
         self
@@ -697,17 +711,18 @@ impl Builder {
 
     /// Builds the runtime and starts its worker threads.
     ///
-    /// The first runtime of a program also adds a panic hook in front of the present hook. If a panic aborts the
-    /// program, the added hook prints which process panicked. It prints nothing for other panics. If the program sets a
-    /// hook later, that hook replaces the added hook.
+    /// The first runtime of a program also adds a panic hook, which runs before the present hook. If a panic aborts the
+    /// program, the added hook prints which process panicked. The added hook prints nothing for other panics. If the
+    /// program later sets another hook, that hook replaces the added hook.
     ///
     /// # Errors
     /// - [`BuildError::DuplicateHandler`] if a command has two handlers.
-    /// - [`BuildError::TooManyWorkers`] if more workers are requested than fit.
+    /// - [`BuildError::TooManyWorkers`] if more than 48 workers are requested.
     /// - [`BuildError::Invalid`] if an option has an invalid value.
-    /// - [`BuildError::Io`] if a thread could not be started. The threads that were already started are stopped.
+    /// - [`BuildError::Io`] if a thread could not be started. In this case, the threads that were started before are
+    ///   stopped.
     pub fn build(self) -> Result<Runtime, BuildError> {
-        /// Next node number.
+        /// Node number of the next runtime without a set node number.
         static NODES: AtomicU32 = AtomicU32::new(1);
 
         if self.thread_name.contains('\0') {
@@ -781,16 +796,18 @@ impl Builder {
     }
 }
 
-/// Hook of the scheduler that calls `f`. A panic of `f` does not end the worker.
+/// Returns a hook of the scheduler that calls `f` and catches its panics. Therefore, a panic of `f` does not end the
+/// worker.
 fn hook(f: impl Fn() + Send + Sync + 'static) -> Hook {
     Arc::new(move || drop(catch(&f)))
 }
 
-/// Callback of the scheduler: a worker changed its state, or a step keeps its worker for too long.
+/// Callback of the scheduler. The scheduler calls this function when a worker changes its state, and when a step counts
+/// as long.
 type Observe = Arc<dyn Fn(usize, WorkerState, Option<u64>) + Send + Sync>;
 
-/// Returns a callback that reports to the observer, and catches its panics. `node` and `incarnation` are the parts that
-/// all pids of the runtime share.
+/// Returns a callback that reports to the observer and catches the panics of the observer. `node` and `incarnation` are
+/// the parts that are equal in all pids of the runtime.
 fn reports_to(observer: Arc<dyn Observer>, clock: Clock, (node, incarnation): (u32, u32)) -> Observe {
     Arc::new(move |worker, state, task| {
         let _ = catch(|| observer.worker(worker, state, clock.now()));

@@ -2,19 +2,19 @@
 //! Each block consists of whole cache lines. Each thread caches blocks, and exchanges groups of blocks with a global
 //! depot.
 //!
-//! This file has unsafe code, because it makes a spawn cheaper. Allocation is most of the cost of a spawn. A block is
-//! often allocated on one thread and freed on another thread, and the allocators of most systems are slow in this case.
-//! With this allocator, a spawn on two cores is a third cheaper (bench `spawn`).
+//! This file has unsafe code, because a special allocator makes a spawn cheaper. Allocation is most of the cost of a
+//! spawn. A block is often allocated on one thread and freed on another thread, and the allocators of most systems are
+//! slow in this case. With this allocator, a spawn on two cores is a third cheaper (bench `spawn`).
 //!
-//! The design is the magazine layer of Bonwick and Adams ("Magazines and Vmem", USENIX 2001). Each thread has two
-//! magazines per size, and at least one of the two is full or empty. Therefore, a thread accesses the depot only after
-//! many allocations in a row, or after many frees in a row. The depot stores a bounded amount of memory in magazines.
-//! All further blocks return to the [slabs](slab) from which they were cut, and the slabs return to the global
-//! allocator.
+//! The design is the magazine layer of Bonwick and Adams ("Magazines and Vmem", USENIX 2001). A magazine is a group of
+//! blocks. Each thread has two magazines per size, and at least one of the two is full or empty. Therefore, a thread
+//! accesses the depot only after many allocations in a row, or after many frees in a row. The depot stores a bounded
+//! amount of memory in magazines. All further blocks return to the [slabs](slab) from which they were cut, and the
+//! slabs return to the global allocator.
 //!
 //! Under `--cfg procession_plain_memory` and under the model checkers, all memory comes from the global allocator. The
-//! flag `procession_plain_memory` is for sanitizers, because a sanitizer detects a use after free only if the memory is
-//! really freed.
+//! flag `procession_plain_memory` is for sanitizers. A sanitizer detects a use after free only if the memory is really
+//! freed.
 
 #![allow(unsafe_code)]
 
@@ -143,7 +143,7 @@ std::thread_local! {
     static THREAD_CACHES: RefCell<ThreadCaches> = const { RefCell::new(ThreadCaches([const { Shelf::EMPTY }; SIZES])) };
 }
 
-/// A value in a cached block. A `Kept` is like a `Box`, but its memory comes from this allocator.
+/// A value in a cached block. A `Kept` is like a `Box`, but the memory of a `Kept` comes from this allocator.
 pub(crate) struct Kept<T>(NonNull<T>);
 
 // SAFETY: a `Kept` is the only owner of its value, like a `Box`. Therefore, a `Kept` may be sent if its value may be
@@ -198,7 +198,7 @@ impl<T> Drop for Kept<T> {
     }
 }
 
-/// Guard that frees a block. Before the guard is dropped, the value of the block is moved out or dropped.
+/// Guard that frees a block. The value of the block is moved out or dropped before the guard is dropped.
 struct Block<T>(NonNull<T>);
 
 impl<T> Drop for Block<T> {
@@ -233,8 +233,7 @@ pub(crate) unsafe fn take(layout: Layout) -> NonNull<u8> {
         let shelf = &mut shelves.borrow_mut().0[size];
         shelf.loaded.pop().or_else(|| shelf.reload(size))
     });
-    // While the thread exits, the thread-local may no longer exist. If the thread-local no longer exists, the depot
-    // supplies a single block.
+    // While the thread exits, its caches may no longer exist. In this case, the depot supplies a single block.
     let block = block.unwrap_or_else(|_| DEPOTS[size].with(|depot| depot.slabs.draw(1)).pop());
     block.expect("a drawn slab has free blocks")
 }
@@ -260,8 +259,7 @@ pub(crate) unsafe fn give_back(block: NonNull<u8>, layout: Layout) {
         unsafe { shelf.loaded.push(block) };
     });
     if kept.is_err() {
-        // While the thread exits, the thread-local may no longer exist. If the thread-local no longer exists, the block
-        // goes to the depot.
+        // While the thread exits, its caches may no longer exist. In this case, the block goes to the depot.
         let mut alone = Blocks::NONE;
         // SAFETY: `push` needs a block of the list's size that belongs to the caller. The caller owns the block. The
         // list is empty, so this block determines the size of the list.
@@ -309,7 +307,7 @@ mod tests {
         }));
     }
 
-    /// All these checks are in one test, because they use the same depot.
+    /// All checks of the depot are in one test, because parallel tests would use the same depot.
     #[test]
     fn blocks_are_reused_and_the_depot_is_bounded() {
         let block = obtain();

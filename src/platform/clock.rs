@@ -14,13 +14,13 @@ use crate::platform::sync::Arc;
 use crate::platform::sync::OnceLock;
 use crate::platform::sync::atomic::{AtomicU64, Ordering};
 
-/// An instant of a runtime's clock. The instant is stored in nanoseconds since the runtime was created. The clock is
-/// either real or virtual.
+/// An instant of a runtime's clock. The instant is stored as the number of nanoseconds since the runtime was created.
+/// The clock is either real or virtual.
 ///
-/// `Instant + Duration` is a later instant. `Instant - Instant` is the `Duration` between the two instants. The
-/// addition and the subtraction saturate. The largest instant is about 584 years after the start, and means *never*. If
-/// a later instant is subtracted from an earlier instant, the result is zero. A comparison of instants of different
-/// runtimes has no meaningful result.
+/// The sum `Instant + Duration` is a later instant. The difference `Instant - Instant` is the `Duration` between the
+/// two instants. The addition and the subtraction saturate. The largest instant is about 584 years after the start, and
+/// means *never*. If a later instant is subtracted from an earlier instant, the result is zero. A comparison of
+/// instants of different runtimes has no meaningful result.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Instant(u64);
 
@@ -73,7 +73,7 @@ impl fmt::Debug for Instant {
     }
 }
 
-/// Instant of the standard library, for conversions.
+/// The type `Instant` of the standard library, for conversions.
 pub(crate) type StdInstant = std::time::Instant;
 
 /// Source of a runtime's time. Clones share the same time.
@@ -143,14 +143,13 @@ impl Clock {
     }
 }
 
-/// Creation time of a real clock, measured by the system's monotonic clock.
+/// Creation time of a real clock. This time is a reading of the system's monotonic clock.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Origin(System);
 
 /// Time of `CLOCK_MONOTONIC` in nanoseconds. On Linux, the `Instant` of the standard library uses the same clock, but
-/// stores a pair of seconds and nanoseconds. A subtraction of two pairs has to split both pairs and compose the
-/// difference. If the clock stored such pairs, these subtractions would take a tenth of the time that is needed to set
-/// and cancel a timer.
+/// stores a pair of seconds and nanoseconds. If this clock stored such pairs, each subtraction would have to combine
+/// the parts of two pairs. These subtractions would take a tenth of the time that is needed to set and cancel a timer.
 #[cfg(target_os = "linux")]
 type System = u64;
 
@@ -171,13 +170,14 @@ impl Origin {
         Self::now().0.saturating_sub(self.0)
     }
 
-    /// Returns one moment in two forms: as the time that this file uses, and as an instant of the standard library. All
-    /// conversions of a program use the same pair, so a conversion to the other type and back returns the same instant.
+    /// Returns one moment in two forms: as a time of the type `System`, and as an instant of the standard library. All
+    /// conversions of a program use the same pair. Therefore, a conversion to the other type and back returns the same
+    /// instant.
     fn pair() -> (u64, StdInstant) {
         static PAIR: OnceLock<(u64, StdInstant)> = OnceLock::new();
         *PAIR.get_or_init(|| {
-            // The clock of the standard library is read first. Therefore, a converted deadline is late by the time
-            // between the two readings, and is never early.
+            // The clock of the standard library is read first. Therefore, a converted deadline may be late by the time
+            // between the two readings, but is never early.
             let std = StdInstant::now();
             (Self::now().0, std)
         })

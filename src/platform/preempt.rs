@@ -1,9 +1,9 @@
-//! Preemption requests. Each worker slot has one word, and the word contains the pid of the process that should yield.
-//! The process that runs in the slot reads the word when it checks whether it should yield. The scheduler decides when
-//! to ask a process to yield, and which process.
+//! Preemption requests. A preemption request asks a process to let other processes run. Each worker slot has one word,
+//! and the word contains the pid of the requested process. The process that runs in the slot reads the word when the
+//! process calls `should_yield`. The scheduler decides when a request is made, and for which process.
 //!
-//! When the word is set, the process may already run on another worker. In this case, the process yields once without
-//! need when it next runs in this slot.
+//! When the word is set, the requested process may already run on another worker. In this case, the word keeps the
+//! request. When the process next runs in this slot, the process once lets other processes run without need.
 
 use std::cell::RefCell;
 
@@ -17,7 +17,7 @@ thread_local! {
     static HERE: NeverDropped<RefCell<Option<Arc<Asked>>>> = const { NeverDropped::new(RefCell::new(None)) };
 }
 
-/// The word of one worker slot. The word contains the pid of the process that should yield.
+/// The word of one worker slot. The word contains the pid of the process that should let other processes run.
 #[derive(Debug)]
 pub(crate) struct Asked(CachePadded<AtomicU64>);
 
@@ -26,13 +26,13 @@ impl Asked {
         Arc::new(Self(CachePadded(AtomicU64::new(NOBODY))))
     }
 
-    /// Asks this process to yield. Relaxed is sufficient for this store and for the reads, because no other data
-    /// depends on the word.
+    /// Asks this process to let other processes run. Relaxed is sufficient for this store and for the reads, because no
+    /// other data depends on the word.
     pub(crate) fn ask(&self, whom: u64) {
         self.0.store(whom, Ordering::Relaxed);
     }
 
-    /// Assigns this word to the current thread, so that the thread reads this word until the returned guard is dropped.
+    /// Assigns this word to the current thread. The thread reads this word until the returned guard is dropped.
     pub(crate) fn sit(self: &Arc<Self>) -> PreemptGuard {
         PreemptGuard(HERE.with(|here| here.replace(Some(Arc::clone(self)))))
     }
@@ -48,7 +48,8 @@ impl Drop for PreemptGuard {
     }
 }
 
-/// Returns whether this process was asked to yield on this thread. Returns true only once for each request.
+/// Returns whether the word of this thread contains a request for this process. Returns true only once for each
+/// request.
 pub(crate) fn take(who: u64) -> bool {
     HERE.with(|here| {
         let here = here.borrow();

@@ -1,10 +1,10 @@
 //! Prefetch hints to the processor. This file has unsafe code, because the standard library offers no safe prefetch.
-//! Tasks that run in batches are prefetched. With this prefetch, a million sleeps are a third cheaper (bench `sleep`),
-//! and spawns from other threads are a sixth cheaper.
+//! The scheduler prefetches tasks that run in batches. The prefetch makes a million sleeps a third cheaper (bench
+//! `sleep`), and makes spawns from other threads a sixth cheaper.
 
 #![allow(unsafe_code)]
 
-/// Number of bytes of a task that are prefetched. Most tasks with a small body are smaller than this number.
+/// Number of bytes of a task that are prefetched. Most tasks with a small body have fewer bytes.
 pub(crate) const TASK: usize = 512;
 /// Size of a cache line in bytes.
 const LINE: usize = 64;

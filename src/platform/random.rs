@@ -1,7 +1,7 @@
-//! Random numbers: a seed from the system, and the generator that all other code uses.
+//! Random numbers: a function that gets a seed from the system, and the generator that all other code uses.
 //!
-//! No other file gets random numbers from the system. Therefore, a simulation that chooses the seed determines all
-//! random choices.
+//! No other file gets random numbers from the system. Therefore, if a simulation chooses the seed, the seed determines
+//! all random choices.
 
 #![allow(clippy::disallowed_types)]
 
@@ -35,8 +35,9 @@ impl Rng {
 
     /// Returns a number below `n`. If `n` is 0, returns 0.
     ///
-    /// The algorithm is from Lemire, *Fast random integer generation in an interval*, 2019, without the rejection step.
-    /// The probabilities of two numbers differ by at most 2^-64, and a scheduler tolerates this difference.
+    /// The algorithm is from Lemire, *Fast random integer generation in an interval*, 2019. The rejection step of the
+    /// algorithm is left out. As a result, the probabilities of two numbers may differ by 2^-64, and a scheduler
+    /// tolerates this difference.
     #[inline]
     pub(crate) fn below(&mut self, n: usize) -> usize {
         ((u128::from(self.next()) * n as u128) >> 64) as usize

@@ -1,6 +1,7 @@
-//! A heap cell that two halves share: an [`OwnerHalf`], which has a part of the cell for itself, and a [`Half`]. The
-//! last half frees the cell. A file with unsafe code: an `Arc` has no part that belongs to one of its owners, and its
-//! last owner needs two atomic read-modify-writes to free it. Here the last half needs none.
+//! A heap cell with two owners: an [`OwnerHalf`] and a [`Half`]. Both owners share the value of the cell. In addition,
+//! the cell has a part that only the `OwnerHalf` may access. The owner that is dropped last frees the cell. This file
+//! has unsafe code, because an `Arc` does not suffice. An `Arc` has no part that belongs to only one of its owners. The
+//! last owner of an `Arc` needs two atomic read-modify-writes to free it, but the last owner of this cell needs none.
 
 #![allow(unsafe_code)]
 
@@ -18,17 +19,19 @@ struct CellContents<T, O> {
     value: T,
 }
 
-/// A half of the cell, with access to the value.
+/// An owner of the cell. A `Half` has access to the value.
 pub(crate) struct Half<T, O>(NonNull<CellContents<T, O>>);
 
-/// The half of the cell that has a part for itself. A cell has at most one, which never gives the `Half` out: its part
-/// would have two owners otherwise.
+/// The owner of the cell that also has access to the part `own`. A cell has at most one `OwnerHalf`. An `OwnerHalf`
+/// never gives out its inner `Half`, because the part `own` must have only one owner.
 pub(crate) struct OwnerHalf<T, O>(Half<T, O>);
 
-// SAFETY: the thread that gets a half shares the value with the other half (`T: Sync`), and may access `own` (`O:
-// Send`). As the last half it drops the value and `own`, too (`T: Send`).
+// SAFETY: the thread that receives a half shares the value with the owner of the other half, and `T: Sync` allows this.
+// The thread may access `own`, and `O: Send` allows this. If its half is the last half, the thread drops the value and
+// `own`, and `T: Send` and `O: Send` allow these drops.
 unsafe impl<T: Send + Sync, O: Send> Send for Half<T, O> {}
-// SAFETY: a shared half gives access to `&T` (`T: Sync`) and to the counter. The part of the owner half needs `&mut`.
+// SAFETY: a shared half gives access to `&T`, which `T: Sync` allows, and to the counter, which is atomic. Access to
+// `own` needs a `&mut OwnerHalf`.
 unsafe impl<T: Send + Sync, O: Send> Sync for Half<T, O> {}
 
 impl<T, O> Half<T, O> {
@@ -36,8 +39,8 @@ impl<T, O> Half<T, O> {
     fn new(halves: u32, value: impl FnOnce() -> T, own: impl FnOnce() -> O) -> Self {
         // SAFETY: `take` requires a layout with a size above zero, and `CellContents` contains a counter.
         let at = unsafe { memory::take(Layout::new::<CellContents<T, O>>()) }.cast::<CellContents<T, O>>();
-        // `own` comes last. If `value` could unwind after it, it would be built on the stack, and the copy would miss
-        // store forwarding.
+        // `own` is created after the value. If `value` were called later and could unwind, the compiler would first
+        // build the part `own` on the stack. The copy of this part to its final place would miss store forwarding.
         let shared = CellContents { value: value(), own: UnsafeCell::new(own()), halves: AtomicU32::new(halves) };
         // SAFETY: `at` points to fresh memory with the layout of `CellContents`, and nothing else refers to it. If
         // `value` or `own` panics, the memory leaks.
@@ -47,24 +50,25 @@ impl<T, O> Half<T, O> {
 
     #[inline]
     fn shared(&self) -> &CellContents<T, O> {
-        // SAFETY: this half is counted, so the memory is not freed while the half exists.
+        // SAFETY: the counter counts this half, so the memory is not freed while this half exists.
         unsafe { self.0.as_ref() }
     }
 
-    /// Makes a cell with this half only.
+    /// Creates a cell whose only owner is the returned half.
     pub(crate) fn alone(value: impl FnOnce() -> T, own: impl FnOnce() -> O) -> Self {
         Self::new(1, value, own)
     }
 
-    /// Returns the value if the other half was dropped.
+    /// Returns the value if the other half was dropped or never existed.
     #[inline]
     pub(crate) fn value_if_alone(&mut self) -> Option<&mut T> {
-        // Acquire pairs with the release in the drop of the other half: its accesses happen before the access through
-        // the result. No new half can be made, so a half that is alone stays alone.
+        // Acquire pairs with the release in the drop of the other half. Therefore, the accesses of the other half
+        // happen before the accesses through the result. No new half can be created, so a half that is alone stays
+        // alone.
         if self.shared().halves.load(Ordering::Acquire) != 1 {
             return None;
         }
-        // SAFETY: no other half exists, and this half is mutably borrowed as long as the result.
+        // SAFETY: no other half exists, and this half is mutably borrowed as long as the result is used.
         Some(unsafe { &mut (*self.0.as_ptr()).value })
     }
 }
@@ -72,25 +76,26 @@ impl<T, O> Half<T, O> {
 impl<T, O> Drop for Half<T, O> {
     #[inline]
     fn drop(&mut self) {
-        /// Frees the memory when it is dropped, also if the drop of a field panics.
+        /// Guard that frees the memory. The guard also frees the memory if the drop of a field panics.
         struct Memory<S>(NonNull<S>);
         impl<S> Drop for Memory<S> {
             #[inline]
             fn drop(&mut self) {
-                // SAFETY: `new` took this memory for the layout of `S`. The last half owns it alone, and its fields
-                // were dropped before.
+                // SAFETY: `new` took this memory for the layout of `S`. Only the last half owns the memory. The fields
+                // were dropped before this drop.
                 unsafe { memory::give_back(self.0.cast(), Layout::new::<S>()) };
             }
         }
         let halves = &self.shared().halves;
-        // Release and acquire pair with each other: the accesses of the first half that is dropped happen before the
-        // other half frees the cell. A half that is alone needs no read-modify-write.
+        // The release of the first half that is dropped pairs with the acquire of the last half. Therefore, all
+        // accesses of the first half happen before the last half frees the cell. A half that is alone needs no
+        // read-modify-write.
         if halves.load(Ordering::Acquire) != 1 && halves.fetch_sub(1, Ordering::AcqRel) != 1 {
             return;
         }
         let memory = Memory(self.0);
-        // SAFETY: `new` wrote all fields. This was the last half, so no reference to the fields exists, and they are
-        // dropped once.
+        // SAFETY: `new` wrote all fields. This half is the last half, so no reference to the fields exists, and the
+        // fields are dropped once.
         unsafe { drop_in_place(memory.0.as_ptr()) };
     }
 }
@@ -105,7 +110,7 @@ impl<T, O> Deref for Half<T, O> {
 }
 
 impl<T, O> OwnerHalf<T, O> {
-    /// Makes a cell with both halves.
+    /// Creates a cell with two owners.
     #[inline(always)]
     pub(crate) fn with_peer(value: impl FnOnce() -> T, own: impl FnOnce() -> O) -> (Self, Half<T, O>) {
         let half = Half::new(2, value, own);
@@ -113,16 +118,16 @@ impl<T, O> OwnerHalf<T, O> {
         (Self(half), peer)
     }
 
-    /// Returns the shared value, and the part of the owner half.
+    /// Returns the shared value, and the part that belongs to the `OwnerHalf`.
     #[inline]
     pub(crate) fn parts(&mut self) -> (&T, &mut O) {
         let shared = self.0.shared();
-        // SAFETY: only the owner half accesses `own`. There is one owner half, and it stays mutably borrowed as long as
-        // the result.
+        // SAFETY: only the `OwnerHalf` accesses `own`. There is one `OwnerHalf`, and it stays mutably borrowed as long
+        // as the result is used.
         (&shared.value, unsafe { &mut *shared.own.get() })
     }
 
-    /// As [`Half::value_if_alone`].
+    /// Returns the same result as [`Half::value_if_alone`].
     #[inline]
     pub(crate) fn value_if_alone(&mut self) -> Option<&mut T> {
         self.0.value_if_alone()

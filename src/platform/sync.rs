@@ -3,8 +3,8 @@
 //!
 //! Under `--cfg procession_loom` the same names come from loom, so that loom explores the modules of this crate. Under
 //! `--cfg procession_shuttle` the same names come from shuttle, so that shuttle explores schedules of whole runtimes.
-//! `Arc` is always the standard type, because the reference counting of `Arc` is not a protocol of this crate, and
-//! because loom's `Arc` cannot hold a trait object.
+//! `Arc` is always the standard type, for two reasons. The reference counting of `Arc` is not a protocol of this crate,
+//! and loom's `Arc` cannot contain a trait object.
 
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)]
 
@@ -36,7 +36,7 @@ pub(crate) use loom as checker;
 #[cfg(procession_shuttle)]
 pub(crate) use shuttle as checker;
 
-/// Under the model checkers, this lock is built on the checker's own mutex, so that the checker observes the lock.
+/// Lock for the model checkers. This lock uses the checker's own mutex, so that the checker observes the lock.
 #[cfg(any(procession_loom, procession_shuttle))]
 pub(crate) use crate::platform::sync::checked::Lock;
 #[cfg(any(procession_loom, procession_shuttle))]
@@ -113,8 +113,8 @@ mod imp {
             *token = false;
         }
 
-        /// Parks the thread in a model, in which time does not pass. If `time` is zero, returns immediately. Otherwise,
-        /// parks without a time limit.
+        /// Parks the thread. In a model, time does not pass. If `time` is zero, returns immediately. If `time` is not
+        /// zero, parks without a time limit.
         pub(crate) fn park_timeout(time: std::time::Duration) {
             if !time.is_zero() {
                 park();
@@ -125,9 +125,9 @@ mod imp {
 
 pub(crate) use imp::{Condvar, MutexGuard, atomic, hint, thread, thread_local};
 
-/// Returns true if this run plants the bug with this name. A planted bug tests that a model finds the bug. The variable
-/// `PROCESSION_BUG` contains the name of the bug. Only builds for the model checkers can plant bugs. In all other
-/// builds the macro returns `false`, and the compiler removes the dependent code.
+/// Returns true if this run plants the bug with this name. A model must find each planted bug. The environment variable
+/// `PROCESSION_BUG` contains the name of the bug to plant. Only builds for the model checkers can plant bugs. In all
+/// other builds the macro returns `false`, and the compiler removes the dependent code.
 #[cfg(any(procession_loom, procession_shuttle))]
 macro_rules! planted {
     ($bug:literal) => {
@@ -148,8 +148,8 @@ pub(crate) fn is_planted(bug: &str) -> bool {
     PLANTED.get_or_init(|| std::env::var("PROCESSION_BUG").ok()).as_deref() == Some(bug)
 }
 
-/// Mutex that a panic does not poison. The mutex protects plain data that is never left half-changed. No user code runs
-/// while the mutex is held.
+/// Mutex that is not poisoned by a panic. The mutex protects plain data, and no panic interrupts a change of this data.
+/// No user code runs while the mutex is held.
 #[derive(Debug, Default)]
 pub(crate) struct Mutex<T>(imp::RawMutex<T>);
 
@@ -172,7 +172,7 @@ impl<T> Mutex<T> {
         }
     }
 
-    /// Locks the mutex, unless another thread holds it.
+    /// Locks the mutex. Returns `None` if another thread holds the mutex.
     pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
         match self.0.try_lock() {
             Ok(guard) => Some(guard),
@@ -198,8 +198,8 @@ impl<T> Mutex<T> {
     }
 }
 
-/// Mutex for data that no protocol depends on. The mutex is the standard mutex, even under the model checkers, in the
-/// same way as the atomics in [`tally`].
+/// Mutex for data on which no protocol depends. The mutex is the standard mutex, even under the model checkers, for the
+/// same reason as the atomics in [`tally`].
 #[derive(Debug)]
 pub(crate) struct TallyLock<T>(std::sync::Mutex<T>);
 
@@ -227,8 +227,8 @@ pub(crate) fn wait<'a, T>(
     }
 }
 
-/// Waits on `condvar` for at most `time`. The wait may end spuriously. The second result says whether the time passed
-/// without a notification.
+/// Waits on `condvar` for at most `time`. The wait may end spuriously. The second value of the result says whether the
+/// time passed without a notification.
 pub(crate) fn wait_within<'a, T>(
     condvar: &Condvar,
     guard: MutexGuard<'a, T>,
@@ -238,8 +238,8 @@ pub(crate) fn wait_within<'a, T>(
     (guard, result.timed_out())
 }
 
-/// Aligns a value so that two values never share a cache line. Two values also never share a pair of cache lines that
-/// the processor fetches together.
+/// Wrapper that aligns a value, so that two wrapped values never share a cache line. Two wrapped values also never
+/// share a pair of cache lines that the processor fetches together.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(crate) struct CachePadded<T>(pub(crate) T);
@@ -276,7 +276,7 @@ impl<T> UnsafeCell<T> {
 }
 
 /// Thread-local cell without a destructor. An access to the cell does not have to check whether the thread-local still
-/// exists. The cell must be empty when the thread exits. Otherwise, the value leaks.
+/// exists. The cell must be empty when the thread exits. If the cell is not empty, its value leaks.
 pub(crate) struct ThreadCell<T>(Cell<ManuallyDrop<Option<T>>>);
 
 impl<T> ThreadCell<T> {
@@ -285,7 +285,7 @@ impl<T> ThreadCell<T> {
         Self(Cell::new(ManuallyDrop::new(None)))
     }
 
-    /// Stores a value. The cell must be empty before the call. Otherwise, the old value leaks.
+    /// Stores a value. The cell must be empty before the call. If the cell is not empty, the old value leaks.
     #[inline]
     pub(crate) fn put(&self, value: T) {
         self.0.set(ManuallyDrop::new(Some(value)));
@@ -298,7 +298,7 @@ impl<T> ThreadCell<T> {
 }
 
 /// Thread-local value that is not dropped when the thread exits. Therefore, the destructors of other thread-locals can
-/// use the value. When the thread exits, the value must own no other value. Otherwise, the owned value leaks.
+/// use the value. When the thread exits, the value must own no memory. Owned memory leaks.
 pub(crate) struct NeverDropped<T>(ManuallyDrop<T>);
 
 impl<T> NeverDropped<T> {
@@ -316,7 +316,7 @@ impl<T> std::ops::Deref for NeverDropped<T> {
     }
 }
 
-// Loom runs all threads of a model on one system thread, so all these threads share this flag.
+// Loom runs all threads of a model on one system thread. Therefore, all threads of a model share this flag.
 #[cfg(procession_loom)]
 std::thread_local! {
     /// Whether loom explores the reference counts that are created now: see `counts`.

@@ -1,19 +1,20 @@
 //! Panics of user code that must not unwind through the scheduler.
 //!
-//! The payload of a panic has a user type, so the drop of the payload is user code, too, and may panic. Therefore
-//! `catch_unwind` alone is not sufficient: its caller drops the payload outside of the catch.
+//! The payload of a panic has a user type. Therefore, the drop of the payload is also user code, and may panic.
+//! `catch_unwind` alone does not catch this second panic, because the caller of `catch_unwind` drops the payload after
+//! the catch.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Maximum number of further panics while a panic payload is dropped. The drop of a payload may panic with a new
-/// payload. After this number of panics, the last payload is leaked.
+/// Maximum number of further panics during the drop of a payload. The drop of a payload may panic with a new payload.
+/// After this number of panics, the last payload is leaked.
 const PANICS_IN_PANICS: u32 = 8;
 
-/// Runs `f`. If `f` panics, the panic ends here, and its payload is dropped.
+/// Runs `f`. If `f` panics, catches the panic, and drops its payload.
 ///
-/// A panic may leave the state of `f` inconsistent. The caller guarantees that `f` changes no state of the runtime that
-/// is used later, or changes it only by complete operations.
+/// A panic may leave the state of `f` inconsistent. The caller guarantees one of two conditions: `f` changes no state
+/// of the runtime that is used later, or a panic of `f` cannot interrupt such a change.
 #[inline]
 pub(crate) fn contain(f: impl FnOnce()) {
     if let Err(payload) = catch_unwind(AssertUnwindSafe(f)) {
@@ -41,7 +42,8 @@ mod tests {
     use crate::platform::sync::Arc;
     use crate::platform::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
-    /// The payload of a panic. Its drop panics with a payload of the same type, `left` times.
+    /// The payload of a panic. The drop of this payload panics with a payload of the same type. Such drops panic `left`
+    /// times in a row.
     struct Payload {
         left: u32,
     }

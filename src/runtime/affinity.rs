@@ -1,5 +1,5 @@
-//! Pins workers to cores. Both the query of the cores and the pinning need unsafe code. Therefore this module uses the
-//! crate `core_affinity`.
+//! Pins workers to cores. The query of the cores and the pinning need unsafe code. Therefore, this module uses the
+//! crate `core_affinity`, which contains this unsafe code.
 
 use core_affinity::CoreId;
 
@@ -9,9 +9,9 @@ use crate::process::error::BuildError;
 /// Pins the calling thread to the core of the worker with this number.
 pub(crate) type Pin = Arc<dyn Fn(usize) + Send + Sync>;
 
-/// Returns a function that pins worker n to the n-th core of `cores`. If there are more workers than cores, the
-/// assignment starts again at the first core. If `cores` is empty, the function uses all cores that this program may
-/// use.
+/// Returns a function that pins the calling thread. Worker n is pinned to the n-th core of `cores`. If there are more
+/// workers than cores, the assignment starts again at the first core. If `cores` is empty, the function uses all cores
+/// that this program may use.
 ///
 /// # Errors
 /// [`BuildError::Invalid`] if this program may not use one of the cores, or if the system does not report its cores.

@@ -1,6 +1,6 @@
 //! Implements the scheduler's trait [`Task`] for jobs, and contains the functions that queue jobs in the threaded
-//! runtime. The scheduler does not use the type of a process. Therefore the functions in this module read the priority
-//! of a process.
+//! runtime. The scheduler does not know the type of a process. Therefore, the functions of this module read the
+//! priority of a process and pass it to the scheduler.
 
 use std::cell::RefCell;
 
@@ -22,7 +22,7 @@ impl Task for Job {
     /// The host of the process and the start time of the turn. The value is `None` if the turn is not measured.
     type Begun = Option<(Host, Instant)>;
     /// Returns the label of the process. If this turn is measured, also returns the host of the process and the start
-    /// of the turn. A future without a process has no label and is not measured.
+    /// time of the turn. A future without a process has no label, and its turns are not measured.
     #[inline]
     fn begin(&self) -> (u64, Self::Begun) {
         match self {
@@ -57,8 +57,8 @@ impl Task for Job {
 }
 
 impl Job {
-    /// Runs the job on this thread, outside the worker loop. If a process panics, the panic is caught inside its turn.
-    /// Only the panic of a future without a process is caught here.
+    /// Runs the job on this thread, outside the loop of a worker. If a process panics, its turn catches the panic. This
+    /// function catches only the panic of a future without a process.
     pub(crate) fn run_here(self) {
         let _ = catch(|| {
             let (_, begun) = self.begin();
@@ -69,7 +69,7 @@ impl Job {
 
 pub(crate) type Threads = Scheduler<Job>;
 
-/// Tells the scheduler which runtime it belongs to, so that a socket finds its runtime through the worker.
+/// Stores the host in the scheduler, so that a socket finds its runtime through the worker.
 #[cfg_attr(not(feature = "net"), expect(unused_variables, reason = "only sockets need it"))]
 pub(crate) fn set_owner(threads: &Threads, host: &Host) {
     #[cfg(feature = "net")]
@@ -93,8 +93,8 @@ pub(crate) fn to_threads(job: Job, source: WakeSource<'_>) {
         Priority::High => Placement::Ranked(Rank::High),
         Priority::Low => Placement::Ranked(Rank::Low),
     };
-    // A worker uses its own reference to the scheduler. If the workers cloned a shared reference here, all workers
-    // would write the reference count, which is in one cache line.
+    // A worker queues the job through its own reference to the scheduler. If each push cloned a shared reference, all
+    // workers would write to the cache line of the reference count.
     if let Err(job) = Threads::schedule_here(home, job, how) {
         let kept = if let WakeSource::Waiting(kept) = source { kept } else { None };
         to_threads_elsewhere(job, how, kept);
@@ -107,8 +107,8 @@ fn to_threads_elsewhere(job: Job, how: Placement, kept: Option<&SchedulerHandle>
     let own;
     let place = match kept {
         Some(place) => place,
-        // This reference must outlive the push. After the push, the job may run, end, and drop the last other reference
-        // to its runtime.
+        // The reference `own` must outlive the push. After the push, the job may run, end, and drop the last other
+        // reference to its runtime.
         None => {
             own = Arc::clone(&job.host().shared().place);
             &own

@@ -26,15 +26,15 @@ use crate::task::Machine;
 use crate::task::body::{ProcessOutput, with_local_machine, with_process};
 use crate::task::join::JoinHandle;
 
-/// Spawns and drives processes that are not `Send`: see [`Runtime::local_set`].
+/// Spawns and runs processes that are not `Send`: see [`Runtime::local_set`].
 ///
-/// These processes may use an `Rc`, a `RefCell`, or any other value that must stay on its thread. These processes run
-/// only while [`run`](Self::run) is polled or [`block_on`](Self::block_on) runs. During this time, the thread is a
-/// guest thread and also runs other processes of the runtime. Addresses and handles of local processes may be sent to
-/// any thread.
+/// The processes of a `LocalSet` may use an `Rc`, a `RefCell`, or any other value that must stay on its thread. They
+/// run only while the future of [`run`](Self::run) is polled or [`block_on`](Self::block_on) runs. During this time,
+/// the thread is a guest thread and also runs other processes of the runtime. Addresses and handles of the processes of
+/// a `LocalSet` may be sent to any thread.
 ///
-/// Dropping the `LocalSet` kills its remaining processes, and finishes their exits on this thread. If a process drops
-/// its own `LocalSet` during its step, this process is also killed, but exits only after the step.
+/// The drop of the `LocalSet` kills its remaining processes, and runs their exits on this thread. If a process drops
+/// its own `LocalSet` in a step, this process is also killed, but exits only after the step.
 ///
 /// ```
 /// use std::{cell::RefCell, rc::Rc};
@@ -56,7 +56,7 @@ use crate::task::join::JoinHandle;
 pub struct LocalSet<'rt> {
     runtime: &'rt Runtime,
     queue: Arc<LocalQueue>,
-    /// The processes that may still run. Processes that have exited are removed when the vector is full.
+    /// The processes that may still run. When the vector is full, the processes that have exited are removed.
     spawned: RefCell<Vec<Weak<dyn AnyControl>>>,
     /// This field makes `LocalSet` neither `Send` nor `Sync`, because its processes belong to this thread.
     _here: PhantomData<*const ()>,
@@ -76,7 +76,7 @@ struct LocalQueue {
     driver: AtomicWaker,
 }
 
-/// Schedules a process that is not `Send`. The process is queued for the thread of its `LocalSet`.
+/// `Schedule` of a process that is not `Send`. The process is queued for the thread of its `LocalSet`.
 #[derive(Clone)]
 struct OnThread {
     queue: Arc<LocalQueue>,
@@ -110,15 +110,15 @@ impl LocalQueue {
 }
 
 impl Runtime {
-    /// Returns a new [`LocalSet`] for this thread. The `LocalSet` spawns and drives processes that are not `Send`.
+    /// Returns a new [`LocalSet`] for this thread. The `LocalSet` spawns and runs processes that are not `Send`.
     pub fn local_set(&self) -> LocalSet<'_> {
         LocalSet { runtime: self, queue: Arc::default(), spawned: RefCell::default(), _here: PhantomData }
     }
 }
 
 impl LocalSet<'_> {
-    /// Spawns an async body as a process on this thread. Works like [`Host::spawn`], but the closure and its future
-    /// need not be `Send`. The messages and the output must be `Send`.
+    /// Spawns an async body as a process on this thread, in the same way as [`Host::spawn`]. The closure and its future
+    /// need not be `Send`, but the messages and the output must be `Send`.
     pub fn spawn<N, F, Fut>(&self, body: F) -> JoinHandle<<Fut::Output as ProcessOutput>::Output, N>
     where
         N: Send + 'static,
@@ -140,8 +140,8 @@ impl LocalSet<'_> {
         if let Ok((joined, _)) = &launched {
             let mut spawned = self.spawned.borrow_mut();
             if spawned.len() == spawned.capacity() {
-                // Before the vector grows, this line removes the processes that have exited. Afterwards, the vector has
-                // free space for at least as many new processes as there are remaining processes, so this scan is rare.
+                // Before the vector grows, the processes that have exited are removed. After the growth, the vector has
+                // free space for at least as many processes as it contains, so this scan is rare.
                 spawned.retain(|control| control.upgrade().is_some_and(|control| !control.head().has_ended()));
                 let alive = spawned.len();
                 spawned.reserve(alive.max(8));
@@ -151,15 +151,15 @@ impl LocalSet<'_> {
         host.join_or_refuse(launched)
     }
 
-    /// Works like [`Runtime::run`], and also drives the processes of this `LocalSet` within the same limits. A poll
-    /// ends after 200 steps of these processes or after 100 µs. If another task or thread wakes `future`, the next poll
-    /// of `future` comes before the next step of these processes.
+    /// Runs `future` in the same way as [`Runtime::run`], and also runs the processes of this `LocalSet` within the
+    /// same limits. A poll ends after 200 steps of these processes or after 100 µs. If another task or thread wakes
+    /// `future`, `future` is polled before the next step of these processes.
     pub async fn run<F: Future>(&self, future: F) -> F::Output {
         self.runtime.run(self.drive(future)).await
     }
 
-    /// Works like [`Runtime::block_on`], and also drives the processes of this `LocalSet`. If another task or thread
-    /// wakes `future`, the next poll of `future` comes before the next step of these processes.
+    /// Runs `future` in the same way as [`Runtime::block_on`], and also runs the processes of this `LocalSet`. If
+    /// another task or thread wakes `future`, `future` is polled before the next step of these processes.
     pub fn block_on<F: Future>(&self, future: F) -> F::Output {
         self.runtime.block_on(self.drive(future))
     }
@@ -188,13 +188,13 @@ impl LocalSet<'_> {
                 if self.run_some(&mut budget, || own.comes_first(polls, 0), || own.comes_first(polls, 1)) {
                     polls = 0;
                 } else if !own.comes_first(polls, 0) && !budget.is_over() {
-                    // If the future has called its own waker on this thread, the future has yielded. Other processes of
-                    // the runtime must run before the next poll of the future.
+                    // The future has called its own waker on this thread, so it lets other tasks run first. Other
+                    // processes of the runtime must run before the next poll of the future.
                     return Poll::Pending;
                 }
             }
-            // Because more work may be left, the waker is called, so that the executor polls this task again after its
-            // other tasks.
+            // The budget is spent, and more processes may be runnable. Therefore, the waker is called, so that the
+            // executor polls this task again after its other tasks.
             cx.waker().wake_by_ref();
             Poll::Pending
         })
@@ -226,20 +226,20 @@ impl LocalSet<'_> {
 
 impl Drop for LocalSet<'_> {
     fn drop(&mut self) {
-        // After this point, no thread drives the processes. The remaining processes are killed here, and exit in the
-        // loop below.
+        // After this drop, no thread runs the processes of the `LocalSet`. The remaining processes are killed here, and
+        // exit in the loop below.
         let mut alive: Vec<_> = self.spawned.take().iter().filter_map(Weak::upgrade).collect();
         alive.iter().for_each(|control| control.kill());
-        // If a process of this thread is `Running` here, the step of this process has called this `drop`. Such a
-        // process can exit only after this function has returned, so the loop must not wait for this process.
+        // If a process of this thread is `Running` here, the step of this process has called this `drop`. This process
+        // can exit only after this function has returned. Therefore, the loop must not wait for this process.
         alive.retain(|control| control.head().state() != Some(ProcessState::Running));
         loop {
             while let Some(ready) = self.queue.pop() {
                 Job::Process(ready).run_here();
             }
-            // If another thread is waking a process, the kill does not wake the process again. The other thread may not
-            // have queued the process yet. Because no thread could run or drop the process after this loop, the loop
-            // waits for the process.
+            // If another thread is just waking a process, the kill does not wake this process again, and the other
+            // thread may not have queued it yet. After this loop, no thread can run or drop a process of the
+            // `LocalSet`. Therefore, the loop waits until the other thread has queued the process.
             if alive.iter().all(|control| control.head().has_ended()) || planted!("local_drop_looks_once") {
                 break;
             }
@@ -257,8 +257,8 @@ mod tests {
     use crate::Exit;
     use crate::platform::sync::OnceLock;
 
-    /// The test drives the thread with the first `LocalSet`. The second `LocalSet` has spawned a process, and this
-    /// process drops the second `LocalSet`.
+    /// This test has two `LocalSet`s with one queue. The first `LocalSet` runs the processes. The second `LocalSet` has
+    /// spawned a process, and this process drops the second `LocalSet`.
     #[test]
     fn a_local_set_can_be_dropped_inside_one_of_its_own_processes() {
         // A process that owns a `LocalSet` needs a runtime that is never dropped.

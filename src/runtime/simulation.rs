@@ -1,6 +1,6 @@
-//! A simulation runs processes unchanged, on one thread and in virtual time. A seed determines the order of the
-//! processes. Like a runtime, a simulation has a [`Host`]. A simulation differs from a runtime only in its queue of
-//! runnable tasks and its clock.
+//! A simulation runs processes on one thread and in virtual time, without a change of their code. A seed determines the
+//! order of the processes. Like a runtime, a simulation has a [`Host`]. A simulation differs from a runtime only in its
+//! queue of runnable tasks and its clock.
 
 pub(crate) mod check;
 pub(crate) mod idle;
@@ -35,17 +35,17 @@ use crate::runtime::simulation::idle::Idle;
 use crate::runtime::simulation::queue::{Next, Own, ReadyEntry, ReadyQueue};
 use crate::runtime::simulation::trace::{Trace, What};
 
-/// Number of turns per millisecond if a process is always runnable. After this number of turns, the clock advances by
-/// one millisecond.
+/// Number of turns after which the clock advances by one millisecond. This rule applies while a process is always
+/// runnable.
 const TURNS_PER_MS: u32 = 1_000;
 /// Maximum number of waiting processes in the message of a deadlock.
 const MAX_NAMED: usize = 20;
 
-/// Runs processes on one thread, in virtual time. A seed determines the order of the processes. The same seed gives the
-/// same run; another seed gives another order.
+/// Runs processes on one thread, in virtual time. A seed determines the order of the processes. Two runs with the same
+/// seed are equal. Another seed gives another order.
 ///
-/// Like a [`Runtime`](crate::Runtime), a `Simulation` dereferences to a [`Host`]. Therefore code with a host as its
-/// argument runs unchanged in a runtime and in a simulation:
+/// Like a [`Runtime`](crate::Runtime), a `Simulation` dereferences to a [`Host`]. Therefore, a function with a host as
+/// its argument runs unchanged in a runtime and in a simulation:
 ///
 /// ```
 /// use procession::{Context, Exit, Host, Reply, Runtime, Simulation};
@@ -84,22 +84,23 @@ const MAX_NAMED: usize = 20;
 /// # Time
 ///
 /// The clock stands still while a process is runnable. When no process is runnable, the clock jumps to the nearest
-/// deadline. Therefore the times that a scenario measures are exact to the tick. The clock begins at zero.
+/// deadline. Therefore, the times that a scenario measures are exact to one tick of the timers. The clock begins at
+/// zero.
 ///
-/// If some process is always runnable, the clock advances by one millisecond every 1,000 turns. Therefore a process
-/// that yields in a loop until a certain time eventually reaches this time. Within a turn, the clock stands still.
-/// Therefore code that spins until a certain time never returns, and no process reaches its [limit of
-/// time](crate::Limits::time).
+/// While at least one process is always runnable, the clock advances by one millisecond every 1,000 turns. Therefore, a
+/// loop that calls `yield_now` until a certain time eventually ends. Within a turn, the clock stands still. Therefore,
+/// a loop that does not await and waits for a certain time never ends, and no process reaches its
+/// [limit of time](crate::Limits::time).
 ///
 /// # What the seed decides
 ///
-/// - Which runnable process has the next turn. Priorities have no effect. As in a runtime, the messages from one sender
-///   to one receiver stay in order.
-/// - Whether a due timer fires before or after the turns of the runnable processes. Therefore, if an answer arrives in
-///   the same tick as its deadline, the answer is in time under some seeds and too late under other seeds. If several
-///   timers are due in the same tick, they fire in the order in which they were set.
-/// - The values of [`SelfHandle::random`](crate::SelfHandle::random), and the jitter of [`Backoff`](crate::Backoff) and
-///   [`layer::Retry`](crate::handler::layer::Retry).
+/// - The seed decides which runnable process has the next turn. Priorities have no effect. As in a runtime, the
+///   messages from one sender to one receiver stay in order.
+/// - The seed decides whether a due timer fires before or after the turns of the runnable processes. Therefore, if an
+///   answer arrives in the same tick as its deadline, the answer is in time under some seeds and too late under other
+///   seeds. If several timers are due in the same tick, they fire in the order in which they were set.
+/// - The seed decides the values of [`SelfHandle::random`](crate::SelfHandle::random), and the jitter of
+///   [`Backoff`](crate::Backoff) and [`layer::Retry`](crate::handler::layer::Retry).
 ///
 /// Blocking work ([`Host::spawn_blocking`], [blocking handlers](fn@crate::handler::blocking)) runs in a turn, as any
 /// other task does, and takes no virtual time.
@@ -116,9 +117,9 @@ const MAX_NAMED: usize = 20;
 /// # Deadlocks
 ///
 /// The simulation can detect a run that never ends. [`run`](Self::run) panics if no process is runnable and no timer is
-/// set. If a periodic timer is set, there is always a next deadline. For such runs, there is [a
-/// limit](Self::deadlock_after) of time steps. If neither the future nor the waiting processes have run during this
-/// number of time steps, `run` panics.
+/// set. If a periodic timer is set, there is always a next deadline, and the run could continue forever. For such runs,
+/// there is [a limit](Self::deadlock_after) on the number of time steps. If neither the future nor the waiting
+/// processes have run during this number of time steps, `run` panics.
 ///
 /// [`check`](check::check) runs a scenario under many seeds.
 pub struct Simulation {
@@ -131,8 +132,8 @@ pub struct Simulation {
     turns: u32,
 }
 
-/// Returns the incarnation of a new simulation. The incarnation is even and not 0. An incarnation repeats after about
-/// 2^31 simulations.
+/// Returns the incarnation of a new simulation. The incarnation is an even number other than 0. The incarnations repeat
+/// after about 2^31 simulations.
 fn incarnation() -> u32 {
     static SIMULATIONS: AtomicU32 = AtomicU32::new(0);
     (SIMULATIONS.fetch_add(1, Ordering::Relaxed) % (u32::MAX / 2) + 1) * 2
@@ -225,42 +226,44 @@ impl Simulation {
         Ok(Self { host, queue, trace, unobserved, idle: Idle::default(), turns: 0 })
     }
 
-    /// Sets the maximum number of random choices. After these choices, the process that has been runnable for the
-    /// longest time always runs next. Default: `u64::MAX`.
+    /// Sets the maximum number of random choices. After this number of choices, the next process is always the process
+    /// that has been runnable for the longest time. Default: `u64::MAX`.
     #[must_use]
     pub fn random_choices(self, most: u64) -> Self {
         self.queue.limit(most);
         self
     }
 
-    /// Sets the maximum number of time steps without progress. Default: 65,536. After this number, a run counts as a
-    /// deadlock, even if timers still fire. `u64::MAX` means no limit.
+    /// Sets the maximum number of time steps without progress. Default: 65,536. After this number of time steps, a run
+    /// can count as a deadlock, even if timers still fire. `u64::MAX` means no limit.
     ///
-    /// If no process is runnable, the clock jumps to the next deadline, and this jump is a time step. Progress is
-    /// either a poll of the future that the simulation runs, or the first turn of a process since the simulation began
-    /// to count. A run counts as a deadlock only if each timer that was set before these time steps has fired or was
-    /// cancelled. If a process sleeps more often than the limit before it wakes another process, raise the limit.
+    /// If no process is runnable, the clock jumps to the next deadline, and this jump is a time step. Each of two
+    /// events is progress: a poll of the future that the simulation runs, and the first turn of a process after the
+    /// simulation began to count. A run counts as a deadlock only if each timer that was set before these time steps
+    /// has fired or was cancelled. If a process sleeps more often than this limit and then wakes another process, raise
+    /// the limit.
     #[must_use]
     pub fn deadlock_after(mut self, steps: u64) -> Self {
         self.idle.set_limit(steps);
         self
     }
 
-    /// Returns the host of the simulation. Processes can get a clone of the host.
+    /// Returns the host of the simulation. A clone of the host can be passed to processes.
     pub fn host(&self) -> &Host {
         &self.host
     }
 
     /// Runs a future to completion, together with the processes. The seed determines the order of the turns of the
-    /// processes and the polls of the future. Processes that have not exited when the future completes continue in the
-    /// next run.
+    /// processes and the polls of the future. If processes have not exited when the future completes, they continue in
+    /// the next call of `run`.
     ///
     /// # Panics
     /// - If the future panics.
     /// - If the future can never complete, because no process is runnable and no timer is set.
     /// - If the run is a deadlock although timers still fire: see [`deadlock_after`](Self::deadlock_after).
     ///
-    /// In the last two cases, the message contains at most 20 waiting processes and the reason why each process waits.
+    /// In the last two cases, the panic message lists at most 20 waiting processes and the reason why each process
+    /// waits.
     #[track_caller]
     pub fn run<F: Future>(&mut self, future: F) -> F::Output {
         let mut future = pin!(future);
@@ -314,8 +317,8 @@ impl Simulation {
     }
 
     /// Returns the trace. The trace contains one line for each event, in order. Each line contains the time, the
-    /// process and the event. The same seed gives the same text, byte for byte. If a run is very long, the trace
-    /// contains only the last 1,048,576 lines and the number of earlier lines.
+    /// process and the event. The same seed gives the same text, byte for byte. If the trace of a run is longer than
+    /// 1,048,576 lines, it contains only the last 1,048,576 lines and the number of earlier lines.
     pub fn trace(&self) -> String {
         self.trace.text()
     }
@@ -325,7 +328,7 @@ impl Simulation {
         self.queue.drawn()
     }
 
-    /// Runs runnable tasks in the order in which they became runnable. Stops when no runnable task is left, or after
+    /// Runs tasks in the order in which they became runnable. Stops when no runnable task is left, or after
     /// `most_turns` turns. No time passes, and no timer fires.
     fn settle(&mut self, most_turns: u32) {
         self.queue.limit(0);
@@ -340,7 +343,7 @@ impl Simulation {
         });
     }
 
-    /// Runs `f` as the only worker of this simulation, but not in a turn of a process.
+    /// Runs `f` as the only worker of this simulation. `f` runs outside the turns of processes.
     fn inside<R>(&mut self, f: impl FnOnce(&mut Self) -> R) -> R {
         let _counting = self.host.shared().metrics.enter(0);
         let _pids = Simulated::enter(self.host.shared().pid_table.incarnation());
@@ -374,15 +377,16 @@ impl Simulation {
         job.run_here();
     }
 
-    /// If there is a deadlock while timers still fire, returns the labels of the deadlocked processes.
+    /// Counts a time step. If the run is a deadlock although timers still fire, returns the labels of the deadlocked
+    /// processes.
     fn find_deadlock(&mut self) -> Option<BTreeSet<u64>> {
         let host = &self.host;
         let alive = || host.alive().iter().map(|control| control.head().place().into()).collect();
         self.idle.time_passed(&host.shared().timers, alive)
     }
 
-    /// If the nearest deadline is before `until`, moves the clock to this deadline and returns true. If not, moves the
-    /// clock to `until` and returns false. If `until` is [`Instant::FAR`], the clock does not move.
+    /// If the nearest deadline is before `until`, moves the clock to this deadline and returns true. If no deadline is
+    /// before `until`, moves the clock to `until` and returns false. But the clock never moves to [`Instant::FAR`].
     fn pass_time(&mut self, until: Instant) -> bool {
         let Environment { timers, clock, .. } = &***self.host.shared();
         let nearest = timers.nearest().filter(|&nearest| nearest < until);
@@ -394,7 +398,8 @@ impl Simulation {
     }
 
     /// Panics because the future can never complete. If `beside_timers` is `None`, no process is runnable and no timer
-    /// is set. If `beside_timers` is `Some`, it contains the waiting processes, and timers drive all other processes.
+    /// is set. If `beside_timers` is `Some`, it contains the deadlocked processes, and only timers wake the other
+    /// processes.
     #[track_caller]
     fn stuck(&self, beside_timers: Option<BTreeSet<u64>>) -> ! {
         let mut left = self.host.left();

@@ -1,5 +1,5 @@
-//! The context of a tokio runtime, for the threads that run processes: see `Builder::tokio`. Without the feature
-//! `tokio`, there is no context, and the functions below only call their argument.
+//! The context of a tokio runtime. The threads that run processes enter this context: see `Builder::tokio`. Without the
+//! feature `tokio`, there is no context, and `within` only calls its argument.
 
 #[cfg(feature = "tokio")]
 use tokio::runtime::Handle;
@@ -8,7 +8,7 @@ use tokio::runtime::Handle;
 use crate::platform::sync::Arc;
 use crate::runtime::WrapThread;
 
-/// Context of a tokio runtime. The context is empty if the builder got no context.
+/// Context of a tokio runtime. The context is empty if `Builder::tokio` was not called.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct TokioContext {
     #[cfg(feature = "tokio")]
@@ -29,8 +29,8 @@ impl TokioContext {
         f()
     }
 
-    /// Returns a wrapper for the main function of a thread. The wrapper enters the context, and calls `wrap` inside the
-    /// context. If there is no context, returns `wrap` unchanged.
+    /// Returns a wrapper for the main function of a thread. The wrapper enters the context, and then calls `wrap` or,
+    /// without a `wrap`, the main function. If there is no context, returns `wrap` unchanged.
     pub(crate) fn wrap(&self, wrap: Option<WrapThread>) -> Option<WrapThread> {
         #[cfg(feature = "tokio")]
         if self.handle.is_some() {

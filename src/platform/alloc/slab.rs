@@ -1,15 +1,15 @@
 //! Slabs: large pieces of memory from the global allocator. Each slab is cut into blocks of one size, and each block
 //! begins at the start of a cache line.
 //!
-//! This file has unsafe code, because it aligns blocks to cache lines at a low cost. If two processes shared a cache
-//! line, each core would wait for the other core at every step (bench `call-1000`). If every aligned block came from a
-//! general allocator, the allocator would add padding to each block.
+//! This file has unsafe code, because slabs align blocks to cache lines at a low cost. If two processes shared a cache
+//! line, the cores of these processes would wait for each other at every step (bench `call-1000`). If each aligned
+//! block came from a general allocator, the allocator would add padding to each block.
 //!
 //! An index finds the slab of a block, as for large objects in Bonwick's "The Slab Allocator" (USENIX 1994). If each
-//! slab began at a multiple of its length, no index would be needed. However, many allocators use twice the memory for
-//! this alignment. For example, in the bench `sleep` with mimalloc, page faults took half of the time. The index is
-//! needed only for blocks that do not fit into a magazine. If all blocks of a slab are free, the slab returns to the
-//! allocator. However, a limited number of spare slabs stays allocated.
+//! slab began at a multiple of its length, no index would be needed. However, many allocators need twice the memory for
+//! slabs that are aligned to their length. For example, page faults then took half of the time of the bench `sleep`
+//! with mimalloc. The index is needed only for blocks that do not fit into a magazine. If all blocks of a slab are
+//! free, the slab returns to the allocator. However, a limited number of spare slabs stays allocated.
 
 #![allow(unsafe_code)]
 
@@ -22,8 +22,7 @@ use crate::platform::alloc::slab_index::Places;
 /// Size of a cache line in bytes. Block sizes and block addresses are multiples of this size.
 pub(super) const LINE: usize = 64;
 
-/// Number of bytes that most allocators use for one slab. This number includes the header or the alignment padding of
-/// the allocator.
+/// Number of bytes that most allocators use for one slab. This number includes the allocator's header or padding.
 const SPAN: usize = 16 << 10;
 
 /// Layout of a slab. A slab begins at the start of a pair of cache lines.
@@ -106,7 +105,8 @@ pub(super) struct Slabs {
     first: Option<NonNull<Slab>>,
     /// Number of slabs in the ring. Each slab in the ring has a block in use.
     used: usize,
-    /// Spare slabs. A spare slab has no block in use. [`spare`](Self::spare) limits the number of spare slabs.
+    /// Spare slabs. A spare slab has no block in use. The function [`spare`](Self::spare) returns the maximum number of
+    /// spare slabs.
     unused: Blocks,
     /// Block size in bytes.
     size: usize,
@@ -134,8 +134,8 @@ impl Slabs {
         (SLAB.size() - self.begin()) / self.size
     }
 
-    /// Takes at least one block and at most `most` blocks. A new slab is used only if no slab has a free block and this
-    /// call has not taken a block yet.
+    /// Takes at least one block and at most `most` blocks. A new slab is begun only if no slab has a free block. If
+    /// this call has already taken a block, it returns without a new slab.
     pub(super) fn draw(&mut self, most: usize) -> Blocks {
         let mut drawn = Blocks::NONE;
         while drawn.count < most {
@@ -255,7 +255,7 @@ impl Slabs {
     /// Inserts a slab that is not in the ring at the front of the ring.
     fn link(&mut self, slab: &Slab, at: NonNull<Slab>) {
         let next = self.first.replace(at).unwrap_or(at);
-        // If the slab is the only slab in the ring, its `next` is the slab itself.
+        // If the slab is the only slab in the ring, `next` is the slab itself.
         slab.previous.set(at);
         let previous = self.slab(next).previous.replace(at);
         slab.next.set(next);
@@ -314,7 +314,7 @@ mod tests {
         if cfg!(miri) { 8 } else { slabs.size }
     }
 
-    /// Takes up to `most` blocks, and fills each block with a byte that depends on its address.
+    /// Takes up to `most` blocks, and fills each block with a byte that depends on the address of the block.
     fn draw(slabs: &mut Slabs, most: usize, out: &mut Vec<NonNull<u8>>) {
         let mut drawn = slabs.draw(most);
         assert!((1..=most).contains(&drawn.count()));

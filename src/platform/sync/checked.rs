@@ -70,9 +70,9 @@ impl<T> DerefMut for LockGuard<'_, T> {
     }
 }
 
-/// Atomics of the reference counts. Most models do not explore the reference counts. In these models the counts are
-/// standard atomics, so the number of executions does not grow. The model of the counts creates its values inside
-/// [`explored`](counts::explored).
+/// Atomics of the reference counts. Most models do not explore the reference counts. In these models, the counts are
+/// standard atomics, so the counts do not increase the number of executions. Only the model of the counts creates its
+/// values inside [`explored`](counts::explored).
 #[cfg(procession_loom)]
 pub(crate) mod counts {
     use std::cell::Cell;
@@ -90,7 +90,7 @@ pub(crate) mod counts {
         result
     }
 
-    /// Acquire fence of the model checker.
+    /// Fence of the model checker.
     pub(crate) fn fence(order: Ordering) {
         checked::fence(order);
     }
@@ -104,8 +104,8 @@ pub(crate) mod counts {
     #[derive(Debug)]
     pub(crate) struct Explored {
         count: checked::AtomicU32,
-        /// Each operation reads this cell, and [`AtomicU32::freed`] writes the cell. If there is no happens-before edge
-        /// between a read and a write, loom reports the two accesses.
+        /// Each operation on the count reads this cell, and [`AtomicU32::freed`] writes this cell. If there is no
+        /// happens-before edge between a read and the write, loom reports the two accesses.
         memory: UnsafeCell<()>,
         freed: Cell<bool>,
     }
@@ -164,8 +164,8 @@ pub(crate) mod counts {
             }
         }
 
-        /// Records that the memory of this count will be freed. Returns true if loom explores the count. If loom
-        /// explores the count, the caller must not free the memory, so that loom can report a later access.
+        /// Records that the memory of this count is freed. Returns true if loom explores the count. In this case, the
+        /// caller must not really free the memory, so that loom can report a later access.
         pub(crate) fn freed(&self) -> bool {
             let Self::Explored(explored) = self else { return false };
             explored.count();

@@ -1,6 +1,6 @@
-//! `Event` for shuttle, with the interface of event-listener. The event-listener crate calls wakers while it holds an
-//! internal lock. Shuttle does not observe this lock. Because shuttle runs all threads on one system thread, shuttle
-//! would wait for this lock forever.
+//! `Event` for shuttle, with the interface of event-listener. The crate event-listener calls wakers while it holds an
+//! internal lock. Shuttle does not observe this lock, and runs all threads on one system thread. If one thread waited
+//! for the internal lock, the thread that holds the lock could not run, and shuttle would wait forever.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -9,7 +9,7 @@ use std::task::{Context, Poll, Waker};
 
 use crate::platform::sync::{Arc, Mutex};
 
-/// The listeners in order of arrival, and the listeners that were notified but have not been polled since then.
+/// The waiting listeners in order of arrival, and the listeners that were notified but not polled since then.
 #[derive(Debug, Default)]
 struct Listeners {
     next: u64,
@@ -33,8 +33,8 @@ impl Event {
         EventListener { event: Arc::clone(&self.0), number }
     }
 
-    /// Notifies listeners, starting with the oldest listener. The function stops when `count` listeners are notified
-    /// and have not taken their notification yet.
+    /// Notifies listeners, starting with the oldest listener. This function stops when there are `count` listeners that
+    /// were notified and have not taken their notification yet.
     pub(crate) fn notify(&self, count: usize) {
         let mut wakers = Vec::new();
         let mut listeners = self.0.lock();

@@ -1,10 +1,10 @@
-//! `Lock`: a spin lock for critical sections of a few instructions. Blocking a thread would take longer than such a
-//! section. No user code runs while a lock is held. A waiting thread first spins. After some spins the thread yields
-//! its core, because the holder may have been preempted.
+//! `Lock`: a spin lock for critical sections of a few instructions. To block a thread would take longer than such a
+//! section. No user code runs while a lock is held. A waiting thread first spins. After some spins, the thread offers
+//! its core to other threads, because the system may have preempted the thread that holds the lock.
 //!
-//! This file has unsafe code, because it makes unlocking cheaper. The unlock of this lock is a plain store, but the
-//! unlock of the standard library's mutex is a read-modify-write. A message takes three of these locks, and this lock
-//! makes the message a sixth cheaper (bench `ring`).
+//! This file has unsafe code, because the unlock of this lock is cheaper than the unlock of the standard library's
+//! mutex. The unlock of this lock is a plain store, and the unlock of the standard mutex is a read-modify-write. A
+//! message takes three locks, and this type of lock makes a message a sixth cheaper (bench `ring`).
 
 #![allow(unsafe_code)]
 
@@ -15,12 +15,12 @@ use std::ops::{Deref, DerefMut};
 use crate::platform::sync::atomic::{AtomicU8, Ordering};
 use crate::platform::sync::{hint, thread};
 
-/// Number of spins of a waiting thread before the thread yields its core.
+/// Number of spins of a waiting thread before the thread offers its core to other threads.
 const SPINS: u32 = 64;
 
 const FREE: u8 = 0;
 const HELD: u8 = 1;
-/// The lock is free, and no thread has locked it since a holder [marked](LockGuard::mark) the lock.
+/// The lock is free, and no thread has locked it since a thread [marked](LockGuard::mark) the lock.
 const MARKED: u8 = 2;
 
 /// A lock around plain data. A panic does not poison the lock.
@@ -51,11 +51,11 @@ impl<T> Lock<T> {
 
     /// Locks the value in the same way as `lock`. This method is intended for a thread that competes with exactly one
     /// other thread for the lock. The other thread may take the lock up to a hundred million times per second. This
-    /// method checks the lock again only after pauses, and the pauses grow. If the method checked the lock
-    /// continuously, each check would take the cache line from the other thread, and would often find that the lock is
-    /// held. A stream of messages between two threads would then cost twice as much (Anderson, "The Performance of Spin
-    /// Lock Alternatives", IEEE TPDS 1990). If many threads compete for the lock and each thread holds the lock
-    /// briefly, `lock` is a tenth cheaper than this method.
+    /// method pauses before it checks the lock again, and the pauses grow. If the method checked the lock continuously,
+    /// each check would take the cache line from the other thread, and would often find that the lock is held. A stream
+    /// of messages between two threads would then cost twice as much (Anderson, "The Performance of Spin Lock
+    /// Alternatives", IEEE TPDS 1990). If many threads compete for the lock and each thread holds the lock briefly,
+    /// `lock` is a tenth cheaper than this method.
     #[inline]
     pub(crate) fn lock_patiently(&self) -> LockGuard<'_, T> {
         if self.state.swap(HELD, Ordering::Acquire) == HELD {
@@ -64,7 +64,7 @@ impl<T> Lock<T> {
         LockGuard { lock: self }
     }
 
-    /// Returns the value without locking. This is safe, because `&mut self` excludes other holders.
+    /// Returns the value without locking. No lock is needed, because `&mut self` excludes all other users of the lock.
     #[inline]
     pub(crate) fn get_mut(&mut self) -> &mut T {
         self.value.get_mut()
@@ -82,7 +82,7 @@ impl<T> Lock<T> {
         f(unsafe { &mut *self.value.get() })
     }
 
-    /// Returns whether no thread has locked the lock since a holder [marked](LockGuard::mark) the lock. The result is
+    /// Returns whether no thread has locked the lock since a thread [marked](LockGuard::mark) the lock. The result is
     /// only a hint, because another thread may lock the lock at any time.
     #[inline]
     pub(crate) fn is_marked(&self) -> bool {

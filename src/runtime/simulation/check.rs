@@ -16,35 +16,35 @@ use crate::task::body::ProcessOutput;
 
 /// Number of lines of the trace in a report.
 const LINES: usize = 60;
-/// About one in this number of passing seeds is run twice.
+/// If this number is n, the check runs about one in n passing seeds twice.
 const REPEATED_ONE_IN: u64 = 100;
-/// Maximum number of turns that run after the scenario has ended. During these turns, processes receive pending exits.
+/// Maximum number of turns after the scenario has ended. In these turns, processes receive pending exits.
 const TURNS_AFTER: u32 = 1 << 12;
 
-/// Runs a scenario in a [`Simulation`] for each of these seeds. Panics at the first seed under which the scenario
+/// Runs a scenario in a [`Simulation`], once for each of these seeds. Panics at the first seed under which the scenario
 /// fails.
 ///
 /// The scenario fails under a seed if one of the following is true:
 /// - The future of the scenario resolves to an error, or panics.
 /// - The future can never complete (see [`Simulation::run`]).
 /// - A process fails with an error or a panic, and no link, monitor, supervisor or join handle receives its exit. A
-///   join handle receives the exit when the scenario takes the result of the handle. The cancellation or kill of a
-///   process is not a failure. After the end of the scenario, the runnable processes still run, so that they receive
-///   pending exits. If a process fails during these last turns, the scenario does not fail.
+///   join handle receives the exit when it resolves. The cancellation or kill of a process is not a failure. After the
+///   end of the scenario, the runnable processes still run, so that they can receive pending exits. If a process fails
+///   only in these last turns, the scenario does not fail.
 /// - The scenario behaves differently in a second run with the same seed. Possible causes are real time, other threads
 ///   or a randomly seeded map. To detect such differences, the check runs some seeds twice: each failing seed, the
 ///   first seed, and about one in a hundred of the other seeds.
 ///
-/// The type [`Check`] has options. Each run of the scenario must be independent of earlier runs. Therefore the captured
-/// state of the scenario must not change its behaviour.
+/// The type [`Check`] has options. Each run of the scenario must be independent of earlier runs. For example, a run
+/// must not change captured state that influences later runs.
 ///
 /// The scenario may be an `async fn` or an async closure. The closure may borrow its captures. A scenario can add its
 /// own handlers and limits with [`Host::add_host`].
 ///
-/// The check shrinks a failure: the check searches for the smallest number of random choices with which the scenario
-/// still fails. After these choices, the process that has been runnable for the longest time always runs next. The
-/// panic message names the seed, tells how to run this seed alone, and ends with the last lines of the trace. Each run
-/// of the scenario prints its panics on stderr. The runs for shrinking also print their panics.
+/// The check shrinks a failure: it searches for the smallest number of random choices with which the scenario still
+/// fails. After these choices, the next process is always the process that has been runnable for the longest time. The
+/// panic message names the seed, says how to run only this seed, and ends with the last lines of the trace. Each run of
+/// the scenario prints its panics on stderr. The runs for shrinking also print their panics.
 ///
 /// ```
 /// use procession::{Context, Exit, Host, Reply, check};
@@ -83,7 +83,7 @@ pub fn check<T: ProcessOutput>(seeds: Range<u64>, scenario: impl AsyncFn(Host) -
     Check::new(seeds).run(scenario);
 }
 
-/// Same as [`check`], but with options.
+/// A check with options: see [`check`].
 ///
 /// ```
 /// use procession::{Check, Context, Host};
@@ -152,7 +152,7 @@ impl Check {
         }
     }
 
-    /// Returns true if a passing seed is run twice.
+    /// Returns whether a passing seed is run twice.
     fn repeats(&self, seed: u64) -> bool {
         seed == self.seeds.start || Rng::seeded(seed).next().is_multiple_of(REPEATED_ONE_IN)
     }
@@ -171,10 +171,10 @@ impl Check {
         let unobserved = Arc::clone(&simulation.unobserved);
         trace.close();
         // At the end of the scenario, a runnable process may still have to receive an exit. The result of the check
-        // must not depend on whether this process ran before the end.
+        // must not depend on whether this process has already run. Therefore, the runnable processes run now.
         simulation.settle(TURNS_AFTER);
         let late = trace.take_late();
-        // During the drop of the simulation, other processes can fail. For example, the drop of a process can panic.
+        // Processes can also fail during the drop of the simulation. For example, the drop of a process can panic.
         drop(simulation);
         // If a process failed only after the scenario had ended, the cause may be the end of the scenario.
         let counts = |report: &CrashReport| !self.allow_unobserved && !late.contains(&report.origin());
@@ -190,7 +190,7 @@ impl Check {
     /// Finds by bisection the smallest number of random choices with which the scenario still fails. Returns this
     /// number and the run with this number of choices.
     fn shrink<T: ProcessOutput>(&self, seed: u64, first: Run, scenario: &impl AsyncFn(Host) -> T) -> (u64, Run) {
-        // The scenario fails with `fails` random choices. The scenario passes with `passes - 1` random choices.
+        // Invariant: the scenario fails with `fails` random choices, and passes with `passes - 1` random choices.
         let (mut fails, mut passes) = (first.drawn, 0);
         let mut failed = first;
         while passes < fails {

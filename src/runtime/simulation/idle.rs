@@ -5,11 +5,12 @@
 //! step. A run is a deadlock if all of the following is true for a number of consecutive time steps:
 //! - The future that the simulation runs has not been polled.
 //! - No process that existed at the first check has had its first turn since that check.
-//! - At several checks during these steps, each timer from before the previous check had fired or was cancelled.
+//! - Several checks during these steps have found that each timer from before the previous check had fired or was
+//!   cancelled.
 //!
-//! In this state, no old timer is pending. Therefore only the processes that run repeatedly can wake the waiting
-//! processes. The rule is wrong if a process counts more ticks than the limit and then wakes another process. For such
-//! a process, the user can raise the limit.
+//! In this state, no old timer is pending, so no old timer can wake a waiting process. Only the processes that run
+//! repeatedly could wake the waiting processes. The rule is wrong if a process counts more ticks than the limit and
+//! then wakes another process. For such a process, the user can raise the limit.
 
 use std::collections::BTreeSet;
 use std::mem;
@@ -18,9 +19,10 @@ use crate::host::timer::Timers;
 
 /// Number of time steps between two checks of the timers.
 const STEPS_PER_CHECK: u64 = 1 << 10;
-/// Minimum number of checks at which all earlier timers were replaced by new timers, before the run is a deadlock.
+/// Minimum number of checks that must find that all earlier timers have fired or were cancelled. After fewer such
+/// checks, the run is not a deadlock.
 const RENEWALS: u32 = 8;
-/// Default limit of time steps without progress. After this number, a run is a deadlock.
+/// Default limit of time steps without progress. After this number of time steps, a run can be a deadlock.
 const LIMIT: u64 = 1 << 16;
 
 /// Counts the time steps without progress, and records the processes that have not run during these steps.

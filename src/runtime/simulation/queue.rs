@@ -31,7 +31,7 @@ pub(super) struct ReadyQueue(Mutex<State>);
 struct State {
     ready: VecDeque<ReadyEntry>,
     rng: Rng,
-    /// Number of choices that were made. The number includes only choices with at least two candidates.
+    /// Number of choices so far. A choice is counted only if it has at least two candidates.
     drawn: u64,
     /// Maximum number of random choices.
     most: u64,
@@ -50,19 +50,19 @@ impl ReadyQueue {
         Self(Mutex::new(State { ready: VecDeque::new(), rng, drawn: 0, most: u64::MAX, closed: false }))
     }
 
-    /// Limits the number of random choices. After these choices, the task that has been runnable for the longest time
-    /// is always next.
+    /// Limits the number of random choices. After this number of choices, the next task is always the task that has
+    /// been runnable for the longest time.
     pub(super) fn limit(&self, most: u64) {
         self.0.lock().most = most;
     }
 
-    /// Returns the number of choices that were made.
+    /// Returns the number of choices so far.
     pub(super) fn drawn(&self) -> u64 {
         self.0.lock().drawn
     }
 
-    /// Queues a runnable task. If the queue is closed, the task will never run, and is dropped after the lock was
-    /// released. If the dropped task is a process, the process exits.
+    /// Queues a runnable task. If the queue is closed, the task will never run, and this function drops the task after
+    /// the release of the lock. If the dropped task is a process, the process exits.
     pub(super) fn push(&self, entry: ReadyEntry) {
         let mut state = self.0.lock();
         if !state.closed {
@@ -72,8 +72,9 @@ impl ReadyQueue {
         drop(entry);
     }
 
-    /// Chooses the next task or timer, and removes a chosen task from the queue. If `is_due` is true, a timer is due.
-    /// In a random choice, a due timer is one of the candidates. If the choice is not random, the due timer is chosen.
+    /// Chooses the next task or timer, and removes a chosen task from the queue. `is_due` says whether a timer is due.
+    /// A due timer is one of the candidates of a random choice. If the choice is not random, a due timer is chosen
+    /// before all tasks.
     pub(super) fn next(&self, is_due: bool) -> Next {
         let state = &mut *self.0.lock();
         let count = state.ready.len() + usize::from(is_due);

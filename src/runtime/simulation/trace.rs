@@ -1,5 +1,5 @@
-//! The trace of a simulation. The trace contains the events of the simulation in order, as text. The events are state
-//! changes and panics of processes, and polls of futures.
+//! The trace of a simulation: a text with the events of the simulation in order. The events are state changes of
+//! processes, panics of processes, and polls of futures.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::fmt::Write as _;
@@ -79,8 +79,8 @@ impl Trace {
         mem::take(&mut self.0.lock().late)
     }
 
-    /// Compares two traces. If they differ, returns the number of the first step that differs, and the line of each
-    /// trace at this step.
+    /// Compares two traces. If the traces differ, returns the number of the first step that differs, and the line of
+    /// each trace at this step.
     pub(super) fn difference(&self, other: &Self) -> Option<String> {
         let (one, other) = (self.0.lock(), other.0.lock());
         if one.forgotten == other.forgotten && one.digest != other.digest {
@@ -137,8 +137,8 @@ impl Observer for Trace {
     }
 
     fn panicked(&self, pid: Pid, message: &str) {
-        // The process was running when it panicked, so the trace is not empty. The last line of the trace has the
-        // current time.
+        // The process was running when it panicked. The trace has a line for the start of its turn, so the last line of
+        // the trace has the current time.
         let now = self.0.lock().last.back().map_or(Instant::FAR, |line| line.at);
         self.note(now, What::Panicked(pid, message.into()));
     }

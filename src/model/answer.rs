@@ -1,5 +1,5 @@
-//! The answer to a call: a waiting caller receives the answer, and the callee learns whether the caller has stopped
-//! waiting.
+//! Models of the answer to a call. A waiting caller receives the answer, and the callee is notified if the caller has
+//! stopped waiting.
 
 use std::task::{Poll, Waker};
 
@@ -8,7 +8,7 @@ use crate::model::{Waiter, join};
 use crate::platform::sync::{Arc, thread};
 use crate::process::state::RunState;
 
-/// The task of the caller, and the worker on which it is queued.
+/// The task of the caller, and the worker that runs this task.
 struct Task {
     state: RunState,
     worker: Arc<Waiter>,
@@ -24,7 +24,7 @@ impl CallParty for Arc<Task> {
 
 type Token = Arc<()>;
 
-/// Starts a call from a task that runs on this thread. If `task_listens` is set, the answer wakes the task.
+/// Starts a call from a task that runs on this thread. If `task_listens` is true, the answer wakes the task.
 fn ask(task_listens: bool) -> (Arc<Task>, ReplyReceiver<Arc<Task>, (), Token>, ReplySender<Arc<Task>, (), Token>) {
     let task = Arc::new(Task { state: RunState::active(), worker: Waiter::here() });
     let (asker, answerer) = ReplyReceiver::new(task_listens, || Arc::clone(&task), || ());
@@ -54,7 +54,7 @@ fn wait_elsewhere(asker: &mut ReplyReceiver<Arc<Task>, (), Token>) -> Token {
     }
 }
 
-/// The task waits for the answer. It has been the listener since it called.
+/// A task waits for the answer. The task has been the listener since the call.
 pub fn answer_to_a_task() {
     let (task, mut asker, answerer) = ask(true);
     let token = Token::default();
@@ -72,7 +72,7 @@ pub fn answer_to_a_task() {
     assert_eq!(Arc::strong_count(&token), 1);
 }
 
-/// The caller waits with a waker from the start, and not as a task.
+/// The caller waits with a waker from the start, and not with its task.
 pub fn answer_to_another_waiter() {
     let (_task, mut asker, answerer) = ask(false);
     let token = Token::default();
@@ -83,7 +83,7 @@ pub fn answer_to_another_waiter() {
     assert_eq!(Arc::strong_count(&token), 1);
 }
 
-/// The task has been the listener since it called. Then another waiter waits instead of the task.
+/// A task has been the listener since the call. Then another waiter replaces the task as the listener.
 pub fn answer_to_a_new_waiter() {
     let (task, mut asker, answerer) = ask(true);
     let token = Token::default();

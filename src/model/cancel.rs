@@ -1,4 +1,5 @@
-//! Cancel tokens: a cancellation happens while subjects register and leave, or while the child token is cancelled.
+//! Models of cancel tokens. While a token is cancelled, subjects register and leave, a child token is created, or a
+//! child token is cancelled.
 
 use std::time::Duration;
 
@@ -52,8 +53,8 @@ impl World {
     }
 }
 
-/// A subject registers with a token that is being cancelled. This subject and the earlier subjects are notified once
-/// each, children first.
+/// A subject registers with a token that is being cancelled. This subject and the earlier subjects are each notified
+/// once. The subjects of child tokens are notified first.
 pub fn adopt_against_cancel() {
     let world = World::new();
     let child = Ref::counted(Subscriber::default());
@@ -70,8 +71,8 @@ pub fn adopt_against_cancel() {
     assert_eq!((world.root.reason(), world.branch.reason()), (Some(ROOT), Some(ROOT)));
 }
 
-/// A child token is created below a token that is being cancelled. The child token is cancelled too, and notifies a
-/// subject that registers with it.
+/// A child token is created below a token that is being cancelled. The child token is also cancelled, and notifies a
+/// subject that registers with the child token.
 pub fn child_against_cancel() {
     let world = World::new();
     let cancels = spawn(&world, |world| assert!(World::cancel(&world.root, ROOT)));

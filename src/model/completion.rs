@@ -1,5 +1,5 @@
-//! A command is answered. At the same time, another answer arrives, or the command is cancelled, or the process exits,
-//! or the waiting future is polled.
+//! Models of the answer to a command. While a command is answered, another answer arrives, the command is cancelled,
+//! the process exits, or the waiting future is polled.
 
 use crate::model::{Waiter, join, spawn};
 use crate::platform::sync::Arc;
@@ -88,7 +88,7 @@ fn perform(yields: &Yields) -> Tag {
     tag
 }
 
-/// One of two answers is accepted. The other answer is returned.
+/// Two threads answer the same command. One of the two answers is accepted, and the other answer is returned.
 pub fn two_answers() {
     let world = World::new(AnswerTarget::Event);
     let another = spawn(&world, World::answer);
@@ -103,8 +103,8 @@ pub fn two_answers() {
     assert_eq!(world.dropped(), 2);
 }
 
-/// A command is answered while its process exits. One of the two threads drops the answer, exactly once. Later answers
-/// are refused.
+/// A command is answered while its process exits. The answer is dropped exactly once, by one of the two threads. Later
+/// answers are refused.
 pub fn answer_against_exit() {
     let world = World::new(AnswerTarget::Event);
     let answer = spawn(&world, World::answer);
@@ -116,8 +116,8 @@ pub fn answer_against_exit() {
     assert_eq!(world.dropped(), 2);
 }
 
-/// A command is answered and cancelled at the same time. Exactly one of the two calls succeeds and returns true. Then
-/// another command reuses the slot, and the old tag does not affect this command.
+/// A command is answered and cancelled at the same time. Exactly one of the two calls succeeds and returns true. Then a
+/// new command reuses the slot, and the old tag does not affect the new command.
 pub fn answer_against_cancel() {
     let world = World::new(AnswerTarget::Event);
     let answer = spawn(&world, World::answer);
@@ -179,14 +179,14 @@ pub fn answer_against_poll_by_the_task() {
     assert_eq!(world.dropped(), 1);
 }
 
-/// A handler watches for the cancellation. Either the handler is notified later, or the call of `watch` reports
-/// immediately that the command is cancelled.
+/// A handler watches for the cancellation of its command. Either the handler is notified later, or the call of `watch`
+/// reports immediately that the command is cancelled.
 pub fn watch_against_cancel() {
     watch(&World::new(AnswerTarget::Event), |world| world.yields.cancel(world.tag));
 }
 
-/// An observer watches for the answer. Either the observer is notified later, or the call of `watch` reports
-/// immediately that the command is answered.
+/// An observer watches for the answer to a command. Either the observer is notified later, or the call of `watch`
+/// reports immediately that the command is answered.
 pub fn watch_against_answer() {
     watch(&World::new(AnswerTarget::Event), World::answer);
 }

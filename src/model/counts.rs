@@ -1,5 +1,5 @@
-//! The reference counts. A value is dropped once, after every access to the value. The memory of the value is freed
-//! once, after every access to the reference counts.
+//! Models of the reference counts. A value is dropped once, after the last access to the value. The memory of the value
+//! is freed once, after the last access to the reference counts.
 
 use crate::model::join;
 use crate::platform::sync::counts::explored;
@@ -64,8 +64,8 @@ pub fn clone_against_upgrade_and_drop() {
     assert_eq!(drops.load(Ordering::Relaxed), 1, "it is dropped once");
 }
 
-/// Two threads upgrade weak references and then drop the results. At the same time, the only strong reference is
-/// dropped.
+/// Two threads upgrade weak references and then drop the strong references that the upgrades returned. At the same
+/// time, the only other strong reference is dropped.
 pub fn two_upgrades_against_the_last_drop() {
     let (one, drops) = value();
     let threads = [Ref::downgrade(&one), Ref::downgrade(&one)].map(|weak| with(weak, upgrade));

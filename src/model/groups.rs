@@ -1,5 +1,5 @@
-//! Monitored groups. While a process monitors a group, other processes join and leave the group, or the monitoring
-//! process exits.
+//! Models of monitored groups. While a process starts to monitor a group, another process joins and leaves the group,
+//! or the monitoring process exits.
 
 use std::task::Waker;
 
@@ -90,14 +90,14 @@ impl World {
         self.groups.release(guest.pid, &guest.own);
     }
 
-    /// Returns whether the groups hold no references to the two processes.
+    /// Returns whether the groups contain no references to the two processes.
     fn is_void(&self) -> bool {
         self.watcher.count() == 1 && self.member.count() == 1
     }
 }
 
-/// A process joins a group and exits, while another process starts to monitor the group. The monitoring process sees or
-/// receives each change once, and in order.
+/// A process joins a group and exits, while another process starts to monitor the group. The monitoring process finds
+/// each change in the list of members or receives it as a signal, once and in order.
 pub fn watch_against_join() {
     let world = World::new();
     let joins = spawn(&world, |world| {

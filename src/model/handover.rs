@@ -1,5 +1,6 @@
-//! A long step is handed over to another thread, possibly while the step returns. The tasks that wait behind the step
-//! must run, and no surplus worker may stay.
+//! Models of the replacement of a worker. While a worker is in a long step, its queues are handed over to another
+//! thread. The step may return at the same time. The tasks that wait behind the step must run, and no surplus worker
+//! may stay.
 
 use crate::model::idle::{Job, Jobs, started, stop};
 use crate::model::{Waiter, join};
@@ -7,13 +8,14 @@ use crate::platform::sync::atomic::{AtomicUsize, Ordering};
 use crate::platform::sync::{Arc, Condvar, Mutex, thread};
 use crate::scheduler::Placement;
 
-/// A step wakes another task and then waits for this task, while the step is handed over to another thread.
+/// A step wakes another task and then waits for this task. Meanwhile, the queues of the worker are handed over to
+/// another thread.
 pub fn behind_a_long_step() {
     behind(Placement::Woken);
 }
 
-/// A step spawns a task, which stays in the worker's own queues, and then waits for the task. At the same time, the
-/// step is handed over to another thread.
+/// A step spawns a task, which stays in the worker's own queues, and then waits for this task. Meanwhile, the queues of
+/// the worker are handed over to another thread.
 pub fn spawned_by_a_long_step() {
     behind(Placement::New);
 }
@@ -59,7 +61,7 @@ fn behind(how: Placement) {
     stop(&scheduler);
 }
 
-/// The step of a worker is handed over while the step returns.
+/// The queues of a worker are handed over to another thread while the step of the worker returns.
 pub fn return_against_hand_over() {
     let (scheduler, jobs) = (started(1), Jobs::new());
     thread::yield_now();
@@ -73,8 +75,8 @@ pub fn return_against_hand_over() {
     assert_eq!(scheduler.active_and_taken().0, 1, "the worker, or its replacement, is active");
 }
 
-/// The monitor hands over a step by its poll count, but the worker may have finished this step already. If the step was
-/// finished, no thread may count a hand-over, and no worker may leave.
+/// The monitor hands over the queues of a worker that is in the step with a given poll count. But the worker may
+/// already have finished this step. In this case, no thread may count a hand-over, and no worker may leave.
 pub fn late_hand_over_against_return() {
     let (scheduler, jobs) = (started(1), Jobs::new());
     thread::yield_now();

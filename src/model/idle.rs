@@ -1,5 +1,5 @@
-//! The idle word must ensure that no worker sleeps forever while there is work. The models use the real workers of the
-//! scheduler.
+//! Models of the idle word. The idle word must ensure that no worker sleeps forever while a task is runnable. The
+//! models use the real workers of the scheduler.
 
 use std::cell::RefCell;
 use std::future::{pending, poll_fn};
@@ -54,7 +54,7 @@ impl Task for Job {
 pub(super) struct Timer {
     pub(super) due: AtomicUsize,
     fired: Option<Arc<Jobs>>,
-    /// Counts how many times a worker became the timekeeper or read the deadline again.
+    /// Counts the times at which a worker became the timekeeper or read the deadline again.
     kept: Option<Arc<Jobs>>,
 }
 
@@ -63,7 +63,7 @@ const FAR: usize = 1;
 pub(super) const DUE: usize = 2;
 
 impl Timer {
-    /// Returns a timer that is far in the future. `fired` counts how many times the timer fires.
+    /// Returns a timer whose deadline is far in the future. `fired` counts the times at which the timer fires.
     pub(super) fn far(fired: Arc<Jobs>) -> Self {
         Self { due: AtomicUsize::new(FAR), fired: Some(fired), kept: None }
     }
@@ -173,8 +173,8 @@ pub(super) fn stop(scheduler: &Scheduler<Job>) {
 /// A task is pushed while a worker parks.
 pub fn one_pusher() {
     let (scheduler, jobs) = (started(1), Jobs::new());
-    // Without this `yield_now`, loom does not explore the executions in which the worker checks the queues first. The
-    // fences are needed for the executions in which the worker checks the queues first.
+    // Without this `yield_now`, loom does not explore the executions in which the worker checks the queues before the
+    // push. These executions test the fences of the scheduler.
     thread::yield_now();
     scheduler.schedule(jobs.one(), Placement::Woken);
     jobs.wait(1);
@@ -217,8 +217,8 @@ fn long_and_short(jobs: &Arc<Jobs>) -> (Job, Job) {
 pub fn last_searcher() {
     let (scheduler, jobs) = (started(2), Jobs::new());
     let (long, short) = long_and_short(&jobs);
-    // This `yield_now` lets both workers park first. If the workers parked later in the model, the parking would cost a
-    // preemption.
+    // With this `yield_now`, both workers park before the pushes. If the workers parked later in the model, loom would
+    // need one of its limited preemptions for the parking.
     thread::yield_now();
     scheduler.schedule(long, Placement::Woken);
     scheduler.schedule(short, Placement::Woken);
@@ -226,12 +226,12 @@ pub fn last_searcher() {
     stop(&scheduler);
 }
 
-/// A job is pushed while the last searching worker takes another job. Either this worker sees the second job, or the
-/// pushing thread sees no searching worker.
+/// A second job is pushed while the last searching worker takes a first job. Either this worker sees the second job, or
+/// the pushing thread sees that no worker is searching.
 ///
-/// Between the two pushes, the pushing thread waits until the searching worker runs. This wait costs no preemption.
-/// Therefore one preemption is left for the second push, so that the second push can come between the removal of the
-/// first job and the end of the search.
+/// Between the two pushes, the pushing thread waits until the searching worker runs. For this wait, loom needs none of
+/// its limited preemptions. Therefore, one preemption is left for the second push, and the second push can come between
+/// the removal of the first job and the end of the search.
 pub fn push_against_last_searcher() {
     let (scheduler, jobs) = (started(2), Jobs::new());
     let (long, short) = long_and_short(&jobs);
@@ -261,7 +261,7 @@ pub fn chosen_guest_leaves() {
     // The guest occupies the lowest slot, so the push chooses the guest.
     let lender = scheduler.sleeping_guest();
     scheduler.start().expect("a model has threads");
-    // This yield lets the worker check the queues first, as in `one_pusher`.
+    // With this `yield_now`, the worker can check the queues before the push, as in `one_pusher`.
     thread::yield_now();
     let job = jobs.one();
     let pusher = spawn(&scheduler, |scheduler| scheduler.schedule(job, Placement::Woken));
@@ -271,8 +271,8 @@ pub fn chosen_guest_leaves() {
     stop(&scheduler);
 }
 
-/// A guest thread that is the timekeeper leaves, while a worker parks. The worker may have seen the old timekeeper, but
-/// must become the timekeeper itself.
+/// A guest thread that is the timekeeper leaves while a worker parks. The worker may have seen that the guest is the
+/// timekeeper. Nevertheless, the worker must become the timekeeper.
 pub fn timekeeper_leaves() {
     let kept = Jobs::new();
     let timer = Arc::new(Timer { due: AtomicUsize::new(FAR), fired: None, kept: Some(Arc::clone(&kept)) });
@@ -280,7 +280,7 @@ pub fn timekeeper_leaves() {
     let lender = scheduler.sleeping_guest();
     let by_the_lender = kept.done.load(Ordering::SeqCst);
     scheduler.start().expect("a model has threads");
-    // This yield lets the worker check the queues first, as in `one_pusher`.
+    // With this `yield_now`, the worker can check the queues before the guest leaves, as in `one_pusher`.
     thread::yield_now();
     drop(lender);
     while kept.done.load(Ordering::SeqCst) == by_the_lender {
@@ -289,7 +289,7 @@ pub fn timekeeper_leaves() {
     stop(&scheduler);
 }
 
-/// A gate for jobs. Each job waits until [`open`](Gate::open) is called.
+/// A gate for jobs. Each job of the gate waits until [`open`](Gate::open) is called.
 struct Gate {
     is_open: Mutex<bool>,
     opened: Condvar,
@@ -320,16 +320,17 @@ impl Gate {
     }
 }
 
-/// A job that does not return is pushed while one of two workers is the timekeeper. The other worker must become the
-/// timekeeper.
+/// A job that does not return is pushed while one of two workers is the timekeeper. If the timekeeper runs the job, the
+/// other worker must become the timekeeper.
 ///
-/// The deadline is far in the future and does not change, so no new deadline wakes the other worker.
+/// The deadline of the timer is far in the future and does not change. Therefore, no new deadline wakes the other
+/// worker.
 pub fn timekeeper_finds_work() {
     let kept = Jobs::new();
     let timer = Arc::new(Timer { due: AtomicUsize::new(FAR), fired: None, kept: Some(Arc::clone(&kept)) });
     let (scheduler, begun, done, gate) = (scheduler(2, &timer), Jobs::new(), Jobs::new(), Gate::new());
     scheduler.start().expect("a model has threads");
-    // This yield lets the workers check the queues first, as in `one_pusher`.
+    // With this `yield_now`, the workers can check the queues before the push, as in `one_pusher`.
     thread::yield_now();
     scheduler.schedule(gate.job(&begun, &done), Placement::Woken);
     begun.wait(1);
@@ -414,7 +415,8 @@ pub fn guest_is_polled() {
     join(pusher);
 }
 
-/// A task is pushed while two guests sleep. One of the guests is never polled again.
+/// A task is pushed while two polled guests sleep. One of the guests is never polled again, so the other guest must run
+/// the task.
 pub fn guest_is_forgotten() {
     let scheduler = scheduler(0, &Arc::default());
     let mut forgotten = Box::pin(scheduler.run(pending::<()>()));
@@ -425,7 +427,7 @@ pub fn guest_is_forgotten() {
     let poller = Waiter::here();
     assert!(run.as_mut().poll(&mut Context::from_waker(&poller.waker())).is_pending());
     let pusher = spawn(&scheduler, |scheduler| scheduler.schedule(job, Placement::Woken));
-    // Both guests sleep, and the second guest is not polled until the push has woken this guest.
+    // Both guests sleep. The second guest is not polled before the push has woken the second guest.
     poller.wait();
     while run.as_mut().poll(&mut Context::from_waker(&poller.waker())).is_pending() {
         poller.wait();
@@ -456,7 +458,7 @@ pub fn nearer_deadline() {
     let timer = Arc::new(Timer { due: AtomicUsize::new(FAR), fired: Some(Arc::clone(&jobs)), kept: None });
     let scheduler = scheduler(1, &timer);
     scheduler.start().expect("a model has threads");
-    // This yield lets the worker check the queues first, as in `one_pusher`.
+    // With this `yield_now`, the worker can check the queues before the deadline is inserted, as in `one_pusher`.
     thread::yield_now();
     timer.due.swap(DUE, Ordering::SeqCst);
     scheduler.rearm();

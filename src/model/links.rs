@@ -1,5 +1,5 @@
-//! A process publishes its exit while another thread calls link, unlink, monitor, demonitor or send. Each signal is
-//! received once or refused.
+//! Models of links and monitors. A process publishes its exit while another thread calls link, unlink, monitor,
+//! demonitor or send. Each signal is received once or refused.
 
 use std::task::Waker;
 
@@ -17,7 +17,8 @@ const ENDED: u8 = 1;
 const TIED: u8 = 1 << 1;
 const KILLED: u8 = 1 << 2;
 
-/// A process with only the parts that these models need. The process never runs, exits in `end`, and can be killed.
+/// A process with only the parts that these models need. The process never runs. The function `end` makes the process
+/// exit.
 struct Peer {
     pid: Pid,
     flags: AtomicU8,
@@ -35,8 +36,8 @@ impl Peer {
         })
     }
 
-    /// Creates two processes, ordered by address. Locks are taken in the order of addresses. Therefore loom can repeat
-    /// an execution only if the order of the two processes is fixed.
+    /// Creates two processes, ordered by address. The locks of two processes are taken in the order of their addresses.
+    /// Therefore, loom can repeat an execution only if the order of the two processes is fixed.
     fn pair() -> Arc<(Ref<RefCounted<Self>>, Ref<RefCounted<Self>>)> {
         let (one, other) = (Self::new(1), Self::new(2));
         Arc::new(if one.identity() < other.identity() { (one, other) } else { (other, one) })
@@ -46,7 +47,7 @@ impl Peer {
         self.flags.load(Ordering::SeqCst) & flag != 0
     }
 
-    /// Exits as `Head::publish_exit` does.
+    /// Makes the process exit, as `Head::publish_exit` does.
     fn end(&self) {
         drop(self.inbox.close());
         if self.flags.fetch_or(ENDED, Ordering::SeqCst) & TIED != 0 {
@@ -110,8 +111,8 @@ fn is_alone(peer: &Ref<RefCounted<Peer>>) -> bool {
     peer.count() == 1
 }
 
-/// A process links to another process that exits. Either the exit kills the first process, or the link fails because
-/// the other process does not exist.
+/// A process links to another process that is exiting. Either the exit kills the linking process, or the link fails
+/// because the other process no longer exists.
 pub fn link_against_exit() {
     let peers = Peer::pair();
     let ends = spawn(&peers, |(_, ending)| ending.end());
@@ -122,7 +123,8 @@ pub fn link_against_exit() {
     assert!(is_alone(&peers.0) && is_alone(&peers.1));
 }
 
-/// After a link was removed, the exit of the other process has no further effect.
+/// A process removes a link while the linked process exits. After the removal, the exit has no further effect on the
+/// process.
 pub fn unlink_against_exit() {
     let peers = Peer::pair();
     link(&*peers.0, peers.0.clone(), peers.1.pid, Ok(peers.1.clone())).expect("both live");
@@ -187,7 +189,7 @@ pub fn demonitor_against_exit() {
     assert!(is_alone(&peers.0) && is_alone(&peers.1));
 }
 
-/// Makes a child exit and then notify its observer. A child whose monitor was set by the spawn does the same.
+/// Makes a child exit and then notify its observer, as a child does whose monitor was set by the spawn.
 fn end_and_tell(child: &Peer, watch: Watch<RefCounted<Peer>>) {
     child.end();
     watch.tell(child.pid, &Exit::Killed);

@@ -1,5 +1,5 @@
-//! Mailboxes and wake-ups. The receiver reads each message that is pushed or delivered. The receiver may wait on any
-//! thread and with any waker.
+//! Models of mailboxes and wake-ups. The receiver reads each message that is pushed or delivered. The receiver may wait
+//! on any thread and with any waker.
 
 use std::ops::Deref;
 use std::task::Waker;
@@ -65,7 +65,7 @@ impl Mail {
         }
     }
 
-    /// Receives a message in a turn, as the body of a process does. If there is no message, returns an error that tells
+    /// Receives a message in a turn, as the body of a process does. If there is no message, returns an error that says
     /// whether the slot is open.
     fn receive(&self, front: &mut ReadAhead<u32>) -> Result<u32, bool> {
         let seat = front.seat(InTurn::of_right()).expect("it is the receiver");
@@ -84,8 +84,8 @@ impl Mail {
         message.ok_or(spare.lent)
     }
 
-    /// Receives the first event of a turn, as a hand-written process does. The second result tells whether the process
-    /// waits with the slot open.
+    /// Receives the first event of a turn, as a hand-written process does. The second value of the result says whether
+    /// the process waits with the slot open.
     fn next_of_events(&self, taken: &mut Option<Box<Taken<u32>>>) -> (Option<u32>, bool) {
         let seat = ReceiverTurn::of_events(InTurn::of_right());
         match self.glance() {
@@ -124,7 +124,7 @@ fn signal(mail: &Mail) {
     mail.signal(&mail.own, cancel, true).expect("it is open").wake();
 }
 
-/// Reads the given numbers of messages and signals, as a hand-written process does. Returns the messages. For each
+/// Reads `messages` messages and `signals` signals, as a hand-written process does. Returns the messages. For each
 /// signal, also returns the number of messages that were read before the signal.
 fn drain(mail: &Mail, messages: usize, signals: usize) -> (Vec<u32>, Vec<usize>) {
     let (mut read, mut heard, mut taken) = (Vec::new(), Vec::new(), None::<Box<Taken<u32>>>);
@@ -194,8 +194,8 @@ pub fn delivered_in_order() {
     join(one);
 }
 
-/// A receiver takes a delivered message. Then the body waits for another event, and this event arrives. When the
-/// receiver then asks for the next message, the next message is there.
+/// A receiver takes a delivered message. Then the body waits for an event other than a message. A second message
+/// arrives, and then this event. When the receiver asks for the next message, it gets the second message.
 pub fn no_wait_after_all() {
     let mail = Mail::new();
     let first = spawn(&mail, |mail| send(mail, 1));
@@ -261,8 +261,8 @@ fn poll_elsewhere(mail: &Mail, front: &mut ReadAhead<u32>, polls: usize) -> Vec<
     received
 }
 
-/// A new body fails to start while another thread uses its mailbox. Each message is read once, by one of the two
-/// bodies. Messages that are sent after the failure are read by the old body.
+/// A new body fails to start while another thread reads the mailbox of the new body. Each message is read once, by the
+/// old body or by the new body. The old body reads all messages that are sent after the failure.
 pub fn failed_trial() {
     let mail = Mail::new();
     let mut former = ReadAhead::default();
@@ -306,13 +306,13 @@ pub fn reclaimed_by_events() {
     assert_eq!((read, join(elsewhere)), (vec![1], vec![]));
 }
 
-/// A receiver is inside a combinator. Therefore the receiver waits with a new waker at each poll.
+/// A receiver is polled by a combinator. Therefore, the receiver waits with a new waker at each poll.
 pub fn other_waker() {
     let inbox = Mail::new();
     let senders = [1, 2].map(|message| spawn(&inbox, move |inbox| send(inbox, message)));
     let (mut front, mut sum) = (ReadAhead::default(), 0);
     while sum != 3 {
-        // The first waker is dropped. A `select` that is polled again also drops its former waker.
+        // The first waker is dropped, because a `select` that is polled again also drops its former waker.
         let (former, latter) = (Waiter::here(), Waiter::here());
         let mut receive = |waiter: &Arc<Waiter>| {
             front.pop().or_else(|| inbox.pop_or_wait(&inbox.own, &mut front, Reader::Other(waiter.waker())).0)
@@ -365,7 +365,7 @@ pub fn signal_wakes_both() {
     join(signaller);
 }
 
-/// Several `Down` events wake the reader. The wake-up of the first `Down` event is enough for all of them.
+/// Several `Down` events wake the reader. The wake-up of the first `Down` event is sufficient for all `Down` events.
 pub fn downs_wake_the_reader() {
     let inbox = Mail::new();
     let tellers = [1, 2].map(|number| {

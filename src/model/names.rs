@@ -1,5 +1,5 @@
-//! Registered names while processes exit. A name refers to one process at a time, and only as long as the process
-//! exists.
+//! Models of registered names. A process may exit while a name is registered. A name refers to one process at a time,
+//! and only as long as this process exists.
 
 use crate::host::registry::names::{Gone, Names, Own, Unclaimed};
 use crate::model::{join, spawn};
@@ -7,8 +7,8 @@ use crate::platform::sync::atomic::{AtomicBool, Ordering};
 use crate::platform::sync::{Arc, Mutex};
 use crate::process::state::{Ref, RefCounted};
 
-/// A pid-table entry with a list of names and a flag. The flag tells whether the entry may have names. A process has
-/// the same fields.
+/// A process with only the parts that these models need: a list of names, and a flag that says whether the process may
+/// have names.
 #[derive(Default)]
 struct TestEntry {
     known: AtomicBool,
@@ -26,13 +26,13 @@ impl World {
         Arc::new(Self { names: Names::new() })
     }
 
-    /// Registers the name as `SelfHandle::register` does.
+    /// Registers the name for a process, as `SelfHandle::register` does.
     fn register(&self, lodger: &Ref<RefCounted<TestEntry>>) -> Result<(), Unclaimed<RefCounted<TestEntry>, Gone>> {
         lodger.known.swap(true, Ordering::SeqCst);
         self.names.register("n".into(), lodger, &lodger.own, || !*lodger.closed.lock())
     }
 
-    /// Exits as `Control::run_exit` does.
+    /// Makes a process exit, as `Control::run_exit` does.
     fn end(&self, lodger: &Ref<RefCounted<TestEntry>>) {
         *lodger.closed.lock() = true;
         if lodger.known.load(Ordering::SeqCst) {

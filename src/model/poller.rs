@@ -1,5 +1,5 @@
-//! Models of the poller as a source of work. While a worker begins to wait in the poller, no event, no task and no
-//! wake-up is lost.
+//! Models of waits in the poller. While a worker begins to wait in the poller, no event, no task and no wake-up is
+//! lost.
 
 use std::future::{Future, pending};
 use std::pin::pin;
@@ -36,7 +36,7 @@ fn open(scheduler: &Arc<Scheduler<idle::Job>>) -> Arc<Poller> {
 /// event.
 pub fn first_socket() {
     let (scheduler, jobs) = (idle::started(1), Jobs::new());
-    // Because of this yield, the worker can check the queues before the socket is registered: see `idle::one_pusher`.
+    // With this `yield_now`, the worker can check the queues before the socket is registered: see `idle::one_pusher`.
     thread::yield_now();
     open(&scheduler).report(Operation::waker(&jobs));
     jobs.wait(1);
@@ -65,9 +65,9 @@ pub fn guest_waits_in_poller() {
     join(waker);
 }
 
-/// A polled guest checks the poller for events and does not block. At the same time, the worker begins to wait in the
-/// poller. Afterwards a socket becomes ready, and the guest is never polled again. The worker must take the event of
-/// the socket.
+/// A polled guest checks the poller for events without blocking. At the same time, the worker begins to wait in the
+/// poller. Then a socket becomes ready, and the guest is never polled again. The worker must take the event of the
+/// socket.
 pub fn guest_asks_against_worker() {
     let (scheduler, jobs) = (scheduler(1, &Arc::default()), Jobs::new());
     let poller = open(&scheduler);
@@ -80,12 +80,12 @@ pub fn guest_asks_against_worker() {
     stop(&scheduler);
 }
 
-/// A guest in `block_on` begins to wait in the poller. Meanwhile the future of this guest is woken, and a polled guest
+/// A guest in `block_on` begins to wait in the poller. Meanwhile, the future of this guest is woken, and a polled guest
 /// checks the poller for events without blocking. The guest in `block_on` must poll its future, although the polled
-/// guest may take the event of the wake-up.
+/// guest may take the event that should wake the guest in `block_on`.
 pub fn guest_asks_against_guest() {
-    // The requested number of workers is one, but no worker is started. With zero as the requested number, a helper
-    // thread would start.
+    // The model requests one worker, but does not start it. If the model requested no worker, a helper thread would
+    // start.
     let scheduler = scheduler(1, &Arc::default());
     open(&scheduler);
     let (job, future) = awaited();
@@ -100,9 +100,9 @@ pub fn guest_asks_against_guest() {
     join(waker);
 }
 
-/// A thread outside the scheduler waits for a socket. There is no worker. A guest in `block_on` may be the timekeeper
-/// in the poller when the wait begins. The helper thread starts, and the guest leaves before the event of the socket
-/// arrives. The outside thread must get the event, and the guest must see that its future is complete.
+/// A thread outside the scheduler waits for a socket, and there is no worker. When this wait begins, a guest in
+/// `block_on` may be the timekeeper in the poller. The helper thread starts, and the guest leaves before the event of
+/// the socket arrives. The outside thread must get the event, and the guest must see that its future is complete.
 pub fn helper_against_guest() {
     let scheduler = scheduler(0, &Arc::default());
     let poller = open(&scheduler);
@@ -120,8 +120,8 @@ pub fn helper_against_guest() {
     stop(&scheduler);
 }
 
-/// The requested number of workers becomes zero while a thread outside the scheduler begins to wait for a socket.
-/// Either function may see the change of the other function first. The outside thread must get the event of its socket.
+/// The requested number of workers becomes zero while a thread outside the scheduler begins to wait for a socket. The
+/// two calls may take effect in either order. The outside thread must get the event of its socket.
 pub fn last_worker_against_outside() {
     let scheduler = scheduler(1, &Arc::default());
     let poller = open(&scheduler);
@@ -138,8 +138,8 @@ pub fn last_worker_against_outside() {
     stop(&scheduler);
 }
 
-/// The scheduler stops. Meanwhile a polled guest checks the poller for events without blocking, and the worker begins
-/// to wait in the poller. The worker must exit, although the guest may take the event of the wake-up.
+/// The scheduler stops. Meanwhile, a polled guest checks the poller for events without blocking, and the worker begins
+/// to wait in the poller. The worker must exit, although the guest may take the event that should wake the worker.
 pub fn guest_asks_against_stop() {
     let scheduler = scheduler(1, &Arc::default());
     open(&scheduler);

@@ -1,4 +1,5 @@
-//! Free space in a bounded mailbox. A sender that waits for free space either gets it or gets its message back.
+//! Models of room in a bounded mailbox. If a sender waits for room, either its message is admitted, or the sender gets
+//! its message back.
 
 use std::task::{Poll, Waker};
 
@@ -6,15 +7,15 @@ use crate::model::{Waiter, join, spawn};
 use crate::platform::sync::Arc;
 use crate::process::mailbox::{Inbox, MailboxCapacity, ReadAhead, Reader, RoomWaiter};
 
-/// Creates an inbox that has free space for one message and is full.
+/// Creates a full inbox with a capacity of one message.
 fn full() -> Arc<Inbox<u32>> {
     let inbox = Arc::new(Inbox::new(MailboxCapacity::Reject(1), None));
     let _nobody = inbox.push(Waker::noop(), 0, || {}).expect("there is room");
     inbox
 }
 
-/// Sends a message as `SendWait` does. Returns whether the message was admitted. A message that was not admitted goes
-/// back to the sender.
+/// Sends a message as `SendWait` does. Returns whether the message was admitted. If the message was not admitted, the
+/// sender gets the message back.
 fn send_wait(inbox: &Inbox<u32>, message: u32) -> bool {
     let waiter = Waiter::here();
     let number = match inbox.push_or_wait(Waker::noop(), message, &mut Some(waiter.waker()), || {}) {
@@ -53,7 +54,7 @@ fn receive(inbox: &Inbox<u32>, front: &mut ReadAhead<u32>) -> u32 {
     }
 }
 
-/// Two senders wait for free space. A receiver takes messages, and then both senders send their messages.
+/// Two senders wait for room. A receiver takes messages, and then the messages of both senders are admitted.
 pub fn two_wait_for_room() {
     let inbox = full();
     let senders = [1, 2].map(|message| spawn(&inbox, move |inbox| send_wait(inbox, message)));
@@ -65,7 +66,7 @@ pub fn two_wait_for_room() {
     assert!(senders.map(join).into_iter().all(|sent| sent));
 }
 
-/// An inbox closes while senders wait for free space. Each message that was not admitted goes back to its sender.
+/// An inbox closes while senders wait for room. Each sender whose message was not admitted gets its message back.
 pub fn room_against_close() {
     let inbox = full();
     let sender = spawn(&inbox, |inbox| send_wait(inbox, 1));
@@ -82,7 +83,8 @@ pub fn room_against_close() {
     assert_eq!(read, sent.map(|(message, _)| message).collect::<Vec<_>>());
 }
 
-/// A sender stops waiting. Either the sender has its message back, or the message was admitted.
+/// A sender stops waiting while the receiver takes messages. Either the sender gets its message back, or the message
+/// was admitted.
 pub fn cancelled_send_against_pop() {
     let inbox = full();
     let sender = spawn(&inbox, |inbox| {

@@ -1,6 +1,7 @@
-//! The run state of a process. A woken process is queued once, and checks its messages again.
+//! Models of the run state of a process. A woken process is queued once, and checks its messages again.
 //!
-//! This file has unsafe code. In a model, a run state belongs to no task cell, so each thread may change the run state.
+//! This file has unsafe code, because it calls the unsafe functions of a run state. In a model, a run state does not
+//! belong to a cell, so each thread may change the run state.
 
 #![allow(unsafe_code)]
 
@@ -9,7 +10,7 @@ use crate::platform::sync::atomic::{AtomicUsize, Ordering};
 use crate::platform::sync::{Arc, Mutex};
 use crate::process::state::RunState;
 
-/// These functions are only for run states without a task cell. No memory access depends on these run states.
+/// These functions are only for run states that do not belong to a cell. No memory access depends on such a run state.
 impl RunState {
     #[must_use = "a process that is not queued again never runs again"]
     pub(super) fn model_wait(&self, open: bool) -> bool {
@@ -56,7 +57,7 @@ impl World {
         }
     }
 
-    /// Runs the process as a worker does, until all messages of the process have arrived.
+    /// Runs the process as a worker does, until both messages of the process have arrived.
     fn run(&self) {
         loop {
             while std::mem::take(&mut *self.queued.lock()) == 0 {

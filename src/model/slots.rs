@@ -1,4 +1,5 @@
-//! Reuse of pid slots. A look-up of a pid finds either the process to which the pid was issued, or no process.
+//! Models of the reuse of pid slots. A look-up of a pid finds either the process to which the pid was issued, or no
+//! process.
 
 use crate::host::registry::{Lane, LocalId, PidEntry, PidTable};
 use crate::model::{join, spawn};
@@ -6,10 +7,10 @@ use crate::platform::sync::Arc;
 use crate::process::pid::Pid;
 use crate::process::state::{Ref, RefCounted};
 
-/// In models, the highest generation is 3.
+/// The highest generation of a slot. In models, this generation is 3.
 const LAST: u32 = 3;
 
-/// Entry of the pid table. The entry knows its generation, as a process does.
+/// Entry of the pid table. The entry contains its generation, as a process does.
 struct TestEntry {
     name: u32,
     generation: u32,
@@ -61,8 +62,8 @@ fn remove_from_elsewhere(pid_table: &Table, pid: Pid) -> Option<u32> {
     pid_table.remove(1, pid).map(|tenant| tenant.name)
 }
 
-/// The first entry is removed and a second entry is inserted. At the same time, another thread looks up and removes the
-/// pid of the first entry.
+/// One thread removes the first entry and inserts a second entry. At the same time, another thread looks up and removes
+/// the pid of the first entry.
 pub fn stale_pid() {
     let pid_table = pid_table();
     let first = insert(&pid_table, 1);

@@ -1,5 +1,5 @@
-//! A stream between its handler and its process. In these models, the handler sends items while the process pulls
-//! items, or one side ends the stream. Each side may have to wait.
+//! Models of a stream between its handler and its process. The handler sends items while the process pulls items, or
+//! one of the two ends the stream. The handler and the process may have to wait for each other.
 
 use std::task::{Context, Poll};
 
@@ -18,7 +18,7 @@ impl Command for Count {
     type Reply = u64;
 }
 
-/// A process with one stream, whose buffer holds one item.
+/// A process with one stream. The buffer of the stream has room for one item.
 struct World {
     yields: Yields,
     inbox: Inbox<()>,
@@ -96,7 +96,7 @@ pub fn items_against_pulls() {
     assert_eq!(world.yields.outstanding(), 0);
 }
 
-/// A hand-written process pulls one item after another. A notice announces each item and the end of the stream.
+/// A hand-written process pulls one item after another. Each item and the end of the stream are announced by a notice.
 pub fn notices_against_pulls() {
     let world = World::new(AnswerTarget::Event);
     let handler = spawn(&world, |world| {
@@ -125,7 +125,8 @@ pub fn notices_against_pulls() {
     assert!(heard().is_none(), "there are no more notices than events");
 }
 
-/// A handler that waits for free space in the buffer is notified that the process no longer pulls items.
+/// A handler waits for room in the buffer while the stream is cancelled. The handler is notified that the process no
+/// longer pulls items.
 pub fn sender_against_cancel() {
     let world = World::new(AnswerTarget::Own);
     let handler = spawn(&world, |world| {

@@ -1,4 +1,5 @@
-//! Timers: while a turn fires timers, a timer is cancelled, its waker changes, or an earlier deadline is inserted.
+//! Models of timers. While a turn of the wheel fires timers, a timer is cancelled, its waker changes, or another
+//! deadline is inserted.
 
 use std::time::Duration;
 
@@ -20,7 +21,7 @@ fn timers() -> Arc<Timers> {
     Arc::new(Timers::new(clock, 1))
 }
 
-/// A counter of how many times a timer fired.
+/// Counts the times at which a timer fired.
 #[derive(Clone, Default)]
 struct Fired(Arc<AtomicUsize>);
 
@@ -38,8 +39,9 @@ impl Fired {
     }
 }
 
-/// Two turns and a cancellation happen at the same time. The timer either fires once or is cancelled. A second timer in
-/// the same entry does not fire early, and the cancellation of the first timer does not cancel the second timer.
+/// Two threads turn the wheel and a third thread cancels a timer, at the same time. The timer either fires once or is
+/// cancelled. Then a second timer may use the entry of the first timer. The second timer does not fire early, and a
+/// second cancellation of the first timer does not cancel the second timer.
 pub fn cancel_against_fire() {
     let (timers, first, second) = (timers(), Fired::default(), Fired::default());
     let key = first.set(&timers, None, SOON);

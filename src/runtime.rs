@@ -259,9 +259,9 @@ impl Runtime {
     /// If the returned future is dropped, the other threads take its queued tasks, and `future` is dropped. If the
     /// returned future is never polled again, or is passed to [`std::mem::forget`], the future delays no task. When a
     /// task is runnable, and no worker and no blocked guest thread is free, the runtime wakes all futures of this
-    /// method. Therefore, another of these futures can run the task. A future that is never polled again still takes one of the
-    /// 48 slots that workers and guest threads share. If a further guest gets no slot, it runs no processes until a
-    /// slot is free.
+    /// method. Therefore, another of these futures can run the task. A future that is never polled again still takes
+    /// one of the 48 slots that workers and guest threads share. If a further guest gets no slot, it runs no processes
+    /// until a slot is free.
     pub async fn run<F: Future>(&self, future: F) -> F::Output {
         drive(&self.threads, &self.tokio, future).await
     }

@@ -194,8 +194,9 @@ pub fn delivered_in_order() {
     join(one);
 }
 
-/// A receiver takes a delivered message. Then the body waits for an event other than a message. A second message
-/// arrives, and then this event. When the receiver asks for the next message, it gets the second message.
+/// A receiver takes a delivered message, and then the body waits only for a future outside the mailbox. A second
+/// message arrives, and then the future wakes the body. When the receiver asks for the next message, it gets the second
+/// message.
 pub fn no_wait_after_all() {
     let mail = Mail::new();
     let first = spawn(&mail, |mail| send(mail, 1));

@@ -2,8 +2,8 @@
 //! and the word contains the pid of the requested process. The process that runs in the slot reads the word when the
 //! process calls `should_yield`. The scheduler decides when a request is made, and for which process.
 //!
-//! When the word is set, the requested process may already run on another worker. In this case, the word keeps the
-//! request. When the process next runs in this slot, the process once lets other processes run without need.
+//! When the word is set, the requested process may already run on another worker. In this case, the request stays in
+//! the word. When the process next runs in this slot, the process once lets other processes run without need.
 
 use std::cell::RefCell;
 

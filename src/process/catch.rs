@@ -97,8 +97,8 @@ impl<T> Drop for Held<T> {
     }
 }
 
-/// Sets the process that the message of an abort names. The setting applies to this thread until the returned guard is
-/// dropped.
+/// Sets a process and the name of its code for the message of an abort. Until the returned guard is dropped, the
+/// message of an abort on this thread names this process.
 pub(crate) fn name(pid: Pid, code: &'static str) -> Named {
     Named(Current::with(|current| current.dropped.replace(Some((pid, code)))))
 }

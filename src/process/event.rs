@@ -90,7 +90,7 @@ pub(crate) enum Signal {
         reason: Reason,
         deadline: Instant,
     },
-    /// The exit of a monitored process. The reader checks whether the monitor still exists.
+    /// The exit of a monitored process. The reader of the mailbox checks whether the monitor still exists.
     Down {
         number: u64,
         pid: Pid,
@@ -100,13 +100,13 @@ pub(crate) enum Signal {
         from: Pid,
         reason: Exit,
     },
-    /// A process has joined a monitored group. The reader checks whether the monitor still exists.
+    /// A process has joined a monitored group. The reader of the mailbox checks whether the monitor still exists.
     Joined {
         number: u64,
         group: Arc<str>,
         pid: Pid,
     },
-    /// A process has left a monitored group. The reader checks whether the monitor still exists.
+    /// A process has left a monitored group. The reader of the mailbox checks whether the monitor still exists.
     Left {
         number: u64,
         group: Arc<str>,

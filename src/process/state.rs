@@ -429,10 +429,10 @@ impl<T: HeaderFirst> Ref<T> {
 
 impl<T: ?Sized> Ref<T> {
     /// # Safety
-    /// `at` points to a value that was created by [`with`](Ref::with), and has the provenance of the whole value. One
-    /// of two conditions holds. Either the caller owns one of the value's strong counts and hands this count over to
-    /// the result. Or the caller never drops the returned reference, and owns another reference to the same value until
-    /// the returned reference is no longer used.
+    /// `at` points to a value that was created by [`with`](Ref::with), and has the provenance of the whole value. In
+    /// addition, one of two conditions holds. The first condition: the caller owns one of the value's strong counts and
+    /// hands this count over to the result. The second condition: the caller never drops the returned reference, and
+    /// owns another reference to the same value until the returned reference is no longer used.
     #[inline]
     pub(crate) unsafe fn from_at(at: NonNull<T>) -> Self {
         Self { at }

@@ -3,9 +3,10 @@
 //! diagram of a command is above [`Phase`].
 //!
 //! All transitions of a slot happen under the lock. Therefore, the order of the lock operations decides which of two
-//! concurrent answers is accepted. The same order decides between an answer and a concurrent cancellation, deadline or
-//! exit of the process. When a deadline passes, the deadline answers the command as a handler does. The number of a tag
-//! is never issued twice. Therefore, a late answer finds no command, even if a newer command uses the same slot.
+//! concurrent answers is accepted. This order also decides between an answer and a concurrent cancellation. The same
+//! applies to an answer and a concurrent deadline, and to an answer and a concurrent exit of the process. When a
+//! deadline passes, the deadline answers the command as a handler does. The number of a tag is never issued twice.
+//! Therefore, a late answer finds no command, even if a newer command uses the same slot.
 //!
 //! A stream is a command with a `Buffer` for its items. The lock of the table also protects the buffer. The process
 //! first pulls all items that were sent before the answer, and then receives the answer. No user code runs under the
@@ -119,9 +120,9 @@ pub(crate) struct Yields {
     /// Number of commands that wait for the end of the step. This number is written under the lock.
     pending: AtomicU32,
     /// Whether some answers must be discarded when they arrive. The flag is written under the lock. Only the process
-    /// itself reads the flag, without the lock. If the process misses a store of another thread, no answer is delivered
-    /// by mistake. Another thread sets the flag only for a command on the inline path, and such a command is checked
-    /// under the lock when it moves to the table.
+    /// itself reads the flag, without the lock. If the process reads an old value of the flag, no unwanted answer is
+    /// delivered. Another thread sets the flag only for a command on the inline path. Such a command is checked under
+    /// the lock when it moves to the table.
     recalled: AtomicBool,
     /// Whether a command may have ended before its dispatch.
     overtaken: AtomicBool,
@@ -314,9 +315,9 @@ impl Yields {
     /// Counts a command that has ended. The caller holds the lock.
     fn ended(&self, tag: Tag) {
         count(&self.flying, -1);
-        // Relaxed is sufficient. The process can miss the store below only if the command ends concurrently with its
-        // dispatch. A missed store has the same effect as an end of the command after its dispatch. The numbers of
-        // pending commands are so close together that their 32-bit difference does not wrap.
+        // Relaxed is sufficient. The process can read an old value of the flag only if the command ends concurrently
+        // with its dispatch. An old value has the same effect as an end of the command after its dispatch. The numbers
+        // of pending commands are so close together that their 32-bit difference does not wrap.
         let ahead = (tag.number as u32).wrapping_sub(self.dispatched.load(Ordering::Relaxed)) as i32;
         if tag.is_chosen() || ahead > 0 {
             self.overtaken.store(true, Ordering::Relaxed);

@@ -89,7 +89,7 @@ const MAX_NAMED: usize = 20;
 ///
 /// While at least one process is always runnable, the clock advances by one millisecond every 1,000 turns. Therefore, a
 /// loop that calls `yield_now` until a certain time eventually ends. Within a turn, the clock stands still. Therefore,
-/// a loop that does not await and waits for a certain time never ends, and no process reaches its
+/// a loop that waits for a certain time without an `await` never ends, and no process reaches its
 /// [limit of time](crate::Limits::time).
 ///
 /// # What the seed decides

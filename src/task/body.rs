@@ -336,7 +336,8 @@ pin_project! {
 
 /// Result of [`settle`].
 enum Settled {
-    /// The body has asked a question and is polled again immediately. In this poll, the body reads the answer.
+    /// The body has asked for the result type of its task, and is polled again immediately. In this poll, the body
+    /// reads the reply.
     Asked,
     /// Another future has replaced the body. The earlier polls of the new future may have passed only the waker of a
     /// combinator. Therefore, the new future is polled again, in another turn. Because each replacement takes another

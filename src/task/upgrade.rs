@@ -110,8 +110,8 @@ impl<M: Send + 'static> Context<M> {
                 (fit, current.is_own_waker(cx.waker()))
             });
             let Some(fit) = fit else { return Poll::Ready(Err(Exit::failed(ELSEWHERE))) };
-            // The answer to the question is available in the next poll of the body. But in the next poll, a combinator
-            // polls only the futures that were woken. Therefore, this future wakes itself.
+            // The reply of the task is available in the next poll of the body. But in the next poll, a combinator polls
+            // only the futures that were woken. Therefore, this future wakes itself.
             if fit.is_none() && !is_own_waker && !planted!("upgrade_asks_in_silence") {
                 cx.waker().wake_by_ref();
             }

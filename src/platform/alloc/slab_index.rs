@@ -24,7 +24,7 @@ pub(super) struct Places<const LENGTH: usize, const UNIT: usize> {
 
 #[derive(Debug)]
 struct Page {
-    /// For each window, the position at which a slab begins. The position is a multiple of `UNIT`, divided by `UNIT`.
+    /// For each window, the position at which a slab begins. The position is counted in units of `UNIT` bytes.
     begins: [u8; WINDOWS],
     /// Number of windows of this page in which a slab begins.
     count: usize,

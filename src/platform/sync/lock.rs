@@ -82,8 +82,8 @@ impl<T> Lock<T> {
         f(unsafe { &mut *self.value.get() })
     }
 
-    /// Returns whether no thread has locked the lock since a thread [marked](LockGuard::mark) the lock. The result is
-    /// only a hint, because another thread may lock the lock at any time.
+    /// Returns whether the lock is [marked](LockGuard::mark). Each lock operation removes the mark. The result is only
+    /// a hint, because another thread may lock the lock at any time.
     #[inline]
     pub(crate) fn is_marked(&self) -> bool {
         self.state.load(Ordering::Relaxed) == MARKED

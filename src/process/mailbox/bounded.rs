@@ -42,9 +42,8 @@ pub enum MailboxCapacity {
 }
 
 impl MailboxCapacity {
-    /// Returns the policy and the capacity. If there is a `limit` that is lower than the capacity, or a `limit` and no
-    /// capacity, returns `Reject` with the capacity `limit`. If there is neither a capacity nor a `limit`, returns
-    /// `None`.
+    /// Returns the policy and the capacity. If there is a `limit`, and the capacity is larger or unlimited, returns
+    /// `Reject` with the capacity `limit`. If there is neither a capacity nor a `limit`, returns `None`.
     #[inline]
     pub(crate) fn within(self, limit: Option<usize>) -> Option<(OverflowPolicy, usize)> {
         let bound = match self {
@@ -106,7 +105,7 @@ pub(super) struct Bounded<M> {
     /// sender waits and the mailbox is not closed, the queue is full.
     senders: BTreeMap<u64, Sender<M>>,
     next_sender: u64,
-    /// The task that must be notified that the last `pop` or `settle` made room in the mailbox.
+    /// The task that the caller must wake, because the last `pop` or `settle` made room in the mailbox.
     relieved: Option<RoomWaiter>,
     /// Waker of a task that waits for room and has stored no message in this mailbox.
     watcher: Option<Waker>,
@@ -114,7 +113,7 @@ pub(super) struct Bounded<M> {
     busy: bool,
 }
 
-/// A task that must be notified that a mailbox has room.
+/// A task that waited for room in a mailbox and must now be woken.
 #[derive(Debug)]
 pub(crate) enum RoomWaiter {
     /// A sender whose message was admitted.
@@ -241,8 +240,8 @@ impl<M> Bounded<M> {
         waker
     }
 
-    /// Takes the task that must be notified that the last [`pop`](Self::pop) or [`settle`](Self::settle) made room in
-    /// the mailbox.
+    /// Takes the task that the caller must wake, because the last [`pop`](Self::pop) or [`settle`](Self::settle) made
+    /// room in the mailbox.
     pub(super) fn take_room_waiter(&mut self) -> Option<RoomWaiter> {
         self.relieved.take()
     }
@@ -293,8 +292,8 @@ impl<M> Bounded<M> {
     }
 
     /// Moves all messages out of the queue, and then admits waiting senders until the queue is full. Returns the tasks
-    /// that must be notified that the mailbox has room. These tasks are the admitted senders and, if there is still
-    /// room, the task that waits for room.
+    /// that the caller must wake, because the mailbox now has room. These tasks are the admitted senders and, if there
+    /// is still room, the task that waits for room.
     pub(super) fn drain_into(&mut self, queue: &mut VecDeque<M>) -> Vec<RoomWaiter> {
         self.first += self.queue.len() as u64;
         queue.extend(self.queue.drain(..).flatten());

@@ -213,7 +213,8 @@ impl<M> Locked<'_, M> {
         }
     }
 
-    /// Moves all messages and signals to `taken`. Returns the tasks that must be notified that the mailbox has room.
+    /// Moves all messages and signals to `taken`. Returns the tasks that the caller must wake, because the mailbox now
+    /// has room.
     pub(super) fn drain_into(&mut self, by: Receiving, taken: &mut Taken<M>) -> Vec<RoomWaiter> {
         if let Some(aside) = self.state.aside.as_deref_mut() {
             let ahead = taken.ahead();
@@ -393,7 +394,7 @@ impl<M> State<M> {
         self.buffer.len() + bounded.map_or(0, Bounded::len)
     }
 
-    /// Takes the task that must be notified that the mailbox has room.
+    /// Takes the task that the caller must wake, because the mailbox now has room.
     #[inline]
     pub(super) fn take_relieved(&mut self) -> Option<RoomWaiter> {
         self.bounded()?.take_room_waiter()

@@ -114,7 +114,8 @@ impl Claim {
         self.receivers.current.swap(self.number, Ordering::Relaxed) != self.number
     }
 
-    /// Creates a new receiver and makes it the current receiver. The bits `marks` are set in its number.
+    /// Creates a new receiver and makes it the current receiver. The bits `marks` are set in the stored number of the
+    /// current receiver.
     fn succeed(&self, marks: u64) -> Self {
         // Relaxed is sufficient, because the numbers only have to differ.
         let number = self.receivers.last.fetch_add(1, Ordering::Relaxed) + 1;

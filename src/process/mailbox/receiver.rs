@@ -61,8 +61,8 @@ impl Spare {
     }
 }
 
-/// The duties of the caller after it has taken out all messages. The caller must notify each task of the list that the
-/// mailbox has room. The caller must also perform the wake-ups that the admitted messages cause.
+/// The duties of the caller after it has taken out all messages. The caller must wake each task of the list, because
+/// the mailbox now has room. The caller must also perform the wake-ups that the admitted messages cause.
 pub(crate) type Admitted = Option<Box<(Vec<RoomWaiter>, Wakes)>>;
 
 /// Result of [`Inbox::gather_or_wait`].
@@ -76,8 +76,8 @@ pub(crate) enum Gathered<M> {
 }
 
 impl<M> Inbox<M> {
-    /// Takes the content of the inbox in the same way as [`drain`](Self::drain). But if the only content of the inbox
-    /// is one message, and `taken` contains nothing unread, returns this message.
+    /// Takes the content of the inbox in the same way as [`drain`](Self::drain). If the only content of the inbox is
+    /// one message, and `taken` contains nothing unread, returns this message and moves nothing to `taken`.
     #[inline]
     pub(crate) fn drain_or_pop(
         &self,
@@ -136,9 +136,9 @@ impl<M> Inbox<M> {
         (Some(Box::new((relieved, wakes))), false)
     }
 
-    /// Takes the next message. Also returns the task that must be notified that the mailbox has room. If several
-    /// messages are queued, all messages except the first move to `front` under the same lock. Therefore, a burst costs
-    /// only one lock operation.
+    /// Takes the next message. Also returns the task that the caller must wake, because the mailbox now has room. If
+    /// several messages are queued, all messages except the first move to `front` under the same lock. Therefore, a
+    /// burst costs only one lock operation.
     pub(crate) fn pop(&self, front: &mut ReadAhead<M>) -> (Option<M>, Option<RoomWaiter>) {
         let mut state = self.lock_to_receive();
         let Some(by) = front.receiving() else { return (None, None) };
@@ -265,8 +265,8 @@ impl<M> Inbox<M> {
         bounded.fill(number, message).map_err(|message| (message, !closed))
     }
 
-    /// Frees the place of a message that the receiver has inspected and taken. Returns the task that must be notified
-    /// that the mailbox has room.
+    /// Frees the place of a message that the receiver has inspected and taken. Returns the task that the caller must
+    /// wake, because the mailbox now has room.
     pub(crate) fn settle(&self, number: u64) -> Option<RoomWaiter> {
         let mut state = self.lock();
         state.place_signals();

@@ -29,8 +29,8 @@
 //! under the lock, in the turn of its process. When the slot is closed, the run state is not *Open*, because there are
 //! only two ways to close the slot. First, a turn of the process closes the slot. During a turn, the run state is not
 //! *Open*. Second, a thread that holds the lock closes the slot, after this thread has woken the process or after
-//! [`Own::recall`] has returned true. Each of the two calls ends the run state *Open*. The run state becomes *Open*
-//! again only in a turn, after the receiver has opened the slot under the lock again.
+//! [`Own::recall`] has returned true. A wake-up ends the run state *Open*, and so does a `recall` that returns true.
+//! The run state becomes *Open* again only in a turn, after the receiver has opened the slot under the lock again.
 //!
 //! If a thread that holds the lock finds the slot open, the thread must change the run state before it writes the slot,
 //! as a sender without the lock does. If the thread cannot change the run state, the thread does not write the slot. A

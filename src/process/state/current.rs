@@ -65,7 +65,7 @@ pub(crate) struct Current {
     pub(crate) timer: KeptTimer,
     /// The handler call that this thread runs.
     pub(crate) handler: HandlerCall,
-    /// The request of a body that other code replaces the body.
+    /// The upgrade request of the body that this turn polls.
     pub(crate) upgrade: UpgradeRequest,
     /// Deferred calls of user code. A deferred call runs when the outermost call returns.
     pub(crate) deferred: Deferred,

@@ -10,7 +10,7 @@
 /// worker takes a process of low priority. For example, if only normal and low processes are runnable, one turn in 16
 /// is a turn of a low process. If no other runnable process has high priority, a runnable process of high priority
 /// waits for at most two turns. In every 61st search for a task, a worker first checks the timers and the global queue,
-/// even if other processes are runnable. The global queue contains the tasks that were queued by threads outside the
+/// even if other processes are runnable. The global queue contains the tasks that were queued by threads that are not
 /// workers. Processes of high or low priority run in the order in which they were queued. Processes of normal priority
 /// run in the [local order](crate::QueueOrder) of their worker.
 ///

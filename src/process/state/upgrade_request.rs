@@ -1,6 +1,6 @@
-//! The request of a running body that other code replaces the body. The body and its task have no reference to each
-//! other. Therefore, the body writes the request into the state of the thread, and the task writes its reply there: see
-//! `upgrade.rs`.
+//! Upgrade requests. In an upgrade request, a running body asks its task to replace the body by other code. The body
+//! and its task have no reference to each other. Therefore, the body writes the request into the state of the thread,
+//! and the task writes its reply there: see `upgrade.rs`.
 
 use std::any::{Any, TypeId};
 use std::cell::{Cell, RefCell};

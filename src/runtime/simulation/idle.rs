@@ -4,7 +4,7 @@
 //! The rule counts time steps. If no process is runnable, the clock jumps to the next deadline, and this jump is a time
 //! step. A run is a deadlock if all of the following is true for a number of consecutive time steps:
 //! - The future that the simulation runs has not been polled.
-//! - No process that existed at the first check has had its first turn since that check.
+//! - None of the processes that existed at the first check has had its first turn after this check.
 //! - Several checks during these steps have found that each timer from before the previous check had fired or was
 //!   cancelled.
 //!
@@ -19,8 +19,8 @@ use crate::host::timer::Timers;
 
 /// Number of time steps between two checks of the timers.
 const STEPS_PER_CHECK: u64 = 1 << 10;
-/// Minimum number of checks that must find that all earlier timers have fired or were cancelled. After fewer such
-/// checks, the run is not a deadlock.
+/// Minimum number of checks without an old timer before the run is a deadlock. A check is without an old timer if all
+/// timers from before the previous check have fired or were cancelled.
 const RENEWALS: u32 = 8;
 /// Default limit of time steps without progress. After this number of time steps, a run can be a deadlock.
 const LIMIT: u64 = 1 << 16;

@@ -386,9 +386,9 @@ impl SpawnOptions {
         Self { parent: Some(Parent { process: Some(process), ties }), ..Self::default() }
     }
 
-    /// Returns whether the deadline and the token of the process cancel the process directly. They do not cancel a
-    /// supervised process directly if they are inherited. The supervisor has inherited the same deadline and the same
-    /// token, and ends its children in order.
+    /// Returns whether the deadline and the token of the process cancel the process directly. An inherited deadline or
+    /// an inherited token does not cancel a supervised process directly. The supervisor has inherited the same deadline
+    /// and the same token, and ends its children in order.
     fn checks_cancel(&self, inherited: &InheritedContext) -> bool {
         inherited.has_end() && (!self.supervised || self.has_own_end)
     }
@@ -416,7 +416,7 @@ impl SpawnOptions {
 /// The spawner, and the requested links and monitors between the spawner and the new process.
 #[derive(Debug, Clone)]
 struct Parent {
-    /// `None` if the builder belongs to a host.
+    /// The field is `None` if the builder belongs to a host.
     process: Option<Ref<dyn AnyControl>>,
     ties: SpawnLinks,
 }

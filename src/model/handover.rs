@@ -75,8 +75,9 @@ pub fn return_against_hand_over() {
     assert_eq!(scheduler.active_and_taken().0, 1, "the worker, or its replacement, is active");
 }
 
-/// The monitor hands over the queues of a worker that is in the step with a given poll count. But the worker may
-/// already have finished this step. In this case, no thread may count a hand-over, and no worker may leave.
+/// The monitor hands over the queues of a worker, but only if the worker is still in the step with a given poll count.
+/// The worker may already have finished this step. In this case, no thread may count a hand-over, and no worker may
+/// leave.
 pub fn late_hand_over_against_return() {
     let (scheduler, jobs) = (started(1), Jobs::new());
     thread::yield_now();

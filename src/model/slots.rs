@@ -39,7 +39,7 @@ impl Lane for House {
 type Table = PidTable<RefCounted<TestEntry>, House>;
 
 fn pid_table() -> Arc<Table> {
-    // The table has two shards, and no entry is ever inserted into the second shard. Therefore a thread of the second
+    // The table has two shards, and no entry is ever inserted into the second shard. Therefore, a thread of the second
     // shard frees only slots of the first shard.
     Arc::new(PidTable::new(0, 0, 2))
 }

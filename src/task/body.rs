@@ -136,7 +136,7 @@ impl ProcessOutput for never::Never {
     }
 }
 
-/// The type `!`. Stable Rust accepts `!` only as a return type. Therefore this module extracts `!` from the type of a
+/// The type `!`. Stable Rust accepts `!` only as a return type. Therefore, this module extracts `!` from the type of a
 /// function. The crate `bevy_ecs` uses the same method.
 mod never {
     pub trait ReturnType {

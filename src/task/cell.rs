@@ -209,7 +209,7 @@ impl<'a, X: Machine, S: Schedule> Cell<X, S> {
         // consumed, at the end.
         let Entered { ready, cell, me, own } = unsafe { Self::enter(at) };
         if !cell.schedule.is_here() {
-            // The machine belongs to another thread, and must not be dropped on this thread. Therefore the machine and
+            // The machine belongs to another thread, and must not be dropped on this thread. Therefore, the machine and
             // its reference count are leaked.
             return std::mem::forget(ready);
         }
@@ -391,7 +391,7 @@ impl<M, T> JoinBlock<M, T> {
     unsafe fn take_alone(&self) -> Option<Result<T, Exit>> {
         #[cfg(not(any(procession_loom, procession_shuttle)))]
         // SAFETY: the process accesses its outcome only before the release store in `RunState::end`. The caller has
-        // read the stored value with the acquire load in `is_over`. Therefore the last unlock by the process happened
+        // read the stored value with the acquire load in `is_over`. Therefore, the last unlock by the process happened
         // before this call. After the store, only the join handle accesses the outcome, and the caller has exclusive
         // access to the handle.
         let outcome = unsafe { self.outcome.alone(Outcome::take) };

@@ -1,6 +1,6 @@
-//! `Lock`: a spin lock for critical sections of a few instructions. To block a thread would take longer than such a
-//! section. No user code runs while a lock is held. A waiting thread first spins. After some spins, the thread offers
-//! its core to other threads, because the system may have preempted the thread that holds the lock.
+//! `Lock`: a spin lock for critical sections of a few instructions. The system needs more time to block a thread than
+//! such a section takes. No user code runs while a lock is held. A waiting thread first spins. After some spins, the
+//! thread offers its core to other threads, because the system may have preempted the thread that holds the lock.
 //!
 //! This file has unsafe code, because the unlock of this lock is cheaper than the unlock of the standard library's
 //! mutex. The unlock of this lock is a plain store, and the unlock of the standard mutex is a read-modify-write. A

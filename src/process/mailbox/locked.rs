@@ -101,8 +101,8 @@ pub(crate) struct ClosedContents<M> {
 }
 
 impl<M> ClosedContents<M> {
-    /// Passes the messages to the inheriting router. Returns the messages that remain, because no process will read
-    /// them.
+    /// Passes the messages to the inheriting router. Returns the messages that no router has taken, and that no process
+    /// will read.
     pub(crate) fn settle(self) -> Vec<M> {
         match self.inheriting_router {
             Some(heir) if !self.messages.is_empty() => heir.inherit(self.messages).err().unwrap_or_default(),

@@ -13,8 +13,8 @@ use crate::process::state::current::InTurn;
 /// buffer is freed when the receiver has read the last message of the mailbox.
 pub(super) const KEEP: usize = 256;
 
-/// Proves that the thread that has this value is the only thread that may take messages from the mailbox: see
-/// `mailbox::slot`.
+/// Proof of the right to take messages. The thread that has this value is the only thread that may take messages from
+/// the mailbox: see `mailbox::slot`.
 ///
 /// A receiver obtains the proof from its [`ReadAhead`], under the lock of the mailbox or in the turn of its process.
 /// The receiver does not keep the proof after the unlock or after the end of the turn.

@@ -3,9 +3,9 @@
 //!
 //! This file contains unsafe code, because the slot is untyped memory of a fixed size. A slot with the size of the
 //! message type would make each idle process larger. Without a slot, each mailbox that receives a message would need a
-//! heap buffer. The slot reduces the cost of a process that receives one message and then exits by a quarter (bench
-//! `create-1-exit`). If a process waits for a message, the slot saves two lock operations for this message. The slot
-//! reduces the cost of such a message by a quarter (bench `ping-pong`).
+//! heap buffer. For a process that receives one message and then exits, the slot reduces the total cost by a quarter
+//! (bench `create-1-exit`). If a process waits for a message, the slot saves two lock operations for this message. The
+//! slot reduces the cost of such a message by a quarter (bench `ping-pong`).
 //!
 //! # Access to the slot
 //!
@@ -109,8 +109,8 @@ impl<M> Slot<M> {
     /// Creates an empty slot that is closed.
     #[inline]
     pub(super) fn new() -> (Self, SlotLoan) {
-        // The room is zeroed. If its bytes were uninitialised, the move of the new slot would load bytes that were not
-        // stored just before. Such a load misses store forwarding.
+        // The room is zeroed, because the move of the new slot copies the room. If the bytes of the room were not
+        // stored before the move, the copy would miss store forwarding.
         let room = UnsafeCell::new(MaybeUninit::zeroed());
         (Self { moves: AtomicU64::new(0), room, _message: PhantomData }, SlotLoan(false))
     }

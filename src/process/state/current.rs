@@ -543,11 +543,11 @@ impl Current {
         (self.has(note::REPLIES) && self.take(note::REPLIES)).then(|| self.replies.take())
     }
 
-    /// Stores a dropped reply for [`take_dropped_replies`](Self::take_dropped_replies).
+    /// Stores a dropped reply for [`take_dropped_replies`](Self::take_dropped_replies). The reply is stored if a panic
+    /// unwinds a step on this thread, or if this thread drops the values of a process that ends.
     ///
     /// # Errors
-    /// Returns the reply if neither of two conditions holds: a panic unwinds a step on this thread, or this thread
-    /// drops the values of a process that ends.
+    /// Returns the reply if it was not stored.
     pub(crate) fn keep_dropped_reply<T: 'static>(
         &self,
         reply: T,

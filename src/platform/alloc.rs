@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn each_layout_fits_into_its_block_size() {
+    fn every_layout_fits_into_its_block() {
         for wanted in 1..=SIZES * LINE {
             let layout = Layout::from_size_align(wanted, 8).expect("it is small");
             let size = size_of_layout(layout).expect("it is small");

@@ -509,7 +509,7 @@ mod tests {
     }
 
     #[test]
-    fn an_exit_finds_a_cancellation_inside_a_transparent_wrapper() {
+    fn a_cancellation_is_found_inside_a_transparent_wrapper() {
         let like = || TransparentWrapper(cancelled().into());
         for wrapped in
             [BoxError::from(like()), SourceWrapper(like().into()).into(), TransparentWrapper(like().into()).into()]
@@ -522,7 +522,7 @@ mod tests {
     }
 
     #[test]
-    fn any_other_error_is_a_failure() {
+    fn an_error_without_an_exit_becomes_a_failed_exit() {
         for error in [BoxError::from("x"), io_error().into(), SourceWrapper(io_error().into()).into(), Circle.into()] {
             let text = format!("failed: {error}");
             let exit = Exit::from(error);
@@ -560,7 +560,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_are_found_by_type() {
+    fn an_error_inside_an_exit_is_found_by_its_type() {
         let exit = Exit::failed(SourceWrapper(io_error().into()));
         assert!(exit.error::<SourceWrapper>().is_some() && exit.error::<io::Error>().is_some());
         assert!(exit.error::<fmt::Error>().is_none() && Exit::Killed.error::<io::Error>().is_none());

@@ -582,7 +582,7 @@ mod tests {
     }
 
     #[test]
-    fn counted_refs_hand_out_references_and_release_the_rest() {
+    fn counted_refs_give_out_references_and_release_the_remaining_references() {
         let told = Arc::new(());
         let mut stock = CountedRefs::new(Arc::clone(&told), 3);
         let (one, other) = (stock.take().expect("one of three"), stock.take().expect("another"));

@@ -361,7 +361,7 @@ mod tests {
 
     #[test]
     #[cfg_attr(miri, ignore = "it takes the interpreter a minute, and uses what the other tests use")]
-    fn unused_slabs_are_freed_except_for_spare_ones() {
+    fn unused_slabs_are_freed_except_the_spare_slabs() {
         let mut slabs = Slabs::new(1024);
         let mut out = Vec::new();
         while slabs.used < 400 {

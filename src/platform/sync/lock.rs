@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn a_guard_is_sync_only_if_its_value_is() {
+    fn a_guard_is_sync_only_if_its_value_is_sync() {
         fn sync<T: Sync>() {}
         sync::<Lock<std::cell::Cell<u8>>>();
         sync::<LockGuard<'_, u8>>();

@@ -355,7 +355,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_lower_number_of_capacity_and_limit_applies() {
+    fn the_lower_of_the_capacity_and_the_limit_applies() {
         use OverflowPolicy::{DropNewest, DropOldest, Reject};
         let table = [
             (MailboxCapacity::Unbounded, None, None),
@@ -373,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hole_counts_as_a_message_and_can_be_dropped_as_the_oldest() {
+    fn a_hole_counts_as_a_message_and_can_be_dropped_as_the_oldest_message() {
         let mut queue = Bounded::new(OverflowPolicy::DropOldest, 2);
         for message in 0..2 {
             assert!(matches!(queue.push(message), Pushed::Stored));

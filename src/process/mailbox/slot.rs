@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn take_with_counts_the_message_that_it_takes() {
+    fn a_message_that_take_with_takes_is_counted() {
         let (slot, mut lent) = Slot::new();
         let mut taken = Vec::new();
         for n in 1..=3_u64 {
@@ -322,7 +322,7 @@ mod tests {
     /// An open slot refuses a message from the holder of the lock, because a sender without the lock could write the
     /// slot at the same time.
     #[test]
-    fn a_slot_is_closed_only_if_its_process_waits() {
+    fn a_recall_closes_the_slot_only_if_the_process_waits() {
         for (is_lent, waits) in [(false, true), (false, false), (true, false), (true, true)] {
             let (slot, mut lent) = Slot::new();
             let own = RecallCounter { waits, times: std::cell::Cell::new(0) };

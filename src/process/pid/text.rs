@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_text_is_refused_with_the_wrong_part() {
+    fn the_error_of_a_wrong_pid_text_names_the_wrong_part() {
         for (text, wrong) in [
             ("", Wrong::Brackets),
             ("<", Wrong::Brackets),

@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn the_buffer_keeps_the_order_of_items_and_has_exactly_its_room() {
+    fn the_buffer_keeps_the_order_of_items_and_never_exceeds_its_room() {
         for (room, holds) in [(0, 1), (1, 1), (3, 3)] {
             let mut buffer = Buffer::new(room);
             for n in 0..holds {
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn each_pulled_item_and_the_end_have_one_notice() {
+    fn each_pulled_item_and_the_end_of_the_stream_cause_one_notice() {
         let mut buffer = Buffer::new(8);
         buffer.want();
         assert_eq!(buffer.due(false), 0);

@@ -652,8 +652,8 @@ impl Builder {
         self
     }
 
-    /// Sets the node number of this runtime. The node number is a part of each pid of the runtime. Default: the number
-    /// of this runtime in the program. The first runtime has the number 1.
+    /// Sets the node number of this runtime. The node number is a part of each pid of the runtime. Default: the next
+    /// number of a counter of this program. The counter begins at 1.
     pub fn node(mut self, node: u32) -> Self {
         self.node = Some(node);
         self

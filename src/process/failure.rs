@@ -32,9 +32,9 @@ pub enum Failure {
     /// A future of a process was polled outside the turns of that process.
     Outside,
     /// The blocking pool or a layer refused the command, because the limit of the pool or the layer is reached and its
-    /// queue is full. The text names the pool or the layer, its limit and the capacity of its queue. With
-    /// [`Overflow::DropOldest`](crate::Overflow::DropOldest), a command that already waits in the queue can also fail
-    /// with `Overloaded`.
+    /// queue is full. The blocking pool also refuses a command if the pool has no thread. The text names the pool or
+    /// the layer, and the option to change. With [`Overflow::DropOldest`](crate::Overflow::DropOldest), a command that
+    /// already waits in the queue can also fail with `Overloaded`.
     Overloaded(Reason),
     /// The runtime has shut down, and the blocking pool accepts no more work.
     ShutDown,

@@ -84,7 +84,7 @@ const MAX_NAMED: usize = 20;
 /// # Time
 ///
 /// The clock stands still while a process is runnable. When no process is runnable, the clock jumps to the nearest
-/// deadline. Therefore, the times that a scenario measures are exact to one tick of the timers. The clock begins at
+/// deadline. Therefore, the times that a scenario measures are exact to the tick of the timers. The clock begins at
 /// zero.
 ///
 /// While at least one process is always runnable, the clock advances by one millisecond every 1,000 turns. Therefore, a

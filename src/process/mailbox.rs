@@ -125,7 +125,7 @@ impl<M> Inbox<M> {
     ///
     /// A receiver that now waits as the task of the process may have stored a waker earlier. This function also takes
     /// the stored waker. If the stored waker refers to the process itself, the inbox and the process form a reference
-    /// cycle. The cycle would keep the memory of the process allocated for ever.
+    /// cycle. The reference cycle would keep the memory of the process allocated for ever.
     pub(crate) fn disperse(&self) -> (Option<Waker>, Vec<Waker>) {
         let mut state = self.state.lock();
         (state.other(), state.bounded().map_or_else(Vec::new, Bounded::take_sender_wakers))

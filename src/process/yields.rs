@@ -316,8 +316,8 @@ impl Yields {
     fn ended(&self, tag: Tag) {
         count(&self.flying, -1);
         // Relaxed is sufficient. The process can read an old value of the flag only if the command ends concurrently
-        // with its dispatch. An old value has the same effect as an end of the command after its dispatch. The numbers
-        // of pending commands are so close together that their 32-bit difference does not wrap.
+        // with its dispatch. In this case, the effect is the same as if the command had ended after its dispatch. The
+        // numbers of pending commands are so close together that their 32-bit difference does not wrap.
         let ahead = (tag.number as u32).wrapping_sub(self.dispatched.load(Ordering::Relaxed)) as i32;
         if tag.is_chosen() || ahead > 0 {
             self.overtaken.store(true, Ordering::Relaxed);

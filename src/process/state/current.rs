@@ -459,8 +459,8 @@ impl Current {
     }
 
     /// Returns whether a sleep that is polled with `waker` may reuse a timer of the process with this control block.
-    /// The result is true if four conditions hold. The thread steps the process, `waker` is the waker of its task, its
-    /// steps are not counted, and its clock is real.
+    /// The result is true if the thread steps the process, `waker` is the waker of its task, its steps are not counted,
+    /// and its clock is real.
     #[inline]
     pub(crate) fn may_take_timer(&self, process: usize, waker: &Waker) -> bool {
         self.steps(process) && self.is_own_waker(waker) && !self.has(note::NO_TIMER)
@@ -522,8 +522,8 @@ impl Current {
 
     // ---- Replies that are dropped with a process
 
-    /// Marks the values that are dropped on this thread as values of a process that ends. The drop of the guard ends
-    /// the marking. The caller then calls [`take_dropped_replies`](Self::take_dropped_replies).
+    /// Marks the values that are dropped on this thread as values of a process that ends. When the guard is dropped,
+    /// this thread stops marking values. The caller then calls [`take_dropped_replies`](Self::take_dropped_replies).
     #[inline]
     pub(crate) fn ending(&self, head: usize) -> Ending<'_> {
         Ending { current: self, outer: (self.ends.replace(head), self.unread.replace(0)) }

@@ -72,8 +72,8 @@ fn many_processes_share_one_allocation() {
     let spawn = || {
         rt.block_on(rt.spawn(async |ctx: Context| {
             let all: Vec<_> = (0..10_000).map(|_| ctx.spawn(idle).address()).collect();
-            // The parent yields twenty times. After these yields, each child has run its first turn, no matter which
-            // queue contained the child.
+            // The parent calls `yield_now` twenty times. After these calls, each child has run its first turn, no
+            // matter which queue contained the child.
             for _ in 0..20 {
                 ctx.yield_now().await;
             }
@@ -139,8 +139,8 @@ fn the_first_message_needs_no_allocation() {
     );
 }
 
-/// 1.6d: a message of up to 16 bytes needs no allocation. A call needs one shared block, and it reuses the block of
-/// an earlier call.
+/// 1.6d: a message of up to 16 bytes needs no allocation. Each call uses one block that the two processes share. A
+/// later call reuses the block of an earlier call.
 #[test]
 fn messages_and_calls_need_no_allocation() {
     enum Ask {
@@ -192,24 +192,24 @@ fn an_address_does_not_keep_the_memory_of_a_large_body() {
         address
     };
     let _warm = run();
-    // The test harness may allocate memory when another test starts or ends, and so disturb one of the three runs. A
-    // leaked body would appear in each run. Therefore the test checks the minimum of the three runs.
+    // The test harness may allocate memory when another test starts or ends. Such an allocation is counted in one of
+    // the three runs. A leaked body would be counted in each run. Therefore the test checks the minimum of the three
+    // runs.
     let kept = [(); 3].map(|()| counted(run));
     let least = kept.iter().map(|(_address, _, bytes)| *bytes).min().expect("there are three");
     assert!(least < 1000, "{least} bytes are kept");
 }
 
-/// If a hand-written process cancels a command, the entry of the command in the table of yields becomes free. Therefore
-/// the memory of the process does not grow with the number of cancelled commands.
+/// If a hand-written process cancels a command, the table of the outstanding commands frees the entry of this command.
+/// Therefore the memory of the process does not grow with the number of cancelled commands.
 #[test]
 fn cancelled_commands_do_not_increase_the_memory() {
     struct Ask;
     impl Command for Ask {
         type Reply = u64;
     }
-    /// A process that receives numbers. For each number `count`, the process yields `count` commands. Then the process
-    /// cancels all commands except the oldest `count / 2` commands. Therefore the number 0 cancels all remaining
-    /// commands.
+    /// A process that receives numbers. For each number `count`, the process performs `count` commands. Then the
+    /// process cancels all its commands except the oldest `count / 2` commands. After the number 0, no command remains.
     struct Cancels(Vec<Tag<Ask>>);
     impl Process for Cancels {
         type Message = usize;
@@ -242,8 +242,8 @@ fn cancelled_commands_do_not_increase_the_memory() {
         }
     };
     cancel(100);
-    // The test harness may allocate a little memory during the call, and a table doubles its size when it grows.
-    // Therefore the test checks only the total over all rounds.
+    // In one round, the test harness may allocate a little memory, or the table may double its size. Therefore the test
+    // checks only the total of all rounds.
     let ((), _, grown) = counted(|| cancel(3000));
     assert!(grown < 50_000, "{grown} bytes more for 30,000 cancelled commands");
 }

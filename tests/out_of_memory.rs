@@ -22,7 +22,7 @@ use crate::subprocess::{again, role};
 /// The system's allocator, except that one allocation fails.
 struct Failing;
 
-/// Number of allocations that succeed before one fails. `usize::MAX` means that no allocation fails.
+/// Number of allocations that succeed before one allocation fails. `usize::MAX` means that no allocation fails.
 static LEFT: AtomicUsize = AtomicUsize::new(usize::MAX);
 
 impl Failing {
@@ -99,16 +99,16 @@ impl Command for Later {
     type Reply = u64;
 }
 
-/// 11: runs the program once for each of its allocations, and lets this allocation fail. The program then aborts with a
-/// message, or ends with an error or a result. The program never hangs.
+/// 11: the test runs the program once for each of its allocations, and makes this allocation fail. The program then
+/// aborts with a message, or ends with an error or a result. The program never hangs.
 #[test]
 fn a_failing_allocation_never_hangs_the_program() {
     if let Some(role) = role() {
         let fails_after: usize = role.parse().unwrap();
         LEFT.store(fails_after, SeqCst);
         let ended = program();
-        // When the failing allocation decrements the counter, the counter is zero. Therefore the counter wraps to a
-        // large number.
+        // The failing allocation decrements the counter when the counter is zero. Therefore the counter wraps around to
+        // a large number.
         let failed = LEFT.swap(usize::MAX, SeqCst) > fails_after;
         println!("failed: {failed}, ended: {ended:?}");
         return;

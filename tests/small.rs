@@ -1,7 +1,7 @@
 //! Small scenarios on two real workers, for Miri and the sanitizers. Each scenario tests one mechanism that has unsafe
 //! code. The scenario uses this mechanism a few times from several threads. A scenario only checks results, because
-//! Miri or the sanitizer reports memory errors. This file is a separate test binary, because Miri and the sanitizers
-//! need much time to compile and start `tests/it`.
+//! Miri or the sanitizer reports memory errors. This file is a separate test binary, because `tests/it` takes Miri and
+//! the sanitizers a long time to compile and to start.
 
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)]
 
@@ -11,8 +11,8 @@ use std::time::Duration;
 use futures::executor::block_on;
 use procession::*;
 
-/// Returns the builder of a runtime with two workers. Under Miri, a step takes long. With an infinite threshold, no
-/// step counts as long, so no replacement thread starts.
+/// Returns the builder of a runtime with two workers. Under Miri, each step takes a long time. With an infinite
+/// threshold, no step counts as long, so no replacement thread starts.
 fn two_workers() -> Builder {
     Runtime::builder().workers(2).long_step_threshold(Duration::MAX)
 }
@@ -81,7 +81,7 @@ impl Command for Double {
 }
 
 #[test]
-fn yields_are_completed_by_other_threads_or_abandoned() {
+fn commands_are_completed_by_other_threads_or_abandoned() {
     let handler = |Double(n): Double, completion: Completion<u64>| {
         std::thread::spawn(move || if n == 0 { drop(completion) } else { completion.complete(2 * n) });
     };

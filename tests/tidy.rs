@@ -27,8 +27,8 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("guide", &[]),
 ];
 
-/// Pairs of files. The first file may import the second file, although the folder of the first file may not import the
-/// second file.
+/// Pairs of files. Each pair is an exception: the first file may import the second file, although the folder of the
+/// first file may not import the folder of the second file.
 const EXCEPTIONS: &[(&str, &str)] = &[("handler::blocking", "task::body")];
 
 /// Maximum number of files of one folder in a cycle of imports.
@@ -133,7 +133,7 @@ fn folders_import_only_the_folders_below_them() {
 }
 
 #[test]
-fn few_files_of_a_folder_import_each_other() {
+fn a_cycle_of_imports_contains_few_files_of_a_folder() {
     let files = sources();
     let graph: BTreeMap<&str, BTreeSet<String>> =
         files.iter().map(|(file, code)| (file.as_str(), imports(file, code, &files))).collect();
@@ -192,8 +192,8 @@ fn only_these_files_allow_unsafe_code() {
     );
 }
 
-/// User code calls functions in these files, so these functions read the state of the thread themselves. All other
-/// functions receive the state as a parameter.
+/// User code calls the functions of these files and passes no state of the thread. So these functions read the state
+/// themselves. All other functions receive the state as a parameter.
 #[test]
 fn only_these_files_read_the_state_of_the_thread() {
     let readers = sources()
@@ -320,8 +320,8 @@ fn the_changelog_names_the_version() {
     assert!(read("CHANGELOG.md").contains(&heading), "no line of CHANGELOG.md begins with{heading}");
 }
 
-/// If a file is moved, the map in CONTRIBUTING.md must be changed. If a check is added, the table in CONTRIBUTING.md
-/// must be changed.
+/// If a file is moved, the map in CONTRIBUTING.md must be updated. If a check is added, the table in CONTRIBUTING.md
+/// must be updated.
 #[test]
 fn contributing_names_only_existing_files_and_lists_every_check() {
     let (page, checks) = (read("CONTRIBUTING.md"), read(".ci/run"));
@@ -351,7 +351,7 @@ fn contributing_names_only_existing_files_and_lists_every_check() {
 }
 
 #[test]
-fn tests_and_promises_agree() {
+fn each_promise_is_cited_by_a_test_and_each_cited_promise_exists() {
     let (promises, headings, mut wrong) = promises(&read("tests/promises.md"));
     let cited = citations();
     assert!(promises.len() > 100 && cited.len() > 100, "{} promises, {} cited", promises.len(), cited.len());
@@ -418,7 +418,7 @@ fn has_letters(section: &str, promises: &BTreeSet<String>) -> bool {
     promises.iter().any(|number| number.trim_end_matches(|c: char| c.is_ascii_lowercase()) == section)
 }
 
-/// Returns each number that a test of `src` or `tests` cites, with the name of one test that cites it.
+/// Returns each number that a test of `src` or `tests` cites, with the name of one test that cites this number.
 fn citations() -> BTreeMap<String, String> {
     fn gather(path: &Path, found: &mut BTreeMap<String, String>) {
         if path.is_dir() {

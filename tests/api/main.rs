@@ -1,6 +1,6 @@
 //! Twenty small programs, written as a user of the crate would write them. The programs protect the API: if a change of
-//! the API breaks one of these programs, it also breaks programs of users. Each program that ends by itself is also
-//! run.
+//! the API breaks one of these programs, the change also breaks programs of users. The test also runs each program that
+//! always ends with the same result.
 #![allow(
     dead_code,
     unused,
@@ -44,9 +44,9 @@ macro_rules! programs {
     };
 }
 
-/// Runs the programs that always end. The other programs are only compiled, for two reasons. The programs p03, p11,
-/// p12, p14 and p16 do not end by themselves. The program p09 calls a process that may crash before it answers, so its
-/// result depends on the schedule.
+/// Runs the programs that always end with the same result. The other programs are only compiled, for two reasons. The
+/// programs p03, p11, p12, p14 and p16 do not end by themselves. The program p09 calls a process that may crash before
+/// its answer, so the result of p09 depends on the schedule.
 mod runs {
     programs! {
         p01_hello;

@@ -11,7 +11,7 @@ use crate::giver::{Give, Giver};
 use crate::lives::{LONG, lone, settle};
 use crate::subprocess::{Ran, again, role};
 
-/// Panics when it is dropped, even while the thread already unwinds.
+/// A value that panics when it is dropped, even while the thread already unwinds.
 struct Bomb;
 
 impl Drop for Bomb {
@@ -20,7 +20,7 @@ impl Drop for Bomb {
     }
 }
 
-/// A process whose step panics while a bomb is on its stack.
+/// A process whose step panics while a `Bomb` is on the stack of the step.
 struct Careless;
 
 impl Process for Careless {
@@ -32,13 +32,13 @@ impl Process for Careless {
     }
 }
 
-/// A body that panics while a bomb is on its stack.
+/// A body that panics while a `Bomb` is on its stack.
 async fn careless(_: Context) {
     let _bomb = Bomb;
     panic!("the body fails");
 }
 
-/// A body that holds two bombs.
+/// A body that holds two values of the type `Bomb`.
 async fn waits_with_two_bombs(_: Context) {
     let _bombs = (Bomb, Bomb);
     pending::<()>().await;
@@ -137,7 +137,7 @@ impl Process for Asks {
     }
 }
 
-/// Sends three bombs to an address.
+/// Sends three values of the type `Bomb` to an address.
 fn three(to: &Address<Bomb>) {
     (0..3).for_each(|_| std::mem::forget(to.send(Bomb)));
 }
@@ -249,7 +249,7 @@ const PLACES: [(&str, Place); 17] = [
         for _ in 0..3 {
             let bomb = Bomb;
             let blocking = rt.spawn_blocking(move || bomb);
-            // If the result has already arrived, the bomb panics during this drop.
+            // If the result has already arrived, the `Bomb` panics during this drop.
             let _ = catch_unwind(AssertUnwindSafe(|| drop(blocking)));
         }
     }),

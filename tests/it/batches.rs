@@ -9,10 +9,10 @@ use procession::*;
 
 use crate::{alone, shut_down, within};
 
-/// Checks that all thousand processes ran. In the order of execution, a process may be up to 17 places away from its
-/// position in the batch. The reason is that the worker takes every 61st task directly from the injector. A task that
-/// the worker takes directly from the injector overtakes up to 16 tasks of the batch, because the worker has already
-/// moved these 16 tasks to its local queue.
+/// Checks that all thousand processes ran. A process may run up to 17 places earlier or later than its position in the
+/// batch. The reason is that the worker takes every 61st task directly from the injector. A task that the worker takes
+/// directly from the injector overtakes up to 16 tasks of the batch, because the worker has already moved these 16
+/// tasks to its local queue.
 fn in_order(seen: &[u64]) {
     assert_eq!(seen.len(), 1000);
     for (n, &number) in (0_u64..).zip(seen) {
@@ -55,11 +55,11 @@ fn the_processes_of_a_batch_run_in_order() {
     });
 }
 
-/// 4.5g: a batch of k processes wakes up to k sleeping workers. The processes of the batch share a barrier, so the
-/// batch finishes only if every worker runs a process of the batch. If a woken worker finds a task, it may wake another
+/// 4.5g: a batch of k processes wakes at most k sleeping workers. The processes of the batch share a barrier, so the
+/// batch finishes only if every worker runs a process of the batch. A woken worker that finds a task may wake another
 /// worker, so the test accepts up to 2 k wake-ups.
 #[test]
-fn a_batch_of_k_wakes_up_to_k_workers() {
+fn a_batch_of_k_processes_wakes_at_most_k_workers() {
     for workers in [2, 3, 8] {
         within(60, move || {
             let rt = Runtime::builder().workers(workers).build().unwrap();

@@ -118,7 +118,7 @@ fn long_steps_do_not_delay_other_processes() {
 /// other worker was woken for the task. A replacement thread nevertheless runs the task. After the monitor has detected
 /// the long step, the step spawns more tasks. A replacement thread runs the later tasks too.
 #[test]
-fn a_task_in_the_next_slot_behind_a_long_step_still_runs() {
+fn a_task_in_the_next_slot_of_a_blocked_worker_still_runs() {
     within(60, || {
         let rt = Runtime::builder().workers(1).build().unwrap();
         let waits = rt.spawn(async |ctx: Context| {
@@ -234,10 +234,10 @@ fn a_long_step_is_reported_once_with_its_process() {
     });
 }
 
-/// 4.7h: `block_in_place` hands over the queues of its worker immediately, even in a runtime without a monitor. The
-/// closure of `block_in_place` may panic.
+/// 4.7h: `block_in_place` immediately hands the queues of its worker over to another thread, even in a runtime without
+/// a monitor. The closure of `block_in_place` may panic.
 #[test]
-fn block_in_place_hands_over_its_queues_immediately() {
+fn block_in_place_hands_over_the_queues_of_its_worker_immediately() {
     within(60, || {
         let threads = Threads::default();
         let rt = threads.builder(1).long_step_threshold(Duration::MAX).build().unwrap();
@@ -329,7 +329,7 @@ fn the_number_of_replacement_threads_is_bounded() {
 }
 
 /// 4.7d, 6.5c, 6.5d, 8.3b, 8.3c: if a step never returns, a replacement thread takes over the queues of its worker. A
-/// shutdown still completes, and names the process of the step. The drop of the runtime completes too.
+/// shutdown still completes, and its report names the process of the step. The drop of the runtime completes too.
 #[test]
 fn a_shutdown_does_not_wait_for_a_step_whose_worker_was_replaced() {
     within(60, || {
@@ -351,8 +351,8 @@ fn a_shutdown_does_not_wait_for_a_step_whose_worker_was_replaced() {
     });
 }
 
-/// 4.7a, 4.7d: while the future of a guest thread blocks, the workers run the tasks in the queues of this thread. The
-/// monitor does not report this future, even if the future blocks for longer than the threshold of a long step.
+/// 4.7a, 4.7d: while the future of a guest thread blocks, the workers run the tasks in the queues of this guest thread.
+/// The monitor does not report this future, even if the future blocks for longer than the threshold of a long step.
 #[test]
 fn the_future_of_a_guest_thread_is_not_reported_as_a_long_step() {
     within(60, || {
@@ -376,8 +376,8 @@ fn the_future_of_a_guest_thread_is_not_reported_as_a_long_step() {
     });
 }
 
-/// 4.1a: the number of workers changes while processes run. Both another thread and a step change the number of
-/// workers, for example to zero and back. No process is lost.
+/// 4.1a: the number of workers changes while processes run. The number is changed by another thread and by a step, for
+/// example to zero and back. No process is lost.
 #[test]
 fn the_number_of_workers_can_change_at_run_time() {
     within(120, || {

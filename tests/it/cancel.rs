@@ -152,7 +152,7 @@ fn a_cancelled_token_also_cancels_processes_spawned_later() {
 }
 
 /// 6.6c: dropping every handle of a token cancels no process. If the parent token is cancelled later, the processes of
-/// the dropped token are still cancelled.
+/// the dropped token are cancelled too.
 #[test]
 fn dropping_a_token_cancels_no_process() {
     let rt = lone();
@@ -573,7 +573,7 @@ fn a_supervised_child_may_have_its_own_token() {
 }
 
 /// 6.6a, 6.6c: if a token cancels a scope, it cancels the children of the scope before the body of the scope. The exits
-/// of the children do not make the scope fail, because the body receives the cancellation itself.
+/// of the children do not make the scope fail, because the body of the scope receives the cancellation too.
 #[test]
 fn a_scope_body_receives_the_cancellation_of_its_token() {
     timed(async |host, exact| {
@@ -610,7 +610,7 @@ fn a_scope_body_receives_the_cancellation_of_its_token() {
 
 /// 6.2c: `run_until_cancelled` returns the output of the future. If the process is cancelled before the output is
 /// ready, `run_until_cancelled` drops the future and fails with the reason. If the future becomes ready in the poll
-/// that observes the cancellation, its output is returned.
+/// that observes the cancellation, the output of the future is returned.
 #[test]
 fn a_future_runs_until_its_process_is_cancelled() {
     everywhere(async |host| {

@@ -124,8 +124,8 @@ impl Noted {
 
 // ---- Deadlines
 
-/// 3.5a: a yielded command times out at its deadline, even if its future is not polled. The completion of the command
-/// is then cancelled.
+/// 3.5a: a command times out at its deadline, even if the future of the command is not polled. The completion of the
+/// command is then cancelled.
 #[test]
 fn a_command_times_out_without_being_polled() {
     for detached in [false, true] {
@@ -161,11 +161,11 @@ fn a_command_times_out_without_being_polled() {
     }
 }
 
-/// 3.5a, 11: a command with a limit of zero fails and does not reach its handler. An enormous limit never expires. If
-/// several limits are set, the shortest limit applies. A limit also applies if it is set while the command is in
-/// flight.
+/// 3.5a, 11: a command with a time limit of zero fails and does not reach its handler. An enormous time limit never
+/// expires. If a command has several time limits, the shortest limit applies. A time limit also applies if the process
+/// sets it while the command is in flight.
 #[test]
-fn zero_enormous_and_repeated_deadlines_are_accepted() {
+fn zero_enormous_and_repeated_time_limits_are_accepted() {
     const CENTURY: Duration = Duration::from_secs(100 * 365 * 24 * 3_600);
     check(0..10, async |host: Host| {
         let (shelf, begun) = (Shelf::default(), host.now());
@@ -200,7 +200,8 @@ fn zero_enormous_and_repeated_deadlines_are_accepted() {
             host.sleep(TICK).await;
             assert_eq!(noted.log(), "5");
         }
-        // If several limits are set before and after the start, the shortest limit applies.
+        // Some time limits are set before the start of the command, and one is set after the start. The shortest limit
+        // applies.
         let begun = host.now();
         let body = host.spawn(async |ctx: Context| {
             ctx.perform(Ask(1)).timeout(LONG).timeout(SHORT).start().timeout(2 * SHORT).await.map(drop)
@@ -219,7 +220,7 @@ fn a_hand_written_process_can_set_deadlines() {
         let noted = Noted::spawn(&host, |out| {
             let tag = out.perform_within(SHORT, Ask(1));
             out.set_timeout(tag, LONG);
-            // A sleep is a yield too, so a limit applies to it.
+            // A sleep has a tag like a command, so the process can set a time limit for the sleep.
             let sleep = out.sleep(LONG);
             out.set_timeout(sleep, SHORT);
         });
@@ -236,8 +237,8 @@ fn a_hand_written_process_can_set_deadlines() {
     });
 }
 
-/// 3.3a, 3.5a: if the deadline and the answer of a yield arrive at the same time, either the deadline or the answer
-/// completes the yield, but never both. The process and the handler agree whether the yield was answered in time.
+/// 3.3a, 3.5a: if the deadline and the answer of a command arrive at the same time, either the deadline or the answer
+/// completes the command, but never both. The process and the handler agree whether the command was answered in time.
 #[test]
 fn a_deadline_that_races_the_answer_gives_exactly_one_result() {
     within(60, || {
@@ -302,20 +303,20 @@ fn a_deadline_that_races_the_answer_gives_exactly_one_result() {
     assert!((1..all).contains(&some));
 }
 
-// ---- Cancelled yields
+// ---- Cancelled commands
 
-/// 1.2h, 3.3a, 3.3d: a yield can be cancelled in every state. `cancel_yield` returns true only if the yield has no
+/// 1.2h, 3.3a, 3.3d: a command can be cancelled in every state. `cancel_yield` returns true only if the command has no
 /// answer yet.
 #[test]
-fn a_yield_can_be_cancelled_in_every_state() {
+fn a_command_can_be_cancelled_in_every_state() {
     let shelf = Shelf::default();
     let rt = shelf.runtime(0);
     let noted = Noted::spawn(&rt, |out| {
-        // This yield is cancelled before its dispatch, so its command does not reach the handler.
+        // This command is cancelled before its dispatch, so the command does not reach the handler.
         let tag = out.perform(Ask(1));
         assert!(out.cancel_yield(tag) && !out.cancel_yield(tag));
-        // The process chose the tag of this yield, and this yield is also cancelled before its dispatch. Immediately
-        // after the cancellation, another yield reuses the tag.
+        // The process has chosen the tag of this command. This command is also cancelled before its dispatch.
+        // Immediately after the cancellation, another command reuses the tag.
         let chosen = Tag::<Ask>::chosen(7);
         out.perform_as(chosen, Ask(1)).unwrap();
         assert!(out.perform_as(chosen, Ask(2)).is_err());
@@ -327,14 +328,14 @@ fn a_yield_can_be_cancelled_in_every_state() {
     assert_eq!(shelf.len(), 1);
     let completion = shelf.take();
     assert!(!completion.is_cancelled());
-    // Cancels the yield in flight.
+    // Cancels the command in flight.
     noted.tell(&rt, |out| out.cancel_yield(Tag::<Ask>::chosen(7)).to_string());
     assert!(completion.is_cancelled());
     assert_eq!(noted.log(), "true");
     completion.complete(1);
-    // Each of the following three cancellations returns false. The answer of the first yield has arrived but is unread,
-    // so the cancellation discards this answer. The answer of the second yield was already read. The third tag belongs
-    // to no yield.
+    // Each of the following three cancellations returns false. The answer of the first command has arrived but is
+    // unread, so the cancellation discards this answer. The answer of the second command was already read. The third
+    // tag belongs to no command.
     noted.tell(&rt, |out| {
         out.perform_as(Tag::chosen(8), Ask(1)).unwrap();
         "asked".into()
@@ -353,8 +354,8 @@ fn a_yield_can_be_cancelled_in_every_state() {
     noted.tell(&rt, |out| out.cancel_yield(Tag::<Ask>::chosen(9)).to_string());
     noted.tell(&rt, |out| out.cancel_yield(Tag::<Ask>::chosen(10)).to_string());
     assert_eq!(noted.log(), "asked, false, asked, 3, false, false");
-    // A yield is cancelled while its answer is unread, and its tag is reused immediately. The old answer does not
-    // complete the new yield.
+    // A command is cancelled while its answer is unread, and its tag is reused immediately. The old answer does not
+    // complete the new command.
     noted.tell(&rt, |out| {
         out.perform_as(Tag::chosen(11), Ask(1)).unwrap();
         String::from("asked")
@@ -371,8 +372,8 @@ fn a_yield_can_be_cancelled_in_every_state() {
     assert_eq!(noted.log(), "asked, false, 5");
 }
 
-/// 1.2h: a process chooses the tag of a yield. When a step reads the answer of this yield, the tag is free again. If
-/// the same step reuses the tag for a second yield, the second yield is answered too.
+/// 1.2h: a process chooses the tag of a command. When a step reads the answer of this command, the tag is free again.
+/// If the same step reuses the tag for a second command, the second command is answered too.
 #[test]
 fn a_tag_is_free_again_in_the_step_that_reads_its_answer() {
     const ROUNDS: u64 = 100;
@@ -418,9 +419,9 @@ fn a_tag_is_free_again_in_the_step_that_reads_its_answer() {
     assert_eq!((shelf.len(), rt.counters().discarded), (0, 0));
 }
 
-/// 1.3d, 3.3a: 100,000 yields have unread answers. Cancelling all these yields takes linear time.
+/// 1.3d, 3.3a: 100,000 commands have unread answers. Cancelling all these commands takes linear time.
 #[test]
-fn cancelling_very_many_unread_answers_takes_linear_time() {
+fn cancelling_very_many_answered_commands_takes_linear_time() {
     struct Asking(Vec<Tag<Ask>>);
     impl Process for Asking {
         type Message = ();
@@ -430,7 +431,7 @@ fn cancelling_very_many_unread_answers_takes_linear_time() {
                 self.0 = (0..100_000).map(|n| out.perform(Ask(n))).collect();
                 return Ok(Next::Wait);
             }
-            // Before the loop begins, the step has read the first answer. The loop cancels the newest yield first.
+            // The first iteration reads the first answer. Then it cancels all commands, the newest command first.
             let mut read = 0;
             for event in events {
                 read += usize::from(matches!(event, Event::Completed(_)));
@@ -494,8 +495,8 @@ fn a_command_answered_before_its_dispatch_reaches_no_handler() {
     }
 }
 
-/// 1.3b, 3.2a: a handler may poll a command future of its process during the turn of that process. The process then
-/// yields the command. This command reaches its handler after all commands that the process yielded earlier.
+/// 1.3b, 3.2a: a handler may poll a command future of its process during the turn of that process. This poll performs
+/// the command. The command reaches its handler after all commands that the process performed earlier.
 #[test]
 fn a_handler_may_poll_a_command_of_its_process() {
     struct Poll(Mutex<Option<Perform<Ask>>>);
@@ -537,9 +538,9 @@ fn a_handler_may_poll_a_command_of_its_process() {
     }
 }
 
-/// 1.2a, 3.3a: many answers arrive together, and the process reads them in one step. If the process cancels a yield
-/// whose answer is unread, it does not receive this answer. If the answer was already read, cancelling has no effect.
-/// If the process performs another command in the same step, this command gets its own answer.
+/// 1.2a, 3.3a: many answers arrive together, and the process reads them in one step. If the process cancels a command
+/// whose answer is unread, the process does not receive this answer. If the answer was already read, the cancellation
+/// has no effect. If the process performs another command in the same step, this command gets its own answer.
 #[test]
 fn some_of_many_simultaneous_answers_can_be_cancelled() {
     struct Asking {
@@ -602,12 +603,12 @@ fn very_many_commands_can_be_cancelled_in_their_step() {
     });
 }
 
-/// 3.1a, 3.2a, 3.3a, 3.3c, 3.3e, 3.5a: if a step performs many commands, each command is a separate yield. If a yield
-/// is cancelled before its dispatch, it does not reach its handler. A yield with a limit of zero fails. If a yield is
-/// cancelled, or answered through its tag, its completion is notified. A tag accepts only one answer, and only of its
-/// reply type.
+/// 3.1a, 3.2a, 3.3a, 3.3c, 3.3e, 3.5a: if a step performs many commands, each command has its own tag and its own
+/// answer. If a command is cancelled before its dispatch, the command does not reach its handler. A command with a time
+/// limit of zero fails. If a command is cancelled, or answered through its tag, its completion is notified. A tag
+/// accepts only one answer, and only of its reply type.
 #[test]
-fn each_of_many_commands_of_a_step_is_a_separate_yield() {
+fn each_of_many_commands_of_a_step_has_its_own_tag_and_answer() {
     let shelf = Shelf::default();
     let rt = shelf.runtime(0);
     let tags = Arc::new(Mutex::new(Vec::new()));
@@ -795,10 +796,10 @@ fn a_handlers_future_is_dropped_with_its_command() {
     }
 }
 
-/// Returns the tag of the first yield of a process.
+/// Returns the tag of the first command of a process.
 fn tag_of(rt: &Runtime, body: &Address<Payload>) -> Tag {
-    // A host can get a tag only from `Completion::into_tag`. Every process numbers its yields in the same way.
-    // Therefore the first yields of two processes in two runtimes have the same tag.
+    // A host can get a tag only from `Completion::into_tag`. Every process numbers its commands in the same way.
+    // Therefore the first commands of two processes in two runtimes have the same tag.
     let shelf = Shelf::default();
     let twin = shelf.runtime(0);
     let other = twin.spawn(async |ctx: Context| ctx.perform(Ask(1)).await);
@@ -919,8 +920,8 @@ fn a_handlers_future_that_panics_fails_the_command() {
     assert_eq!(rt.block_on(body).unwrap(), 3);
 }
 
-/// 1.3e, 3.2a: a handler's future cannot perform commands in the name of the process that performed its command. Even
-/// if the handler's future is polled in a turn of that process, the future cannot perform such commands.
+/// 1.3e, 3.2a: a process performs a command, and the handler of this command returns a future. The future cannot
+/// perform commands in the name of the process, even if the future is polled in a turn of the process.
 #[test]
 fn a_handlers_future_cannot_act_as_the_calling_process() {
     struct Lend(SelfHandle, u64);
@@ -980,10 +981,10 @@ fn a_handlers_future_may_drive_the_runtime() {
     });
 }
 
-/// 3.3a, 3.3c: the `cancelled` future of a completion also resolves if another thread has answered the yield through
+/// 3.3a, 3.3c: the `cancelled` future of a completion also resolves if another thread has answered the command through
 /// its tag.
 #[test]
-fn an_answer_from_another_thread_cancels_the_completion() {
+fn an_answer_by_tag_from_another_thread_cancels_the_completion() {
     let shelf = Shelf::default();
     let rt = shelf.runtime(0);
     let body = rt.spawn(async |ctx: Context| ctx.perform(Ask(1)).await);
@@ -1081,8 +1082,8 @@ fn is_overloaded(failure: &Failure, why: &str) -> bool {
     matches!(failure, Failure::Overloaded(reason) if reason.as_str().contains(why))
 }
 
-/// 3.2a, 4.9a, 4.9c: the number of jobs in the pool reaches the bounds of the pool exactly. Every further job fails
-/// immediately, with the reason.
+/// 3.2a, 4.9a, 4.9c: the pool accepts jobs until the number of jobs equals the bounds of the pool. Every further job
+/// fails immediately, and the failure states the reason.
 #[test]
 fn the_blocking_pool_accepts_exactly_as_many_jobs_as_its_bounds_allow() {
     within(20, || {
@@ -1110,8 +1111,8 @@ fn the_blocking_pool_accepts_exactly_as_many_jobs_as_its_bounds_allow() {
     });
 }
 
-/// 3.2a, 4.9c: the requester of a queued blocking job drops the handle or exits. The job then never runs, and its place
-/// in the queue becomes free.
+/// 3.2a, 4.9c: a process that has requested a blocking job drops the handle of the job or exits. If the job is still
+/// queued, it never runs, and its place in the queue becomes free.
 #[test]
 fn an_abandoned_blocking_job_frees_its_place_in_the_queue() {
     within(20, || {
@@ -1172,8 +1173,8 @@ fn a_full_blocking_queue_may_drop_its_oldest_job() {
     });
 }
 
-/// 3.2a: if a blocking command is cancelled before it begins, it never runs. If it has already begun, it runs to its
-/// end.
+/// 3.2a: if a blocking command is cancelled before its closure begins, the closure never runs. If the closure has
+/// already begun, it runs to its end.
 #[test]
 fn a_blocking_command_cancelled_before_it_begins_never_runs() {
     within(20, || {
@@ -1344,11 +1345,11 @@ fn an_inline_answer_is_kept_until_its_future_is_polled() {
     assert_eq!(rt.block_on(handle).unwrap(), (2, 6));
 }
 
-/// 1.2b, 1.3d, 3.3a: if a command is cancelled in the step that yielded it, it never reaches its inline handler. If a
-/// command is detached, or is cancelled in a later step, the command still reaches its inline handler. The handlers run
-/// in the order of the yields, whether they are inline or not.
+/// 1.2b, 1.3d, 3.3a: if a command is cancelled in the step that performed it, the command never reaches its inline
+/// handler. If a command is detached, or is cancelled in a later step, the command still reaches its inline handler.
+/// The handlers run in the order in which the commands were performed, whether the handlers are inline or not.
 #[test]
-fn inline_handlers_run_in_the_order_of_the_yields() {
+fn inline_handlers_run_in_the_order_of_their_commands() {
     struct Short(u64);
     impl Command for Short {
         type Reply = ();
@@ -1415,7 +1416,7 @@ fn an_inline_handler_may_panic_or_outlive_its_process() {
         panic!("it was killed in its own turn")
     });
     assert!(matches!(rt.block_on(killed), Err(Exit::Killed)));
-    // The process returns in the step that yielded the command. The test keeps the future of this command after the
+    // The process returns in the step that performed the command. The test keeps the future of this command after the
     // process has returned.
     let kept = Arc::new(Mutex::new(None));
     let keep = Arc::clone(&kept);
@@ -1473,8 +1474,8 @@ fn a_runtime_dropped_in_a_step_keeps_the_inline_command_of_the_step() {
 /// combinator. The future may also move to another thread, and that thread drops the future.
 #[test]
 fn an_inline_command_may_move_to_another_waker_or_thread() {
-    /// If the command has a value, the handler keeps the value and never answers. If the command has `None`, the
-    /// handler answers in its first poll.
+    /// If the command contains a value, the handler keeps the value and never answers. If the command contains `None`,
+    /// the future of the handler answers in its first poll.
     struct Wait(Option<Arc<()>>);
     impl Command for Wait {
         type Reply = ();
@@ -1498,12 +1499,12 @@ fn an_inline_command_may_move_to_another_waker_or_thread() {
             let answers = futures::future::join_all([first as Pin<Box<dyn Future<Output = _> + Send>>, second]);
             let answers: FuturesUnordered<_> = [answers].into_iter().collect();
             let one: Vec<_> = answers.concat().await.into_iter().map(Result::unwrap).collect();
-            // At this point, the step that yielded the command has already returned.
+            // At this point, the step that performed the command has already returned.
             let mut third = Box::pin(ctx.perform(Ask(4)));
             assert!(futures::poll!(&mut third).is_pending());
             ctx.yield_now().await;
             let two: Vec<_> = FuturesUnordered::from_iter([third]).collect().await;
-            // Another thread drops the future: first in the step that yielded the command, then in a later step.
+            // Another thread drops the future: first in the step that performed the command, then in a later step.
             let held = Arc::new(());
             for later in [false, true] {
                 let mut wait = Box::pin(ctx.perform(Wait(Some(Arc::clone(&held)))));

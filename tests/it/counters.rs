@@ -60,7 +60,7 @@ fn counters_are_exact_on_a_single_thread() {
     assert_eq!((third.messages, third.dead_letters, third.refused), (5, 2, 2), "{third}");
 }
 
-/// 4.6b, 9.1b: the runtime counts each time that a process uses up its budget.
+/// 4.6b, 9.1b: the runtime counts how often processes use up their budgets.
 #[test]
 fn used_up_budgets_are_counted() {
     let rt = Runtime::builder().workers(0).handle(|c: Double| c.0 * 2).build().unwrap();
@@ -153,7 +153,7 @@ fn every_attempt_to_steal_is_counted_as_won_empty_or_retried() {
 
 /// 4.3c, 9.1b: if the local queue already holds 4,096 tasks, new tasks go to the injector in batches of 128.
 #[test]
-fn overflows_are_counted() {
+fn overflows_of_the_local_queue_are_counted() {
     let rt = Runtime::builder().workers(0).long_step_threshold(Duration::MAX).build().unwrap();
     let parent = rt.spawn(async |ctx: Context| {
         let before = ctx.host().counters().overflows;

@@ -66,8 +66,8 @@ fn named_process(rt: &Runtime) {
     drop(parent);
 }
 
-/// Spawns a process that panics after its linked process was killed. A killed process does not receive the panic of a
-/// linked process.
+/// Spawns a process that is linked with a second process. The second process is killed, and then the first process
+/// panics. A killed process does not receive the panic of a linked process.
 fn panic_after_the_kill_of_a_linked_process(rt: &Runtime) {
     drop(rt.spawn(async |ctx: Context| -> Result<(), Exit> {
         let killed = ctx.spawn_link(waits).pid();

@@ -47,7 +47,7 @@ impl Drop for Over {
     }
 }
 
-/// What a process of the program does until it is cancelled.
+/// Activity of a process of the program until the process is cancelled.
 #[derive(Clone, Copy)]
 enum Work {
     /// Performs commands with a time limit in a loop.
@@ -170,8 +170,8 @@ fn assert_top_down(log: &[(char, char)]) {
 async fn reach(host: &Host, steps: u64) {
     let (mut seen, mut idle) = (0, 0);
     while host.counters().steps < steps {
-        // While this future is always runnable, virtual time advances slowly. When all futures sleep, virtual time
-        // jumps to the next timer.
+        // While the future of `reach` is always runnable, virtual time advances slowly. When all futures sleep, virtual
+        // time jumps to the next timer.
         step_aside().await;
         let now = host.counters().steps;
         idle = if now == seen { idle + 1 } else { 0 };

@@ -361,7 +361,7 @@ fn a_host_spawns_futures_for_other_crates() {
 
 /// 8.1b: the future of `Runtime::run` is `Send` if the future passed to it is `Send`.
 #[test]
-fn a_guest_is_send_if_its_future_is() {
+fn a_guest_is_send_if_its_future_is_send() {
     fn is_send<T: Send>(future: T) -> T {
         future
     }
@@ -398,7 +398,7 @@ fn a_guest_may_move_between_threads() {
 /// 8.1a: if there are more guests than worker slots, all guests complete. The guests that have a slot run the processes
 /// for which the other guests wait.
 #[test]
-fn all_guests_complete_even_if_there_are_fewer_worker_slots() {
+fn all_guests_complete_even_if_there_are_fewer_worker_slots_than_guests() {
     within(60, || {
         let rt = none();
         let gate = Arc::new(std::sync::Barrier::new(60));
@@ -482,7 +482,8 @@ fn a_guest_dropped_after_its_wake_up_loses_no_task() {
     let (mut first, mut second) = (ManualGuest::new(&rt, pending()), ManualGuest::new(&rt, pending()));
     first.settle();
     second.settle();
-    // On a busy machine, the guest may have been woken during its first poll, so the test compares counts.
+    // On a busy machine, the guest may have been woken during its first poll. Therefore the test compares the count of
+    // wake-ups before and after the spawn.
     let before = (first.rung(), second.rung());
     let done = rt.spawn(async |_: Context| {});
     let rung = (first.rung() - before.0, second.rung() - before.1);
@@ -530,7 +531,8 @@ fn a_dropped_guest_passes_its_queued_tasks_on() {
     let rt = none();
     let (mut first, mut second) = (ManualGuest::new(&rt, pending()), ManualGuest::new(&rt, pending()));
     second.settle();
-    // A process that runs on the first guest spawns the children, so they are in the local queue of that guest.
+    // A process that runs on the first guest spawns the children, so the children are in the local queue of the first
+    // guest.
     let parent = rt.spawn(async |ctx: Context| {
         let children: Vec<_> = (0..300)
             .map(|_| {
@@ -554,8 +556,8 @@ fn a_dropped_guest_passes_its_queued_tasks_on() {
     assert!(parent.is_finished());
 }
 
-/// 8.1e: if a dropped guest was the timekeeper, another guest becomes the timekeeper. Otherwise the other guests would
-/// sleep forever.
+/// 8.1e: if a dropped guest was the timekeeper, another guest becomes the timekeeper. Without a timekeeper, the other
+/// guests would sleep forever.
 #[test]
 fn a_dropped_guest_passes_the_timekeeper_role_on() {
     let rt = none();

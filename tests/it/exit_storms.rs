@@ -51,8 +51,8 @@ async fn member(mut ctx: Context<Msg>, linked: Arc<AtomicUsize>) -> Result<(), E
 /// - No worker needs a deep stack, because no function recurses along the links.
 fn storm(count: usize, links: impl Fn(usize) -> Vec<usize> + Send + 'static) {
     within(300, move || {
-        // If a function recursed over all processes, it would overflow this stack, unless each level needed less than
-        // 27 bytes.
+        // A function that recursed over all processes would overflow this stack, unless each level needed less than 27
+        // bytes.
         let rt = Runtime::builder().workers(2).stack_size(256 << 10).build().unwrap();
         let linked = Arc::new(AtomicUsize::new(0));
         let all: Vec<_> = (0..count)
@@ -220,7 +220,7 @@ const STRATEGIES: [fn() -> Supervisor; 3] =
     [Supervisor::one_for_one, Supervisor::one_for_all, Supervisor::rest_for_one];
 
 /// Starts the tree and calls `disturb`. Waits until the lower supervisor has children again, and then cancels the tree.
-/// Asserts that no child is left, and that each child had at most one instance at a time.
+/// Then asserts that no child is left, and that each child had at most one instance at a time.
 fn assert_no_child_is_leaked(seed: u64, lives: &Lives, top: Supervisor, disturb: impl AsyncFn(&Host)) {
     let mut simulation = Simulation::new(seed);
     let host = simulation.host().clone();
@@ -325,7 +325,7 @@ fn the_time_window_of_the_restart_intensity_is_half_open() {
             });
             let tree = host.spawn_process(Supervisor::one_for_one().intensity(2, ms(100)).add(child));
             host.sleep(ms(1_000)).await;
-            // If the supervisor does not fail, one more instance begins and never exits.
+            // If the supervisor does not fail, it starts one more instance, which never exits.
             let gives_up = begun < ends.len();
             assert_eq!(count.load(SeqCst), if gives_up { begun } else { begun + 1 }, "{ends:?}");
             assert_eq!(tree.is_finished(), gives_up);

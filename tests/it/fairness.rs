@@ -17,7 +17,7 @@ use crate::within;
 const WORKERS: [usize; 2] = [1, 2];
 
 thread_local! {
-    /// Number of the worker that runs on this thread.
+    /// The number of the worker that this thread belongs to.
     static WORKER: Cell<usize> = const { Cell::new(0) };
 }
 
@@ -58,8 +58,8 @@ impl Steps {
 }
 
 /// Runs two greedy and two modest processes per worker. The greedy processes count their steps, and the modest
-/// processes yield. Measures how many greedy steps a worker runs between two successive turns of a modest process on
-/// that worker. Returns the maximum of the measured numbers.
+/// processes call `yield_now`. Measures the number of greedy steps that a worker runs between two successive turns of a
+/// modest process on that worker. Returns the maximum of the measured numbers.
 fn most_between_turns(workers: usize, greedy: impl Fn(&Host, Steps) + Send + Sync + 'static) -> u64 {
     let turns = if cfg!(debug_assertions) { 2_000 } else { 20_000 };
     let greedy = Arc::new(greedy);
@@ -276,8 +276,8 @@ fn every_runnable_process_has_a_turn_in_every_round() {
 
 const NOT_YET: u64 = u64::MAX;
 
-/// Runs two processes per worker that always yield and count their steps. Calls `at` in the 50th turn of one of these
-/// processes. Returns the value of `done` as soon as it is set.
+/// Runs two processes per worker that count their steps and always call `yield_now`. Calls `at` in the 50th turn of one
+/// of these processes. Returns the value of `done` as soon as `done` is set.
 fn busy_until<F>(
     rt: &Runtime,
     (workers, steps): (usize, Steps),
@@ -316,8 +316,8 @@ where
     done
 }
 
-/// 4.2a, 4.6a: a process that another thread spawns waits for at most 61 task searches of the worker that runs it. The
-/// length of the local queues does not matter.
+/// 4.2a, 4.6a: if another thread spawns a process, the worker that runs this process first searches for other tasks at
+/// most 61 times. The length of the local queues does not matter.
 #[test]
 fn a_process_spawned_by_another_thread_waits_for_at_most_61_searches() {
     for workers in WORKERS {
@@ -330,7 +330,7 @@ fn a_process_spawned_by_another_thread_waits_for_at_most_61_searches() {
                     let submitted = Arc::new(Mutex::new(None));
                     let (from, steps) = (submitted.clone(), seen.clone());
                     let run = async move |_: Context| {
-                        // The value is `None` if another worker ran the process before the spawning thread recorded the
+                        // `from` is `None` if another worker ran this process before the spawning thread recorded the
                         // counts. In this case the process did not wait.
                         let from = *from.lock().unwrap();
                         ran.store(from.map_or(0, |from| steps.since(from)), Ordering::SeqCst);
@@ -350,7 +350,7 @@ fn a_process_spawned_by_another_thread_waits_for_at_most_61_searches() {
     }
 }
 
-/// 4.2a, 4.6a: a due timer waits for at most 61 task searches of the worker that fires it. The length of the local
+/// 4.2a, 4.6a: the worker that fires a due timer first searches for tasks at most 61 times. The length of the local
 /// queues does not matter.
 #[test]
 fn a_due_timer_waits_for_at_most_61_searches() {
@@ -366,13 +366,13 @@ fn a_due_timer_waits_for_at_most_61_searches() {
                     let (from, steps) = (due.clone(), seen.clone());
                     let _ = host.spawn(async move |ctx: Context| {
                         ctx.sleep_until(until).await;
-                        // The value is `None` if another worker fired the timer before the counts were recorded. In
-                        // this case no process waited.
+                        // `from` is `None` if another worker fired the timer before the counts were recorded. In this
+                        // case the process did not wait.
                         let from = *from.lock().unwrap();
                         over.store(from.map_or(0, |from| steps.since(from)), Ordering::SeqCst);
                     });
-                    // After these two turns the other process sleeps. The measurement begins after the tick in which
-                    // the timer of the other process is due.
+                    // After these two turns, the spawned process sleeps. The measurement begins after the tick in which
+                    // the timer of the spawned process is due.
                     crate::step_aside().await;
                     crate::step_aside().await;
                     while host.now() < until + Duration::from_millis(1) {
@@ -387,10 +387,10 @@ fn a_due_timer_waits_for_at_most_61_searches() {
     }
 }
 
-/// 4.2d, 4.6a: the next slot and the queue of new tasks share a budget of 16 turns. While this budget lasts, new
-/// processes run before processes that yield. Therefore new processes soon have their first turn. When the budget is
-/// used up, a process that yields usually runs next. Every fourth time, a process from the queue of new tasks runs next
-/// instead.
+/// 4.2d, 4.6a: the next slot and the queue of new tasks share a budget of 16 turns. Until this budget is used up, new
+/// processes run before processes that have called `yield_now`. Therefore new processes soon have their first turn.
+/// When the budget is used up, a process that has called `yield_now` usually runs next. Every fourth time, a new
+/// process runs next.
 #[test]
 fn new_processes_run_soon_without_starving_other_processes() {
     const NEW: u64 = 100;

@@ -1,5 +1,6 @@
-//! Panics in user implementations of traits that the runtime calls: `Hash`, `Clone`, and the functions of a waker. A
-//! panic may reach the caller of the runtime. The runtime and all other processes continue to work.
+//! The runtime calls `Hash` and `Clone` implementations of users, and the functions of wakers. In these tests, such a
+//! function panics. The panic may reach the caller of the runtime. The runtime and all other processes continue to
+//! work.
 
 #![allow(unsafe_code)]
 
@@ -36,8 +37,8 @@ impl Hash for Sensitive {
     }
 }
 
-/// 11: if the message's `Clone` panics in a broadcast, the sender panics. If the `Clone` panics in a repeating timer,
-/// the timer ends.
+/// 11: if the `Clone` of a message panics in a broadcast, the sender panics. If the `Clone` panics in a repeating
+/// timer, the timer ends.
 #[test]
 fn a_clone_that_panics_affects_only_its_sender() {
     within(30, || {

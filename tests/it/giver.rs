@@ -1,4 +1,4 @@
-//! A handler that completes its commands when the test tells it to.
+//! A handler that completes its commands when the test calls [`Giver::give`].
 
 use std::marker::PhantomData;
 use std::sync::{Arc, Mutex};

@@ -36,8 +36,8 @@ fn lone() -> Runtime {
     Runtime::builder().workers(0).build().expect("a runtime")
 }
 
-/// Waits for the next change of the group. For a join, returns true and the pid of the member. For a leave, returns
-/// false and the pid of the member.
+/// Waits for the next change of the group. If a member has joined, returns true and the pid of the member. If a member
+/// has left, returns false and the pid of the member.
 async fn change(ctx: &mut Context<u64>, watch: MonitorRef) -> (bool, Pid) {
     match ctx.event().await {
         Event::Joined { monitor, group, pid } if monitor == watch && &*group == "room" => (true, pid),

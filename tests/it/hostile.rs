@@ -1,7 +1,7 @@
-//! Random programs in safe code that misuse the public types. Wakers outlive their process. Other processes and threads
-//! poll futures. Results are taken late or never, destructors panic, and values are leaked. Each value checks in its
-//! destructor that it is dropped only once. At the end, the test checks that every value was dropped. AddressSanitizer
-//! detects other memory errors.
+//! Random programs in safe code that misuse the public types. Wakers outlive their process. Futures of a process are
+//! polled by other processes and by threads. Results are taken late or never, destructors panic, and values are leaked.
+//! Each value checks in its destructor that it is dropped only once. At the end, the test checks that every value was
+//! dropped. AddressSanitizer detects other memory errors.
 
 use std::collections::BTreeMap;
 use std::future::poll_fn;
@@ -200,7 +200,7 @@ async fn waits(ctx: Context<Msg>, world: Arc<World>, seed: u64) -> Result<Value,
         })
         .await;
         if chance.below(30) == 0 {
-            // From here on, other threads may poll these futures, even after this process has exited.
+            // After this line, other threads may poll these futures, even after this process has exited.
             std::mem::take(&mut performs).0.into_iter().for_each(|perform| world.future(&mut chance, perform));
         }
         match mailbox.receive().await? {
@@ -418,7 +418,7 @@ fn act(world: &Arc<World>, chance: &mut Chance, cx: &mut Cx<'_>, me: Option<&Sel
     Poll::Ready(())
 }
 
-/// Runs a runtime, and two threads outside it that use it at random.
+/// Runs a runtime and two threads that are not its workers. These threads perform random actions on the runtime.
 fn runs(seed: u64, workers: usize, forgets: bool) {
     let books = Arc::new(Books::default());
     let world =
@@ -452,7 +452,7 @@ fn runs(seed: u64, workers: usize, forgets: bool) {
             });
         }
     });
-    // Some objects are dropped before the runtime, some are dropped with it, and some are dropped after it.
+    // Some objects are dropped before the runtime, some together with the runtime, and some after the runtime.
     let mut chance = Chance(seed);
     let all = |world: &World| {
         while let Some(thing) = world.take(&mut Chance(seed)) {

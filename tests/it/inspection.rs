@@ -1,4 +1,4 @@
-//! Section 9.2 of the specification: rows about processes, and the details of one process.
+//! Section 9.2 of the specification: the rows that list the processes, and the details of one process.
 
 use std::any::Any;
 use std::future::pending;
@@ -34,7 +34,7 @@ type Kept = Vec<Box<dyn Any + Send>>;
 /// A message to a puppet: a function that the puppet calls.
 struct Act(Box<dyn FnOnce(&mut Context<Act>, &mut Kept) + Send>);
 
-/// Receives functions and calls them. The process keeps the values that the functions add to its list.
+/// Body of a puppet: receives functions and calls them. The puppet keeps the values that the functions add to its list.
 async fn puppet(mut ctx: Context<Act>) -> Result<(), Exit> {
     let mut kept = Kept::new();
     loop {
@@ -43,7 +43,7 @@ async fn puppet(mut ctx: Context<Act>) -> Result<(), Exit> {
     }
 }
 
-/// Ignores its mailbox.
+/// Body that never reads its mailbox.
 async fn deaf(_: Context<u8>) {
     pending().await
 }
@@ -103,7 +103,7 @@ impl Scene {
         Self { rt, host, puppet }
     }
 
-    /// Lets the puppet call a function.
+    /// Makes the puppet call the function `act`.
     fn act(&self, act: impl FnOnce(&mut Context<Act>, &mut Kept) + Send + 'static) {
         self.puppet.send(Act(Box::new(act))).unwrap();
         settle(&self.rt);
@@ -120,10 +120,11 @@ impl Scene {
     }
 }
 
-/// 9.2a: a row contains name, type, state, counts of the mailbox, yields, waits, links and monitors. The test changes
-/// each figure separately.
+/// 9.2a: a row contains the name, the type and the state of a process. A row also contains the numbers of the messages
+/// in the mailbox, the commands in flight, the other waits, the links and the monitors. The test changes each value of
+/// the row separately.
 #[test]
-fn each_figure_of_a_row_follows_its_process() {
+fn each_value_of_a_row_changes_with_the_process() {
     let scene = Scene::new();
     let pid = scene.puppet.pid();
     let fresh = row(&scene.host, pid);
@@ -169,10 +170,10 @@ fn each_figure_of_a_row_follows_its_process() {
     shut_down(scene.rt, HOUR);
 }
 
-/// 9.2a: a row contains the parent, the priority and the state of a process, also of a new, a running, a cancelled and
-/// a killed process.
+/// 9.2a: a row contains the parent, the priority and the state of a process. The test reads the rows of a new process,
+/// a running process, a cancelled process and a killed process.
 #[test]
-fn a_row_contains_the_parent_the_priority_and_the_requests_to_exit() {
+fn a_row_shows_the_parent_the_priority_and_a_cancellation_or_kill() {
     let rt = lone();
     let child = rt.block_on(rt.spawn(async |ctx: Context| {
         let child = ctx.host().process().priority(Priority::High).name("child").spawn(idle).unwrap();
@@ -197,10 +198,11 @@ fn a_row_contains_the_parent_the_priority_and_the_requests_to_exit() {
     assert!(rt.processes(&ProcessQuery::new()).is_empty());
 }
 
-/// 9.2b: the details contain the names, the groups, the linked processes, the monitored and the monitoring processes,
-/// the yields by command type, the timers, the deadline, and the events that the process waits for.
+/// 9.2b: the details contain the names, the groups, the linked processes, the monitored processes and the monitoring
+/// processes. The details also contain the commands in flight by type, the timers, the deadline, and the events that
+/// the process waits for.
 #[test]
-fn the_details_list_what_the_row_counts() {
+fn the_details_list_the_items_that_a_row_counts() {
     let scene = Scene::new();
     let nothing = scene.details();
     assert_eq!(nothing.waits_for, [WaitsFor::Message]);
@@ -258,9 +260,10 @@ fn the_details_list_what_the_row_counts() {
     shut_down(scene.rt, HOUR);
 }
 
-/// 9.2b: the details state the events that the process waits for, as far as the runtime knows them.
+/// 9.2b: the details state the events that the process waits for. If the process waits for a foreign future, the
+/// details state no event.
 #[test]
-fn the_details_state_what_a_process_waits_for() {
+fn the_details_state_the_events_that_a_process_waits_for() {
     let rt = lone();
     let at = rt.now() + HOUR;
     let sleeps = rt.process().deadline(at).spawn(async |ctx: Context| ctx.sleep(HOUR).await).unwrap();
@@ -281,7 +284,7 @@ fn the_details_state_what_a_process_waits_for() {
 
 /// 9.2b: a mailbox without a process, a pid of another runtime and an exited process have no details.
 #[test]
-fn only_processes_are_inspected() {
+fn only_a_live_process_of_the_runtime_has_details() {
     let (rt, other) = (lone(), lone());
     let (address, _mailbox) = rt.mailbox::<u8>();
     let process = other.spawn(idle);
@@ -295,7 +298,7 @@ fn only_processes_are_inspected() {
 
 /// 9.2a: each filter of a query selects the processes that satisfy its condition.
 #[test]
-fn filters_select_processes() {
+fn each_filter_selects_the_matching_processes() {
     let rt = lone();
     let named = rt.process().name("cache of users").spawn(idle).unwrap();
     let idles: Vec<Pid> = (0..3).map(|_| rt.spawn(idle).pid()).chain([named.pid()]).collect();
@@ -337,9 +340,10 @@ fn named_by_the_second_name(rt: &Runtime) {
     assert_eq!(rows.iter().map(|row| row.name.as_deref()).collect::<Vec<_>>(), [Some("first")]);
 }
 
-/// 9.2a: a query orders the rows by each column, in both directions, and returns the first rows of this order.
+/// 9.2a: a query can order the rows by any column, ascending or descending. If the query has a limit, it returns only
+/// the first rows of this order.
 #[test]
-fn rows_are_ordered_by_a_column() {
+fn a_query_orders_the_rows_by_a_column() {
     let rt = lone();
     let names = ["c", "a", "d", "b"];
     let processes: Vec<_> = names.iter().map(|&name| rt.process().name(name).spawn(deaf).unwrap()).collect();
@@ -362,7 +366,7 @@ fn rows_are_ordered_by_a_column() {
         assert_eq!(order(query().descending(ProcessColumn::MailboxLen).limit(limit)), top);
         assert_eq!(order(query().descending(ProcessColumn::MailboxPeak).limit(limit)), top);
     }
-    // All rows have the same value in these columns, so the pid decides.
+    // All rows have the same value in these columns, so the rows are ordered by pid.
     for column in [ProcessColumn::Signals, ProcessColumn::Yields, ProcessColumn::Waits, ProcessColumn::TypeName] {
         assert_eq!(
             (order(query().ascending(column)), order(query().descending(column))),
@@ -371,9 +375,9 @@ fn rows_are_ordered_by_a_column() {
     }
 }
 
-/// 9.2a: each column orders by its own field.
+/// 9.2a: if a query orders the rows by a column, the field of this column determines the order.
 #[test]
-fn each_column_orders_by_its_own_field() {
+fn each_column_orders_the_rows_by_its_own_field() {
     let scene = Scene::new();
     let plain = scene.host.spawn(idle);
     let top = |column| scene.rt.processes(&ProcessQuery::new().descending(column).limit(1))[0].pid;
@@ -395,9 +399,10 @@ fn each_column_orders_by_its_own_field() {
     shut_down(scene.rt, HOUR);
 }
 
-/// 9.2c: inspection answers while each worker is inside a step that blocks, and reports these processes as running.
+/// 9.2c: while each worker is inside a step that blocks, an inspection still returns. The inspection reports the
+/// processes of these steps as running.
 #[test]
-fn inspection_answers_while_all_workers_block() {
+fn an_inspection_returns_while_all_workers_are_blocked() {
     within(60, || {
         let rt = Runtime::builder().workers(2).max_replacement_threads(0).build().unwrap();
         let (begun, goes_on) = (Arc::new(Barrier::new(3)), Arc::new(Barrier::new(3)));
@@ -421,8 +426,9 @@ fn inspection_answers_while_all_workers_block() {
     });
 }
 
-/// 9.2c: inspection runs in a loop while short processes with names, groups, links and timers start, exit and are
-/// killed on two workers. Each row is plausible, and a process that lives throughout is in each list exactly once.
+/// 9.2c: one thread lists and inspects the processes in a loop. Meanwhile, two workers run short processes with names,
+/// groups, links and timers, which exit or are killed. Each row is plausible. A process that lives during the whole
+/// test is in each list exactly once.
 #[test]
 fn inspection_is_safe_while_processes_start_and_exit() {
     const ROUNDS: usize = 2_000;
@@ -476,9 +482,10 @@ fn inspection_is_safe_while_processes_start_and_exit() {
     });
 }
 
-/// 9.2a, 9.2b: the host of a simulation inspects processes in virtual time, with equal results for equal seeds.
+/// 9.2a, 9.2b: the host of a simulation can inspect the processes of the simulation. With the same seed, the results
+/// are the same.
 #[test]
-fn a_simulation_is_inspected_through_its_host() {
+fn the_host_of_a_simulation_can_inspect_its_processes() {
     let look = |seed| {
         let mut simulation = Simulation::new(seed);
         let host = simulation.host().clone();

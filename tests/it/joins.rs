@@ -24,7 +24,7 @@ fn echoes(host: &Host) -> (JoinSet<u8>, [Address<u8>; 3]) {
 
 /// 6.1d: if a resolved join handle is polled again, the poll panics. The panic message names the process.
 #[test]
-fn polling_a_resolved_join_handle_again_panics() {
+fn a_poll_of_a_resolved_join_handle_panics() {
     let rt = Runtime::builder().workers(0).build().unwrap();
     let mut handle = rt.spawn(async |_: Context| ());
     rt.block_on(&mut handle).unwrap();

@@ -136,8 +136,8 @@ fn settle(rt: &Runtime) {
     }
 }
 
-/// 3.2e: a layer calls its handler and receives the answer. The answer is either a value, an error, the text of a
-/// panic, or the loss of the completion.
+/// 3.2e: a layer calls its handler and receives the answer. The answer is a value, an error, the text of a panic, or a
+/// failure because the completion was dropped.
 #[test]
 fn a_layer_receives_every_kind_of_answer() {
     struct Tell<H>(H, Arc<Mutex<Vec<String>>>);
@@ -538,9 +538,9 @@ fn a_concurrency_limit_is_exact_with_several_workers() {
     });
 }
 
-/// 3.2e, 3.3c: if a command is cancelled while it waits in the queue, it leaves the queue immediately and its place is
-/// free. If the handler already has the command, the command counts towards the limit until the handler drops or
-/// completes it.
+/// 3.2e, 3.3c: if a command is cancelled while it waits in the queue, the command leaves the queue immediately, and its
+/// place in the queue is free. If the handler already has the command, the command counts towards the limit until the
+/// handler drops or completes it.
 #[test]
 fn a_cancelled_command_leaves_the_queue_immediately() {
     let shelf = Shelf::default();
@@ -576,8 +576,8 @@ fn a_cancelled_command_leaves_the_queue_immediately() {
     assert_eq!(rt.block_on(asks).unwrap().unwrap(), 33);
 }
 
-/// 3.2e: with `DropOldest`, a full queue drops the command that has waited longest. A layer without a queue lets no
-/// command wait.
+/// 3.2e: with `DropOldest`, a full queue drops the command that has waited longest. A layer without a queue never makes
+/// a command wait.
 #[test]
 fn a_full_layer_queue_may_drop_its_oldest_command() {
     let shelf = Shelf::default();

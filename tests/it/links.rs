@@ -1106,7 +1106,8 @@ fn random_graphs_behave_like_the_model() {
             handles[a].0.send(Do::LinkTo(handles[b].0.pid())).unwrap();
         }
         settle(&rt);
-        // For each process, `died` has the process that caused its exit, and `heard` has the exits that it receives.
+        // For each process, `died` contains the process that caused its exit, and `heard` contains the exits that the
+        // process receives.
         let mut died: BTreeMap<usize, usize> = BTreeMap::new();
         let mut heard: Vec<BTreeSet<usize>> = vec![BTreeSet::new(); count];
         for _ in 0..1 + chance(3) {
@@ -1151,7 +1152,7 @@ fn random_graphs_behave_like_the_model() {
     }
 }
 
-/// 6.3a, 6.3b: a complete program as a user would write it, with linked and monitored children.
+/// 6.3a, 6.3b: the test runs a complete program with linked and monitored children, written as a user would write it.
 #[test]
 fn a_parent_receives_the_exits_of_all_its_children() {
     async fn worker(_: Context, n: u64) -> Result<u64, std::io::Error> {

@@ -242,8 +242,8 @@ fn a_result_that_no_handle_can_take_is_dropped() {
     drop(handle);
     assert_eq!(dropped.load(SeqCst), 2);
 
-    // The handle was polled. In the first round, the handle is dropped before the exit of the process, and in the
-    // second round after the exit.
+    // The handle was polled. In the first round, the handle is dropped before the exit of the process. In the second
+    // round, the handle is dropped after the exit.
     for goes_first in [true, false] {
         let so_far = dropped.load(SeqCst);
         let (mut handle, address) = spawn();
@@ -448,7 +448,8 @@ fn clean_up_commands_are_answered_during_the_grace_period() {
 }
 
 /// 6.2a: if a process ignores its cancellation, it is killed when the grace period has passed, and not earlier. A
-/// blocked process and an idle process are killed in the same way. The kill cancels the yields of the process.
+/// blocked process is killed in the same way as an idle process. The kill cancels the outstanding commands of the
+/// process.
 #[test]
 fn a_process_is_killed_after_its_grace_period() {
     async fn killed(host: Host, late: Late) {
@@ -541,8 +542,8 @@ fn a_killed_process_that_never_started_never_runs() {
     assert_eq!(rt.counters().dead_letters, 1);
 }
 
-/// 1.1h, 2.3h, 6.2d: a kill ends idle, blocked and runnable processes. The kill cancels the yields of the process, and
-/// `close` runs once.
+/// 1.1h, 2.3h, 6.2d: a kill ends idle, blocked and runnable processes. The kill cancels the outstanding commands of the
+/// process, and `close` runs once.
 #[test]
 fn a_kill_reaches_a_process_in_every_state() {
     let shelf = Shelf::default();
@@ -573,7 +574,7 @@ fn a_kill_reaches_a_process_in_every_state() {
 }
 
 /// 6.2d: if a running process is killed, the kill takes effect after the current step. If that step returns a result,
-/// the process exits with this result. Otherwise the process exits as killed.
+/// the process exits with this result. If that step returns no result, the process exits as killed.
 #[test]
 fn a_kill_of_a_running_process_takes_effect_after_the_step() {
     struct Kills(Option<Next<u64>>, Arc<AtomicUsize>);
@@ -646,10 +647,10 @@ fn a_kill_by_another_thread_takes_effect_when_the_step_returns() {
 
 // ---- 6.5: shutdown
 
-/// 6.5a, 6.5b: during a shutdown, work from outside is refused, but commands for the clean-up are answered. After the
-/// shutdown, every request is refused, and messages and bodies are returned to the caller.
+/// 6.5a, 6.5b: during a shutdown, the runtime refuses requests from outside, but answers commands for the clean-up.
+/// After the shutdown, every request is refused, and messages and bodies are returned to the caller.
 #[test]
-fn a_shutdown_refuses_work_and_waits_for_clean_up() {
+fn a_shutdown_refuses_new_work_and_waits_for_clean_up() {
     within(30, || {
         let shelf = Shelf::default();
         let rt = Runtime::builder().workers(2).handler(shelf.clone()).build().unwrap();
@@ -871,7 +872,7 @@ fn processes_spawned_during_a_shutdown_end_with_it() {
             let exit = ctx.receive().await.unwrap_err();
             if depth > 0 {
                 let below = ends.clone();
-                // Only the runtime waits for this child. The parent of the child does not wait.
+                // Only the shutdown waits for this child. The parent of the child does not wait.
                 drop(ctx.spawn(move |ctx| family(ctx, depth - 1, below)));
             }
             ends.fetch_add(1, SeqCst);
@@ -896,7 +897,7 @@ fn processes_spawned_during_a_shutdown_end_with_it() {
 /// 6.5a: several threads spawn, send and call while the runtime shuts down or is dropped. Each of these operations
 /// returns an answer or an error, and no operation hangs.
 #[test]
-fn work_that_races_a_shutdown_is_done_or_refused() {
+fn operations_that_race_a_shutdown_succeed_or_are_refused() {
     for round in 0..100 {
         within(30, move || {
             let rt = two();

@@ -124,7 +124,8 @@ fn processes_referenced_only_by_messages_exit_on_a_small_stack() {
     assert_eq!((counters.exited, counters.dead_letters), (DEPTH as u64, DEPTH as u64));
 }
 
-/// 2.1e: a pid slot is reused with another generation. A stale pid never reaches the new process in the slot.
+/// 2.1e: a pid slot is reused with another generation. A message to the stale pid never reaches the new process in the
+/// slot.
 #[test]
 fn a_stale_pid_never_reaches_the_new_process() {
     let rt = Runtime::builder().workers(0).build().unwrap();
@@ -187,8 +188,8 @@ fn messages_from_one_sender_arrive_in_order() {
     });
 }
 
-/// 2.2d: the runtime and its mailbox of dead letters are dropped, in either order. After both drops, nothing of the
-/// runtime remains.
+/// 2.2d: the runtime and its mailbox of dead letters are dropped, in either order. After the second drop, nothing of
+/// the runtime remains in memory.
 #[test]
 fn a_mailbox_for_dead_letters_does_not_keep_the_runtime_alive() {
     struct Now;
@@ -678,8 +679,8 @@ fn mailbox_bounds_are_exact_and_policies_are_applied() {
     }
 }
 
-/// 2.3f, 2.3g, 2.3h: only messages count against the bound. A process with a full mailbox still receives the completion
-/// of its command. A full mailbox also accepts a cancellation. The process receives the cancellation in order with the
+/// 2.3f, 2.3g, 2.3h: only messages count against the bound. A process with a full mailbox still receives the answer of
+/// its command. A full mailbox also accepts a cancellation. The process receives the cancellation in order with the
 /// messages.
 #[test]
 fn only_messages_count_against_a_bound() {
@@ -1124,7 +1125,8 @@ fn messages_stashed_one_at_a_time_are_read_without_waiting() {
 }
 
 /// 2.2b, 2.3e: messages are read in order, and each message counts as unread until it is read. The test sends messages
-/// of two sizes. Some messages arrive while the process waits. Other messages arrive before the woken process has run.
+/// of two sizes. Some messages arrive while the process waits. Other messages arrive after the process was woken and
+/// before it runs.
 #[test]
 fn messages_to_a_waiting_process_are_read_in_order() {
     fn check<M: Send + 'static>(message: impl Fn(u64) -> M, number: impl Fn(M) -> u64 + Send + 'static) {
@@ -1186,7 +1188,7 @@ fn a_mailbox_moved_to_another_thread_receives_all_messages() {
             let (tell, told) = futures::channel::oneshot::channel();
             let process = rt.spawn(async move |ctx: Context<u64>| {
                 let (me, mut mailbox) = ctx.split();
-                // Polls the mailbox in zero, one or two turns before it is moved.
+                // The process polls the mailbox in zero, one or two turns, and then moves the mailbox.
                 let mut read = Vec::new();
                 for _ in 0..round % 3 {
                     if let Poll::Ready(message) = futures::poll!(mailbox.receive()) {
@@ -1289,10 +1291,10 @@ fn a_recipient_sends_convertible_messages() {
     assert_eq!(rt.counters().refused, 2);
 }
 
-/// 5.1b: a body has read all its messages and waits for something else. New messages do not cause a poll of this body.
+/// 5.1b: a body has read all its messages and waits for another future. New messages do not cause a poll of this body.
 /// The next receive of the body finds the new messages.
 #[test]
-fn new_mail_does_not_wake_a_body_that_waits_for_something_else() {
+fn a_message_does_not_wake_a_body_that_waits_for_another_future() {
     within(60, || {
         let rt = crate::alone().build().unwrap();
         let (go, went) = futures::channel::oneshot::channel::<()>();
@@ -1324,8 +1326,8 @@ fn new_mail_does_not_wake_a_body_that_waits_for_something_else() {
     });
 }
 
-/// 2.2b, 5.1a: a new message wakes the task that polled the mailbox last. The waker may be any waker, and may change
-/// several times in one turn.
+/// 2.2b, 5.1a: a new message wakes the task that polled the mailbox last. The task may use any waker, and the waker may
+/// change several times in one turn.
 #[test]
 fn the_last_task_that_polled_for_mail_is_woken() {
     async fn body(mut ctx: Context<u64>) -> Result<u64, Exit> {

@@ -85,8 +85,8 @@ async fn idle(mut ctx: Context<u8>) -> Result<(), Exit> {
     ctx.receive().await.map(drop)
 }
 
-/// A receiver that refuses every message. The error that this receiver returns contains another message instead of the
-/// refused message.
+/// A receiver that refuses every message. The error of this receiver returns a different message, not the refused
+/// message.
 struct Liar;
 
 impl Deliver for Liar {
@@ -125,7 +125,7 @@ fn sends(table: &mut Table) {
     }
 }
 
-/// Adds the errors of refused answers to yields.
+/// Adds the errors of refused answers to commands.
 fn answers(table: &mut Table) {
     let shelf = Shelf::default();
     let rt = Runtime::builder().workers(0).handler(shelf.clone()).build().unwrap();

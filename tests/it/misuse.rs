@@ -182,7 +182,7 @@ fn without_workers_a_guest_thread_runs_everything() {
 }
 
 /// 11: a duration of zero elapses immediately, and the longest durations never elapse. A sleep that never ends does not
-/// block its process. Dropping the runtime with this sleep does not hang either.
+/// block its process. The drop of a runtime with such a sleep does not hang either.
 #[test]
 fn extreme_durations_elapse_immediately_or_never() {
     for workers in [0, 2] {
@@ -291,8 +291,8 @@ fn unrequested_answers_are_refused_or_discarded() {
     assert_eq!(rt.counters().discarded, discarded + 2);
 }
 
-/// Calls the operations of a host and of an address. The tests call this function in places where a user may not expect
-/// the operations to work.
+/// Calls the operations of a host and of an address. The tests call this function in places in which a user may not
+/// expect these operations to work.
 fn everything(host: &Host, server: &Address<Reply<u64>>) {
     let spawned = host.spawn(echo);
     let _ = spawned.send(3);
@@ -430,8 +430,8 @@ fn every_operation_works_in_every_context() {
     });
 }
 
-/// 11: while a runtime is dropped, the destructors of its values call the same operations. Every operation is refused,
-/// and no operation hangs.
+/// 11: while a runtime is dropped, the destructors of its values spawn, send, call, cancel and kill. Every operation is
+/// refused, and no operation hangs.
 #[test]
 fn every_operation_is_refused_while_the_runtime_is_dropped() {
     for workers in [0, 1, 2] {

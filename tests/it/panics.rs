@@ -19,7 +19,7 @@ use crate::giver::{Give, Giver};
 use crate::lives::{Ask, LONG, Shelf, lone, settle};
 use crate::{shut_down, within};
 
-/// Panics when it is dropped, unless it is defused.
+/// A value that panics when it is dropped, unless it is defused.
 #[derive(Debug)]
 struct Bomb(bool);
 
@@ -31,7 +31,7 @@ impl Drop for Bomb {
     }
 }
 
-/// Sends a bomb. If the send is refused, defuses the bomb.
+/// Sends a `Bomb`. If the send is refused, defuses the `Bomb`.
 fn offer(to: &Address<Bomb>, bomb: Bomb) {
     if let Err(refused) = to.send(bomb) {
         refused.into_message().0 = false;
@@ -307,7 +307,7 @@ fn a_panic_with_any_payload_is_caught() {
 }
 
 /// 11: a message panics when it is dropped. If a process drops the message, only this process exits. If the message is
-/// unread, no process exits because of it.
+/// unread, the panic ends no process.
 #[test]
 fn a_panic_in_the_drop_of_a_message_affects_no_other_process() {
     within(20, || {
@@ -360,8 +360,8 @@ fn a_panic_in_the_drop_of_a_message_affects_no_other_process() {
     });
 }
 
-/// A process whose first step yields several commands. The field `yields` is their number. The process exits after it
-/// has read `reads` answers. If `reads` is 0, the process never exits by itself.
+/// A process whose first step performs several commands. The field `yields` is the number of these commands. The
+/// process exits after it has read `reads` answers. If `reads` is 0, the process never exits by itself.
 struct Takes {
     yields: usize,
     reads: usize,
@@ -616,8 +616,8 @@ fn poll_with<F: Future + Unpin>(future: &mut F, waker: &Waker) -> Poll<F::Output
     Pin::new(future).poll(&mut Cx::from_waker(waker))
 }
 
-/// 11: a mailbox is polled with a foreign waker that panics. A process or a thread then sends to this mailbox, and the
-/// panic does not affect the sender.
+/// 11: a mailbox is polled with a foreign waker that panics. A process or a thread then sends a message to this
+/// mailbox. The panic does not affect the sender.
 #[test]
 fn a_waker_that_panics_does_not_affect_the_sender() {
     within(20, || {

@@ -43,7 +43,7 @@ fn short(pool: &Address<Job>) -> Call<Pid> {
     pool.call(|reply| Job { until: None, reply })
 }
 
-/// Yields 200 times, so that every runnable task runs.
+/// Calls `yield_now` 200 times, so that every runnable task runs.
 async fn settle() {
     for _ in 0..200 {
         step_aside().await;
@@ -395,8 +395,8 @@ fn a_member_that_was_just_busy_stays() {
             reply.send(());
         }
     }
-    // How long the second member is busy. With the first value, the job of the second member ends after the check at
-    // which the third member exits. With the second value, the job of the second member ends after the following check.
+    // The duration of the job of the second member. With the first value, this job ends after the check at which the
+    // third member exits. With the second value, this job ends after the following check.
     for busy in [LONG * 14 / 5, LONG * 7 / 2] {
         check(0..10, async |host: Host| {
             let pool = host.spawn_pool(Pool::new(1, takes_long).max_size(3).idle_timeout(LONG));
@@ -405,8 +405,8 @@ fn a_member_that_was_just_busy_stays() {
             for one in [0, 1, 2].map(|_| job(LONG / 100)) {
                 one.await?;
             }
-            // The third member is idle from here on. The second and the third member have received two messages each.
-            // The second member is busy when the third member exits.
+            // The third member is idle from here on. The second member and the third member have received two messages
+            // each. The second member is busy when the third member exits.
             let [_busy, second] = [job(100 * LONG), job(busy)];
             job(Duration::ZERO).await?;
             second.await?;
@@ -422,7 +422,7 @@ fn a_member_that_was_just_busy_stays() {
     }
 }
 
-/// The pool routes by key. The pool grows when the mailbox of the member for the key is full.
+/// A pool routes messages by key. The pool grows when the mailbox of the member for a key is full.
 #[test]
 fn a_pool_grows_when_the_member_of_a_key_is_full() {
     let rt = lone();

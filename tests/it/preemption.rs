@@ -82,8 +82,8 @@ fn a_process_in_a_long_step_is_asked_to_yield() {
     });
 }
 
-/// 1.7a: a process blocks on its runtime in a step, and during this time its thread runs another process. A request to
-/// yield reaches only the process whose pid it names.
+/// 1.7a: a step of a process blocks on the runtime, and during this time the thread of the process runs another
+/// process. A request to yield reaches only the process whose pid the request names.
 #[test]
 fn a_request_to_yield_reaches_only_the_named_process() {
     within(60, || {

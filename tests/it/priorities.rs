@@ -72,8 +72,8 @@ fn each_priority_gets_its_share_of_turns() {
     }
 }
 
-/// 4.10a: there are many runnable normal processes. A runnable process of high priority still waits for at most three
-/// turns.
+/// 4.10a: many processes of normal priority are runnable. A runnable process of high priority still waits for at most
+/// three turns.
 #[test]
 fn a_runnable_process_of_high_priority_waits_for_few_turns() {
     within(60, || {

@@ -173,7 +173,7 @@ fn events_left_unread_come_first_in_the_next_step() {
 
 /// 1.2a, 5.1a: every event causes a step, even if the process does not read its events.
 #[test]
-fn every_event_steps_a_process_that_does_not_read_events() {
+fn every_event_causes_a_step_of_a_process_that_does_not_read_events() {
     struct Blind(u32);
     impl Process for Blind {
         type Message = ();
@@ -193,10 +193,10 @@ fn every_event_steps_a_process_that_does_not_read_events() {
     });
 }
 
-/// 1.2b, 1.2g: the commands that a step yields are dispatched in order when the step returns, even if the step returns
-/// `Done`. A cancelled command is not dispatched.
+/// 1.2b, 1.2g: the commands of a step are dispatched in order when the step returns, even if the step returns `Done`. A
+/// cancelled command is not dispatched.
 #[test]
-fn commands_yielded_with_done_are_dispatched() {
+fn commands_of_a_step_that_returns_done_are_dispatched() {
     struct Note(u64);
     impl Command for Note {
         type Reply = ();
@@ -221,7 +221,7 @@ fn commands_yielded_with_done_are_dispatched() {
 }
 
 /// 1.2g, 3.3c: the answer to a command of the last step comes too late. This answer counts as discarded and its value
-/// is dropped, no matter which path the command takes.
+/// is dropped. The path of the command does not matter.
 #[test]
 fn an_answer_to_a_command_of_the_last_step_counts_as_discarded() {
     struct Note(Arc<()>);
@@ -260,7 +260,7 @@ fn an_answer_to_a_command_of_the_last_step_counts_as_discarded() {
 /// 1.2h: a command with a tag that is in flight is refused, and the error returns the command. After the answer the tag
 /// can be used again.
 #[test]
-fn a_tag_in_flight_is_refused_with_the_command() {
+fn a_command_with_a_tag_in_flight_is_refused_and_returned() {
     struct Twice(u32);
     impl Process for Twice {
         type Message = ();

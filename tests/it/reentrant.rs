@@ -16,7 +16,7 @@ use procession::*;
 use crate::lives::{LONG, lone, settle};
 use crate::{shut_down, within};
 
-/// The objects on which the actions of a test operate.
+/// The objects that the actions of a test use.
 struct World {
     host: Host,
     /// A process that traps exits and reads nothing.
@@ -51,7 +51,7 @@ impl Clone for Instruction {
     }
 }
 
-/// Runs its action once: when it is dropped or when it is woken.
+/// A value that runs its action once: when the value is dropped or when it is woken.
 struct Act {
     world: Arc<World>,
     me: SelfHandle<Instruction>,
@@ -80,7 +80,7 @@ impl Wake for Act {
     }
 }
 
-/// Runs its action when it is dropped, but not when it is woken.
+/// A value that runs its action when it is dropped, but not when it is woken.
 struct ActsOnDrop(#[expect(dead_code)] Act);
 
 impl Wake for ActsOnDrop {
@@ -376,8 +376,8 @@ fn every_action_works_at_every_site() {
     }
 }
 
-/// 11: while the runtime is dropped, the destructors of values in it run an action. Every action returns: either it
-/// works or it is refused.
+/// 11: while the runtime is dropped, the destructors of its values run actions. Every action returns, and either
+/// succeeds or is refused.
 #[test]
 fn every_action_returns_while_the_runtime_is_dropped() {
     within(60, || {

@@ -1,5 +1,5 @@
-//! Sections 6.4 and 4.9 of the specification: the runtime refuses to start a process. A supervisor and a pool must not
-//! retry this start forever.
+//! Sections 6.4 and 4.9 of the specification: if the runtime refuses to start a process, a supervisor or a pool must
+//! not retry the start forever.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
@@ -203,8 +203,8 @@ fn a_supervisor_exits_when_refused_restarts_exceed_the_intensity() {
     }
 }
 
-/// 6.4b: children restart as a group, and the restart of one child is refused. When this child can start, the whole
-/// group restarts.
+/// 6.4b: all children of a supervisor restart as a group, and the restart of one child is refused. When this child can
+/// start again, the whole group restarts.
 #[test]
 fn a_group_waits_for_a_member_whose_restart_is_refused() {
     for strategy in [Supervisor::one_for_all, Supervisor::rest_for_one] {

@@ -62,7 +62,7 @@ fn the_number_of_workers_has_an_exact_maximum() {
 }
 
 /// 4.4a, 4.5e: a thread outside the runtime spawns a process on an idle runtime. The thread waits for this process
-/// before it spawns the next process. If a single wake-up is lost, the test hangs.
+/// before it spawns the next process. If one wake-up is lost, the test hangs.
 #[test]
 fn a_million_processes_spawned_from_outside_all_run() {
     within(300, || {
@@ -81,7 +81,7 @@ fn a_million_processes_spawned_from_outside_all_run() {
 }
 
 /// 4.4a, 4.5e: a thread outside the runtime sends messages to a process of an idle runtime with one or four workers. If
-/// a single wake-up is lost, the test hangs.
+/// one wake-up is lost, the test hangs.
 #[test]
 fn messages_from_outside_to_an_idle_runtime_are_all_answered() {
     for workers in [1, 4] {
@@ -246,7 +246,7 @@ fn fan_out_and_fan_in_give_the_correct_sum() {
 /// 4.2a, 4.5c: an idle worker steals processes from a busy worker. The two children of a process wait for each other,
 /// so they need two workers.
 #[test]
-fn surplus_processes_of_a_worker_are_stolen() {
+fn an_idle_worker_steals_processes_of_a_busy_worker() {
     within(60, || {
         let rt = with(2);
         for _ in 0..many(2000, 300) {
@@ -270,10 +270,10 @@ fn surplus_processes_of_a_worker_are_stolen() {
     });
 }
 
-/// 4.5d, 4.5g: a batch of k runnable processes wakes up to k workers. The batch comes from a thread outside the runtime
-/// or from a process. The processes of the batch wait for each other, so the batch needs k workers.
+/// 4.5d, 4.5g: a batch of k runnable processes wakes at most k workers. The batch is spawned by a thread outside the
+/// runtime or by a process. The processes of the batch wait for each other, so the batch needs k workers.
 #[test]
-fn a_batch_wakes_as_many_workers_as_it_needs() {
+fn a_batch_of_processes_that_wait_for_each_other_gets_enough_workers() {
     for workers in [2, 3, 4, 8] {
         within(60, move || {
             let rt = with(workers);
@@ -378,7 +378,7 @@ fn a_wake_up_is_neither_lost_nor_duplicated() {
     });
 }
 
-/// 4.4a, 4.5e: processes wake each other through a foreign channel. Between these wake-ups the workers park.
+/// 4.4a, 4.5e: processes wake each other through a foreign channel. Between two wake-ups, the workers park.
 #[test]
 fn wake_ups_between_workers_are_not_lost() {
     within(120, || {
@@ -470,16 +470,16 @@ fn a_tree_of_processes_runs_in_little_memory() {
             assert_eq!(block_on(walked).unwrap(), (2 << depth) - 1);
             let most = alive.most.load(Ordering::SeqCst);
             println!("{workers} workers: {most} alive at most, of {}", (2 << depth) - 1);
-            // On each level of the tree, the waiting parent and one sibling of the running child are alive. A worker
-            // also runs the oldest process of its queue from time to time. Therefore the subtrees of these processes
-            // are alive too.
+            // On each level of the tree, the waiting parent and one sibling of the running child are alive. From time
+            // to time, a worker also runs the oldest process of its queue. A process that runs early in this way spawns
+            // its subtree, so this subtree is alive too.
             assert!(most <= 40 * u64::from(depth), "{most}");
             assert_eq!(host.counters().spawned, (2 << depth) - 1);
         });
     }
 
-    /// Number of live processes of a tree, and the maximum of this number so far. `Counters::processes_alive` is not
-    /// exact enough for this test, because one thread adds up the counters of all workers. If the operating system
+    /// The number of live processes of a tree, and the maximum of this number so far. `Counters::processes_alive` is
+    /// not exact enough for this test, because one thread adds up the counters of all workers. If the operating system
     /// preempts this thread, the other worker continues and changes its counters.
     #[derive(Default)]
     struct Alive {
@@ -522,7 +522,7 @@ fn a_tree_of_processes_runs_in_little_memory() {
     }
 }
 
-/// 4.2g: no program may rely on the order of the queues. The programs of the other tests also run with a shuffled next
+/// 4.2g: no program may rely on the order of the queues. The test runs the programs of other tests with a shuffled next
 /// slot and shuffled queues.
 #[test]
 fn programs_give_correct_results_with_shuffled_queues() {
@@ -556,7 +556,7 @@ fn programs_give_correct_results_with_shuffled_queues() {
     }
 }
 
-/// 4.3b: the programs of the other tests also run with LIFO local queues.
+/// 4.3b: the test runs the programs of other tests with LIFO local queues.
 #[test]
 fn programs_give_correct_results_with_lifo_queues() {
     for workers in [1, 2, 4] {
@@ -581,8 +581,8 @@ fn programs_give_correct_results_with_lifo_queues() {
 }
 
 /// 4.3b, 4.6a: the local queue is LIFO, and a process starts an endless chain of spawns. The process at position n of
-/// the queue waits for at most 16 · n turns of the chain. A process that yields waits for at most 61 turns. A process
-/// that is spawned from outside the runtime runs too.
+/// the queue waits for at most 16 · n turns of the chain. A process that has called `yield_now` waits for at most 61
+/// turns. A process that is spawned from outside the runtime runs too.
 #[test]
 fn lifo_order_starves_no_process() {
     within(60, || {

@@ -39,7 +39,7 @@ enum Msg {
     Block(Duration),
     /// The handler sleeps for this time.
     Nap(Duration),
-    /// The server continues its work in this number of pieces.
+    /// The server divides a task into this number of pieces.
     Pieces(u64),
     /// The handler never returns.
     Hang,
@@ -341,8 +341,8 @@ fn terminate_receives_the_exit() {
     );
 }
 
-/// 4.8a, 6.2d: a panic or a kill ends a server immediately, even while a handler waits. `terminate` does not run, but
-/// the state is dropped.
+/// 4.8a, 6.2d: a panic or a kill ends a server immediately, even if a handler of the server is waiting. `terminate`
+/// does not run, but the state is dropped.
 #[test]
 fn terminate_does_not_run_after_a_panic_or_a_kill() {
     timed(async |host, late| {
@@ -475,10 +475,10 @@ fn a_timeout_is_handled_in_order() {
     });
 }
 
-/// 4.6b: the deadline of a server has always passed, so each timeout is due immediately. These timeouts use up the
+/// 4.6b: the deadline of a server is always in the past, so each timeout is due immediately. These timeouts use up the
 /// budget of the server. Therefore other processes run, and the server still reads its messages.
 #[test]
-fn a_deadline_that_has_always_passed_does_not_starve_other_processes() {
+fn a_deadline_that_is_always_in_the_past_does_not_starve_other_processes() {
     within(60, || {
         let rt = alone().build().unwrap();
         let log = Log::default();
@@ -499,10 +499,10 @@ fn a_deadline_that_has_always_passed_does_not_starve_other_processes() {
     });
 }
 
-/// 1.2f, 4.2e: a server does its work in pieces. The server continues this work before it handles the next message.
-/// Other processes run between the pieces. The work continues until the server is cancelled.
+/// 1.2f, 4.2e: a server divides a task into pieces. The server continues the task before it handles the next message.
+/// Other processes run between the pieces. The task continues until the server is cancelled.
 #[test]
-fn work_in_pieces_lets_other_processes_run() {
+fn a_server_that_divides_its_task_lets_other_processes_run() {
     let rt = lone();
     let log = Log::default();
     let clerk = Clerk::new(&log);
@@ -535,7 +535,7 @@ fn work_in_pieces_lets_other_processes_run() {
 
 /// 1.3g, 2.3i: a handler can use the whole context. For example, a handler may receive selectively and stash messages.
 #[test]
-fn a_handler_may_receive_messages_itself() {
+fn a_handler_of_a_server_may_receive_messages_itself() {
     struct Picky(Vec<u32>);
     impl Server for Picky {
         type Message = u32;

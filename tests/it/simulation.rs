@@ -98,8 +98,8 @@ async fn adder(mut ctx: Context<Ask>) -> Result<(), Exit> {
 
 const ADDER: Name<Ask> = Name::new("adder");
 
-/// A scenario that uses many features. Its result is the same under every order of execution. The last number of the
-/// result is 1 if an hour has passed.
+/// A scenario that uses many features. The result of the scenario is the same under every order of execution. The last
+/// number of the result is 1 if an hour has passed.
 async fn many_features(host: Host) -> Result<Vec<u64>, Exit> {
     let begun = host.now();
     let tools = tools(&host);
@@ -243,7 +243,7 @@ fn time_advances_while_a_process_never_sleeps() {
 /// 7.2b, 10.1a, 10.1b: all choices come from the seed. For each order of three runnable processes, there is a seed
 /// under which the processes run in this order. The three processes get different random numbers.
 #[test]
-fn every_order_occurs_under_some_seed() {
+fn every_order_of_three_processes_occurs_under_some_seed() {
     let orders: BTreeSet<_> = (0..100)
         .map(|seed| {
             let order = Arc::new(Mutex::new(Vec::new()));
@@ -323,8 +323,8 @@ fn a_scenario_that_never_ends_is_reported() {
     assert!(panic_of(|| simulation.run(pending::<()>())).contains("and 10 more"));
 }
 
-/// 10.1a: a panic in a process is recorded in the trace. A panic in the scenario reaches the caller of `run`. The
-/// processes can continue after both panics.
+/// 10.1a: a panic in a process is recorded in the trace. A panic in the scenario reaches the caller of `run`. After
+/// each of these panics, the other processes can continue.
 #[test]
 fn panics_are_reported() {
     let mut simulation = Simulation::new(1);

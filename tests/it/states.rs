@@ -121,10 +121,10 @@ fn settle(rt: &Runtime) {
     }
 }
 
-/// 5.1a: while a command, a call or a sleep of a body is outstanding, the body is `Blocked`. Otherwise a waiting body
-/// is `Idle`. Any event makes the body `Ready`.
+/// 5.1a: while a command, a call or a sleep of a body is outstanding, the body is `Blocked`. A waiting body without an
+/// outstanding command, call or sleep is `Idle`. Any event makes the body `Ready`.
 #[test]
-fn a_body_is_blocked_while_something_is_outstanding() {
+fn a_body_is_blocked_while_a_command_call_or_sleep_is_outstanding() {
     let (rt, log, shelf) = watched();
     let (outside, mut asked) = rt.mailbox::<Reply<()>>();
     let (wake, foreign) = futures::channel::oneshot::channel::<()>();
@@ -179,7 +179,7 @@ fn a_body_is_blocked_while_something_is_outstanding() {
 /// 5.1a: a hand-written process has the same states as a body. Commands, calls and sleeps count as outstanding, but
 /// messages do not.
 #[test]
-fn a_stepped_process_is_blocked_while_something_is_outstanding() {
+fn a_hand_written_process_is_blocked_while_a_command_call_or_sleep_is_outstanding() {
     struct Steps {
         outside: Address<Reply<()>>,
         waiting: bool,
@@ -248,7 +248,7 @@ fn a_stepped_process_is_blocked_while_something_is_outstanding() {
 /// 5.1a: a call through an address blocks a body in the same way as a call through the context of the body. If a body
 /// starts a call and another task awaits this call, the call does not block the body.
 #[test]
-fn a_body_that_calls_by_an_address_is_blocked() {
+fn a_body_that_calls_through_an_address_is_blocked() {
     let (rt, log, _shelf) = watched();
     let (outside, mut asked) = rt.mailbox();
     let (carried, carries) = futures::channel::oneshot::channel();
@@ -344,8 +344,8 @@ fn a_mailbox_outside_the_processes_has_no_states() {
     assert!(log.0.processes.lock().unwrap().is_empty());
 }
 
-/// 5.1a, 5.2a: processes are killed, cancelled and sent messages at random. Every transition of every process is in the
-/// diagram, and the observer receives the transitions in order.
+/// 5.1a, 5.2a: at random, processes are killed and cancelled, and messages are sent to them. Every transition of every
+/// process is in the diagram, and the observer receives the transitions in order.
 #[test]
 fn only_transitions_of_the_diagram_are_observed() {
     for (seed, workers) in [(1, 2), (2, 3), (3, 4), (4, 2)] {
@@ -469,9 +469,9 @@ fn a_transition_names_the_worker() {
         while log.of(pid).last() != Some(&Idle) {
             thread::yield_now();
         }
-        // The process becomes `Idle` shortly before its turn ends. If a message arrived in this interval, the worker
-        // would queue the process. When the only worker has run another process, the turn of the first process has
-        // ended.
+        // The process becomes `Idle` shortly before its turn ends. If a message arrived between these two moments, the
+        // worker would queue the process. The runtime has only one worker. When this worker has run another process,
+        // the turn of the first process has ended.
         block_on(rt.spawn(async |_: Context| {})).unwrap();
         body.send(()).unwrap();
         block_on(body).unwrap();

@@ -1,5 +1,5 @@
-//! Sections 2, 4.3, 4.9 and 11 of the specification: guessed pids, endless spawns and endless messages. While these
-//! run, other processes still run, and the number of live processes and messages stays bounded.
+//! Sections 2, 4.3, 4.9 and 11 of the specification: guessed pids, endless spawns and endless messages. Meanwhile,
+//! other processes still run, and the number of live processes and messages stays bounded.
 //!
 //! If `PROCESSION_LONG` is set, the tests use very large amounts (10^7 spawns, 10^8 messages). If `PROCESSION_LONG` is
 //! not set, the amounts are smaller.
@@ -139,7 +139,7 @@ impl Drop for Alive {
     }
 }
 
-/// Returns a body that spawns two processes with the same body, until `left` is used up.
+/// Returns a body that spawns two processes with the same body, until the number `left` reaches zero.
 fn spawns(ctx: Context<()>, alive: Alive) -> BoxFuture<'static, ()> {
     Box::pin(async move {
         for _ in 0..2 {

@@ -135,7 +135,7 @@ fn seen(log: &Mutex<Vec<String>>) -> String {
 }
 
 /// 3.2d: a body receives every item once and in order, and then the reply. The test tries an async handler, a handler
-/// on a thread, and an async handler that yields.
+/// on a thread, and an async handler that returns `Pending` before each item.
 #[test]
 fn items_arrive_in_order_before_the_reply() {
     let builders = [
@@ -511,8 +511,8 @@ fn named_stream_commands_reach_their_handler() {
     assert!(matches!(twice.unwrap_err(), BuildError::DuplicateHandler(name) if name == "x"));
 }
 
-/// 3.3c: when a stream is cancelled, every item is dropped exactly once, wherever the item is at this time. If the drop
-/// of an item panics, the panic is caught.
+/// 3.3c: when a stream is cancelled, every item of the stream is dropped exactly once. The place of the item at this
+/// time does not matter. If the drop of an item panics, the panic is caught.
 #[test]
 fn each_item_is_dropped_exactly_once() {
     struct Value(Arc<AtomicUsize>);

@@ -1,5 +1,5 @@
-//! Runs a test a second time in its own operating system process. Some faults terminate or hang a whole program, so the
-//! tests of these faults run in a process of their own.
+//! Runs a test a second time in its own operating system process. Some faults terminate or block a whole program, so
+//! each test of such a fault runs in its own process.
 //!
 //! A test calls [`role`] first. In the child, `role` returns the argument, and the test causes the fault. In the
 //! parent, `role` returns `None`. Then the parent calls [`again`] with its own test function, and checks the output and

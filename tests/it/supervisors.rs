@@ -83,8 +83,8 @@ fn noted(name: Name<Do>, log: &Log) -> Child {
     })
 }
 
-/// Calls a child until it answers, and returns its pid. A call may fail, because between two instances no process has
-/// the name.
+/// Calls a child until it answers, and returns its pid. A call may fail, because no process has the name between two
+/// instances.
 async fn who(host: &Host, name: Name<Do>) -> Pid {
     loop {
         match host.call(name, Do::Who).await {
@@ -475,7 +475,7 @@ impl Process for RawLog {
 }
 
 /// 6.4g, 2.3d: a hand-written child has a bounded mailbox and takes all messages out of this mailbox in one step. The
-/// messages that wait in its kept mailbox then move to the free places of the bounded mailbox.
+/// messages that wait in the kept mailbox of the child then move to the free places of the bounded mailbox.
 #[test]
 fn messages_move_from_a_kept_mailbox_to_a_hand_written_child() {
     everywhere(async |host| {
@@ -717,7 +717,7 @@ fn a_supervisor_stops_its_children_in_order_when_a_linked_process_fails() {
         let tree = told.await.unwrap();
         log.take();
         let friend = host.spawn(obey);
-        // Another linked process exits normally, so the supervisor continues to run.
+        // A second linked process exits normally, so the supervisor continues to run.
         let other = host.spawn(async move |ctx: Context<Do>| ctx.link(tree.pid()).map(|()| tree).map_err(Exit::from));
         let tree = other.await.unwrap();
         parent.send(Do::End).unwrap();

@@ -74,8 +74,8 @@ fn fork(f: impl FnOnce()) -> libc::pid_t {
     }
 }
 
-/// 11: a program forks while its runtime works. The parent continues as before. The child may exit immediately or run
-/// another program.
+/// 11: a program forks while its runtime runs processes. The parent continues as before. The child may exit immediately
+/// or run another program.
 #[test]
 fn a_running_program_may_fork() {
     if role().is_none() {
@@ -92,7 +92,7 @@ fn a_running_program_may_fork() {
         })
         .collect();
     for _ in 0..20 {
-        // Forks on a thread outside the runtime, while the workers work.
+        // Forks on a thread outside the runtime, while the workers run processes.
         let child = fork(|| {});
         assert_eq!(wait_for(child), Some(7));
         // Calls `fork` in the step of a process, on a worker.
@@ -101,7 +101,7 @@ fn a_running_program_may_fork() {
         // The child runs another program.
         let status = Command::new("true").stdin(Stdio::null()).status().unwrap();
         assert!(status.success());
-        // The parent works as before.
+        // The parent continues as before.
         let before = server_count(&rt, &server);
         while server_count(&rt, &server) < before + 50 {}
     }
@@ -169,13 +169,14 @@ extern "C" fn on_signal(_: libc::c_int) {
     SIGNALS.fetch_add(1, SeqCst);
 }
 
-/// Counts the signals SIGUSR1. `SA_RESTART` is not set, so the signal interrupts system calls.
+/// Installs a handler that counts the signals SIGUSR1. The flag `SA_RESTART` is not set, so the signal interrupts
+/// system calls.
 fn count_signals() {
     // SAFETY: `sigaction` is plain data, and zero is a valid value of each of its fields.
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
     action.sa_sigaction = on_signal as *const () as usize;
-    // SAFETY: `action` is live and initialised. The null pointer means that the old action is not returned. The handler
-    // only adds to an atomic, which is async-signal-safe.
+    // SAFETY: `action` is live and initialised. The null pointer means that `sigaction` does not return the old action.
+    // The handler only adds to an atomic, which is async-signal-safe.
     assert_eq!(unsafe { libc::sigaction(libc::SIGUSR1, &action, std::ptr::null_mut()) }, 0);
 }
 
@@ -206,9 +207,9 @@ fn signals_to_the_threads_of_a_runtime_change_nothing() {
             // Each worker takes this lock before it exits. While the lock is held, no worker exits, so the ids stay
             // valid.
             for &thread in aims.lock().unwrap().iter() {
-                // SAFETY: the thread exists. A worker removes its id under the lock before it exits, and the test's own
-                // thread joins this thread before it exits. SIGUSR1 has a handler, so the signal does not terminate the
-                // program.
+                // SAFETY: the thread exists. A worker removes its id under the lock before the worker exits. The thread
+                // of the test joins this thread before the thread of the test exits. SIGUSR1 has a handler, so the
+                // signal does not terminate the program.
                 assert_eq!(unsafe { libc::pthread_kill(thread, libc::SIGUSR1) }, 0);
             }
             thread::sleep(Duration::from_micros(100));
@@ -384,9 +385,9 @@ fn a_build_without_threads_leaves_nothing_behind() {
 /// threads. When threads can be started again, the runtime starts more workers.
 #[cfg(target_os = "linux")]
 #[test]
-fn a_runtime_that_gets_no_more_threads_continues_to_work() {
+fn a_runtime_that_cannot_start_more_threads_continues_to_run_processes() {
     if role().is_none() {
-        again(a_runtime_that_gets_no_more_threads_continues_to_work, "", 120).passed();
+        again(a_runtime_that_cannot_start_more_threads_continues_to_run_processes, "", 120).passed();
         return;
     }
     let threads = Arc::new([AtomicUsize::new(0), AtomicUsize::new(0)]);
@@ -396,7 +397,7 @@ fn a_runtime_that_gets_no_more_threads_continues_to_work() {
         let handles: Vec<_> = (0..100).map(|n| rt.spawn(async move |_: Context| Ok::<_, Exit>(n))).collect();
         handles.into_iter().map(|handle| block_on(handle).unwrap()).sum::<u64>()
     };
-    // This work ensures that the thread of the monitor has started before the limit is set.
+    // The call of `work` ensures that the thread of the monitor has started before the limit is set.
     assert_eq!(work(&rt), 4950);
     let former = limit_memory(256 * MIB);
     rt.set_workers(8);

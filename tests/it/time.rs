@@ -65,7 +65,7 @@ where
     });
 }
 
-/// 7.1d: when several timers are due in the same tick, the tasks that they wake are queued together. One of these
+/// 7.1d: when several timers are due in the same tick, the tasks of these timers are queued together. One of these
 /// timers calls a waker of another executor. This waker blocks until one of the tasks has run, on the thread that fires
 /// the timers. The waker returns, because the task is already queued.
 #[test]
@@ -79,8 +79,8 @@ fn a_waker_may_block_on_a_task_that_is_woken_in_the_same_tick() {
         }
     }
     within(60, || {
-        // On a slow machine, the deadline may have passed before the second process polls its sleep. Then the test
-        // tries again with a later deadline.
+        // On a slow machine, the deadline may have passed before the second process polls its sleep. In this case the
+        // test tries again with a later deadline.
         for time in [50, 500, 5_000, 20_000].map(ms) {
             let rt = Arc::new(Runtime::builder().workers(1).build().unwrap());
             let at = rt.host().now() + time;
@@ -88,8 +88,8 @@ fn a_waker_may_block_on_a_task_that_is_woken_in_the_same_tick() {
             let (done, told) = mpsc::channel();
             let sees = rt.clone();
             let holder = rt.spawn(async move |ctx: Context| {
-                // This timer is in the same timer wheel as the timer of the other process, but this timer fires later
-                // than the other timer.
+                // This timer is in the same timer wheel as the timer of the process `sleeper`. This timer fires after
+                // the timer of `sleeper`.
                 let waker = Waker::from(Arc::new(Waits(Mutex::new(Some((sees, sleeper))), done)));
                 let mut sleep = ctx.host().sleep(ms(1));
                 sleep.reset(at);
@@ -364,7 +364,8 @@ fn a_dropped_sleep_does_not_wake_its_process_after_the_step() {
         });
         body.await.unwrap();
         assert_eq!(host.counters().polls, 2);
-        // If a timer is reused, this timer causes at most one unnecessary wake-up of the process.
+        // In this body, the second sleep reuses the timer of the dropped sleep. The reused timer causes at most one
+        // unnecessary wake-up of the process.
         let body = async |ctx: Context| {
             assert!(futures::poll!(&mut ctx.sleep(HOUR)).is_pending());
             let sleep = ctx.sleep(5 * HOUR);
@@ -374,7 +375,7 @@ fn a_dropped_sleep_does_not_wake_its_process_after_the_step() {
         };
         host.spawn(body).await.unwrap();
         assert!((2 + 2..=2 + 3).contains(&host.counters().polls));
-        // The process has a step limit of two. Its reused timer causes no additional step.
+        // This process has a limit of two steps. The reused timer causes no third step.
         host.process().limits(Limits::new().steps(2)).spawn(body).unwrap().await.unwrap();
     });
 }
@@ -415,10 +416,10 @@ fn a_sleep_is_cancelled_when_its_process_exits() {
     });
 }
 
-/// 1.2b, 7.1a: a hand-written process sleeps by a yield. This yield is completed like any other yield, and the yield
-/// can also be cancelled.
+/// 1.2b, 7.1a: a sleep of a hand-written process has a tag, like a command. The sleep is completed like a command, and
+/// the process can cancel it like a command.
 #[test]
-fn a_hand_written_process_sleeps_by_a_yield() {
+fn the_sleep_of_a_hand_written_process_has_a_tag_like_a_command() {
     struct Naps {
         naps: HashMap<Tag, (Instant, bool)>,
         cancelled: Option<Tag>,
@@ -541,8 +542,8 @@ fn an_earlier_deadline_set_by_another_thread_fires_on_time() {
                 }
                 let (longer, shorter) = (rt.sleep(ms(4)), rt.sleep(Duration::from_micros(n % 3 * 500)));
                 let until = shorter.deadline();
-                // The longer sleep is set first, and a thread waits for its deadline. The shorter sleep has to wake
-                // this thread.
+                // The longer sleep begins first, and a thread of the runtime waits for the deadline of this sleep. The
+                // shorter sleep must wake this thread.
                 let first = block_on(futures::future::select(longer, shorter));
                 assert!(matches!(first, futures::future::Either::Right(_)) || rt.now() - until >= ms(3));
                 assert!(rt.now() >= until);
@@ -554,8 +555,8 @@ fn an_earlier_deadline_set_by_another_thread_fires_on_time() {
 }
 
 /// 4.5f, 7.1d: one background thread wakes the sleeps of all runtimes that were dropped. While this thread waits for a
-/// far deadline, an earlier deadline still fires on time. The test does the same with a guest thread of a foreign
-/// executor, and immediately after another runtime was dropped.
+/// far deadline, an earlier deadline still fires on time. The test also checks a guest thread of a foreign executor,
+/// and a sleep whose runtime is dropped immediately before the test awaits the sleep.
 #[test]
 fn an_earlier_deadline_fires_on_time_after_a_runtime_was_dropped() {
     within(60, || {
@@ -565,7 +566,8 @@ fn an_earlier_deadline_fires_on_time_after_a_runtime_was_dropped() {
         drop(gone);
         assert!((&mut far).now_or_never().is_none());
         for round in 0..50 {
-            // Another sleep wakes the background thread. Then this thread waits for the far deadline again.
+            // The sleep `near` wakes the background thread. Then the background thread waits for the far deadline
+            // again.
             let (dropped, kept) = (empty(), two());
             let (near, other) = (dropped.sleep(ms(1)), dropped.sleep(HOUR));
             drop(dropped);
@@ -603,7 +605,7 @@ fn a_due_timer_does_not_wait_for_a_long_step() {
             });
             let first = rt.spawn(async move |ctx: Context| {
                 ctx.sleep(ms(5)).await;
-                // Blocks its worker until the other process has run.
+                // Blocks the worker until the process `second` has run.
                 assert_eq!(told.recv(), Err(mpsc::RecvError));
             });
             block_on(first).unwrap();

@@ -1,7 +1,7 @@
 //! Sections 6.3 and 6.4 of the specification: random trees of supervisors, with links between their leaves, are
 //! compared with an executable model. The test kills, stops and restarts processes, and makes processes fail. The model
-//! predicts which processes exit and for which reason, the notifications, the order and number of starts, and which
-//! supervisors exceed their intensity.
+//! predicts the exits with their reasons, the notifications, and the order and the number of the starts. The model also
+//! predicts which supervisors exceed their intensity.
 
 mod model;
 
@@ -333,7 +333,7 @@ fn known(chance: &mut Chance, model: &Model) -> Place {
 
 // ---- Comparison of the tree and the model
 
-/// Runs everything that can run.
+/// Runs all runnable processes.
 fn settle(rt: &Runtime) {
     let quiet = rt.spawn(async |ctx: Context| {
         for _ in 0..400 {

@@ -232,8 +232,8 @@ fn exits_apply_to_the_code_in_control() {
         rt.cancel(process.pid(), "enough", SECOND).expect("it lives");
         assert_eq!(rt.block_on(process).expect("it cleans up"), 2);
 
-        // A kill drops the old code and the new code. The test kills the process while the new code starts, and after
-        // it has started.
+        // A kill drops the old code and the new code. The test kills one process while the new code starts, and another
+        // process after the new code has started.
         for by_hand in [true, false] {
             let count = Arc::new(AtomicUsize::new(0));
             let (old, new) = (count.clone(), count.clone());

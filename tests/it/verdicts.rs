@@ -78,7 +78,7 @@ fn an_unobserved_panic_fails_the_run_of_its_seed() {
 
 /// 9.5a, 10.1e: an exit is observed if a join handle, a link, a monitor or an owner receives the exit.
 #[test]
-fn an_exit_is_observed_if_something_receives_it() {
+fn an_exit_is_observed_if_a_handle_link_monitor_or_owner_receives_it() {
     let unobserved = |scenario: fn(Host) -> futures::future::BoxFuture<'static, Result<(), Exit>>, pids: &[&str]| {
         let text = verdict!(async |host: Host| scenario(host).await).unwrap_or_default();
         let told: Vec<_> =
@@ -574,8 +574,9 @@ fn a_killed_process_does_not_receive_the_panic_of_a_linked_process() {
     assert!(text.contains("receives an exit: <0.1.1> panicked at "), "{text}");
 }
 
-/// 9.5a: one process fails, and a linked process must therefore exit. Before it exits, it also receives the failure of
-/// another linked process. The exit of the linked process reports one of these two failures.
+/// 9.5a: two children of a process fail, and the process is linked with both children. The first failure makes the
+/// process exit. Before this exit, the process also receives the second failure. The exit of the process reports one of
+/// the two failures.
 #[test]
 fn a_process_that_must_exit_also_receives_a_second_failure() {
     let mut both_failed = 0;
@@ -643,8 +644,8 @@ async fn panics_when_called(mut ctx: Context<Reply<()>>) -> Result<(), Exit> {
     panic!("boom");
 }
 
-/// 9.5a, 10.1e: the scenario ends before the receiver of an exit has run. The exit is still observed, under each seed.
-/// The receiver is either a supervisor, a pool, a process, or a future that awaits the join handle.
+/// 9.5a, 10.1e: the scenario ends before the receiver of an exit has run. The exit still counts as observed, under each
+/// seed. The receiver is a supervisor, a pool, a process, or a future that awaits the join handle.
 #[test]
 fn an_exit_is_observed_even_if_the_scenario_ends_first() {
     const WORK: Name<Reply<()>> = Name::new("work");
@@ -675,8 +676,8 @@ fn an_exit_is_observed_even_if_the_scenario_ends_first() {
 }
 
 /// 9.5a, 10.1e: a failure after the end of the scenario does not fail the run, even if the end of the scenario causes
-/// this failure. A failure before the end still fails the run. The run also fails if a linked process receives this
-/// failure and exits only after the end.
+/// this failure. A failure before the end of the scenario still fails the run. The run also fails if a linked process
+/// receives such a failure and exits only after the end.
 #[test]
 fn a_failure_after_the_end_of_the_scenario_is_not_reported() {
     check(0..50, async |host: Host| {

@@ -1,4 +1,4 @@
-//! Sections 3 and 4.4 of the specification: yields, handlers, completions, and the wake-ups that completions cause.
+//! Sections 3 and 4.4 of the specification: commands, handlers, completions, and the wake-ups that completions cause.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -30,7 +30,7 @@ impl Shelf {
     }
 }
 
-/// Performs one command. Counts its own steps and records the answers that it receives.
+/// A process that performs one command. The process counts its own steps and records the answers that it receives.
 struct Once {
     tag: Option<Tag<Ask>>,
     steps: Arc<AtomicUsize>,
@@ -81,8 +81,8 @@ fn settle(rt: &Runtime) {
     }
 }
 
-/// 3.3a, 4.4a, 4.4c: the same thread completes a command after the step that yielded it. The completion queues the
-/// process exactly once.
+/// 3.3a, 4.4a, 4.4c: the thread that runs the process completes a command after the step that performed this command.
+/// The completion queues the process exactly once.
 #[test]
 fn a_completion_after_the_step_queues_the_process_once() {
     let shelf = Shelf::default();
@@ -97,8 +97,8 @@ fn a_completion_after_the_step_queues_the_process_once() {
     drop(handle);
 }
 
-/// 4.4a, 4.4c: another thread completes a command after the step that yielded it. The completion queues the process
-/// exactly once.
+/// 4.4a, 4.4c: another thread completes a command after the step that performed this command. The completion queues the
+/// process exactly once.
 #[test]
 fn a_completion_from_another_thread_queues_the_process_once() {
     let shelf = Shelf::default();
@@ -126,8 +126,8 @@ fn an_inline_answer_bypasses_the_queues() {
     assert_eq!(rt.counters().polls, 2);
 }
 
-/// 4.4b: a command is completed during a step of its process, either by the same thread or by another thread. The
-/// completion causes exactly one more step.
+/// 4.4b: a command is completed during a step of its process, either by the thread of this step or by another thread.
+/// The completion causes exactly one more step.
 #[test]
 fn a_completion_during_the_step_queues_the_process_once() {
     struct During {
@@ -262,7 +262,7 @@ fn exactly_one_of_many_answers_is_accepted() {
 /// 3.1d: a command without a handler completes with a failure, and the failure names the command. The process
 /// continues.
 #[test]
-fn a_command_without_a_handler_fails_with_its_name() {
+fn a_command_without_a_handler_fails_and_the_failure_names_it() {
     let rt = Runtime::builder().workers(0).build().unwrap();
     let body = rt.spawn(async |ctx: Context| {
         let typed = ctx.perform(Ask(1)).await.unwrap_err();
@@ -310,7 +310,7 @@ impl Command for Fail {
 /// 3.1a, 3.1b, 3.2a, 3.2b, 3.2c: a handler can answer in four ways: inline, later, by a future, or by a blocking
 /// closure. An error or a panic of the handler becomes a failure of the command.
 #[test]
-fn every_kind_of_handler_can_answer_fail_and_panic() {
+fn every_kind_of_handler_can_answer_fail_or_panic() {
     fn behave(c: &Fail) -> Result<u64, std::io::Error> {
         match c.0 {
             "panic" => panic!("as told"),
@@ -486,7 +486,7 @@ impl StreamCommand for Count {
     type Item = u64;
 }
 
-/// Instruction of a script: the next command to yield.
+/// Instruction of a script: the next command or sleep.
 #[derive(Debug, Clone, Copy)]
 enum Now {
     Ask,
@@ -494,12 +494,12 @@ enum Now {
     Chosen,
     Stream,
     Sleep,
-    /// Yields an `Ask` and cancels it immediately.
+    /// Performs an `Ask` and cancels this command immediately.
     GiveUp,
 }
 
-/// A process that yields a command for each of `moves` in its first step. Later the process counts the answers, and
-/// checks that each tag gets exactly one answer.
+/// A process that executes all `moves` in its first step. Later the process counts the answers, and checks that each
+/// tag gets exactly one answer.
 struct Script {
     moves: Vec<Now>,
     flying: std::collections::HashSet<Tag>,
@@ -540,9 +540,9 @@ impl Process for Script {
     }
 }
 
-/// 1.2b: the commands of a step are dispatched in the order in which the step yields them. The step may yield commands
-/// of several types, and several commands of one type in a row. If a command is cancelled in the same step, it is not
-/// dispatched. Each command has its own tag and gets exactly one answer.
+/// 1.2b: the commands of a step are dispatched in the order in which the step performs them. The step may perform
+/// commands of several types, and several commands of one type in a row. If a command is cancelled in the same step,
+/// the command is not dispatched. Each command has its own tag and gets exactly one answer.
 #[test]
 fn many_commands_of_a_step_are_dispatched_in_order() {
     for seed in 0..200_u64 {
@@ -582,9 +582,9 @@ fn many_commands_of_a_step_are_dispatched_in_order() {
     }
 }
 
-/// 1.2b, 6.5d: all commands that a step yields count as outstanding, except the commands that the step cancels.
+/// 1.2b, 6.5d: all commands that a step performs count as outstanding, except the commands that the step cancels.
 #[test]
-fn commands_that_a_step_yields_are_outstanding() {
+fn commands_that_a_step_performs_are_outstanding() {
     for count in 0..40 {
         let shelf = Shelf::default();
         let mut simulation = Simulation::with_host(1, HostBuilder::new("").handler(shelf.clone())).unwrap();
@@ -599,7 +599,7 @@ fn commands_that_a_step_yields_are_outstanding() {
     }
 }
 
-/// 1.2g, 4.8a: a step yields commands and then panics. Each of these commands is still dispatched exactly once.
+/// 1.2g, 4.8a: a step performs commands and then panics. Each of these commands is still dispatched exactly once.
 #[test]
 fn commands_of_a_step_that_panics_are_dispatched() {
     struct Falls(u64);
@@ -625,7 +625,7 @@ fn commands_of_a_step_that_panics_are_dispatched() {
     }
 }
 
-/// 3.5a: a step yields many commands. Each command may have its own time limit.
+/// 3.5a: a step performs many commands. Each command may have its own time limit.
 #[test]
 fn each_of_many_commands_may_have_its_own_time_limit() {
     struct Limits(std::collections::HashMap<Tag<Ask>, u64>);

@@ -11,7 +11,7 @@ use procession::*;
 use crate::{on_two, pair, poll_once, read_when_readable};
 
 /// Writes bytes with the values 0, 1, 2 and so on, modulo 256. Each write has at most seven bytes. Before each write,
-/// the function takes one item from `dropped`. After each write, the function yields up to two times.
+/// the function takes one item from `dropped`. After each write, the function calls `yield_now` up to two times.
 async fn write_numbers(
     ctx: &Context,
     mut to: impl futures::AsyncWrite + Unpin,
@@ -32,8 +32,8 @@ async fn write_numbers(
     Ok(())
 }
 
-/// 12.3c: a read that is dropped after one poll or by a timeout loses no bytes. The writer writes only as many parts as
-/// the reader has dropped reads.
+/// 12.3c: a read that is dropped after one poll or by a timeout loses no bytes. The number of parts that the writer has
+/// written is at most the number of reads that the reader has dropped.
 #[test]
 fn a_dropped_read_loses_no_bytes() {
     const BYTES: usize = 20_000;
@@ -93,7 +93,7 @@ fn a_dropped_write_has_sent_nothing() {
                 None => {
                     dropped += 1;
                     crate::yield_now().await;
-                    // The receiver reads now and then, so the write direction becomes ready several times.
+                    // The receiver reads from time to time, so the write direction becomes ready several times.
                     while dropped % 5 == 0 && received < sent {
                         let count = other.read(&mut buf).await?;
                         let mut bytes = buf[..count].iter().enumerate();
@@ -267,7 +267,7 @@ fn a_waker_that_panics_disturbs_no_other_operation() {
                         let waker = std::task::Waker::from(Arc::new(Panics { in_wake, called: called.clone() }));
                         let mut cx = std::task::Context::from_waker(&waker);
                         assert!(std::pin::Pin::new(&mut *one).poll_read(&mut cx, &mut [0; 1]).is_pending());
-                        // Now the socket holds the last reference to the waker.
+                        // After this line, the socket holds the last reference to the waker.
                         drop(waker);
                     }
                     for (_, other) in &mut pairs {

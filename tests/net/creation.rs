@@ -61,7 +61,7 @@ async fn errors() -> Vec<Error> {
 
 /// 12.3a: without a runtime, each function that creates a socket fails. The error message says what the caller must do.
 #[test]
-fn without_a_runtime_creation_fails() {
+fn the_creation_of_a_socket_fails_without_a_runtime() {
     for error in block_on(errors()) {
         assert_eq!(
             error.to_string(),
@@ -73,7 +73,7 @@ fn without_a_runtime_creation_fails() {
 
 /// 12.3a: with the host of a runtime, a caller can create and use sockets on any thread.
 #[test]
-fn with_a_host_creation_works_on_any_thread() {
+fn the_creation_of_a_socket_works_on_any_thread_with_a_host() {
     within(60, || {
         let rt = with(1);
         let host = rt.host();
@@ -120,13 +120,13 @@ async fn unix_errors_in(host: &Host) -> Vec<Error> {
 /// 12.3a: with the host of a runtime, a caller can create and use Unix sockets on any thread.
 #[test]
 #[cfg(unix)]
-fn with_a_host_creation_of_unix_sockets_works_on_any_thread() {
+fn the_creation_of_a_unix_socket_works_on_any_thread_with_a_host() {
     use futures::{AsyncReadExt, AsyncWriteExt};
     use procession::net::{Async, UnixDatagram, UnixListener, UnixStream};
     use std::os::unix::net::{UnixDatagram as StdDatagram, UnixStream as Std};
     async fn transfers(mut from: UnixStream, mut to: UnixStream) -> std::io::Result<()> {
         let mut buf = [0; 1];
-        // The read begins to wait before the byte arrives. So the poller must know the stream.
+        // The read begins to wait before the byte arrives. So the read completes only if the poller knows the stream.
         let mut read = Box::pin(to.read_exact(&mut buf));
         assert!(futures::poll!(&mut read).is_pending());
         from.write_all(b"x").await?;
@@ -181,10 +181,10 @@ fn with_a_host_creation_of_unix_sockets_works_on_any_thread() {
     });
 }
 
-/// 12.3a: in a simulation, each function that creates a socket fails. This holds for a call inside a process and for a
-/// call with the host.
+/// 12.3a: in a simulation, each function that creates a socket fails, inside a process and with the host of the
+/// simulation.
 #[test]
-fn in_a_simulation_creation_fails() {
+fn the_creation_of_a_socket_fails_in_a_simulation() {
     check(0..3, async |host: Host| {
         let inside = host.spawn(async |_: Context| -> Result<_, Exit> { Ok(errors().await) });
         let mut errors = inside.await.unwrap();
@@ -205,7 +205,7 @@ fn in_a_simulation_creation_fails() {
 /// 12.4c: after a runtime has ended, the creation of a socket with its host fails, whether or not the runtime had
 /// sockets. Operations on the sockets of this runtime fail too.
 #[test]
-fn after_the_end_of_the_runtime_creation_fails() {
+fn the_creation_of_a_socket_fails_after_the_end_of_the_runtime() {
     within(60, || {
         for had_sockets in [false, true] {
             let rt = with(1);

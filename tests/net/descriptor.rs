@@ -76,7 +76,7 @@ fn a_socket_of_the_standard_library_is_awaited() {
         let one = Async::new(one.into_inner())?;
         assert!(crate::poll_once(one.readable()).is_some(), "a new registration counts as ready");
         assert!(crate::poll_once(one.read_with(|mut one| one.read(&mut buf))).is_none());
-        // An event that concerns only the other direction may still arrive, and then `readable` completes.
+        // An event of the write direction may still arrive, and then `readable` completes.
         while crate::poll_once(one.readable()).is_some() {
             assert!(crate::poll_once(one.read_with(|mut one| one.read(&mut buf))).is_none());
         }
@@ -84,7 +84,7 @@ fn a_socket_of_the_standard_library_is_awaited() {
         one.readable().await?;
         let mut reference = &one;
         assert_eq!(reference.read(&mut buf).await?, 2);
-        // `Async` can also hold a reference. The descriptor then belongs to `held`.
+        // `Async` can also hold a reference. In this case, the descriptor belongs to the variable `held`.
         let held = one.into_inner();
         let borrowed = Async::new(&held)?;
         drop(borrowed);

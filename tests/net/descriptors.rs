@@ -20,7 +20,8 @@ use crate::{pair, round_trip, serve, with};
 fn descriptors() -> Vec<String> {
     let entries = std::fs::read_dir("/proc/self/fd").expect("the descriptors");
     let target = |entry: std::io::Result<std::fs::DirEntry>| std::fs::read_link(entry.ok()?.path()).ok();
-    // The directory itself is open while this function reads it, so its descriptor is filtered out.
+    // While this function reads the directory, the directory is open. The function filters the descriptor of the
+    // directory out.
     entries.filter_map(target).map(|to| to.display().to_string()).filter(|to| !to.starts_with("/proc/")).collect()
 }
 
@@ -31,7 +32,7 @@ fn limit_descriptors(most: usize) {
     assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) }, 0);
 }
 
-/// 12.6a: if no descriptor is free, `accept` returns the error to its process and does not spin. When a descriptor is
+/// 12.6a: if no descriptor is free, `accept` returns an error to its process and does not spin. When a descriptor is
 /// free again, `accept` succeeds, and the server serves the connection that waited in the queue of the system. If no
 /// descriptor is free, `connect` returns the same error.
 #[test]
@@ -126,7 +127,8 @@ fn the_first_socket_reports_that_no_descriptor_is_free_and_recovers() {
             filled.push(file);
         }
         assert_eq!(filled.len(), full + free + 1, "nothing is leaked");
-        // Some files are closed again, so that the next attempt finds one more free descriptor than this attempt.
+        // The files that this loop has opened are closed again. Therefore the next attempt finds one more free
+        // descriptor than this attempt.
         filled.truncate(full);
     }
     filled.clear();
@@ -319,7 +321,7 @@ fn interrupt_all_threads() {
     for task in std::fs::read_dir("/proc/self/task").expect("the threads") {
         let thread: i32 = task.expect("a thread").file_name().to_str().expect("a number").parse().expect("a number");
         if thread != own {
-            // A thread that has exited meanwhile is no error.
+            // A thread may exit before the signal is sent, so the result is ignored.
             // SAFETY: the call takes no pointer. The program has a handler for the signal, which does nothing.
             unsafe { libc::syscall(libc::SYS_tgkill, std::process::id(), thread, libc::SIGUSR1) };
         }
@@ -367,15 +369,15 @@ fn an_interrupted_system_call_of_a_guest_or_of_the_helper_thread_is_never_visibl
         }
         Ok(())
     };
-    // First the guest thread waits in the poller, and then the helper thread does.
+    // First the guest thread waits in the poller. Later the helper thread waits in the poller.
     rt.block_on(traffic()).unwrap();
     block_on(traffic()).unwrap();
     is_over.store(true, SeqCst);
     interrupts.join().unwrap();
 }
 
-/// 12.3b, 12.3c: if a `connect` is dropped before the connection is established, its socket is closed. The same holds
-/// if the process of this `connect` is killed.
+/// 12.3b, 12.3c: if a `connect` is dropped before the connection is established, its socket is closed. If the process
+/// of a pending `connect` is killed, its socket is closed too.
 #[test]
 fn a_dropped_connect_closes_its_socket() {
     if role().is_none() {
@@ -432,7 +434,7 @@ fn calls_of_workers(name: &str) -> Option<Vec<i64>> {
         let Ok(thread) = std::fs::read_to_string(path.join("comm")) else { continue };
         if thread.starts_with(name) && !thread.contains("monitor") {
             let call = std::fs::read_to_string(path.join("syscall")).ok()?;
-            // A thread that runs has no number.
+            // For a thread that is running, the system shows no number.
             calls.push(call.split_whitespace().next().and_then(|number| number.parse().ok()).unwrap_or(-1));
         }
     }
@@ -466,7 +468,7 @@ fn one_idle_worker_waits_in_the_poller_and_the_others_park() {
     wait_for(0);
     let listener = block_on(TcpListener::bind_in(rt.host(), "127.0.0.1:0")).unwrap();
     wait_for(1);
-    // The deadline of a timer changes nothing: the same worker waits for the timer and for the sockets.
+    // With a timer, still only one worker waits in the poller: this worker waits for the timer and for the sockets.
     rt.spawn(async |ctx: Context| -> Result<(), Exit> {
         ctx.sleep(Duration::from_secs(3_600)).await;
         Ok(())

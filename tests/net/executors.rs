@@ -87,7 +87,7 @@ async fn waits_inside_run(rt: &Runtime) {
     });
     let mut run = std::pin::pin!(rt.run(read));
     let flag = Arc::new(Flag(AtomicBool::new(true)));
-    // A poll also returns when its budget is spent. The poll then wakes its own waker.
+    // A poll also returns when its budget is spent. In this case, the poll wakes its own waker.
     while flag.0.swap(false, SeqCst) {
         assert!(run.as_mut().poll(&mut Cx::from_waker(&Waker::from(Arc::clone(&flag)))).is_pending());
     }

@@ -1,4 +1,4 @@
-//! Floods of data, packets and connections. Each test runs on one worker, and the monitor starts no replacement.
+//! Floods of data, packets and connections. Each test runs on one worker, and the monitor starts no replacement thread.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
@@ -11,12 +11,12 @@ use procession::*;
 
 use crate::{echo, within};
 
-/// Maximum number of socket operations of a process in one turn, which is the budget of the turn.
+/// The budget of a turn: the maximum number of socket operations of a process in one turn.
 const TURN: u64 = 128;
 
-/// Maximum number of turns of the flooded process before a process that waits for a timer or a socket runs. A worker
-/// asks the poller and checks the timers in every 61st search for a task. At most two more turns pass before the worker
-/// runs the waiting process.
+/// Maximum number of turns of the flooded process until a process runs whose timer or socket is ready. A worker asks
+/// the poller and checks the timers in every 61st search for a task. At most two more turns pass before the worker runs
+/// the waiting process.
 const NOTICED: u64 = 61 + 2;
 
 /// Operation that the flooded process repeats.
@@ -46,7 +46,7 @@ async fn flooded(stream: TcpStream, reads: Reads, count: Arc<AtomicU64>, stop: A
     Ok(())
 }
 
-/// Starts a thread that sends to `address`, or receives from it, as fast as the system permits.
+/// Starts a thread that connects to `address`, and sends or receives bytes as fast as the system permits.
 fn flood(address: std::net::SocketAddr, reads: Reads) -> std::thread::JoinHandle<()> {
     std::thread::spawn(move || {
         let mut stream = std::net::TcpStream::connect(address).unwrap();

@@ -40,7 +40,7 @@ use procession::{Context, Exit, Runtime};
 type Outcome<T = ()> = Result<T, Exit>;
 
 /// Runs `f` on a new thread and returns the result of `f`. If `f` has not returned after `seconds` times
-/// `TEST_PATIENCE`, the test fails. So a lost wake-up cannot hang the test run.
+/// `TEST_PATIENCE`, the test fails. So a lost wake-up cannot block the test run forever.
 fn within<T: Send + 'static>(seconds: u64, f: impl FnOnce() -> T + Send + 'static) -> T {
     let patience = std::env::var("TEST_PATIENCE").map_or(1, |times| times.parse().expect("a number"));
     let (done, result) = mpsc::channel();
@@ -103,8 +103,9 @@ async fn round_trip(mut stream: &TcpStream, bytes: &[u8]) -> std::io::Result<()>
 
 /// Waits until the stream has a byte, and reads the byte. The function waits with `readable` and reads with `try_read`.
 ///
-/// `readable` may complete although the stream has no byte: while a read clears the readiness, an event may arrive that
-/// concerns only the other direction. A test that needs a waiting future must therefore use a loop like this one.
+/// `readable` may complete although the stream has no byte. The reason is that an event of the write direction may
+/// arrive while a read clears the readiness. A test that needs a waiting future must therefore use a loop like this
+/// one.
 async fn read_when_readable(stream: &TcpStream) -> std::io::Result<u8> {
     let mut byte = [0];
     loop {

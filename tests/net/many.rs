@@ -92,9 +92,9 @@ fn limit() -> usize {
     limit.rlim_cur as usize
 }
 
-/// 12.6e: up to 10,000 idle connections, each with its own process in the server. The test prints the memory of the
-/// server for each connection, and fails if it reaches 10,000 bytes. The clients are in another operating system
-/// process.
+/// 12.6e: a server has up to 10,000 idle connections, each with its own process. The test prints the memory that the
+/// server needs for each connection, and fails if this memory reaches 10,000 bytes. The clients are in another
+/// operating system process.
 #[test]
 fn ten_thousand_idle_connections_need_little_memory() {
     const ADDRESS: &str = "PROCESSION_ADDRESS";

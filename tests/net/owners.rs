@@ -32,7 +32,7 @@ fn a_socket_can_be_sent_in_a_message() {
 }
 
 /// 12.3b: if a process is killed inside a read, its socket is closed, and the peer reads the end of the stream. The
-/// same holds for a process that waits in a write, in `accept`, or in `readable`.
+/// socket is also closed if its process is killed in a write, in `accept`, or in `readable`.
 #[test]
 fn a_killed_process_closes_its_socket() {
     on_two(async |rt| {

@@ -93,7 +93,8 @@ fn a_half_closed_connection_still_carries_the_other_direction() {
     });
 }
 
-/// 12.6b: one peer sends single bytes, and gets them back in order. Another connection is served in between.
+/// 12.6b: one peer sends single bytes, and gets these bytes back in order. Between these bytes, another connection is
+/// served.
 #[test]
 fn a_peer_that_sends_single_bytes_is_served() {
     on_two(async |rt| {

@@ -39,8 +39,8 @@ impl Drop for SocketPath {
     }
 }
 
-/// 12.2a: streams connect to the path of a listener, and get back the bytes that they send. After a stream has shut
-/// down its write direction, it reads the end of the stream.
+/// 12.2a: streams connect to the path of a listener, and get back the bytes that they send. After a client has shut
+/// down its write direction, the client reads the end of the stream.
 #[test]
 fn streams_connect_to_a_path() {
     on_two(async |rt| {
@@ -61,8 +61,9 @@ fn streams_connect_to_a_path() {
         for _ in 0..20 {
             let mut stream = UnixStream::connect(&path).await?;
             let mut back = vec![0; 300_000];
-            // The stream reads while it writes. Otherwise both sides could wait for the other side to read: Linux
-            // reports a Unix socket as writable only when its peer has read three quarters of the buffer.
+            // The client reads while it writes. Without this read, the client and the server could wait for each other.
+            // The reason is that Linux reports a Unix socket as writable only when the peer has read three quarters of
+            // the buffer.
             let (mut reader, mut writer) = (&stream, &stream);
             futures::try_join!(writer.write_all(&[7; 300_000]), reader.read_exact(&mut back))?;
             stream.shutdown(Shutdown::Write)?;
@@ -73,7 +74,8 @@ fn streams_connect_to_a_path() {
     });
 }
 
-/// 12.2a: connected pairs of streams, conversions to the standard library and back, and operations that do not wait.
+/// 12.2a: a connected pair of streams supports conversions to the standard library and back, and operations that do not
+/// wait.
 #[test]
 fn a_pair_of_streams_supports_conversions_and_operations_that_do_not_wait() {
     on_two(async |_| {
@@ -119,7 +121,8 @@ fn datagrams_reach_a_path_and_the_other_socket_of_a_pair() {
 }
 
 /// 12.2a: two processes use the two halves of a Unix stream. Afterwards, the two halves become one stream again. If the
-/// write half is dropped, the peer reads the end of the stream. If the write half is forgotten, it does not.
+/// write half is dropped, the peer reads the end of the stream. If the write half is forgotten, the peer does not read
+/// the end of the stream.
 #[test]
 fn the_halves_of_a_unix_stream_work_in_two_processes_and_reunite() {
     const BYTES: usize = 4 << 20;
@@ -186,7 +189,8 @@ fn the_halves_of_a_unix_stream_work_in_two_processes_and_reunite() {
     });
 }
 
-/// 12.2a: the datagram operations that do not wait, the poll functions, and the conversions to the standard library.
+/// 12.2a: a datagram socket supports operations that do not wait, poll functions, and conversions to the standard
+/// library.
 #[test]
 fn datagrams_support_conversions_and_operations_that_do_not_wait() {
     on_two(async |_| {

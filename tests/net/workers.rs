@@ -116,7 +116,7 @@ fn a_thread_outside_gets_its_event_after_the_last_guest_thread_leaves() {
             let is_parked = Arc::clone(&parked);
             let guest = thread::spawn(move || {
                 guest.block_on(async {
-                    // When this thread parks after this line, it waits in the poller.
+                    // When this thread parks after this line, the thread waits in the poller.
                     is_parked.store(true, SeqCst);
                     leaves.await.unwrap();
                 });
@@ -182,7 +182,7 @@ fn sockets_survive_the_replacement_of_a_blocked_worker() {
 /// 12.4c: six steps call `block_in_place`, but the runtime may start only two replacement threads. Afterwards, the
 /// runtime still serves the connection.
 #[test]
-fn sockets_survive_more_blocked_steps_than_replacements() {
+fn sockets_survive_more_blocked_steps_than_replacement_threads() {
     within(120, || {
         let rt = Runtime::builder()
             .workers(2)
@@ -244,8 +244,8 @@ fn a_waiting_read_fails_when_its_runtime_is_dropped() {
     });
 }
 
-/// 12.1c: several sockets become ready while a step runs on the only worker. Their processes then run in the order in
-/// which the packets arrived.
+/// 12.1c: several sockets become ready while a step runs on the only worker. The processes of these sockets then run in
+/// the order in which the packets arrived.
 #[test]
 #[cfg(unix)]
 fn processes_of_ready_sockets_run_in_order_of_arrival() {
@@ -288,7 +288,7 @@ fn processes_of_ready_sockets_run_in_order_of_arrival() {
                 Ok(())
             });
             is_blocked.recv().unwrap();
-            // 3 and 8 have no common divisor, so this sequence contains each number once.
+            // The numbers 3 and 8 have no common divisor, so this sequence contains each number once.
             let arrivals: Vec<_> = (0..senders.len()).map(|n| (n * 3 + round) % senders.len()).collect();
             for number in &arrivals {
                 senders[*number].send(b"x").unwrap();

@@ -14,8 +14,8 @@ fn is_cancelled(result: Result<(), Exit>, why: &str) -> bool {
 }
 
 scenarios! {
-    /// 6.6c: a tree of tokens grows while its root is cancelled. No handle of an inner token remains. Nevertheless,
-    /// each process of the tree is cancelled.
+    /// 6.6c: a tree of tokens grows while its root is cancelled. Although no handle of an inner token remains, each
+    /// process of the tree is cancelled.
     fn a_tree_grows_while_it_is_cancelled() {
         let rt = runtime(2);
         let root = CancelToken::new();
@@ -84,8 +84,8 @@ scenarios! {
     }
 
     /// Some tasks wait for a token, inside and outside a process. The waiting tasks are woken after all processes of
-    /// the token and of its child tokens were notified. The waiting tasks are woken even if another future stopped
-    /// waiting, or if the last handle of the token is dropped.
+    /// the token and of its child tokens were notified. The waiting tasks are woken even if another waiting future was
+    /// dropped, or if the last handle of the token is dropped.
     fn a_token_is_awaited_on_several_threads() {
         let rt = runtime(2);
         let root = CancelToken::new();

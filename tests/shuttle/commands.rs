@@ -98,9 +98,9 @@ scenarios! {
         assert!(matches!(rt.block_on(killed), Ok(7) | Err(Exit::Killed)));
     }
 
-    /// A step yields several commands. Each command has at most one answer, even if its handler answers twice. A
+    /// A step performs several commands. Each command has at most one answer, even if its handler answers twice. A
     /// cancelled command has no answer.
-    fn a_step_yields_several_commands() {
+    fn a_step_performs_several_commands() {
         struct Ask(u64);
         impl Command for Ask { type Reply = u64; }
         #[derive(Default)]
@@ -119,8 +119,8 @@ scenarios! {
                     let at = self.wanted.iter().position(|wanted| *wanted == n);
                     self.wanted.remove(at.expect("it is wanted, and answered once"));
                     if self.tags.len() == 4 {
-                        // The process cancels this yield while its answer may have arrived, may be on its way, or may
-                        // not exist yet.
+                        // The process cancels this command. At this time, the answer may have arrived, may be on its
+                        // way, or may not exist yet.
                         out.cancel_yield(self.tags[3]);
                         self.wanted.retain(|wanted| *wanted != 3);
                         self.tags.push(out.perform(Ask(4)));
@@ -236,7 +236,8 @@ scenarios! {
     }
 
     /// A process runs another process inside its own step, while an inline command of the outer process is pending.
-    /// Each process gets its own answer. If a command is dropped inside the inner turn, it is cancelled.
+    /// Each process gets its own answer. If the future of a command is dropped inside the inner turn, the command is
+    /// cancelled.
     fn a_turn_inside_a_turn_has_its_own_inline_command() {
         let rt = Arc::new(runtime(1));
         let lent = Arc::clone(&rt);

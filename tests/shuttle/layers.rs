@@ -1,4 +1,4 @@
-//! Tests of handler layers: while commands are queued or retried, their process cancels these commands or is killed.
+//! Tests of handler layers: a process cancels its commands or is killed while these commands are queued or retried.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};

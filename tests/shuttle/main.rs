@@ -15,7 +15,7 @@
 //! Each line below names a planted bug and a test. If `PROCESSION_BUG` is set to the name of the bug, this test must
 //! fail:
 //!
-//! - receiver_unlocks: ping_pong
+//! - receiver_unlocks: two_processes_wake_each_other
 //! - push_unlocks: a_send_races_with_a_kill
 //! - idle_no_second_look: guest_threads_drive_the_runtime
 //! - bounded_pop_admits_nobody: free_places_go_to_waiting_senders

@@ -29,7 +29,7 @@ scenarios! {
     }
 
     /// Two processes wake each other, either on one worker or on two workers.
-    fn ping_pong() {
+    fn two_processes_wake_each_other() {
         let rt = runtime(2);
         let pong = rt.spawn(async |mut ctx: Context<(u64, Reply<u64>)>| {
             while let Ok((n, reply)) = ctx.receive().await {
@@ -192,7 +192,7 @@ scenarios! {
         outside.join().unwrap().into_iter().for_each(|one| futures_block_on(one).unwrap());
     }
 
-    /// A thread outside the runtime calls a process of high or low priority. A worker that wants to park still finds
+    /// A thread outside the runtime calls a process of high or low priority. A worker that is about to park still finds
     /// the process.
     fn a_call_wakes_a_process_of_another_priority() {
         let rt = runtime(1);
@@ -204,8 +204,8 @@ scenarios! {
         }
     }
 
-    /// 1.7a: `preempt` of a running process makes its next `should_yield` return true, and does not affect the next
-    /// process.
+    /// 1.7a: after a call of `preempt` for a running process, the next `should_yield` of this process returns true. The
+    /// call does not affect the next process on the worker.
     fn a_preempted_process_should_yield() {
         let rt = runtime(1);
         let asked = Arc::new(AtomicBool::new(false));

@@ -34,7 +34,7 @@ fn sends(to: Address<u8>) -> thread::JoinHandle<usize> {
     thread::spawn(move || (0..MAIL).take_while(|n| to.send(*n).is_ok()).count())
 }
 
-/// Upgrades itself without end.
+/// A body that upgrades itself without end.
 fn upgrade_forever(ctx: Context<()>) -> BoxFuture<'static, Result<(), Exit>> {
     Box::pin(async move {
         ctx.yield_now().await;

@@ -71,8 +71,8 @@ fn send_to_all(addresses: Vec<Address<Message>>, mut stale: Vec<Mailbox<Message>
     assert!(drops.0.iter().all(|drop| drop.load(SeqCst) == 1), "each message is dropped once");
 }
 
-/// 6.7b: the new body sends its mailbox to another thread and then fails. From then on only the old body receives
-/// messages.
+/// 6.7b: the new body of an upgrade sends its mailbox to another thread and then fails. After this failure, only the
+/// old body receives messages.
 #[test]
 fn a_mailbox_that_a_failed_upgrade_gave_away_gets_no_messages() {
     within(120, || {
@@ -237,8 +237,8 @@ fn the_mailbox_of_a_failed_upgrade_refuses_to_receive() {
     });
 }
 
-/// 6.7b: another thread waits on the mailbox of a new body. When the upgrade fails, the thread is woken, and its
-/// receive is refused.
+/// 6.7b: during an upgrade, another thread waits on the mailbox of the new body. When the upgrade fails, the thread is
+/// woken, and its receive is refused.
 #[test]
 fn a_waiting_mailbox_is_refused_when_its_upgrade_fails() {
     within(60, || {
@@ -279,7 +279,7 @@ fn a_waiting_mailbox_is_refused_when_its_upgrade_fails() {
 fn messages_read_ahead_by_a_replaced_mailbox_return_to_the_old_body() {
     for is_dropped in [true, false] {
         within(60, move || {
-            // Without workers, the process runs only after all messages have arrived.
+            // The runtime has no workers, so the process runs only after all messages have arrived.
             let rt = Runtime::builder().workers(0).build().expect("a runtime");
             let (give, given) = mpsc::channel();
             let process = rt.spawn(async move |ctx: Context<u32>| {
@@ -333,8 +333,8 @@ fn a_mailbox_that_a_new_body_gave_away_receives_messages() {
     });
 }
 
-/// 1.2a, 2.2b: the body of a delegated step sends its mailbox to another thread. As soon as the process reads its
-/// events itself, this mailbox refuses to receive.
+/// 1.2a, 2.2b: a process delegates its first step to a body, and this body sends its mailbox to another thread. When
+/// the process reads its events itself, the mailbox on the other thread refuses to receive.
 #[test]
 fn a_mailbox_is_refused_when_its_process_reads_its_events() {
     within(60, || {

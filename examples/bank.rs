@@ -1,5 +1,5 @@
-//! Account processes transfer money while random accounts are killed. At the end, the total of all balances equals the
-//! initial total, to the cent.
+//! Each account is a process. Accounts transfer money while random accounts are killed. At the end, the total of all
+//! balances equals the initial total, to the cent.
 //!
 //! A killed account is restarted from its data on disk. An account saves each payment before it sends the payment. The
 //! account sends a payment again until the receiver acknowledges the payment. The receiver credits each payment only
@@ -44,8 +44,8 @@ struct Book {
     taken: BTreeSet<(Owner, u64)>,
 }
 
-/// Reads an account for a new instance of its process. After this read, writes of earlier instances are refused, even
-/// if the writes are already in progress.
+/// Reads an account for a new instance of its process. After this read, the disk refuses writes of earlier instances,
+/// even if such a write is already in progress.
 struct Load(Owner);
 impl Command for Load {
     type Reply = (u64, Book);
@@ -175,8 +175,8 @@ impl Server for Account {
 // ---- Tellers, kills and the check
 
 /// Makes payments until the token is cancelled. Returns the number of confirmed payments and the number of uncertain
-/// payments. If the account is killed before the payment or before its reply, the teller does not know the result of
-/// the payment.
+/// payments. If the account is killed before the payment or before its reply, the teller does not know whether the
+/// payment was made.
 async fn teller(ctx: Context) -> Result<(u64, u64), Exit> {
     let any = || NAMES[ctx.random() as usize % NAMES.len()];
     let (mut confirmed, mut unknown) = (0, 0);
@@ -226,7 +226,7 @@ fn main() -> Result {
         .handle_async(move |Save(owner, life, book): Save| {
             let disk = Arc::clone(&writes);
             async move {
-                // The delay lets kills happen between a request and its write.
+                // Because of this delay, kills can happen between a request and its write.
                 smol::future::yield_now().await;
                 disk.save(owner, life, book)
             }
@@ -246,7 +246,7 @@ fn main() -> Result {
     let done = rt.block_on(futures::future::try_join_all(tellers))?;
     let (confirmed, unknown) = done.into_iter().fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
 
-    // No new payments are made from here on. When all payments are acknowledged, no balance changes any more.
+    // After this line, no new payments are made. When all payments are acknowledged, no balance changes any more.
     for owner in NAMES {
         rt.block_on(settled(&rt, owner));
     }

@@ -22,8 +22,7 @@ use procession::{Address, Context, Event, Exit, MailboxCapacity, Next, Pid, Resu
 const LINE: u64 = 1_024;
 /// Maximum number of lines that wait for a slow client. The server drops further lines.
 const BEHIND: usize = 1_000;
-/// Longest time for the write of one line. If the write is not complete after this time, the server disconnects the
-/// client.
+/// Longest time for the write of one line. If the write takes longer, the server disconnects the client.
 const STALLED: Duration = Duration::from_secs(60);
 /// Longest time that the shutdown waits for the processes.
 const GRACE: Duration = Duration::from_secs(10);
@@ -98,7 +97,8 @@ async fn user(mut ctx: Context<String>, name: String, socket: Address<String>) -
                     ctx.send(last, InRoom::Leave(ctx.pid()))?;
                 }
                 let join = InRoom::Join(ctx.pid(), name.clone(), socket.clone());
-                // The room is not a child of this user, so the room still runs after the user has exited.
+                // The process of the room is not a child of this process, so the room still exists after this user has
+                // left.
                 let process = ctx.host().process().name(format!("room {name_of_room}"));
                 room = Some(process.spawn_or_send(join, |ctx| Room::default().serve(ctx))?);
             }
@@ -117,20 +117,21 @@ async fn read_line(from: &mut (impl AsyncBufRead + Unpin)) -> Option<String> {
     (length > 0).then(|| line.trim_end().to_owned())
 }
 
-/// Passes the lines of the client to its user. When the client has disconnected, the function cancels the user.
+/// Passes the lines of the client to the process of its user. When the client has disconnected, this function cancels
+/// the process of the user.
 async fn reader(ctx: Context, mut lines: BufReader<OwnedReadHalf>, user: Address<String>) {
     while let Some(line) = read_line(&mut lines).await {
-        // This send waits until the mailbox has free space. The wait slows down a client that sends too fast.
+        // This send waits until the mailbox has free space. This wait slows down a client that sends too fast.
         if user.send_wait(line).await.is_err() {
             return;
         }
     }
-    // The call returns an error if the user has already exited.
+    // The call returns an error if the process of the user has already exited.
     let _ = ctx.host().cancel(user.pid(), "hung up", Duration::from_secs(1));
 }
 
-/// Writes the lines of the mailbox to the client, until the user has exited or the client has disconnected. Then closes
-/// the connection.
+/// Writes the lines of the mailbox to the client, until the process of the user has exited or the client has
+/// disconnected. Then closes the connection.
 async fn connection(mut ctx: Context<String>, stream: TcpStream) -> Result<(), Exit> {
     let (read, mut write) = stream.into_split();
     let mut lines = BufReader::new(read);
@@ -241,7 +242,7 @@ async fn check(ctx: Context, port: u16) -> Result<(), Exit> {
     ada.say("hello").await?;
     all_hear(&mut [&mut ada, &mut bill, &mut carl], "ada: hello").await?;
 
-    // Only the user that crashes leaves the room.
+    // Only the user whose process crashes leaves the room.
     carl.say("/crash").await?;
     all_hear(&mut [&mut ada, &mut bill], "* carl leaves: panicked").await?;
     assert_eq!(carl.hear().await?, None, "he was hung up on");

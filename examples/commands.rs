@@ -53,7 +53,7 @@ async fn body(ctx: Context) -> Result<(), Exit> {
     }
     println!("from another thread: {}", ctx.perform(Later(7)).await?);
 
-    // Performs a command by its name. Hosts of scripting languages use named commands.
+    // Performs a command by its name. Programs that run scripts use named commands.
     let shouted = ctx.perform(NamedCommand::new("shout").arg("hello".to_owned())).await?;
     println!("{}", shouted.downcast::<String>().unwrap_or_default());
 
@@ -72,7 +72,7 @@ fn main() -> procession::Result {
         .handle_blocking(|c: ReadFile| std::fs::read(c.0))
         .handler(|c: Later, done: Completion<u64>| {
             std::thread::spawn(move || {
-                // Works until the result is ready or the command is cancelled.
+                // Computes until the result is ready or the command is cancelled.
                 for _ in 0..c.0 {
                     std::thread::sleep(Duration::from_millis(1));
                     if done.is_cancelled() {

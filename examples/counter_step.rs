@@ -21,7 +21,7 @@ enum Msg {
 #[derive(Default)]
 struct Counter {
     count: u64,
-    /// Tags of the measurements in flight.
+    /// Tags of the commands in flight.
     measuring: Vec<Tag<Measure>>,
 }
 

@@ -1,5 +1,6 @@
 //! A runtime inside another executor. The runtime has no worker threads. The executor polls a future, and this future
-//! runs the processes. The executor here is the single-threaded pool of the `futures` crate, but any executor works.
+//! runs the processes. In this program, the executor is the single-threaded pool of the `futures` crate, but any
+//! executor is possible.
 
 use futures::executor::LocalPool;
 use futures::task::{LocalSpawnExt, SpawnExt};

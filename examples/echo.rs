@@ -35,7 +35,8 @@ async fn server(ctx: Context, listener: TcpListener) -> Result<(), Exit> {
                 ctx.spawn(move |ctx: Context| connection(ctx, stream));
             }
             Err(error) => {
-                // For example, no file descriptor is free. When a connection closes, its descriptor becomes free.
+                // For example, `accept` fails if no file descriptor is free. When a connection closes, its descriptor
+                // becomes free.
                 eprintln!("cannot accept a connection: {error}");
                 ctx.sleep(Duration::from_millis(100)).await;
             }

@@ -1,4 +1,4 @@
-//! Observes the scheduler with a few workers and tens of processes. The processes compute, wait for messages, sleep,
+//! Observes the scheduler while a few workers run tens of processes. The processes compute, wait for messages, sleep,
 //! and use the blocking pool.
 //!
 //! An observer records each state transition, in order. At the end, the program checks that all transitions are legal,
@@ -56,7 +56,8 @@ impl Command for Wait {
     type Reply = ();
 }
 
-/// Receives a token, yields, does one operation, and passes the token on. The kind of the player selects the operation.
+/// Body of a player: receives a token, calls `yield_now`, does one operation, and passes the token on. The kind of the
+/// player selects the operation.
 async fn player(mut ctx: Context<u64>, kind: usize, next: Option<Address<u64>>) -> Result<u64, Exit> {
     let token = ctx.receive().await?;
     for _ in 0..3 {

@@ -1,8 +1,8 @@
 //! A simulation finds an order of events in which a wrong protocol loses money. For a correct protocol, the simulation
-//! finds no order that loses money. At the end, the program simulates a year within a moment.
+//! finds no order that loses money. At the end, the program simulates a year of virtual time within a moment.
 //!
-//! Two clerks move money between two accounts. The accounts are processes. The wrong protocol reads a balance and then
-//! writes the new balance. The correct protocol sends the change to the account.
+//! Two clerks move money between two accounts. The accounts are processes. With the wrong protocol, a clerk reads a
+//! balance and then writes the new balance. With the correct protocol, a clerk sends the change to the account.
 
 use std::panic::{self, AssertUnwindSafe};
 use std::time::Duration;

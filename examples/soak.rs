@@ -1,5 +1,5 @@
 //! A load test of all features, for a given time. Test processes, called monkeys, spawn other processes and perform
-//! random operations on these processes. The other processes exit, panic, are killed and are cancelled. The monkeys
+//! random operations on these processes. These other processes exit, panic, are killed and are cancelled. The monkeys
 //! send messages and calls to living and dead processes. Handlers answer, fail, panic, wait, or drop their completions.
 //! Streams are dropped half read, and sleeps are cancelled. At the end, each process must have exited. Each accepted
 //! message must have been read, or must be a dead letter. The memory must not have grown.
@@ -18,8 +18,8 @@ use std::time::{Duration, Instant};
 use futures::StreamExt;
 use procession::*;
 
-/// Maximum number of processes that the monkeys know at a time. A monkey is a process that does random operations on
-/// these processes. `MONKEYS` is the number of monkeys.
+/// Maximum number of processes that the monkeys know at a time. A monkey is a process that performs random operations
+/// on the known processes. `MONKEYS` is the number of monkeys.
 const KNOWN: usize = 2_000;
 const MONKEYS: usize = 8;
 
@@ -169,7 +169,8 @@ async fn monkey(ctx: Context, books: Arc<Books>) -> Result<(), Exit> {
                         let at = pick(KNOWN as u64) as usize;
                         let former = std::mem::replace(&mut known[at], new.address());
                         drop(known);
-                        // A process that no monkey knows would wait forever. Therefore this process is cancelled.
+                        // No monkey knows the process `former` any more, so this process would wait forever. Therefore
+                        // it is cancelled.
                         let _ = ctx.host().cancel(former.pid(), "forgotten", Duration::from_millis(5));
                     }
                 }
@@ -220,7 +221,7 @@ async fn monkey(ctx: Context, books: Arc<Books>) -> Result<(), Exit> {
     Ok(())
 }
 
-/// Resident memory in bytes, if the system reports it.
+/// Resident memory of this program in bytes, or `None` if the system does not report it.
 fn resident() -> Option<u64> {
     let statm = std::fs::read_to_string("/proc/self/statm").ok()?;
     Some(statm.split(' ').nth(1)?.parse::<u64>().ok()? * 4096)

@@ -19,7 +19,8 @@ const STOVE: Name<()> = Name::new("stove");
 const COOK: Name<Order> = Name::new("cook");
 const DOOR: Name<()> = Name::new("door");
 
-/// Cooks until a dish burns. The mailbox is kept across restarts, so the next instance receives the remaining orders.
+/// A cook: cooks dishes and fails when a dish burns. The mailbox is kept across restarts, so the next instance receives
+/// the remaining orders.
 async fn cook(mut ctx: Context<Order>, served: Arc<AtomicU64>) -> Result<(), Exit> {
     println!("  cook {} begins", ctx.pid());
     loop {
@@ -38,7 +39,7 @@ async fn stove(mut ctx: Context<()>) -> Result<(), Exit> {
     ended
 }
 
-/// Waits for a message, and then fails.
+/// A process that waits for a message, and then fails.
 async fn door(mut ctx: Context<()>) -> Result<(), Exit> {
     ctx.receive().await?;
     Err(Exit::failed("it fell shut"))

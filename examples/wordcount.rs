@@ -9,9 +9,9 @@
 //! ```
 //!
 //! The walker keeps a bounded number of mappers alive. Files are read in chunks, and folders are listed in parts. A
-//! mapper that has gathered a few thousand words passes these words to a shard. The mapper waits for the shard before
-//! the next read. Therefore the memory is bounded by the distinct words and the length of the longest word. `cargo run
-//! --release --example wordcount -- --help` prints the options.
+//! mapper that has gathered a few thousand words passes some of these words to a shard. Before the next read, the
+//! mapper waits until the shard has taken the words. Therefore the memory depends only on the number of distinct words
+//! and on the length of the longest word. `cargo run --release --example wordcount -- --help` prints the options.
 
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -54,11 +54,11 @@ written); 2 for wrong arguments or a missing DIR; 130 after Ctrl-C.";
 const CHUNK: usize = 64 * 1024;
 /// Number of entries of a folder that one command lists.
 const LISTED: usize = 256;
-/// Threshold of distinct words. A mapper that has gathered this number of distinct words passes words to a shard.
+/// When a mapper has gathered this number of distinct words, it passes words to a shard.
 const GATHERED: usize = 4096;
 const SHARDS: usize = 8;
 const TOP: usize = 20;
-/// Time for an interrupted run to clean up.
+/// Time that an interrupted run has for its clean-up.
 const GRACE: Duration = Duration::from_secs(5);
 
 type Counts = HashMap<Box<[u8]>, u64>;
@@ -138,9 +138,9 @@ fn read_file(command: ReadFile) -> io::Result<(File, Vec<u8>)> {
     Ok((file, chunk))
 }
 
-// ---- Cutting files into words: the common part of both kinds of mapper.
+// ---- Splitting files into words: the common part of the two kinds of mapper.
 
-/// Result of one file, or the sum of several.
+/// Result of one file, or the sum of the results of several files.
 #[derive(Default)]
 struct Totals {
     files: u64,
@@ -197,7 +197,8 @@ impl Cutter {
             return;
         }
         self.totals.words += 1;
-        // The hash function is FNV-1a, because the shard of a word must be the same for all mappers.
+        // The hash function is FNV-1a, which has no random seed, because all mappers must compute the same shard for a
+        // word.
         let hash = self.word.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
             (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3)
         });
@@ -223,8 +224,8 @@ impl Cutter {
                 }
             }
             Ok(_) => self.totals.files = 1,
-            // The words before the error are counted. The message and the progress bar would share a line, so the bar
-            // is suspended while the message is printed.
+            // The words before the error are counted. The progress bar is suspended while the message is printed,
+            // because the bar and the message would appear in the same line.
             Err(failure) => {
                 self.totals.unreadable = 1;
                 self.bar.suspend(|| match failure.error::<io::Error>() {
@@ -238,8 +239,8 @@ impl Cutter {
         None
     }
 
-    /// If enough words were gathered, or the file has ended, returns the largest part. The mapper must pass this part
-    /// to its shard before the next read.
+    /// If enough words were gathered, or if the file has ended, returns the words of the shard with the most words. The
+    /// mapper must pass these words to the shard before the next read.
     fn part(&mut self) -> Option<(Address<ToShard>, Counts)> {
         if self.distinct < if self.ended { 1 } else { GATHERED } {
             return None;
@@ -255,7 +256,7 @@ fn complain(path: &Path, error: &dyn Display) {
     let _ = writeln!(io::stderr(), "wordcount: {}: {error}", path.display());
 }
 
-// ---- Mappers: one for each file.
+// ---- Mappers: one mapper for each file.
 
 async fn mapper(ctx: Context, path: PathBuf, mut cutter: Cutter) -> Result<Totals, Exit> {
     let mut next = Some(ReadFile::Open(path.clone()));
@@ -362,7 +363,8 @@ async fn map_files(
             Ok(listed) => {
                 (failed, files) = (listed.failed, listed.files);
                 folders.extend(listed.folders.into_iter().map(Listing::Start));
-                // The rest of this folder comes before other folders, so only one folder is open at a time.
+                // The walker lists the rest of this folder before it lists other folders, so only one folder is open at
+                // a time.
                 folders.extend(listed.rest);
             }
             Err(error) => failed.push(error),
@@ -435,7 +437,7 @@ impl Future for Mapping {
     }
 }
 
-// ---- Shards: each counts a part of the words.
+// ---- Shards: each shard counts a part of the words.
 
 enum ToShard {
     Add(Counts, Reply<()>),
@@ -586,8 +588,8 @@ fn count(arguments: Arguments) -> procession::Result<ExitCode> {
             Either::Left((walked, _)) => return walked.map(|()| false),
             Either::Right(_) => {}
         }
-        // The walker has a grace period to stop its mappers. The result contains the files that were counted until
-        // then.
+        // The walker has a grace period to stop its mappers. The result contains the files that were counted before the
+        // stop.
         if rt.cancel(walker.pid(), "interrupted", GRACE).is_ok() {
             let _ = walker.await;
         }
@@ -602,7 +604,7 @@ fn count(arguments: Arguments) -> procession::Result<ExitCode> {
     }
     let printed = if json { outcome.json() } else { format!("{outcome}{counters}\n") };
     let written = match io::stdout().write_all(printed.as_bytes()) {
-        // A closed pipe is not an error, because the reader of the output may stop reading early.
+        // A closed pipe is not an error, because the program that reads the output may stop early.
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
             complain(Path::new("stdout"), &error);
             false

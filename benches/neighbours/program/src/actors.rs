@@ -1,6 +1,6 @@
-//! Common interface of the actor runtimes. An actor handles one message after the other, and supports tell and ask.
-//! Each workload is written once, with the trait [`Actors`]. Each file of `actors/` implements the interface for one
-//! runtime.
+//! Common interface of the actor runtimes. An actor handles one message after the other, and supports the operations
+//! tell and ask. Each workload is written once for all actor runtimes, with the trait [`Actors`]. Each file of
+//! `actors/` implements the interface for one runtime.
 
 mod actix;
 mod by_hand;
@@ -19,7 +19,7 @@ pub(crate) trait Actor: Unpin + Send + Sync + Sized + 'static {
     fn handle(&mut self, message: Self::Message) -> Then;
 }
 
-/// Continuation after a message.
+/// Action of an actor after a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Then {
     /// The actor waits for the next message.
@@ -31,7 +31,7 @@ pub(crate) enum Then {
 }
 
 impl Then {
-    /// Returns the answer to `ask`.
+    /// Returns the answer to `ask`. If the actor has no answer, returns 0.
     fn answer(self) -> u64 {
         match self {
             Self::Answer(value) => value,
@@ -40,7 +40,7 @@ impl Then {
     }
 }
 
-/// Handle of an actor runtime, for code that runs on its threads.
+/// Handle of an actor runtime, for code that runs on the threads of this runtime.
 pub(crate) trait Actors: Clone + Send + Sync + 'static {
     type Address<A: Actor>: Clone + Unpin + Send + Sync + 'static;
 

@@ -1,5 +1,6 @@
 //! Runs each round in its own operating system process, so that the heap of earlier rounds does not affect the round.
-//! The program starts itself with the round as arguments, and reads the result from the output of the child process.
+//! The program starts itself as a child process, describes the round in the arguments, and reads the result from the
+//! output of the child process.
 
 use std::process::{Command, Stdio, exit};
 use std::time::Duration;
@@ -10,7 +11,7 @@ use crate::workload::{self, Workload};
 /// Argument that makes this program run one round.
 const ROUND: &str = "--round";
 
-/// Runs one round in a child process. A child process that fails prints the reason, and this function then ends the
+/// Runs one round in a child process. If the child process fails, it prints the reason, and this function ends the
 /// program.
 pub(crate) fn run(workload: &Workload, runner: Runner, round: &Round) -> Sample {
     let program = std::env::current_exe().expect("a program knows where it is");

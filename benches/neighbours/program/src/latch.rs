@@ -1,6 +1,6 @@
-//! The latch. The measuring thread uses the latch to wait for the end of the work. The measuring thread sleeps, and the
-//! last operation wakes it. All runtimes use the same latch. Therefore no measurement contains a `block_on`, and the
-//! measuring thread drives no runtime.
+//! The latch. The measuring thread waits with the latch for the end of the work: the thread sleeps, and the last
+//! operation wakes the thread. All runtimes use the same latch. Therefore the measuring thread calls no `block_on` and
+//! drives no runtime.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,7 +16,7 @@ pub(crate) struct Latch {
 pub(crate) static DONE: Latch = Latch { left: AtomicU64::new(0), waiter: Mutex::new(None) };
 
 impl Latch {
-    /// Closes the latch. After `count` calls of [`one`](Self::one), the latch is open again.
+    /// Closes the latch. After `count` calls of the method [`one`](Self::one), the latch is open again.
     pub(crate) fn close(&self, count: u64) {
         *self.waiter.lock().expect("nobody panics here") = Some(thread::current());
         self.left.store(count, Ordering::Release);

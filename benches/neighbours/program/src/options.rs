@@ -97,8 +97,8 @@ impl Options {
         vec![self.ops.unwrap_or(if self.quick { workload.ops / 20 } else { workload.ops })]
     }
 
-    /// Returns how often a round repeats the operations. With `--growth`, a round has at least 100,000 operations in
-    /// total.
+    /// Returns the number of times that a round repeats the work. With `--growth`, a round has at least 100,000
+    /// operations in total.
     pub(crate) fn times(&self, ops: u64) -> u64 {
         if self.growth { (100_000 / ops).max(1) } else { 1 }
     }

@@ -1,5 +1,5 @@
-//! Measures one round: builds a runtime, does a tenth of the work to warm it up, and then measures the work. This file
-//! also configures the runtimes of all workloads.
+//! Measures one round: builds a runtime, does a tenth of the work to warm up the runtime, and then measures the work.
+//! This file also configures the runtimes of all workloads.
 
 use std::num::NonZero;
 use std::sync::{Arc, mpsc};
@@ -89,7 +89,7 @@ pub(crate) struct Round {
 
 impl Round {
     /// Measures `work` on a procession runtime that `builder` builds. If the round specifies a number of workers, this
-    /// number replaces the number of `builder`.
+    /// number replaces the number that is set in `builder`.
     pub(crate) fn procession(&self, builder: procession::Builder, work: impl Fn(&procession::Runtime, u64)) -> Sample {
         let builder = match self.workers {
             Some(count) => builder.workers(count),
@@ -103,18 +103,18 @@ impl Round {
         Sample { counts: Some([steals_won, parks, wakes]), ..sample }
     }
 
-    /// Measures on procession with hand-written processes.
+    /// Measures `work` on procession with hand-written processes.
     pub(crate) fn by_hand(&self, work: impl Fn(&ByHand, u64)) -> Sample {
         self.procession(procession::Runtime::builder(), |rt, n| work(&ByHand(rt.host().clone()), n))
     }
 
-    /// Measures on tokio's multi-thread runtime without I/O and time drivers. The measuring thread enters the runtime
-    /// before the work begins.
+    /// Measures `work` on tokio's multi-thread runtime without I/O driver and time driver. The measuring thread enters
+    /// the runtime before the work begins.
     pub(crate) fn tokio(&self, work: impl Fn(&tokio::runtime::Runtime, u64)) -> Sample {
         self.tokio_built(&mut tokio::runtime::Builder::new_multi_thread(), work)
     }
 
-    /// Measures on tokio's multi-thread runtime with the time driver.
+    /// Measures `work` on tokio's multi-thread runtime with the time driver.
     pub(crate) fn tokio_with_time(&self, work: impl Fn(&tokio::runtime::Runtime, u64)) -> Sample {
         self.tokio_built(tokio::runtime::Builder::new_multi_thread().enable_time(), work)
     }
@@ -130,7 +130,7 @@ impl Round {
         self.measure(|ops| work(&rt, ops))
     }
 
-    /// Measures on an executor that `workers` threads drive.
+    /// Measures `work` on an executor that `workers` threads drive.
     pub(crate) fn async_executor(&self, work: impl Fn(&Arc<Executor<'static>>, u64)) -> Sample {
         let executor = Arc::new(Executor::new());
         let driven = Arc::clone(&executor);
@@ -141,8 +141,8 @@ impl Round {
         self.measure(|ops| work(&executor, ops))
     }
 
-    /// Measures on an executor that is leaked and therefore never freed. An executor that is never freed needs no list
-    /// of its tasks.
+    /// Measures `work` on an executor that is leaked and therefore never freed. An executor that is never freed needs
+    /// no list of its tasks.
     pub(crate) fn static_executor(&self, work: impl Fn(&&'static StaticExecutor, u64)) -> Sample {
         let executor = Executor::new().leak();
         let _threads = DriverThreads::new(self.workers(), move |stopped| {
@@ -152,7 +152,7 @@ impl Round {
         self.measure(|ops| work(&executor, ops))
     }
 
-    /// Measures on one arbiter of actix, which is one thread.
+    /// Measures `work` on one arbiter of actix, which is one thread.
     pub(crate) fn actix(&self, work: impl Fn(&Actix, u64)) -> Sample {
         let (tell, told) = mpsc::channel();
         let thread = thread::spawn(move || {
@@ -169,7 +169,7 @@ impl Round {
         sample
     }
 
-    /// Measures without a runtime. The work starts its own threads.
+    /// Measures `work` without a runtime. The work starts its own threads.
     pub(crate) fn bare(&self, work: impl Fn(u64)) -> Sample {
         self.warm_up(&work);
         self.measure(work)

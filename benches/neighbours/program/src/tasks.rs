@@ -1,5 +1,6 @@
-//! Common interface of the task runtimes: spawn, an unbounded channel, a oneshot channel, a yield. Each workload is
-//! written once, with the trait [`Tasks`]. Each method of `Tasks` only calls the function of the runtime.
+//! Common interface of the task runtimes. The trait [`Tasks`] has a spawn, an unbounded channel, a oneshot channel, and
+//! a function that yields to other tasks. Each workload is written once for all task runtimes, with this trait. Each
+//! method of `Tasks` only calls the corresponding function of the runtime.
 
 use std::sync::Arc;
 
@@ -7,7 +8,7 @@ use async_executor::{Executor, StaticExecutor};
 use futures_lite::future;
 use tokio::sync::{mpsc, oneshot};
 
-/// Handle of a task runtime, for code that runs on it.
+/// Handle of a task runtime, for code that runs on this runtime.
 pub(crate) trait Tasks: Clone + Send + Sync + 'static {
     type Sender<T: Send + 'static>: Clone + Send + Sync + 'static;
     type Receiver<T: Send + 'static>: Send + 'static;
@@ -86,7 +87,7 @@ impl Tasks for Tokio {
     }
 }
 
-/// Both executors use async-channel. A channel with the capacity 1 serves as their oneshot channel.
+/// Both executors use the crate async-channel. A channel with the capacity 1 serves as their oneshot channel.
 macro_rules! async_executor {
     ($($executor:ty),*) => { $(
         impl Tasks for $executor {

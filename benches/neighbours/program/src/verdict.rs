@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::round::{Runner, Sample};
 use crate::workload::Workload;
 
-/// Measured quantity of a line of the table, in nanoseconds.
+/// The quantity that a line of the table shows, in nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Quantity {
     /// User and system time of all threads, per operation.
@@ -37,7 +37,7 @@ impl Quantity {
     }
 }
 
-/// Runtime that procession is compared with.
+/// The runtime with which a bar compares procession.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Against {
     One(Runner),
@@ -94,7 +94,8 @@ pub(crate) const fn cpu(bars: &'static [Bar]) -> Judged {
 pub(crate) enum Shape {
     /// Each operation starts after the previous operation has ended, so a second worker only adds cost.
     Sequential,
-    /// The work can use a second worker. A round counts only if both compared runtimes used a second worker.
+    /// The work can use a second worker. A round counts only if procession and the compared runtime used a second
+    /// worker.
     Parallel,
 }
 
@@ -111,7 +112,7 @@ pub(crate) struct Cost {
     /// Ratio of CPU time to wall time: the number of cores in use.
     pub(crate) cores: f64,
     /// Median of the ratios of procession to this runner. Each ratio is computed within one round, so a slow phase of
-    /// the machine affects both runtimes.
+    /// the machine affects procession and this runner equally.
     pub(crate) ratio: f64,
     /// Number of rounds in which both procession and this runner used a second worker.
     pub(crate) together: usize,
@@ -209,7 +210,8 @@ impl Row {
         self.cost(Runner::Procession).and(cost).map(|cost| cost.ratio)
     }
 
-    /// Returns the higher of two ratios: procession to tokio, and procession to async-executor.
+    /// Returns the higher of two ratios: the ratio of procession to tokio, and the ratio of procession to
+    /// async-executor.
     pub(crate) fn ratio_to_better(&self) -> Option<f64> {
         [Runner::Tokio, Runner::AsyncExecutor]
             .into_iter()

@@ -1,4 +1,4 @@
-//! A child process of the driver. It answers each line of the driver with a line.
+//! A child process of the driver. The child process answers each line of the driver with a line.
 
 use std::fmt::Display;
 use std::io::{BufRead, BufReader, Write};
@@ -23,7 +23,7 @@ impl Peer {
         Self { child, input, output }
     }
 
-    /// Returns the next line of the child process. If the child process has failed, the program exits.
+    /// Returns the next line of the child process. If the child process has failed, this program exits.
     pub(crate) fn line(&mut self) -> String {
         let mut line = String::new();
         match self.output.read_line(&mut line) {

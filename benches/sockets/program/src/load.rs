@@ -1,6 +1,6 @@
-//! The process of the client, which is the same for all servers. It connects to the server, warms it up, and prints a
-//! line. After the driver has sent a line, the client does the work. Then it prints the number of operations, the elapsed
-//! time, and the median of the round trips. The times are in nanoseconds.
+//! The process of the client, which is the same for all servers. The client connects to the server, warms up the
+//! server, and prints a line. After the driver has sent a line, the client does the work. Then the client prints the
+//! number of operations, the elapsed time, and the median of the round trips. The times are in nanoseconds.
 
 mod accept;
 mod echo;
@@ -19,7 +19,7 @@ use crate::row::{Load, MESSAGE, ROWS};
 /// Argument with which this program runs as a client.
 pub(crate) const FLAG: &str = "--load";
 
-/// Bytes of a request to an echo.
+/// Bytes of a request to an echo server.
 const REQUEST: [u8; MESSAGE] = *b"0123456789abcdef0123456789ABCDEFghijklmnopqrstuvwxyzGHIJKLMNOPQR";
 
 pub(crate) fn run(row: &str, ops: &str, port: &str) {

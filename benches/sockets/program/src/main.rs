@@ -19,7 +19,7 @@ use row::{Load, Row};
 use runner::Runner;
 
 fn main() -> ExitCode {
-    // A panic in a task must terminate the program. Otherwise the client would wait forever for an answer.
+    // A panic in a task must terminate the program, because the client would wait forever for an answer of this task.
     let report = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
         report(panic);
@@ -66,7 +66,8 @@ fn compare(options: &Options) -> ExitCode {
 }
 
 /// Runs all rounds of a row. The runtimes take turns, so that a disturbance of the machine affects all runtimes. Each
-/// round begins with the next runtime. Returns the samples of each runtime. A runtime without this row has no samples.
+/// round begins with a different runtime. Returns the samples of each runtime. A runtime that does not run this row has
+/// no samples.
 fn measure(row: &Row, runners: &[Runner], options: &Options) -> Vec<Vec<Sample>> {
     let mut samples = vec![Vec::new(); runners.len()];
     for first in 0..options.rounds() {

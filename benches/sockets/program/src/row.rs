@@ -47,7 +47,7 @@ pub(crate) struct Row {
     pub(crate) name: &'static str,
     pub(crate) service: Service,
     pub(crate) load: Load,
-    /// Number of operations in one round. In the row `http`, this is the duration of the round in seconds.
+    /// Number of operations in one round. In the row `http`, the number is the duration of the round in seconds.
     pub(crate) ops: u64,
     /// Maximum ratio of the CPU time of procession to the CPU time of tokio.
     pub(crate) goal: Option<f64>,

@@ -28,7 +28,8 @@ impl Runner {
         }
     }
 
-    /// Returns false if this runtime has no such server. The server without a runtime cannot use hyper.
+    /// Returns false if this runtime has no server for the row. The server without a runtime has no row `http`, because
+    /// it cannot use hyper.
     pub(crate) fn serves(self, service: Service) -> bool {
         (self, service) != (Self::Epoll, Service::Http)
     }
@@ -47,8 +48,8 @@ impl Runner {
         words
     }
 
-    /// Returns the command that starts the server. If `under` is not empty, it is the command of a program such as
-    /// `strace`, which then runs the server.
+    /// Returns the command that starts the server. If `under` is not empty, `under` is the command of a program such as
+    /// `strace`, and this program runs the server.
     pub(crate) fn command(self, service: Service, workers: usize, under: &[String]) -> Command {
         let words: Vec<_> = under.iter().cloned().chain(self.server(service, workers)).collect();
         let mut command = Command::new(&words[0]);

@@ -82,8 +82,8 @@ fn line(
     missed
 }
 
-/// Returns the runtimes that are compared with procession, and their indices in `runners`. If procession is not
-/// selected, returns no runtime.
+/// Returns the runtimes that are compared with procession, and their indices in `runners`. Returns no runtime if
+/// procession is not selected.
 fn others(runners: &[Runner]) -> impl Iterator<Item = (usize, Runner)> {
     let compares = runners.first() == Some(&Runner::Procession);
     runners.iter().copied().enumerate().skip(1).filter(move |_| compares)
@@ -101,7 +101,7 @@ fn median(numbers: impl Iterator<Item = f64>) -> Option<f64> {
     Some((numbers[last / 2] + numbers[numbers.len() / 2]) / 2.0)
 }
 
-/// Formats a number. A runtime without this row has the text `-`.
+/// Formats a number. If the runtime does not run this row, the text is `-`.
 fn number(number: Option<f64>, digits: usize) -> String {
     number.map_or_else(|| "-".to_owned(), |number| format!("{number:.digits$}"))
 }

@@ -17,7 +17,7 @@ use crate::Config;
 use crate::pages::answer;
 use crate::timer::ProcessTimer;
 
-/// Serves one connection. If this process is cancelled, it first answers the request in flight and then closes the
+/// Serves one connection. If this process is cancelled, it answers the request in flight and then closes the
 /// connection.
 ///
 /// An error of the connection concerns only the peer, so this function does not report it. Examples are a reset and a
@@ -36,19 +36,19 @@ pub(crate) async fn connection(ctx: Context, stream: TcpStream, config: Config) 
             .serve_connection(io, service_fn(|request| answer(me, config, request)))
     );
     if let Either::Right(_) = select(connection.as_mut(), me.cancelled()).await {
-        // An idle connection closes immediately. Otherwise, the response to the request in flight has the header
+        // An idle connection closes immediately. If a request is in flight, the response to this request has the header
         // `connection: close`.
         connection.as_mut().graceful_shutdown();
         let _ = connection.await;
     }
 }
 
-/// Stream whose writes fail if the peer reads no byte for the duration `write_stall`.
+/// Stream of a connection. A write fails if the peer reads no byte for the duration `write_stall`.
 struct WriteTimeout {
     stream: TcpStream,
     me: SelfHandle,
     config: Config,
-    /// Timer of the current write. `None` if no write waits.
+    /// Timer of the write that is waiting. `None` if no write is waiting.
     stall: Option<Sleep>,
 }
 

@@ -2,13 +2,13 @@
 //!
 //! - The process [`server`] accepts connections. When the maximum number of connections is open, the process waits
 //!   until a connection ends.
-//! - The server closes a connection that does not send a complete request head in time. This limit also applies between
-//!   two requests.
-//! - If a connection sends its request body too slowly, the server responds with status 408.
-//! - The server closes a connection that does not read its response.
+//! - The server closes a connection if the client does not send a complete request head in time. This time limit also
+//!   applies between two requests.
+//! - If a client sends its request body too slowly, the server responds with status 408.
+//! - The server closes a connection if the client does not read the response.
 //! - The server limits the sizes of the request head and of the request body.
 //! - When the process [`server`] is cancelled, it drops the listener. When the process of a connection is cancelled, it
-//!   answers its request in flight and then closes the connection.
+//!   answers the request in flight and then closes the connection.
 
 mod connection;
 mod pages;
@@ -63,7 +63,8 @@ impl Default for Config {
 /// [`Exit::Cancelled`] after a cancellation.
 pub async fn server(ctx: Context, listener: TcpListener, config: Config) -> Result<(), Exit> {
     let mut connections = ctx.join_set();
-    // A cancellation drops the future of `accept` together with the listener. The system then refuses further clients.
+    // A cancellation drops the future of `accept` together with the listener. After this drop, the system refuses
+    // further clients.
     let stopped = ctx.run_until_cancelled(accept(&ctx, listener, config, &mut connections)).await;
     // `join_all` cancels no connection. The shutdown of the runtime cancels the connections.
     connections.join_all().await;
@@ -81,7 +82,8 @@ async fn accept(ctx: &Context, listener: TcpListener, config: Config, connection
                 connections.spawn(move |ctx: Context| connection::connection(ctx, stream, config));
             }
             Err(error) => {
-                // For example, no file descriptor is free. When a connection closes, its descriptor becomes free.
+                // For example, `accept` fails if no file descriptor is free. When a connection closes, its descriptor
+                // becomes free.
                 eprintln!("cannot accept a connection: {error}");
                 ctx.sleep(Duration::from_millis(100)).await;
             }

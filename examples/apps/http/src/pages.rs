@@ -17,7 +17,7 @@ pub const VISITS: Name<Visit> = Name::new("visits");
 #[derive(Debug)]
 pub struct Visit(pub Reply<u64>);
 
-/// Process that counts the visits. Each message counts as a visit and gets the new number.
+/// Process that counts the visits. Each message counts as one visit, and its reply is the new number of visits.
 ///
 /// # Errors
 /// [`Exit::Cancelled`] after a cancellation.

@@ -1,6 +1,5 @@
-//! The types of commands and their errors. A command with keys runs in the shards of its keys, and the modules below
-//! this one contain the functions of these commands. A command without keys runs in the connection: see `session` and
-//! `pubsub`.
+//! The types of commands and their errors. A command with keys runs in the shards of its keys. The submodules contain
+//! the functions of these commands. A command without keys runs in the connection: see `session` and `pubsub`.
 
 pub(crate) mod hashes;
 pub(crate) mod keys;
@@ -23,7 +22,7 @@ use crate::store::{Key, Store, WrongType};
 #[derive(Debug)]
 pub(crate) struct Spec {
     pub(crate) name: &'static str,
-    /// Number of arguments, including the name. A negative number means a minimum.
+    /// Number of arguments, including the name. A negative number `-n` means at least `n` arguments.
     pub(crate) arity: i32,
     /// The flags, separated by blanks.
     pub(crate) flags: &'static str,
@@ -56,13 +55,13 @@ pub(crate) enum Run {
     EachKey(ShardFn, Merge),
     /// The command runs in each shard, after a check of the arguments.
     EachShard(fn(Args<'_>) -> Answer, ShardFn, Merge),
-    /// The command runs in the connection. Its order relative to the other commands of the batch does not matter.
+    /// The command runs in the connection, at any time before or after the other commands of the batch.
     Local(fn(&Session, Args<'_>, &mut Encoder<'_>) -> Answer),
     /// The command runs in the connection, after all earlier commands.
     Session(fn(&mut SessionCall<'_>) -> Answer),
 }
 
-/// Rule by which the replies of several shards become one reply.
+/// Rule that merges the replies of several shards into one reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Merge {
     /// The reply is the sum of the integers of all replies.

@@ -1,7 +1,7 @@
-//! The process of a connection. It reads commands from its client, sends the commands to the shards, and writes the
-//! replies. It also writes the messages of the channels to which its client has subscribed.
+//! The process of a connection. The process reads commands from its client, sends the commands to the shards, and
+//! writes the replies. The process also writes the messages of the channels to which its client has subscribed.
 //!
-//! The socket can be any type that implements `AsyncRead` and `AsyncWrite`. So the tests use pipes in memory, in a
+//! The socket can be any type that implements `AsyncRead` and `AsyncWrite`. So the tests can use pipes in memory, in a
 //! simulation.
 
 use std::io;
@@ -36,7 +36,7 @@ where
     S: AsyncRead + AsyncWrite + Unpin + Send,
 {
     let (me, mailbox) = ctx.split();
-    // This value is dropped when the process exits, even if the process is killed.
+    // `registration` is dropped when the process exits, even if the process is killed.
     let registration = server.register_client(me.pid(), peer);
     let mut connection = Connection {
         socket,
@@ -85,8 +85,8 @@ impl Output {
             self.bytes.clear();
             self.bytes.shrink_to(KEPT);
         } else if self.sent > KEPT && self.sent > self.bytes.len() / 2 {
-            // A client may never read all replies, so the buffer may never become empty. Without this removal, the
-            // buffer would grow without bound.
+            // A client may never read all replies, so the buffer may never become empty. Without the removal of the
+            // sent bytes, the buffer would grow without bound.
             self.bytes.drain(..self.sent);
             self.sent = 0;
         }
@@ -126,8 +126,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
 
     // ---- The socket
 
-    /// Writes replies and messages, and reads commands. The result is false if commands were read, and true if the
-    /// connection has ended.
+    /// Writes replies and messages, and reads bytes from the client. The result is false if bytes were read, and true
+    /// if the connection has ended.
     fn poll_socket(&mut self, cx: &mut Cx<'_>) -> Poll<io::Result<bool>> {
         self.poll_mail(cx);
         while self.output.len() > 0 {
@@ -165,7 +165,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         while !self.session.is_closing && self.output.len() < self.server.config().limits.output {
             match Pin::new(&mut self.mailbox).poll_next(cx) {
                 Poll::Ready(Some(mail)) => push_mail(&mut self.output.bytes, &mail, self.session.resp3),
-                // The process is cancelled. Before it exits, it sends the replies to the commands that it has run.
+                // The process is cancelled. Before the process exits, it sends the replies to the commands that were
+                // run.
                 Poll::Ready(None) => self.session.is_closing = true,
                 Poll::Pending => return,
             }
@@ -221,8 +222,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
     }
 
     /// Distributes the commands from the index `first` on. The distribution stops before a command that must wait for
-    /// earlier commands. It also stops when the size of the unsent replies reaches the limit. Returns the index of the
-    /// next command.
+    /// earlier commands. The distribution also stops when the size of the unsent replies reaches the limit. Returns the
+    /// index of the next command.
     fn plan(&mut self, first: usize) -> usize {
         let batch = Arc::clone(&self.input);
         for (index, request) in batch.requests().iter().enumerate().skip(first) {
@@ -231,8 +232,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                 Some(spec) if matches!(spec.run, Run::Session(_)) && !self.pipeline.is_empty() => return index,
                 Some(spec) => self.plan_command(spec, *request, args),
                 None if args.is(0, "post") || args.is(0, "host:") => {
-                    // A browser sends this line. Redis also closes such a connection, because a web page must not be
-                    // able to run commands.
+                    // A browser sends a line with this word. Like Redis, the server closes the connection, because a
+                    // web page must not be able to run commands.
                     self.session.is_closing = true;
                 }
                 None => self.reply(|_, reply| {
@@ -305,7 +306,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         Ok(())
     }
 
-    /// Sends each shard the commands that it has not run yet, and waits for all answers.
+    /// Sends to each shard the commands that the shard has not run yet, and waits for all answers.
     async fn call_shards(&mut self) {
         for number in 0..self.pipeline.used().len() {
             let shard = self.pipeline.used()[number].0.into();
@@ -316,8 +317,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                 None => self.pipeline.fail(shard),
             }
         }
-        // If there are several calls, all of them are sent before the first answer is awaited, so that the shards run
-        // at the same time. A single call is sent when it is polled, which is cheaper.
+        // If there are several calls, the connection sends all calls before it awaits the first answer, so that the
+        // shards run at the same time. A single call is sent by its first poll, which is cheaper.
         if self.calls.len() > 1 {
             self.calls = self.calls.drain(..).map(|(shard, call)| (shard, call.start())).collect();
         }

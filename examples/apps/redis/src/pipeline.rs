@@ -1,4 +1,4 @@
-//! A pipeline. It distributes the commands of a batch to the shards, and puts the replies into the order of the
+//! A pipeline. A pipeline distributes the commands of a batch to the shards, and puts the replies into the order of the
 //! commands.
 //!
 //! All commands for one shard are sent in one message. A command with several keys becomes one call for each key. The
@@ -20,9 +20,9 @@ pub(crate) const FAILED: &[u8] = b"-ERR the shard of this key has failed, and it
 /// Source of the next replies.
 #[derive(Debug, Clone, Copy)]
 enum Piece {
-    /// The replies in `local` up to this position.
+    /// The next replies are in `local`, up to this position.
     Local(usize),
-    /// The next reply of this shard.
+    /// The next reply comes from this shard.
     Shard(u16),
     /// One reply that is merged from several replies. The next entries of `routes` name the shards of these replies.
     Merged { merge: Merge, count: u32, request: Request },
@@ -52,7 +52,7 @@ struct Merged {
 pub(crate) enum Collected {
     /// All replies were collected.
     All,
-    /// A shard has returned before its last command. The connection must send the box to this shard again.
+    /// A shard has returned its box before its last command. The connection must send the box to this shard again.
     Part,
     /// The next reply is the reply to `INFO`, with these numbers of keys. The caller must write this reply and then
     /// call `collect` again.
@@ -63,8 +63,8 @@ pub(crate) enum Collected {
 #[derive(Debug)]
 pub(crate) struct Pipeline {
     hasher: FixedState,
-    /// The box of each shard. An entry is `None` before the first use, while the shard has the box, and after the shard
-    /// has failed.
+    /// The box of each shard, with the commands and replies of the shard. An entry is `None` before the first use,
+    /// while the shard has the box, and after the shard has failed.
     works: Vec<Option<Box<Work>>>,
     /// The shards that have commands. The flag is true if the shard has failed.
     used: Vec<(u16, bool)>,

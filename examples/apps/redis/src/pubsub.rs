@@ -1,5 +1,5 @@
-//! Publish and subscribe. The connections that have subscribed to a channel form a process group. So no process owns a
-//! channel. When the process of a connection exits, it leaves all its channels.
+//! Publish and subscribe. A channel is a process group: its members are the processes of the connections that have
+//! subscribed. So no process owns a channel. When the process of a connection exits, it leaves all its channels.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -10,7 +10,7 @@ mod tests;
 
 pub(crate) use encode::{Encoder, push_int};
 
-/// True in tests. Then the buffers are small, so that a short input fills them, grows them and frees them.
+/// True in tests. In tests the buffers are small, so that a short input fills, grows and frees a buffer.
 const IS_TEST: bool = cfg!(any(test, fuzzing));
 /// Smallest size of a read buffer.
 const SMALLEST: usize = if IS_TEST { 64 } else { 2 << 10 };
@@ -52,7 +52,7 @@ impl Default for Limits {
     }
 }
 
-/// Error in the bytes of a client. The connection sends the text of the error and closes.
+/// Error in the bytes of a client. The connection sends the text of the error to the client, and then closes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ProtocolError {
     LongInline,
@@ -121,8 +121,9 @@ pub(crate) struct Batch {
 }
 
 impl Batch {
-    /// Returns the buffer for the next read. The buffer grows only after it was filled. So its size is proportional to
-    /// the number of bytes that the client has sent, not to the lengths that the client has announced.
+    /// Returns the buffer for the next read. The buffer grows only after a read has filled it. So the size of the
+    /// buffer is proportional to the number of bytes that the client has sent, not to the lengths that the client has
+    /// announced.
     pub(crate) fn space(&mut self) -> &mut [u8] {
         debug_assert!(self.requests.is_empty(), "the arguments of a command move when the buffer is compacted");
         let size = self.data.len();
@@ -203,7 +204,7 @@ impl Batch {
     }
 
     /// Returns a batch without commands, which contains a copy of the bytes behind the commands. If a failed shard
-    /// still holds this batch, the connection continues with the copy.
+    /// still holds the old batch, the connection continues with the copy.
     pub(crate) fn remainder(&self) -> Self {
         let start = self.start();
         let shift = |arg: &Arg| Arg { start: arg.start - start as u32, end: arg.end - start as u32 };
@@ -341,7 +342,7 @@ impl<'a> Args<'a> {
     /// Returns an argument.
     ///
     /// # Panics
-    /// Panics if the command has fewer arguments. The arity of a command is checked before it runs.
+    /// Panics if the command has fewer arguments. The server checks the number of arguments before it runs a command.
     pub(crate) fn get(self, index: usize) -> &'a [u8] {
         let arg = self.args[index];
         &self.data[arg.start as usize..arg.end as usize]

@@ -8,8 +8,8 @@
 //!    └─ connection …         one process per client
 //! ```
 //!
-//! A shutdown stops the listener first. The connections finish the commands that they have read. Meanwhile, the shards
-//! still run.
+//! A shutdown stops the listener first. The connections then finish the commands that they have read. Meanwhile, the
+//! shards still run.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;

@@ -21,9 +21,9 @@ pub(crate) struct Session {
     pub(crate) id: u64,
     pub(crate) resp3: bool,
     pub(crate) name: Vec<u8>,
-    /// Names of the channels to which the client has subscribed.
+    /// The names of the channels to which the client has subscribed.
     pub(crate) channels: BTreeSet<Bytes>,
-    /// True if the connection must close after the replies.
+    /// True if the connection must close after it has sent the replies.
     pub(crate) is_closing: bool,
 }
 
@@ -123,8 +123,8 @@ pub(crate) fn config(_: &Session, args: Args<'_>, reply: &mut Encoder<'_>) -> An
 
 /// Returns true if a pattern with `*` and `?` matches a name. The comparison ignores case.
 fn matches(pattern: &[u8], name: &[u8]) -> bool {
-    // The variable `star` contains the position after the last `*` of the pattern, and the position in `name` from
-    // which the rest of the pattern is tried.
+    // The variable `star` contains two positions: the position after the last `*` of the pattern, and the position in
+    // `name` at which the current match of the rest of the pattern began.
     let (mut at, mut rest, mut star) = (0, 0, None);
     while rest < name.len() {
         match pattern.get(at) {

@@ -1,8 +1,8 @@
 //! A shard: the process that owns a part of the keys. A connection sends the commands of a whole pipeline to the shard
 //! in one message. The shard sends back all replies in one answer.
 //!
-//! The message contains a box. The shard sends the box back with the replies. So the buffers are reused, and a pipeline
-//! needs no allocation and no copy of its arguments.
+//! The message contains a box ([`Work`]) with the commands. The shard writes the replies into the box and sends the box
+//! back. So the buffers are reused, and a pipeline needs no allocation and no copy of its arguments.
 
 use std::fmt;
 use std::sync::Arc;
@@ -14,8 +14,8 @@ use crate::commands::{Call, ShardFn};
 use crate::resp::{Batch, Encoder, Request};
 use crate::store::Store;
 
-/// When the replies exceed this number of bytes, the shard returns them before it runs further commands. So the memory
-/// for replies is bounded, because the connection sends these replies to its client first.
+/// When the replies exceed this number of bytes, the shard returns these replies before it runs further commands. The
+/// connection first sends these replies to its client. So the memory for replies is bounded.
 const MOST_REPLY_BYTES: usize = 256 << 10;
 
 /// Maximum number of expired keys that a shard removes before it handles the next message.
@@ -51,8 +51,8 @@ impl fmt::Debug for Op {
 /// The commands of one pipeline for one shard, and their replies.
 #[derive(Debug, Default)]
 pub(crate) struct Work {
-    /// The arguments of the commands. `None` while the connection has the box, so that the connection is the only owner
-    /// of the batch.
+    /// The batch that contains the arguments of the commands. `None` while the connection has the box, so that the
+    /// connection is the only owner of the batch.
     batch: Option<Arc<Batch>>,
     resp3: bool,
     ops: Vec<Op>,
@@ -73,8 +73,8 @@ impl Work {
     }
 
     /// Returns true if the shard must run further commands now. If the shard has returned before its last command, the
-    /// connection first takes all replies. Otherwise these replies and the next replies would need too much memory
-    /// together.
+    /// connection must first take all replies. If the connection did not take them, these replies and the next replies
+    /// together would need too much memory.
     pub(crate) fn is_due(&self) -> bool {
         self.is_pending() && self.taken == self.ends.len()
     }

@@ -103,8 +103,8 @@ struct Entry {
     expiry: Option<Expiry>,
 }
 
-/// Time at which a key expires, in milliseconds since the store was made. The field `number` makes each entry of the
-/// index unique.
+/// The time at which a key expires, in milliseconds since the store was made. The field `number` makes each entry of
+/// the index unique.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Expiry {
     at: u64,

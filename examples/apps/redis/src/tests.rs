@@ -136,7 +136,7 @@ impl Client {
         }
     }
 
-    /// Receives one of two texts. The first bytes of the two texts differ.
+    /// Receives one of two texts. The two texts must differ in their first byte.
     async fn expect_either(&mut self, one: &str, other: &str) {
         let mut first = [0];
         self.pipe.read_exact(&mut first).await.expect("the server replies");

@@ -1,4 +1,4 @@
-//! Implements the common interface of the actor runtimes for procession with hand-written processes.
+//! Implements the common interface of the actor runtimes for procession. Each actor is a hand-written process.
 
 use procession::{Address, Context, Event, Events, Exit, Host, Next, Process, Reply, StepOutput};
 

@@ -1,5 +1,5 @@
-//! Savina's big. Each of 120 processes asks a random process and waits for the answer. Then the process asks the next
-//! random process. An operation is one question with its answer, which is two messages.
+//! Savina's big. Each of 120 processes asks a random process and waits for the answer. After the answer, the process
+//! asks the next random process. An operation is one question with its answer, which is two messages.
 
 use std::sync::{Arc, OnceLock};
 

@@ -1,4 +1,4 @@
-//! Calls: clients ask servers, one question after the other. An operation is one question with its answer.
+//! Calls: each client asks a server one question after the other. An operation is one question with its answer.
 
 use procession::{Address, Context, Reply, Runtime};
 

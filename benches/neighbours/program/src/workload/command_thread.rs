@@ -1,4 +1,4 @@
-//! Commands that a thread outside the runtime answers, with 1,000 commands in flight. In `command-thread`, one process
+//! A thread outside the runtime answers commands, and 1,000 commands are in flight. In `command-thread`, one process
 //! has all 1,000 commands in flight, and performs the next command after each answer. In `command-each`, each of 1,000
 //! processes has one command in flight. An operation is one command with its answer. On the other runtimes, the thread
 //! answers through a oneshot channel. In `command-thread`, the column `by-hand` uses two channels between two threads,
@@ -63,8 +63,7 @@ fn each(round: &Round) -> Sample {
     })
 }
 
-/// Returns the number of operations that the process with the index `at` does. All processes together do `n`
-/// operations.
+/// Returns the number of operations of the process with the index `at`. All processes together do `n` operations.
 fn share(n: u64, at: u64) -> u64 {
     n / IN_FLIGHT + u64::from(at < n % IN_FLIGHT)
 }

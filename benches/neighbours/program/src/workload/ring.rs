@@ -18,8 +18,8 @@ pub(super) const ROWS: &[Workload] = &[Workload {
 
 const PROCESSES: u64 = 100;
 
-/// Returns true if the remaining hops are too few for another round of the ring. In this case, the process that
-/// receives the token now will not receive it again. `hops` is the number of remaining hops.
+/// Returns true if the number of remaining hops, `hops`, is too small for another round of the ring. In this case, the
+/// process that has received the token will not receive the token again.
 fn is_last_round(hops: u64) -> bool {
     hops < PROCESSES
 }

@@ -19,7 +19,7 @@ pub(super) const ROWS: &[Workload] = &[Workload {
 
 const RECEIVERS: u64 = 60;
 
-/// The computation of a receiver for each message.
+/// The computation that a receiver does for each message.
 fn compute(i: u64) -> f64 {
     std::hint::black_box((i as f64 * 37.2).sin())
 }

@@ -118,8 +118,8 @@ fn sleep<T: Timers>(on: &T, n: u64) {
     DONE.wait();
 }
 
-// ---- The same timers without the tasks. One task creates all timers. All timers share a waker. The waker counts the
-// timers that fire. When all timers have fired, the task drops them.
+// ---- The same timers without the tasks. One task creates all timers. All timers share one waker, which counts the
+// timers that fire. When all timers have fired, the task drops the timers.
 
 struct CountingWaker;
 
@@ -169,8 +169,8 @@ fn fire<T: Timers>(on: &T, n: u64) {
     drop(receive.recv());
 }
 
-// ---- Timers of some seconds are set and cancelled, while 1,000 other timers wait. A program uses a timer in this way
-// if its timeout does not elapse.
+// ---- Timers of some seconds are set and cancelled, while 1,000 other timers wait. A program does the same when an
+// operation completes before its timeout.
 
 const LIVE: u64 = 1_000;
 

@@ -1,5 +1,5 @@
-//! Latency of a message from another thread to an idle runtime: the time until its receiver runs. An operation is one
-//! message to an idle runtime.
+//! Latency of a message from another thread to an idle runtime: the time until the receiver of the message runs. An
+//! operation is one message to an idle runtime.
 
 use std::sync::mpsc;
 use std::thread;

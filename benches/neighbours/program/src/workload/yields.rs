@@ -1,4 +1,4 @@
-//! Yields: each of 1,000 tasks repeatedly goes to the back of the queue. An operation is one yield.
+//! Calls of `yield_now`: each of 1,000 tasks repeatedly goes to the back of the queue. An operation is one call.
 
 use procession::{Context, Runtime};
 

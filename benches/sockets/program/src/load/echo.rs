@@ -1,4 +1,4 @@
-//! Echoes of 64 bytes. Each connection has at most one request in flight.
+//! Echo requests of 64 bytes. Each connection has at most one request in flight.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -35,7 +35,7 @@ pub(super) fn on_many_connections(server: SocketAddr, connections: usize, ops: u
     });
 }
 
-/// Client with one thread that waits for all connections.
+/// Client whose single thread waits for all connections.
 struct Client {
     poll: Poll,
     events: Events,

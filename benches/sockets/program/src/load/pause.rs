@@ -1,4 +1,5 @@
-//! Echoes on one connection, with a pause before each request. During the pause, the server goes to sleep.
+//! Echo requests on one connection, with a pause before each request. During the pause, the threads of the server fall
+//! asleep.
 
 use std::net::SocketAddr;
 use std::thread::sleep;

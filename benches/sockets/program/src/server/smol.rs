@@ -1,4 +1,4 @@
-//! The server on smol. It uses the global executor, with one task for each connection. The environment variable
+//! The server on smol. The server uses the global executor, with one task for each connection. The environment variable
 //! `SMOL_THREADS` sets the number of threads.
 
 use std::io;

@@ -1,4 +1,4 @@
-//! The server on tokio. It uses the multi-thread runtime, with one task for each connection.
+//! The server on tokio. The server uses the multi-thread runtime, with one task for each connection.
 
 use std::io;
 use std::net::Ipv4Addr;

@@ -25,7 +25,7 @@ async fn echo(ctx: Context, stream: TcpStream, tls: TlsAcceptor) -> Result<(), E
     loop {
         let count = ctx.run_until_cancelled(stream.read(&mut buf)).await??;
         if count == 0 {
-            // `close` tells the client that the server has ended the stream intentionally.
+            // The call of `close` tells the client that the server has ended the stream intentionally.
             return Ok(stream.close().await?);
         }
         stream.write_all(&buf[..count]).await?;

@@ -1,4 +1,5 @@
-//! Code for tokio's I/O traits on procession's sockets. The program does not use tokio's runtime.
+//! Uses code that is written for tokio's I/O traits with procession's sockets. The program does not use tokio's
+//! runtime.
 //!
 //!     cargo run -p bridges --bin tokio_traits
 //!
@@ -47,6 +48,6 @@ fn main() -> Result {
 
 /// 12.2e: tokio-util adapts procession's streams to the traits of tokio.
 #[test]
-fn code_for_tokios_traits_runs_on_a_stream() -> Result {
+fn code_for_the_io_traits_of_tokio_runs_on_a_stream() -> Result {
     main()
 }

@@ -2,7 +2,7 @@
 //!
 //!     cargo run -p bridges --bin websocket
 //!
-//! Each connection is a process. It receives messages from its client and from its mailbox.
+//! Each connection is a process. The process receives messages from its client and from its mailbox.
 
 use async_tungstenite::tungstenite::{Error, Message};
 use async_tungstenite::{WebSocketStream, accept_async, client_async};
@@ -15,11 +15,11 @@ async fn connection(mut ctx: Context<String>, stream: TcpStream) -> Result<(), E
     let mut socket = accept_async(stream).await.map_err(Exit::failed)?;
     loop {
         let outgoing = select! {
-            // Both futures are cancel safe, so `select!` loses no message when it drops one of them.
+            // Both futures are cancel safe, so no message is lost when `select!` drops one of the futures.
             message = ctx.receive() => Message::text(message?),
             incoming = socket.next() => match incoming {
                 Some(Ok(text @ Message::Text(_))) => text,
-                // The stream itself answers a ping.
+                // The WebSocket stream itself answers a ping.
                 Some(Ok(_)) => continue,
                 // The client has closed the connection. A close frame may be missing.
                 None | Some(Err(Error::ConnectionClosed | Error::Io(_))) => return Ok(()),
@@ -66,6 +66,6 @@ fn main() -> Result {
 
 /// 12.2e: async-tungstenite works on procession's streams without changes.
 #[test]
-fn a_websocket_answers() -> Result {
+fn a_websocket_server_answers_each_text() -> Result {
     main()
 }

@@ -46,7 +46,8 @@ fn input() -> impl Strategy<Value = Vec<u8>> {
 /// The way in which a client ends its connection.
 #[derive(Debug, Clone, Copy)]
 enum End {
-    /// The client closes its socket without a read. If a response has arrived, the system sends a reset.
+    /// The client closes its socket and does not read the response. If a response has arrived, the system sends a
+    /// reset.
     Drop,
     /// The client closes its write direction, and reads until the server closes the connection.
     Read,

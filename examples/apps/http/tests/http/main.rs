@@ -12,7 +12,7 @@ use procession::{BoxError, Context, Runtime};
 
 type Tested<T = ()> = Result<T, BoxError>;
 
-/// Time limit in tests in which the server closes a slow or idle connection.
+/// Short time limit, for tests in which the server closes a slow or idle connection.
 const SHORT: Duration = Duration::from_millis(50);
 /// Time limit that no test reaches.
 const LONG: Duration = Duration::from_secs(60);
@@ -58,8 +58,8 @@ async fn read_until(stream: &mut TcpStream, end: &str) -> Tested<String> {
     Ok(String::from_utf8(text)?)
 }
 
-/// Reads until the server closes the connection. A reset also ends the text, because the server may close a connection
-/// before it has read all bytes.
+/// Reads until the server closes the connection. A reset also ends the text. The server causes a reset if it closes a
+/// connection before it has read all bytes.
 async fn read_all(stream: &mut TcpStream) -> String {
     let (mut text, mut buf) = (Vec::new(), [0; 4096]);
     while let Ok(count @ 1..) = stream.read(&mut buf).await {
@@ -98,7 +98,7 @@ fn one_connection_serves_many_requests() -> Tested {
 }
 
 #[test]
-fn a_connection_above_the_limit_waits_until_another_one_ends() -> Tested {
+fn a_connection_above_the_limit_waits_until_another_connection_ends() -> Tested {
     let (rt, address) = started(Config { max_connections: 1, ..Config::default() })?;
     rt.block_on(async {
         let mut first = sent(address, HELLO).await?;
@@ -179,10 +179,10 @@ fn a_shutdown_answers_the_request_in_flight() -> Tested {
         read_until(&mut idle, "hello\n").await?;
         let head = "POST /echo HTTP/1.1\r\nhost: a\r\nexpect: 100-continue\r\ncontent-length: 3\r\n\r\n";
         let mut stream = sent(address, head).await?;
-        // The server sends this line when the request waits for its body.
+        // The server sends this line when the handler of the request waits for the body of the request.
         read_until(&mut stream, "HTTP/1.1 100 Continue\r\n\r\n").await?;
         let client = async {
-            // When the system refuses a connection, the server has dropped its listener.
+            // When the system refuses a new connection, the server has dropped its listener.
             while TcpStream::connect(address).await.is_ok() {}
             assert_eq!(read_all(&mut silent).await, "");
             assert_eq!(read_all(&mut idle).await, "");

@@ -205,7 +205,7 @@ const fn index() -> [u8; PLACES] {
     index
 }
 
-/// The names of the commands as numbers, so that one comparison of integers compares two names.
+/// The names of the commands, packed into integers. One comparison of integers then compares two names.
 static PACKED: [u128; TABLE.len()] = {
     let mut packed = [0; TABLE.len()];
     let mut number = 0;
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn the_keys_of_a_command_fit_where_it_runs() {
+    fn the_keys_of_a_command_match_the_place_where_it_runs() {
         for spec in TABLE {
             let expected = match spec.run {
                 Run::Key(_) => spec.keys == FIRST,

@@ -3,7 +3,7 @@
 
 use super::{Batch, Limits, ProtocolError, SMALLEST};
 
-/// The commands that the parser has found, and the error that it has found.
+/// The commands and the error that the parser has found.
 pub(super) type Found = (Vec<Vec<Vec<u8>>>, Option<ProtocolError>);
 
 /// Returns small limits, so that a short input reaches each limit.
@@ -13,12 +13,15 @@ pub(super) fn small() -> Limits {
 
 /// Checks these properties of the parser:
 ///
-/// - It never panics.
-/// - Its memory is proportional to the number of bytes that were read, even if the client announces large sizes.
+/// - The parser never panics.
+/// - The memory of the parser is proportional to the number of bytes that were read, even if the client announces large
+///   sizes.
 /// - The sizes of the reads change neither the commands nor the error.
-/// - If a failed shard still holds a batch, the copy of its remainder gives the same commands.
+/// - If a failed shard still holds a batch, a copy of the remaining bytes replaces the batch. The commands stay the
+///   same.
 ///
-/// In addition to other sizes, the reads have the sizes `sizes`.
+/// The check parses the bytes several times, with different sizes of the reads. In some of these runs, the reads have
+/// the sizes `sizes`.
 pub(crate) fn check(bytes: &[u8], sizes: &[usize]) {
     for limits in [small(), Limits::default()] {
         check_limited(bytes, sizes, &limits);

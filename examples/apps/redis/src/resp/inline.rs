@@ -1,8 +1,8 @@
 //! Inline commands. An inline command is a line of words that a user types in `telnet` or `nc`. A word may be quoted.
 
 /// Splits a line into words, in the same way as the function `sdssplitargs` of Redis. The function removes the quotes
-/// in place, because a word is never longer than its quoted form. It calls `word` with the start and the end of each
-/// word. It returns false if a quote is not closed, or if no blank follows a closing quote.
+/// in place, because a word is never longer than its quoted form. The function calls `word` with the start and the end
+/// of each word. The function returns false if a quote is not closed, or if no blank follows a closing quote.
 pub(super) fn split(line: &mut [u8], mut word: impl FnMut(usize, usize)) -> bool {
     let end = line.iter().position(|byte| *byte == 0).unwrap_or(line.len());
     let mut at = 0;

@@ -6,7 +6,7 @@ use super::check::{parse, parse_all, small};
 use super::*;
 
 #[test]
-fn requests_are_found() {
+fn the_requests_in_the_input_are_found() {
     let table: &[(&str, &[&[&str]])] = &[
         ("", &[]),
         ("*1\r\n$4\r\nPING\r\n", &[&["PING"]]),
@@ -36,7 +36,7 @@ fn requests_are_found() {
 }
 
 #[test]
-fn errors_are_found_after_the_commands_before_them() {
+fn an_error_is_reported_after_the_commands_before_it() {
     let long = "1".repeat(41);
     let table: &[(&str, &str)] = &[
         ("*x\r\n", "invalid multibulk length"),
@@ -63,7 +63,7 @@ fn errors_are_found_after_the_commands_before_them() {
 }
 
 #[test]
-fn a_query_without_end_is_refused_without_a_text() {
+fn a_command_with_too_many_bytes_is_refused_without_a_text() {
     let bytes = [&b"*20\r\n"[..], &b"$20\r\naaaaaaaaaaaaaaaaaaaa\r\n".repeat(14)].concat();
     let (commands, error) = parse(&bytes, &small(), false, || 7);
     assert_eq!((commands, error), (vec![], Some(ProtocolError::LongQuery)));
@@ -97,7 +97,7 @@ fn a_large_buffer_is_freed_when_it_is_empty() {
 }
 
 #[test]
-fn the_copy_of_a_shared_batch_continues_where_the_batch_was() {
+fn the_copy_of_a_batch_begins_after_the_commands_of_the_batch() {
     let bytes = b"PING\r\n*3\r\n$3\r\nSET\r\n$1\r\na\r\n$2\r\nb";
     for end in 0..=bytes.len() {
         let mut batch = Batch::default();

@@ -116,9 +116,9 @@ fn the_server_stops_reading_from_a_client_that_does_not_read() {
             assert!(sent < 10_000, "the server reads without bound");
         }
         assert!(sent >= 10, "{sent}");
-        // The other clients must not wait.
+        // The other clients must not wait for this client.
         writer.ask("APPEND b x", ":1\r\n").await;
-        // When the client reads again, the server must continue.
+        // When the client reads again, the server must continue to run the commands of this client.
         client.expect(format!("$1000\r\n{}\r\n", "x".repeat(1_000)).repeat(10)).await;
     });
 }

@@ -8,7 +8,7 @@ use crate::resp::Limits;
 use crate::server::Config;
 
 #[test]
-fn subscribers_receive_messages_in_order() {
+fn a_subscriber_receives_messages_in_order() {
     simulate(&config(2), async |world| {
         let (mut one, mut two, mut publisher) = (world.connect(), world.connect(), world.connect());
         one.ask("SUBSCRIBE news", "*3\r\n$9\r\nsubscribe\r\n$4\r\nnews\r\n:1\r\n").await;
@@ -91,7 +91,7 @@ fn a_channel_can_be_any_bytes() {
         publisher.send(b"*3\r\n$7\r\nPUBLISH\r\n$3\r\n\xff\0\n\r\n$1\r\n\x80\r\n").await;
         publisher.expect(":1\r\n").await;
         subscriber.expect(b"*3\r\n$7\r\nmessage\r\n$3\r\n\xff\0\n\r\n$1\r\n\x80\r\n").await;
-        // In UTF-8, the same character consists of other bytes, so it is another channel.
+        // In UTF-8, the same character consists of other bytes, so these bytes are the name of another channel.
         publisher.ask("PUBLISH \u{ff} x", ":0\r\n").await;
     });
 }

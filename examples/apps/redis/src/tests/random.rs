@@ -1,4 +1,4 @@
-//! Random commands for property tests. The bytes of a command may be mutated.
+//! Random commands for property tests, and mutations of the bytes of such commands.
 
 use proptest::collection::vec;
 use proptest::prelude::*;

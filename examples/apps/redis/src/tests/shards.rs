@@ -28,7 +28,7 @@ fn a_shard_that_fails_loses_only_its_keys() {
 /// A shard is killed while it may have commands of a client. For each command that the shard loses, the client gets an
 /// error. The connection continues.
 #[test]
-fn commands_that_a_failed_shard_had_get_an_error() {
+fn the_client_gets_an_error_for_each_command_that_a_failed_shard_loses() {
     simulate(&config(1), async |world| {
         let mut client = world.connect();
         client.ask("SET a 1", "+OK\r\n").await;
@@ -71,7 +71,8 @@ fn commands_with_several_keys_span_the_shards() {
     }
 }
 
-/// The commands of one client on one key take effect in their order, even if other commands are between them.
+/// The commands of one client for one key take effect in their order, even if commands for other keys are between these
+/// commands.
 #[test]
 fn the_order_of_a_pipeline_is_kept() {
     simulate(&config(4), async |world| {

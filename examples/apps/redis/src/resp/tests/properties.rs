@@ -16,7 +16,7 @@ proptest! {
     #![proptest_config(settings(256))]
 
     #[test]
-    fn encoded_commands_are_found(sent in vec(any_command(), 0..8), sizes in sizes()) {
+    fn the_parser_finds_encoded_commands(sent in vec(any_command(), 0..8), sizes in sizes()) {
         let bytes: Vec<u8> = sent.iter().flat_map(encode).collect();
         let expected: Vec<_> = sent.into_iter().map(|(_, words)| words).collect();
         let mut sizes = sizes.into_iter().cycle();
@@ -25,18 +25,18 @@ proptest! {
     }
 
     #[test]
-    fn random_bytes_keep_the_properties(bytes in vec(any::<u8>(), 0..400), sizes in sizes()) {
+    fn the_properties_hold_for_random_bytes(bytes in vec(any::<u8>(), 0..400), sizes in sizes()) {
         check(&bytes, &sizes);
     }
 
     /// Most of these inputs contain lengths and ends of lines, so they reach more code of the parser.
     #[test]
-    fn random_bytes_of_the_protocol_keep_the_properties(bytes in vec(protocol_byte(), 0..400), sizes in sizes()) {
+    fn the_properties_hold_for_random_bytes_of_the_protocol(bytes in vec(protocol_byte(), 0..400), sizes in sizes()) {
         check(&bytes, &sizes);
     }
 
     #[test]
-    fn mutated_commands_keep_the_properties(bytes in mutated(any_command()), sizes in sizes()) {
+    fn the_properties_hold_for_mutated_commands(bytes in mutated(any_command()), sizes in sizes()) {
         check(&bytes, &sizes);
     }
 

@@ -239,8 +239,8 @@ impl Cutter {
         None
     }
 
-    /// If enough words were gathered, or if the file has ended, returns the words of the shard with the most words. The
-    /// mapper must pass these words to the shard before the next read.
+    /// If enough words were gathered, or if the file has ended, returns the words of the shard with the most distinct
+    /// words. The mapper must pass these words to the shard before the next read.
     fn part(&mut self) -> Option<(Address<ToShard>, Counts)> {
         if self.distinct < if self.ended { 1 } else { GATHERED } {
             return None;

@@ -154,7 +154,7 @@ fn a_cycle_of_imports_contains_few_files_of_a_folder() {
 }
 
 #[test]
-fn only_one_file_names_threads_the_clock_or_randomness() {
+fn only_one_file_uses_each_group_of_std_paths() {
     let mut wrong = String::new();
     for (file, code) in sources() {
         for path in ["std::", "core::"].iter().flat_map(|root| paths(&code, root)) {
@@ -323,7 +323,7 @@ fn the_changelog_names_the_version() {
 /// If a file is moved, the map in CONTRIBUTING.md must be updated. If a check is added, the table in CONTRIBUTING.md
 /// must be updated.
 #[test]
-fn contributing_names_only_existing_files_and_lists_every_check() {
+fn the_file_contributing_names_only_existing_files_and_lists_every_check() {
     let (page, checks) = (read("CONTRIBUTING.md"), read(".ci/run"));
     let mut wrong = String::new();
     let quoted: BTreeSet<&str> = page.split('`').skip(1).step_by(2).collect();

@@ -129,7 +129,7 @@ fn bodies_above_the_process_limit_are_returned() {
 
 /// 4.4a: if the iterator of bodies panics, the processes that were spawned before the panic still run.
 #[test]
-fn processes_spawned_before_the_iterator_panics_still_run() {
+fn processes_that_were_spawned_before_a_panic_of_the_iterator_still_run() {
     within(60, || {
         let rt = alone().build().unwrap();
         let host = rt.host().clone();

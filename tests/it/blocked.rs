@@ -139,7 +139,7 @@ fn a_task_in_the_next_slot_of_a_blocked_worker_still_runs() {
 /// 4.7d, 4.7e: no spawn and no message of a blocking step is lost. In each round the step spawns ten, 400 and 3000
 /// processes. The step spawns processes both before and after another thread takes over the queues of its worker.
 #[test]
-fn a_long_step_loses_no_spawn_and_no_message() {
+fn no_spawn_and_no_message_of_a_long_step_is_lost() {
     for by_hand in [false, true] {
         within(60, move || {
             let rt = Runtime::builder().workers(2).build().unwrap();
@@ -237,7 +237,7 @@ fn a_long_step_is_reported_once_with_its_process() {
 /// 4.7h: `block_in_place` immediately hands the queues of its worker over to another thread, even in a runtime without
 /// a monitor. The closure of `block_in_place` may panic.
 #[test]
-fn block_in_place_hands_over_the_queues_of_its_worker_immediately() {
+fn a_call_of_block_in_place_immediately_hands_over_the_queues_of_its_worker() {
     within(60, || {
         let threads = Threads::default();
         let rt = threads.builder(1).long_step_threshold(Duration::MAX).build().unwrap();
@@ -289,7 +289,7 @@ fn a_replacement_thread_that_blocks_is_replaced() {
 
 /// 4.7h: on a thread that is not a worker, `block_in_place` only calls its closure. A guest thread is not a worker.
 #[test]
-fn block_in_place_works_on_any_thread() {
+fn a_call_of_block_in_place_works_on_any_thread() {
     within(60, || {
         assert_eq!(block_in_place(|| 1), 1);
         for workers in [0, 1] {

@@ -193,7 +193,7 @@ fn a_token_keeps_no_entry_for_exited_processes() {
 /// cancelled too, even if each process passes a token and a value to the next process. A process inherits one value of
 /// each type, however long the chain is.
 #[test]
-fn chains_of_tokens_may_be_long() {
+fn a_long_chain_of_tokens_can_be_cancelled_and_dropped_on_a_small_stack() {
     const CHAIN: usize = 100_000;
     struct Generation(usize);
     fn spawn_chain(ctx: &Context<()>, left: usize) {

@@ -455,7 +455,7 @@ fn cancelling_very_many_answered_commands_takes_linear_time() {
 /// answered command then does not reach its own handler, whether its tag is chosen or not. The other commands of the
 /// step reach their handlers.
 #[test]
-fn a_command_answered_before_its_dispatch_reaches_no_handler() {
+fn a_command_that_is_answered_before_its_dispatch_reaches_no_handler() {
     struct First;
     impl Command for First {
         type Reply = u64;
@@ -542,7 +542,7 @@ fn a_handler_may_poll_a_command_of_its_process() {
 /// whose answer is unread, the process does not receive this answer. If the answer was already read, the cancellation
 /// has no effect. If the process performs another command in the same step, this command gets its own answer.
 #[test]
-fn some_of_many_simultaneous_answers_can_be_cancelled() {
+fn commands_with_unread_answers_can_be_cancelled() {
     struct Asking {
         tags: Vec<Tag<Ask>>,
         log: Arc<Mutex<Vec<u64>>>,
@@ -588,7 +588,7 @@ fn some_of_many_simultaneous_answers_can_be_cancelled() {
 /// 1.3d, 11: 100,000 command futures are polled and dropped in the same step. No command reaches the handler, and
 /// dropping the futures takes linear time.
 #[test]
-fn very_many_commands_can_be_cancelled_in_their_step() {
+fn very_many_commands_can_be_cancelled_in_the_step_that_performs_them() {
     within(60, || {
         let shelf = Shelf::default();
         let rt = shelf.runtime(1);
@@ -654,7 +654,7 @@ fn each_of_many_commands_of_a_step_has_its_own_tag_and_answer() {
 /// 3.2a, 3.4a: if a handler's future is ready at its first poll, the runtime creates no task for it. The process
 /// continues in the same turn.
 #[test]
-fn a_handlers_future_that_does_not_wait_does_not_become_a_task() {
+fn the_future_of_a_handler_becomes_no_task_if_it_does_not_wait() {
     let rt = Runtime::builder().workers(0).handle_async(async |c: Ask| c.0 + 1).build().unwrap();
     let body = rt.spawn(async |ctx: Context| {
         let mut n = 0;
@@ -670,7 +670,7 @@ fn a_handlers_future_that_does_not_wait_does_not_become_a_task() {
 /// 3.2a: if a handler's future has to wait, it becomes a task of the runtime. The event for which the future waits
 /// wakes this task.
 #[test]
-fn a_handlers_future_that_waits_becomes_a_task() {
+fn the_future_of_a_handler_becomes_a_task_if_it_waits() {
     let rt = Runtime::builder()
         .workers(0)
         .handle_async(async |c: Ask| {
@@ -730,7 +730,7 @@ fn watched(panics: bool, waits: bool) -> (Watch, Arc<AtomicUsize>, mpsc::Receive
 /// 3.2a, 3.3c: no matter how a command ends, the future of its handler is dropped immediately and once. If the drop of
 /// the future panics, no process fails.
 #[test]
-fn a_handlers_future_is_dropped_with_its_command() {
+fn the_future_of_a_handler_is_dropped_with_its_command() {
     for panics in [false, true] {
         for how in 0..6 {
             within(20, move || {
@@ -880,7 +880,7 @@ fn the_future_of_a_cancelled_command_is_dropped_after_its_current_poll() {
 /// 3.2a: a handler's future is dropped before the process receives its answer. If the drop of the future panics, the
 /// process still receives the answer.
 #[test]
-fn a_handlers_future_is_dropped_before_its_answer_arrives() {
+fn the_future_of_a_handler_is_dropped_before_its_answer_arrives() {
     for panics in [false, true] {
         let (watch, _, drops) = watched(panics, false);
         let rt = Runtime::builder().workers(0).handle_async(watch).build().unwrap();
@@ -896,7 +896,7 @@ fn a_handlers_future_is_dropped_before_its_answer_arrives() {
 
 /// 3.2c: if a handler's future panics in its first poll or in a later poll, the command fails.
 #[test]
-fn a_handlers_future_that_panics_fails_the_command() {
+fn a_command_fails_if_the_future_of_its_handler_panics() {
     let rt = Runtime::builder()
         .workers(0)
         .handle_async(async |c: Ask| {
@@ -923,7 +923,7 @@ fn a_handlers_future_that_panics_fails_the_command() {
 /// 1.3e, 3.2a: a process performs a command, and the handler of this command returns a future. The future cannot
 /// perform commands in the name of the process, even if the future is polled in a turn of the process.
 #[test]
-fn a_handlers_future_cannot_act_as_the_calling_process() {
+fn the_future_of_a_handler_cannot_act_as_the_calling_process() {
     struct Lend(SelfHandle, u64);
     impl Command for Lend {
         type Reply = ();
@@ -952,7 +952,7 @@ fn a_handlers_future_cannot_act_as_the_calling_process() {
 /// 3.4a, 11: a handler's future may drive the runtime in its first poll. A process that runs during this poll may
 /// perform a command whose handler also drives the runtime. Each process receives its answer.
 #[test]
-fn a_handlers_future_may_drive_the_runtime() {
+fn the_future_of_a_handler_may_drive_the_runtime() {
     within(20, || {
         let cell = Arc::<OnceLock<Weak<Runtime>>>::default();
         let known = cell.clone();
@@ -1176,7 +1176,7 @@ fn a_full_blocking_queue_may_drop_its_oldest_job() {
 /// 3.2a: if a blocking command is cancelled before its closure begins, the closure never runs. If the closure has
 /// already begun, it runs to its end.
 #[test]
-fn a_blocking_command_cancelled_before_it_begins_never_runs() {
+fn a_blocking_command_that_is_cancelled_before_it_begins_never_runs() {
     within(20, || {
         let gate = Arc::<Gate>::default();
         let ran = Arc::<AtomicUsize>::default();
@@ -1229,7 +1229,7 @@ fn a_shutdown_does_not_wait_for_the_blocking_pool() {
 /// 3.2a: an idle thread of the blocking pool exits after the idle time. If the idle time is zero, an idle thread exits
 /// immediately. A new job starts a new thread.
 #[test]
-fn idle_blocking_threads_exit() {
+fn idle_threads_of_the_blocking_pool_exit() {
     fn blocking_threads(name: &str) -> usize {
         let tasks = std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
         let names = tasks.filter_map(|task| std::fs::read_to_string(task.path().join("comm")).ok());

@@ -114,7 +114,7 @@ fn parks_and_wakes_are_counted() {
 
 /// 9.1b: every attempt to steal is counted as exactly one of won, empty and retried.
 #[test]
-fn every_attempt_to_steal_is_counted_as_won_empty_or_retried() {
+fn every_attempt_to_steal_is_counted_exactly_once() {
     within(60, || {
         let rt = two();
         for _ in 0..100 {
@@ -201,7 +201,7 @@ fn every_spawned_process_is_counted_as_exited_in_the_end() {
 /// 9.1a: when a process has received an answer, every later snapshot of the counters includes this answer. Every later
 /// snapshot also includes the messages that the process has received, and the exits that the process has observed.
 #[test]
-fn an_observed_event_is_already_counted() {
+fn an_event_is_counted_before_it_can_be_observed() {
     within(60, || {
         let (to_thread, asked) = mpsc::channel::<Completion<u64>>();
         let to_thread = Mutex::new(to_thread);
@@ -276,7 +276,7 @@ fn late_replies_are_counted() {
 /// 9.1d, 9.1e: with `sample_every_step`, the runtime measures the scheduling delay of every turn and the duration of
 /// every step.
 #[test]
-fn sample_every_step_measures_every_turn() {
+fn the_option_sample_every_step_measures_every_turn() {
     within(60, || {
         for workers in [0, 2] {
             let rt = Runtime::builder().workers(workers).sample_every_step(true).build().unwrap();
@@ -308,7 +308,7 @@ fn sample_every_step_measures_every_turn() {
 
 /// 9.1e: by default one turn in 64 is measured.
 #[test]
-fn one_turn_in_64_is_measured() {
+fn one_turn_in_64_is_measured_by_default() {
     // The test needs a new thread, because each thread counts its own turns.
     within(60, || {
         let rt = Runtime::builder().workers(0).build().unwrap();

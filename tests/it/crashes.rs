@@ -150,7 +150,7 @@ fn an_unobserved_failure_is_printed_on_stderr() {
 
 /// 9.5a: an exit is not reported if a join handle, a link, a monitor or a supervisor receives it.
 #[test]
-fn a_received_failure_is_not_printed() {
+fn a_failure_is_not_printed_if_its_exit_is_received() {
     if let Some(role) = role() {
         let counters = run_to_end(Runtime::builder(), |rt| match &*role {
             "joined" => assert!(rt.block_on(rt.spawn(panics)).is_err()),
@@ -174,7 +174,7 @@ fn a_received_failure_is_not_printed() {
         return;
     }
     for role in ["joined", "linked", "monitored", "supervised"] {
-        let ran = again(a_received_failure_is_not_printed, role, 60);
+        let ran = again(a_failure_is_not_printed_if_its_exit_is_received, role, 60);
         assert_eq!(reports(&ran.passed().stderr), "", "{role}");
     }
 }
@@ -249,7 +249,7 @@ fn a_report_counts_all_unread_messages() {
 /// 9.5a: in a runtime with worker threads, each unobserved failure is reported once. The test drops and polls the
 /// handles at arbitrary times.
 #[test]
-fn each_unobserved_failure_on_threads_is_reported_once() {
+fn each_unobserved_failure_on_worker_threads_is_reported_once() {
     within(60, || {
         let told = Arc::new(Mutex::new(Vec::new()));
         let reports = Arc::clone(&told);

@@ -132,7 +132,7 @@ impl ManualGuest {
 
 /// 8.1a, 8.1d: `block_on` drives a runtime that has no worker threads.
 #[test]
-fn block_on_drives_a_runtime_without_workers() {
+fn a_call_of_block_on_drives_a_runtime_without_workers() {
     within(30, || {
         let rt = none();
         assert_eq!(rt.block_on(rt.spawn(job)).unwrap(), JOB);
@@ -141,7 +141,7 @@ fn block_on_drives_a_runtime_without_workers() {
 
 /// 8.1b, 8.2b: `Runtime::run` drives the same runtime inside the `block_on` of the `futures` crate.
 #[test]
-fn the_runtime_runs_inside_futures_block_on() {
+fn the_runtime_runs_inside_block_on_of_the_futures_crate() {
     within(30, || {
         let rt = none();
         assert_eq!(futures::executor::block_on(rt.run(rt.spawn(job))).unwrap(), JOB);
@@ -197,7 +197,7 @@ fn the_runtime_runs_inside_smol() {
 /// 8.2b: processes use smol's timers and sockets, both with and without worker threads of the runtime. Without worker
 /// threads, a task of smol's global executor is the guest.
 #[test]
-fn processes_use_smol() {
+fn processes_can_use_timers_and_sockets_of_smol() {
     within(60, || {
         for workers in [0, 2] {
             let rt = Arc::new(Runtime::builder().workers(workers).build().unwrap());
@@ -220,7 +220,7 @@ fn processes_use_smol() {
 /// 8.2a, 8.2d: the runtime runs inside a tokio application. Processes use tokio's sockets and timers on workers that
 /// have entered tokio's context.
 #[test]
-fn processes_use_tokio() {
+fn processes_can_use_timers_and_sockets_of_tokio() {
     within(60, || {
         let tokio = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
         let handle = tokio.handle().clone();
@@ -274,7 +274,7 @@ fn processes_use_tokio() {
 /// 8.2a: tokio tasks spawn processes, send messages to these processes, call them and join them. The test runs once
 /// with worker threads and once with a guest.
 #[test]
-fn tokio_tasks_spawn_send_call_and_join() {
+fn tokio_tasks_can_spawn_call_and_join_processes() {
     within(60, || {
         let tokio = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
         for workers in [0, 2] {
@@ -477,7 +477,7 @@ fn a_guest_runs_a_bounded_number_of_turns_per_poll() {
 /// 8.1d, 8.1e: two guests are woken for a new task, and the first guest is dropped before its next poll. The task is
 /// not lost, because the second guest runs it.
 #[test]
-fn a_guest_dropped_after_its_wake_up_loses_no_task() {
+fn no_task_is_lost_if_a_guest_is_dropped_after_its_wake_up() {
     let rt = none();
     let (mut first, mut second) = (ManualGuest::new(&rt, pending()), ManualGuest::new(&rt, pending()));
     first.settle();
@@ -496,7 +496,7 @@ fn a_guest_dropped_after_its_wake_up_loses_no_task() {
 /// 8.1e: a guest is woken for a new task and dropped before its next poll. The task is not lost, because a worker runs
 /// it.
 #[test]
-fn if_a_guest_is_dropped_after_its_wake_up_a_worker_runs_the_task() {
+fn a_worker_runs_the_task_of_a_guest_that_is_dropped_after_its_wake_up() {
     within(60, || {
         for _ in 0..if cfg!(debug_assertions) { 200 } else { 2000 } {
             let rt = Arc::new(alone().build().unwrap());
@@ -527,7 +527,7 @@ fn if_a_guest_is_dropped_after_its_wake_up_a_worker_runs_the_task() {
 
 /// 8.1e: if a guest is dropped while tasks are in its local queue, another guest runs these tasks.
 #[test]
-fn a_dropped_guest_passes_its_queued_tasks_on() {
+fn another_guest_runs_the_queued_tasks_of_a_dropped_guest() {
     let rt = none();
     let (mut first, mut second) = (ManualGuest::new(&rt, pending()), ManualGuest::new(&rt, pending()));
     second.settle();
@@ -559,7 +559,7 @@ fn a_dropped_guest_passes_its_queued_tasks_on() {
 /// 8.1e: if a dropped guest was the timekeeper, another guest becomes the timekeeper. Without a timekeeper, the other
 /// guests would sleep forever.
 #[test]
-fn a_dropped_guest_passes_the_timekeeper_role_on() {
+fn another_guest_becomes_the_timekeeper_if_the_timekeeper_is_dropped() {
     let rt = none();
     let (mut first, mut second) = (ManualGuest::new(&rt, pending()), ManualGuest::new(&rt, pending()));
     let nap = rt.spawn(async |ctx: Context| ctx.sleep(Duration::from_millis(300)).await);
@@ -571,7 +571,7 @@ fn a_dropped_guest_passes_the_timekeeper_role_on() {
 
 /// 8.1e: if the future of a guest completes and the guest was the timekeeper, another guest becomes the timekeeper.
 #[test]
-fn a_completed_guest_passes_the_timekeeper_role_on() {
+fn another_guest_becomes_the_timekeeper_if_the_timekeeper_completes() {
     let rt = none();
     let (done, is_done) = futures::channel::oneshot::channel::<()>();
     let mut first = ManualGuest::new(&rt, async move { is_done.await.unwrap() });
@@ -587,7 +587,7 @@ fn a_completed_guest_passes_the_timekeeper_role_on() {
 /// 8.1e: a guest thread in `block_on` may be the timekeeper of a runtime with workers. After this thread has returned
 /// from `block_on`, a sleep still ends on time.
 #[test]
-fn a_sleep_ends_on_time_after_the_timekeeper_has_left_block_on() {
+fn a_sleep_ends_on_time_after_the_timekeeper_has_returned_from_block_on() {
     within(60, || {
         let rt = two();
         for n in 0..if cfg!(debug_assertions) { 200 } else { 1000_u64 } {
@@ -663,7 +663,7 @@ fn a_poll_of_a_guest_ends_after_one_long_step() {
 /// 8.1c: the future of a guest thread has a deadline, and many processes are runnable. The thread notices the deadline
 /// after the step in progress.
 #[test]
-fn a_thread_in_block_on_runs_no_step_after_its_deadline() {
+fn a_thread_inside_block_on_runs_no_step_after_its_deadline() {
     within(60, || {
         for blocks in [true, false] {
             let rt = none();
@@ -751,7 +751,7 @@ fn a_leaked_guest_blocks_nothing() {
 /// 8.1d: the destructor of a thread-local may call `block_on`. The call works, no matter whether the thread initialized
 /// that thread-local before or after the thread-locals of the crate.
 #[test]
-fn block_on_works_in_the_destructor_of_a_thread_local() {
+fn a_call_of_block_on_works_in_the_destructor_of_a_thread_local() {
     struct Last(RefCell<Option<Arc<Runtime>>>);
     impl Drop for Last {
         fn drop(&mut self) {
@@ -765,7 +765,7 @@ fn block_on_works_in_the_destructor_of_a_thread_local() {
     static ENDED: AtomicUsize = AtomicUsize::new(0);
     // A panic in the destructor of a thread-local aborts the program, so the test runs in a child program.
     if subprocess::role().is_none() {
-        subprocess::again(block_on_works_in_the_destructor_of_a_thread_local, "", 60).passed();
+        subprocess::again(a_call_of_block_on_works_in_the_destructor_of_a_thread_local, "", 60).passed();
         return;
     }
     for workers in [0, 1] {
@@ -788,7 +788,7 @@ fn block_on_works_in_the_destructor_of_a_thread_local() {
 
 /// 8.1f: without a guest or a worker, no process runs. The next guest runs all queued tasks.
 #[test]
-fn nothing_runs_without_a_guest_or_worker() {
+fn no_process_runs_without_a_guest_or_a_worker() {
     let rt = none();
     let handles: Vec<_> = (0..100).map(|_| rt.spawn(async |_: Context| {})).collect();
     assert!(handles.iter().all(|handle| !handle.is_finished()));

@@ -151,7 +151,7 @@ impl Process for Greedy {
 /// process returns `Again` or sends a message to itself, the budget is one step. If the process gets inline answers,
 /// the budget is 32 steps.
 #[test]
-fn a_greedy_process_waits_behind_the_others() {
+fn a_greedy_process_waits_behind_other_processes() {
     for (how, bound) in [(How::Again, 1), (How::Message, 1), (How::Inline, 32)] {
         check(&format!("{how:?}"), bound, move |host, steps| drop(host.spawn_process(Greedy { steps, how })));
     }
@@ -161,7 +161,7 @@ fn a_greedy_process_waits_behind_the_others() {
 /// budget is one call of `yield_now`, or 32 inline answers. If the mailbox is never empty, the budget is 128 messages
 /// or events.
 #[test]
-fn a_greedy_body_waits_behind_the_others() {
+fn a_greedy_body_waits_behind_other_processes() {
     check("yields", 1, |host, steps| {
         let _ = host.spawn(async move |ctx: Context| -> Result<(), Exit> {
             loop {
@@ -204,7 +204,7 @@ fn a_greedy_body_waits_behind_the_others() {
 /// wait. After the budget is spent, the processes may get a few more turns before the worker takes a task from its
 /// local queue.
 #[test]
-fn two_processes_that_wake_each_other_do_not_starve_the_others() {
+fn two_processes_that_wake_each_other_do_not_starve_other_processes() {
     check("a pair", 20, |host, steps| {
         let _ = host.spawn(async move |ctx: Context| -> Result<(), Exit> {
             let other = ctx.spawn(async |mut ctx: Context<Reply<()>>| -> Result<(), Exit> {

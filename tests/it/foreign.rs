@@ -40,7 +40,7 @@ impl Hash for Sensitive {
 /// 11: if the `Clone` of a message panics in a broadcast, the sender panics. If the `Clone` panics in a repeating
 /// timer, the timer ends.
 #[test]
-fn a_clone_that_panics_affects_only_its_sender() {
+fn a_panic_in_the_clone_of_a_message_affects_only_the_sender() {
     within(30, || {
         let rt = two();
         let (told, hears) = mpsc::channel();
@@ -77,7 +77,7 @@ fn a_clone_that_panics_affects_only_its_sender() {
 /// 11: if a pool selects members by key and the `Hash` of the key panics, the sender panics. The pool continues to
 /// work.
 #[test]
-fn a_hash_that_panics_affects_only_its_sender() {
+fn a_panic_in_the_hash_of_a_key_affects_only_the_sender() {
     within(30, || {
         let rt = two();
         let (told, hears) = mpsc::channel();
@@ -130,7 +130,7 @@ fn panicking_waker() -> Waker {
 /// 11: if the `clone` or `drop` of a waker panics, only the thread that polls with this waker may be affected. The
 /// polled future still works with another waker, and all other processes continue to work.
 #[test]
-fn a_waker_that_panics_when_cloned_or_dropped_affects_only_its_poller() {
+fn a_panic_in_the_clone_or_drop_of_a_waker_affects_only_the_poller() {
     within(60, || {
         for (clones, drops) in [(true, false), (false, true)] {
             let rt = two();

@@ -92,7 +92,7 @@ fn a_group_monitor_receives_joins_and_leaves() {
 /// destructors of the member's body may also send messages, and these messages also arrive before the `Left` event.
 /// When `Left` arrives, the names of the member are free and its pid is invalid. `Down` arrives after `Left`.
 #[test]
-fn messages_sent_before_a_leave_arrive_before_the_left_event() {
+fn the_messages_of_a_member_arrive_before_its_left_event() {
     const NAME: Name<Order> = Name::new("late");
     struct Last(Address<u64>);
     impl Drop for Last {

@@ -50,7 +50,7 @@ fn a_process_continues_after_its_handle_is_dropped() {
 /// 6.1d: `join_next` waits for the first process of the set that exits, and removes this process from the set.
 /// `join_next` returns the result, and `join_next_with_pid` also returns the pid.
 #[test]
-fn join_next_waits_for_the_first_exit_in_a_set() {
+fn the_method_join_next_waits_for_the_first_exit_in_a_set() {
     everywhere(async |host| {
         let (mut set, addresses) = echoes(&host);
         assert!(set.join_next().now_or_never().is_none());
@@ -66,7 +66,7 @@ fn join_next_waits_for_the_first_exit_in_a_set() {
 /// 6.1d: `join_all` returns the results of all processes, in the order of the spawns. The results include failures. If
 /// the future of `join_all` is dropped, no result is lost.
 #[test]
-fn join_all_waits_for_all_processes_of_a_set() {
+fn the_method_join_all_waits_for_all_processes_of_a_set() {
     everywhere(async |host| {
         let (mut set, addresses) = echoes(&host);
         set.insert(host.spawn(async |_: Context<String>| Err(Exit::failed("no luck"))));

@@ -395,7 +395,7 @@ fn failures_are_retried_with_growing_waits() {
 /// 3.2e: if a retry cannot help with a failure, the command is not retried. A predicate of the user may override this
 /// decision, and may panic.
 #[test]
-fn a_policy_decides_what_is_retried() {
+fn a_policy_decides_which_failures_are_retried() {
     check(0..10, async |host: Host| {
         let script = Script::new([Err(Failure::NoHandler("X".into()))]);
         let (answer, took) = timed(&host, Retry::new(script.clone(), 9, SEC)).await;

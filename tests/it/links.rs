@@ -487,7 +487,7 @@ fn links_and_monitors_are_set_before_the_child_begins() {
 /// 6.3b, 6.3d: if a spawn sets a monitor, the parent can remove this monitor like any other. The monitor ends when the
 /// child or the parent exits.
 #[test]
-fn a_monitor_set_with_the_spawn_can_be_removed() {
+fn a_monitor_that_a_spawn_sets_can_be_removed() {
     let rt = lone();
     let body = rt.spawn(async |mut ctx: Context| -> Result<(), Exit> {
         let (child, watch) = ctx.spawn_monitor(async |mut ctx: Context<()>| ctx.receive().await);

@@ -156,7 +156,7 @@ fn a_result_is_a_normal_exit_and_an_error_can_be_found_in_the_exit() {
 
 /// 6.1a, 6.1d: every other exit has its own reason: a panic with its text, a kill, a failed start, and a refused spawn.
 #[test]
-fn every_other_exit_has_its_reason() {
+fn every_exit_that_is_not_normal_states_its_reason() {
     let rt = lone();
     let panicked = rt.spawn(async |_: Context| -> () { panic!("number {}", 7) });
     assert!(matches!(rt.block_on(panicked), Err(Exit::Panicked(text)) if text == "number 7"));
@@ -287,7 +287,7 @@ fn a_dropped_handle_detaches_its_process() {
 /// 6.1d: if a handle is polled through a mutable reference, the drop of the reference does not lose the result. The
 /// handle later returns the result once.
 #[test]
-fn a_handle_polled_by_reference_keeps_its_result() {
+fn a_handle_that_is_polled_by_reference_keeps_its_result() {
     let rt = lone();
     let (mut handle, _) = counting(&rt);
     for _ in 0..3 {
@@ -404,7 +404,7 @@ fn a_cancellation_before_the_first_step_is_delivered() {
 /// 1.3g, 2.3h, 6.2b: after a cancellation, every `receive` returns an error. The process can still drain the messages
 /// in its queue.
 #[test]
-fn receive_always_fails_after_a_cancellation() {
+fn every_receive_fails_after_a_cancellation() {
     let rt = lone();
     let body = rt.spawn(async |mut ctx: Context<u64>| {
         assert!(!ctx.is_cancelled());
@@ -866,7 +866,7 @@ fn a_shutdown_kills_blocked_processes_at_its_deadline() {
 
 /// 6.5a, 6.5b: if a process is spawned during a shutdown, it is cancelled too, and the shutdown waits for it.
 #[test]
-fn processes_spawned_during_a_shutdown_end_with_it() {
+fn processes_that_are_spawned_during_a_shutdown_are_cancelled_too() {
     fn family(mut ctx: Context<()>, depth: u32, ends: Arc<AtomicUsize>) -> BoxFuture<'static, Result<(), Exit>> {
         Box::pin(async move {
             let exit = ctx.receive().await.unwrap_err();
@@ -1192,7 +1192,7 @@ fn a_process_may_drop_its_own_runtime() {
 /// 8.3b: a process may own its own runtime, in its mailbox or in its state. When the process is dropped, the runtime is
 /// dropped too.
 #[test]
-fn a_runtime_owned_by_its_own_process_is_dropped_with_it() {
+fn a_runtime_that_its_own_process_owns_is_dropped_with_the_process() {
     within(30, || {
         let rt = two();
         let host = rt.host().clone();
@@ -1307,7 +1307,7 @@ fn a_sleep_does_not_hang_when_its_runtime_is_dropped() {
 /// 1.3g, 8.3b: a mailbox is split off from its process and moved to another thread. After the process has exited, a
 /// receive on the mailbox does not wait forever.
 #[test]
-fn a_mailbox_moved_out_of_its_process_ends_with_it() {
+fn a_mailbox_that_is_moved_out_of_its_process_ends_with_the_process() {
     within(10, || {
         let rt = two();
         let (tell, told) = mpsc::channel();

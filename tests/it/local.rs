@@ -144,7 +144,7 @@ fn a_panic_ends_only_its_local_process() {
 
 /// 1.5b, 8.1c: when the thread's own future is woken, it is polled before any local process takes another step.
 #[test]
-fn a_woken_future_is_polled_before_local_processes() {
+fn a_woken_future_is_polled_before_local_processes_run() {
     for blocks in [true, false] {
         let rt = Runtime::builder().workers(0).build().unwrap();
         let local = rt.local_set();

@@ -102,7 +102,7 @@ fn nested_messages_are_dropped_on_a_small_stack_while_a_thread_exits() {
 /// 2.2d, 11: each message owns the only address of the next process. When the runtime is dropped, all processes exit on
 /// a stack of 64 KiB.
 #[test]
-fn processes_referenced_only_by_messages_exit_on_a_small_stack() {
+fn processes_that_only_messages_refer_to_exit_on_a_small_stack() {
     const DEPTH: usize = 20_000;
     struct Knows {
         _next: Option<Address<Knows>>,
@@ -545,7 +545,7 @@ fn callers_receive_the_exit_reason_of_a_killed_callee() {
 /// 2.6a, 2.6b: a hand-written process can make a call. The call has a tag. Either a reply or a refusal arrives as the
 /// completion of this tag.
 #[test]
-fn a_hand_written_process_can_call() {
+fn a_hand_written_process_can_make_a_call() {
     struct Asks {
         server: Address<Ask>,
         asked: Option<Tag<BuiltinCommand<u64>>>,
@@ -585,7 +585,7 @@ fn a_hand_written_process_can_call() {
 
 /// 2.3i: the messages that `receive_where` skips keep their order, even if all messages arrive at the same time.
 #[test]
-fn messages_skipped_in_a_burst_keep_their_order() {
+fn messages_that_a_receive_skips_keep_their_order() {
     let rt = Runtime::builder().workers(0).build().unwrap();
     let body = async |mut ctx: Context<u32>| -> Result<Vec<u32>, Exit> {
         let mut read = vec![ctx.receive_where(|n| if n == 4 { Ok(n) } else { Err(n) }).await?];
@@ -683,7 +683,7 @@ fn mailbox_bounds_are_exact_and_policies_are_applied() {
 /// its command. A full mailbox also accepts a cancellation. The process receives the cancellation in order with the
 /// messages.
 #[test]
-fn only_messages_count_against_a_bound() {
+fn only_messages_count_against_the_bound_of_a_mailbox() {
     struct Echo(u8);
     impl Command for Echo {
         type Reply = u8;
@@ -1093,7 +1093,7 @@ fn unstashed_messages_are_read_in_order() {
 /// 2.3i: messages arrive one at a time, and the process stashes each message. After `unstash` the process receives all
 /// these messages without waiting.
 #[test]
-fn messages_stashed_one_at_a_time_are_read_without_waiting() {
+fn messages_that_were_stashed_one_at_a_time_are_read_without_waiting() {
     within(20, || {
         let rt = Runtime::builder().workers(0).build().unwrap();
         let door = rt.spawn(async |mut ctx: Context<u32>| -> Result<Vec<u32>, Exit> {
@@ -1180,7 +1180,7 @@ fn messages_to_a_waiting_process_are_read_in_order() {
 /// 2.2b: a process waits for a message, and then moves its mailbox to another thread. The other thread reads all
 /// messages. The messages of each sender arrive in order.
 #[test]
-fn a_mailbox_moved_to_another_thread_receives_all_messages() {
+fn a_mailbox_that_is_moved_to_another_thread_receives_all_messages() {
     const EACH: u64 = 50;
     within(60, || {
         let rt = two();
@@ -1270,7 +1270,7 @@ fn a_sink_waits_for_free_space() {
 /// 2.2c, 2.3b: a recipient accepts messages of one type, and converts them into the message type of the mailbox. If a
 /// message is refused, the sender gets it back unconverted.
 #[test]
-fn a_recipient_sends_convertible_messages() {
+fn a_recipient_converts_and_sends_messages() {
     struct Number(u64);
     impl From<u32> for Number {
         fn from(n: u32) -> Self {
@@ -1329,7 +1329,7 @@ fn a_message_does_not_wake_a_body_that_waits_for_another_future() {
 /// 2.2b, 5.1a: a new message wakes the task that polled the mailbox last. The task may use any waker, and the waker may
 /// change several times in one turn.
 #[test]
-fn the_last_task_that_polled_for_mail_is_woken() {
+fn a_message_wakes_the_task_that_polled_the_mailbox_last() {
     async fn body(mut ctx: Context<u64>) -> Result<u64, Exit> {
         let mut sum = 0;
         loop {

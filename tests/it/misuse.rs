@@ -162,7 +162,7 @@ fn extreme_options_work_or_are_errors() {
 /// 4.1b, 8.1a, 8.1f: without workers, nothing runs until a guest thread drives the runtime. As soon as a guest thread
 /// drives the runtime, this thread runs all processes.
 #[test]
-fn without_workers_a_guest_thread_runs_everything() {
+fn a_guest_thread_runs_all_processes_of_a_runtime_without_workers() {
     within(20, || {
         let rt = Runtime::builder().workers(0).handle_async(async |c: Ask| c.0).build().unwrap();
         let body = rt.spawn(async |ctx: Context| {

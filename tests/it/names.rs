@@ -69,7 +69,7 @@ fn a_call_resolves_its_name_when_it_is_sent() {
 
 /// 2.5c: a spawn with a taken name fails. The error names the holder of the name and returns the body.
 #[test]
-fn a_taken_name_is_an_error_that_names_the_holder() {
+fn a_spawn_with_a_taken_name_fails_and_names_the_holder() {
     let rt = lone();
     let first = rt.process().name(SUM).spawn(sum).unwrap();
     let alive = rt.processes_alive();
@@ -205,7 +205,7 @@ fn concurrent_registrations_and_exits_leave_no_name_behind() {
 /// 2.5d: `spawn_or_send` is atomic. Concurrent calls spawn only one process with the name, and this process reads every
 /// message.
 #[test]
-fn concurrent_spawn_or_send_spawns_one_process_and_loses_no_message() {
+fn concurrent_calls_of_spawn_or_send_spawn_one_process_and_lose_no_message() {
     const THREADS: u64 = 4;
     const ROUNDS: u64 = 300;
     within(60, || {
@@ -243,7 +243,7 @@ fn concurrent_spawn_or_send_spawns_one_process_and_loses_no_message() {
 /// 2.5d: processes with the same name start and exit all the time. Each message is either read or becomes a dead letter
 /// of a process that exited. There is never more than one process with the name.
 #[test]
-fn spawn_or_send_loses_no_message_while_processes_exit() {
+fn calls_of_spawn_or_send_lose_no_message_while_processes_exit() {
     const EACH: u64 = 3_000;
     within(60, || {
         let rt = two();
@@ -282,7 +282,7 @@ fn spawn_or_send_loses_no_message_while_processes_exit() {
 
 /// 2.5d: a refused `spawn_or_send` returns the message and the body. Without a name, `spawn_or_send` spawns a process.
 #[test]
-fn a_refused_spawn_or_send_returns_the_message_and_the_body() {
+fn a_refused_call_of_spawn_or_send_returns_the_message_and_the_body() {
     let rt = lone();
     let _ = rt.process().name("text").spawn(async |mut ctx: Context<String>| drop(ctx.receive().await));
     let wrong = rt.process().name("text").spawn_or_send(5, sum).unwrap_err();
@@ -377,7 +377,7 @@ fn a_broadcast_reaches_every_process_that_stays_in_a_changing_group() {
 /// 2.5d: if a process has the name, `spawn_or_call` calls this process. Otherwise `spawn_or_call` spawns a process, and
 /// the request is the first message of this process. If `spawn_or_call` is refused, it returns the body.
 #[test]
-fn spawn_or_call_spawns_once() {
+fn calls_of_spawn_or_call_spawn_only_one_process() {
     async fn count(mut ctx: Context<Reply<u64>>) -> Result<(), Exit> {
         for count in 1.. {
             ctx.receive().await?.send(count);

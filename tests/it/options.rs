@@ -133,7 +133,7 @@ fn every_option_of_a_runtime_works_or_causes_an_error() {
 /// 11: the standard library panics for a thread name with a NUL byte. The builder returns an error for this thread
 /// name.
 #[test]
-fn a_thread_name_with_a_nul_byte_is_an_error_when_building() {
+fn a_build_with_a_nul_byte_in_the_thread_name_fails() {
     for (workers, name) in [(0, "\0"), (1, "a\0b"), (2, "ends\0")] {
         let error = Runtime::builder().workers(workers).thread_name(name).build().unwrap_err();
         assert!(matches!(error, BuildError::Invalid(why) if why.contains("NUL")), "{error}");

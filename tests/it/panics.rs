@@ -523,7 +523,7 @@ fn a_panic_in_the_drop_of_a_result_affects_no_process() {
 /// 3.2c: if a handler panics, only its command fails. The test uses every kind of handler. In some cases a local value
 /// of the handler panics when the value is dropped.
 #[test]
-fn a_panic_in_a_handler_only_fails_its_command() {
+fn a_panic_in_a_handler_fails_only_its_command() {
     fn explode(c: Ask) -> u64 {
         assert_eq!(c.0, 0, "told to");
         1
@@ -567,7 +567,7 @@ fn a_panic_in_a_handler_only_fails_its_command() {
 /// 3.2c: if a command panics when it is dropped, the panic only fails this command. The test drops a command that has
 /// no handler, and a command in a handler.
 #[test]
-fn a_panic_in_the_drop_of_a_command_only_fails_the_command() {
+fn a_panic_in_the_drop_of_a_command_fails_only_the_command() {
     struct Heavy(#[expect(dead_code)] Bomb);
     impl Command for Heavy {
         type Reply = u64;
@@ -735,7 +735,7 @@ fn a_waker_that_panics_does_not_affect_the_exiting_process() {
 /// 11: the waker of a task that awaits a join handle panics. The task still gets the result, and no process is
 /// affected.
 #[test]
-fn a_waker_of_a_joiner_that_panics_affects_no_process() {
+fn a_panicking_waker_of_a_join_handle_affects_no_process() {
     within(20, || {
         let scene = Scene::new(Runtime::builder());
         let (waker, bad) = bad();
@@ -753,7 +753,7 @@ fn a_waker_of_a_joiner_that_panics_affects_no_process() {
 /// 6.2a, 6.2d, 6.5a, 11: a process waits in its mailbox with a waker that panics. The process can be cancelled, killed
 /// and shut down like any other process.
 #[test]
-fn a_waker_that_panics_does_not_keep_its_process_from_exiting() {
+fn a_process_with_a_waker_that_panics_can_still_exit() {
     #[derive(Debug, Clone, Copy)]
     enum End {
         Cancel,
@@ -812,7 +812,7 @@ fn a_waker_that_panics_does_not_keep_its_process_from_exiting() {
 /// 4.4a, 8.3b: the kill of a mailbox wakes a task that waits on the mailbox. The waker may poll the mailbox inside its
 /// `wake`. Either this poll reports the kill, or the mailbox wakes its receiver again.
 #[test]
-fn a_receiver_woken_by_a_kill_sees_the_kill_or_is_woken_again() {
+fn a_receiver_that_a_kill_wakes_sees_the_kill_or_is_woken_again() {
     /// A waker whose `wake` polls the mailbox, with the waker `next`.
     struct Eager {
         mailbox: Mutex<Option<Mailbox<u64>>>,

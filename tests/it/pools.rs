@@ -59,7 +59,7 @@ async fn wait_for_all_exits(rt: &Runtime) {
 
 /// Several senders fill the pool. Every message is read exactly once, by one member.
 #[test]
-fn every_message_is_read_once() {
+fn every_message_to_a_pool_is_read_once() {
     const SENDERS: u64 = 4;
     const EACH: u64 = 2_000;
     for routing in 0..3 {
@@ -255,7 +255,7 @@ fn messages_of_one_key_go_to_one_member() {
 /// A member that exits is replaced. Only the message that the member was processing is lost. Messages that are routed
 /// by key stay in order.
 #[test]
-fn an_exited_member_is_replaced_and_its_mail_is_kept() {
+fn an_exited_member_is_replaced_and_its_unread_messages_are_kept() {
     for routing in 0..3 {
         let rt = lone();
         let read = Arc::new(Mutex::new(Vec::new()));
@@ -387,7 +387,7 @@ fn a_pool_grows_and_shrinks_between_its_bounds() {
 /// A member exits when it has been idle for the whole idle timeout, and not earlier. If the member was busy at the last
 /// check, it stays. The member also stays if another member with the same number of messages exits at that check.
 #[test]
-fn a_member_that_was_just_busy_stays() {
+fn a_member_that_was_busy_at_the_last_check_stays() {
     async fn takes_long(mut ctx: Context<(Duration, Reply<()>)>) -> Result<(), Exit> {
         loop {
             let (time, reply) = ctx.receive().await?;
@@ -424,7 +424,7 @@ fn a_member_that_was_just_busy_stays() {
 
 /// A pool routes messages by key. The pool grows when the mailbox of the member for a key is full.
 #[test]
-fn a_pool_grows_when_the_member_of_a_key_is_full() {
+fn a_pool_grows_when_the_mailbox_of_the_member_for_a_key_is_full() {
     let rt = lone();
     let pool = rt.spawn_pool(Pool::new(1, work).by_key(|_| 0).member_capacity(1).max_size(2));
     rt.block_on(async {

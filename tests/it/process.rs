@@ -101,7 +101,7 @@ fn a_failed_init_ends_the_process() {
 /// 1.1b, 1.1c: a process may have several entry points. An unknown entry point is an error. The error names the unknown
 /// entry point and the existing entry points. An input of the wrong type is an error too.
 #[test]
-fn an_unknown_entry_point_is_an_error_that_names_the_existing_ones() {
+fn the_error_for_an_unknown_entry_point_names_the_existing_entry_points() {
     async fn serve(_: Context, port: u16) -> Result<u32, Exit> {
         Ok(u32::from(port))
     }
@@ -129,7 +129,7 @@ fn an_unknown_entry_point_is_an_error_that_names_the_existing_ones() {
 /// 1.1f, 1.3a: `started()` of a body completes when the body has been polled once, or when the body exits. With a
 /// manual start, `started()` waits for `mark_started`.
 #[test]
-fn started_waits_for_the_first_step_or_for_mark_started() {
+fn a_call_of_started_waits_for_the_first_step_or_for_mark_started() {
     everywhere(async |host| {
         let plain = host.spawn(async |mut ctx: Context<()>| ctx.receive().await);
         plain.started().await.unwrap();
@@ -154,7 +154,7 @@ fn started_waits_for_the_first_step_or_for_mark_started() {
 /// 1.2a, 1.2f: events arrive in order. If a step leaves events unread, the next step receives these events first. A
 /// step that returns `Again` requests another step.
 #[test]
-fn events_left_unread_come_first_in_the_next_step() {
+fn unread_events_of_a_step_come_first_in_the_next_step() {
     struct OneByOne(Vec<u64>);
     impl Process for OneByOne {
         type Message = u64;
@@ -288,7 +288,7 @@ fn a_command_with_a_tag_in_flight_is_refused_and_returned() {
 /// 1.3b, 1.3c, 1.3d: a body has several commands in flight, with `join`, with `select` and with an unordered set.
 /// `select` cancels the command that does not complete first.
 #[test]
-fn several_commands_can_be_in_flight_and_select_cancels_the_slower_one() {
+fn several_commands_can_be_in_flight_and_select_cancels_the_slower_command() {
     let kept = Arc::new(Mutex::new(Vec::new()));
     let keeper = kept.clone();
     let rt = Runtime::builder()
@@ -346,7 +346,7 @@ fn a_detached_command_outlives_its_future() {
 
 /// 1.3e: a `perform` future fails if it is polled outside its process.
 #[test]
-fn a_perform_outside_its_process_fails() {
+fn a_command_future_fails_outside_its_process() {
     let rt = two();
     let (send, receive) = std::sync::mpsc::channel();
     let send = Mutex::new(send);
@@ -465,7 +465,7 @@ fn a_body_and_a_hand_written_process_give_the_same_output() {
 
 /// 1.5a: many threads wake a process. The process never runs on two threads at the same time.
 #[test]
-fn a_process_never_runs_concurrently_with_itself() {
+fn a_process_never_runs_on_two_threads_at_the_same_time() {
     struct Alone(Arc<AtomicUsize>, u32);
     impl Process for Alone {
         type Message = ();
@@ -518,7 +518,7 @@ fn a_message_of_the_wrong_type_is_refused_and_returned() {
 /// 1.7a: inside a process, `should_yield` returns true after a bounded number of calls. Outside a process it never
 /// returns true.
 #[test]
-fn should_yield_returns_true_after_a_bounded_number_of_calls() {
+fn the_function_should_yield_returns_true_after_a_bounded_number_of_calls() {
     assert!((0..10_000).all(|_| !should_yield()));
     everywhere(async |host| {
         let pieces = host.spawn(async |ctx: Context| {

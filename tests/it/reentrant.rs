@@ -353,7 +353,7 @@ const SITES: [(&str, Site); 24] = [
 /// 11: an operation of the runtime runs user code at several sites. At every site, every action works: it neither
 /// deadlocks nor panics, and every process can exit afterwards.
 #[test]
-fn every_action_works_at_every_site() {
+fn user_code_can_call_the_runtime_at_every_site() {
     for (site, place) in SITES {
         within(60, move || {
             for (action, act) in ACTIONS {
@@ -379,7 +379,7 @@ fn every_action_works_at_every_site() {
 /// 11: while the runtime is dropped, the destructors of its values run actions. Every action returns, and either
 /// succeeds or is refused.
 #[test]
-fn every_action_returns_while_the_runtime_is_dropped() {
+fn destructors_can_call_the_runtime_while_it_is_dropped() {
     within(60, || {
         for (action, act) in ACTIONS {
             let mut stage = Stage::new();
@@ -403,7 +403,7 @@ fn every_action_returns_while_the_runtime_is_dropped() {
 /// 11: each process of a long chain sends a message to the next process in a destructor. The chain uses a bounded
 /// amount of stack.
 #[test]
-fn a_chain_of_destructors_takes_bounded_stack() {
+fn a_chain_of_destructors_uses_a_bounded_amount_of_stack() {
     struct Next(Option<Address<Instruction>>);
     impl Drop for Next {
         fn drop(&mut self) {

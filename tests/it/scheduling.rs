@@ -64,7 +64,7 @@ fn the_number_of_workers_has_an_exact_maximum() {
 /// 4.4a, 4.5e: a thread outside the runtime spawns a process on an idle runtime. The thread waits for this process
 /// before it spawns the next process. If one wake-up is lost, the test hangs.
 #[test]
-fn a_million_processes_spawned_from_outside_all_run() {
+fn a_million_processes_that_are_spawned_from_outside_all_run() {
     within(300, || {
         let rt = with(2);
         let (done, is_done) = mpsc::channel();
@@ -106,7 +106,7 @@ fn messages_from_outside_to_an_idle_runtime_are_all_answered() {
 
 /// 4.4a, 4.5e: several threads spawn processes concurrently. Half of these threads are guest threads.
 #[test]
-fn all_processes_that_many_threads_spawn_run() {
+fn all_processes_of_many_spawning_threads_run() {
     within(300, || {
         let rt = Arc::new(with(2));
         let threads: Vec<_> = (1..=4_u64)

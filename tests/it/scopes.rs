@@ -121,7 +121,7 @@ fn a_child_that_ignores_cancellation_is_killed() {
 /// If the process of a scope is cancelled, the scope cancels its children with the same reason. The body continues and
 /// returns its result.
 #[test]
-fn a_cancellation_reaches_all_descendants() {
+fn the_cancellation_of_a_scope_reaches_all_descendants() {
     let rt = lone();
     let told = Arc::new(AtomicUsize::new(0));
     let heard = Arc::clone(&told);

@@ -255,7 +255,7 @@ fn a_server_has_started_when_its_init_has_returned() {
 /// 2.3e, 6.3c: `handle_info` receives every event that is not a message. The server handles messages and events in the
 /// order in which they arrive.
 #[test]
-fn other_events_arrive_in_order_with_messages() {
+fn events_that_are_not_messages_arrive_in_order_with_messages() {
     struct Watch(Log);
     enum Order {
         Message,
@@ -309,7 +309,7 @@ fn other_events_arrive_in_order_with_messages() {
 /// 2.3h, 6.2a: a cancellation overtakes unread messages. `terminate` receives the exit. `terminate` can read the unread
 /// messages and may use the grace period. After an error or a result, `terminate` receives the exit too.
 #[test]
-fn terminate_receives_the_exit() {
+fn the_method_terminate_receives_the_exit() {
     let rt = lone();
     let end = |last: fn(&Runtime, &JoinHandle<u64, Msg>)| {
         let log = Log::default();
@@ -344,7 +344,7 @@ fn terminate_receives_the_exit() {
 /// 4.8a, 6.2d: a panic or a kill ends a server immediately, even if a handler of the server is waiting. `terminate`
 /// does not run, but the state is dropped.
 #[test]
-fn terminate_does_not_run_after_a_panic_or_a_kill() {
+fn the_method_terminate_does_not_run_after_a_panic_or_a_kill() {
     timed(async |host, late| {
         let log = Log::default();
         for last in [|| Msg::Panic, || Msg::Hang] {
@@ -376,7 +376,7 @@ fn terminate_does_not_run_after_a_panic_or_a_kill() {
 /// the timeout. If the deadline is moved, the old deadline does not fire. A timeout also fires if the mailbox is never
 /// empty.
 #[test]
-fn a_timeout_is_handled_in_order() {
+fn a_timeout_of_a_server_is_handled_in_order_with_messages() {
     timed(async |host, late| {
         let log = Log::default();
         let mut clerk = Clerk::new(&log);

@@ -191,7 +191,7 @@ fn a_scenario_runs_in_a_runtime_and_in_a_simulation() {
 /// 7.1b, 7.2a, 10.1a: time is virtual. A long sleep takes no real time. In virtual time, the duration of the sleep is
 /// exact to the tick.
 #[test]
-fn time_advances_when_no_process_is_runnable() {
+fn virtual_time_advances_when_no_process_is_runnable() {
     let (_, trace) = under(1, async |host: Host| {
         let begun = host.now();
         host.sleep(100 * HOUR).await;
@@ -222,7 +222,7 @@ fn time_advances_when_no_process_is_runnable() {
 /// 7.2a, 10.1a: virtual time also advances while a process is always runnable. One process polls the clock until a
 /// deadline, and another process sleeps. Both processes reach their deadlines.
 #[test]
-fn time_advances_while_a_process_never_sleeps() {
+fn virtual_time_advances_while_a_process_never_sleeps() {
     within(60, || {
         let (_, trace) = under(3, async |host: Host| {
             let until = host.now() + ms(5);
@@ -326,7 +326,7 @@ fn a_scenario_that_never_ends_is_reported() {
 /// 10.1a: a panic in a process is recorded in the trace. A panic in the scenario reaches the caller of `run`. After
 /// each of these panics, the other processes can continue.
 #[test]
-fn panics_are_reported() {
+fn a_panic_is_recorded_or_reaches_the_caller_of_run() {
     let mut simulation = Simulation::new(1);
     let process = simulation.spawn(async |ctx: Context| assert_eq!(ctx.random(), 0, "of its own"));
     assert!(simulation.run(process).is_err());

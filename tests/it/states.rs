@@ -307,7 +307,7 @@ fn a_call_by_a_handler_does_not_block_the_process() {
 
 /// 5.1a: a process may exit from any state. Before the exit, the process always becomes `Running`.
 #[test]
-fn every_exit_passes_through_running() {
+fn every_process_becomes_running_before_its_exit() {
     let (rt, log, shelf) = watched();
     let killed = rt.spawn(async |mut ctx: Context<()>| ctx.receive().await);
     let blocked = rt.spawn(async |ctx: Context<()>| ctx.perform(Later).await);
@@ -456,7 +456,7 @@ fn only_transitions_of_the_diagram_are_observed() {
 /// 5.2a: a transition names the worker on which it happens. If a transition happens outside the workers, the transition
 /// names no worker.
 #[test]
-fn a_transition_names_the_worker() {
+fn a_transition_names_the_worker_on_which_it_happens() {
     within(30, || {
         let log = Log::default();
         let rt = Runtime::builder().workers(1).observer(log.clone()).build().unwrap();
@@ -485,7 +485,7 @@ fn a_transition_names_the_worker() {
 
 /// 4.5a, 5.2c: workers run, search and park. An observer receives each of these three states.
 #[test]
-fn workers_run_search_and_park() {
+fn an_observer_sees_workers_run_search_and_park() {
     within(30, || {
         let log = Log::default();
         let rt = Runtime::builder().workers(2).observer(log.clone()).build().unwrap();
@@ -544,7 +544,7 @@ fn an_observer_that_panics_affects_no_process() {
 
 /// 5.2a: every process finally becomes `Complete`, even a process that is still alive when its runtime is dropped.
 #[test]
-fn every_process_is_complete_after_a_drop() {
+fn every_process_is_complete_after_the_drop_of_its_runtime() {
     within(30, || {
         for workers in [0, 2] {
             let log = Log::default();

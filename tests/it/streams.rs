@@ -464,7 +464,7 @@ fn the_future_of_a_stream_handler_is_dropped_with_its_stream() {
 /// 3.1d: a stream without a handler ends with a failure that names the command. A handler for `perform` does not handle
 /// streams. A stream handler does not handle `perform`.
 #[test]
-fn a_stream_without_a_handler_fails_with_the_name_of_the_command() {
+fn a_stream_without_a_handler_fails_and_the_failure_names_the_command() {
     let rt = Runtime::builder().workers(0).handle(|c: Count| c.0).build().unwrap();
     let body = rt.spawn(async |ctx: Context| {
         assert_eq!(ctx.perform(Count(3)).await?, 3);
@@ -514,7 +514,7 @@ fn named_stream_commands_reach_their_handler() {
 /// 3.3c: when a stream is cancelled, every item of the stream is dropped exactly once. The place of the item at this
 /// time does not matter. If the drop of an item panics, the panic is caught.
 #[test]
-fn each_item_is_dropped_exactly_once() {
+fn each_item_of_a_cancelled_stream_is_dropped_exactly_once() {
     struct Value(Arc<AtomicUsize>);
     impl Drop for Value {
         fn drop(&mut self) {

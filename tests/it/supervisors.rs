@@ -730,7 +730,7 @@ fn a_supervisor_stops_its_children_in_order_when_a_linked_process_fails() {
 
 /// 6.4b: ten thousand children are all killed. The supervisor restarts all these children.
 #[test]
-fn all_children_are_restarted_after_all_were_killed() {
+fn all_children_are_restarted_after_all_children_were_killed() {
     timed(async |host, late| {
         let many: u32 = if late.is_exact() { 1_000 } else { 10_000 };
         let mut tree = Supervisor::one_for_one().intensity(many, SECOND * 60);
@@ -895,7 +895,7 @@ fn a_branch_that_was_not_stopped_yet_restarts_its_children() {
 
 /// 6.4b: a child that is added at run time may have a name that was made at run time. The name survives a restart.
 #[test]
-fn a_dynamic_child_has_a_dynamic_name() {
+fn a_child_that_is_added_at_run_time_may_have_a_computed_name() {
     everywhere(async |host| {
         let tree = started(&host, Supervisor::one_for_one()).await;
         for n in 1..=2 {

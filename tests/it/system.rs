@@ -251,9 +251,9 @@ fn signals_to_the_threads_of_a_runtime_change_nothing() {
 /// 11: a program is stopped by a signal and then continued. The continued program works as before. Each timer that was
 /// due while the program was stopped fires once. An interval that skips missed ticks does not fire in a burst.
 #[test]
-fn a_stopped_program_continues() {
+fn a_program_that_a_signal_has_stopped_continues() {
     if role().is_none() {
-        again(a_stopped_program_continues, "", 120).passed();
+        again(a_program_that_a_signal_has_stopped_continues, "", 120).passed();
         return;
     }
     let rt = two();
@@ -358,11 +358,11 @@ fn large_stacks(workers: usize, threads: &Arc<[AtomicUsize; 2]>) -> (Builder, Ar
 /// can be built.
 #[cfg(target_os = "linux")]
 #[test]
-fn a_build_without_threads_leaves_nothing_behind() {
+fn a_build_that_cannot_start_a_thread_leaves_nothing_behind() {
     let Some(role) = role() else {
         // The memory limit allows no thread, one thread, or three threads.
         for fit in ["0", "1", "3"] {
-            again(a_build_without_threads_leaves_nothing_behind, fit, 120).passed();
+            again(a_build_that_cannot_start_a_thread_leaves_nothing_behind, fit, 120).passed();
         }
         return;
     };
@@ -417,9 +417,9 @@ fn a_runtime_that_cannot_start_more_threads_continues_to_run_processes() {
 /// the reason.
 #[cfg(target_os = "linux")]
 #[test]
-fn blocking_work_without_a_thread_is_refused() {
+fn blocking_work_is_refused_if_no_thread_can_be_started() {
     if role().is_none() {
-        again(blocking_work_without_a_thread_is_refused, "", 120).passed();
+        again(blocking_work_is_refused_if_no_thread_can_be_started, "", 120).passed();
         return;
     }
     // Each thread allocates its signal stack before it calls the hook. After both hooks have run, no worker allocates a

@@ -523,7 +523,7 @@ fn commands_and_calls_time_out() {
 /// 4.5f, 7.1d: all workers are parked until a deadline in the far future. If another thread sets an earlier deadline,
 /// this deadline fires on time.
 #[test]
-fn an_earlier_deadline_set_by_another_thread_fires_on_time() {
+fn an_earlier_deadline_of_another_thread_fires_on_time() {
     within(120, || {
         for workers in [1, 2] {
             let rt = Runtime::builder().workers(workers).build().unwrap();
@@ -638,7 +638,7 @@ fn the_clock_never_goes_back() {
 /// 7.2a, 7.2b: random numbers come from the seed of the runtime. With the same seed, a process gets the same random
 /// numbers.
 #[test]
-fn random_numbers_come_from_the_seed() {
+fn random_numbers_come_from_the_seed_of_the_runtime() {
     let numbers = |seed| {
         let rt = Runtime::builder().workers(0).seed(seed).build().unwrap();
         let body = rt.spawn(async |ctx: Context| Ok::<_, Exit>([(); 8].map(|()| ctx.random())));
@@ -675,7 +675,7 @@ fn an_interval_ticks_at_equal_distances() {
 /// 7.1a: the policy of an interval decides what happens to missed ticks. Missed ticks arrive in a burst, delay the
 /// later ticks, or are skipped.
 #[test]
-fn missed_ticks_follow_the_policy() {
+fn missed_ticks_of_an_interval_follow_its_policy() {
     check(0..10, async |host: Host| {
         // Each pair contains the time at which a tick is due and the time at which the tick arrives, in ms.
         let policies = [
@@ -914,7 +914,7 @@ fn a_waker_may_wait_for_a_process_that_was_woken_in_the_same_turn() {
 /// message, `receive_timeout` returns `None`, but not before the timeout has passed. After a cancellation,
 /// `receive_timeout` returns an error.
 #[test]
-fn receive_timeout_ends_at_its_time_limit() {
+fn a_receive_timeout_ends_at_its_time_limit() {
     timed(async |host, late| {
         let process = host.spawn(async move |mut ctx: Context<u8>| -> Result<(), Exit> {
             assert_eq!(ctx.receive_timeout(FOR_EVER).await?, Some(1));
@@ -938,7 +938,7 @@ fn receive_timeout_ends_at_its_time_limit() {
 /// 1.3f: `receive_timeout` with a timeout of zero takes every message of a full mailbox, even if the budget of the turn
 /// is used up.
 #[test]
-fn receive_timeout_with_a_limit_of_zero_can_empty_a_mailbox() {
+fn a_receive_timeout_with_a_limit_of_zero_can_empty_a_mailbox() {
     let rt = Runtime::builder().workers(0).build().unwrap();
     let process = rt.spawn(async |mut ctx: Context<u32>| -> Result<u32, Exit> {
         let mut count = 0;

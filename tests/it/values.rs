@@ -19,7 +19,7 @@ async fn idle(mut ctx: Context<u8>) -> Result<(), Exit> {
 /// 1.6a: two addresses of the same process are equal and have the same hash. An address can tell whether its process
 /// has closed the mailbox.
 #[test]
-fn addresses_are_compared_by_their_process() {
+fn two_addresses_of_the_same_process_are_equal() {
     let rt = lone();
     let (one, other) = (rt.spawn(idle), rt.spawn(idle));
     let found = rt.address::<u8>(one.pid()).expect("it lives");

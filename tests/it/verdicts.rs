@@ -233,7 +233,7 @@ fn an_exit_is_observed_if_a_handle_link_monitor_or_owner_receives_it() {
 /// 9.5a: if a process exits because it was cancelled or killed, the exit is not a failure. If a linked process exits
 /// because of this exit, the exit of the linked process is not a failure either.
 #[test]
-fn an_exit_on_request_is_not_reported() {
+fn an_exit_after_a_cancellation_or_a_kill_is_not_reported() {
     let verdict = verdict!(async |host: Host| {
         let (cancelled, killed, aborted) = (host.spawn(waits), host.spawn(waits), host.spawn(waits));
         let linked = host.spawn(async |ctx: Context| {
@@ -266,7 +266,7 @@ impl Process for Waits {
 /// 9.5a, 9.5b: processes form a chain of links, and one process fails. The report names only the process that exits
 /// last. The report contains the cause and the location of the first failure.
 #[test]
-fn only_the_last_process_of_a_chain_of_links_is_reported_with_the_first_cause() {
+fn a_report_on_a_chain_of_links_names_the_last_process_and_the_first_cause() {
     fn links(ctx: Context, depth: u64) -> futures::future::BoxFuture<'static, Result<(), Exit>> {
         async move {
             assert_ne!(depth, 0, "a bomb");
@@ -341,7 +341,7 @@ fn difference(scenario: impl AsyncFn(Host)) -> String {
 /// 10.1d: the behaviour of the scenario depends on the order of a randomly seeded hash map. The report names the first
 /// step that differs between two runs.
 #[test]
-fn dependence_on_the_order_of_a_random_map_is_detected() {
+fn a_dependence_on_the_order_of_a_random_map_is_detected() {
     let text = difference(async |host: Host| {
         let naps: HashMap<u64, ()> = (1..64).map(|nap| (nap, ())).collect();
         for nap in naps.into_keys() {
@@ -354,7 +354,7 @@ fn dependence_on_the_order_of_a_random_map_is_detected() {
 
 /// 10.1d: a scenario that reads the time of the system is reported.
 #[test]
-fn use_of_real_time_is_detected() {
+fn the_use_of_real_time_is_detected() {
     let begun = std::time::Instant::now();
     difference(async |host: Host| {
         let nap = begun.elapsed();
@@ -364,7 +364,7 @@ fn use_of_real_time_is_detected() {
 
 /// 10.1d: a scenario that uses another thread is reported.
 #[test]
-fn use_of_another_thread_is_detected() {
+fn the_use_of_another_thread_is_detected() {
     static RUNS: AtomicU64 = AtomicU64::new(0);
     difference(async |host: Host| {
         let process = host.spawn(async |ctx: Context| {
@@ -379,7 +379,7 @@ fn use_of_another_thread_is_detected() {
 
 /// 10.1d: a scenario that is woken from outside the simulation is reported.
 #[test]
-fn a_foreign_wake_up_is_detected() {
+fn a_wake_up_from_outside_the_simulation_is_detected() {
     static RUNS: AtomicUsize = AtomicUsize::new(0);
     difference(async |host: Host| {
         let wakes = RUNS.fetch_add(1, SeqCst);

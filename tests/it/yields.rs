@@ -207,7 +207,7 @@ fn a_completion_after_the_exit_is_discarded() {
 /// 3.3e: `complete_yield` refuses the pid of an exited process, an unknown tag, the tag of an answered command, and an
 /// answer of the wrong type. The error returns the answer.
 #[test]
-fn completing_a_command_by_its_tag_refuses_invalid_answers() {
+fn an_invalid_answer_by_tag_is_refused() {
     let shelf = Shelf::default();
     let rt = Runtime::builder().workers(0).handler(shelf.clone()).build().unwrap();
     let (handle, counted) = once(&rt, false);
@@ -234,7 +234,7 @@ fn completing_a_command_by_its_tag_refuses_invalid_answers() {
 
 /// 3.3a, 3.3e: several threads answer one command by its tag. Exactly one of these answers is accepted.
 #[test]
-fn exactly_one_of_many_answers_is_accepted() {
+fn exactly_one_of_many_answers_to_a_command_is_accepted() {
     let shelf = Shelf::default();
     let rt = Runtime::builder().workers(2).handler(shelf.clone()).build().unwrap();
     for _ in 0..100 {
@@ -276,7 +276,7 @@ fn a_command_without_a_handler_fails_and_the_failure_names_it() {
 
 /// 3.1b: if a command or a name has two handlers, the build fails. The error names the command.
 #[test]
-fn a_duplicate_handler_is_an_error_when_building() {
+fn a_build_with_a_duplicate_handler_fails() {
     let twice = Runtime::builder().handle(|c: Ask| c.0).handle(|c: Ask| c.0).build().unwrap_err();
     assert!(matches!(&twice, BuildError::DuplicateHandler(name) if name.contains("Ask")), "{twice}");
     let named = |_: NamedCommand, completion: Completion<Payload>| completion.complete(Payload::new(()));
@@ -415,7 +415,7 @@ fn the_future_of_an_async_handler_is_dropped_with_its_command() {
 
 /// 3.4a, 4.6b: inline answers use up the budget of a process. Then other processes run.
 #[test]
-fn inline_answers_use_up_the_budget() {
+fn inline_answers_use_up_the_budget_of_a_process() {
     let rt = Runtime::builder().workers(0).handle(|c: Ask| c.0).build().unwrap();
     let greedy = rt.spawn(async |ctx: Context| -> Result<(), Failure> {
         loop {
@@ -431,7 +431,7 @@ fn inline_answers_use_up_the_budget() {
 /// 3.2e: a layer is a handler that contains another handler. The layer receives the answer of the inner handler and may
 /// change it.
 #[test]
-fn a_layer_intercepts_the_answer() {
+fn a_layer_can_change_the_answer_of_its_handler() {
     struct PlusOne<H>(H);
     impl<H: Handler<Ask>> Handler<Ask> for PlusOne<H> {
         fn handle(&self, command: Ask, completion: Completion<u64>) {

@@ -36,9 +36,9 @@ fn limit_descriptors(most: usize) {
 /// free again, `accept` succeeds, and the server serves the connection that waited in the queue of the system. If no
 /// descriptor is free, `connect` returns the same error.
 #[test]
-fn accept_reports_that_no_descriptor_is_free_and_recovers() {
+fn a_listener_reports_that_no_descriptor_is_free_and_recovers() {
     if role().is_none() {
-        again(accept_reports_that_no_descriptor_is_free_and_recovers, "child", 60).passed();
+        again(a_listener_reports_that_no_descriptor_is_free_and_recovers, "child", 60).passed();
         return;
     }
     let rt = with(1);
@@ -197,7 +197,7 @@ fn killed_processes_leak_no_descriptor() {
 /// 12.1d: a runtime without sockets opens no descriptor for sockets and calls no function of epoll. The processes of
 /// this runtime use timers, child processes and the blocking pool.
 #[test]
-fn a_runtime_without_sockets_has_no_descriptor_and_no_system_call_for_them() {
+fn a_runtime_without_sockets_opens_no_descriptor_and_makes_no_system_call_for_sockets() {
     fn work(rt: &Runtime) {
         let sleeper = rt.spawn(async |ctx: Context| -> Result<(), Exit> {
             for _ in 0..20 {
@@ -227,11 +227,11 @@ fn a_runtime_without_sockets_has_no_descriptor_and_no_system_call_for_them() {
             return;
         }
     }
-    let name = "descriptors::a_runtime_without_sockets_has_no_descriptor_and_no_system_call_for_them";
+    let name = "descriptors::a_runtime_without_sockets_opens_no_descriptor_and_makes_no_system_call_for_sockets";
     let has_strace = std::process::Command::new("strace").arg("-V").output().is_ok();
     for sockets in [false, true] {
         let role = if sockets { "sockets" } else { "none" };
-        let ran = again(a_runtime_without_sockets_has_no_descriptor_and_no_system_call_for_them, role, 60);
+        let ran = again(a_runtime_without_sockets_opens_no_descriptor_and_makes_no_system_call_for_sockets, role, 60);
         ran.passed();
         if has_strace {
             let mut traced = std::process::Command::new("strace");

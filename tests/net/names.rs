@@ -33,7 +33,7 @@ fn names_and_addresses_are_resolved() {
 
 /// 12.2c: an invalid address is an error. The error message names the address, and no lookup starts.
 #[test]
-fn an_invalid_address_is_an_error_that_names_it() {
+fn the_error_for_an_invalid_address_names_the_address() {
     on_two(async |_| {
         for text in ["", "localhost", "127.0.0.1", "localhost:", "localhost:65536", "localhost:x", "::1"] {
             let error = TcpStream::connect(text).await.unwrap_err();

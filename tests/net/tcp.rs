@@ -13,7 +13,7 @@ use crate::{on_two, pair, round_trip, serve};
 /// 12.2a, 12.2e: a stream transfers bytes in both directions. `peek` leaves the bytes in the socket. At the end of the
 /// stream, a read returns 0 bytes.
 #[test]
-fn a_stream_reads_peeks_and_ends() {
+fn a_stream_can_be_read_and_peeked_until_its_end() {
     on_two(async |_| {
         let (mut one, mut other) = pair().await?;
         let mut buf = [0; 8];
@@ -43,7 +43,7 @@ fn a_stream_reads_peeks_and_ends() {
 
 /// 12.2e: one system call takes only some of many buffers. The next write and the next read do not wait for an event.
 #[test]
-fn a_vectored_transfer_of_many_buffers_continues() {
+fn a_vectored_transfer_of_many_buffers_continues_without_waiting() {
     on_two(async |_| {
         let (mut one, mut other) = pair().await?;
         let (mut written, mut read) = (0, 0);

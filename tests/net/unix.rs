@@ -192,7 +192,7 @@ fn the_halves_of_a_unix_stream_work_in_two_processes_and_reunite() {
 /// 12.2a: a datagram socket supports operations that do not wait, poll functions, and conversions to the standard
 /// library.
 #[test]
-fn datagrams_support_conversions_and_operations_that_do_not_wait() {
+fn datagram_sockets_support_conversions_and_operations_that_do_not_wait() {
     on_two(async |_| {
         let path = SocketPath::new();
         let server = UnixDatagram::bind(&path)?;
@@ -290,7 +290,7 @@ fn unix_sockets_set_options_and_lend_their_descriptors() {
 /// until this socket receives. The send does not spin.
 #[test]
 #[cfg(target_os = "linux")]
-fn after_an_error_a_send_to_a_full_socket_waits() {
+fn a_send_to_a_full_socket_waits_after_an_error() {
     let rt = crate::within(60, || {
         let rt = Runtime::builder().workers(1).long_step_threshold(std::time::Duration::MAX).build().unwrap();
         let both = rt.spawn(async |ctx: Context| -> Result<_, Exit> {

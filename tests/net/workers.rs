@@ -75,7 +75,7 @@ fn sockets_survive_changes_of_the_number_of_workers() {
 /// 12.4b, 12.4c: a thread outside the runtime waits for a socket while the last worker exits. The helper thread then
 /// waits in the poller, and the waiting thread gets its event.
 #[test]
-fn a_thread_outside_gets_its_event_after_the_last_worker_exits() {
+fn a_thread_outside_the_runtime_gets_its_event_after_the_last_worker_exits() {
     within(60, || {
         for _ in 0..20 {
             let rt = with(1);
@@ -103,7 +103,7 @@ fn a_thread_outside_gets_its_event_after_the_last_worker_exits() {
 /// runtime waits for a socket. When the guest thread leaves, the helper thread waits in the poller, and the waiting
 /// thread gets its event.
 #[test]
-fn a_thread_outside_gets_its_event_after_the_last_guest_thread_leaves() {
+fn a_thread_outside_the_runtime_gets_its_event_after_the_last_guest_thread_leaves() {
     within(60, || {
         for _ in 0..20 {
             let rt = Arc::new(with(0));
@@ -248,7 +248,7 @@ fn a_waiting_read_fails_when_its_runtime_is_dropped() {
 /// the order in which the packets arrived.
 #[test]
 #[cfg(unix)]
-fn processes_of_ready_sockets_run_in_order_of_arrival() {
+fn processes_of_ready_sockets_run_in_the_order_of_their_packets() {
     within(60, || {
         let rt = Runtime::builder().workers(1).long_step_threshold(Duration::MAX).build().unwrap();
         let (waiting, is_waiting) = mpsc::channel();

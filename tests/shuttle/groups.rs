@@ -72,7 +72,7 @@ fn check_agreement(mut stories: [Observation; 2]) {
 
 scenarios! {
     /// 2.5e: processes begin to monitor a group while its members join, leave, join again and are killed.
-    fn members_join_and_leave() {
+    fn monitors_observe_members_that_join_and_leave() {
         let rt = runtime(2);
         let watchers = [rt.spawn(monitor_until_none), rt.spawn(monitor_until_none)];
         let to = [watchers[0].address(), watchers[1].address()];

@@ -171,7 +171,7 @@ scenarios! {
 
     /// 4.10a: processes of each priority run, both if they are spawned on a worker and if they are spawned on
     /// another thread.
-    fn all_priorities_are_run() {
+    fn processes_of_all_priorities_run() {
         const RANKS: [Priority; 3] = [Priority::High, Priority::Normal, Priority::Low];
         async fn turns(ctx: Context<()>) {
             ctx.yield_now().await;
@@ -206,7 +206,7 @@ scenarios! {
 
     /// 1.7a: after a call of `preempt` for a running process, the next `should_yield` of this process returns true. The
     /// call does not affect the next process on the worker.
-    fn a_preempted_process_should_yield() {
+    fn a_preempted_process_is_asked_to_yield() {
         let rt = runtime(1);
         let asked = Arc::new(AtomicBool::new(false));
         let knows = Arc::clone(&asked);

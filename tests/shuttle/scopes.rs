@@ -96,7 +96,7 @@ scenarios! {
 
     /// 6.6a: a deadline that has passed terminates a process and its children, even if the process ignores
     /// cancellation.
-    fn a_deadline_is_inherited() {
+    fn children_inherit_the_deadline_of_their_parent() {
         let rt = runtime(2);
         let now = rt.now();
         let gentle = rt.process().deadline_within(now, LONG).spawn(async |mut ctx: Context<()>| {

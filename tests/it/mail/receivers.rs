@@ -240,7 +240,7 @@ fn the_mailbox_of_a_failed_upgrade_refuses_to_receive() {
 /// 6.7b: during an upgrade, another thread waits on the mailbox of the new body. When the upgrade fails, the thread is
 /// woken, and its receive is refused.
 #[test]
-fn a_waiting_mailbox_is_refused_when_its_upgrade_fails() {
+fn a_waiting_receive_is_refused_when_its_upgrade_fails() {
     within(60, || {
         let rt = alone().build().expect("a runtime");
         let (give, given) = mpsc::channel();
@@ -336,7 +336,7 @@ fn a_mailbox_that_a_new_body_gave_away_receives_messages() {
 /// 1.2a, 2.2b: a process delegates its first step to a body, and this body sends its mailbox to another thread. When
 /// the process reads its events itself, the mailbox on the other thread refuses to receive.
 #[test]
-fn a_mailbox_is_refused_when_its_process_reads_its_events() {
+fn a_receive_is_refused_when_the_process_reads_its_events() {
     within(60, || {
         let rt = alone().build().expect("a runtime");
         let (give, given) = mpsc::channel();

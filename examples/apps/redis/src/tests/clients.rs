@@ -72,7 +72,7 @@ fn a_protocol_error_ends_the_connection_after_the_replies() {
 }
 
 #[test]
-fn quit_ends_the_connection() {
+fn the_command_quit_ends_the_connection() {
     simulate(&config(1), async |world| {
         let mut client = world.connect();
         client.send("SET a 1\r\nQUIT\r\nSET a 2\r\n").await;

@@ -26,7 +26,7 @@ fn a_subscriber_receives_messages_in_order() {
 
 /// In one pipeline, a `PUBLISH` follows a write. When the subscriber receives the message, the write is visible.
 #[test]
-fn a_publish_follows_the_commands_before_it() {
+fn a_publish_runs_after_the_commands_before_it() {
     simulate(&config(3), async |world| {
         let (mut reader, mut subscriber, mut writer) = (world.connect(), world.connect(), world.connect());
         subscriber.ask("SUBSCRIBE c", "*3\r\n$9\r\nsubscribe\r\n$1\r\nc\r\n:1\r\n").await;

@@ -66,7 +66,7 @@ fn the_replies_equal_the_replies_of_redis() {
 
 /// The same commands get the same replies when a client sends them as one pipeline.
 #[test]
-fn a_pipeline_has_the_same_replies() {
+fn a_pipeline_gets_the_same_replies_as_single_commands() {
     for shards in [1, 3] {
         simulate(&config(shards), async |world| {
             for group in GROUPS {
@@ -83,7 +83,7 @@ fn a_pipeline_has_the_same_replies() {
 
 /// The order of the elements of a hash or a set is undefined, so the test compares the elements without their order.
 #[test]
-fn collections_have_all_their_elements() {
+fn hashes_and_sets_return_all_their_elements() {
     simulate(&config(1), async |world| {
         let mut client = world.connect();
         client.ask("HSET h a 1 b 2 c 3", ":3\r\n").await;

@@ -25,18 +25,18 @@ proptest! {
     }
 
     #[test]
-    fn the_properties_hold_for_random_bytes(bytes in vec(any::<u8>(), 0..400), sizes in sizes()) {
+    fn the_parser_keeps_its_properties_for_random_bytes(bytes in vec(any::<u8>(), 0..400), sizes in sizes()) {
         check(&bytes, &sizes);
     }
 
     /// Most of these inputs contain lengths and ends of lines, so they reach more code of the parser.
     #[test]
-    fn the_properties_hold_for_random_bytes_of_the_protocol(bytes in vec(protocol_byte(), 0..400), sizes in sizes()) {
+    fn the_parser_keeps_its_properties_for_random_bytes_of_the_protocol(bytes in vec(protocol_byte(), 0..400), sizes in sizes()) {
         check(&bytes, &sizes);
     }
 
     #[test]
-    fn the_properties_hold_for_mutated_commands(bytes in mutated(any_command()), sizes in sizes()) {
+    fn the_parser_keeps_its_properties_for_mutated_commands(bytes in mutated(any_command()), sizes in sizes()) {
         check(&bytes, &sizes);
     }
 
@@ -75,7 +75,7 @@ proptest! {
     /// The client announces sizes within the limits, but sends few bytes. `check` compares the memory with the number
     /// of bytes that were sent.
     #[test]
-    fn an_announced_size_allocates_nothing(count in 2..=i32::MAX, length in 1000..=512_i64 << 20, sent in 0_usize..1000) {
+    fn an_announced_size_alone_allocates_no_memory(count in 2..=i32::MAX, length in 1000..=512_i64 << 20, sent in 0_usize..1000) {
         let bytes = format!("*{count}\r\n$1\r\na\r\n${length}\r\n{}", "a".repeat(sent));
         prop_assert_eq!(parse_all(bytes.as_bytes(), &Limits::default()), (vec![], None));
         check(bytes.as_bytes(), &[sent + 1]);

@@ -37,7 +37,8 @@ impl Command for Unheard {
 async fn body(ctx: Context) -> Result<(), Exit> {
     println!("1 + 2 = {}", ctx.perform(Add(1, 2)).await?);
 
-    // Several commands are in flight. Each future resolves to the answer of its own command, in any order.
+    // Several commands are in flight. The answers may arrive in any order, and each future resolves to the answer of
+    // its own command.
     let mut slow: FuturesUnordered<_> = (1..=3).map(|n| ctx.perform(Slow(n))).collect();
     let mut sum = 0;
     while let Some(n) = slow.next().await {

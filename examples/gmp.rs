@@ -82,7 +82,7 @@ fn main() -> procession::Result {
         .handle_blocking(|c: Wait| std::thread::sleep(c.0))
         .build()?;
 
-    // The players form several chains. Each player passes its token to the player that was spawned before it.
+    // The players form several chains. Each player passes its token to the previously spawned player.
     let mut players = Vec::new();
     let mut next: Option<Address<u64>> = None;
     for kind in 0..PROCESSES {

@@ -1,5 +1,5 @@
 //! A load test of all features, for a given time. Test processes, called monkeys, spawn other processes and perform
-//! random operations on these processes. These other processes exit, panic, are killed and are cancelled. The monkeys
+//! random operations on these processes. The spawned processes exit, panic, are killed and are cancelled. The monkeys
 //! send messages and calls to living and dead processes. Handlers answer, fail, panic, wait, or drop their completions.
 //! Streams are dropped half read, and sleeps are cancelled. At the end, each process must have exited. Each accepted
 //! message must have been read, or must be a dead letter. The memory must not have grown.
@@ -170,7 +170,7 @@ async fn monkey(ctx: Context, books: Arc<Books>) -> Result<(), Exit> {
                         let former = std::mem::replace(&mut known[at], new.address());
                         drop(known);
                         // No monkey knows the process `former` any more, so this process would wait forever. Therefore
-                        // it is cancelled.
+                        // the process `former` is cancelled.
                         let _ = ctx.host().cancel(former.pid(), "forgotten", Duration::from_millis(5));
                     }
                 }

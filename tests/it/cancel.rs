@@ -245,7 +245,7 @@ fn a_long_chain_of_tokens_can_be_cancelled_and_dropped_on_a_small_stack() {
 }
 
 /// 6.2e, 6.6a, 6.6b: a process inherits the deadline of its parent. If several deadlines apply to a process, the
-/// earliest deadline counts, no matter which process set it.
+/// earliest deadline applies, no matter which process has set this deadline.
 #[test]
 fn the_earliest_of_several_deadlines_applies() {
     timed(async |host, exact| {
@@ -572,8 +572,8 @@ fn a_supervised_child_may_have_its_own_token() {
     });
 }
 
-/// 6.6a, 6.6c: if a token cancels a scope, it cancels the children of the scope before the body of the scope. The exits
-/// of the children do not make the scope fail, because the body of the scope receives the cancellation too.
+/// 6.6a, 6.6c: if a token cancels a scope, the token cancels the children of the scope before the body of the scope.
+/// The exits of the children do not make the scope fail, because the body of the scope receives the cancellation too.
 #[test]
 fn a_scope_body_receives_the_cancellation_of_its_token() {
     timed(async |host, exact| {

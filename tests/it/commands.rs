@@ -237,8 +237,9 @@ fn a_hand_written_process_can_set_deadlines() {
     });
 }
 
-/// 3.3a, 3.5a: if the deadline and the answer of a command arrive at the same time, either the deadline or the answer
-/// completes the command, but never both. The process and the handler agree whether the command was answered in time.
+/// 3.3a, 3.5a: if the deadline and the answer of a command arrive at the same time, the command is completed either by
+/// the deadline or by the answer, but never twice. The process and the handler agree whether the command was answered
+/// in time.
 #[test]
 fn a_deadline_that_races_the_answer_gives_exactly_one_result() {
     within(60, || {
@@ -431,7 +432,7 @@ fn cancelling_very_many_answered_commands_takes_linear_time() {
                 self.0 = (0..100_000).map(|n| out.perform(Ask(n))).collect();
                 return Ok(Next::Wait);
             }
-            // The first iteration reads the first answer. Then it cancels all commands, the newest command first.
+            // The first iteration reads the first answer, and then cancels all commands, the newest command first.
             let mut read = 0;
             for event in events {
                 read += usize::from(matches!(event, Event::Completed(_)));
@@ -538,9 +539,10 @@ fn a_handler_may_poll_a_command_of_its_process() {
     }
 }
 
-/// 1.2a, 3.3a: many answers arrive together, and the process reads them in one step. If the process cancels a command
-/// whose answer is unread, the process does not receive this answer. If the answer was already read, the cancellation
-/// has no effect. If the process performs another command in the same step, this command gets its own answer.
+/// 1.2a, 3.3a: many answers arrive together, and the process reads these answers in one step. If the process cancels a
+/// command whose answer is unread, the process does not receive this answer. If the answer was already read, the
+/// cancellation has no effect. If the process performs another command in the same step, this command gets its own
+/// answer.
 #[test]
 fn commands_with_unread_answers_can_be_cancelled() {
     struct Asking {
@@ -651,8 +653,8 @@ fn each_of_many_commands_of_a_step_has_its_own_tag_and_answer() {
 
 // ---- Handlers that are futures
 
-/// 3.2a, 3.4a: if a handler's future is ready at its first poll, the runtime creates no task for it. The process
-/// continues in the same turn.
+/// 3.2a, 3.4a: if a handler's future is ready at its first poll, the runtime creates no task for this future. The
+/// process continues in the same turn.
 #[test]
 fn the_future_of_a_handler_becomes_no_task_if_it_does_not_wait() {
     let rt = Runtime::builder().workers(0).handle_async(async |c: Ask| c.0 + 1).build().unwrap();
@@ -667,8 +669,8 @@ fn the_future_of_a_handler_becomes_no_task_if_it_does_not_wait() {
     assert_eq!(rt.counters().polls, 1);
 }
 
-/// 3.2a: if a handler's future has to wait, it becomes a task of the runtime. The event for which the future waits
-/// wakes this task.
+/// 3.2a: if a handler's future has to wait, the future becomes a task of the runtime. The event for which the future
+/// waits wakes this task.
 #[test]
 fn the_future_of_a_handler_becomes_a_task_if_it_waits() {
     let rt = Runtime::builder()
@@ -1132,7 +1134,7 @@ fn an_abandoned_blocking_job_frees_its_place_in_the_queue() {
         let third = rt.spawn_blocking(|| 3);
         assert!(is_full());
         drop(first);
-        // A command takes the free place in the queue. Then the process of this command is killed.
+        // A command takes the free place in the queue. Then the process that has performed this command is killed.
         let inside = gate.clone();
         let asks = rt.spawn(async move |ctx: Context| ctx.perform(Block(inside)).await);
         rt.block_on(asks.started()).unwrap();
@@ -1148,8 +1150,8 @@ fn an_abandoned_blocking_job_frees_its_place_in_the_queue() {
     });
 }
 
-/// 3.2a, 4.9c: with `Overflow::DropOldest`, a full queue drops its oldest job. The dropped job fails with the reason.
-/// Jobs that already run are not affected.
+/// 3.2a, 4.9c: with `Overflow::DropOldest`, a full queue drops its oldest job. The failure of the dropped job states
+/// the reason. Jobs that already run are not affected.
 #[test]
 fn a_full_blocking_queue_may_drop_its_oldest_job() {
     within(20, || {

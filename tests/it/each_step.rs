@@ -184,7 +184,7 @@ async fn reach(host: &Host, steps: u64) {
 }
 
 /// 6.5a, 6.5b, 6.5c: a shutdown may begin at any step. The shutdown stops the processes in order and before the
-/// deadline, and leaves no process behind. Dropping the simulation then shuts it down a second time, without any
+/// deadline, and leaves no process behind. The drop of the simulation then begins a second shutdown, which has no
 /// effect.
 #[test]
 fn a_shutdown_that_begins_at_any_step_stops_processes_in_order() {

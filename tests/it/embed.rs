@@ -271,8 +271,8 @@ fn processes_can_use_timers_and_sockets_of_tokio() {
     });
 }
 
-/// 8.2a: tokio tasks spawn processes, send messages to these processes, call them and join them. The test runs once
-/// with worker threads and once with a guest.
+/// 8.2a: tokio tasks spawn processes, send messages to these processes, call these processes, and join these processes.
+/// The test runs once with worker threads and once with a guest.
 #[test]
 fn tokio_tasks_can_spawn_call_and_join_processes() {
     within(60, || {
@@ -359,7 +359,7 @@ fn a_host_spawns_futures_for_other_crates() {
     });
 }
 
-/// 8.1b: the future of `Runtime::run` is `Send` if the future passed to it is `Send`.
+/// 8.1b: the future of `Runtime::run` is `Send` if its inner future is `Send`.
 #[test]
 fn a_guest_is_send_if_its_future_is_send() {
     fn is_send<T: Send>(future: T) -> T {
@@ -475,7 +475,7 @@ fn a_guest_runs_a_bounded_number_of_turns_per_poll() {
 }
 
 /// 8.1d, 8.1e: two guests are woken for a new task, and the first guest is dropped before its next poll. The task is
-/// not lost, because the second guest runs it.
+/// not lost, because the second guest runs the task.
 #[test]
 fn no_task_is_lost_if_a_guest_is_dropped_after_its_wake_up() {
     let rt = none();
@@ -494,7 +494,7 @@ fn no_task_is_lost_if_a_guest_is_dropped_after_its_wake_up() {
 }
 
 /// 8.1e: a guest is woken for a new task and dropped before its next poll. The task is not lost, because a worker runs
-/// it.
+/// the task.
 #[test]
 fn a_worker_runs_the_task_of_a_guest_that_is_dropped_after_its_wake_up() {
     within(60, || {
@@ -884,7 +884,7 @@ fn a_host_is_dropped_with_its_runtime() {
     }
 }
 
-/// 2.1d, 2.1e, 8.3a: if a pid belongs to another runtime, the host refuses it.
+/// 2.1d, 2.1e, 8.3a: if a pid belongs to another runtime, the host refuses the pid.
 #[test]
 fn a_pid_of_another_runtime_is_refused() {
     let (one, other) = (none(), none());

@@ -345,7 +345,7 @@ impl Stage {
             }
             [name, ref act @ ..] => {
                 let act = act.iter().map(|&word| word.to_owned()).collect();
-                // If the process has exited, it cannot act, so the error is ignored.
+                // A process that has exited cannot act, so the error is ignored.
                 let _ = rt.send(self.whom(rt, name), Do::Act(act));
             }
             [] => unreachable!("no line is empty"),

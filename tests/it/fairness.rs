@@ -64,7 +64,8 @@ fn most_between_turns(workers: usize, greedy: impl Fn(&Host, Steps) + Send + Syn
     let turns = if cfg!(debug_assertions) { 2_000 } else { 20_000 };
     let greedy = Arc::new(greedy);
     within(120, move || {
-        // If no modest process shared a worker with a greedy process, nothing was measured, and the run is repeated.
+        // In a run in which no modest process shared a worker with a greedy process, nothing was measured. Such a run
+        // is repeated.
         loop {
             let rt = with(workers);
             let (steps, host) = (Steps::new(), rt.host().clone());

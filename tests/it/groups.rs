@@ -136,8 +136,8 @@ fn the_messages_of_a_member_arrive_before_its_left_event() {
     assert_eq!(rt.block_on(watcher).unwrap(), ["joined", "first", "last", "left", "down"]);
 }
 
-/// 2.5e: after a monitor is removed, it delivers no event, not even an event that was already queued. Other monitors
-/// are not affected.
+/// 2.5e: a monitor that was removed delivers no event, not even an event that was already queued. Other monitors are
+/// not affected.
 #[test]
 fn a_monitor_of_a_group_can_be_removed() {
     let rt = lone();
@@ -275,8 +275,8 @@ fn every_change_of_a_group_is_delivered_exactly_once() {
                 }
             }
             futures::executor::block_on(async {
-                // The loop ends when no change is pending: the exited members have left, and the other members have
-                // handled all their orders.
+                // The loop ends when no change is pending: the exited members have left the group, and the other
+                // members have read all their messages.
                 for guest in &crowd {
                     if guest.call(Order::Sync).await.is_err() {
                         guest.exited().await;

@@ -156,7 +156,7 @@ impl Performs {
             if count == 0 {
                 return;
             }
-            // The command may already have been polled when it is moved here.
+            // This line may move a command future that was already polled.
             let mut perform = self.0.swap_remove(chance.below(count) as usize);
             let foreign = world.take_waker(chance);
             let polled = match chance.below(3) {

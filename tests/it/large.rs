@@ -13,7 +13,7 @@ const LARGE: usize = 512 << 10;
 /// a worker.
 const STACK: usize = 2 << 20;
 
-/// Runs `f` on a thread with a stack of `STACK` bytes, and passes a runtime to it. The worker of the runtime has the
+/// Runs `f` on a thread with a stack of `STACK` bytes, and passes a runtime to `f`. The worker of the runtime has the
 /// same stack size.
 fn on_usual_stacks(f: impl FnOnce(&Runtime) + Send + 'static) {
     let thread = std::thread::Builder::new().stack_size(STACK);

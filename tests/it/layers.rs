@@ -478,8 +478,8 @@ fn a_cancelled_command_is_not_retried() {
     });
 }
 
-/// 3.2e: the number of commands in the handler reaches the limit exactly and never exceeds it. The other commands wait
-/// in order. Each command is answered.
+/// 3.2e: the number of commands in the handler reaches the limit exactly and never exceeds the limit. The other
+/// commands wait in order. Each command is answered.
 #[test]
 fn a_concurrency_limit_is_exact_and_fair() {
     within(60, || {
@@ -754,8 +754,8 @@ fn a_shared_rate_limit_outlives_one_of_its_runtimes() {
     }
 }
 
-/// 3.2e, 3.5a: if a time limit is inside a retry, it fails one attempt, and the command is retried. If a time limit is
-/// around a retry, it ends all attempts.
+/// 3.2e, 3.5a: a time limit inside a retry fails one attempt, and the command is retried. A time limit around a retry
+/// ends all attempts.
 #[test]
 fn a_retry_repeats_after_an_inner_time_limit_and_ends_at_an_outer_time_limit() {
     check(0..10, async |host: Host| {

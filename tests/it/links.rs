@@ -226,8 +226,8 @@ fn linking_to_an_exited_process_is_an_error_or_an_event() {
     assert!(!living.is_finished());
 }
 
-/// 6.3a: if two processes are already linked, a second link from either of them has no effect. A process cannot be
-/// linked with itself.
+/// 6.3a: if two processes are already linked, a second link from either of the two processes has no effect. A process
+/// cannot be linked with itself.
 #[test]
 fn a_second_link_and_a_link_to_oneself_have_no_effect() {
     let rt = lone();
@@ -748,7 +748,7 @@ fn a_process_exits_once_if_an_exit_signal_races_another_reason() {
     });
 }
 
-/// 6.3a: two linked processes are killed at the same time. Both processes exit.
+/// 6.3a: two linked processes are killed at the same time. Each of the two processes exits.
 #[test]
 fn two_linked_processes_can_be_killed_concurrently() {
     within(60, || {
@@ -935,9 +935,10 @@ fn links_and_monitors_keep_nothing_alive() {
     assert_eq!(Arc::strong_count(&held), 1);
 }
 
-/// 6.3a, 6.3b: when a link or monitor is removed, it leaves the tables of both processes. An unlink removes a link from
-/// both tables. If the monitoring process exits or removes the monitor, the monitored process forgets the monitor. A
-/// table entry would keep a process and its values alive, so the test observes when the values are dropped.
+/// 6.3a, 6.3b: when a link or monitor is removed, its entries in the tables of both processes are removed. An unlink
+/// removes a link from both tables. If the monitoring process exits or removes the monitor, the monitored process
+/// forgets the monitor. A table entry would keep a process and its values alive, so the test observes when the values
+/// are dropped.
 #[test]
 fn a_link_or_monitor_is_removed_from_both_processes() {
     #[derive(Debug, Clone, Copy)]
@@ -981,8 +982,8 @@ fn a_link_or_monitor_is_removed_from_both_processes() {
             let both: Vec<_> =
                 values.iter().map(|value| rt.process().value(Arc::clone(value)).spawn(obey).unwrap()).collect();
             let pids = [both[0].pid(), both[1].pid()];
-            // Both processes also have links with other processes. Some of these links are set before the actions, and
-            // other links are set after the actions.
+            // The two processes also have links with other processes. Some of these links are set before the actions,
+            // and other links are set after the actions.
             let others: Vec<_> = (0..4).map(|_| spawn(&rt)).collect();
             for own in &both {
                 for other in &others[..2] {

@@ -23,7 +23,7 @@ use crate::{alone, shut_down, step_aside, two, within};
 /// A duration that is longer than every test takes.
 pub(crate) const LONG: Duration = Duration::from_secs(600);
 
-/// Returns a runtime without workers. Only the thread of the test drives it.
+/// Returns a runtime without workers. Only the thread of the test drives the runtime.
 pub(crate) fn lone() -> Runtime {
     Runtime::builder().workers(0).build().expect("a runtime")
 }

@@ -384,8 +384,8 @@ async fn server(mut ctx: Context<Ask>) -> Result<(), Exit> {
     }
 }
 
-/// 2.6a, 2.6b, 2.6c, 2.6d: a call returns either the reply or an error that states the cause: the reply was dropped,
-/// the callee exited, the callee did not exist, the message had the wrong type, or the call timed out.
+/// 2.6a, 2.6b, 2.6c, 2.6d: a call returns either the reply or an error. The error states the cause: the reply was
+/// dropped, the callee exited, the callee did not exist, the message had the wrong type, or the call timed out.
 #[test]
 fn a_call_returns_the_reply_or_the_cause_of_its_failure() {
     timed(async |host, exact| {
@@ -711,8 +711,8 @@ fn only_messages_count_against_the_bound_of_a_mailbox() {
     assert_eq!(rt.block_on(handle).unwrap(), ["3", "1", "enough", "2"]);
 }
 
-/// 2.3d: if the mailbox has a free place, `send_wait` completes immediately. Otherwise the sender waits. Waiting
-/// senders get free places in the order in which they began to wait.
+/// 2.3d: if the mailbox has a free place, `send_wait` completes immediately. If the mailbox is full, the sender waits.
+/// Waiting senders get free places in the order in which they began to wait.
 #[test]
 fn senders_that_wait_for_free_space_proceed_in_order() {
     use futures::FutureExt;
@@ -1268,7 +1268,7 @@ fn a_sink_waits_for_free_space() {
 }
 
 /// 2.2c, 2.3b: a recipient accepts messages of one type, and converts them into the message type of the mailbox. If a
-/// message is refused, the sender gets it back unconverted.
+/// message is refused, the sender gets the unconverted message back.
 #[test]
 fn a_recipient_converts_and_sends_messages() {
     struct Number(u64);

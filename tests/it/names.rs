@@ -155,9 +155,8 @@ fn a_name_is_free_before_the_exit_is_reported() {
     });
 }
 
-/// 2.5b, 2.5c: if several processes register one name concurrently, exactly one process succeeds. The other processes
-/// get an error that names the holder. If a process registers while it exits, neither the name nor a group member
-/// remains.
+/// 2.5b, 2.5c: several processes register one name and join one group, and are killed at the same time. The error of a
+/// refused registration names another process as the holder. After the exits, the name is free and the group is empty.
 #[test]
 fn concurrent_registrations_and_exits_leave_no_name_behind() {
     const ROUNDS: usize = 400;
@@ -374,8 +373,9 @@ fn a_broadcast_reaches_every_process_that_stays_in_a_changing_group() {
     });
 }
 
-/// 2.5d: if a process has the name, `spawn_or_call` calls this process. Otherwise `spawn_or_call` spawns a process, and
-/// the request is the first message of this process. If `spawn_or_call` is refused, it returns the body.
+/// 2.5d: if a process has the name, `spawn_or_call` calls this process. If no process has the name, `spawn_or_call`
+/// spawns a process, and the request is the first message of this process. If `spawn_or_call` is refused, it returns
+/// the body.
 #[test]
 fn calls_of_spawn_or_call_spawn_only_one_process() {
     async fn count(mut ctx: Context<Reply<u64>>) -> Result<(), Exit> {

@@ -96,7 +96,7 @@ fn use_runtime(builder: Builder) {
     let Ok(rt) = builder.build() else { return };
     let echo = rt.spawn(echo);
     let _ = rt.block_on(rt.spawn(async |ctx: Context| {
-        // If the options allow a replacement thread, it takes over the worker's queues.
+        // If the options allow a replacement thread, the replacement thread takes over the queues of the worker.
         block_in_place(std::thread::yield_now);
         let _ = ctx.perform(Ask(1)).await;
         ctx.sleep(NS).await;

@@ -216,8 +216,8 @@ fn the_exit_reports_a_panic_in_close_even_if_the_dropped_result_panics() {
     });
 }
 
-/// 1.1h, 6.2a, 6.2d: `close` and the drop of a state may panic. The test lets them panic after a kill, after a
-/// cancellation that timed out, and while the runtime is dropped. In each case the exit reports the panic.
+/// 1.1h, 6.2a, 6.2d: `close` and the drop of a state may panic. In this test, these panics happen after a kill, after a
+/// cancellation that timed out, and during the drop of the runtime. In each case the exit reports the panic.
 #[test]
 fn a_panic_in_close_or_drop_replaces_the_exit_reason() {
     within(20, || {

@@ -405,8 +405,8 @@ fn a_member_that_was_busy_at_the_last_check_stays() {
             for one in [0, 1, 2].map(|_| job(LONG / 100)) {
                 one.await?;
             }
-            // The third member is idle from here on. The second member and the third member have received two messages
-            // each. The second member is busy when the third member exits.
+            // After this line, the third member is idle. The second member and the third member have received two
+            // messages each. The second member is busy when the third member exits.
             let [_busy, second] = [job(100 * LONG), job(busy)];
             job(Duration::ZERO).await?;
             second.await?;

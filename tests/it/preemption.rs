@@ -150,7 +150,8 @@ fn pending_cooperative_futures_use_no_budget() {
             Ok::<_, Exit>(all.into_iter().sum::<u32>())
         });
         block_on(all.started()).unwrap();
-        // The last future is completed first. A poll reaches it only after a thousand pending futures.
+        // The last future is completed first. A poll of all futures reaches the last future only after a thousand
+        // pending futures.
         tell.into_iter().rev().for_each(|one| one.send(1).unwrap());
         assert_eq!(block_on(all).unwrap(), 1000);
     });

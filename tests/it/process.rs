@@ -515,8 +515,8 @@ fn a_message_of_the_wrong_type_is_refused_and_returned() {
     });
 }
 
-/// 1.7a: inside a process, `should_yield` returns true after a bounded number of calls. Outside a process it never
-/// returns true.
+/// 1.7a: inside a process, `should_yield` returns true after a bounded number of calls. Outside a process,
+/// `should_yield` never returns true.
 #[test]
 fn the_function_should_yield_returns_true_after_a_bounded_number_of_calls() {
     assert!((0..10_000).all(|_| !should_yield()));

@@ -220,7 +220,7 @@ fn virtual_time_advances_when_no_process_is_runnable() {
 }
 
 /// 7.2a, 10.1a: virtual time also advances while a process is always runnable. One process polls the clock until a
-/// deadline, and another process sleeps. Both processes reach their deadlines.
+/// deadline, and another process sleeps. Each of the two processes reaches its deadline.
 #[test]
 fn virtual_time_advances_while_a_process_never_sleeps() {
     within(60, || {

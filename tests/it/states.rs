@@ -69,8 +69,9 @@ impl Log {
         news
     }
 
-    /// Asserts three facts for every transition: it is in the diagram, it begins in the state in which the previous
-    /// transition ended, and its time is not earlier than the time of the previous transition.
+    /// Checks every transition. The transition must be in the diagram, and must begin in the state in which the
+    /// previous transition ended. The time of the transition must not be earlier than the time of the previous
+    /// transition.
     fn check(&self) {
         let processes = self.0.processes.lock().unwrap();
         for (pid, all) in &*processes {
@@ -495,8 +496,8 @@ fn an_observer_sees_workers_run_search_and_park() {
             let seen: &[WorkerState] = workers.get(&worker).map_or(&[], |seen| seen);
             all.iter().all(|state| seen.contains(state))
         };
-        // Both workers get work repeatedly. The worker that finishes first searches for work and then parks until the
-        // next round.
+        // In each round, each of the two workers gets a process. The worker that finishes first searches for another
+        // process, and then parks until the next round.
         while !(seen(0) && seen(1)) {
             let together = Arc::new(std::sync::Barrier::new(2));
             let pair = [(); 2].map(|()| {

@@ -72,7 +72,7 @@ fn text_of(failure: &Failure) -> String {
 }
 
 /// A process that pulls items. If `eager` is set, the process requests the next item each time that the process has
-/// received an item. Otherwise the process requests an item only when a message tells it to.
+/// received an item. If `eager` is not set, the process requests an item only when a message asks for an item.
 #[derive(Default)]
 struct Puller {
     tag: Option<Tag<Count>>,

@@ -45,7 +45,7 @@ fn set_alarm(seconds: u32) {
     unsafe { libc::alarm(seconds) };
 }
 
-/// Waits for a forked child. Returns its exit code, or `None` if a signal killed it.
+/// Waits for a forked child. Returns the exit code of the child, or `None` if a signal killed the child.
 fn wait_for(child: libc::pid_t) -> Option<i32> {
     let mut status = 0;
     // SAFETY: `status` is a live, exclusively borrowed integer, which `waitpid` may write.

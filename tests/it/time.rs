@@ -280,7 +280,7 @@ fn a_dropped_sleep_leaves_nothing_behind() {
         host.sleep(3 * HOUR).await;
         assert_eq!(count.0.load(Ordering::SeqCst), 0);
 
-        // If a sleep is polled with another waker, it wakes the new waker and drops the old waker.
+        // If a sleep is polled with another waker, the sleep drops the old waker, and later wakes the new waker.
         let mut sleep = Box::pin(host.sleep(HOUR));
         let until = sleep.deadline();
         assert!(sleep.as_mut().poll(&mut Cx::from_waker(&waker)).is_pending());
@@ -304,8 +304,8 @@ fn a_sleep_after_a_dropped_sleep_ends_at_its_own_deadline() {
             host.spawn(async move |ctx: Context| {
                 for (former, time) in [(1, 10), (5, 6), (6, 5), (3_600_000, 2), (2, 2)] {
                     poll_and_drop(ctx.sleep(ms(former))).await;
-                    // On the real clock, the old timer may fire in three ways: during this pause, after the pause but
-                    // before the next sleep begins, or not at all.
+                    // On the real clock, the old timer may fire during this pause, or between the pause and the next
+                    // sleep, or not at all.
                     if !late.is_exact() {
                         thread::sleep(ms(kept));
                     }
@@ -417,7 +417,7 @@ fn a_sleep_is_cancelled_when_its_process_exits() {
 }
 
 /// 1.2b, 7.1a: a sleep of a hand-written process has a tag, like a command. The sleep is completed like a command, and
-/// the process can cancel it like a command.
+/// the process can cancel the sleep like a command.
 #[test]
 fn the_sleep_of_a_hand_written_process_has_a_tag_like_a_command() {
     struct Naps {
@@ -898,7 +898,7 @@ fn a_waker_may_wait_for_a_process_that_was_woken_in_the_same_turn() {
         let waits = Arc::new(Waits { rt, process: Mutex::new(Some(process)), done: AtomicBool::new(false) });
         let deadline = waits.rt.now() + ms(4);
         assert!(sleep.as_mut().poll(&mut Cx::from_waker(&Waker::from(Arc::clone(&waits)))).is_pending());
-        // Both timers are due when a thread drives the runtime.
+        // The two timers are due when a thread drives the runtime.
         while waits.rt.now() < deadline {
             thread::yield_now();
         }

@@ -1,5 +1,6 @@
-//! Section 6.7 of the specification: a running process gets new code by an upgrade. The tests check what an upgrade
-//! keeps and what it drops. The tests also check that an upgrade changes nothing if its new code fails to start.
+//! Section 6.7 of the specification: a running process gets new code by an upgrade. The tests check which data an
+//! upgrade keeps and which data an upgrade drops. The tests also check that an upgrade changes nothing if its new code
+//! fails to start.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

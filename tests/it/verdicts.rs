@@ -127,7 +127,8 @@ fn an_exit_is_observed_if_a_handle_link_monitor_or_owner_receives_it() {
         settle(&host).await;
         assert!(late.await.is_err());
     });
-    // Links: the linked process receives the exit. The linked process either traps the exit or exits because of it.
+    // Links: the linked process receives the exit. The linked process either traps the exit, or exits because of the
+    // exit.
     case!([], async |host| {
         let linked = host.spawn(async |mut ctx: Context| {
             ctx.trap_exit(true);
@@ -319,8 +320,8 @@ fn a_runtime_counts_each_unobserved_exit_once() {
             drop(addresses);
         }
         let host = rt.host().clone();
-        // If a process has not exited yet, dropping the runtime kills it. A kill would not count as a failure, so the
-        // test waits for all exits.
+        // The drop of the runtime kills each process that has not exited yet. A kill would not count as a failure, so
+        // the test waits for all exits.
         while host.counters().exited < 50 * 40 {
             thread::yield_now();
         }

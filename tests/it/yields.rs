@@ -452,8 +452,8 @@ fn a_layer_can_change_the_answer_of_its_handler() {
     assert_eq!(rt.block_on(body).unwrap(), 42);
 }
 
-/// 3.2a, 4.7i, 4.9c: closures run on the blocking pool, and the size of this pool is bounded. The caller gets either
-/// the result, the panic, or a refusal.
+/// 3.2a, 4.7i, 4.9c: closures run on the blocking pool, and the size of this pool is bounded. The caller gets the
+/// result, the panic, or a refusal.
 #[test]
 fn the_blocking_pool_runs_closures() {
     let rt = two();

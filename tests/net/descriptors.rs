@@ -494,7 +494,7 @@ fn a_ready_socket_needs_no_wake_up_and_is_not_armed_again() {
         rt.spawn(move |ctx: Context| serve(ctx, listener));
         let mut client = std::net::TcpStream::connect(address).unwrap();
         for trip in 0..TRIPS {
-            // `send` and `recv` are the system calls of this client, so it never calls `write`.
+            // The client uses the system calls `send` and `recv`, and never `write`.
             client.write_all(&[trip as u8]).unwrap();
             std::io::Read::read_exact(&mut client, &mut [0; 1]).unwrap();
         }

@@ -116,8 +116,8 @@ fn one_helper_thread_waits_for_a_runtime_inside_another_executor() {
         .await;
         waits_inside_run(&rt).await;
         wait_for_pollers(1);
-        // The helper thread runs until its runtime ends, so the next future of `run` uses it too. The other runtime
-        // starts its own helper thread.
+        // The helper thread runs until its runtime ends, so the next future of `run` uses the same helper thread. The
+        // other runtime starts its own helper thread.
         rt.run(traffic(&rt)).await;
         waits_inside_run(&rt).await;
         wait_for_pollers(1);

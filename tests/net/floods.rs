@@ -28,7 +28,7 @@ enum Reads {
     Write,
 }
 
-/// Reads from a connection, or writes to it, and counts the operations. The peer is the thread of [`flood`].
+/// Reads from a connection or writes to the connection, and counts the operations. The peer is the thread of [`flood`].
 async fn flooded(stream: TcpStream, reads: Reads, count: Arc<AtomicU64>, stop: Arc<AtomicBool>) -> Result<(), Exit> {
     let mut buf = [0; 64];
     while !stop.load(SeqCst) {

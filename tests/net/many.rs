@@ -31,8 +31,8 @@ fn a_thousand_listeners_work() {
 }
 
 /// 12.6d: a shutdown with 1,000 open connections returns, and all connections are closed. In the first run, the
-/// processes exit on request. In the second run, the processes ignore the request, and the shutdown kills them after
-/// the grace period.
+/// processes exit when they are cancelled. In the second run, the processes ignore the cancellation, and the shutdown
+/// kills the processes after the grace period.
 #[test]
 fn a_shutdown_closes_a_thousand_connections() {
     for (obeys, grace) in [(true, Duration::from_secs(30)), (false, Duration::from_millis(100))] {

@@ -260,7 +260,7 @@ fn options_are_set_and_read_back() {
         socket.set_recv_buffer_size(32 << 10)?;
         socket.set_keepalive(Some(Duration::from_secs(77)))?;
         assert!(socket.options().reuse_address()? && socket.options().keepalive()?);
-        // Linux may double a buffer size, because it needs memory for its own data.
+        // Linux may double a buffer size, because the kernel needs memory for its own data.
         assert!((64 << 10..=128 << 10).contains(&socket.options().send_buffer_size()?));
         assert!((32 << 10..=64 << 10).contains(&socket.options().recv_buffer_size()?));
         #[cfg(unix)]
@@ -360,7 +360,7 @@ fn sockets_of_the_standard_library_convert_both_ways() {
     });
 }
 
-/// 12.2a: several futures wait for the same direction of a stream, and each of them gets a byte.
+/// 12.2a: several futures wait for the same direction of a stream, and each of these futures gets a byte.
 #[test]
 fn several_futures_wait_for_one_direction() {
     on_two(async |rt| {

@@ -156,7 +156,8 @@ scenarios! {
     }
 
     /// Another thread makes a process join and monitor a group while the process is killed. After the kill, the process
-    /// is in no group. If an observer did not receive the leave of the process, it did not receive the join either.
+    /// is in no group. If an observer did not receive the leave of the process, the observer did not receive the join
+    /// either.
     fn a_process_joins_while_it_is_killed() {
         let rt = runtime(2);
         let watcher = rt.spawn(monitor_until_none);

@@ -105,7 +105,7 @@ fn a_mailbox_that_a_failed_upgrade_gave_away_gets_no_messages() {
 struct Outer<M: Send + 'static> {
     inner: EntryPoints<M, ()>,
     steps: usize,
-    /// Incremented in the first step in which the process reads its events itself.
+    /// This counter is incremented in the first step in which the process reads its events itself.
     reads: Arc<AtomicUsize>,
     read: Box<dyn FnMut(M) + Send>,
 }

@@ -88,7 +88,7 @@ pub(super) struct Node {
     pub(super) restarts: u64,
     /// Siblings that are linked with this node.
     links: BTreeSet<Place>,
-    /// How the instances of this node exited, in order.
+    /// The exits of the instances of this node, in order.
     pub(super) ends: Vec<End>,
 }
 
@@ -132,7 +132,7 @@ pub(super) struct Keeps {
     /// exit was not processed yet.
     stops: BTreeMap<Place, Then>,
     told: Option<Place>,
-    /// If set, the supervisor exits in this way as soon as all its children have exited.
+    /// If this field is set, the supervisor exits with this `End` as soon as all its children have exited.
     ending: Option<End>,
     /// Log of the leaves of this supervisor: `+a` means that `a` has started, `?a` means that `a` failed to start, and
     /// `-a` means that `a` was asked to stop.

@@ -7,7 +7,7 @@ use std::str::FromStr;
 
 pub(crate) struct Peer {
     child: Child,
-    /// Input of the child process. `None` after the driver has closed it.
+    /// Input of the child process. The value is `None` after the driver has closed the input.
     input: Option<ChildStdin>,
     output: BufReader<ChildStdout>,
 }
@@ -54,7 +54,7 @@ impl Peer {
     }
 }
 
-/// Prints a line and flushes it. The child processes use this function.
+/// Prints a line and flushes the output. The child processes use this function.
 pub(crate) fn say(text: impl Display) {
     let mut out = std::io::stdout().lock();
     writeln!(out, "{text}").and_then(|()| out.flush()).expect("the driver reads the output");

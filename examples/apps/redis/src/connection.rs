@@ -139,9 +139,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         if self.session.is_closing || self.is_at_end {
             return if self.output.len() == 0 { Poll::Ready(Ok(true)) } else { Poll::Pending };
         }
-        // Redis buffers replies without a bound. A small bound could block a client forever if the client sends a long
-        // pipeline before it reads. Therefore this connection stops reading commands only when the unsent replies reach
-        // the limit.
+        // Redis buffers replies without a bound. A client may send a long pipeline before it reads, and a small bound
+        // could block such a client forever. Therefore this connection stops reading commands only when the unsent
+        // replies reach the limit.
         if self.output.len() >= self.server.config().limits.output {
             return Poll::Pending;
         }

@@ -204,7 +204,7 @@ fn describe(spec: &Spec, reply: &mut Encoder<'_>) {
     access.into_iter().for_each(|access| reply.simple(access));
     reply.simple(&format!("@{}", if spec.group == "generic" { "keyspace" } else { spec.group }));
     reply.simple(speed);
-    // These arrays are the tips, the key specifications, and the subcommands.
+    // The three arrays are the tips, the key specifications, and the subcommands of the command.
     (0..3).for_each(|_| reply.array(0));
 }
 

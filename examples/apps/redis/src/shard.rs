@@ -73,8 +73,8 @@ impl Work {
     }
 
     /// Returns true if the shard must run further commands now. If the shard has returned before its last command, the
-    /// connection must first take all replies. If the connection did not take them, these replies and the next replies
-    /// together would need too much memory.
+    /// connection must first take all replies. Without this step, these replies and the next replies together could
+    /// need too much memory.
     pub(crate) fn is_due(&self) -> bool {
         self.is_pending() && self.taken == self.ends.len()
     }

@@ -68,7 +68,7 @@ fn random_index(chance: &mut u64) -> usize {
     *chance as usize % PROCESSES
 }
 
-/// Spawns all processes and starts them.
+/// Spawns all processes and sends each process its first message.
 fn begin<To>(n: u64, spawn: impl Fn(Player<To>) -> To, send: impl Fn(&To, Message)) {
     let everyone = Everyone::default();
     let addresses = (0..PROCESSES).map(|own| spawn(Player::new(own, &everyone, n / PROCESSES as u64))).collect();

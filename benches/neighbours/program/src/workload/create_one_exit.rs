@@ -1,5 +1,5 @@
-//! One process spawns receivers without a pause, and sends each of them one message. A receiver exits when it has read
-//! the message. An operation is one receiver with its message.
+//! One process spawns receivers without a pause, and sends one message to each receiver. A receiver exits when it has
+//! read its message. An operation is one receiver with its message.
 
 use procession::{Context, Runtime};
 

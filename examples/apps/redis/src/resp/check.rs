@@ -38,8 +38,8 @@ fn check_limited(bytes: &[u8], sizes: &[usize], limits: &Limits) {
             [&mut || usize::MAX, &mut || 1, &mut || from_bytes.next().unwrap_or(1), &mut || given.next().unwrap_or(1)];
         for (way, piece) in pieces.into_iter().enumerate() {
             let (commands, error) = parse(bytes, limits, is_copied, piece);
-            // The sizes of the reads decide whether the limit of the bytes of a command is exceeded before the parser
-            // finds the end or another error of this command.
+            // A command may exceed the limit of its bytes before the parser finds its end or another error. Whether
+            // this happens depends on the sizes of the reads.
             if error == Some(ProtocolError::LongQuery) {
                 assert!(bytes.len() > limits.query, "only {} bytes were read", bytes.len());
                 assert!(whole.0.starts_with(&commands), "way {way}: {commands:?} instead of {whole:?}");

@@ -82,7 +82,7 @@ pub(crate) fn encode((form, words): &Sent) -> Vec<u8> {
     bytes
 }
 
-/// Change of the bytes of commands.
+/// A mutation of the bytes of commands.
 #[derive(Debug, Clone)]
 enum Mutation {
     Replace(Index, u8),

@@ -110,7 +110,7 @@ fn hashes_and_sets_return_all_their_elements() {
     });
 }
 
-/// `redis-cli` and `redis-benchmark` send these commands when they connect.
+/// The programs `redis-cli` and `redis-benchmark` send these commands when they connect to a server.
 #[test]
 fn the_server_describes_itself() {
     simulate(&config(2), async |world| {

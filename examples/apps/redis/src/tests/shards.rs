@@ -25,8 +25,8 @@ fn a_shard_that_fails_loses_only_its_keys() {
     });
 }
 
-/// A shard is killed while it may have commands of a client. For each command that the shard loses, the client gets an
-/// error. The connection continues.
+/// A shard is killed at a time at which it may have commands of a client. For each command that the shard loses, the
+/// client gets an error. The connection continues.
 #[test]
 fn the_client_gets_an_error_for_each_command_that_a_failed_shard_loses() {
     simulate(&config(1), async |world| {

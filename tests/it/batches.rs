@@ -1,4 +1,4 @@
-//! 4.5 of the specification: spawning many processes in one call.
+//! Section 4.5 of the specification: spawning many processes in one call.
 
 use std::sync::{Arc, Barrier, Mutex};
 use std::thread;

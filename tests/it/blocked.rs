@@ -1,5 +1,5 @@
-//! 4.7, 4.1 of the specification: steps that block their worker. The monitor detects and names each long step.
-//! Replacement threads run the other processes until the step returns. After the return, the runtime has the same
+//! Sections 4.7 and 4.1 of the specification: steps that block their worker. The monitor detects and names each long
+//! step. Replacement threads run the other processes until the step returns. After the return, the runtime has the same
 //! number of threads as before. The file also tests changes of the number of workers at run time.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};

@@ -1,5 +1,5 @@
-//! 6.1, 6.2, 6.6 of the specification: cancel tokens and deadlines. A process passes its token and its deadline on to
-//! the processes that it spawns.
+//! Sections 6.1, 6.2 and 6.6 of the specification: cancel tokens and deadlines. A process passes its token and its
+//! deadline on to the processes that it spawns.
 
 use std::future::Future;
 use std::pin::Pin;

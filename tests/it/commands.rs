@@ -1,5 +1,5 @@
-//! 3 of the specification: commands, their deadlines and their failures. Some handlers return a future, some run in the
-//! blocking pool, and some answer inline.
+//! Section 3 of the specification: commands, their deadlines and their failures. Some handlers return a future, some
+//! run in the blocking pool, and some answer inline.
 
 use std::cell::Cell;
 use std::future::Future;

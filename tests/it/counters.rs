@@ -1,4 +1,4 @@
-//! 9.1 of the specification, first part: what each counter counts, and how two snapshots are subtracted.
+//! Section 9.1 of the specification, first part: what each counter counts, and how two snapshots are subtracted.
 
 use std::sync::{Arc, Barrier, Mutex, mpsc};
 use std::thread;
@@ -88,7 +88,7 @@ fn used_up_budgets_are_counted() {
 /// a worker returns from its park although no new task woke the worker, because the token of an earlier unpark was
 /// still set.
 #[test]
-fn parks_and_wakes_are_counted() {
+fn parks_and_wake_ups_of_workers_are_counted() {
     within(60, || {
         let rt = alone().build().unwrap();
         let parked = |before: u64| {

@@ -1,6 +1,6 @@
-//! 8 of the specification: a runtime inside other executors, guest threads, and two runtimes in one program. In these
-//! tests, a guest is a future of [`Runtime::run`] or a call of [`Runtime::block_on`]. The thread that polls the guest
-//! runs processes.
+//! Section 8 of the specification: a runtime inside other executors, guest threads, and two runtimes in one program. In
+//! these tests, a guest is a future of [`Runtime::run`] or a call of [`Runtime::block_on`]. The thread that polls the
+//! guest runs processes.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;

@@ -1,4 +1,4 @@
-//! 6.3, 6.4 of the specification: links, monitors, names and supervisors behave as in Erlang. The file
+//! Sections 6.3 and 6.4 of the specification: links, monitors, names and supervisors behave as in Erlang. The file
 //! `erlang/scenarios.txt` contains the scenarios. Each scenario runs in this crate and on a real Erlang/OTP. The file
 //! `erlang/outcomes.txt` contains the outcomes of Erlang/OTP. If the crate differs from Erlang/OTP on purpose,
 //! `scenarios.txt` states the reason.

@@ -1,5 +1,5 @@
-//! 6.3, 6.4 of the specification: ten thousand linked processes exit together, and supervisors are killed during a
-//! restart.
+//! Sections 6.3 and 6.4 of the specification: ten thousand linked processes exit together, and supervisors are killed
+//! during a restart.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering::SeqCst};

@@ -1,4 +1,4 @@
-//! 4.6 of the specification: how long a runnable process waits for its turn. The tests count the steps of other
+//! Section 4.6 of the specification: how long a runnable process waits for its turn. The tests count the steps of other
 //! processes during this time, on one worker and on two. The documentation page `scheduling` derives the bounds.
 
 use std::cell::Cell;

@@ -1,4 +1,4 @@
-//! 2.5 of the specification: monitors of groups. The file `names.rs` tests names and the membership of groups.
+//! Section 2.5 of the specification: monitors of groups. The file `names.rs` tests names and the membership of groups.
 
 use std::collections::BTreeSet;
 

@@ -1,5 +1,5 @@
-//! 4 of the specification: hooks that worker threads call when they start, stop, park and unpark. The file also tests
-//! the pinning of workers to cores.
+//! Section 4 of the specification: hooks that worker threads call when they start, stop, park and unpark. The file also
+//! tests the pinning of workers to cores.
 
 use std::panic::panic_any;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,5 +1,5 @@
-//! 3.1 and 4.9 of the specification: hosts with their own handlers and limits. The file also tests the limits of a
-//! single process.
+//! Sections 3.1 and 4.9 of the specification: hosts with their own handlers and limits. The file also tests the limits
+//! of a single process.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};

@@ -1,4 +1,4 @@
-//! 6.1 of the specification: join handles, and sets of processes that are joined together.
+//! Section 6.1 of the specification: join handles, and sets of processes that are joined together.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;

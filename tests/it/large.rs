@@ -1,6 +1,6 @@
-//! 1.3, 1.1 of the specification: bodies, futures and processes of 512 KiB run on stacks of 2 MiB, even without
-//! compiler optimizations. Each move of a large value may need a copy on the stack. Therefore the spawning thread and
-//! the worker move a large value only a few times.
+//! Sections 1.3 and 1.1 of the specification: bodies, futures and processes of 512 KiB run on stacks of 2 MiB, even
+//! without compiler optimizations. Each move of a large value may need a copy on the stack. Therefore the spawning
+//! thread and the worker move a large value only a few times.
 
 use std::future::{Ready, ready};
 use std::hint::black_box;

@@ -1,5 +1,5 @@
-//! 3 of the specification: layers. A layer is a handler that wraps another handler. The tests cover time limits,
-//! retries, rate limits and concurrency limits.
+//! Section 3 of the specification: layers. A layer is a handler that wraps another handler. The tests cover time
+//! limits, retries, rate limits and concurrency limits.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -161,7 +161,7 @@ fn a_layer_receives_every_kind_of_answer() {
 
 /// 3.2c, 3.2e: if a handler panics, the failure with the text of the panic passes through every layer.
 #[test]
-fn a_panic_passes_through_layers_with_its_text() {
+fn the_text_of_a_panic_passes_through_all_layers() {
     everywhere(async |host| {
         let panics = || Script::new((0..9).map(|_| Err(Failure::Panicked("oh dear".into()))));
         let intercepted = |ask: Ask, completion: Completion<u64>| {

@@ -1,4 +1,4 @@
-//! 6.3 of the specification: links, monitors, and the events that they deliver. The documentation page
+//! Section 6.3 of the specification: links, monitors, and the events that they deliver. The documentation page
 //! `procession::guide::lifecycle` lists these tests next to the rules that they verify.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
@@ -914,7 +914,7 @@ fn a_refused_spawn_delivers_its_refusal_as_an_exit() {
 /// 6.3a, 6.3b: links and monitors keep no process alive. When a runtime is dropped, it drops everything that its linked
 /// and monitored processes own.
 #[test]
-fn links_and_monitors_keep_nothing_alive() {
+fn links_and_monitors_keep_no_process_alive() {
     let rt = two();
     let held = Arc::new(());
     for _ in 0..100 {

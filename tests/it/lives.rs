@@ -1,5 +1,5 @@
-//! 6.1, 6.2, 6.5, 4.8 of the specification: exits of processes, cancellations, shutdowns of a runtime, and the effect
-//! of panics.
+//! Sections 6.1, 6.2, 6.5 and 4.8 of the specification: exits of processes, cancellations, shutdowns of a runtime, and
+//! the effect of panics.
 
 use std::error::Error;
 use std::future::{pending, poll_fn};

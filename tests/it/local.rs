@@ -1,5 +1,5 @@
-//! 1.5 of the specification: processes that are not `Send`. These local processes run only on the guest thread that
-//! owns their `LocalSet`.
+//! Section 1.5 of the specification: processes that are not `Send`. These local processes run only on the guest thread
+//! that owns their `LocalSet`.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;

@@ -127,7 +127,7 @@ fn processes_that_only_messages_refer_to_exit_on_a_small_stack() {
 /// 2.1e: a pid slot is reused with another generation. A message to the stale pid never reaches the new process in the
 /// slot.
 #[test]
-fn a_stale_pid_never_reaches_the_new_process() {
+fn a_message_to_a_stale_pid_never_reaches_the_new_process() {
     let rt = Runtime::builder().workers(0).build().unwrap();
     let mut former: Vec<Pid> = Vec::new();
     // Each process exits on the thread that spawns the next process, so the next process reuses its slot.

@@ -74,8 +74,8 @@ pub fn patience() -> u32 {
 }
 
 /// Runs `f` on a new thread and returns its result. The test fails if `f` has not returned after `seconds` times
-/// [`patience`]. This limit prevents a lost wake-up from hanging the whole test run. Slow environments, for example
-/// valgrind, set `TEST_PATIENCE`.
+/// [`patience`]. Because of this limit, a lost wake-up cannot block the whole test run forever. Slow environments, for
+/// example valgrind, set `TEST_PATIENCE`.
 pub fn within<T: Send + 'static>(seconds: u64, f: impl FnOnce() -> T + Send + 'static) -> T {
     let seconds = seconds * u64::from(patience());
     let (done, result) = mpsc::channel();

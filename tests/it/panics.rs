@@ -57,7 +57,7 @@ impl Scene {
     }
 
     /// Asserts that the worker still runs, that the bystander was not affected, and that every process can exit. Also
-    /// asserts that `panics` panics were counted.
+    /// asserts that the number of counted panics equals `panics`.
     fn assert_unaffected(self, panics: u64) {
         assert_eq!(block_on(self.bystander.call(|reply| reply)).unwrap(), 1);
         let after = self.rt.spawn(async |ctx: Context| {

@@ -380,7 +380,7 @@ fn a_wake_up_is_neither_lost_nor_duplicated() {
 
 /// 4.4a, 4.5e: processes wake each other through a foreign channel. Between two wake-ups, the workers park.
 #[test]
-fn wake_ups_between_workers_are_not_lost() {
+fn no_wake_up_between_workers_is_lost() {
     within(120, || {
         let rt = with(3);
         let rounds = many(30_000, 3_000);

@@ -1,4 +1,4 @@
-//! 6.5 of the specification: a shutdown that any thread, host or process requests.
+//! Section 6.5 of the specification: a shutdown that any thread, host or process requests.
 
 use std::future::pending;
 use std::time::Duration;

@@ -754,8 +754,9 @@ fn all_children_are_restarted_after_all_children_were_killed() {
     });
 }
 
-/// 6.5a: a shutdown stops the supervision trees first, and each supervisor stops its children in reverse order. Only
-/// then are the other processes cancelled. Therefore a child can still use the other processes while it cleans up.
+/// 6.5a: a shutdown stops the supervision trees first, and each supervisor stops its children in reverse order. The
+/// other processes are cancelled only after the trees have stopped. Therefore a child can still use the other processes
+/// while it cleans up.
 #[test]
 fn a_shutdown_stops_the_supervision_trees_first() {
     fn spawn_tree(host: &Host, log: &Log) -> JoinHandle<(), SupervisorMessage> {

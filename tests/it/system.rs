@@ -251,9 +251,9 @@ fn signals_to_the_threads_of_a_runtime_change_nothing() {
 /// 11: a program is stopped by a signal and then continued. The continued program works as before. Each timer that was
 /// due while the program was stopped fires once. An interval that skips missed ticks does not fire in a burst.
 #[test]
-fn a_program_that_a_signal_has_stopped_continues() {
+fn a_program_continues_after_a_signal_has_stopped_it() {
     if role().is_none() {
-        again(a_program_that_a_signal_has_stopped_continues, "", 120).passed();
+        again(a_program_continues_after_a_signal_has_stopped_it, "", 120).passed();
         return;
     }
     let rt = two();

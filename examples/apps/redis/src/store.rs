@@ -255,7 +255,7 @@ impl Store {
         Some(self.begun + Duration::from_millis(expiry.at.saturating_add(1)))
     }
 
-    /// Removes at most `most` expired keys.
+    /// Removes expired keys, but at most `most` keys.
     pub(crate) fn remove_expired(&mut self, now: Instant, most: usize) {
         let ms = self.ms(now);
         for _ in 0..most {

@@ -1,4 +1,5 @@
-//! Calls of `yield_now`: each of 1,000 tasks repeatedly goes to the back of the queue. An operation is one call.
+//! Calls of `yield_now`: each of 1,000 tasks repeatedly goes to the back of the queue. An operation is one call of
+//! `yield_now`.
 
 use procession::{Context, Runtime};
 

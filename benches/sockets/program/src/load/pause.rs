@@ -1,5 +1,5 @@
-//! Echo requests on one connection, with a pause before each request. During the pause, the threads of the server fall
-//! asleep.
+//! Echo requests on one connection, with a pause before each request. During the pause, the threads of the server
+//! sleep.
 
 use std::net::SocketAddr;
 use std::thread::sleep;

@@ -25,8 +25,8 @@ async fn many(ctx: Context, urls: Vec<String>) -> Result<usize, Failure> {
     }
     Ok(n)
 }
-// Receives messages while commands are in flight. `perform` does not borrow the context, so the context need not be
-// split.
+// Receives messages while commands are in flight. `perform` does not borrow the context, so the program need not split
+// the context.
 async fn fetcher(mut ctx: Context<Msg>) -> Result<(), Exit> {
     let (mut seen, mut flying) = (Vec::new(), FuturesUnordered::new());
     loop {

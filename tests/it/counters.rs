@@ -1,4 +1,5 @@
-//! Section 9.1 of the specification, first part: what each counter counts, and how two snapshots are subtracted.
+//! Section 9.1 of the specification, first part: the events that each counter counts, and the subtraction of two
+//! snapshots.
 
 use std::sync::{Arc, Barrier, Mutex, mpsc};
 use std::thread;
@@ -169,7 +170,7 @@ fn overflows_of_the_local_queue_are_counted() {
     assert_eq!(rt.block_on(parent).unwrap(), 6);
 }
 
-/// 9.1a: in the end, every spawned process is counted as exited, however it terminated. Panics are counted too.
+/// 9.1a: in the end, every spawned process is counted as exited, for any exit reason. Panics are counted too.
 #[test]
 fn every_spawned_process_is_counted_as_exited_in_the_end() {
     everywhere(async |host| {

@@ -748,8 +748,8 @@ fn a_leaked_guest_blocks_nothing() {
     }
 }
 
-/// 8.1d: the destructor of a thread-local may call `block_on`. The call works, no matter whether the thread initialized
-/// that thread-local before or after the thread-locals of the crate.
+/// 8.1d: the destructor of a thread-local may call `block_on`. The call succeeds. The order in which the thread has
+/// initialized that thread-local and the thread-locals of the crate does not matter.
 #[test]
 fn a_call_of_block_on_works_in_the_destructor_of_a_thread_local() {
     struct Last(RefCell<Option<Arc<Runtime>>>);

@@ -47,7 +47,7 @@ async fn change(ctx: &mut Context<u64>, watch: MonitorRef) -> (bool, Pid) {
 }
 
 /// 2.5e: a process that begins to monitor a group gets the present members. Then the process receives each join and
-/// each leave. The exit of a member counts as a leave, whatever its reason is.
+/// each leave. The exit of a member counts as a leave, for any exit reason.
 #[test]
 fn a_group_monitor_receives_joins_and_leaves() {
     let rt = lone();

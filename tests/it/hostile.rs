@@ -489,8 +489,8 @@ fn seeds() -> u64 {
     std::env::var("HOSTILE_SEEDS").map_or(4, |seeds| seeds.parse().expect("a number"))
 }
 
-/// 11: however a program uses the public types, each value is dropped once. When the runtime and all its objects
-/// are dropped, no value is left.
+/// 11: for any use of the public types, each value is dropped once. When the runtime and all its objects are dropped,
+/// no value is left.
 #[test]
 fn random_programs_drop_every_value_once() {
     within(60 + 10 * seeds(), || {

@@ -184,7 +184,7 @@ fn the_text_of_a_panic_passes_through_all_layers() {
     });
 }
 
-/// 3.2e, 3.3c: when a command is cancelled, its handler sees the cancellation immediately, however many layers are
+/// 3.2e, 3.3c: when a command is cancelled, its handler sees the cancellation immediately, for any number of layers
 /// around the handler.
 #[test]
 fn a_handler_sees_the_cancellation_through_all_layers() {
@@ -337,8 +337,8 @@ fn zero_short_and_enormous_time_limits_are_accepted() {
     });
 }
 
-/// 3.2e, 3.4a: if the handler answers immediately, the process continues in the same turn, whatever layers are around
-/// the handler.
+/// 3.2e, 3.4a: if the handler answers immediately, the process continues in the same turn, with any layers around the
+/// handler.
 #[test]
 fn an_immediate_answer_through_layers_arrives_in_the_same_turn() {
     let inner = Retry::new(Timeout::new(handler::inline(|ask: Ask| ask.0), LONG), 3, LONG);
@@ -392,8 +392,8 @@ fn failures_are_retried_with_growing_waits() {
     assert_eq!(drawn.into_inner().unwrap().len(), 10);
 }
 
-/// 3.2e: if a retry cannot help with a failure, the command is not retried. A predicate of the user may override this
-/// decision, and may panic.
+/// 3.2e: after a failure that a retry cannot correct, the command is not retried. A predicate of the user may override
+/// this rule, and the predicate may panic.
 #[test]
 fn a_policy_decides_which_failures_are_retried() {
     check(0..10, async |host: Host| {

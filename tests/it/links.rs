@@ -14,7 +14,7 @@ fn lone() -> Runtime {
     Runtime::builder().workers(0).build().unwrap()
 }
 
-/// Message that tells a child what to do.
+/// Message with an instruction to a child.
 #[derive(Debug, Clone, Copy)]
 enum Do {
     End,

@@ -467,8 +467,8 @@ fn an_answer_wakes_the_last_task_that_polled_the_call() {
 }
 
 /// 2.6a: an answer wakes the process only if the process has polled the call. In one case of this test, the call was
-/// started but not polled. In the other case, the call was dropped before it was sent. In neither case does the call
-/// cause another poll of the process.
+/// started but not polled. In the other case, the call was dropped before it was sent. In each of these two cases, the
+/// call causes no further poll of the process.
 #[test]
 fn a_call_that_was_not_polled_wakes_no_process() {
     within(20, || {
@@ -791,8 +791,7 @@ fn waiting_senders_proceed_when_a_step_empties_the_mailbox() {
 
 /// 2.3d: if the receiver exits while a sender waits for a free place, the sender gets its message back. If a sender
 /// begins to wait after the exit, the sender gets its message back immediately. If the limit of the mailbox is 0, no
-/// place ever becomes free, so the sender also gets its message back immediately. Untyped messages are returned in the
-/// same way.
+/// place ever becomes free, so the sender also gets its message back immediately. Untyped messages are returned too.
 #[test]
 fn a_send_that_waits_for_free_space_fails_when_the_receiver_exits() {
     use futures::FutureExt;

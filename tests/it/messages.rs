@@ -349,8 +349,8 @@ fn panics(table: &mut Table) {
     });
 }
 
-/// 11: each error and each documented panic has a message of one line. The message says what happened, which process
-/// was affected, and what the user can do.
+/// 11: each error and each documented panic has a message of one line. The message states the fault, the affected
+/// process, and a remedy for the user.
 #[test]
 fn each_message_is_one_plain_line() {
     let mut table = Table::default();

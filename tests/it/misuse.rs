@@ -111,8 +111,8 @@ fn a_pid_without_a_process_is_an_error() {
 }
 
 /// 1.6b, 11: a send of a message of the wrong type fails at the sender. The error names the expected type and returns
-/// the message. A message in a payload is refused in the same way. A mailbox outside any process refuses a message of
-/// the wrong type too.
+/// the message. A message of the wrong type in a payload is refused too. A mailbox outside any process refuses a
+/// message of the wrong type too.
 #[test]
 fn a_message_of_the_wrong_type_is_refused_at_the_sender() {
     let rt = lone();

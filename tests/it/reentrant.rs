@@ -27,7 +27,7 @@ struct World {
     acted: AtomicUsize,
 }
 
-/// Instruction to the process of a test. The instruction says what the process does with the message.
+/// Instruction to the process of a test. The variants describe the action of the process.
 enum Instruction {
     /// The process continues to read.
     Plain,

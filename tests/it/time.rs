@@ -672,8 +672,8 @@ fn an_interval_ticks_at_equal_distances() {
     });
 }
 
-/// 7.1a: the policy of an interval decides what happens to missed ticks. Missed ticks arrive in a burst, delay the
-/// later ticks, or are skipped.
+/// 7.1a: the policy of an interval applies to missed ticks. Depending on the policy, missed ticks arrive in a burst,
+/// delay the later ticks, or are skipped.
 #[test]
 fn missed_ticks_of_an_interval_follow_its_policy() {
     check(0..10, async |host: Host| {

@@ -488,8 +488,9 @@ fn clear_history(mut model: Model) -> Model {
     model
 }
 
-/// 6.3a, 6.4a, 6.4b, 6.4c, 6.4d, 6.4f, 6.4g: a random tree does only what the model allows. For most actions the model
-/// allows exactly one outcome. The environment variable `PROCESSION_TREES` sets the number of trees. Default: 300.
+/// 6.3a, 6.4a, 6.4b, 6.4c, 6.4d, 6.4f, 6.4g: each action on a random tree has an outcome that the model allows. For
+/// most actions, the model allows exactly one outcome. The environment variable `PROCESSION_TREES` sets the number of
+/// trees. Default: 300.
 #[test]
 fn random_trees_behave_as_the_model_allows() {
     let seeds = std::env::var("PROCESSION_TREES").map_or(300, |seeds| seeds.parse().unwrap());

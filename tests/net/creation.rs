@@ -59,7 +59,8 @@ async fn errors() -> Vec<Error> {
     errors
 }
 
-/// 12.3a: without a runtime, each function that creates a socket fails. The error message says what the caller must do.
+/// 12.3a: without a runtime, each function that creates a socket fails. The error message states a remedy for the
+/// caller.
 #[test]
 fn the_creation_of_a_socket_fails_without_a_runtime() {
     for error in block_on(errors()) {

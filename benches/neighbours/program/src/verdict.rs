@@ -219,8 +219,8 @@ impl Row {
             .reduce(f64::max)
     }
 
-    /// Returns whether the row is starved. A row is starved if its work is parallel, but there are too few rounds in
-    /// which both procession and tokio used a second worker.
+    /// Returns whether the row is starved. Only a row with parallel work can be starved. Such a row is starved if
+    /// procession and tokio both used a second worker in too few rounds.
     pub(crate) fn is_starved(&self) -> bool {
         let starved = |cost: &Cost| cost.runner.is_parallel() && cost.together < min_parallel_rounds(self.rounds);
         self.shape == Shape::Parallel && self.cost(Runner::Tokio).is_some_and(starved)

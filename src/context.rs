@@ -11,6 +11,7 @@ pub(crate) mod cooperative;
 pub(crate) mod links;
 pub(crate) mod mailbox;
 pub(crate) mod me;
+pub(crate) mod multi_call;
 pub(crate) mod names;
 pub(crate) mod perform;
 pub(crate) mod step;

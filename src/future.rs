@@ -7,6 +7,7 @@ pub use crate::context::address::send_wait::{AddressSink, SendWait};
 pub use crate::context::call::Call;
 pub use crate::context::cooperative::Cooperative;
 pub use crate::context::mailbox::Receive;
+pub use crate::context::multi_call::MultiCall;
 pub use crate::context::perform::Perform;
 pub use crate::context::stream::ItemStream;
 pub use crate::context::time::Sleep;

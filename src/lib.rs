@@ -61,7 +61,7 @@
 //! | spawn a process | [`Host::spawn`], [`SelfHandle::spawn`], [`ProcessBuilder`] for options, [`JoinHandle`] for the result |
 //! | send and receive | [`Address`], [`Pid`], [`Context::receive`], [`Context::receive_timeout`], [`Mailbox`], [`MailboxCapacity`], [`Deliver`] for other transports |
 //! | call a process | [`Address::call`], [`Reply`], [`CallError`] |
-//! | find processes | [`Name`], [`Host::whereis`], [`ProcessBuilder::spawn_or_send`], [`Group`], [`Host::broadcast`] |
+//! | find processes | [`Name`], [`Host::whereis`], [`ProcessBuilder::spawn_or_send`], [`Group`], [`Host::broadcast`], [`Host::multi_call`] |
 //! | ask the outside world for work | [`Command`], [`SelfHandle::perform`], [`StreamCommand`] for many answers |
 //! | answer commands | [`Handler`], [`Completion`], [`handler`], [`layer`] for time limits, retries and rate limits |
 //! | spawn children for one piece of work | [`SelfHandle::scope`], [`JoinSet`] to wait for any or all of many processes |
@@ -168,6 +168,7 @@ pub use crate::context::call::Reply;
 pub use crate::context::cooperative::cooperative;
 pub use crate::context::mailbox::Mailbox;
 pub use crate::context::me::SelfHandle;
+pub use crate::context::multi_call::Callees;
 pub use crate::context::names::groups::{Group, IntoGroup};
 pub use crate::context::names::{IntoName, Name};
 pub use crate::context::step::{Events, Next, Process, Start, StepOutput};
@@ -193,7 +194,7 @@ pub use crate::process::error::{
 };
 pub use crate::process::event::{Completed, Event, MonitorRef, StreamItem, Tag};
 pub use crate::process::exit::{BoxError, Exit, Reason, Result};
-pub use crate::process::failure::{CallError, Failure};
+pub use crate::process::failure::{CallError, Failure, NoQuorum};
 pub use crate::process::limits::{LimitExceeded, Limits};
 pub use crate::process::mailbox::MailboxCapacity;
 pub use crate::process::payload::Payload;

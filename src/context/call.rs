@@ -410,11 +410,32 @@ fn ask<N: Send + 'static>(host: &Host, to: &Way<'_, N>, request: N) -> Result<()
 }
 
 /// Makes a call, but does not send the request. Returns the call and the request, which the caller of this function
-/// must send.
-pub(crate) fn sent_elsewhere<N, T: Send + 'static>(host: &Host, request: impl FnOnce(Reply<T>) -> N) -> (Call<T>, N) {
-    let party = || ProcessRef::of_turn(host).map_or_else(|| Caller::Host(host.clone()), Caller::Within);
+/// must send. `asker` is the calling process. If there is none, the caller is the host, or the process in whose turn
+/// this function is called.
+pub(crate) fn sent_elsewhere<N, T: Send + 'static>(
+    host: &Host,
+    asker: Option<ProcessRef>,
+    request: impl FnOnce(Reply<T>) -> N,
+) -> (Call<T>, N) {
+    let of_turn = || ProcessRef::of_turn(host).map_or_else(|| Caller::Host(host.clone()), Caller::Within);
+    let party = || asker.map_or_else(of_turn, Caller::Process);
     let (asking, other) = ReplyReceiver::new(false, party, || RequestStage::Sent { counted: false });
     (Call { asking: Some(asking), limit: None }, request(Reply { to: Some(other) }))
+}
+
+impl<T> Call<T> {
+    /// Counts a sent call among the operations that its process waits for. A call that was made through a host is
+    /// counted only if `waker` is the waker of the process's own task, and this thread is in a step of this task.
+    /// Returns whether the call is counted.
+    pub(crate) fn count_as_waiting(&mut self, waker: &Waker) -> bool {
+        let Some(asking) = &mut self.asking else { return false };
+        let (party, RequestStage::Sent { counted }) = asking.parts() else { return false };
+        if !*counted && (matches!(party, Caller::Process(_)) || party.is_polled_by_task(waker)) {
+            *counted = true;
+            party.wait_for(Change::More);
+        }
+        *counted
+    }
 }
 
 impl Host {

@@ -8,6 +8,7 @@ use std::time::Duration;
 use crate::context::address::Address;
 use crate::context::address::send_wait::SendWait;
 use crate::context::call::{Call, Reply};
+use crate::context::multi_call::{Callees, MultiCall};
 use crate::context::perform::Perform;
 use crate::context::stream::ItemStream;
 use crate::context::time::interval::Interval;
@@ -155,6 +156,15 @@ impl<M: Send + 'static> SelfHandle<M> {
         request: impl FnOnce(Reply<T>) -> N,
     ) -> Call<T> {
         self.host().call_from(self.home(), to, request)
+    }
+
+    /// Calls several processes at once. Same as [`Host::multi_call`].
+    pub fn multi_call<N: Send + 'static, T: Send + 'static>(
+        &self,
+        to: impl Callees<N>,
+        request: impl FnMut(Reply<T>) -> N,
+    ) -> MultiCall<N, T> {
+        MultiCall::new(self.host(), Some(&self.home()), to, request)
     }
 
     // ---- Time and random numbers

@@ -55,6 +55,7 @@
 //! | `exit(Pid, shutdown)` | [`Host::cancel`](crate::Host::cancel) | a request with a grace period; the next `receive` of the process returns this request as an error |
 //! | `gen_server` | [`Server`](crate::Server) | the page of `Server` has a table of the callbacks |
 //! | `gen_server:call`, default 5 s | [`call`](crate::Address::call) | a call has no time limit by default: see [`Call::timeout`](crate::future::Call::timeout) |
+//! | `gen_server:multi_call` | [`multi_call`](crate::Host::multi_call) | also the first reply, or a quorum of replies |
 //! | `gen_statem` | a `Server` with an `enum` as its state, and [`stash`](crate::Context::stash) | |
 //! | `supervisor` | [`Supervisor`](crate::Supervisor), [`Child`](crate::Child) | the strategies, restart types and intensity are the same as in OTP. Default intensity: 3 in 5 s |
 //! | `DynamicSupervisor` | [`SupervisorMessage::StartChild`](crate::supervisor::SupervisorMessage::StartChild) | |

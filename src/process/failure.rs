@@ -7,9 +7,11 @@ use std::borrow::Cow;
 use std::error::Error;
 use std::{fmt, io};
 
-use crate::platform::sync::Arc;
+use crate::platform::sync::{Arc, Mutex};
 use crate::process::error::SendErrorKind;
 use crate::process::exit::{BoxError, Exit, Reason, chain, is_same_error};
+use crate::process::payload::Payload;
+use crate::process::pid::Pid;
 
 /// Reason why a command received no reply. A `Failure` is cheap to clone.
 ///
@@ -157,6 +159,8 @@ pub enum CallError {
     Dropped,
     /// The called process did not reply in time.
     TimedOut,
+    /// Too few of the called processes replied to a [`multi_call`](crate::Host::multi_call).
+    NoQuorum(NoQuorum),
 }
 
 impl fmt::Display for CallError {
@@ -166,6 +170,7 @@ impl fmt::Display for CallError {
             Self::Died(exit) => write!(f, "the called process exited before it replied: {exit}"),
             Self::Dropped => f.write_str("the called process dropped the `Reply` without an answer"),
             Self::TimedOut => f.write_str("the called process did not reply within the time limit of the call"),
+            Self::NoQuorum(missed) => missed.fmt(f),
         }
     }
 }
@@ -180,6 +185,90 @@ impl Error for CallError {
         }
     }
 }
+
+/// The answers to a [`multi_call`](crate::Host::multi_call) that did not reach its quorum:
+/// [`CallError::NoQuorum`]. A clone shares the replies with its original.
+#[derive(Clone)]
+pub struct NoQuorum {
+    // The answers are shared, so that a `CallError` stays small. Each call moves its answer through the reply slot.
+    answers: Arc<Answers>,
+}
+
+struct Answers {
+    needed: usize,
+    replied: usize,
+    failures: Vec<(Pid, CallError)>,
+    /// The replies, a `Vec<(Pid, T)>`, until [`take_replies`](NoQuorum::take_replies) takes them.
+    replies: Mutex<Option<Payload>>,
+}
+
+const _: () = assert!(size_of::<CallError>() <= 32);
+
+impl NoQuorum {
+    pub(crate) fn new<T: Send + 'static>(
+        needed: usize,
+        replies: Vec<(Pid, T)>,
+        failures: Vec<(Pid, CallError)>,
+    ) -> Self {
+        let replied = replies.len();
+        let replies = Mutex::new(Some(Payload::new(replies)));
+        Self { answers: Arc::new(Answers { needed, replied, failures, replies }) }
+    }
+
+    /// Returns the number of replies that the call needed.
+    pub fn needed(&self) -> usize {
+        self.answers.needed
+    }
+
+    /// Returns the number of processes that replied before the call failed.
+    pub fn replied(&self) -> usize {
+        self.answers.replied
+    }
+
+    /// Returns the processes that did not reply, each with its error. The processes are in the order of the call. A
+    /// process is missing here if it was still able to reply when the call failed.
+    pub fn failures(&self) -> &[(Pid, CallError)] {
+        &self.answers.failures
+    }
+
+    /// Takes the replies that arrived before the call failed, in the order of the call. Returns `None` if the reply
+    /// type of the call is not `T`, or if the replies were already taken.
+    pub fn take_replies<T: Send + 'static>(&self) -> Option<Vec<(Pid, T)>> {
+        Payload::take(&mut self.answers.replies.lock())
+    }
+}
+
+impl fmt::Debug for NoQuorum {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (needed, replied, failures) = (self.needed(), self.replied(), self.failures());
+        f.debug_struct("NoQuorum")
+            .field("needed", &needed)
+            .field("replied", &replied)
+            .field("failures", &failures)
+            .finish_non_exhaustive()
+    }
+}
+
+impl fmt::Display for NoQuorum {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Answers { needed, replied, failures, .. } = &*self.answers;
+        write!(f, "{replied} of the {needed} needed replies arrived")?;
+        match &failures[..] {
+            [] => f.write_str("; too few processes were called"),
+            [(pid, error)] => write!(f, "; process {pid}: {error}"),
+            [(pid, error), others @ ..] => write!(f, "; process {pid}: {error}; {} more failed", others.len()),
+        }
+    }
+}
+
+/// The replies are not compared, because their type is not known.
+impl PartialEq for NoQuorum {
+    fn eq(&self, other: &Self) -> bool {
+        self.needed() == other.needed() && self.replied() == other.replied() && self.failures() == other.failures()
+    }
+}
+
+impl Eq for NoQuorum {}
 
 #[cfg(test)]
 mod tests {

@@ -11,6 +11,8 @@ use std::task::{Context as Cx, Poll};
 use futures::future::FusedFuture;
 
 use crate::context::address::Address;
+use crate::context::multi_call::{Callee, Callees, Expand, expand_way};
+use crate::host::Host;
 use crate::host::control::{AnyControl, Control, Listening, flag};
 use crate::host::registry::target::{Route, Target, Way};
 use crate::process::catch::Guard;
@@ -109,6 +111,13 @@ impl<T, M: Send + 'static> Target<M> for &JoinHandle<T, M> {}
 impl<T, M: Send + 'static> Route<M> for &JoinHandle<T, M> {
     fn way(&self) -> Way<'_, M> {
         Way::Here(self.control())
+    }
+}
+
+impl<T, M: Send + 'static> Callees<M> for &JoinHandle<T, M> {}
+impl<T, M: Send + 'static> Expand<M> for &JoinHandle<T, M> {
+    fn callees(&self, host: &Host) -> Vec<Callee<M>> {
+        expand_way(&self.way(), host)
     }
 }
 

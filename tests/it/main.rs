@@ -32,6 +32,7 @@ mod local;
 mod mail;
 mod messages;
 mod misuse;
+mod multi_calls;
 mod names;
 mod options;
 mod panics;

@@ -5,6 +5,7 @@
 //! goes into the mailbox of the pool, and the keeper forwards the message later. The mailbox of an exited member is
 //! closed, so this member takes no message until the keeper has replaced the member.
 
+use std::any::Any;
 use std::collections::BTreeSet;
 use std::fmt;
 use std::task::{Context, Waker};
@@ -263,6 +264,10 @@ impl<M: Send + 'static> Router<M> for Members<M> {
             Some(pool) => pool.inbox.put_first(&*pool, unread).map(Wakes::wake),
             None => Err(unread),
         }
+    }
+
+    fn targets(&self) -> Box<dyn Any> {
+        Box::new(self.list())
     }
 }
 

@@ -1,6 +1,7 @@
 //! Mailboxes that forward their messages to other mailboxes. A [`Router`] forwards each message during the push, on the
 //! sender's thread. A message waits in the forwarding mailbox only while the router cannot forward the message.
 
+use std::any::Any;
 use std::fmt;
 
 use crate::platform::sync::Arc;
@@ -18,6 +19,10 @@ pub(crate) trait Router<M>: fmt::Debug + Send + Sync {
     /// # Errors
     /// Returns the messages if no process is left to read them.
     fn inherit(&self, unread: Vec<M>) -> Result<(), Vec<M>>;
+
+    /// Returns the list of the processes to which the messages are forwarded. The mailbox does not know the type of
+    /// this list.
+    fn targets(&self) -> Box<dyn Any>;
 }
 
 /// A message that no process accepts now.

@@ -221,6 +221,14 @@ impl<M> Inbox<M> {
         state.aside.get_or_insert_default().way = Forwarding::Routed { router, some_wait: true };
     }
 
+    /// Returns the router to which messages are forwarded, if there is one.
+    pub(crate) fn router(&self) -> Option<Arc<dyn Router<M>>> {
+        match self.state.lock().aside.as_deref().map(|aside| &aside.way) {
+            Some(Forwarding::Routed { router, .. }) => Some(Arc::clone(router)),
+            _ => None,
+        }
+    }
+
     /// Starts to forward messages if no message waits in this inbox. If a message waits, later messages are queued in
     /// this inbox.
     pub(crate) fn resume(&self) {

@@ -293,7 +293,7 @@ impl ProcessBuilder {
         Fut: Future,
     {
         let entry = self.entry.take();
-        let (call, request) = sent_elsewhere(&self.host, request);
+        let (call, request) = sent_elsewhere(&self.host, None, request);
         with_machine!(N, F, Fut, body, entry, |machine| match self.launch_or_send(request, machine) {
             Ok(_) => Ok(call),
             Err((refusal, _, machine)) => Err(SpawnError::boxed(refusal, machine.into_body())),

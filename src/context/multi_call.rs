@@ -1,0 +1,463 @@
+//! Calls to many processes: [`MultiCall`] makes one [`Call`] for each process and collects the answers. The model is
+//! `gen_server:multi_call` of Erlang/OTP. In addition, a multi-call can end at the first reply or at a quorum.
+//!
+//! A `FuturesUnordered` polls only the calls that were woken. Therefore a multi-call to n processes makes about n polls
+//! of calls, and not n². This file adds the sends, the end of the multi-call, and the time limit.
+
+use std::any::type_name;
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll, Waker, ready};
+use std::time::Duration;
+
+use futures::StreamExt;
+use futures::future::FusedFuture;
+use futures::stream::FuturesUnordered;
+
+use crate::context::address::Address;
+use crate::context::call::{Call, Reply, sent_elsewhere};
+use crate::context::names::Name;
+use crate::context::names::groups::{Group, Sealed as GroupName};
+use crate::context::time::Sleep;
+use crate::host::Host;
+use crate::host::control::Control;
+use crate::host::refs::ProcessRef;
+use crate::host::registry::target::{Destination, Route, Way};
+use crate::observe::Counter;
+use crate::platform::sync::Arc;
+use crate::process::failure::{CallError, NoQuorum};
+use crate::process::pid::Pid;
+use crate::process::state::Ref;
+
+/// One of the called processes.
+pub(crate) struct Callee<N> {
+    pid: Pid,
+    to: Destination<N>,
+}
+
+impl<N> Callee<N> {
+    fn at(control: &Ref<Control<N>>) -> Self {
+        Self { pid: control.head.pid(), to: Destination::Here(control.clone()) }
+    }
+}
+
+pub(crate) trait Expand<N> {
+    /// Returns the processes to call, in order.
+    fn callees(&self, host: &Host) -> Vec<Callee<N>>;
+}
+
+/// Processes that a [`multi_call`](Host::multi_call) calls, and whose message type is `N`:
+/// - a [`Group`]: the members of the group, in the order in which they joined;
+/// - a [`Target`](crate::Target) that is a [`Pool`](crate::Pool): the members of the pool. A pool that has not
+///   [started](crate::JoinHandle::started) yet counts as one process, and one of its members answers;
+/// - any other [`Target`](crate::Target), for example an address: this process. A name that no process has stands for no process;
+/// - a slice or a `Vec` of addresses: these processes, in order. Each address counts as one process, even if it is the
+///   address of a pool. For a group whose name is a text, pass `&host.members(name)`.
+#[expect(private_bounds, reason = "only the crate lists the processes")]
+pub trait Callees<N>: Expand<N> {}
+
+impl<N: Send + 'static> Callees<N> for Group<N> {}
+impl<N: Send + 'static> Expand<N> for Group<N> {
+    fn callees(&self, host: &Host) -> Vec<Callee<N>> {
+        expand_addresses(&host.members(GroupName::text(self)))
+    }
+}
+
+impl<N: Send + 'static> Callees<N> for &[Address<N>] {}
+impl<N: Send + 'static> Expand<N> for &[Address<N>] {
+    fn callees(&self, _: &Host) -> Vec<Callee<N>> {
+        expand_addresses(self)
+    }
+}
+
+impl<N: Send + 'static> Callees<N> for &Vec<Address<N>> {}
+impl<N: Send + 'static> Expand<N> for &Vec<Address<N>> {
+    fn callees(&self, _: &Host) -> Vec<Callee<N>> {
+        expand_addresses(self)
+    }
+}
+
+impl<N: Send + 'static, const LEN: usize> Callees<N> for &[Address<N>; LEN] {}
+impl<N: Send + 'static, const LEN: usize> Expand<N> for &[Address<N>; LEN] {
+    fn callees(&self, _: &Host) -> Vec<Callee<N>> {
+        expand_addresses(*self)
+    }
+}
+
+fn expand_addresses<N: Send + 'static>(addresses: &[Address<N>]) -> Vec<Callee<N>> {
+    addresses.iter().map(|address| Callee::at(address.control())).collect()
+}
+
+macro_rules! one_target {
+    ($($target:ty),*) => {$(
+        impl<N: Send + 'static> Callees<N> for $target {}
+        impl<N: Send + 'static> Expand<N> for $target {
+            fn callees(&self, host: &Host) -> Vec<Callee<N>> {
+                expand_way(&self.way(), host)
+            }
+        }
+    )*};
+}
+one_target!(Pid, &str, Name<N>, &Address<N>);
+
+/// Returns the process of a target. If this process is a pool, returns the members of the pool.
+pub(crate) fn expand_way<N: Send + 'static>(way: &Way<'_, N>, host: &Host) -> Vec<Callee<N>> {
+    let control = match *way {
+        Way::Here(control) => return members(control),
+        Way::Pid(pid) => match host.shared().pid_table.get(pid) {
+            Some(control) => control,
+            // The process has exited, or it runs on another node.
+            None => return vec![Callee { pid, to: Destination::Pid(pid) }],
+        },
+        Way::Name(name) => match host.namespace().names().get(name) {
+            Some(control) => control,
+            None => return Vec::new(),
+        },
+    };
+    let pid = control.head().pid();
+    match control.downcast() {
+        Some(control) => members(&control),
+        // The send returns the error that names the expected type.
+        None => vec![Callee { pid, to: Destination::Pid(pid) }],
+    }
+}
+
+/// Returns the members of a pool. If the process is not a running pool, returns the process itself.
+fn members<N: Send + 'static>(control: &Ref<Control<N>>) -> Vec<Callee<N>> {
+    let targets = control.inbox.router().map(|router| router.targets().downcast::<Arc<[Ref<Control<N>>]>>());
+    match targets {
+        Some(Ok(members)) => members.iter().map(Callee::at).collect(),
+        _ => vec![Callee::at(control)],
+    }
+}
+
+/// A call that was made, but whose request was not sent.
+struct Unsent<N, T> {
+    /// Position of the process in the list of answers.
+    place: usize,
+    to: Destination<N>,
+    call: Call<T>,
+    request: N,
+}
+
+/// A sent call with the position of its process in the list of answers.
+struct Numbered<T> {
+    place: usize,
+    call: Call<T>,
+}
+
+impl<T> Future for Numbered<T> {
+    type Output = (usize, Result<T, CallError>);
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let place = self.place;
+        Pin::new(&mut self.call).poll(cx).map(|answer| (place, answer))
+    }
+}
+
+/// The answer of one process. The answer is `None` while the call is in flight.
+type Answer<T> = (Pid, Option<Result<T, CallError>>);
+
+/// Output of a multi-call that waits for all answers: each called process and its answer, in the order of the call.
+type All<T> = Vec<(Pid, Result<T, CallError>)>;
+
+/// Number of replies that a multi-call waits for.
+#[derive(Clone, Copy)]
+enum Needed {
+    /// The multi-call waits until each process has replied or failed.
+    All,
+    Replies(usize),
+}
+
+/// Future of a call to several processes: see [`Host::multi_call`]. The parameter `N` is the message type of the called
+/// processes, `T` is the type of a reply, and `O` is the output of the future. By default, the future resolves when
+/// each process has replied or failed. The output is then a list of all called processes in the order of the call, each
+/// with its reply or its [`CallError`].
+///
+/// # Cancel safety
+/// Dropping the future loses the replies, and cancels the calls that are in flight. Each reply that arrives later is
+/// dropped and counted as late. A request that was already sent stays in the mailbox of its process. The future can be
+/// awaited by reference.
+#[must_use = "futures do nothing unless polled"]
+pub struct MultiCall<N, T, O = All<T>> {
+    host: Host,
+    unsent: Vec<Unsent<N, T>>,
+    calls: FuturesUnordered<Numbered<T>>,
+    answers: Vec<Answer<T>>,
+    replied: usize,
+    failed: usize,
+    needed: Needed,
+    /// Whether the calling process counts the calls among the operations that it waits for.
+    counted: bool,
+    limit: Option<Box<Sleep>>,
+    undelivered: Vec<(Pid, N)>,
+    /// Converts the answers to the output. The field is `None` after the multi-call has ended.
+    output: Option<fn(Vec<Answer<T>>, usize) -> O>,
+}
+
+impl<N, T, O> fmt::Debug for MultiCall<N, T, O> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "MultiCall<{}, {}>({})", type_name::<N>(), type_name::<T>(), self.answers.len())
+    }
+}
+
+fn all_answers<T>(answers: Vec<Answer<T>>, _: usize) -> All<T> {
+    answers.into_iter().filter_map(|(pid, answer)| Some((pid, answer?))).collect()
+}
+
+fn quorum_of<T: Send + 'static>(answers: Vec<Answer<T>>, needed: usize) -> Result<Vec<(Pid, T)>, CallError> {
+    let (mut replies, mut failures) = (Vec::new(), Vec::new());
+    for (pid, answer) in answers {
+        match answer {
+            Some(Ok(reply)) => replies.push((pid, reply)),
+            Some(Err(error)) => failures.push((pid, error)),
+            None => {}
+        }
+    }
+    if replies.len() >= needed {
+        return Ok(replies);
+    }
+    Err(CallError::NoQuorum(NoQuorum::new(needed, replies, failures)))
+}
+
+fn first_reply<T: Send + 'static>(answers: Vec<Answer<T>>, needed: usize) -> Result<(Pid, T), CallError> {
+    quorum_of(answers, needed).map(|mut replies| replies.swap_remove(0))
+}
+
+impl<N: Send + 'static, T: Send + 'static> MultiCall<N, T> {
+    pub(crate) fn new(
+        host: &Host,
+        asker: Option<&ProcessRef>,
+        to: impl Callees<N>,
+        mut request: impl FnMut(Reply<T>) -> N,
+    ) -> Self {
+        let callees = to.callees(host);
+        let answers = callees.iter().map(|callee| (callee.pid, None)).collect();
+        let asker = || asker.map(|asker| ProcessRef::new((**asker).clone()));
+        let unsent = |(place, Callee { to, .. })| {
+            let (call, request) = sent_elsewhere(host, asker(), &mut request);
+            Unsent { place, to, call, request }
+        };
+        Self {
+            host: host.clone(),
+            unsent: callees.into_iter().enumerate().map(unsent).collect(),
+            calls: FuturesUnordered::new(),
+            answers,
+            replied: 0,
+            failed: 0,
+            needed: Needed::All,
+            counted: false,
+            limit: None,
+            undelivered: Vec::new(),
+            output: Some(all_answers),
+        }
+    }
+
+    /// Ends the multi-call at the first reply. The output is this reply with the pid of its process. A process that
+    /// fails does not end the multi-call, as long as another process can still reply. The other calls are cancelled,
+    /// and their replies are counted as late.
+    ///
+    /// # Errors
+    /// The future fails with [`CallError::NoQuorum`] as soon as no called process can reply any more. If there is no
+    /// process to call, the future fails at its first poll.
+    pub fn first(self) -> MultiCall<N, T, Result<(Pid, T), CallError>> {
+        self.ending(1, first_reply)
+    }
+
+    /// Ends the multi-call when `needed` processes have replied. The output is `needed` replies, each with the pid
+    /// of its process, in the order of the call. The other calls are cancelled, and replies that arrive later are counted as
+    /// late.
+    ///
+    /// # Errors
+    /// The future fails with [`CallError::NoQuorum`] as soon as fewer than `needed` processes have replied or can still
+    /// reply. The error contains the answers so far. If fewer than `needed` processes are called, the future fails at
+    /// its first poll, and sends no request.
+    pub fn quorum(self, needed: usize) -> MultiCall<N, T, Result<Vec<(Pid, T)>, CallError>> {
+        self.ending(needed, quorum_of)
+    }
+
+    fn ending<O>(self, needed: usize, output: fn(Vec<Answer<T>>, usize) -> O) -> MultiCall<N, T, O> {
+        let Self {
+            host, unsent, calls, answers, replied, failed, counted, limit, undelivered, output: present, ..
+        } = self;
+        let (needed, output) = (Needed::Replies(needed), present.map(|_| output));
+        MultiCall { host, unsent, calls, answers, replied, failed, needed, counted, limit, undelivered, output }
+    }
+}
+
+impl<N: Send + 'static, T: Send + 'static, O> MultiCall<N, T, O> {
+    /// Sets a time limit for all calls together. The time begins when this method is called. At the limit, each process
+    /// that has not replied has failed with [`CallError::TimedOut`], and the multi-call ends. A second limit replaces
+    /// the first limit. Default: no limit.
+    pub fn timeout(mut self, time: Duration) -> Self {
+        if self.output.is_some() {
+            self.limit = Some(Box::new(self.host.sleep(time)));
+        }
+        self
+    }
+
+    /// Sends the requests now instead of at the first poll.
+    pub fn start(mut self) -> Self {
+        self.send();
+        self.counted = self.count_as_waiting(Waker::noop());
+        self
+    }
+
+    /// Takes the requests that were not delivered, each with the pid of its process. A request is not delivered if the
+    /// process refuses the request, or if the multi-call ends before it sends the request. The answer of the process
+    /// contains the reason of a refusal ([`CallError::Send`]).
+    ///
+    /// To use this method, await the future by reference:
+    /// ```
+    /// # use procession::{CallError, Context, MailboxCapacity, Reply, Runtime, SendErrorKind};
+    /// # let rt = Runtime::builder().workers(0).build()?;
+    /// # let body = async |_: Context<(String, Reply<()>)>| std::future::pending::<()>().await;
+    /// let full = rt.process().mailbox_capacity(MailboxCapacity::Reject(1)).spawn(body)?;
+    /// let _first = full.call(|reply: Reply<()>| (String::from("first"), reply)).start();
+    /// let mut call = rt.multi_call(&full, |reply| (String::from("request"), reply));
+    /// let answers: Vec<(_, Result<(), _>)> = rt.block_on(&mut call);
+    /// assert_eq!(answers, [(full.pid(), Err(CallError::Send(SendErrorKind::Full)))]);
+    /// let (pid, (text, _)) = call.take_undelivered().remove(0);
+    /// assert_eq!((pid, &*text), (full.pid(), "request"));
+    /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
+    /// ```
+    pub fn take_undelivered(&mut self) -> Vec<(Pid, N)> {
+        std::mem::take(&mut self.undelivered)
+    }
+
+    /// Returns whether the present answers decide the outcome.
+    fn is_decided(&self) -> bool {
+        let called = self.answers.len();
+        match self.needed {
+            Needed::All => self.replied + self.failed == called,
+            Needed::Replies(needed) => self.replied >= needed || called - self.failed < needed,
+        }
+    }
+
+    /// Sends the requests that were not sent yet, unless the outcome is decided before the first send.
+    fn send(&mut self) {
+        if self.is_decided() {
+            return;
+        }
+        for Unsent { place, to, call, request } in std::mem::take(&mut self.unsent) {
+            match self.host.try_send_by(&to.way(), request) {
+                Ok(()) => self.calls.push(Numbered { place, call }),
+                Err((refusal, request)) => {
+                    self.host.shared().metrics.add(Counter::Refused, 1);
+                    // The request contains a `Reply`. The call is closed first, so that this reply answers no call.
+                    drop(call);
+                    self.undelivered.push((self.answers[place].0, request));
+                    self.answer(place, Err(CallError::Send(refusal)));
+                }
+            }
+        }
+    }
+
+    fn answer(&mut self, place: usize, answer: Result<T, CallError>) {
+        *(if answer.is_ok() { &mut self.replied } else { &mut self.failed }) += 1;
+        self.answers[place].1 = Some(answer);
+    }
+
+    /// Cancels the calls that are in flight, and returns the output.
+    fn end(&mut self, output: fn(Vec<Answer<T>>, usize) -> O) -> O {
+        self.output = None;
+        self.limit = None;
+        self.calls.clear();
+        for Unsent { place, call, request, .. } in std::mem::take(&mut self.unsent) {
+            drop(call);
+            self.undelivered.push((self.answers[place].0, request));
+        }
+        let needed = match self.needed {
+            Needed::All => self.answers.len(),
+            Needed::Replies(needed) => needed,
+        };
+        output(std::mem::take(&mut self.answers), needed)
+    }
+
+    /// Counts the calls among the operations that the calling process waits for, if it waits for them. All calls have
+    /// the same caller, so the first call decides.
+    fn count_as_waiting(&mut self, waker: &Waker) -> bool {
+        Pin::new(&mut self.calls).iter_pin_mut().all(|numbered| numbered.get_mut().call.count_as_waiting(waker))
+    }
+}
+
+/// The future never pins the messages and the replies that it contains.
+impl<N, T, O> Unpin for MultiCall<N, T, O> {}
+
+impl<N: Send + 'static, T: Send + 'static, O> Future for MultiCall<N, T, O> {
+    type Output = O;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<O> {
+        let this = &mut *self;
+        let Some(output) = this.output else { return Poll::Pending };
+        this.send();
+        this.counted = this.counted || this.count_as_waiting(cx.waker());
+        while !this.is_decided() {
+            match this.calls.poll_next_unpin(cx) {
+                Poll::Ready(Some((place, answer))) => this.answer(place, answer),
+                Poll::Ready(None) => unreachable!("without a call in flight, the outcome is decided"),
+                Poll::Pending => {
+                    let Some(limit) = this.limit.as_deref_mut() else { return Poll::Pending };
+                    ready!(Pin::new(limit).poll(cx));
+                    let late = |(_, answer): &mut Answer<T>| _ = answer.get_or_insert(Err(CallError::TimedOut));
+                    this.answers.iter_mut().for_each(late);
+                    break;
+                }
+            }
+        }
+        Poll::Ready(this.end(output))
+    }
+}
+
+impl<N: Send + 'static, T: Send + 'static, O> FusedFuture for MultiCall<N, T, O> {
+    fn is_terminated(&self) -> bool {
+        self.output.is_none()
+    }
+}
+
+impl Host {
+    /// Calls several processes at once. Returns a future that resolves to the answers of all processes. Use
+    /// [`first`](MultiCall::first) to wait only for the first reply, and [`quorum`](MultiCall::quorum) to wait for a
+    /// number of replies.
+    ///
+    /// This method lists the processes, and calls `request` once for each of them, before it returns. The requests are
+    /// sent at the first poll, or by [`MultiCall::start`].
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use procession::{CallError, Context, Exit, Group, Reply, Runtime};
+    ///
+    /// const REPLICAS: Group<Reply<u64>> = Group::new("replicas");
+    ///
+    /// async fn replica(mut ctx: Context<Reply<u64>>) -> Result<(), Exit> {
+    ///     ctx.join_group(REPLICAS);
+    ///     ctx.mark_started();
+    ///     loop {
+    ///         ctx.receive().await?.send(7);
+    ///     }
+    /// }
+    /// let rt = Runtime::new()?;
+    /// for _ in 0..3 {
+    ///     let replica = rt.process().manual_start().spawn(replica)?;
+    ///     rt.block_on(replica.started())?;
+    /// }
+    /// let second = Duration::from_secs(1);
+    /// let answers = rt.block_on(rt.multi_call(REPLICAS, |reply| reply).timeout(second));
+    /// assert!(answers.len() == 3 && answers.iter().all(|(_, answer)| *answer == Ok(7)));
+    /// let replies = rt.block_on(rt.multi_call(REPLICAS, |reply| reply).quorum(2).timeout(second))?;
+    /// assert_eq!(replies.len(), 2);
+    /// let (_, reply) = rt.block_on(rt.multi_call(REPLICAS, |reply| reply).first())?;
+    /// assert_eq!(reply, 7);
+    /// let missed = rt.block_on(rt.multi_call(REPLICAS, |reply| reply).quorum(4)).unwrap_err();
+    /// assert!(matches!(missed, CallError::NoQuorum(missed) if missed.needed() == 4));
+    /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
+    /// ```
+    pub fn multi_call<N: Send + 'static, T: Send + 'static>(
+        &self,
+        to: impl Callees<N>,
+        request: impl FnMut(Reply<T>) -> N,
+    ) -> MultiCall<N, T> {
+        MultiCall::new(self, None, to, request)
+    }
+}

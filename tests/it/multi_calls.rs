@@ -1,0 +1,398 @@
+//! Section 2.6 of the specification: calls to many processes.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::FutureExt;
+use futures::future::FusedFuture;
+use procession::observe::ProcessQuery;
+use procession::*;
+
+use crate::{everywhere, on_workers, step_aside, two, within};
+
+const HOUR: Duration = Duration::from_secs(3600);
+const SECOND: Duration = Duration::from_secs(1);
+
+/// A request. The value counts the copies of the request that exist.
+struct Ask(Arc<()>, Reply<u64>);
+
+fn lone() -> Runtime {
+    Runtime::builder().workers(0).build().unwrap()
+}
+
+/// Returns `n` mailboxes outside any process, with their addresses.
+fn mailboxes<const N: usize>(rt: &Host) -> ([Address<Reply<u64>>; N], Vec<Mailbox<Reply<u64>>>) {
+    let mut mailboxes = Vec::new();
+    let addresses = std::array::from_fn(|_| {
+        let (address, mailbox) = rt.mailbox();
+        mailboxes.push(mailbox);
+        address
+    });
+    (addresses, mailboxes)
+}
+
+fn take(mailbox: &mut Mailbox<Reply<u64>>) -> Reply<u64> {
+    mailbox.try_receive().expect("a request")
+}
+
+/// Spawns a member of the group, and waits until it has joined.
+async fn member(host: &Host, group: Group<Reply<u64>>, answer: u64) -> JoinHandle<(), Reply<u64>> {
+    let body = async move |mut ctx: Context<Reply<u64>>| -> Result<(), Exit> {
+        ctx.join_group(group);
+        ctx.mark_started();
+        loop {
+            ctx.receive().await?.send(answer);
+        }
+    };
+    let member = host.process().manual_start().spawn(body).unwrap();
+    member.started().await.unwrap();
+    member
+}
+
+/// Runs every runnable process of a runtime without workers.
+fn settle(rt: &Runtime) {
+    rt.block_on(async {
+        for _ in 0..50 {
+            step_aside().await;
+        }
+    });
+}
+
+/// 2.6e: a call to a group returns the answers of all members in the order in which the members joined. The call works
+/// outside any process, inside a process through its own handle, and inside a process through a host.
+#[test]
+fn a_call_to_a_group_returns_all_answers_in_order() {
+    const GROUP: Group<Reply<u64>> = Group::new("all");
+    everywhere(async |host| {
+        let mut expected = Vec::new();
+        for n in 0..5 {
+            expected.push((member(&host, GROUP, n).await.pid(), Ok(n)));
+        }
+        assert_eq!(host.multi_call(GROUP, |reply| reply).await, expected);
+        let inside = host.spawn(async |ctx: Context| {
+            let own = ctx.multi_call(GROUP, |reply| reply).timeout(HOUR).await;
+            assert_eq!(ctx.host().multi_call(GROUP, |reply| reply).timeout(HOUR).await, own);
+            Ok::<_, Exit>(own)
+        });
+        assert_eq!(inside.await.unwrap(), expected);
+        expected.iter().for_each(|(pid, _)| host.kill(*pid).unwrap());
+    });
+}
+
+/// 2.6e, 2.6c: a process that exited before the call, or that exits before its reply, fails with the cause at once. The
+/// other processes still answer.
+#[test]
+fn a_dead_process_fails_at_once_and_the_others_answer() {
+    everywhere(async |host| {
+        let answers = host.spawn(async |mut ctx: Context<Reply<u64>>| {
+            let _ = ctx.receive().await.map(|reply| reply.send(1));
+        });
+        let drops = host.spawn(async |mut ctx: Context<Reply<u64>>| {
+            drop(ctx.receive().await);
+            ctx.receive().await.map(drop)
+        });
+        let exits = host.spawn(async |mut ctx: Context<Reply<u64>>| -> Result<(), Exit> {
+            let _reply = ctx.receive().await?;
+            ctx.host().kill(ctx.pid())?;
+            futures::future::pending().await
+        });
+        let dead = host.spawn(async |_: Context<Reply<u64>>| {});
+        let dead_address = dead.address();
+        dead.await.unwrap();
+        let callees = [dead_address, exits.address(), drops.address(), answers.address()];
+        let pids = callees.each_ref().map(Address::pid);
+        let found = host.multi_call(&callees, |reply| reply).await;
+        let expected = [
+            Err(CallError::Send(SendErrorKind::NoProcess)),
+            Err(CallError::Died(Exit::Killed)),
+            Err(CallError::Dropped),
+            Ok(1),
+        ];
+        assert_eq!(found, pids.into_iter().zip(expected).collect::<Vec<_>>());
+        let _ = exits.await;
+        drops.abort();
+    });
+}
+
+/// 2.6e: the time limit holds for all calls together. A process that has not replied at the limit fails with
+/// `TimedOut`, and the replies of the other processes are kept.
+#[test]
+fn a_time_limit_ends_the_calls_that_have_no_reply() {
+    let mut simulation = Simulation::new(1);
+    let host = simulation.host().clone();
+    simulation.run(async move {
+        let ([slow, quick], mut boxes) = mailboxes(&host);
+        let begin = host.now();
+        let call = host.multi_call(&[slow.clone(), quick.clone()], |reply| reply).timeout(SECOND).start();
+        take(&mut boxes[1]).send(7);
+        let answers = call.await;
+        assert_eq!(host.now() - begin, SECOND);
+        assert_eq!(answers, [(slow.pid(), Err(CallError::TimedOut)), (quick.pid(), Ok(7))]);
+        let late = take(&mut boxes[0]);
+        assert!(late.is_closed());
+        late.send(8);
+        assert_eq!(host.counters().late_replies, 1);
+
+        // A quorum that is not reached at the limit fails with the answers so far.
+        let call = host.multi_call(&[slow.clone(), quick.clone()], |reply| reply).quorum(2).timeout(SECOND).start();
+        take(&mut boxes[1]).send(9);
+        let Err(CallError::NoQuorum(missed)) = call.await else { panic!("the quorum is not reached") };
+        assert_eq!(host.now() - begin, 2 * SECOND);
+        assert_eq!(missed.take_replies(), Some(vec![(quick.pid(), 9_u64)]));
+        assert_eq!(missed.failures(), [(slow.pid(), CallError::TimedOut)]);
+    });
+}
+
+/// 2.6e, 2.6d: the first reply ends the call, even after a failure of another process. The calls in flight are
+/// cancelled, and their replies are counted as late.
+#[test]
+fn the_first_reply_wins_and_later_replies_are_counted() {
+    let rt = lone();
+    let (callees, mut boxes) = mailboxes::<3>(&rt);
+    let mut call = rt.multi_call(&callees, |reply| reply).first().start();
+    assert_eq!((&mut call).now_or_never(), None);
+    drop(take(&mut boxes[0]));
+    assert_eq!((&mut call).now_or_never(), None);
+    take(&mut boxes[2]).send(5);
+    assert_eq!((&mut call).now_or_never(), Some(Ok((callees[2].pid(), 5))));
+    let late = take(&mut boxes[1]);
+    assert!(late.is_closed() && call.is_terminated());
+    late.send(6);
+    assert_eq!(rt.counters().late_replies, 1);
+    assert_eq!(call.now_or_never(), None, "the call has ended");
+}
+
+/// 2.6e: a call with a quorum ends when this number of processes has replied. The replies are in the order of the call.
+#[test]
+fn a_quorum_ends_the_call_with_exactly_its_replies() {
+    let rt = lone();
+    let (callees, mut boxes) = mailboxes::<4>(&rt);
+    let mut call = rt.multi_call(&callees, |reply| reply).quorum(2).start();
+    take(&mut boxes[3]).send(3);
+    drop(take(&mut boxes[2]));
+    assert_eq!((&mut call).now_or_never(), None);
+    take(&mut boxes[1]).send(1);
+    let replies = call.now_or_never().unwrap().unwrap();
+    assert_eq!(replies, [(callees[1].pid(), 1), (callees[3].pid(), 3)]);
+    assert!(take(&mut boxes[0]).is_closed());
+    assert_eq!(rt.block_on(rt.multi_call(&callees, |reply| reply).quorum(0)), Ok(vec![]));
+    assert!(boxes.iter_mut().all(|mailbox| mailbox.try_receive().is_none()), "nothing was sent");
+}
+
+/// 2.6e: a quorum that cannot be reached any more fails at once, while other calls are still in flight. The error
+/// contains the answers so far.
+#[test]
+fn a_quorum_out_of_reach_fails_at_once_with_the_answers_so_far() {
+    let rt = lone();
+    let (callees, mut boxes) = mailboxes::<4>(&rt);
+    let mut call = rt.multi_call(&callees, |reply| reply).quorum(3).start();
+    take(&mut boxes[0]).send(4);
+    drop(take(&mut boxes[1]));
+    assert_eq!((&mut call).now_or_never(), None, "three processes can still reply");
+    drop(boxes.remove(2));
+    let error = call.now_or_never().expect("only two processes can still reply").unwrap_err();
+    let CallError::NoQuorum(missed) = &error else { panic!("{error}") };
+    let failures = [(callees[1].pid(), CallError::Dropped), (callees[2].pid(), CallError::Dropped)];
+    assert_eq!((missed.needed(), missed.replied(), missed.failures()), (3, 1, &failures[..]));
+    assert_eq!(missed.take_replies::<u8>(), None, "the replies have another type");
+    assert_eq!(missed.clone().take_replies(), Some(vec![(callees[0].pid(), 4_u64)]));
+    assert_eq!(missed.take_replies::<u64>(), None, "the replies were taken");
+    let text = format!(
+        "1 of the 3 needed replies arrived; process {}: the called process dropped the `Reply` without an answer; 1 more failed",
+        callees[1].pid()
+    );
+    assert_eq!(error.to_string(), text);
+    let exit = Exit::failed(error.clone());
+    assert_eq!(exit.error::<CallError>(), Some(&error), "a body returns the error with `?`");
+    assert!(take(&mut boxes[2]).is_closed());
+}
+
+/// 2.6e: if fewer processes are called than the quorum needs, no request is sent, and the requests are handed back.
+#[test]
+fn a_quorum_larger_than_the_number_of_processes_sends_nothing() {
+    let rt = lone();
+    let (callees, mut boxes) = mailboxes::<2>(&rt);
+    let mut call = rt.multi_call(&callees, |reply| reply).quorum(3).start();
+    let error = (&mut call).now_or_never().unwrap().unwrap_err();
+    assert_eq!(error.to_string(), "0 of the 3 needed replies arrived; too few processes were called");
+    assert!(boxes.iter_mut().all(|mailbox| mailbox.try_receive().is_none()));
+    let undelivered = call.take_undelivered();
+    assert!(undelivered.iter().map(|(pid, _)| *pid).eq(callees.iter().map(Address::pid)));
+    assert!(undelivered.iter().all(|(_, reply)| reply.is_closed()));
+    assert_eq!(call.take_undelivered().len(), 0);
+}
+
+/// 2.6e: a group without members and a name without a process stand for no process. A call to all of them ends at once,
+/// and a call that needs a reply fails at once.
+#[test]
+fn a_call_to_no_process_ends_at_once() {
+    const NOBODY: Group<Reply<u64>> = Group::new("empty");
+    let rt = lone();
+    assert_eq!(rt.multi_call(NOBODY, |reply| reply).now_or_never(), Some(vec![]));
+    assert_eq!(rt.multi_call("nobody", |reply: Reply<u64>| reply).now_or_never(), Some(vec![]));
+    for error in [
+        rt.multi_call(NOBODY, |reply| reply).first().now_or_never().unwrap().unwrap_err(),
+        rt.multi_call(NOBODY, |reply| reply).quorum(1).now_or_never().unwrap().unwrap_err(),
+    ] {
+        assert_eq!(error.to_string(), "0 of the 1 needed replies arrived; too few processes were called");
+    }
+}
+
+/// 2.6e: one process can be called through its pid, its name, its address and its handle. A pid of another message type
+/// returns the error of the send.
+#[test]
+fn any_target_can_be_called() {
+    const NAME: Name<Reply<u64>> = Name::new("only");
+    let rt = lone();
+    let body = async |mut ctx: Context<Reply<u64>>| -> Result<(), Exit> {
+        loop {
+            ctx.receive().await?.send(3);
+        }
+    };
+    let only = rt.process().name(NAME).spawn(body).unwrap();
+    let (pid, address) = (only.pid(), only.address());
+    let expected = [(pid, Ok(3))];
+    assert_eq!(rt.block_on(rt.multi_call(pid, |reply: Reply<u64>| reply)), expected);
+    assert_eq!(rt.block_on(rt.multi_call(NAME, |reply| reply)), expected);
+    assert_eq!(rt.block_on(rt.multi_call("only", |reply: Reply<u64>| reply)), expected);
+    assert_eq!(rt.block_on(rt.multi_call(&address, |reply| reply)), expected);
+    assert_eq!(rt.block_on(rt.multi_call(&only, |reply| reply)), expected);
+    assert_eq!(rt.block_on(rt.multi_call(&vec![address.clone()], |reply| reply)), expected);
+    let [(found, Err(CallError::Send(SendErrorKind::WrongType { .. })))] =
+        &rt.block_on(rt.multi_call(pid, |reply: Reply<u64>| (1, reply)))[..]
+    else {
+        panic!("the process takes no such message")
+    };
+    assert_eq!(*found, pid);
+    rt.kill(pid).unwrap();
+    rt.block_on(only).unwrap_err();
+    let gone = [(pid, Err(CallError::Send(SendErrorKind::NoProcess)))];
+    assert_eq!(rt.block_on(rt.multi_call(pid, |reply: Reply<u64>| reply)), gone);
+}
+
+/// 2.6e: a call to a pool calls each member once.
+#[test]
+fn a_call_to_a_pool_calls_each_member() {
+    on_workers(async |host| {
+        let body = async |mut ctx: Context<Reply<Pid>>| -> Result<(), Exit> {
+            loop {
+                let reply = ctx.receive().await?;
+                reply.send(ctx.pid());
+            }
+        };
+        let pool = host.process().name("pool").spawn_pool(Pool::new(3, body)).unwrap();
+        pool.started().await.unwrap();
+        for _ in 0..3 {
+            let mut answers = host.multi_call(&pool, |reply| reply).await;
+            assert!(answers.iter().all(|(pid, answer)| answer.as_ref() == Ok(pid)), "{answers:?}");
+            answers.dedup_by_key(|(pid, _)| *pid);
+            assert_eq!(answers.len(), 3);
+            assert_eq!(host.multi_call("pool", |reply: Reply<Pid>| reply).quorum(3).await.unwrap().len(), 3);
+        }
+        pool.abort();
+    });
+}
+
+/// 2.6e: a full mailbox refuses its request. The other processes answer, and the request is handed back.
+#[test]
+fn a_full_mailbox_hands_its_request_back() {
+    let rt = lone();
+    let body = async |mut ctx: Context<(u64, Reply<u64>)>| -> Result<(), Exit> {
+        loop {
+            let (n, reply) = ctx.receive().await?;
+            reply.send(n);
+        }
+    };
+    let deaf = async |_: Context<(u64, Reply<u64>)>| futures::future::pending::<()>().await;
+    let full = rt.process().mailbox_capacity(MailboxCapacity::Reject(1)).spawn(deaf).unwrap();
+    let _waits = full.call(|reply| (0, reply)).start();
+    let open = rt.spawn(body);
+    let refused = rt.counters().refused;
+    let mut next = 0;
+    let mut call = rt.multi_call(&[full.address(), open.address()], |reply| {
+        next += 1;
+        (next, reply)
+    });
+    let answers = rt.block_on(&mut call);
+    assert_eq!(answers, [(full.pid(), Err(CallError::Send(SendErrorKind::Full))), (open.pid(), Ok(2))]);
+    assert_eq!(rt.counters().refused, refused + 1);
+    let [(pid, (1, reply))] = &call.take_undelivered()[..] else { panic!("one request comes back") };
+    assert!(*pid == full.pid() && reply.is_closed());
+}
+
+/// 2.6e: if the future is dropped before or after its first poll, its requests and its calls are dropped too.
+#[test]
+fn a_dropped_call_leaks_nothing() {
+    let rt = lone();
+    let (address, mut mailbox) = rt.mailbox::<Ask>();
+    let alive = Arc::new(());
+    let callees = vec![address; 3];
+    let make = || rt.multi_call(&callees, |reply| Ask(Arc::clone(&alive), reply));
+    let unpolled = make();
+    assert_eq!(Arc::strong_count(&alive), 4);
+    drop(unpolled);
+    assert_eq!(Arc::strong_count(&alive), 1);
+    assert!(mailbox.try_receive().is_none());
+    let mut polled = make().first();
+    assert!((&mut polled).now_or_never().is_none());
+    drop(polled);
+    for _ in 0..3 {
+        let Ask(_, reply) = mailbox.try_receive().expect("the request was sent");
+        assert!(reply.is_closed());
+    }
+    assert_eq!(Arc::strong_count(&alive), 1);
+    // A reply that arrived and was not read is dropped with the future.
+    let (address, mut mailbox) = rt.mailbox::<Reply<Arc<()>>>();
+    let unread = rt.multi_call(&[address], |reply| reply).start();
+    mailbox.try_receive().unwrap().send(Arc::clone(&alive));
+    assert_eq!(Arc::strong_count(&alive), 2);
+    drop(unread);
+    assert_eq!(Arc::strong_count(&alive), 1);
+}
+
+/// 2.6e, 9.2a: a process that waits for a call to many processes counts each call, like a single call. The counts end
+/// with the calls.
+#[test]
+fn each_call_counts_as_a_wait_of_its_process() {
+    for own_handle in [true, false] {
+        let rt = lone();
+        let (callees, mut boxes) = mailboxes::<3>(&rt);
+        let asks = rt.spawn(async move |mut ctx: Context<()>| {
+            let call = match own_handle {
+                true => ctx.multi_call(&callees, |reply| reply),
+                false => ctx.host().multi_call(&callees, |reply| reply),
+            };
+            let replies = call.quorum(2).await?.len();
+            ctx.receive().await?;
+            Ok::<_, Exit>(replies)
+        });
+        let waits = || {
+            settle(&rt);
+            let all = rt.processes(&ProcessQuery::new());
+            all.iter().find(|info| info.pid == asks.pid()).expect("it is alive").waits
+        };
+        assert_eq!(waits(), 3, "own handle: {own_handle}");
+        take(&mut boxes[0]).send(1);
+        assert_eq!(waits(), 2, "own handle: {own_handle}");
+        take(&mut boxes[1]).send(1);
+        assert_eq!(waits(), 0, "own handle: {own_handle}");
+        asks.send(()).unwrap();
+        assert_eq!(rt.block_on(asks).unwrap(), 2);
+    }
+}
+
+/// 2.6e: a thousand processes on several workers answer one call, and no answer is lost.
+#[test]
+fn a_thousand_processes_answer_one_call() {
+    within(60, || {
+        let rt = two();
+        let body = async |mut ctx: Context<Reply<u64>>| -> Result<(), Exit> {
+            ctx.receive().await?.send(1);
+            Ok(())
+        };
+        let callees: Vec<_> = (0..1000).map(|_| rt.spawn(body).address()).collect();
+        let answers = futures::executor::block_on(rt.multi_call(&callees, |reply| reply));
+        assert!(answers.iter().zip(&callees).all(|((pid, answer), to)| *pid == to.pid() && *answer == Ok(1)));
+        assert_eq!(answers.len(), 1000);
+    });
+}

@@ -337,8 +337,8 @@ fn a_dropped_call_leaks_nothing() {
     assert!((&mut polled).now_or_never().is_none());
     drop(polled);
     for _ in 0..3 {
-        let Ask(_, reply) = mailbox.try_receive().expect("the request was sent");
-        assert!(reply.is_closed());
+        let Ask(copy, reply) = mailbox.try_receive().expect("the request was sent");
+        assert!(reply.is_closed() && Arc::ptr_eq(&copy, &alive));
     }
     assert_eq!(Arc::strong_count(&alive), 1);
     // A reply that arrived and was not read is dropped with the future.

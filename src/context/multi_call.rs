@@ -51,7 +51,8 @@ pub(crate) trait Expand<N> {
 /// - a [`Group`]: the members of the group, in the order in which they joined;
 /// - a [`Target`](crate::Target) that is a [`Pool`](crate::Pool): the members of the pool. A pool that has not
 ///   [started](crate::JoinHandle::started) yet counts as one process, and one of its members answers;
-/// - any other [`Target`](crate::Target), for example an address: this process. A name that no process has stands for no process;
+/// - any other [`Target`](crate::Target), for example an address: this process. A name that no process has stands for no
+///   process;
 /// - a slice or a `Vec` of addresses: these processes, in order. Each address counts as one process, even if it is the
 ///   address of a pool. For a group whose name is a text, pass `&host.members(name)`.
 #[expect(private_bounds, reason = "only the crate lists the processes")]
@@ -265,8 +266,8 @@ impl<N: Send + 'static, T: Send + 'static> MultiCall<N, T> {
         self.ending(1, first_reply)
     }
 
-    /// Ends the multi-call when `needed` processes have replied. The output is `needed` replies, each with the pid
-    /// of its process, in the order of the call. The other calls are cancelled, and replies that arrive later are counted as
+    /// Ends the multi-call when `needed` processes have replied. The output is `needed` replies, each with the pid of its
+    /// process, in the order of the call. The other calls are cancelled, and replies that arrive later are counted as
     /// late.
     ///
     /// # Errors

@@ -1,6 +1,6 @@
 //! Defines [`Perform`], the future of a command that an async body yields. Both [`Perform`] and streams use
-//! [`BodyYield`]. A command takes the inline path if its handler can answer the command within the turn. Otherwise the
-//! command goes through the table of yields.
+//! [`BodyYield`]. The first command of a step takes the inline path, if the command has no time limit and its handler is
+//! found by the type of the command. All other commands go through the table of commands (`process/yields.rs`).
 
 use std::any::TypeId;
 use std::fmt;
@@ -142,7 +142,7 @@ impl<C: Command> BodyYield<C> {
     /// - This turn has no other inline command.
     /// - No other command is pending in the table of yields.
     /// - The task itself polls the future, in its own step.
-    /// - The handler supports the inline path.
+    /// - The handler is found by the type of the command.
     #[inline]
     fn offer(&mut self, cx: &Context<'_>) -> bool {
         let head = self.control.head();
@@ -155,7 +155,7 @@ impl<C: Command> BodyYield<C> {
             {
                 return false;
             }
-            let Some(handler) = head.host().namespace().dispatcher().inline(TypeId::of::<C>()) else { return false };
+            let Some(handler) = head.host().namespace().dispatcher().index(TypeId::of::<C>()) else { return false };
             match std::mem::replace(&mut self.state, State::Over) {
                 State::Fresh(command) => {
                     head.count(Counter::Yields);
@@ -196,9 +196,15 @@ impl<C: Command> BodyYield<C> {
         let State::Inline(number) = self.state else { return false };
         let Some(command) = self.withdraw(number) else { return false };
         let tag = Tag::<C>::inline(number);
-        self.control.head().yields().admit(tag, target(), Some(command));
+        // This thread withdrew the command, so the command was not cancelled.
+        let _ = self.control.head().yields().admit(tag, target(), Some(command));
         self.flies(tag);
         true
+    }
+
+    /// Takes the answer out of the table of yields: see [`Yields::poll`].
+    fn poll_table(&self, tag: Tag, cx: &Context<'_>) -> Option<Result<Answer, ()>> {
+        self.control.head().yields().poll(tag, answer_target(cx))
     }
 
     /// Takes an inline command back from the turn, unless a handler has already taken the command.
@@ -315,14 +321,25 @@ impl<C: Command> Future for Perform<C> {
                     issue.answered();
                     return Poll::Ready(typed(answer));
                 }
-                None if issue.find_in_table(number) => return self.poll(cx),
-                None if Current::with(|current| current.is_own_waker(cx.waker())) => return Poll::Pending,
-                None => {
-                    issue.move_to_table(|| answer_target(cx));
-                    return Poll::Pending;
-                }
+                None => match issue.poll_table(Tag::inline(number), cx) {
+                    Some(Ok(answer)) => {
+                        issue.answered();
+                        return Poll::Ready(typed(answer));
+                    }
+                    Some(Err(())) => {
+                        issue.flies(Tag::inline(number));
+                        return Poll::Pending;
+                    }
+                    // The command is still on the inline path.
+                    None => {
+                        if !Current::with(|current| current.is_own_waker(cx.waker())) {
+                            issue.move_to_table(|| answer_target(cx));
+                        }
+                        return Poll::Pending;
+                    }
+                },
             },
-            State::Flying(tag) => match issue.control.head().yields().poll(tag.erase(), answer_target(cx)) {
+            State::Flying(tag) => match issue.poll_table(tag.erase(), cx) {
                 Some(Ok(answer)) => {
                     issue.answered();
                     return Poll::Ready(typed(answer));

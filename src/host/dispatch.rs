@@ -13,7 +13,7 @@ use std::marker::PhantomData;
 
 use crate::host::control::AnyControl;
 use crate::host::dispatch::completion::{Completion, UntypedCompletion};
-use crate::host::dispatch::inline::InlineCall;
+use crate::host::dispatch::inline::{InlineCall, defer};
 use crate::host::dispatch::table::{AnyHandler, ByName, Dispatcher, NamedHandler};
 use crate::process::catch::{catch, drop_caught};
 use crate::process::command::{Command, NamedCommand, Streamed, name_of};
@@ -60,8 +60,8 @@ pub trait Handler<C: Command>: Send + Sync + 'static {
     fn handle(&self, command: C, completion: Completion<C::Reply>);
 }
 
-/// A handler that can also answer the inline command of an async body. The function `handle_inline` has the same effect
-/// as `handle`, but costs less.
+/// A handler that can answer the inline command of an async body within the turn. The function `handle_inline` has the
+/// same effect as `handle`, but costs less, because the command does not enter the table of commands.
 pub(crate) trait InlineHandler<C: Command>: Handler<C> {
     fn handle_inline(&self, command: C, call: InlineCall<'_, C>);
 }
@@ -107,13 +107,26 @@ fn handle<C: Command>(handler: &impl Handler<C>, command: &mut Option<Payload>, 
     }
 }
 
+/// Takes the inline command of this thread for its handler.
+#[inline(always)]
+fn take_inline<C: Command>(current: &Current) -> Option<C> {
+    match current.inline.take_command()?.downcast::<C>() {
+        Ok(command) => Some(command),
+        Err(command) => unreachable!("`{}` was looked up by its type", command.type_name()),
+    }
+}
+
 impl<C: Command, H: Handler<C>> AnyHandler<dyn AnyControl> for Typed<C, H> {
     fn handle(&self, command: &mut Option<Payload>, to: Ref<dyn AnyControl>, tag: Tag) {
         handle(&self.0, command, to, tag);
     }
 
-    fn handle_inline(&self, _: &Current, _: Number, _: &dyn Fn() -> Ref<dyn AnyControl>) {
-        unreachable!("this handler does not answer inline commands");
+    fn handle_inline(&self, current: &Current, number: Number, home: &dyn Fn() -> Ref<dyn AnyControl>) {
+        let Some(command) = take_inline::<C>(current) else { return };
+        // The answer may arrive after the turn, so the command moves to the table of yields before the handler runs.
+        if let Some(completion) = defer::<C>(number, home()) {
+            completion::guarded(|| self.0.handle(command, completion));
+        }
     }
 }
 
@@ -129,11 +142,8 @@ impl<C: Command, H: InlineHandler<C>> AnyHandler<dyn AnyControl> for TypedInline
     }
 
     fn handle_inline(&self, current: &Current, number: Number, home: &dyn Fn() -> Ref<dyn AnyControl>) {
-        let Some(command) = current.inline.take_command() else { return };
-        match command.downcast::<C>() {
-            Ok(command) => self.0.handle_inline(command, InlineCall::new(number, home)),
-            Err(command) => unreachable!("`{}` was looked up by its type", command.type_name()),
-        }
+        let Some(command) = take_inline::<C>(current) else { return };
+        self.0.handle_inline(command, InlineCall::new(number, home));
     }
 }
 
@@ -151,12 +161,12 @@ impl Dispatcher<dyn AnyControl> {
     pub(crate) fn add<C: Command>(&mut self, handler: impl Handler<C>) -> Result<(), BuildError> {
         let mut handler = Some(handler);
         let inline = (&mut handler as &mut dyn Any).downcast_mut::<Option<AnyInline<C>>>().and_then(Option::take);
-        let (is_inline, handler): (bool, Box<dyn AnyHandler<dyn AnyControl>>) = match (inline, handler) {
-            (Some(AnyInline(handler)), _) => (true, handler),
-            (None, Some(handler)) => (false, Box::new(Typed(handler, PhantomData))),
+        let handler: Box<dyn AnyHandler<dyn AnyControl>> = match (inline, handler) {
+            (Some(AnyInline(handler)), _) => handler,
+            (None, Some(handler)) => Box::new(Typed(handler, PhantomData)),
             (None, None) => unreachable!("only an `AnyInline` was taken"),
         };
-        if !self.insert(TypeId::of::<C>(), is_inline, handler) {
+        if !self.insert(TypeId::of::<C>(), handler) {
             return Err(BuildError::DuplicateHandler(name_of(std::any::type_name::<C>())));
         }
         Ok(())
@@ -193,9 +203,9 @@ impl Dispatcher<dyn AnyControl> {
     }
 
     /// Calls the handler with this index for the inline command of this thread. The handler takes the command out of
-    /// `current.inline`, and stores its answer in `current.inline`. If the command were an argument and the answer were
-    /// a return value, moving both values would cost more time than most handlers need. Returns true if the handler has
-    /// answered.
+    /// `current.inline`. An [`InlineHandler`] may store its answer in `current.inline`, and this function then returns
+    /// true. For every other handler, the command moves to the table of yields. If the command were an argument and the
+    /// answer were a return value, moving both values would cost more time than most handlers need.
     #[inline]
     pub(crate) fn dispatch_inline(
         &self,

@@ -197,7 +197,7 @@ pub fn admit_against_cancel() {
     let world = World::new(AnswerTarget::Event);
     let tag = Tag::inline(world.yields.issue());
     let cancels = spawn(&world, move |world| world.yields.cancel(tag));
-    world.yields.admit::<Ask>(tag.cast(), AnswerTarget::Own, None);
+    assert!(world.yields.admit::<Ask>(tag.cast(), AnswerTarget::Own, None), "the command is not cancelled");
     join(cancels);
     assert!(!world.yields.is_wanted(tag) && !world.yields.contains(tag));
     assert_eq!(world.yields.outstanding(), 1);

@@ -201,7 +201,7 @@ impl Yields {
         let mut guard = self.own_table();
         let table = &mut *guard;
         if let Some(tag) = chosen
-            && table.keys.contains_key(&tag.number)
+            && table.key_of(tag.number).is_some()
         {
             return Err(command);
         }
@@ -225,14 +225,14 @@ impl Yields {
 
     /// Moves a command from the inline path to the table. If no handler has taken the command yet, `command` is `Some`,
     /// and the command is dispatched before all later commands. If the command was cancelled while it was on the inline
-    /// path, the command does not enter the table.
-    pub(crate) fn admit<C: Command>(&self, tag: Tag<C>, target: AnswerTarget, command: Option<Payload>) {
+    /// path, the command does not enter the table, and the function returns false.
+    pub(crate) fn admit<C: Command>(&self, tag: Tag<C>, target: AnswerTarget, command: Option<Payload>) -> bool {
         let mut guard = self.own_table();
         let table = &mut *guard;
         if self.was_cancelled_inline(table, tag.erase()) {
             drop(guard);
             drop((target, command));
-            return;
+            return false;
         }
         table.insert_by_number(Slot::in_flight::<C>(tag.number, target, None));
         count(&self.flying, 1);
@@ -243,6 +243,7 @@ impl Yields {
             }
             None => self.dispatched.store(tag.number as u32, Ordering::Relaxed),
         }
+        true
     }
 
     /// Moves the answer to an inline command to the table. This function is called if the turn ends before the future

@@ -801,10 +801,10 @@ fn the_future_of_a_handler_is_dropped_with_its_command() {
 /// Returns the tag of the first command of a process.
 fn tag_of(rt: &Runtime, body: &Address<Payload>) -> Tag {
     // A host can get a tag only from `Completion::into_tag`. Every process numbers its commands in the same way.
-    // Therefore the first commands of two processes in two runtimes have the same tag.
+    // Therefore the first commands of two processes in two runtimes have the same tag, if both processes call `start`.
     let shelf = Shelf::default();
     let twin = shelf.runtime(0);
-    let other = twin.spawn(async |ctx: Context| ctx.perform(Ask(1)).await);
+    let other = twin.spawn(async |ctx: Context| ctx.perform(Ask(1)).start().await);
     settle(&twin);
     let tag = shelf.take().into_tag().1;
     drop(other);

@@ -52,6 +52,16 @@ impl<'a, C: Command> InlineCall<'a, C> {
     }
 }
 
+/// Moves an inline command, which its handler has taken, to the table of yields. Returns the right to answer the command.
+/// Returns `None` if the command was cancelled while it was on the inline path. The caller must be inside the turn of the
+/// process `home`.
+#[inline]
+pub(crate) fn defer<C: Command>(number: Number, home: Ref<dyn AnyControl>) -> Option<Completion<C::Reply>> {
+    let tag = Tag::<C>::inline(number);
+    let is_wanted = home.head().yields().admit(tag, AnswerTarget::Own, None);
+    is_wanted.then(|| Completion::new(UntypedCompletion::new(home, tag.erase())))
+}
+
 /// How the future of a handler answers: either in the current turn, or through a completion.
 pub(crate) enum FutureAnswer<C: Command> {
     Now(Number, ProcessRef),
@@ -64,7 +74,8 @@ impl<C: Command> FutureAnswer<C> {
     pub(crate) fn defer(&mut self) {
         let Self::Now(number, home) = self else { return };
         let tag = Tag::<C>::inline(*number);
-        home.head().yields().admit(tag, AnswerTarget::Own, None);
+        // If the command was cancelled on the inline path, the table refuses the answer later.
+        let _ = home.head().yields().admit(tag, AnswerTarget::Own, None);
         *self = Self::Later(Completion::new(UntypedCompletion::new((*home).clone(), tag.erase())));
     }
 

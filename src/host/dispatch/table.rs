@@ -64,8 +64,8 @@ pub(crate) struct Dispatcher<E: ?Sized> {
     /// Name of the host. The host that the runtime was built with has an empty name.
     host: Cow<'static, str>,
     by_type: ByType,
-    /// The handlers by index. The flag of a handler tells whether this handler answers inline commands.
-    typed: Vec<(bool, Box<dyn AnyHandler<E>>)>,
+    /// The handlers by index.
+    typed: Vec<Box<dyn AnyHandler<E>>>,
     pub(super) by_name: ByName<NamedCommand, E>,
     pub(super) streams_by_name: ByName<Streamed<NamedCommand>, E>,
 }
@@ -100,30 +100,28 @@ impl<E: ?Sized> Dispatcher<E> {
         })
     }
 
-    /// Adds the handler of a command type. `is_inline` tells whether the handler answers inline commands. Returns false
-    /// if the type already has a handler.
-    pub(super) fn insert(&mut self, command: TypeId, is_inline: bool, handler: Box<dyn AnyHandler<E>>) -> bool {
+    /// Adds the handler of a command type. Returns false if the type already has a handler.
+    pub(super) fn insert(&mut self, command: TypeId, handler: Box<dyn AnyHandler<E>>) -> bool {
         let Vacant(vacant) = self.by_type.entry(command) else { return false };
         vacant.insert(u32::try_from(self.typed.len()).expect("fewer than 2^32 types"));
-        self.typed.push((is_inline, handler));
+        self.typed.push(handler);
         true
     }
 
     /// Returns the handler of this command type.
     pub(super) fn of_type(&self, command: TypeId) -> Option<&dyn AnyHandler<E>> {
-        self.at(*self.by_type.get(&command)?)
+        self.at(self.index(command)?)
     }
 
     /// Returns the handler with this index.
     #[inline]
     pub(super) fn at(&self, place: u32) -> Option<&dyn AnyHandler<E>> {
-        self.typed.get(place as usize).map(|(_, handler)| &**handler)
+        self.typed.get(place as usize).map(|handler| &**handler)
     }
 
-    /// Returns the index of the handler of this command type, if the handler answers inline commands.
+    /// Returns the index of the handler of this command type.
     #[inline]
-    pub(crate) fn inline(&self, command: TypeId) -> Option<u32> {
-        let place = *self.by_type.get(&command)?;
-        self.typed.get(place as usize).is_some_and(|(is_inline, _)| *is_inline).then_some(place)
+    pub(crate) fn index(&self, command: TypeId) -> Option<u32> {
+        self.by_type.get(&command).copied()
     }
 }

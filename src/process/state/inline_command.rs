@@ -1,5 +1,6 @@
-//! The inline path of a command. On this path, a handler answers the command in the same turn in which the process
-//! yields the command. The command needs no lock and no wake-up, and usually never enters the table of commands.
+//! The inline path of a command: the command goes from the process to its handler without the table of commands. If the
+//! handler answers in the same turn in which the process yields the command, the command needs no lock and no wake-up,
+//! and never enters the table.
 //!
 //! Each thread has a place for one inline command. This command belongs to the process whose turn runs on the thread.
 //! If the place is occupied, or if earlier commands wait in the table of commands (`yields.rs`), a new command enters
@@ -47,8 +48,8 @@ pub(crate) struct InlineCommand {
 /// ```text
 ///   offer ──▶ Command ── take_command ──▶ Running ── answer ──▶ Answer ── claim ──▶ Nothing
 ///                │                           │                    │
-///                │ its future is dropped,    │ its handler waits: │ the turn ends:
-///                │ or needs another waker    │ `admit`            │ `admit_answer`
+///                │ its future is dropped,    │ the answer may     │ the turn ends:
+///                │ or needs another waker    │ come later: `admit`│ `admit_answer`
 ///                │ or a time limit           ▼                    ▼
 ///                └─ withdraw ──▶ Nothing     in the table of commands, under the same tag
 /// ```

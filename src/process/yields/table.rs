@@ -187,7 +187,7 @@ impl Slots {
 #[repr(C)]
 pub(super) struct Table {
     pub(super) slots: Slots,
-    /// Keys of the slots that are looked up by the numbers of their tags.
+    /// Keys of the slots that are looked up by the numbers of their tags, except the first slot.
     pub(super) keys: BTreeMap<u64, u32>,
     /// Commands that were yielded in this step, in order. These commands are dispatched at the end of the step.
     pub(super) pending: VecDeque<Yield>,
@@ -202,12 +202,24 @@ impl Table {
     pub(super) fn insert_by_number(&mut self, slot: Slot) {
         let number = slot.number;
         let key = self.slots.insert(slot);
-        self.keys.insert(number, key);
+        // `key_of` compares the number with the number of the first slot, because a search of the map costs more.
+        if key != 0 {
+            self.keys.insert(number, key);
+        }
+    }
+
+    /// Returns the key of a slot that is looked up by its number.
+    #[inline]
+    pub(super) fn key_of(&self, number: u64) -> Option<u32> {
+        match &self.slots.first {
+            Some(first) if first.number == number => Some(0),
+            _ => self.keys.get(&number).copied(),
+        }
     }
 
     /// Returns the slot of a command.
     pub(super) fn find(&mut self, tag: Tag) -> Option<(u32, &mut Slot)> {
-        let key = if tag.is_looked_up() { *self.keys.get(&tag.number)? } else { tag.key };
+        let key = if tag.is_looked_up() { self.key_of(tag.number)? } else { tag.key };
         self.slots.get_mut(key).filter(|slot| slot.number == tag.number).map(|slot| (key, slot))
     }
 
@@ -223,7 +235,7 @@ impl Table {
     #[inline]
     pub(super) fn remove(&mut self, key: u32) -> Slot {
         let slot = self.slots.remove(key);
-        if slot.number & Tag::<Payload>::LOOKED_UP != 0 {
+        if key != 0 && slot.number & Tag::<Payload>::LOOKED_UP != 0 {
             self.keys.remove(&slot.number);
         }
         slot

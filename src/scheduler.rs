@@ -176,8 +176,8 @@ pub(crate) struct Scheduler<T: Task> {
     /// Orders to all workers: the bits `STOP` and `TOO_MANY` of `threads.rs`.
     orders: AtomicUsize,
     crew: Mutex<WorkerThreads<T>>,
-    /// The threads that are workers now. No protocol depends on this lock: a thread looks up only its own entry.
-    worker_threads: TallyLock<Vec<usize>>,
+    /// The counted threads that run now. No protocol depends on this lock: a thread looks up only its own entry.
+    counted_threads: TallyLock<Vec<usize>>,
     /// Notified when a thread of the scheduler exits.
     left: Condvar,
     /// Notified when a slot is ready for a spare thread, and when the scheduler stops.
@@ -272,7 +272,7 @@ impl<T: Task> Scheduler<T> {
         vacant.reverse();
         Ok(Arc::new(Self {
             crew: Mutex::new(WorkerThreads::new(options.workers)),
-            worker_threads: TallyLock::new(Vec::new()),
+            counted_threads: TallyLock::new(Vec::new()),
             monitor: Monitor::new(options.long_step, options.workers),
             options,
             driver: Arc::new(driver),

@@ -44,6 +44,8 @@
 //! - guest_polls_for_outside: helper_against_guest
 //! - outside_wait_is_not_noted: last_worker_against_outside
 //! - poller_ignores_token: push_against_poller
+//! - thread_waits_for_itself: helper_stops
+//! - polled_guest_looks_early: polled_guest_against_leaver
 //! - guest_hides_in_poller: guest_waits_in_poller
 //! - rearm_forgets_timekeeper: nearer_deadline
 //! - rearm_forgets_timekeeper: nearer_deadline_in_poller
@@ -179,6 +181,8 @@ models! {
     poller::nearer_deadline_in_poller, 150;
     poller::helper_against_guest, 1050;
     poller::last_worker_against_outside, 41_000;
+    poller::helper_stops, 31;
+    poller::polled_guest_against_leaver, 1;
     handover::behind_a_long_step, 120_000;
     handover::spawned_by_a_long_step, 90_000;
     handover::return_against_hand_over, 27_000;

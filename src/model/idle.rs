@@ -133,6 +133,20 @@ impl Jobs {
         Job(Box::new(move || jobs.one_is_done()))
     }
 
+    /// Returns the waker of the waiting thread, for a future that this thread polls.
+    pub(super) fn waker(&self) -> Waker {
+        self.waiter.waker()
+    }
+
+    /// Waits for one wake-up, unless `all` jobs are finished. Returns whether all jobs are finished.
+    pub(super) fn wait_once(&self, all: usize) -> bool {
+        let are_done = || self.done.load(Ordering::SeqCst) == all;
+        if !are_done() {
+            self.waiter.wait();
+        }
+        are_done()
+    }
+
     /// Waits until `all` jobs are finished.
     pub(super) fn wait(&self, all: usize) {
         while self.done.load(Ordering::SeqCst) != all {

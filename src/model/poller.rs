@@ -4,6 +4,7 @@
 use std::future::{Future, pending};
 use std::pin::pin;
 use std::task::{Context, Wake, Waker};
+use std::time::Duration;
 
 use crate::model::idle::{self, DUE, Jobs, Timer, awaited, scheduler, stop};
 use crate::model::{join, spawn};
@@ -117,6 +118,50 @@ pub fn helper_against_guest() {
     });
     scheduler.block_on(pin!(future));
     join(outside);
+    stop(&scheduler);
+}
+
+/// A waker on the helper thread stops the scheduler, and waits there until all threads of the scheduler have exited. The
+/// drop of the last handle of a runtime does the same. The wait must not include the helper thread itself.
+pub fn helper_stops() {
+    struct Last(Arc<Scheduler<idle::Job>>, Arc<Jobs>);
+    impl Wake for Last {
+        fn wake(self: Arc<Self>) {
+            stop(&self.0);
+            self.1.one_is_done();
+        }
+    }
+    let (scheduler, jobs) = (scheduler(0, &Arc::default()), Jobs::new());
+    let poller = open(&scheduler);
+    scheduler.start_poll_thread().expect("a model has threads");
+    poller.report(Waker::from(Arc::new(Last(Arc::clone(&scheduler), Arc::clone(&jobs)))));
+    jobs.wait(1);
+    assert!(scheduler.wait_stopped(Duration::MAX));
+}
+
+/// There is no worker. A guest in `block_on` is the timekeeper and leaves, while a polled guest goes to sleep. If the
+/// polled guest sees the timekeeper, it starts no helper thread. Then the leaving guest must wake the polled guest, so
+/// that the polled guest starts the helper thread. Otherwise no thread would take the event of the socket.
+pub fn polled_guest_against_leaver() {
+    let (scheduler, jobs) = (scheduler(0, &Arc::default()), Jobs::new());
+    let poller = open(&scheduler);
+    let (job, future) = awaited();
+    let shared = Arc::clone(&scheduler);
+    let leaver = thread::spawn(move || shared.block_on(pin!(future)));
+    while !scheduler.has_timekeeper() {
+        thread::yield_now();
+    }
+    job.run_now();
+    let mut guest = Box::pin(scheduler.run(pending::<()>()));
+    let waker = jobs.waker();
+    assert!(guest.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+    poller.report(Operation::waker(&jobs));
+    // The executor polls the guest only if the guest was woken. If the helper thread waits, it takes the event.
+    while !jobs.wait_once(1) {
+        assert!(guest.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+    }
+    join(leaver);
+    drop(guest);
     stop(&scheduler);
 }
 

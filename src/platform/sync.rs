@@ -323,8 +323,15 @@ std::thread_local! {
     static EXPLORED: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
 }
 
+#[cfg(not(procession_loom))]
 thread_local! {
     static MARK: u8 = const { 0 };
+}
+
+// loom runs all threads of a model on one thread of the system, so a standard thread-local would be the same for all.
+#[cfg(procession_loom)]
+loom::thread_local! {
+    static MARK: Box<u8> = Box::new(0);
 }
 
 /// Returns a number that no other running thread has. The number is never 0.

@@ -271,12 +271,16 @@ impl<T: Task> GuestSlot<T> {
     fn sleeps(&mut self, cx: &Context<'_>, own: &OwnWake) -> bool {
         // Without a slot, the guest waits for a slot and for its own future.
         let Some(local) = &self.local else { return true };
+        let early = planted!("polled_guest_looks_early").then(|| self.scheduler.poller_has_no_thread());
         if !local.may_sleep() {
             return false;
         }
         self.asleep = true;
         let mut time = local.time_if_unkept();
-        if self.scheduler.poller_has_no_thread() && self.scheduler.start_poll_thread().is_err() {
+        // This check comes after the announcement. If a timekeeper leaves after the check, it sees that this slot sleeps
+        // and wakes this guest, and the guest checks again.
+        if early.unwrap_or_else(|| self.scheduler.poller_has_no_thread()) && self.scheduler.start_poll_thread().is_err()
+        {
             time = Some(time.map_or(POLL_WITHOUT_THREAD, |time| time.min(POLL_WITHOUT_THREAD)));
         }
         if let Some(time) = time {

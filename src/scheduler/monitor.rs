@@ -110,7 +110,8 @@ impl<T: Task> Scheduler<T> {
     }
 
     /// Main function of the monitor's thread.
-    fn monitor(self: Arc<Self>, counted: CountedThread<T>) {
+    fn monitor(self: Arc<Self>, mut counted: CountedThread<T>) {
+        counted.begins();
         let mut seen = vec![None; self.posts.len()];
         let mut quiet = 0;
         let mut was_untimed = false;

@@ -371,6 +371,71 @@ fn a_worker_can_stop_its_own_scheduler() {
     });
 }
 
+/// A hook of a worker thread is user code, so it may drop the last handle of the runtime. The worker has already left
+/// its slot.
+#[test]
+fn a_stop_hook_can_wait_for_its_own_scheduler() {
+    within(|| {
+        let place = Arc::new(Mutex::new(None::<Arc<Scheduler<Job>>>));
+        let (inner, result) = (Arc::clone(&place), Flag::default());
+        let stopped = result.clone();
+        let stop: Hook = Arc::new(move || {
+            let scheduler = inner.lock().take();
+            if let Some(scheduler) = scheduler {
+                assert!(scheduler.wait_stopped(HANGS / 2));
+                stopped.set();
+            }
+        });
+        let scheduler = started_with(
+            Options { hooks: Hooks { stop: Some(stop), ..Hooks::default() }, ..options(1) },
+            Moved::default(),
+        );
+        *place.lock() = Some(Arc::clone(&scheduler));
+        scheduler.stop();
+        result.block();
+        assert!(scheduler.wait_stopped(HANGS / 2));
+    });
+}
+
+/// 12.4b: the helper thread that waits in the poller calls the wakers of other executors. Such a waker may drop the
+/// last handle of the runtime, and this drop must not wait for the helper thread.
+#[test]
+#[cfg(all(feature = "net", not(miri)))]
+fn a_waker_on_the_helper_thread_can_wait_for_its_own_scheduler() {
+    use crate::platform::poller::source::Direction;
+
+    struct Last {
+        scheduler: Mutex<Option<Arc<Scheduler<Job>>>>,
+        stopped: Flag,
+    }
+    impl Wake for Last {
+        fn wake(self: Arc<Self>) {
+            let Some(scheduler) = self.scheduler.lock().take() else { return };
+            scheduler.stop();
+            assert!(scheduler.wait_stopped(HANGS / 2));
+            self.stopped.set();
+        }
+    }
+    within(|| {
+        let scheduler = started(0);
+        let poller = Arc::clone(scheduler.open_poller(Poller::open).expect("free descriptors"));
+        let socket = std::net::UdpSocket::bind("127.0.0.1:0").expect("a free port");
+        let mut registered =
+            mio::net::UdpSocket::bind("127.0.0.1:0".parse().expect("an address")).expect("a free port");
+        let source = poller.register(&mut registered).expect("it can be registered");
+        let Poll::Ready(Ok(seen)) = source.check(Direction::Read) else { panic!("a new source is ready") };
+        source.clear(Direction::Read, seen);
+        let stopped = Flag::default();
+        let last = Last { scheduler: Mutex::new(Some(Arc::clone(&scheduler))), stopped: stopped.clone() };
+        assert!(source.poll_ready(Direction::Read, &Waker::from(Arc::new(last))).is_pending());
+        scheduler.start_poll_thread().expect("a thread");
+        socket.send_to(b"x", registered.local_addr().expect("an address")).expect("it is sent");
+        stopped.block();
+        assert!(scheduler.wait_stopped(HANGS / 2));
+        poller.deregister(&mut registered, &source);
+    });
+}
+
 #[test]
 fn a_worker_survives_a_panic() {
     within(|| {

@@ -77,19 +77,35 @@ impl<T: Task> WorkerThreads<T> {
 }
 
 /// Guard that counts a thread until the thread exits. A panic of the thread counts as an exit.
-pub(super) struct CountedThread<T: Task>(Arc<Scheduler<T>>);
+pub(super) struct CountedThread<T: Task> {
+    scheduler: Arc<Scheduler<T>>,
+    /// Number of the counted thread, after this thread has begun to run.
+    thread: Option<usize>,
+}
 
 impl<T: Task> CountedThread<T> {
     pub(super) fn new(crew: &mut WorkerThreads<T>, scheduler: Arc<Scheduler<T>>) -> Self {
         crew.threads += 1;
-        Self(scheduler)
+        Self { scheduler, thread: None }
+    }
+
+    /// Called by the counted thread before it runs any user code. A counted thread may drop the last handle of its
+    /// runtime, for example in a waker or in a hook. The drop waits for the exit of all other counted threads.
+    pub(super) fn begins(&mut self) {
+        let thread = this_thread();
+        self.thread = Some(thread);
+        self.scheduler.counted_threads.with(|threads| threads.push(thread));
     }
 }
 
 impl<T: Task> Drop for CountedThread<T> {
     fn drop(&mut self) {
-        self.0.crew.lock().threads -= 1;
-        self.0.left.notify_all();
+        // If the thread could not be started, another thread drops this guard.
+        if let Some(exited) = self.thread {
+            self.scheduler.counted_threads.with(|threads| threads.retain(|thread| *thread != exited));
+        }
+        self.scheduler.crew.lock().threads -= 1;
+        self.scheduler.left.notify_all();
     }
 }
 
@@ -179,11 +195,12 @@ impl<T: Task> Scheduler<T> {
             return Ok(());
         }
         crew.polled = true;
-        let counted = CountedThread::new(&mut crew, Arc::clone(self));
+        let mut counted = CountedThread::new(&mut crew, Arc::clone(self));
         drop(crew);
         let scheduler = Arc::clone(self);
         let name = format!("{}-poller", self.options.name);
         let started = thread::Builder::new().name(name).spawn(move || {
+            counted.begins();
             scheduler.poll_until_stop();
             drop(counted);
         });
@@ -254,20 +271,21 @@ impl<T: Task> Scheduler<T> {
         }
         let place = Arc::new(Mutex::new(Some(local)));
         let (at, around) = (Arc::clone(&place), self.options.around.clone());
-        let counted = CountedThread::new(&mut crew, Arc::clone(self));
+        let mut counted = CountedThread::new(&mut crew, Arc::clone(self));
         crew.active += 1;
         crew.started += 1;
         // The closure owns `counted`. If the start fails, the closure is dropped, and the drop of `counted` takes this
         // lock. So the lock must be released here.
         drop(crew);
         let started = builder.spawn(move || {
+            counted.begins();
             let mut work = || {
-                let hooks = &counted.0.options.hooks;
+                let hooks = &counted.scheduler.options.hooks;
                 let mut next = at.lock().take();
                 hooks::call(hooks.start.as_ref());
                 while let Some(local) = next {
                     local.work();
-                    next = counted.0.wait_for_slot();
+                    next = counted.scheduler.wait_for_slot();
                 }
                 hooks::call(hooks.stop.as_ref());
             };
@@ -400,7 +418,8 @@ impl<T: Task> Scheduler<T> {
     /// Waits until all threads of the scheduler have exited, except the calling thread. Returns false if the threads
     /// have not exited within the time `within`.
     pub(crate) fn wait_stopped(&self, within: Duration) -> bool {
-        let here = usize::from(self.worker_threads.with(|threads| threads.contains(&this_thread())));
+        let is_counted = |threads: &mut Vec<usize>| threads.contains(&this_thread());
+        let here = usize::from(!planted!("thread_waits_for_itself") && self.counted_threads.with(is_counted));
         wait_while(&self.left, self.crew.lock(), within, |crew| crew.threads > here)
     }
 }

@@ -16,7 +16,7 @@ use crate::observe::{Counter, SlotGuard, WorkerState};
 use crate::platform::poller::{Poller, Wait};
 use crate::platform::preempt;
 use crate::platform::random::Rng;
-use crate::platform::sync::{Arc, CachePadded, NeverDropped, hint, planted, this_thread, thread};
+use crate::platform::sync::{Arc, CachePadded, NeverDropped, hint, planted, thread};
 use crate::platform::unwind::contain;
 use crate::scheduler::idle::Woken;
 use crate::scheduler::queue::{Pushed, Queues};
@@ -688,11 +688,9 @@ impl<T: Task> Local<T> {
     pub(super) fn work(self) {
         let local = self.sit();
         let scheduler = &local.scheduler;
-        scheduler.worker_threads.with(|threads| threads.push(this_thread()));
         scheduler.idle.parks_as_thread(local.slot);
         scheduler.options.hooks.seated(local.slot);
         local.serve();
-        scheduler.worker_threads.with(|threads| threads.retain(|thread| *thread != this_thread()));
         local.rise().leave();
     }
 

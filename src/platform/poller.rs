@@ -14,6 +14,8 @@ mod mio;
 pub(crate) mod model;
 #[cfg(all(feature = "net", not(any(procession_loom, procession_shuttle))))]
 pub(crate) mod source;
+#[cfg(any(procession_loom, all(feature = "net", not(procession_shuttle))))]
+mod turn;
 
 use std::time::Duration;
 

@@ -1,25 +1,13 @@
 //! The poller of a runtime with sockets, on mio.
 //!
-//! At most one thread at a time waits in the poller. During its wait, this thread holds the lock `turn` and the lock
-//! `system`. A thread that asks the poller for events without waiting holds only the lock `system`, for a short time.
-//! To register a socket, a thread uses the registry, which needs neither lock. mio requests edge-triggered events if
-//! the system has them, so the descriptor needs no system call to re-arm it after an event.
+//! The file `turn.rs` has the locks around the calls of the system. To register a socket, a thread uses the registry,
+//! which needs none of these locks. mio requests edge-triggered events if the system has them, so the descriptor needs
+//! no system call to re-arm it after an event.
 //!
 //! The crate `polling` was measured as an alternative: one thread echoed 64 bytes in a loop around each poller. With
 //! edge-triggered events, `polling` needed 1.20 of the CPU time of mio for one connection, and as much CPU time as mio
 //! for 50 connections. With one-shot events, which are its default, it needed 1.24 and 1.10. (Medians of seven
 //! interleaved rounds on Linux, with the client of `benches/sockets`.)
-//!
-//! # Lost wake-ups
-//!
-//! The poller needs two locks. Suppose that it had one lock. A worker that checks the poller for events without
-//! blocking could hold this lock when the timekeeper begins its wait. The timekeeper would then park outside the
-//! poller, and no thread would wait for the sockets.
-//!
-//! The system reports each wake-up of the poller to only one call. Each wake-up is meant for the timekeeper. A call
-//! without waiting, or the wait of the helper thread, may take the wake-up. This call then records the wake-up, and the
-//! next wait of the timekeeper ends immediately. Without the record, the wake-up could be lost, because the timekeeper
-//! may have checked for wake-ups before.
 //!
 //! # Stale events
 //!
@@ -29,7 +17,6 @@
 
 use std::io;
 use std::task::{Wake, Waker};
-use std::time::Duration;
 
 use mio::event::Source as System;
 use mio::{Events, Interest, Registry, Token};
@@ -37,7 +24,7 @@ use slab::Slab;
 
 use crate::platform::poller::Wait;
 use crate::platform::poller::source::Source;
-use crate::platform::sync::atomic::{AtomicBool, Ordering};
+use crate::platform::poller::turn::{Called, Turns};
 use crate::platform::sync::{Arc, Mutex};
 
 /// Maximum number of events that one call takes from the system. Further events stay in the system until the next call.
@@ -54,23 +41,17 @@ const MOST: usize = (1 << INDEX_BITS) - 1;
 
 #[derive(Debug)]
 pub(crate) struct Poller {
-    /// Lock that the thread that waits holds.
-    turn: Mutex<()>,
-    system: Mutex<Calls>,
-    /// Set when the scheduler stops. From then on, no call waits.
-    is_stopped: AtomicBool,
+    turns: Turns<Epoll>,
     registry: Registry,
     waker: Waker,
     table: Mutex<SourceTable>,
 }
 
-/// State that a call of the system needs.
+/// The poller of the system, and the buffer for its events.
 #[derive(Debug)]
-struct Calls {
+struct Epoll {
     poll: mio::Poll,
     events: Events,
-    /// Whether a call other than the wait of the timekeeper has taken a wake-up.
-    is_woken: bool,
 }
 
 /// The registered sources.
@@ -106,9 +87,8 @@ impl Poller {
         let poll = mio::Poll::new()?;
         let registry = poll.registry().try_clone()?;
         let waker = Waker::from(Arc::new(Interrupt(mio::Waker::new(&registry, WAKE)?)));
-        let system = Mutex::new(Calls { poll, events: Events::with_capacity(EVENTS), is_woken: false });
-        let is_stopped = AtomicBool::new(false);
-        Ok(Self { turn: Mutex::default(), system, is_stopped, registry, waker, table: Mutex::default() })
+        let turns = Turns::new(Epoll { poll, events: Events::with_capacity(EVENTS) });
+        Ok(Self { turns, registry, waker, table: Mutex::default() })
     }
 
     /// Returns a waker that ends the present wait in the poller, or the next wait if no thread waits now.
@@ -118,9 +98,7 @@ impl Poller {
 
     /// Ends the present wait. After this call, each later wait returns immediately. Called when the scheduler stops.
     pub(crate) fn stop(&self) {
-        // If a thread waits in the poller, it has read the flag before its wait. The wake-up ends the wait of this
-        // thread. No other call can take the wake-up, because the waiting thread holds the lock of the calls.
-        self.is_stopped.store(true, Ordering::SeqCst);
+        self.turns.stop();
         self.waker.wake_by_ref();
     }
 
@@ -128,46 +106,26 @@ impl Poller {
     /// in the order of the events. Returns false if another thread uses the poller, or if the system returned an error.
     /// In both cases, the call has not waited for events.
     pub(crate) fn poll(&self, wait: Wait, ready: &mut Vec<Waker>) -> bool {
-        let _turn = match wait {
-            Wait::No => None,
-            Wait::For(_) => match self.turn.try_lock() {
-                Some(turn) => Some(turn),
-                None => return false,
-            },
-            Wait::Alone => Some(self.turn.lock()),
-        };
-        let (guard, limit) = match wait {
-            Wait::No => (self.system.try_lock(), Some(Duration::ZERO)),
-            // A thread that checks for events without blocking may hold this lock, but only for a short time.
-            Wait::For(limit) => (Some(self.system.lock()), limit),
-            Wait::Alone => (Some(self.system.lock()), None),
-        };
-        let Some(mut calls) = guard else { return false };
-        let waits = wait != Wait::No;
-        // A wake-up is meant for the timekeeper. So only the wait of the timekeeper takes the record of a wake-up.
-        let is_timekeeper = matches!(wait, Wait::For(_));
-        let is_over =
-            is_timekeeper && std::mem::take(&mut calls.is_woken) || waits && self.is_stopped.load(Ordering::SeqCst);
-        let Calls { poll, events, is_woken } = &mut *calls;
-        match poll.poll(events, if is_over { Some(Duration::ZERO) } else { limit }) {
-            Ok(()) => {}
-            // A signal has interrupted the wait. The caller checks for work and waits again.
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => return true,
-            Err(_) => return false,
-        }
-        let mut table = None;
-        for event in &*events {
-            if event.token() == WAKE {
-                *is_woken = !is_timekeeper;
-                continue;
+        self.turns.call(wait, |Epoll { poll, events }, limit| {
+            match poll.poll(events, limit) {
+                Ok(()) => {}
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => return Called::Interrupted,
+                Err(_) => return Called::Failed,
             }
-            // This thread holds the lock of the table for the whole batch of events. So a thread that registers or
-            // deregisters a source waits for at most 1,024 short steps.
-            if let Some(source) = table.get_or_insert_with(|| self.table.lock()).get(event.token()) {
-                source.set_ready(event, ready);
+            let (mut table, mut woken) = (None, false);
+            for event in &*events {
+                if event.token() == WAKE {
+                    woken = true;
+                    continue;
+                }
+                // This thread holds the lock of the table for the whole batch of events. So a thread that registers or
+                // deregisters a source waits for at most 1,024 short steps.
+                if let Some(source) = table.get_or_insert_with(|| self.table.lock()).get(event.token()) {
+                    source.set_ready(event, ready);
+                }
             }
-        }
-        true
+            Called::Events { woken }
+        })
     }
 
     /// Registers a socket, and returns its state.
@@ -241,6 +199,7 @@ impl SourceTable {
 mod tests {
     use std::net::UdpSocket;
     use std::task::Poll;
+    use std::time::Duration;
 
     use super::*;
     use crate::platform::poller::source::Direction;
@@ -266,7 +225,7 @@ mod tests {
     #[test]
     fn a_call_that_asks_does_not_send_the_timekeeper_away() {
         let poller = poller();
-        let asks = poller.system.lock();
+        let asks = poller.turns.calls.lock();
         let timekeeper = Arc::clone(&poller);
         let timekeeper = thread::spawn(move || timekeeper.poll(Wait::For(None), &mut Vec::new()));
         for _ in 0..10_000 {
@@ -285,13 +244,13 @@ mod tests {
         assert!(poller.poll(Wait::No, &mut Vec::new()));
         // Without a record of the wake-up, this call would never return.
         assert!(poller.poll(Wait::For(None), &mut Vec::new()));
-        assert!(!poller.system.lock().is_woken);
+        assert!(!poller.turns.calls.lock().is_woken);
         poller.waker().wake_by_ref();
         // The helper thread takes the event too, and leaves the wake-up to the timekeeper.
         assert!(poller.poll(Wait::Alone, &mut Vec::new()));
-        assert!(poller.system.lock().is_woken);
+        assert!(poller.turns.calls.lock().is_woken);
         assert!(poller.poll(Wait::For(None), &mut Vec::new()));
-        assert!(!poller.system.lock().is_woken);
+        assert!(!poller.turns.calls.lock().is_woken);
     }
 
     /// 12.4b: while one thread waits in the poller, no second thread waits there. The stop of the scheduler ends all
@@ -299,7 +258,7 @@ mod tests {
     #[test]
     fn one_thread_waits_and_a_stop_ends_each_wait() {
         let poller = poller();
-        let turn = poller.turn.lock();
+        let turn = poller.turns.turn.lock();
         assert!(!poller.poll(Wait::For(None), &mut Vec::new()));
         assert!(poller.poll(Wait::No, &mut Vec::new()));
         let helper = Arc::clone(&poller);
@@ -307,7 +266,7 @@ mod tests {
         poller.stop();
         // This thread takes the wake-up of `stop`. A timekeeper that waits may take it too.
         assert!(poller.poll(Wait::No, &mut Vec::new()));
-        poller.system.lock().is_woken = false;
+        poller.turns.calls.lock().is_woken = false;
         drop(turn);
         assert!(helper.join().expect("it does not panic"));
         assert!(poller.poll(Wait::For(None), &mut Vec::new()));

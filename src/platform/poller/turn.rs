@@ -1,0 +1,102 @@
+//! The locks of the poller: which thread uses the poller, and which thread waits in it. The poller of the system and
+//! the poller of the models share this file, so the models check these locks.
+//!
+//! At most one thread at a time waits in the poller. During its wait, this thread holds the lock `turn` and the lock
+//! `calls`. A thread that asks the poller for events without waiting holds only the lock `calls`, for a short time.
+//!
+//! # Lost wake-ups
+//!
+//! The poller needs two locks. Suppose that it had one lock. A worker that checks the poller for events without
+//! blocking could hold this lock when the timekeeper begins its wait. The timekeeper would then park outside the
+//! poller, and no thread would wait for the sockets.
+//!
+//! The system reports each wake-up of the poller to only one call. Each wake-up is meant for the timekeeper. A call
+//! without waiting, or the wait of the helper thread, may take the wake-up. This call then records the wake-up, and the
+//! next wait of the timekeeper ends immediately. Without the record, the wake-up could be lost, because the timekeeper
+//! may have checked for wake-ups before.
+
+use std::time::Duration;
+
+use crate::platform::poller::Wait;
+use crate::platform::sync::atomic::{AtomicBool, Ordering};
+use crate::platform::sync::{Mutex, planted};
+
+/// Result of a call of the system.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Called {
+    /// The call has returned events.
+    Events {
+        /// Whether one of the events was a wake-up of the poller.
+        woken: bool,
+    },
+    /// A signal of the system has ended the call.
+    Interrupted,
+    Failed,
+}
+
+/// The poller of the system, `S`, and the locks around it.
+#[derive(Debug)]
+pub(super) struct Turns<S> {
+    /// Lock that the thread that waits holds.
+    pub(super) turn: Mutex<()>,
+    pub(super) calls: Mutex<Calls<S>>,
+    /// Set when the scheduler stops. From then on, no call waits.
+    is_stopped: AtomicBool,
+}
+
+/// State that a call of the system needs.
+#[derive(Debug)]
+pub(super) struct Calls<S> {
+    pub(super) system: S,
+    /// Whether a call other than the wait of the timekeeper has taken a wake-up.
+    pub(super) is_woken: bool,
+}
+
+impl<S> Turns<S> {
+    pub(super) fn new(system: S) -> Self {
+        let calls = Mutex::new(Calls { system, is_woken: false });
+        Self { turn: Mutex::new(()), calls, is_stopped: AtomicBool::new(false) }
+    }
+
+    /// After this call, each wait that begins returns immediately. The caller must then wake the poller.
+    pub(super) fn stop(&self) {
+        // If a thread waits in the poller, it has read the flag before its wait. The wake-up ends the wait of this
+        // thread. No other call can take the wake-up, because the waiting thread holds the lock of the calls.
+        self.is_stopped.store(true, Ordering::SeqCst);
+    }
+
+    /// Calls the system with the time limit of `wait`. Returns false if another thread uses the poller, or if the call
+    /// has failed. In both cases, this function has not waited for events.
+    pub(super) fn call(&self, wait: Wait, call: impl FnOnce(&mut S, Option<Duration>) -> Called) -> bool {
+        let _turn = match wait {
+            Wait::No => None,
+            Wait::For(_) => match self.turn.try_lock() {
+                Some(turn) => Some(turn),
+                None => return false,
+            },
+            Wait::Alone => Some(self.turn.lock()),
+        };
+        let (guard, limit) = match wait {
+            Wait::No => (self.calls.try_lock(), Some(Duration::ZERO)),
+            Wait::For(limit) if planted!("timekeeper_gives_up") => (self.calls.try_lock(), limit),
+            // A thread that checks for events without blocking may hold this lock, but only for a short time.
+            Wait::For(limit) => (Some(self.calls.lock()), limit),
+            Wait::Alone => (Some(self.calls.lock()), None),
+        };
+        let Some(mut calls) = guard else { return false };
+        let waits = wait != Wait::No;
+        // A wake-up is meant for the timekeeper. So only the wait of the timekeeper takes the record of a wake-up.
+        let is_timekeeper = matches!(wait, Wait::For(_));
+        let is_over =
+            is_timekeeper && std::mem::take(&mut calls.is_woken) || waits && self.is_stopped.load(Ordering::SeqCst);
+        match call(&mut calls.system, if is_over { Some(Duration::ZERO) } else { limit }) {
+            Called::Events { woken } => {
+                calls.is_woken |= woken && !is_timekeeper && !planted!("asking_takes_wake_up");
+                true
+            }
+            // The caller checks for work and waits again.
+            Called::Interrupted => true,
+            Called::Failed => false,
+        }
+    }
+}

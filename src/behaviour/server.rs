@@ -286,7 +286,7 @@ impl ServerContext {
     /// each message except the first. Returns `None` if a deadline or a cancellation must be checked first.
     #[inline]
     fn pop_read_ahead<S: Server>(&mut self, server: &S, mailbox: &mut Mailbox<S::Message>) -> Option<S::Message> {
-        if self.has_deadline(server.deadline()) || mailbox.control().head.is_cancelled() {
+        if self.has_deadline(server.deadline()) || mailbox.control().head.is_disturbed() {
             return None;
         }
         mailbox.pop_ahead()

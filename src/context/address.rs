@@ -99,6 +99,39 @@ impl<M: Send + 'static> Address<M> {
         })
     }
 
+    /// Sends an urgent message. This method never blocks. The receiver reads the message before all messages and events
+    /// that it has not read yet, also before the messages that [`receive_where`](crate::Mailbox::receive_where) has
+    /// skipped. Urgent messages are read in the order in which they were sent.
+    ///
+    /// Urgent messages use no room of a [`MailboxCapacity`](crate::MailboxCapacity). A mailbox with a capacity of n
+    /// stores up to n urgent messages in addition, and then refuses further urgent messages. No policy drops an urgent
+    /// message. An urgent message to a [`Pool`](crate::Pool) goes to one of its members, and is refused if no member
+    /// takes it.
+    ///
+    /// An urgent message does not interrupt a step. To stop a process, use [`Host::cancel`] or [`Host::kill`].
+    ///
+    /// ```
+    /// # use procession::{Context, Exit, Runtime};
+    /// # let rt = Runtime::builder().workers(0).build()?;
+    /// let reader = rt.spawn(async |mut ctx: Context<&'static str>| -> Result<_, Exit> {
+    ///     Ok([ctx.receive().await?, ctx.receive().await?])
+    /// });
+    /// reader.send("normal")?;
+    /// reader.send_urgent("urgent")?;
+    /// assert_eq!(rt.block_on(reader)?, ["urgent", "normal"]);
+    /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Returns the message if the process has exited, if its mailbox has no room for urgent messages, or if the runtime
+    /// has shut down.
+    pub fn send_urgent(&self, message: M) -> Result<(), SendError<M>> {
+        self.control.push_urgent(message).map_err(|(refusal, message)| {
+            self.control.head.count(Counter::Refused);
+            SendError::new(refusal, message).to(Addressee::Process(self.pid()))
+        })
+    }
+
     /// Sends a request that carries a [`Reply`]. Returns a future that resolves to the reply.
     ///
     /// This method calls `request` immediately. The message is sent at the first poll, or by [`Call::start`]. If the

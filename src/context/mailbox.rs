@@ -178,7 +178,7 @@ impl<M: Send + 'static> Mailbox<M> {
         &mut self,
         time: Duration,
     ) -> impl Future<Output = Result<Option<M>, Exit>> + Send + use<'_, M> {
-        let is_outside = self.control().head.has(flag::OUTSIDE);
+        let is_outside = self.control().head.is_outside();
         let mut sleep = if is_outside { self.me.host().sleep(time) } else { self.me.sleep(time) };
         std::future::poll_fn(move |cx| self.poll_receive_until(cx, &mut sleep))
     }
@@ -232,20 +232,25 @@ impl<M: Send + 'static> Mailbox<M> {
             if self.front.is_replaced() {
                 return Poll::Ready(Err(self.refuse()));
             }
+            if self.me.control().head.has_urgent()
+                && let Some(picked) = self.pick_urgent(&mut looked_at.urgent, pick)
+            {
+                return Poll::Ready(Ok(picked));
+            }
             if let Some(picked) = self.front.pick(&mut looked_at.ahead, pick) {
                 if looked_at.ahead != 0 {
                     self.me.control().inbox.passed_over(looked_at.ahead, self.front.len());
                 }
                 return Poll::Ready(Ok(picked));
             }
-            let number = &mut looked_at.number;
+            let (number, urgent) = (&mut looked_at.number, looked_at.urgent);
             let gather = |control: &Control<M>, front: &mut ReadAhead<M>, reader| {
-                control.inbox.gather_or_wait(control, front, number, reader)
+                control.inbox.gather_or_wait(control, front, number, urgent, reader)
             };
             let poller = self.poller(cx);
             match self.take(poller, cx, true, gather) {
-                Poll::Ready(Ok(Gathered::Ahead)) => {}
-                Poll::Ready(Ok(Gathered::One(message))) => {
+                Poll::Ready(Ok(Some(Gathered::Ahead) | None)) => {}
+                Poll::Ready(Ok(Some(Gathered::One(message)))) => {
                     let place = ReservedPlace { control: self.me.control(), number: *number };
                     match pick(message) {
                         Ok(picked) => return Poll::Ready(Ok(picked)),
@@ -271,11 +276,12 @@ impl<M: Send + 'static> Mailbox<M> {
         let (mut number, mut left) = (0, false);
         loop {
             let gather = |control: &Control<M>, front: &mut ReadAhead<M>, reader| {
-                control.inbox.gather_or_wait(control, front, &mut number, reader)
+                // The pool routes its urgent messages, so its mailbox contains none.
+                control.inbox.gather_or_wait(control, front, &mut number, usize::MAX, reader)
             };
             let poller = self.poller(cx);
             match self.take(poller, cx, true, gather) {
-                Poll::Ready(Ok(Gathered::One(message))) => {
+                Poll::Ready(Ok(Some(Gathered::One(message)))) => {
                     let place = ReservedPlace { control: self.me.control(), number };
                     match take(message) {
                         Ok(()) => {}
@@ -290,7 +296,7 @@ impl<M: Send + 'static> Mailbox<M> {
                         }
                     }
                 }
-                Poll::Ready(Ok(Gathered::Ahead)) => unreachable!("its queue has a bound"),
+                Poll::Ready(Ok(_)) => unreachable!("its queue has a bound and no urgent message"),
                 Poll::Ready(Err(exit)) => return Err(exit),
                 Poll::Pending => return Ok(left),
             }
@@ -304,7 +310,40 @@ impl<M: Send + 'static> Mailbox<M> {
             self.refuse();
             return None;
         }
+        if self.me.control().head.has_urgent()
+            && let Some(message) = self.take_urgent()
+        {
+            return Some(message);
+        }
         self.front.pop().or_else(|| self.me.control().pop(&mut self.front))
+    }
+
+    /// Takes the next urgent message.
+    #[cold]
+    fn take_urgent(&mut self) -> Option<M> {
+        let control = self.me.control();
+        control.inbox.pop_urgent(&mut self.front, || control.head.unset(flag::URGENT))
+    }
+
+    /// Passes the urgent messages to `pick`, oldest first. A message that `pick` returns keeps its position.
+    #[cold]
+    fn pick_urgent<T>(&mut self, looked_at: &mut usize, pick: &mut impl FnMut(M) -> Result<T, M>) -> Option<T> {
+        let control = self.me.control();
+        while let Some(message) = control.inbox.look_at_urgent(&mut self.front, *looked_at) {
+            match pick(message) {
+                Ok(picked) => {
+                    control.inbox.settle_urgent(|| control.head.unset(flag::URGENT));
+                    return Some(picked);
+                }
+                Err(message) => {
+                    if let Err(message) = control.inbox.put_back_urgent(*looked_at, message) {
+                        control.head.host().dead_letters_of(&control.head, std::iter::once(message));
+                    }
+                    *looked_at += 1;
+                }
+            }
+        }
+        None
     }
 
     /// Stores a message until [`unstash`](Self::unstash) is called. After the call of `unstash`, the message is
@@ -356,6 +395,11 @@ impl<M: Send + 'static> Mailbox<M> {
         if self.is_spent(cx) {
             return Poll::Pending;
         }
+        if self.me.control().head.has_urgent()
+            && let Some(message) = self.take_urgent()
+        {
+            return Poll::Ready(Event::Message(message));
+        }
         if let Some(message) = self.front.pop_clear() {
             return Poll::Ready(Event::Message(message));
         }
@@ -380,6 +424,11 @@ impl<M: Send + 'static> Mailbox<M> {
     /// the event is a signal, the poll stores the signal in `signal` and returns `None`.
     #[inline]
     pub(crate) fn next_event(&mut self, signal: &mut Option<Signal>, cx: &mut Cx<'_>) -> Poll<Option<M>> {
+        if self.me.control().head.has_urgent()
+            && let Some(message) = self.take_urgent()
+        {
+            return Poll::Ready(Some(message));
+        }
         match self.front.pop_clear() {
             Some(message) => Poll::Ready(Some(message)),
             None => self.take_event(signal, cx),
@@ -404,7 +453,12 @@ impl<M: Send + 'static> Mailbox<M> {
                 (next.map(|next| message = next), spare)
             });
             match taken {
-                Poll::Ready(Ok(())) => match &signal {
+                Poll::Ready(Ok(None)) => {
+                    if let Some(message) = self.take_urgent() {
+                        return Poll::Ready(Some(message));
+                    }
+                }
+                Poll::Ready(Ok(Some(()))) => match &signal {
                     None => return Poll::Ready(message),
                     Some(signal) if self.me.control().head.heeds(signal) => return Poll::Ready(None),
                     // The signal is discarded, for example because its monitor was removed while the signal was in the
@@ -453,8 +507,10 @@ impl<M: Send + 'static> Mailbox<M> {
             Current::with(|current| current.note_waits_for_message(true));
             return Poll::Pending;
         }
-        if let Some((reason, _)) = self.me.control().head.cancel() {
-            return Poll::Ready(Err(Exit::Cancelled(reason)));
+        if self.me.control().head.is_disturbed()
+            && let Some(poll) = self.poll_disturbed(cx, message)
+        {
+            return poll;
         }
         if self.is_spent(cx) {
             return Poll::Pending;
@@ -466,6 +522,19 @@ impl<M: Send + 'static> Mailbox<M> {
         self.poll_inbox(poller, cx, message)
     }
 
+    /// Checks for a cancel and for an urgent message. Returns `None` if there is neither.
+    #[cold]
+    fn poll_disturbed(&mut self, cx: &mut Cx<'_>, message: &mut Option<M>) -> Option<Poll<Result<(), Exit>>> {
+        if let Some((reason, _)) = self.me.control().head.cancel() {
+            return Some(Poll::Ready(Err(Exit::Cancelled(reason))));
+        }
+        if self.is_spent(cx) {
+            return Some(Poll::Pending);
+        }
+        *message = Some(self.take_urgent()?);
+        Some(Poll::Ready(Ok(())))
+    }
+
     /// This code is a separate function, so that the code that reads the read-ahead buffer needs few registers. During
     /// a burst, most messages are in the read-ahead buffer.
     #[inline(never)]
@@ -474,10 +543,21 @@ impl<M: Send + 'static> Mailbox<M> {
             *message = Some(next);
             return Poll::Ready(Ok(()));
         }
-        self.take(poller, cx, true, |control, front, reader| {
-            let (taken, spare) = control.inbox.pop_or_wait(control, front, reader);
-            (taken.map(|taken| *message = Some(taken)), spare)
-        })
+        loop {
+            let taken = self.take(poller, cx, true, |control, front, reader| {
+                let (taken, spare) = control.inbox.pop_or_wait(control, front, reader);
+                (taken.map(|taken| *message = Some(taken)), spare)
+            });
+            match taken {
+                Poll::Ready(Ok(Some(()))) => return Poll::Ready(Ok(())),
+                Poll::Ready(Err(exit)) => return Poll::Ready(Err(exit)),
+                Poll::Pending => return Poll::Pending,
+                Poll::Ready(Ok(None)) => *message = self.take_urgent(),
+            }
+            if message.is_some() {
+                return Poll::Ready(Ok(()));
+            }
+        }
     }
 
     /// Returns the caller of this poll. In a step of the process, this function also deletes the turn's note about the
@@ -532,7 +612,7 @@ impl<M: Send + 'static> Mailbox<M> {
     }
 
     /// Takes a message from the read-ahead buffer or, if the buffer is empty, from the inbox. If both are empty, the
-    /// receiver waits.
+    /// receiver waits. Returns `Ok(None)` if an urgent message has arrived meanwhile, and the receiver does not wait.
     #[inline]
     fn take<R>(
         &mut self,
@@ -540,7 +620,7 @@ impl<M: Send + 'static> Mailbox<M> {
         cx: &mut Cx<'_>,
         checks_cancel: bool,
         take_or_wait: impl FnOnce(&Control<M>, &mut ReadAhead<M>, Reader) -> (Option<R>, Spare),
-    ) -> Poll<Result<R, Exit>> {
+    ) -> Poll<Result<Option<R>, Exit>> {
         let seat = match poller {
             Poller::Task(turn) => self.front.seat(turn),
             Poller::Other => None,
@@ -557,7 +637,7 @@ impl<M: Send + 'static> Mailbox<M> {
             None => Reader::Other(cx.waker().clone()),
         };
         let (taken, spare) = take_or_wait(self.me.control(), &mut self.front, reader);
-        let Spare { former, relieved, lent, replaced } = spare;
+        let Spare { former, relieved, lent, replaced, urgent } = spare;
         drop(former);
         if replaced {
             return Poll::Ready(Err(self.refuse()));
@@ -568,7 +648,7 @@ impl<M: Send + 'static> Mailbox<M> {
         if let Some(relieved) = relieved {
             self.me.control().relieve(relieved);
         }
-        if let Some(taken) = taken {
+        if taken.is_some() || urgent {
             return Poll::Ready(Ok(taken));
         }
         let exit = self.me.control().head.exit();
@@ -607,7 +687,7 @@ impl<M: Send + 'static> Drop for Mailbox<M> {
     fn drop(&mut self) {
         let control = &self.me.control();
         // A mailbox outside any process has no other owner, so the drop of the mailbox releases its pid.
-        if control.head.has(flag::OUTSIDE) || !self.front.is_empty() {
+        if control.head.is_outside() || !self.front.is_empty() {
             control.leave(&mut self.front);
         }
     }
@@ -616,6 +696,8 @@ impl<M: Send + 'static> Drop for Mailbox<M> {
 /// Progress of a selective receive. A selective receive passes no message to `pick` twice.
 #[derive(Debug, Default)]
 struct LookedAt {
+    /// Number of urgent messages that were already passed to `pick`.
+    urgent: usize,
     /// Number of messages in the read-ahead buffer that were already passed to `pick`.
     ahead: usize,
     /// For a bounded queue: all messages whose number is lower than this value were already passed to `pick`.

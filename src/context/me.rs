@@ -137,6 +137,14 @@ impl<M: Send + 'static> SelfHandle<M> {
         self.host().send(to, message)
     }
 
+    /// Sends an urgent message. Same as [`Host::send_urgent`].
+    ///
+    /// # Errors
+    /// Returns the message and the reason of the refusal.
+    pub fn send_urgent<N: Send + 'static>(&self, to: impl Target<N>, message: N) -> Result<(), SendError<N>> {
+        self.host().send_urgent(to, message)
+    }
+
     /// Sends a message, and waits for free space if the mailbox is full. Same as [`Host::send_wait`].
     ///
     /// # Errors

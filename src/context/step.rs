@@ -14,7 +14,7 @@ use crate::context::call::{Reply, call_as_yield};
 use crate::context::me::SelfHandle;
 use crate::context::time::deadline::answer_at;
 use crate::host::cancel::inherited::InheritedContext;
-use crate::host::control::Control;
+use crate::host::control::{Control, flag};
 use crate::host::registry::target::Target;
 use crate::observe::Counter;
 use crate::process::catch::Held;
@@ -140,6 +140,8 @@ pub(crate) struct Mail<M> {
     /// allocation, this field needs only the space of a pointer.
     taken: Option<Box<Taken<M>>>,
     look: Look,
+    /// Number of unread urgent messages when the task last checked for missed events.
+    urgent: u32,
 }
 
 /// Whether the current step has taken its events from the inbox, or has passed the inbox to another receiver.
@@ -156,7 +158,7 @@ enum Look {
 
 impl<M: Send + 'static> Mail<M> {
     pub(crate) fn new() -> Self {
-        Self { taken: None, look: Look::NotYet }
+        Self { taken: None, look: Look::NotYet, urgent: 0 }
     }
 
     /// Returns the events for a step that begins.
@@ -177,7 +179,10 @@ impl<M: Send + 'static> Mail<M> {
         let unread = |mail: &Self| mail.taken.as_deref().map_or(0, Taken::len);
         let before = unread(self);
         control.drain(ReceiverTurn::of_events(turn), &mut self.taken);
-        unread(self) > before
+        // Urgent messages stay in the inbox until the process reads them.
+        let urgent = if control.head.has_urgent() { control.inbox.urgent_len() } else { 0 };
+        let urgent = u32::try_from(urgent).unwrap_or(u32::MAX);
+        unread(self) > before || urgent > std::mem::replace(&mut self.urgent, urgent)
     }
 
     /// Takes the unread messages and signals. The signals are dropped with the process.
@@ -272,9 +277,22 @@ impl<M: Send + 'static> Iterator for Events<'_, M> {
 }
 
 impl<M: Send + 'static> Events<'_, M> {
-    /// Returns the next event that was taken from the inbox.
+    /// Takes the next urgent message out of the inbox.
+    #[cold]
+    fn take_urgent(&mut self) -> Option<M> {
+        self.turn()?;
+        self.mail.urgent = 0;
+        self.control.inbox.pop_urgent_event(|| self.control.head.unset(flag::URGENT))
+    }
+
+    /// Returns the next urgent message, or the next event that was taken from the inbox.
     #[inline(never)]
     fn next_taken(&mut self) -> Option<Event<M>> {
+        if self.control.head.has_urgent()
+            && let Some(message) = self.take_urgent()
+        {
+            return Some(Event::Message(message));
+        }
         let taken = self.mail.taken.as_deref_mut()?;
         while let Some(signal) = taken.pop_signal() {
             let yields = *self.yields.get_or_insert_with(|| self.control.head.yields());

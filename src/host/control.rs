@@ -63,6 +63,28 @@ impl<M: Send + 'static> Control<M> {
         }
     }
 
+    /// Puts an urgent message into the mailbox and wakes its receiver.
+    ///
+    /// # Errors
+    /// Returns the message if the process has exited or its mailbox has no room for urgent messages.
+    #[cold]
+    pub(crate) fn push_urgent(&self, message: M) -> Result<(), (SendErrorKind, M)> {
+        let accepted = || {
+            self.head.set(flag::URGENT);
+            self.accepted();
+        };
+        match self.inbox.push_urgent(self, message, accepted) {
+            Ok(wakes) => {
+                self.tell(wakes);
+                Ok(())
+            }
+            Err(Unsent::Routed(message, router)) => {
+                router.route_urgent(message).map_err(|message| (SendErrorKind::Full, message))
+            }
+            Err(unsent) => self.settle(unsent),
+        }
+    }
+
     /// Performs the wake-ups that a change of the mailbox requires. The caller does not hold the lock of the mailbox.
     #[inline]
     fn tell(&self, wakes: Wakes) {
@@ -129,6 +151,11 @@ impl<M: Send + 'static> Control<M> {
     /// Returns the reason why the mailbox would refuse a push now. Returns `None` if a push would be accepted.
     pub(crate) fn refuses(&self) -> Option<SendErrorKind> {
         self.inbox.refuses().map(|full| if full { SendErrorKind::Full } else { self.head.host().gone() })
+    }
+
+    /// Returns the reason why the mailbox would refuse an urgent message now.
+    pub(crate) fn refuses_urgent(&self) -> Option<SendErrorKind> {
+        self.inbox.refuses_urgent().map(|full| if full { SendErrorKind::Full } else { self.head.host().gone() })
     }
 
     pub(crate) fn drop_by_policy(&self, message: M) {
@@ -268,7 +295,7 @@ impl<M: Send + 'static> Control<M> {
     /// Handles the drop of the receiving half. If the mailbox is outside any process, the drop closes the mailbox.
     pub(crate) fn leave(&self, front: &mut ReadAhead<M>) {
         self.put_back(front);
-        if self.head.has(flag::OUTSIDE) {
+        if self.head.is_outside() {
             self.end_outside(&Exit::Normal);
         }
     }
@@ -280,6 +307,12 @@ pub(crate) trait AnyControl: HeaderFirst + Send + Sync + 'static {
     fn head(&self) -> &Head;
     /// Delivers a message of any type.
     fn deliver(&self, payload: Payload) -> Result<(), (SendErrorKind, Payload)>;
+    /// Delivers an urgent message of any type. A receiver without a queue of urgent messages gets the message like any
+    /// other message.
+    fn deliver_urgent(&self, payload: Payload) -> Result<(), (SendErrorKind, Payload)> {
+        self.deliver(payload)
+    }
+
     /// Delivers the message in `payload`. If the message is refused, it stays in `payload`. The error is boxed, so that
     /// the result fits into one word.
     fn deliver_from(&self, payload: &mut Option<Payload>) -> Result<(), Box<SendErrorKind>> {
@@ -329,6 +362,13 @@ impl<M: Send + 'static> AnyControl for Control<M> {
     fn deliver(&self, payload: Payload) -> Result<(), (SendErrorKind, Payload)> {
         match payload.downcast::<M>() {
             Ok(message) => self.push(message).map_err(|(refusal, message)| (refusal, Payload::new(message))),
+            Err(payload) => Err((SendErrorKind::WrongType { expected: type_name::<M>() }, payload)),
+        }
+    }
+
+    fn deliver_urgent(&self, payload: Payload) -> Result<(), (SendErrorKind, Payload)> {
+        match payload.downcast::<M>() {
+            Ok(message) => self.push_urgent(message).map_err(|(refusal, message)| (refusal, Payload::new(message))),
             Err(payload) => Err((SendErrorKind::WrongType { expected: type_name::<M>() }, payload)),
         }
     }
@@ -418,7 +458,7 @@ impl Linkable for dyn AnyControl {
     }
 
     fn fall(this: &Ref<Self>, fate: &Exit) {
-        if !this.head().has(flag::OUTSIDE) {
+        if !this.head().is_outside() {
             return this.rouse();
         }
         // Closing this mailbox may close other mailboxes that are linked to it. A chain of links may be long. The call
@@ -514,7 +554,7 @@ impl dyn AnyControl {
         if !self.head().set(flag::KILLED) {
             return;
         }
-        if self.head().has(flag::OUTSIDE) {
+        if self.head().is_outside() {
             self.close_outside(&Exit::Killed);
         } else {
             self.rouse();

@@ -147,7 +147,7 @@ impl<M: Send + 'static> Control<M> {
         }
         // 9. Enter `Complete`, and subtract the process from the process count. A mailbox outside any process never
         //    enters this state and is not counted.
-        if !head.has(flag::OUTSIDE) {
+        if !head.is_outside() {
             head.enter(head.flags(), ProcessState::Complete);
             host.namespace().leave();
         }
@@ -196,7 +196,7 @@ impl Host {
     #[inline]
     fn remove_exited(&self, head: &Head) -> Option<Ref<dyn AnyControl>> {
         // A mailbox outside any process was not counted as spawned.
-        if !head.has(flag::OUTSIDE) {
+        if !head.is_outside() {
             self.shared().metrics.add_exited();
         }
         let entry = self.remove_pid(head.pid());

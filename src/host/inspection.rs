@@ -148,7 +148,7 @@ impl Snapshot {
 /// Returns the head and the type name of a process. Returns `None` for a mailbox without a process.
 fn process(control: &Ref<dyn AnyControl>) -> Option<(&Head, &'static str)> {
     let head = control.head();
-    if head.has(flag::OUTSIDE) { None } else { Some((head, control.type_name()?)) }
+    if head.is_outside() { None } else { Some((head, control.type_name()?)) }
 }
 
 /// Reads the row of a process, if the query selects the process. The cheapest conditions are checked first.

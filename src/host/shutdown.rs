@@ -194,7 +194,7 @@ impl Shared {
 
     fn alive(&self) -> Vec<Ref<dyn AnyControl>> {
         let mut all = self.pid_table.all();
-        all.retain(|control| !control.head().has(flag::OUTSIDE) && !control.head().has_ended());
+        all.retain(|control| !control.head().is_outside() && !control.head().has_ended());
         all
     }
 

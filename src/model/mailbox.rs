@@ -21,6 +21,8 @@ struct Mail {
     own: (RunState, Waker),
     /// The thread that runs the process when it is queued.
     worker: Arc<Waiter>,
+    /// Whether the inbox contains urgent messages: the flag of the process.
+    has_urgent: AtomicBool,
 }
 
 impl Deref for Mail {
@@ -43,7 +45,8 @@ impl Mail {
     fn new() -> Arc<Self> {
         let worker = Waiter::here();
         let own = (RunState::active(), worker.waker());
-        Arc::new(Self { inbox: Inbox::new(MailboxCapacity::Unbounded, None), own, worker })
+        let inbox = Inbox::new(MailboxCapacity::Unbounded, None);
+        Arc::new(Self { inbox, own, worker, has_urgent: AtomicBool::new(false) })
     }
 
     /// Runs turns until `turn` returns that the process is done.
@@ -84,6 +87,33 @@ impl Mail {
         message.ok_or(spare.lent)
     }
 
+    /// Receives a message like [`receive`](Self::receive), from a mailbox that may contain urgent messages.
+    fn receive_urgent(&self, front: &mut ReadAhead<u32>) -> Result<u32, bool> {
+        let seat = front.seat(InTurn::of_right()).expect("it is the receiver");
+        if front.seat_if_read(InTurn::of_right()).is_some() {
+            match self.glance() {
+                Glance::Unknown => {}
+                Glance::Empty => return Err(true),
+                Glance::Delivered => return Ok(self.take_delivered(seat).expect("it was there")),
+            }
+        }
+        loop {
+            if self.has_urgent.load(Ordering::Relaxed) {
+                let none_left = || self.has_urgent.store(false, Ordering::SeqCst);
+                if let Some(message) = self.pop_urgent(front, none_left) {
+                    return Ok(message);
+                }
+            }
+            if let Some(message) = front.pop() {
+                return Ok(message);
+            }
+            let (message, spare) = self.pop_or_wait(&self.own, front, Reader::Task { seat, lends: true });
+            if !spare.urgent {
+                return message.ok_or(spare.lent);
+            }
+        }
+    }
+
     /// Receives the first event of a turn, as a hand-written process does. The second value of the result says whether
     /// the process waits with the slot open.
     fn next_of_events(&self, taken: &mut Option<Box<Taken<u32>>>) -> (Option<u32>, bool) {
@@ -117,6 +147,47 @@ impl Mail {
 
 fn send(mail: &Mail, message: u32) {
     mail.push(&mail.own, message, || {}).expect("it is open").wake();
+}
+
+fn send_urgent(mail: &Mail, message: u32) {
+    let accepted = || mail.has_urgent.store(true, Ordering::SeqCst);
+    mail.push_urgent(&mail.own, message, accepted).expect("it is open").wake();
+}
+
+/// One sender sends normal messages, through the slot or under the lock. Another sender sends an urgent message. The
+/// receiver reads each message once, and waits only if it has read all messages. If the receiver still has a message in
+/// its read-ahead buffer when the push of the urgent message has returned, the urgent message comes first.
+pub fn urgent_against_two_messages() {
+    let mail = Mail::new();
+    let normal = spawn(&mail, |mail| {
+        send(mail, 1);
+        send(mail, 4);
+    });
+    let is_pushed = Arc::new(AtomicBool::new(false));
+    let urgent = {
+        let is_pushed = Arc::clone(&is_pushed);
+        spawn(&mail, move |mail| {
+            send_urgent(mail, 2);
+            is_pushed.store(true, Ordering::SeqCst);
+        })
+    };
+    let (mut front, mut read) = (ReadAhead::default(), Vec::new());
+    mail.run(|mail| {
+        while read.len() < 3 {
+            let must_be_urgent = is_pushed.load(Ordering::SeqCst) && !read.contains(&2);
+            match mail.receive_urgent(&mut front) {
+                Ok(message) => {
+                    assert!(!must_be_urgent || message == 2, "{message} overtook the urgent message");
+                    read.push(message);
+                }
+                Err(lent) => return TurnOutcome::Waits(lent),
+            }
+        }
+        TurnOutcome::Over
+    });
+    assert_eq!(read.iter().filter(|message| **message != 2).collect::<Vec<_>>(), [&1, &4]);
+    join(normal);
+    join(urgent);
 }
 
 fn signal(mail: &Mail) {

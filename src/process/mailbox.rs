@@ -23,6 +23,8 @@
 //! (`process::state::current`). The next receive operation removes the record. If the record still exists at the end of
 //! the turn, the body does not wait for a message. A message must not wake such a body. Therefore, the end of the turn
 //! removes the registration ([`Inbox::unwait`]).
+//!
+//! Urgent messages have a separate queue: see `urgent`.
 
 pub(crate) mod bounded;
 pub(crate) mod drained;
@@ -34,6 +36,7 @@ pub(crate) mod routed;
 pub(crate) mod sender;
 pub(crate) mod signals;
 pub(crate) mod slot;
+pub(crate) mod urgent;
 pub(crate) mod wakes;
 
 use std::task::Waker;
@@ -113,7 +116,9 @@ impl<M> Inbox<M> {
     /// plus one while the receiver handles a message. The number of the oldest message grows when the oldest message is
     /// popped, drained, or dropped by the policy. If there is no bound, both numbers are zero.
     pub(crate) fn load(&self) -> (usize, u64) {
-        self.state.lock().bounded().map_or((0, 0), |bounded| (bounded.load(), bounded.taken()))
+        let mut state = self.state.lock();
+        let urgent = state.urgent_len();
+        state.bounded().map_or((0, 0), |bounded| (bounded.load() + urgent, bounded.taken()))
     }
 
     pub(crate) fn is_closed(&self) -> bool {
@@ -141,7 +146,7 @@ impl<M> Inbox<M> {
     /// Returns the number of queued messages and signals.
     pub(crate) fn len(&self) -> usize {
         let state = self.lock();
-        state.queued_len() + state.aside.as_deref().map_or(0, |aside| aside.signals.len())
+        state.queued_len() + state.urgent_len() + state.aside.as_deref().map_or(0, |aside| aside.signals.len())
     }
 
     /// Returns the largest number of messages that were queued at one time. For a mailbox without a bound, the result
@@ -155,7 +160,7 @@ impl<M> Inbox<M> {
     pub(crate) fn figures(&self) -> MailboxFigures {
         let mut state = self.lock();
         MailboxFigures {
-            messages: state.queued_len(),
+            messages: state.queued_len() + state.urgent_len(),
             signals: state.aside.as_deref().map_or(0, |aside| aside.signals.len()),
             peak: state.peak(),
             is_awaited: !matches!(state.waiting, Waiting::Absent),

@@ -57,6 +57,7 @@ mod system;
 mod time;
 mod trees;
 mod upgrades;
+mod urgent;
 mod values;
 mod verdicts;
 mod yields;

@@ -257,6 +257,25 @@ impl<M: Send + 'static> Router<M> for Members<M> {
         Err(Unrouted::Later(message))
     }
 
+    fn route_urgent(&self, mut message: M) -> Result<(), M> {
+        let members = self.list();
+        if members.is_empty() {
+            return Err(message);
+        }
+        if let Routing::Key(key) = &self.routing {
+            let member = &members[jump(key(&message), members.len())];
+            return member.push_urgent(message).map_err(|(_, message)| message);
+        }
+        let first = self.first(&members);
+        for place in (first..members.len()).chain(0..first) {
+            match members[place].push_urgent(message) {
+                Ok(()) => return Ok(()),
+                Err((_, refused)) => message = refused,
+            }
+        }
+        Err(message)
+    }
+
     fn inherit(&self, unread: Vec<M>) -> Result<(), Vec<M>> {
         // The unread messages of the exited member come before all messages that were sent after its exit. Therefore
         // the messages of each key stay in order.

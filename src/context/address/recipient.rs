@@ -44,6 +44,7 @@ pub struct Recipient<A> {
 pub(crate) trait Takes<A>: Send + Sync {
     fn pid(&self) -> Pid;
     fn take(&self, message: A) -> Result<(), SendError<A>>;
+    fn take_urgent(&self, message: A) -> Result<(), SendError<A>>;
 }
 
 impl<A: Send + 'static, M: From<A> + Send + 'static> Takes<A> for Control<M> {
@@ -59,6 +60,17 @@ impl<A: Send + 'static, M: From<A> + Send + 'static> Takes<A> for Control<M> {
         // The conversion is user code, so it is called without a lock. The conversion cannot be undone. Therefore, if
         // the mailbox refuses the converted message, the message becomes a dead letter.
         if let Err((_, message)) = self.push(M::from(message)) {
+            self.head.host().dead_letters_of(&self.head, std::iter::once(message));
+        }
+        Ok(())
+    }
+
+    fn take_urgent(&self, message: A) -> Result<(), SendError<A>> {
+        if let Some(refusal) = self.refuses_urgent() {
+            self.head.count(Counter::Refused);
+            return Err(SendError::new(refusal, message).to(Addressee::Process(self.head.pid())));
+        }
+        if let Err((_, message)) = self.push_urgent(M::from(message)) {
             self.head.host().dead_letters_of(&self.head, std::iter::once(message));
         }
         Ok(())
@@ -103,5 +115,15 @@ impl<A> Recipient<A> {
     /// has shut down.
     pub fn send(&self, message: A) -> Result<(), SendError<A>> {
         self.to.take(message)
+    }
+
+    /// Sends an urgent message: see [`Address::send_urgent`]. The method converts the message as [`send`](Self::send)
+    /// does.
+    ///
+    /// # Errors
+    /// Returns the message if the process has exited, if its mailbox has no room for urgent messages, or if the runtime
+    /// has shut down.
+    pub fn send_urgent(&self, message: A) -> Result<(), SendError<A>> {
+        self.to.take_urgent(message)
     }
 }

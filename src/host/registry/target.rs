@@ -122,6 +122,32 @@ impl Host {
         }
     }
 
+    /// Sends an urgent message. This call never blocks. The receiver reads the message before all messages and events
+    /// that it has not read yet: see [`Address::send_urgent`](crate::Address::send_urgent).
+    ///
+    /// A receiver on another node, or one that was [attached](Self::attach), gets the message like any other message.
+    ///
+    /// # Errors
+    /// Returns the message and the reason for the refusal, as [`send`](Self::send) does.
+    pub fn send_urgent<N: Send + 'static>(&self, to: impl Target<N>, message: N) -> Result<(), SendError<N>> {
+        let way = to.way();
+        let sent = match &way {
+            Way::Here(control) => control.push_urgent(message),
+            Way::Pid(pid) => match self.shared().pid_table.get(*pid) {
+                Some(control) => control.take_urgent(message),
+                None => self.send_away(*pid, message),
+            },
+            Way::Name(name) => match self.namespace().names().get(name) {
+                Some(control) => control.take_urgent(message),
+                None => Err((self.gone(), message)),
+            },
+        };
+        sent.map_err(|(refusal, message)| {
+            self.shared().metrics.add(Counter::Refused, 1);
+            SendError::new(refusal, message).to(way.receiver())
+        })
+    }
+
     fn send_away<N: Send + 'static>(&self, pid: Pid, message: N) -> Result<(), (SendErrorKind, N)> {
         self.deliver(Envelope::new(pid, Payload::new(message)))
             .map_err(|refused| (refused.kind(), back(refused.into_message().payload)))
@@ -134,6 +160,16 @@ impl dyn AnyControl {
         match self.as_any().downcast_ref::<Control<N>>() {
             Some(control) => control.push(message),
             None => self.deliver(Payload::new(message)).map_err(|(refusal, payload)| (refusal, back(payload))),
+        }
+    }
+}
+
+impl dyn AnyControl {
+    /// Delivers an urgent message whose type is known at compile time.
+    fn take_urgent<N: Send + 'static>(&self, message: N) -> Result<(), (SendErrorKind, N)> {
+        match self.as_any().downcast_ref::<Control<N>>() {
+            Some(control) => control.push_urgent(message),
+            None => self.deliver_urgent(Payload::new(message)).map_err(|(refusal, payload)| (refusal, back(payload))),
         }
     }
 }

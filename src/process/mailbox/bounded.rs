@@ -22,7 +22,8 @@ const FIRST: u64 = 1 << 32;
 /// The capacity limits the number of unread messages in the mailbox. A message that
 /// [`receive_where`](crate::Mailbox::receive_where) has passed over counts as unread. A message that a hand-written
 /// process has taken out of the mailbox for a step is not counted. Completions and other events are not counted, and
-/// they are never refused or dropped. A capacity of 0 is treated as 1.
+/// they are never refused or dropped. [Urgent messages](crate::Address::send_urgent) are counted separately, with the
+/// same limit. A capacity of 0 is treated as 1.
 ///
 /// With every policy, a sender may wait for room with [`Address::send_wait`](crate::Address::send_wait).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -275,6 +276,16 @@ impl<M> Bounded<M> {
     /// dropped by the policy.
     pub(super) fn taken(&self) -> u64 {
         self.first
+    }
+
+    /// Records the length of the mailbox, including its urgent messages.
+    pub(super) fn record(&mut self, len: usize) {
+        self.high = self.high.max(len);
+    }
+
+    /// Returns the capacity.
+    pub(super) fn most(&self) -> usize {
+        self.most
     }
 
     /// Registers the waker of a task that waits for room. `waker` then holds the former waker.

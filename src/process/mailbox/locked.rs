@@ -1,6 +1,7 @@
 //! Operations on a mailbox for a thread that holds its lock. A mailbox consists of its messages, its signals and the
 //! waiting receiver. The messages are in the slot, in the buffer, or in a queue with a bound.
 
+use std::collections::VecDeque;
 use std::mem;
 use std::ops::{Deref, DerefMut};
 use std::task::Waker;
@@ -56,12 +57,14 @@ pub(super) struct RareParts<M> {
     /// Waker of the receiver in the state [`Waiting::Other`].
     pub(super) other: Option<Waker>,
     pub(super) bounded: Option<Bounded<M>>,
+    /// Unread urgent messages, oldest first.
+    pub(super) urgent: VecDeque<M>,
     pub(super) way: Forwarding<M>,
 }
 
 impl<M> Default for RareParts<M> {
     fn default() -> Self {
-        Self { signals: Signals::default(), other: None, bounded: None, way: Forwarding::Here }
+        Self { signals: Signals::default(), other: None, bounded: None, urgent: VecDeque::new(), way: Forwarding::Here }
     }
 }
 
@@ -139,16 +142,17 @@ impl<M> Locked<'_, M> {
         let signals = self.aside.as_deref_mut().map(|aside| mem::take(&mut aside.signals));
         let way = self.aside.as_deref_mut().map(|aside| mem::replace(&mut aside.way, Forwarding::Here));
         let watcher = self.bounded().and_then(Bounded::take_watcher);
+        let urgent = self.aside.as_deref_mut().map(|aside| mem::take(&mut aside.urgent)).unwrap_or_default();
+        let mut messages = self.take_all(Receiving::closing());
+        if !urgent.is_empty() {
+            messages.splice(0..0, urgent);
+        }
         let (heir, router) = match way {
             Some(Forwarding::Left(heir)) => (Some(heir), None),
             Some(Forwarding::Routed { router, .. }) => (None, Some(router)),
             Some(Forwarding::Here) | None => (None, None),
         };
-        ClosedContents {
-            messages: self.take_all(Receiving::closing()),
-            inheriting_router: heir,
-            _rest: Held::new((signals, watcher, router)),
-        }
+        ClosedContents { messages, inheriting_router: heir, _rest: Held::new((signals, watcher, router)) }
     }
 
     /// Appends a signal behind all messages that are queued now.
@@ -339,13 +343,22 @@ impl<M> State<M> {
         self.lent.lend(false, turn);
     }
 
-    /// Returns whether the mailbox has no signals, no bound and no forwarding. If this function returns true, a new
-    /// message is stored in the slot or the buffer, and a receiver has to check only the messages.
+    /// Returns whether the mailbox has no signals, no urgent messages, no bound and no forwarding. If this function
+    /// returns true, a new message is stored in the slot or the buffer, and a receiver has to check only the messages.
     #[inline]
     pub(super) fn is_plain(&self) -> bool {
         self.aside.as_deref().is_none_or(|aside| {
-            aside.signals.is_empty() && aside.bounded.is_none() && !matches!(aside.way, Forwarding::Routed { .. })
+            aside.signals.is_empty()
+                && aside.urgent.is_empty()
+                && aside.bounded.is_none()
+                && !matches!(aside.way, Forwarding::Routed { .. })
         })
+    }
+
+    /// Returns the number of unread urgent messages.
+    #[inline]
+    pub(super) fn urgent_len(&self) -> usize {
+        self.aside.as_deref().map_or(0, |aside| aside.urgent.len())
     }
 
     #[inline]

@@ -47,17 +47,20 @@ pub(crate) struct Spare {
     /// Whether another receiver has replaced this receiver. A receiver that was replaced takes nothing and does not
     /// wait.
     pub(crate) replaced: bool,
+    /// Whether an urgent message has arrived. The receiver has taken nothing and does not wait. The receiver must check
+    /// for urgent messages again.
+    pub(crate) urgent: bool,
 }
 
 impl Spare {
     #[inline]
     fn of_task(lent: bool, relieved: Option<RoomWaiter>) -> Self {
-        Self { former: None, relieved, lent, replaced: false }
+        Self { former: None, relieved, lent, replaced: false, urgent: false }
     }
 
     #[inline]
     fn of_other(former: Option<Waker>, relieved: Option<RoomWaiter>) -> Self {
-        Self { former, relieved, lent: false, replaced: false }
+        Self { former, relieved, lent: false, replaced: false, urgent: false }
     }
 }
 
@@ -150,7 +153,7 @@ impl<M> Inbox<M> {
     /// waiting.
     #[inline]
     pub(crate) fn pop_or_wait(&self, own: &impl Own, front: &mut ReadAhead<M>, reader: Reader) -> (Option<M>, Spare) {
-        self.take_or_wait(own, self.lock_to_receive(), front, reader, |state, by, front| state.pop(by, front))
+        self.take_or_wait(own, self.lock_to_receive(), front, reader, 0, |state, by, front| state.pop(by, front))
     }
 
     /// Returns the state of the inbox as the task of the process sees it without the lock.
@@ -208,7 +211,7 @@ impl<M> Inbox<M> {
         signal: &mut Option<Signal>,
         reader: Reader,
     ) -> (Option<Option<M>>, Spare) {
-        self.take_or_wait(own, self.lock_to_receive(), front, reader, |state, by, front| {
+        self.take_or_wait(own, self.lock_to_receive(), front, reader, 0, |state, by, front| {
             if !state.has_no_signals() {
                 *signal = state.pop_signal(front.len());
                 return if signal.is_some() {
@@ -243,11 +246,14 @@ impl<M> Inbox<M> {
         own: &impl Own,
         front: &mut ReadAhead<M>,
         number: &mut u64,
+        urgent: usize,
         reader: Reader,
     ) -> (Option<Gathered<M>>, Spare) {
-        self.take_or_wait(own, self.lock_to_receive(), front, reader, |state, by, front| match state.bounded() {
-            Some(bounded) => bounded.look(number).map(Gathered::One),
-            None => state.gather(by, front).map(|()| Gathered::Ahead),
+        self.take_or_wait(own, self.lock_to_receive(), front, reader, urgent, |state, by, front| {
+            match state.bounded() {
+                Some(bounded) => bounded.look(number).map(Gathered::One),
+                None => state.gather(by, front).map(|()| Gathered::Ahead),
+            }
         })
     }
 
@@ -293,6 +299,7 @@ impl<M> Inbox<M> {
         mut state: Locked<'a, M>,
         front: &mut ReadAhead<M>,
         reader: Reader,
+        urgent: usize,
         take: impl FnOnce(&mut Locked<'a, M>, Receiving, &mut ReadAhead<M>) -> Option<R>,
     ) -> (Option<R>, Spare) {
         let (by, reader) = match reader {
@@ -301,7 +308,10 @@ impl<M> Inbox<M> {
                 // This check happens under the lock, because another receiver may have replaced this receiver after the
                 // poll began.
                 let Some(by) = front.receiving() else {
-                    return (None, Spare { former: Some(waker), relieved: None, lent: false, replaced: true });
+                    return (
+                        None,
+                        Spare { former: Some(waker), relieved: None, lent: false, replaced: true, urgent: false },
+                    );
                 };
                 if !planted!("other_does_not_recall") {
                     // The receiver calls `recall` before it checks for messages. The check finds each message that was
@@ -328,6 +338,17 @@ impl<M> Inbox<M> {
         if planted!("receiver_unlocks") {
             drop(state);
             state = self.lock();
+        }
+        if state.urgent_len() > urgent && !planted!("urgent_is_overlooked") {
+            // The sender has stored this message after the receiver has loaded the flag.
+            let former = match reader {
+                Reader::Task { seat, .. } => {
+                    state.stop_waiting(seat.turn());
+                    None
+                }
+                Reader::Other(waker) => Some(waker),
+            };
+            return (None, Spare { former, relieved: None, lent: false, replaced: false, urgent: true });
         }
         state.buffer.shrink();
         match reader {
@@ -491,7 +512,7 @@ mod tests {
                     let _nobody = inbox.push(&NeverWoken, message, || {}).expect("there is room");
                 }
                 let mut number = 0;
-                match inbox.gather_or_wait(&NeverWoken, &mut front, &mut number, task()).0 {
+                match inbox.gather_or_wait(&NeverWoken, &mut front, &mut number, 0, task()).0 {
                     Some(Gathered::Ahead) => {
                         let mut looked_at = 0;
                         assert_eq!(front.pick(&mut looked_at, &mut wants(picked)), Some(picked));
@@ -501,7 +522,7 @@ mod tests {
                         while message != picked {
                             inbox.fill(number, message).expect("the place of the message is still free");
                             number += 1;
-                            let next = inbox.gather_or_wait(&NeverWoken, &mut front, &mut number, task()).0;
+                            let next = inbox.gather_or_wait(&NeverWoken, &mut front, &mut number, 0, task()).0;
                             let Some(Gathered::One(next)) = next else { panic!("there are more") };
                             message = next;
                         }

@@ -14,6 +14,12 @@ pub(crate) trait Router<M>: fmt::Debug + Send + Sync {
     /// Returns the message if no process accepts it now.
     fn route(&self, message: M, accepted: &dyn Fn()) -> Result<(), Unrouted<M>>;
 
+    /// Forwards an urgent message.
+    ///
+    /// # Errors
+    /// Returns the message if no process accepts it now. An urgent message never waits for a process.
+    fn route_urgent(&self, message: M) -> Result<(), M>;
+
     /// Takes the messages that were unread when one of the target mailboxes was closed. The oldest message comes first.
     ///
     /// # Errors

@@ -1,0 +1,150 @@
+//! Urgent messages of a mailbox. A receiver reads all urgent messages before any other message or signal, also before
+//! the messages in its read-ahead buffer. The model is the priority message of Erlang/OTP 28.
+//!
+//! A receiver reads its read-ahead buffer without the lock. Therefore each process has a flag that tells whether its
+//! mailbox contains urgent messages. The flag changes only under the lock of the mailbox. A receiver loads the flag
+//! together with the flag of a cancel, before it reads the buffer.
+//!
+//! A receiver that finds the mark of the lock needs no look at the flag. The push of an urgent message takes the lock,
+//! and thus clears the mark. No receiver sets the mark while an urgent message is unread ([`State::is_plain`]).
+//!
+//! # Lost wake-ups
+//!
+//! The sender stores the message, sets the flag and wakes the waiting receiver, all under the lock. A receiver that
+//! loads the flag just before may miss the message. This receiver finds the message under the lock, before it registers
+//! itself as waiting, and then loads the flag again. If the receiver registered itself first, the sender wakes it.
+//!
+//! [`State::is_plain`]: crate::process::mailbox::locked::State::is_plain
+
+use std::collections::VecDeque;
+use std::mem;
+
+use crate::platform::sync::Arc;
+use crate::process::mailbox::locked::Locked;
+use crate::process::mailbox::routed::Forwarding;
+use crate::process::mailbox::{Inbox, Own, ReadAhead, Unsent, Wakes};
+
+impl<M> Inbox<M> {
+    /// Appends an urgent message. If the message is accepted, calls `accepted` under the lock. `accepted` sets the flag
+    /// of the process.
+    ///
+    /// Urgent messages do not take room from other messages. A mailbox with a bound stores at most as many urgent
+    /// messages as its capacity, and rejects further urgent messages with every policy.
+    ///
+    /// # Errors
+    /// Returns the message if the inbox is closed, if it contains too many urgent messages, or if the message must be
+    /// routed.
+    #[cold]
+    pub(crate) fn push_urgent(&self, own: &impl Own, message: M, accepted: impl FnOnce()) -> Result<Wakes, Unsent<M>> {
+        let mut state = self.lock();
+        if state.closed {
+            return Err(Unsent::Closed(message));
+        }
+        if let Some(Forwarding::Routed { router, .. }) = state.aside.as_deref().map(|aside| &aside.way) {
+            let router = Arc::clone(router);
+            return Err(Unsent::Routed(message, router));
+        }
+        let most = state.bounded().map_or(usize::MAX, |bounded| bounded.most());
+        if state.urgent_len() >= most {
+            return Err(Unsent::Full(message));
+        }
+        let wakes = state.receiver(own);
+        state.state.aside.get_or_insert_default().urgent.push_back(message);
+        let len = state.queued_len() + state.urgent_len();
+        match state.bounded() {
+            Some(bounded) => bounded.record(len),
+            None => state.longest = state.longest.max(u32::try_from(len).unwrap_or(u32::MAX)),
+        }
+        accepted();
+        Ok(wakes)
+    }
+
+    /// Returns why an urgent message would be refused now: see [`refuses`](Self::refuses).
+    pub(crate) fn refuses_urgent(&self) -> Option<bool> {
+        let mut state = self.lock();
+        if state.closed {
+            return Some(false);
+        }
+        let most = state.bounded().map_or(usize::MAX, |bounded| bounded.most());
+        (state.urgent_len() >= most).then_some(true)
+    }
+
+    /// Takes the next urgent message. If no urgent message is left, calls `none_left` under the lock. `none_left`
+    /// clears the flag of the process. Returns `None` if another receiver has replaced this receiver.
+    #[cold]
+    pub(crate) fn pop_urgent(&self, front: &mut ReadAhead<M>, none_left: impl FnOnce()) -> Option<M> {
+        let mut state = self.lock();
+        front.receiving()?;
+        Self::pop_urgent_from(&mut state, none_left)
+    }
+
+    /// Takes the next urgent message in the same way as [`pop_urgent`](Self::pop_urgent), for a hand-written process
+    /// that reads its events.
+    #[cold]
+    pub(crate) fn pop_urgent_event(&self, none_left: impl FnOnce()) -> Option<M> {
+        Self::pop_urgent_from(&mut self.lock(), none_left)
+    }
+
+    fn pop_urgent_from(state: &mut Locked<'_, M>, none_left: impl FnOnce()) -> Option<M> {
+        let message = state.state.aside.as_deref_mut().and_then(|aside| {
+            let message = aside.urgent.pop_front();
+            if aside.urgent.is_empty() {
+                // Frees the memory of a burst.
+                aside.urgent = VecDeque::new();
+            }
+            message
+        });
+        if state.urgent_len() == 0 {
+            none_left();
+        }
+        message
+    }
+
+    /// Takes the urgent message at this position, so that the receiver can inspect it. Messages before this position
+    /// were inspected and put back.
+    #[cold]
+    pub(crate) fn look_at_urgent(&self, front: &mut ReadAhead<M>, place: usize) -> Option<M> {
+        let mut state = self.lock();
+        front.receiving()?;
+        state.state.aside.as_deref_mut()?.urgent.remove(place)
+    }
+
+    /// Puts back an urgent message that the receiver has inspected.
+    ///
+    /// # Errors
+    /// Returns the message if the inbox was closed.
+    pub(crate) fn put_back_urgent(&self, place: usize, message: M) -> Result<(), M> {
+        let mut state = self.lock();
+        if state.closed {
+            return Err(message);
+        }
+        let urgent = &mut state.state.aside.get_or_insert_default().urgent;
+        urgent.insert(place.min(urgent.len()), message);
+        Ok(())
+    }
+
+    /// Calls `none_left` under the lock if there is no urgent message.
+    pub(crate) fn settle_urgent(&self, none_left: impl FnOnce()) {
+        let state = self.lock();
+        if state.urgent_len() == 0 {
+            none_left();
+        }
+    }
+
+    /// Returns the number of unread urgent messages.
+    pub(crate) fn urgent_len(&self) -> usize {
+        self.lock().urgent_len()
+    }
+
+    /// Moves the urgent messages before all other messages, because this inbox is about to route its messages.
+    pub(super) fn demote_urgent(state: &mut Locked<'_, M>) {
+        if let Some(aside) = state.state.aside.as_deref_mut()
+            && let Some(bounded) = aside.bounded.as_mut()
+            && !aside.urgent.is_empty()
+        {
+            let urgent = mem::take(&mut aside.urgent);
+            aside.signals.came_before(urgent.len());
+            bounded.put_first(urgent.into());
+        }
+    }
+}

@@ -1,0 +1,338 @@
+//! Section 2.3 of the specification: urgent messages.
+
+use std::time::Duration;
+
+use futures::FutureExt;
+use procession::*;
+
+use crate::{everywhere, on_workers, step_aside, within};
+
+fn lone() -> Runtime {
+    Runtime::builder().workers(0).build().unwrap()
+}
+
+fn all(mailbox: &mut Mailbox<u64>) -> Vec<u64> {
+    std::iter::from_fn(|| mailbox.try_receive()).collect()
+}
+
+/// 2.3j: urgent messages come before all unread messages, and are FIFO among themselves. Normal messages keep their
+/// order.
+#[test]
+fn urgent_messages_come_first_and_in_order() {
+    let rt = lone();
+    for capacity in [MailboxCapacity::Unbounded, MailboxCapacity::Reject(9), MailboxCapacity::DropOldest(9)] {
+        let (address, mut mailbox) = rt.mailbox_with::<u64>(capacity);
+        for n in 0..3 {
+            address.send(n).unwrap();
+            address.send_urgent(10 + n).unwrap();
+        }
+        assert_eq!(all(&mut mailbox), [10, 11, 12, 0, 1, 2]);
+        address.send(3).unwrap();
+        assert_eq!(all(&mut mailbox), [3], "the mailbox is usable after its last urgent message");
+    }
+}
+
+/// 2.3j: an urgent message also overtakes the messages that the receiver has already taken into its read-ahead buffer.
+/// The receiver may be a body, a stream or a hand-written process, and may wait for messages or for events.
+#[test]
+fn an_urgent_message_overtakes_the_read_ahead_buffer() {
+    everywhere(async |host| {
+        let by_receive = host.spawn(async |mut ctx: Context<u64>| -> Result<_, Exit> {
+            let me = ctx.address();
+            (0..4).for_each(|n| me.send(n).unwrap());
+            let mut read = vec![ctx.receive().await?];
+            me.send_urgent(9).unwrap();
+            while read.len() < 5 {
+                read.push(ctx.receive().await?);
+            }
+            Ok(read)
+        });
+        let by_event = host.spawn(async |mut ctx: Context<u64>| -> Result<_, Exit> {
+            let me = ctx.address();
+            (0..4).for_each(|n| me.send(n).unwrap());
+            let mut read = Vec::new();
+            while read.len() < 5 {
+                let Event::Message(message) = ctx.event().await else { panic!("there are only messages") };
+                if read.is_empty() {
+                    me.send_urgent(9).unwrap();
+                }
+                read.push(message);
+            }
+            Ok(read)
+        });
+        let by_try = host.spawn(async |mut ctx: Context<u64>| -> Result<_, Exit> {
+            let me = ctx.address();
+            (0..4).for_each(|n| me.send(n).unwrap());
+            let mut read = vec![ctx.try_receive().unwrap()];
+            me.send_urgent(9).unwrap();
+            read.extend(std::iter::from_fn(|| ctx.try_receive()));
+            Ok(read)
+        });
+        for reader in [by_receive, by_event, by_try] {
+            assert_eq!(reader.await.unwrap(), [0, 9, 1, 2, 3]);
+        }
+    });
+}
+
+/// A hand-written process that collects its messages, and returns them after five.
+struct Collect(Vec<u64>);
+
+impl Process for Collect {
+    type Message = u64;
+    type Output = Vec<u64>;
+
+    fn step(&mut self, events: Events<'_, u64>, out: &mut StepOutput<'_, u64>) -> Result<Next<Vec<u64>>, Exit> {
+        for event in events {
+            let Event::Message(message) = event else { continue };
+            if self.0.is_empty() {
+                out.send_urgent(out.pid(), 9_u64).unwrap();
+            }
+            self.0.push(message);
+        }
+        Ok(if self.0.len() == 5 { Next::Done(std::mem::take(&mut self.0)) } else { Next::Wait })
+    }
+}
+
+/// 2.3j, 1.4a: a hand-written process reads an urgent message before the events that its step has already taken.
+#[test]
+fn a_hand_written_process_reads_urgent_messages_first() {
+    everywhere(async |host| {
+        let collect = host.spawn_process(Collect(Vec::new()));
+        (0..4).for_each(|n| collect.send(n).unwrap());
+        assert_eq!(collect.await.unwrap(), [0, 9, 1, 2, 3]);
+    });
+}
+
+/// 2.3j, 2.3i: a selective receive sees urgent messages first. A message that it skips keeps its position.
+#[test]
+fn a_selective_receive_sees_urgent_messages_first() {
+    for capacity in [MailboxCapacity::Unbounded, MailboxCapacity::Reject(9)] {
+        let rt = lone();
+        let (address, mut mailbox) = rt.mailbox_with::<u64>(capacity);
+        (0..3).for_each(|n| address.send(n).unwrap());
+        (10..13).for_each(|n| address.send_urgent(n).unwrap());
+        let mut seen = Vec::new();
+        let mut pick = |wanted: u64| {
+            seen.clear();
+            let picked = mailbox.receive_where(|n| {
+                seen.push(n);
+                if n == wanted { Ok(n) } else { Err(n) }
+            });
+            assert_eq!(rt.block_on(picked).unwrap(), wanted);
+            seen.clone()
+        };
+        assert_eq!(pick(11), [10, 11]);
+        assert_eq!(pick(1), [10, 12, 0, 1]);
+        assert_eq!(all(&mut mailbox), [10, 12, 0, 2]);
+        // A selective receive that waits is woken by an urgent message, and passes no message to its function twice.
+        address.send_urgent(20).unwrap();
+        let mut seen = Vec::new();
+        let mut waits = Box::pin(mailbox.receive_where(|n| {
+            seen.push(n);
+            if n == 22 { Ok(n) } else { Err(n) }
+        }));
+        assert!((&mut waits).now_or_never().is_none());
+        address.send(21).unwrap();
+        assert!((&mut waits).now_or_never().is_none());
+        address.send_urgent(22).unwrap();
+        assert_eq!(waits.now_or_never().unwrap().unwrap(), 22);
+        assert_eq!(seen, [20, 21, 22]);
+        assert_eq!(rt.block_on(mailbox.receive()).unwrap(), 20, "the skipped urgent message is not forgotten");
+        assert_eq!(all(&mut mailbox), [21]);
+    }
+}
+
+/// 2.3j: an urgent message wakes a receiver that waits, in a turn of its process or elsewhere.
+#[test]
+fn an_urgent_message_wakes_a_waiting_receiver() {
+    everywhere(async |host| {
+        let reader = host.spawn(async |mut ctx: Context<u64>| -> Result<_, Exit> {
+            Ok([ctx.receive().await?, ctx.receive_timeout(Duration::from_secs(3600)).await?.unwrap()])
+        });
+        step_aside().await;
+        reader.send_urgent(1).unwrap();
+        step_aside().await;
+        host.send_urgent(reader.pid(), 2_u64).unwrap();
+        assert_eq!(reader.await.unwrap(), [1, 2]);
+        let (address, mut mailbox) = host.mailbox::<u64>();
+        let mut waits = mailbox.receive();
+        assert!((&mut waits).now_or_never().is_none());
+        address.send_urgent(3).unwrap();
+        assert_eq!(waits.await.unwrap(), 3);
+    });
+}
+
+/// 2.2c, 2.3j: a closed mailbox returns an urgent message.
+#[test]
+fn a_closed_mailbox_returns_an_urgent_message() {
+    let rt = lone();
+    let (address, mailbox) = rt.mailbox::<String>();
+    drop(mailbox);
+    let refused = rt.counters().refused;
+    for error in [
+        address.send_urgent("one".into()).unwrap_err(),
+        rt.send_urgent(address.pid(), String::from("one")).unwrap_err(),
+        rt.send_urgent("nobody", String::from("one")).unwrap_err(),
+    ] {
+        assert_eq!((error.kind(), &*error.into_message()), (SendErrorKind::NoProcess, "one"));
+    }
+    assert_eq!(rt.counters().refused, refused + 3);
+    let (typed, _mailbox) = rt.mailbox::<u64>();
+    let error = rt.send_urgent(typed.pid(), String::from("one")).unwrap_err();
+    assert!(matches!(error.kind(), SendErrorKind::WrongType { .. }));
+    assert_eq!(error.into_message(), "one");
+}
+
+/// 2.2d, 2.3j: unread urgent messages become dead letters, before the other unread messages.
+#[test]
+fn unread_urgent_messages_become_dead_letters() {
+    let rt = lone();
+    let mut dead = rt.dead_letters();
+    let (address, mailbox) = rt.mailbox::<u64>();
+    address.send(1).unwrap();
+    address.send_urgent(2).unwrap();
+    address.send_urgent(3).unwrap();
+    drop(mailbox);
+    let letters: Vec<u64> =
+        std::iter::from_fn(|| dead.try_receive()).map(|letter| letter.payload.downcast().unwrap()).collect();
+    assert_eq!(letters, [2, 3, 1]);
+    assert_eq!(rt.counters().dead_letters, 3);
+}
+
+/// 2.3j, 2.3a: a full mailbox takes as many urgent messages as its capacity, and then refuses them with every policy.
+#[test]
+fn a_full_mailbox_has_separate_room_for_urgent_messages() {
+    let rt = lone();
+    for capacity in [MailboxCapacity::Reject(2), MailboxCapacity::DropOldest(2), MailboxCapacity::DropNewest(2)] {
+        let (address, mut mailbox) = rt.mailbox_with::<u64>(capacity);
+        address.send(1).unwrap();
+        address.send(2).unwrap();
+        address.send_urgent(3).unwrap();
+        address.send_urgent(4).unwrap();
+        let error = address.send_urgent(5).unwrap_err();
+        assert_eq!((error.kind(), error.into_message()), (SendErrorKind::Full, 5), "{capacity:?}");
+        assert_eq!(mailbox.try_receive(), Some(3));
+        address.send_urgent(6).unwrap();
+        assert_eq!(all(&mut mailbox), [4, 6, 1, 2], "{capacity:?}");
+    }
+    // Urgent messages do not take the room of normal messages.
+    let (address, mut mailbox) = rt.mailbox_with::<u64>(MailboxCapacity::Reject(1));
+    address.send_urgent(1).unwrap();
+    address.send(2).unwrap();
+    assert_eq!(all(&mut mailbox), [1, 2]);
+}
+
+/// 2.3j: a recipient converts and sends urgent messages.
+#[test]
+fn a_recipient_sends_urgent_messages() {
+    let rt = lone();
+    let (address, mut mailbox) = rt.mailbox_with::<u64>(MailboxCapacity::Reject(1));
+    let small: Recipient<u8> = address.recipient();
+    address.send(1).unwrap();
+    small.send_urgent(2).unwrap();
+    assert_eq!(small.send_urgent(3).unwrap_err().into_message(), 3);
+    assert_eq!(all(&mut mailbox), [2, 1]);
+    drop(mailbox);
+    assert_eq!(small.send_urgent(4).unwrap_err().kind(), SendErrorKind::NoProcess);
+}
+
+/// 2.3j: a pool routes an urgent message to one of its members, where the message comes first.
+#[test]
+fn a_pool_routes_urgent_messages() {
+    on_workers(async |host| {
+        let (log, mut read) = host.mailbox::<u64>();
+        let (open, gate) = futures::channel::oneshot::channel::<()>();
+        let gate = gate.shared();
+        let body = async move |mut ctx: Context<u64>| -> Result<(), Exit> {
+            let _ = gate.await;
+            loop {
+                log.send(ctx.receive().await?)?;
+            }
+        };
+        let pool = host.spawn_pool(Pool::new(1, body));
+        pool.started().await.unwrap();
+        pool.send(1).unwrap();
+        pool.send(2).unwrap();
+        pool.send_urgent(3).unwrap();
+        open.send(()).unwrap();
+        let mut order = Vec::new();
+        while order.len() < 3 {
+            order.push(read.receive().await.unwrap());
+        }
+        assert_eq!(order, [3, 1, 2]);
+        pool.abort();
+    });
+}
+
+/// 2.3j, 9.2a: unread urgent messages are counted in the row of their process.
+#[test]
+fn unread_urgent_messages_are_counted() {
+    let rt = lone();
+    let deaf = rt.spawn(async |_: Context<u64>| futures::future::pending::<()>().await);
+    deaf.send(1).unwrap();
+    deaf.send_urgent(2).unwrap();
+    let row = rt.processes(&observe::ProcessQuery::new()).remove(0);
+    assert!(row.to_string().contains("mailbox 2 (peak 2)"), "{row}");
+}
+
+/// 2.3j, 1.2a: an urgent message causes a step, even if the process does not read its events.
+#[test]
+fn an_urgent_message_steps_a_process_that_does_not_read_events() {
+    struct Blind(u32);
+    impl Process for Blind {
+        type Message = ();
+        type Output = u32;
+        fn step(&mut self, _: Events<'_, ()>, out: &mut StepOutput<'_, ()>) -> Result<Next<u32>, Exit> {
+            self.0 += 1;
+            // The message of the first step arrives during the step.
+            if self.0 == 1 {
+                out.send_urgent(out.pid(), ())?;
+            }
+            Ok(if self.0 == 3 { Next::Done(self.0) } else { Next::Wait })
+        }
+    }
+    let rt = lone();
+    let blind = rt.spawn_process(Blind(0));
+    rt.block_on(async {
+        for _ in 0..50 {
+            step_aside().await;
+        }
+    });
+    assert!(!blind.is_finished(), "two steps: the start and one urgent message");
+    blind.send_urgent(()).unwrap();
+    assert_eq!(rt.block_on(blind).unwrap(), 3);
+}
+
+/// 2.3j: several threads send urgent and normal messages to one process. No message is lost, and the messages of each
+/// kind stay in the order of their sender.
+#[test]
+fn no_message_is_lost_between_urgent_and_normal_senders() {
+    const EACH: u64 = 5_000;
+    within(60, || {
+        let rt = crate::two();
+        let reader = rt.spawn(async |mut ctx: Context<(usize, u64)>| -> Result<(), Exit> {
+            let mut next = [0; 4];
+            for _ in 0..4 * EACH {
+                let (sender, n) = ctx.receive().await?;
+                assert_eq!(n, next[sender], "sender {sender}");
+                next[sender] += 1;
+            }
+            Ok(())
+        });
+        let address = reader.address();
+        std::thread::scope(|scope| {
+            for sender in 0..4 {
+                let address = address.clone();
+                scope.spawn(move || {
+                    for n in 0..EACH {
+                        match sender % 2 {
+                            0 => address.send((sender, n)).unwrap(),
+                            _ => address.send_urgent((sender, n)).unwrap(),
+                        }
+                    }
+                });
+            }
+        });
+        futures::executor::block_on(reader).unwrap();
+    });
+}

@@ -14,6 +14,8 @@ pub(crate) mod checked;
 pub(crate) mod event;
 #[cfg(not(any(procession_loom, procession_shuttle)))]
 pub(crate) mod lock;
+#[cfg(procession_loom)]
+mod try_mutex;
 
 use std::cell::Cell;
 use std::mem::ManuallyDrop;
@@ -141,6 +143,12 @@ macro_rules! planted {
     };
 }
 pub(crate) use planted;
+
+/// Mutex for a thread that calls `try_lock` while another thread holds the mutex for a long time.
+#[cfg(procession_loom)]
+pub(crate) use crate::platform::sync::try_mutex::TryMutex;
+#[cfg(all(feature = "net", not(any(procession_loom, procession_shuttle))))]
+pub(crate) use Mutex as TryMutex;
 
 #[cfg(any(procession_loom, procession_shuttle))]
 pub(crate) fn is_planted(bug: &str) -> bool {

@@ -19,9 +19,10 @@ use std::time::Duration;
 
 use crate::platform::poller::Wait;
 use crate::platform::sync::atomic::{AtomicBool, Ordering};
-use crate::platform::sync::{Mutex, planted};
+use crate::platform::sync::{TryMutex, planted};
 
 /// Result of a call of the system.
+#[cfg_attr(procession_loom, expect(dead_code, reason = "the calls of a model do not fail"))]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Called {
     /// The call has returned events.
@@ -38,8 +39,8 @@ pub(super) enum Called {
 #[derive(Debug)]
 pub(super) struct Turns<S> {
     /// Lock that the thread that waits holds.
-    pub(super) turn: Mutex<()>,
-    pub(super) calls: Mutex<Calls<S>>,
+    pub(super) turn: TryMutex<()>,
+    pub(super) calls: TryMutex<Calls<S>>,
     /// Set when the scheduler stops. From then on, no call waits.
     is_stopped: AtomicBool,
 }
@@ -54,8 +55,8 @@ pub(super) struct Calls<S> {
 
 impl<S> Turns<S> {
     pub(super) fn new(system: S) -> Self {
-        let calls = Mutex::new(Calls { system, is_woken: false });
-        Self { turn: Mutex::new(()), calls, is_stopped: AtomicBool::new(false) }
+        let calls = TryMutex::new(Calls { system, is_woken: false });
+        Self { turn: TryMutex::new(()), calls, is_stopped: AtomicBool::new(false) }
     }
 
     /// After this call, each wait that begins returns immediately. The caller must then wake the poller.

@@ -12,6 +12,7 @@ pub(crate) mod exit;
 pub(crate) mod inspection;
 pub(crate) mod job;
 pub(crate) mod link;
+pub(crate) mod metrics;
 pub(crate) mod namespace;
 pub(crate) mod refs;
 pub(crate) mod registry;
@@ -245,7 +246,9 @@ impl Host {
         self.shared().pid_table.node()
     }
 
-    /// Returns a snapshot of the counters. One snapshot can be subtracted from another.
+    /// Returns a snapshot of the exact counts. One snapshot can be subtracted from another. The call is cheap, and its
+    /// duration does not depend on the number of processes. [`metrics`](Self::metrics) returns the same counts together
+    /// with all other figures.
     pub fn counters(&self) -> Counters {
         self.shared().metrics.counters()
     }

@@ -81,7 +81,8 @@
 //! | limit a process | [`Limits`], [`Builder::max_processes`] |
 //! | replace the code of a running process | [`Context::upgrade`], [`StepOutput::upgrade`] |
 //! | test in virtual time and in many orders | [`check`](check()), [`Simulation`] |
-//! | observe the runtime | [`Observer`], [`observe::ProcessState`], [`observe::Counters`], [`CrashReport`] |
+//! | observe the runtime | [`Observer`], [`observe::ProcessState`], [`CrashReport`] |
+//! | measure the runtime | [`Host::metrics`], [`Host::counters`], [`observe::RuntimeMetrics`] |
 //! | list and inspect processes | [`Host::processes`], [`Host::process_details`], [`observe::ProcessQuery`] |
 //!
 //! # Limits

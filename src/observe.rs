@@ -3,18 +3,27 @@
 //!
 //! This folder imports `platform` and `process`. This folder only reports, and takes no scheduling decisions.
 
+pub(crate) mod counters;
 pub(crate) mod crash;
+pub(crate) mod distributions;
 pub(crate) mod histogram;
 pub(crate) mod inspection;
 pub(crate) mod metrics;
+pub(crate) mod snapshot;
 
+pub(crate) use crate::observe::counters::Counter;
+pub use crate::observe::counters::Counters;
 pub use crate::observe::crash::CrashReport;
+pub use crate::observe::distributions::Distributions;
+pub(crate) use crate::observe::distributions::Sampled;
 pub use crate::observe::histogram::Histogram;
 pub use crate::observe::inspection::{
     CommandCount, ProcessColumn, ProcessDetails, ProcessInfo, ProcessQuery, WaitsFor,
 };
-pub use crate::observe::metrics::Counters;
-pub(crate) use crate::observe::metrics::{Counter, Metrics, SlotGuard};
+pub(crate) use crate::observe::metrics::{Metrics, SlotGuard};
+#[cfg(feature = "metrics")]
+pub use crate::observe::snapshot::publish::MetricsPublisher;
+pub use crate::observe::snapshot::{BlockingPoolMetrics, MemoryMetrics, ProcessMetrics, RuntimeMetrics, WorkerMetrics};
 use crate::platform::clock::Instant;
 use crate::platform::sync::Arc;
 use crate::process::exit::Exit;

@@ -49,7 +49,7 @@ use crate::process::error::BuildError;
 use crate::process::exit::Exit;
 use crate::process::limits::Limits;
 use crate::process::pid::Pid;
-use crate::runtime::enqueue::{Threads, all_to_threads, to_threads};
+use crate::runtime::enqueue::{Threads, all_to_threads, gauges_of_threads, to_threads};
 use crate::runtime::tokio_context::TokioContext;
 /// Budget of one poll. A [`LocalSet`](local::LocalSet) limits a poll by the same rules as [`Runtime::run`].
 pub(crate) use crate::scheduler::Budget;
@@ -733,8 +733,7 @@ impl Builder {
         let workers = self.workers.unwrap_or_else(scheduler::cores);
         let seed = self.seed.unwrap_or_else(chance::seed);
         let clock = Clock::real();
-        let metrics = Metrics::new(scheduler::SLOTS);
-        let metrics = Arc::new(if self.exact { metrics.exact() } else { metrics });
+        let metrics = Arc::new(Metrics::new(scheduler::SLOTS).sample_every(self.exact));
         let timers = Arc::new(Timers::new(clock.clone(), workers.min(scheduler::SLOTS)));
         let node = self.node.unwrap_or_else(|| NODES.fetch_add(1, Ordering::Relaxed));
         // The incarnation of a runtime is odd, because the incarnations of simulations are even.
@@ -783,6 +782,7 @@ impl Builder {
             on_crash: self.on_crash,
             schedule: to_threads,
             schedule_all: all_to_threads,
+            gauges: gauges_of_threads,
             place,
             home,
             rearm: Box::new(move || rearm.rearm()),

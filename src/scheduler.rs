@@ -24,7 +24,8 @@ use std::fmt;
 use std::task::Waker;
 use std::time::Duration;
 
-use crate::observe::{Counter, Metrics, WorkerState};
+use crate::observe::snapshot::SchedulerGauges;
+use crate::observe::{Counter, Metrics, WorkerMetrics, WorkerState};
 use crate::platform::poller::Poller;
 use crate::platform::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use crate::platform::sync::thread::LocalKey;
@@ -538,9 +539,32 @@ impl<T: Task> Scheduler<T> {
         self.priorities.close();
     }
 
-    /// Returns the number of tasks in the global queue, and the number of tasks in all local queues.
-    #[expect(dead_code, reason = "the depth of queues is counted when the inspector comes")]
-    pub(crate) fn depth(&self) -> (usize, usize) {
-        (self.global.len(), self.remotes.iter().map(Remote::len).sum())
+    /// Reads the depths of the queues and the states of the workers, one after another.
+    pub(crate) fn gauges(&self) -> SchedulerGauges {
+        let reached = self.reached.load(Ordering::SeqCst);
+        let vacant: Vec<usize> = self.vacant.lock().iter().map(|(slot, _)| *slot).collect();
+        let occupied = (0..reached).filter(|slot| !vacant.contains(slot));
+        SchedulerGauges {
+            workers: occupied
+                .map(|slot| WorkerMetrics::new(slot, self.state_of(slot), self.remotes[slot].len()))
+                .collect(),
+            global_queue_depth: self.global.len(),
+            priority_queue_depth: self.priorities.len(),
+            global_queue_bytes: self.global.bytes(),
+        }
+    }
+
+    /// Returns the state of the worker in this slot.
+    fn state_of(&self, slot: usize) -> WorkerState {
+        let post = &self.posts[slot];
+        if post.is_taken() {
+            WorkerState::Blocked
+        } else if post.is_busy() {
+            WorkerState::Running
+        } else if self.idle.is_sleeping(slot) {
+            WorkerState::Parked
+        } else {
+            WorkerState::Searching
+        }
     }
 }

@@ -12,9 +12,8 @@
 //!
 //! Three tools help with all symptoms:
 //!
-//! - [`Host::counters`](crate::Host::counters) returns all counts since the start of the runtime. To print the
-//!   counters, use `println!("{}", rt.counters())`. To see the counts since an earlier snapshot, subtract the earlier
-//!   snapshot.
+//! - [`Host::metrics`](crate::Host::metrics) returns a snapshot of all figures of the runtime: see
+//!   [Read the figures](#read-the-figures).
 //! - An [`Observer`](crate::Observer) receives the start, each transition and the exit of each process. An observer
 //!   also receives the states of workers, long steps, and panics. The example `gmp` prints all of these events.
 //! - [`Host::processes`](crate::Host::processes) lists the processes of the running program: see
@@ -53,6 +52,46 @@
 //! The line shows that three messages wait, and that the process does not wait for a message: a process in the state
 //! `Idle` or `Blocked` with a long mailbox does not receive. To see the events that the process waits for, and its
 //! links, monitors, yields and timers, call [`Host::process_details`](crate::Host::process_details) with its pid.
+//!
+//! # Read the figures
+//!
+//! [`Host::metrics`](crate::Host::metrics) can be called on any thread at any time, and never stops a worker. The
+//! snapshot prints as a page. To see what happened since an earlier snapshot, subtract the earlier snapshot:
+//!
+//! ```
+//! # let rt = procession::Runtime::builder().workers(0).build()?;
+//! let before = rt.metrics();
+//! // … some time later:
+//! println!("{}", rt.metrics() - before);
+//! # Ok::<(), procession::BuildError>(())
+//! ```
+//!
+//! [`RuntimeMetrics`](crate::observe::RuntimeMetrics) documents each figure, its unit, and the place at which it is
+//! counted. This table shows which figure answers which question:
+//!
+//! | question | figure |
+//! |---|---|
+//! | How long does a runnable process wait for a worker? | the quantiles of [`scheduling_delay`](crate::observe::Distributions::scheduling_delay); above 1 ms, the workers are overloaded or blocked |
+//! | Which work keeps the workers? | [`step_time`](crate::observe::Distributions::step_time); a long p99.9 with a short p50 is a long computation without an `await` |
+//! | How much work does the runtime do? | [`throughput`](crate::observe::RuntimeMetrics::throughput): steps per second |
+//! | Are there too few workers? | `global_queue_depth` and the local queues grow, and no worker is `Parked` |
+//! | Are workers blocked? | the workers in the state `Blocked`, and the counter `long_steps` |
+//! | Is the load balanced? | [`steal_success`](crate::observe::RuntimeMetrics::steal_success); below 0.1, the workers mostly search in vain |
+//! | Do wake-ups cost too much? | the counters `wakes`, `parks` and `wakes_without_work`; many wake-ups without work mean many short bursts |
+//! | Is a receiver too slow? | `processes.mailbox_messages` and `processes.longest_mailbox` grow |
+//! | Is a handler too slow? | `processes.outstanding_yields` grows, or `blocking_pool.queue_depth` is not 0 |
+//! | Does a process monopolize its worker? | the counter `budget_yields` |
+//! | Is work lost? | the counters `refused`, `dead_letters`, `dropped_by_policy`, `late_replies`, `panics`, `unobserved` |
+//! | Does the program leak processes or timers? | the processes by state, `timers`, `memory` |
+//!
+//! [`Host::counters`](crate::Host::counters) returns only the exact counts. The call is cheaper, and suits tests.
+//!
+//! To export the figures:
+//!
+//! - [`to_prometheus`](crate::observe::RuntimeMetrics::to_prometheus) returns the answer to a scrape by Prometheus. The
+//!   program `examples/apps/http` serves this text at `/metrics`.
+//! - With the feature `metrics`, `observe::MetricsPublisher` passes the figures to the recorder of the crate `metrics`.
+//! - With the feature `serde`, a snapshot implements `Serialize`.
 //!
 //! # Nothing runs
 //!

@@ -146,7 +146,7 @@ impl Snapshot {
 }
 
 /// Returns the head and the type name of a process. Returns `None` for a mailbox without a process.
-fn process(control: &Ref<dyn AnyControl>) -> Option<(&Head, &'static str)> {
+pub(super) fn process(control: &Ref<dyn AnyControl>) -> Option<(&Head, &'static str)> {
     let head = control.head();
     if head.is_outside() { None } else { Some((head, control.type_name()?)) }
 }

@@ -371,6 +371,17 @@ impl<E: ?Sized + PidEntry, L: Lane> PidTable<E, L> {
         self.shards.iter().map(|shard| shard.len()).sum()
     }
 
+    /// Memory of the table in bytes, without its entries.
+    pub(crate) fn bytes(&self) -> usize {
+        let bytes = |shard: &CachePadded<Shard<E, L>>| {
+            let chunks = shard.chunks.iter().filter_map(OnceLock::get);
+            let slots: usize = chunks.map(|chunk| size_of_val(&**chunk)).sum();
+            let free = shard.fresh.lock().free.capacity() + shard.returned.free.lock().capacity();
+            size_of_val(shard) + slots + free * size_of::<LocalId>()
+        };
+        self.shards.iter().map(bytes).sum()
+    }
+
     /// Calls `f` for the entry of a pid, under the lock of its slot. Returns `None` if the pid has no entry. Because the
     /// entry is borrowed, the caller never drops the last reference to it. `f` must be short, and must not wait for a
     /// lock whose holder may look up pids. While `f` returns [`Busy`], this function calls `f` again. Between the

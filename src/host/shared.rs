@@ -15,6 +15,7 @@ use crate::host::shutdown::report::ShutdownReport;
 use crate::host::timer::Timers;
 use crate::host::{Deliver, Envelope, Host, PanicPolicy};
 use crate::observe::crash::OnCrash;
+use crate::observe::snapshot::SchedulerGauges;
 use crate::observe::{Metrics, Observer};
 use crate::platform::clock::Clock;
 use crate::platform::random::Rng;
@@ -58,6 +59,8 @@ impl Job {
 pub(crate) type Enqueue = fn(Job, WakeSource<'_>);
 /// Queues many new jobs in the scheduler with the handle [`Environment::place`].
 pub(crate) type EnqueueAll = fn(&SchedulerHandle, Vec<Job>);
+/// Reads the figures of the scheduler with the handle [`Environment::place`].
+pub(crate) type ReadGauges = fn(&SchedulerHandle) -> SchedulerGauges;
 
 /// The parts in which a threaded runtime and a simulation differ.
 pub(crate) struct Environment {
@@ -74,6 +77,7 @@ pub(crate) struct Environment {
     pub(crate) on_crash: OnCrash,
     pub(crate) schedule: Enqueue,
     pub(crate) schedule_all: EnqueueAll,
+    pub(crate) gauges: ReadGauges,
     /// Handle of the scheduler. `schedule` uses the handle to find the queues of the scheduler.
     pub(crate) place: SchedulerHandle,
     /// Address of the scheduler. A thread compares this address with the address of its own scheduler, to find out

@@ -343,9 +343,13 @@ impl Timers {
     }
 
     /// Number of timers.
-    #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
         self.shards.iter().map(|shard| shard.wheel.lock().len()).sum()
+    }
+
+    /// Memory of the timers in bytes.
+    pub(crate) fn bytes(&self) -> usize {
+        self.shards.iter().map(|shard| shard.wheel.lock().bytes()).sum()
     }
 
     /// Drops all timers. Their functions are not called, but their wakers are woken.

@@ -1,162 +1,16 @@
-//! The counters of a runtime, and `Counters`: a snapshot of the counters and of the sampled durations.
+//! The recorder of a runtime: exact counters and sampled durations.
 //!
 //! The counters are always on and exact. Each worker and a few other threads write to separate blocks. All other
 //! threads share some blocks. Therefore threads rarely contend for a cache line.
 
 use std::cell::Cell;
-use std::fmt;
 use std::marker::PhantomData;
-use std::ops::Sub;
 
-use crate::observe::histogram::{Buckets, Histogram};
+use crate::observe::counters::{COUNTERS, Counter, Counters};
+use crate::observe::distributions::{Distributions, Sampled, SampledBuckets};
 use crate::platform::sync::tally::Ordering::Relaxed;
 use crate::platform::sync::tally::{AtomicU64, AtomicUsize, Ordering, fence};
 use crate::platform::sync::{Arc, CachePadded, thread_local};
-
-/// Lists the counters once, for the enum of counters, the snapshot, and the operations on each field.
-macro_rules! counters {
-    ($($(#[$doc:meta])* $name:ident => $field:ident,)*) => {
-        /// A counter. The field of `Counters` with the same name documents its meaning.
-        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-        pub(crate) enum Counter {
-            $($name,)*
-        }
-
-        const COUNTERS: usize = [$(Counter::$name),*].len();
-
-        /// Snapshot of the counters of a runtime.
-        ///
-        /// Each count is exact and never decreases. The counts are read one after another while the runtime runs, so
-        /// related counts may differ by the operations in progress. However, `exited` never exceeds `spawned`. Subtract
-        /// an earlier snapshot from a later snapshot to get the counts between the two snapshots. `Display` prints one
-        /// line with the counts that are not zero.
-        #[derive(Debug, Clone, PartialEq, Eq)]
-        #[non_exhaustive]
-        pub struct Counters {
-            $($(#[$doc])* pub $field: u64,)*
-            /// Time from ready to running, that is, how long a runnable process waited for a worker. Sampled at the
-            /// rate `sampled_one_in`.
-            pub scheduling_delay: Histogram,
-            /// Duration of turns. A turn contains all steps of a process from one wait to the next wait. Sampled at the
-            /// rate `sampled_one_in`.
-            pub step_time: Histogram,
-            /// Sampling rate of the two histograms. If the rate is `n`, one in `n` durations was measured. Default: 64.
-            pub sampled_one_in: u32,
-        }
-
-        impl Counters {
-            fn read(metrics: &Metrics) -> Self {
-                let exited = metrics.exited();
-                let all = Self {
-                    $($field: metrics.sum(Counter::$name),)*
-                    scheduling_delay: metrics.histogram(|block| &block.delay),
-                    step_time: metrics.histogram(|block| &block.step),
-                    sampled_one_in: metrics.sample_one_in,
-                };
-                Self { exited, ..all }
-            }
-
-            /// Returns the counts with their names, in the order of the fields.
-            fn named(&self) -> [(&'static str, u64); COUNTERS] {
-                [$((stringify!($field), self.$field)),*]
-            }
-        }
-
-        /// Returns the counts between two snapshots of one runtime: `later - earlier`. Counters and differences wrap
-        /// around at 2^64. If the snapshots are in the wrong order, the differences wrap below zero.
-        impl Sub for Counters {
-            type Output = Self;
-            fn sub(self, earlier: Self) -> Self {
-                Self {
-                    $($field: self.$field.wrapping_sub(earlier.$field),)*
-                    scheduling_delay: self.scheduling_delay - earlier.scheduling_delay,
-                    step_time: self.step_time - earlier.step_time,
-                    sampled_one_in: self.sampled_one_in,
-                }
-            }
-        }
-    };
-}
-
-counters! {
-    /// Spawned processes. A process is counted when it gets its pid.
-    Spawned => spawned,
-    /// Exited processes. A process is counted during its exit. `spawned - exited` processes are alive.
-    Exited => exited,
-    /// Polls of a task by a worker. The scheduler counts each poll before the poll begins.
-    Polls => polls,
-    /// Steps of processes. One poll may contain several steps, because a process is stepped again if an answer arrives
-    /// in the turn of its yield.
-    Steps => steps,
-    /// Polls that kept their worker for longer than
-    /// [`Builder::long_step_threshold`](crate::Builder::long_step_threshold). The monitor thread counts a long poll
-    /// while the poll still runs.
-    LongSteps => long_steps,
-    /// Number of attempts to steal from a victim. The searching worker counts each attempt. Each attempt is also
-    /// counted as won, empty or retried.
-    StealsTried => steals_tried,
-    /// Number of attempts to steal that stole at least one task.
-    StealsWon => steals_won,
-    /// Number of attempts to steal that failed because the victim had no task to steal.
-    StealsEmpty => steals_empty,
-    /// Number of attempts to steal that failed because another thread won a race for the task.
-    StealsRetried => steals_retried,
-    /// Number of times that a worker parked. The worker counts each time before it sleeps.
-    Parks => parks,
-    /// Number of times that a parked worker was woken for work. The waking thread counts the wake-up.
-    Wakes => wakes,
-    /// Number of times that a worker moved a full batch of tasks from its local queue to the global queue.
-    Overflows => overflows,
-    /// Number of times that a process went to the back of the queue because its budget was spent.
-    BudgetYields => budget_yields,
-    /// Messages that a mailbox accepted. The sender counts the message.
-    Messages => messages,
-    /// Messages that were refused, and returned to the sender.
-    Refused => refused,
-    /// Messages that were accepted, but never read.
-    DeadLetters => dead_letters,
-    /// Messages that the policy of a full mailbox dropped: either a queued message in favor of a newer message, or the
-    /// newest message. These messages are also counted as dead letters.
-    DroppedByPolicy => dropped_by_policy,
-    /// Commands that processes yielded. A command is counted when the process yields the command.
-    Yields => yields,
-    /// Answers that a yield accepted. The answering thread counts the answer.
-    Completions => completions,
-    /// Answers that arrived after the cancellation of their yield or the exit of their process.
-    Discarded => discarded,
-    /// Replies that arrived after the caller had stopped waiting.
-    LateReplies => late_replies,
-    /// Panics of processes, and of futures without a pid that run on the runtime.
-    Panics => panics,
-    /// Processes that failed, and whose exit no link, monitor, supervisor or join handle received. A cancelled or
-    /// killed process is not counted.
-    Unobserved => unobserved,
-}
-
-impl Counters {
-    /// Returns the fraction of the attempts to steal that stole a task, from 0 to 1. Returns 0 if there were no
-    /// attempts.
-    pub fn steal_success(&self) -> f64 {
-        if self.steals_tried == 0 { 0.0 } else { self.steals_won as f64 / self.steals_tried as f64 }
-    }
-}
-
-impl fmt::Display for Counters {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut apart = "";
-        for (name, count) in self.named().into_iter().filter(|&(_, count)| count != 0) {
-            write!(f, "{apart}{name} {count}")?;
-            apart = ", ";
-        }
-        for (name, histogram) in [("scheduling_delay", &self.scheduling_delay), ("step_time", &self.step_time)] {
-            if let (Some(half), Some(most)) = (histogram.quantile(0.5), histogram.quantile(0.99)) {
-                write!(f, "{apart}{name} p50 {half:?} p99 {most:?}")?;
-                apart = ", ";
-            }
-        }
-        if apart.is_empty() { f.write_str("nothing counted") } else { Ok(()) }
-    }
-}
 
 /// The counters of one runtime.
 ///
@@ -177,8 +31,7 @@ pub(crate) struct Metrics {
 #[derive(Debug)]
 struct Block {
     counts: [AtomicU64; COUNTERS],
-    delay: Buckets,
-    step: Buckets,
+    durations: SampledBuckets,
 }
 
 /// Default sampling rate. A clock read costs as much as a spawn, so only one duration in 64 is measured.
@@ -304,9 +157,9 @@ impl Metrics {
         }
     }
 
-    /// Measures every duration, instead of one duration in 64.
-    pub(crate) fn exact(mut self) -> Self {
-        self.sample_one_in = 1;
+    /// Sets whether every duration is measured, instead of one duration in 64.
+    pub(crate) fn sample_every(mut self, every: bool) -> Self {
+        self.sample_one_in = if every { 1 } else { SAMPLE_ONE_IN };
         self
     }
 
@@ -327,7 +180,8 @@ impl Metrics {
 
     #[inline]
     pub(crate) fn add(&self, counter: Counter, n: u64) {
-        self.write(n, Relaxed, |block| &block.counts[counter as usize]);
+        let (block, own) = self.block();
+        add_to(&block.counts[counter as usize], n, own, Relaxed);
     }
 
     /// Adds `n` like [`add`](Self::add). The caller guarantees that this thread is in this slot of this runtime.
@@ -342,7 +196,8 @@ impl Metrics {
     pub(crate) fn add_exited(&self) {
         // Release pairs with the fence in `exited`: a thread that sees this count also sees that the process was
         // counted as spawned.
-        self.write(1, Ordering::Release, |block| &block.counts[Counter::Exited as usize]);
+        let (block, own) = self.block();
+        add_to(&block.counts[Counter::Exited as usize], 1, own, Ordering::Release);
     }
 
     /// Returns the number of exited processes. If a caller calls this function first and then reads the number of
@@ -353,18 +208,16 @@ impl Metrics {
         exited
     }
 
-    /// Records a scheduling delay: the time from ready to running.
-    pub(crate) fn sample_delay(&self, ns: u64) {
-        self.write(1, Relaxed, |block| block.delay.of(ns));
-    }
-
-    /// Records the duration of a turn.
-    pub(crate) fn sample_step(&self, ns: u64) {
-        self.write(1, Relaxed, |block| block.step.of(ns));
+    /// Records a duration.
+    pub(crate) fn sample(&self, what: Sampled, ns: u64) {
+        let (block, own) = self.block();
+        let (bucket, sum) = block.durations.of(what).of(ns);
+        add_to(bucket, 1, own, Relaxed);
+        add_to(sum, ns, own, Relaxed);
     }
 
     /// Returns whether the caller must measure a duration. The result is true once in 64 calls on the same thread.
-    /// After [`exact`](Self::exact), the result is always true.
+    /// After [`sample_every`](Self::sample_every), the result is always true.
     #[inline]
     pub(crate) fn tick(&self) -> bool {
         let ticks = HERE.try_with(|here| here.ticks.replace(here.ticks.get().wrapping_add(1))).unwrap_or(1);
@@ -397,30 +250,33 @@ impl Metrics {
 
     /// Returns a snapshot of the counters.
     pub(crate) fn counters(&self) -> Counters {
-        Counters::read(self)
+        Counters::read(|counter| if counter == Counter::Exited { self.exited() } else { self.sum(counter) })
     }
 
-    /// Adds to a counter in the block of this thread.
+    /// Returns a snapshot of the distributions.
+    pub(crate) fn distributions(&self) -> Distributions {
+        Distributions::read(self.blocks().map(|block| &block.durations), self.sample_one_in)
+    }
+
+    /// Returns the number of bytes of the counters and the distributions.
+    pub(crate) fn bytes(&self) -> usize {
+        let blocks = size_of_val(&*self.slots) + size_of_val(&*self.outside);
+        blocks + self.blocks().map(|block| block.durations.bytes()).sum::<usize>()
+    }
+
+    /// Returns the block of this thread, and whether no other thread writes to this block.
     #[inline]
-    fn write<'a>(&'a self, n: u64, order: Ordering, cell: impl FnOnce(&'a Block) -> &'a AtomicU64) {
-        let (block, own) = match self.worker().and_then(|slot| self.slots.get(slot)) {
+    fn block(&self) -> (&Block, bool) {
+        match self.worker().and_then(|slot| self.slots.get(slot)) {
             Some(block) => (block, true),
             None => {
                 let outside = Outside::here();
                 (&self.outside[outside.block], outside.own)
             }
-        };
-        let cell = cell(block);
-        if own {
-            // No other thread writes here, so no count is lost between the load and the store. Therefore no atomic
-            // read-modify-write is needed.
-            cell.store(cell.load(Relaxed).wrapping_add(n), order);
-        } else {
-            cell.fetch_add(n, order);
         }
     }
 
-    fn blocks(&self) -> impl Iterator<Item = &Block> {
+    fn blocks(&self) -> impl Iterator<Item = &Block> + Clone {
         self.slots.iter().chain(&self.outside).map(|block| &block.0)
     }
 
@@ -428,13 +284,21 @@ impl Metrics {
         self.blocks().fold(0, |sum, block| sum.wrapping_add(block.counts[counter as usize].load(Relaxed)))
     }
 
-    fn histogram(&self, buckets: impl Fn(&Block) -> &Buckets) -> Histogram {
-        self.blocks().map(buckets).sum()
-    }
-
     #[inline]
     fn address(&self) -> usize {
         (&raw const *self).addr()
+    }
+}
+
+/// Adds `n` to a cell. `own` tells whether no other thread writes to the cell.
+#[inline]
+fn add_to(cell: &AtomicU64, n: u64, own: bool, order: Ordering) {
+    if own {
+        // No other thread writes here, so no count is lost between the load and the store. Therefore no atomic
+        // read-modify-write is needed.
+        cell.store(cell.load(Relaxed).wrapping_add(n), order);
+    } else {
+        cell.fetch_add(n, order);
     }
 }
 
@@ -472,7 +336,7 @@ impl Drop for SlotGuard {
 
 impl Block {
     fn new() -> Self {
-        Self { counts: std::array::from_fn(|_| AtomicU64::new(0)), delay: Buckets::new(), step: Buckets::new() }
+        Self { counts: std::array::from_fn(|_| AtomicU64::new(0)), durations: SampledBuckets::new() }
     }
 }
 
@@ -482,29 +346,6 @@ mod tests {
 
     use super::*;
     use crate::platform::sync::thread;
-
-    #[test]
-    fn each_counter_has_its_own_field() {
-        let metrics = Metrics::new(1);
-        metrics.add(Counter::Spawned, 1);
-        metrics.add(Counter::StealsTried, 4);
-        metrics.add(Counter::StealsWon, 3);
-        metrics.add(Counter::Panics, 5);
-        let counters = metrics.counters();
-        let filled: Vec<_> = counters.named().into_iter().filter(|&(_, n)| n != 0).collect();
-        assert_eq!(filled, [("spawned", 1), ("steals_tried", 4), ("steals_won", 3), ("panics", 5)]);
-        assert_eq!(counters.to_string(), "spawned 1, steals_tried 4, steals_won 3, panics 5");
-        assert_eq!(counters.steal_success(), 0.75);
-        assert_eq!(Counter::Unobserved as usize, COUNTERS - 1);
-    }
-
-    #[test]
-    fn empty_counters_print_as_nothing_counted() {
-        let counters = Metrics::new(0).counters();
-        assert_eq!(counters.to_string(), "nothing counted");
-        assert_eq!(counters.steal_success(), 0.0);
-        assert_eq!((counters.step_time.count(), counters.step_time.quantile(0.5)), (0, None));
-    }
 
     #[test]
     fn a_difference_is_read_again_if_the_smaller_counter_changes() {
@@ -583,7 +424,7 @@ mod tests {
                         for n in 0..EACH {
                             metrics.add(Counter::Messages, 1);
                             metrics.add(Counter::Yields, 2);
-                            metrics.sample_delay(n);
+                            metrics.sample(Sampled::SchedulingDelay, n);
                         }
                     });
                 }
@@ -591,7 +432,10 @@ mod tests {
         }
         let (counters, all) = (metrics.counters(), 2 * THREADS as u64 * EACH);
         assert_eq!((counters.messages, counters.yields), (all, 2 * all));
-        assert_eq!((counters.scheduling_delay.count(), counters.step_time.count()), (all, 0));
+        let distributions = metrics.distributions();
+        assert_eq!((distributions.scheduling_delay.count(), distributions.step_time.count()), (all, 0));
+        let sum = 2 * THREADS as u64 * (0..EACH).sum::<u64>();
+        assert_eq!(distributions.scheduling_delay.sum(), Duration::from_nanos(sum));
     }
 
     #[test]
@@ -606,24 +450,24 @@ mod tests {
         let metrics = Arc::new(Metrics::new(1));
         let _guard = metrics.enter(0);
         metrics.add(Counter::Wakes, u64::MAX - 1);
-        metrics.sample_step(5);
-        let before = metrics.counters();
+        metrics.sample(Sampled::StepTime, 5);
+        let before = (metrics.counters(), metrics.distributions());
         metrics.add(Counter::Wakes, 5);
-        metrics.sample_step(1_000);
-        let between = metrics.counters() - before;
-        assert_eq!((between.wakes, between.parks), (5, 0));
+        metrics.sample(Sampled::StepTime, 1_000);
+        let counters = metrics.counters() - before.0;
+        assert_eq!((counters.wakes, counters.parks, counters.to_string().as_str()), (5, 0, "wakes 5"));
+        let between = metrics.distributions() - before.1;
         assert_eq!((between.step_time.count(), between.scheduling_delay.count()), (1, 0));
         assert_eq!(between.step_time.quantile(0.0), Some(Duration::from_nanos(1_023)));
-        assert_eq!(between.to_string(), "wakes 5, step_time p50 1.023µs p99 1.023µs");
     }
 
     #[test]
     fn one_duration_in_64_is_measured_unless_the_metrics_are_exact() {
         let metrics = Metrics::new(0);
         assert_eq!((0..640).filter(|_| metrics.tick()).count(), 10);
-        assert_eq!(metrics.counters().sampled_one_in, 64);
-        let metrics = metrics.exact();
+        assert_eq!(metrics.distributions().sampled_one_in, 64);
+        let metrics = metrics.sample_every(true);
         assert!((0..640).all(|_| metrics.tick()));
-        assert_eq!(metrics.counters().sampled_one_in, 1);
+        assert_eq!(metrics.distributions().sampled_one_in, 1);
     }
 }

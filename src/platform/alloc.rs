@@ -211,6 +211,12 @@ impl<T> Drop for Block<T> {
     }
 }
 
+/// Returns the number of bytes of the slabs, with blocks in use and free blocks. Blocks from the global allocator are
+/// not included.
+pub(crate) fn bytes_held() -> usize {
+    DEPOTS.iter().map(|depot| depot.with(|depot| depot.slabs.bytes())).sum()
+}
+
 /// Returns the block size for this layout. If blocks of this layout are not cached, returns `None`.
 #[inline]
 const fn size_of_layout(layout: Layout) -> Option<usize> {

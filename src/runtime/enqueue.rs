@@ -6,6 +6,8 @@ use std::cell::RefCell;
 
 use crate::host::Host;
 use crate::host::job::{Job, batch};
+use crate::observe::Sampled;
+use crate::observe::snapshot::SchedulerGauges;
 use crate::platform::clock::Instant;
 use crate::platform::sync::thread::LocalKey;
 use crate::platform::sync::{Arc, thread_local};
@@ -47,7 +49,7 @@ impl Task for Job {
         }
         if let Some((host, begun)) = sampled {
             let time = host.now().ns().saturating_sub(begun.ns());
-            host.shared().metrics.sample_step(time);
+            host.shared().metrics.sample(Sampled::StepTime, time);
         }
     }
 
@@ -130,6 +132,14 @@ pub(crate) fn all_to_threads(place: &SchedulerHandle, jobs: Vec<Job>) {
     }
     match place.downcast_ref::<Threads>() {
         Some(threads) => threads.schedule_all(jobs),
+        None => unreachable!("a scheduler handle of a runtime contains its threads"),
+    }
+}
+
+/// Reads the figures of the scheduler.
+pub(crate) fn gauges_of_threads(place: &SchedulerHandle) -> SchedulerGauges {
+    match place.downcast_ref::<Threads>() {
+        Some(threads) => threads.gauges(),
         None => unreachable!("a scheduler handle of a runtime contains its threads"),
     }
 }

@@ -22,6 +22,7 @@ use crate::host::registry::PidTable;
 use crate::host::shutdown::report::{ShutdownReport, UnfinishedProcess};
 use crate::host::timer::Timers;
 use crate::host::{Environment, Host, PanicPolicy, Phase, Shared};
+use crate::observe::snapshot::SchedulerGauges;
 use crate::observe::{Counter, CrashReport, Metrics, Observer};
 use crate::platform::clock::{Clock, Instant};
 use crate::platform::random::Rng;
@@ -167,6 +168,12 @@ fn all_to_queue(_place: &SchedulerHandle, jobs: Vec<Job>) {
     jobs.into_iter().for_each(|job| to_queue(job, WakeSource::Waiting(None)));
 }
 
+/// Reads the number of runnable tasks of a simulation.
+fn gauges_of_queue(place: &SchedulerHandle) -> SchedulerGauges {
+    let (global_queue_depth, global_queue_bytes) = queue_of(Arc::clone(place)).size();
+    SchedulerGauges { global_queue_depth, global_queue_bytes, ..SchedulerGauges::default() }
+}
+
 fn queue_of(place: Arc<dyn Any + Send + Sync>) -> Arc<ReadyQueue> {
     place.downcast().unwrap_or_else(|_| unreachable!("a scheduler handle of a simulation contains its queue"))
 }
@@ -216,6 +223,7 @@ impl Simulation {
             on_crash: Box::new(move |report| reported.lock().push(report.clone())),
             schedule: to_queue,
             schedule_all: all_to_queue,
+            gauges: gauges_of_queue,
             home: Arc::as_ptr(&queue) as usize,
             place,
             rearm: Box::new(|| {}),

@@ -97,6 +97,11 @@ impl<T> Injector<T> {
         std::mem::take(&mut guard.0)
     }
 
+    /// Memory of the queue in bytes.
+    pub(crate) fn bytes(&self) -> usize {
+        self.queue.lock().0.capacity() * size_of::<T>()
+    }
+
     /// Closes the queue: later pushes fail.
     pub(crate) fn close(&self) {
         self.queue.lock().1 = true;

@@ -39,6 +39,11 @@ impl<T> PriorityQueues<T> {
         self.waiting.load(Ordering::SeqCst) == 0
     }
 
+    /// Number of tasks in both queues.
+    pub(super) fn len(&self) -> usize {
+        self.high.len() + self.low.len()
+    }
+
     /// Appends a task.
     ///
     /// # Errors

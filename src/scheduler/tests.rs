@@ -669,8 +669,41 @@ fn victims_come_in_random_order() {
                 assert!(!local.push(job, Placement::Yielded), "it is alone there");
             }
         }
-        thief.steal_once().unwrap().run(());
+        thief.steal(1).unwrap().run(());
     }
     let hits: Vec<_> = hits.iter().map(|hits| hits.load(Ordering::SeqCst)).collect();
     assert!(hits.iter().all(|&hits| (50..150).contains(&hits)), "{hits:?}");
+}
+
+/// 9.1b: a wake-up counts as a wake-up without work if the woken worker finds no task. Another thread took the task.
+#[test]
+fn a_wake_up_without_work_is_counted_by_the_woken_worker() {
+    let scheduler = Scheduler::<Job>::new(options(1), Moved::default(), Arc::new(Metrics::new(SLOTS))).unwrap();
+    let local = scheduler.occupy(false).unwrap();
+    let counts = || {
+        let counters = scheduler.metrics.counters();
+        (counters.wakes, counters.wakes_without_work, counters.parks)
+    };
+    let states = || scheduler.gauges().workers.iter().map(|worker| worker.state).collect::<Vec<_>>();
+    assert_eq!((states(), scheduler.gauges().global_queue_depth), (vec![WorkerState::Searching], 0));
+    // The worker parks by itself and is not woken by a push.
+    assert!(local.find(1).is_none() && local.may_sleep());
+    assert_eq!((counts(), states()), ((0, 0, 1), vec![WorkerState::Parked]));
+    local.wake_up();
+    assert!(local.find(1).is_none() && local.may_sleep());
+    assert_eq!(counts(), (0, 0, 2));
+    for round in 1..4 {
+        // The worker finds the task for which it was woken.
+        scheduler.schedule_elsewhere(job(|| {}), Placement::Woken);
+        assert_eq!((counts(), scheduler.gauges().global_queue_depth), ((2 * round - 1, round - 1, 2 * round), 1));
+        local.wake_up();
+        local.find(1).unwrap().run(());
+        assert!(local.find(1).is_none() && local.may_sleep());
+        // Another thread takes the task for which the worker was woken.
+        scheduler.schedule_elsewhere(job(|| {}), Placement::Woken);
+        scheduler.global.pop().unwrap().run(());
+        local.wake_up();
+        assert!(local.find(1).is_none() && local.may_sleep());
+        assert_eq!(counts(), (2 * round, round, 2 * round + 2));
+    }
 }

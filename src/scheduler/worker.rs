@@ -53,6 +53,9 @@ pub(crate) struct Local<T: Task> {
     queues: Queues<T>,
     looks: Cell<u32>,
     searching: Cell<bool>,
+    /// A push has woken the worker, and the worker has not found a task since then. A polled slot does not use this
+    /// field, because it does not search after a wake-up.
+    woken: Cell<bool>,
     /// Number of rounds that the next search has.
     rounds: Cell<u32>,
     /// The worker was the timekeeper when it woke up, and has not yet checked that there is another timekeeper.
@@ -120,6 +123,7 @@ impl<T: Task> Local<T> {
             queues,
             looks: Cell::new(0),
             searching: Cell::new(false),
+            woken: Cell::new(false),
             rounds: Cell::new(ROUNDS),
             kept_time: Cell::new(false),
             polled: Cell::new(false),
@@ -385,9 +389,8 @@ impl<T: Task> Local<T> {
     /// Passes up to `passes` times over all other workers that are not parked. Each pass begins at a random worker. The
     /// thief takes half of the tasks of one victim. In the last pass, it also takes the task in the victim's next slot
     /// if it finds no other task there.
-    fn steal(&self, passes: u32) -> Option<T> {
-        let scheduler = &self.scheduler;
-        let metrics = &scheduler.metrics;
+    pub(super) fn steal(&self, passes: u32) -> Option<T> {
+        let (scheduler, metrics) = (&self.scheduler, &self.scheduler.metrics);
         let remotes = scheduler.remotes();
         let (count, others) = (remotes.len(), remotes.len() - 1);
         for pass in 0..passes {
@@ -426,11 +429,6 @@ impl<T: Task> Local<T> {
         None
     }
 
-    #[cfg(test)]
-    pub(super) fn steal_once(&self) -> Option<T> {
-        self.steal(PASSES)
-    }
-
     /// Returns the next task. The task comes from a local queue, from a shared queue, or from a search of at most
     /// `rounds` rounds.
     #[inline]
@@ -445,6 +443,7 @@ impl<T: Task> Local<T> {
     /// Called when this worker has found a task and was searching or was the timekeeper before.
     #[cold]
     fn has_found(&self) {
+        self.woken.set(false);
         let lacks_timekeeper = || self.scheduler.needs_timekeeper() && !planted!("idle_keeper_keeps_quiet");
         if self.searching.take() && self.scheduler.idle.stop_searching() {
             // This was the last searching worker. During its search, no push woke a worker, so it checks for their
@@ -466,6 +465,7 @@ impl<T: Task> Local<T> {
     /// would keep other workers from searching, although every push relies on its search.
     #[cold]
     fn ends_search(&self) {
+        self.woken.set(false);
         if self.searching.take() && self.scheduler.idle.stop_searching() && self.scheduler.has_tasks() {
             self.scheduler.notify();
         }
@@ -605,6 +605,9 @@ impl<T: Task> Local<T> {
     /// there is no work.
     pub(super) fn may_sleep(&self) -> bool {
         let scheduler = &self.scheduler;
+        if self.woken.take() {
+            scheduler.metrics.add(Counter::WakesWithoutWork, 1);
+        }
         self.announce();
         // A stop of the scheduler needs no check here, because it sets the tokens of all slots.
         if scheduler.has_work() && !planted!("idle_no_second_look") {
@@ -631,6 +634,7 @@ impl<T: Task> Local<T> {
         }
         if self.scheduler.idle.retract(self.slot) == Woken::Chosen {
             self.searching.set(true);
+            self.woken.set(true);
         }
         if self.stop_keeping_time() {
             self.kept_time.set(true);

@@ -297,12 +297,13 @@ fn the_option_sample_every_step_measures_every_turn() {
             // every turn has been measured.
             let host = rt.host().clone();
             drop(rt);
-            let counters = host.counters();
-            assert_eq!((counters.sampled_one_in, counters.polls), (1, 1200));
-            assert_eq!(counters.scheduling_delay.count(), 1200);
-            assert_eq!(counters.step_time.count(), counters.steps);
-            let (half, most) = (counters.scheduling_delay.quantile(0.5), counters.scheduling_delay.quantile(1.0));
-            assert!(half <= most && most.is_some_and(|most| most < Duration::from_secs(60)), "{counters}");
+            let metrics = host.metrics();
+            let (counters, times) = (metrics.counters, &metrics.distributions);
+            assert_eq!((times.sampled_one_in, counters.polls), (1, 1200));
+            assert_eq!(times.scheduling_delay.count(), 1200);
+            assert_eq!(times.step_time.count(), counters.steps);
+            let (half, most) = (times.scheduling_delay.quantile(0.5), times.scheduling_delay.quantile(1.0));
+            assert!(half <= most && most.is_some_and(|most| most < Duration::from_secs(60)), "{metrics}");
         }
     });
 }
@@ -319,9 +320,9 @@ fn one_turn_in_64_is_measured_by_default() {
             }
         });
         rt.block_on(yields).unwrap();
-        let counters = rt.counters();
-        assert_eq!((counters.sampled_one_in, counters.polls), (64, 6400));
-        assert_eq!(counters.scheduling_delay.count(), 100);
+        let metrics = rt.metrics();
+        assert_eq!((metrics.distributions.sampled_one_in, metrics.counters.polls), (64, 6400));
+        assert_eq!(metrics.distributions.scheduling_delay.count(), 100);
     });
 }
 

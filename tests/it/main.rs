@@ -31,6 +31,7 @@ mod lives;
 mod local;
 mod mail;
 mod messages;
+mod metrics;
 mod misuse;
 mod multi_calls;
 mod names;
@@ -40,6 +41,8 @@ mod pools;
 mod preemption;
 mod priorities;
 mod process;
+#[cfg(feature = "metrics")]
+mod publisher;
 mod reentrant;
 mod refused;
 mod scheduling;

@@ -16,7 +16,7 @@ use crate::host::link::Links;
 use crate::host::registry::{LocalId, groups, names};
 use crate::host::timer::pending::Pending;
 use crate::observe::crash::{CrashReport, LastState, MAX_LINKS};
-use crate::observe::{Counter, ProcessState};
+use crate::observe::{Counter, ProcessState, Sampled};
 use crate::platform::clock::Instant;
 use crate::platform::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 use crate::platform::sync::{Event, EventListener, OnceLock};
@@ -503,7 +503,7 @@ impl Head {
         let since = self.ready_at.swap(0, Ordering::Relaxed);
         let host = self.host();
         let now = host.now();
-        host.shared().metrics.sample_delay(now.ns().saturating_sub(since));
+        host.shared().metrics.sample(Sampled::SchedulingDelay, now.ns().saturating_sub(since));
         Some((host.clone(), now))
     }
 

@@ -6,6 +6,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 use std::{fmt, io};
 
+use crate::observe::BlockingPoolMetrics;
 use crate::platform::sync::{Arc, Condvar, Mutex, MutexGuard, thread, wait_within};
 use crate::process::catch::catch;
 use crate::process::exit::Reason;
@@ -197,6 +198,12 @@ impl State {
 }
 
 impl Pool {
+    /// Returns the numbers of threads and jobs at one moment.
+    pub(crate) fn figures(&self) -> BlockingPoolMetrics {
+        let state = self.shared.state.lock();
+        BlockingPoolMetrics { threads: state.threads, idle_threads: state.free, queue_depth: state.queue.len() }
+    }
+
     /// Creates a pool without threads.
     pub(crate) fn new(options: Options) -> Self {
         let shared = PoolState { state: Mutex::default(), work: Condvar::new(), empty: Condvar::new(), options };

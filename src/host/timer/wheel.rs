@@ -153,13 +153,11 @@ impl<T> Wheel<T> {
         }
     }
 
-    #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
         self.live
     }
 
     /// Bytes of memory of the entries and their positions.
-    #[cfg(test)]
     pub(crate) fn bytes(&self) -> usize {
         /// Layout of an entry of a slab.
         #[expect(dead_code, reason = "it is only measured")]

@@ -123,6 +123,11 @@ impl Slabs {
         Self { all: Places::new(), first: None, used: 0, unused: Blocks::NONE, size }
     }
 
+    /// Returns the number of bytes of all slabs.
+    pub(super) const fn bytes(&self) -> usize {
+        (self.used + self.unused.count) * SLAB.size()
+    }
+
     /// Returns the offset of the first block in a slab. Processors fetch cache lines in pairs. Therefore, if the block
     /// size is a whole number of pairs, the first block begins at the start of a pair.
     const fn begin(&self) -> usize {

@@ -50,6 +50,12 @@ impl ReadyQueue {
         Self(Mutex::new(State { ready: VecDeque::new(), rng, drawn: 0, most: u64::MAX, closed: false }))
     }
 
+    /// Returns the number of runnable tasks, and the memory of the queue in bytes.
+    pub(super) fn size(&self) -> (usize, usize) {
+        let ready = &self.0.lock().ready;
+        (ready.len(), ready.capacity() * size_of::<ReadyEntry>())
+    }
+
     /// Limits the number of random choices. After this number of choices, the next task is always the task that has
     /// been runnable for the longest time.
     pub(super) fn limit(&self, most: u64) {

@@ -15,7 +15,7 @@ use procession::net::TcpListener;
 use procession::{BoxError, Context, Runtime, signal};
 
 const HELP: &str = "\
-An HTTP server. Its pages are /, /visits, /wait and /echo.
+An HTTP server. Its pages are /, /visits, /wait, /echo and /metrics (figures for Prometheus).
 
 Usage: app-http [OPTIONS]
 

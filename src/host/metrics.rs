@@ -1,0 +1,62 @@
+//! Reads all figures of the runtime into one snapshot.
+
+use crate::host::Host;
+use crate::host::inspection::process;
+use crate::observe::snapshot::{MemoryMetrics, ProcessMetrics, RuntimeMetrics, SchedulerGauges};
+use crate::platform::alloc;
+
+impl Host {
+    /// Returns a snapshot of all figures of the runtime: the exact counters, the sampled durations, the depths of the
+    /// queues, the workers and processes by state, the mailboxes, and the memory of the crate. The figures include all
+    /// hosts of the runtime. Subtract an earlier snapshot to get the counts and durations between the two snapshots.
+    ///
+    /// The call can be made on any thread, also in a step, and never stops a worker. The call reads each entry of the
+    /// pid table under the lock of the entry, and takes about 50 ns per process. Therefore, call it every few seconds,
+    /// for example for a monitoring system. If you need only the exact counts, for example in a test, call
+    /// [`counters`](Self::counters). The duration of that call does not depend on the number of processes.
+    ///
+    /// ```
+    /// # use procession::{Context, Runtime};
+    /// let rt = Runtime::builder().workers(0).build()?;
+    /// let before = rt.metrics();
+    /// let slow = rt.spawn(async |_: Context<u8>| std::future::pending::<()>().await);
+    /// slow.send(1)?;
+    /// let since = rt.metrics() - before;
+    /// assert_eq!((since.counters.messages, since.processes.mailbox_messages), (1, 1));
+    /// println!("{since}");
+    /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
+    /// ```
+    pub fn metrics(&self) -> RuntimeMetrics {
+        let shared = self.shared();
+        let SchedulerGauges { workers, global_queue_depth, priority_queue_depth, global_queue_bytes } =
+            (shared.gauges)(&shared.place);
+        let mut processes = ProcessMetrics::default();
+        shared.pid_table.visit(|control| {
+            if let Some((head, _)) = process(control) {
+                let figures = control.mailbox_figures();
+                let yields = head.yields_if_any().map_or(0, |yields| yields.outstanding());
+                processes.add(head.state(), figures.messages, figures.signals, yields);
+            }
+            Ok(())
+        });
+        RuntimeMetrics {
+            counters: shared.metrics.counters(),
+            distributions: shared.metrics.distributions(),
+            // The time is read after the counters. Therefore the counted operations lie within this time.
+            elapsed: std::time::Duration::from_nanos(self.now().ns()),
+            workers,
+            global_queue_depth,
+            priority_queue_depth,
+            processes,
+            blocking_pool: shared.pool.as_ref().map(|pool| pool.figures()).unwrap_or_default(),
+            timers: shared.timers.len(),
+            memory: MemoryMetrics {
+                blocks: alloc::bytes_held(),
+                pid_table: shared.pid_table.bytes(),
+                timers: shared.timers.bytes(),
+                global_queue: global_queue_bytes,
+                metrics: shared.metrics.bytes(),
+            },
+        }
+    }
+}

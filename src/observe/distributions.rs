@@ -1,0 +1,97 @@
+//! The list of the sampled durations of a runtime, and `Distributions`: a snapshot of them.
+//!
+//! `metrics.rs` decides which durations are sampled. This file only names the distributions and documents them.
+
+use std::ops::Sub;
+
+use crate::observe::histogram::{Buckets, Histogram};
+
+/// Lists the distributions once, for the enum of durations, the snapshot, and the operations on each field. The first
+/// line of the documentation of a distribution is also its help text in the Prometheus format.
+macro_rules! distributions {
+    ($(#[doc = $help:literal] $(#[doc = $more:literal])* $name:ident => $field:ident,)*) => {
+        /// A sampled duration. The field of `Distributions` with the same name documents its meaning.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        pub(crate) enum Sampled {
+            $($name,)*
+        }
+
+        /// The buckets of all distributions of one thread.
+        #[derive(Debug)]
+        pub(super) struct SampledBuckets([Buckets; [$(Sampled::$name),*].len()]);
+
+        /// Distributions of durations in a runtime: see [`Host::metrics`](crate::Host::metrics).
+        ///
+        /// The durations are sampled, because the measurement of a duration costs more than most operations of a
+        /// process. With a rate of `n`, about one duration in `n` was measured. A distribution describes the measured
+        /// durations, and [`Histogram::count`] is the number of measured durations.
+        ///
+        /// Subtract an earlier snapshot from a later snapshot to get the durations between the two snapshots.
+        #[derive(Debug, Clone, PartialEq, Eq)]
+        #[non_exhaustive]
+        pub struct Distributions {
+            $(#[doc = $help] $(#[doc = $more])* pub $field: Histogram,)*
+            /// Sampling rate. If the rate is `n`, one in `n` durations was measured. Default: 64. With
+            /// [`Builder::sample_every_step`](crate::Builder::sample_every_step), the rate is 1.
+            pub sampled_one_in: u32,
+        }
+
+        impl Distributions {
+            /// Sums up the buckets of all threads.
+            pub(super) fn read<'a>(
+                threads: impl Iterator<Item = &'a SampledBuckets> + Clone,
+                sampled_one_in: u32,
+            ) -> Self {
+                Self {
+                    $($field: threads.clone().map(|thread| thread.of(Sampled::$name)).sum(),)*
+                    sampled_one_in,
+                }
+            }
+
+            /// Returns the name, the help text and the values of each distribution, in the order of the fields.
+            pub(super) fn named(&self) -> [(&'static str, &'static str, &Histogram); [$(Sampled::$name),*].len()] {
+                [$((stringify!($field), $help.trim_ascii(), &self.$field)),*]
+            }
+        }
+
+        /// Returns the durations between two snapshots of one runtime: `later - earlier`.
+        impl Sub for Distributions {
+            type Output = Self;
+            fn sub(self, earlier: Self) -> Self {
+                Self {
+                    $($field: self.$field - earlier.$field,)*
+                    sampled_one_in: self.sampled_one_in,
+                }
+            }
+        }
+    };
+}
+
+distributions! {
+    /// Time from ready to running, that is, how long a runnable process waited for a worker.
+    ///
+    /// The time begins when a process becomes runnable, and ends when a worker takes the process out of a queue. The
+    /// decision to measure is made when the process becomes runnable.
+    SchedulingDelay => scheduling_delay,
+    /// Duration of turns.
+    ///
+    /// A turn contains all steps of a process from one wait to the next wait. The worker measures the turns whose
+    /// scheduling delay is also measured.
+    StepTime => step_time,
+}
+
+impl SampledBuckets {
+    pub(super) fn new() -> Self {
+        Self(std::array::from_fn(|_| Buckets::new()))
+    }
+
+    #[inline]
+    pub(super) fn of(&self, what: Sampled) -> &Buckets {
+        &self.0[what as usize]
+    }
+
+    /// Number of bytes on the heap.
+    pub(super) fn bytes(&self) -> usize {
+        self.0.iter().map(Buckets::bytes).sum()
+    }
+}

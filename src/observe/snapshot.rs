@@ -1,0 +1,351 @@
+//! `RuntimeMetrics`: one snapshot of all figures of a runtime, and the list of these figures.
+//!
+//! The host reads the figures and fills in this data. The list of figures is the common source of the Prometheus text
+//! and of the other exports, so that each export has the same names and the same help texts.
+
+pub(crate) mod prometheus;
+#[cfg(feature = "metrics")]
+pub(crate) mod publish;
+#[cfg(feature = "serde")]
+mod serialize;
+
+use std::borrow::Cow;
+use std::fmt;
+use std::ops::Sub;
+use std::time::Duration;
+
+use crate::observe::counters::Counters;
+use crate::observe::distributions::Distributions;
+use crate::observe::histogram::Histogram;
+use crate::observe::{ProcessState, WorkerState};
+
+/// Snapshot of all figures of a runtime: see [`Host::metrics`](crate::Host::metrics).
+///
+/// A snapshot contains three kinds of figures:
+///
+/// - [`counters`](Self::counters) are exact and only grow.
+/// - [`distributions`](Self::distributions) are sampled durations.
+/// - All other fields are *gauges*: they describe the moment of the snapshot. The runtime reads the gauges one after
+///   another while it runs, so two gauges may belong to different moments.
+///
+/// `later - earlier` returns the counts and the durations between the two snapshots, and the gauges of the later
+/// snapshot. Both snapshots must belong to the same runtime.
+///
+/// `Display` prints all figures on a page with one topic per line. [`to_prometheus`](Self::to_prometheus) returns the
+/// Prometheus text format. With the feature `serde`, a snapshot implements `Serialize`. With the feature `metrics`, a
+/// `MetricsPublisher` passes snapshots to the recorder of the crate `metrics`.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct RuntimeMetrics {
+    /// Time that the counters and the distributions cover. This is the time since the start of the runtime, on the
+    /// clock of the runtime. In a difference, this is the time between the two snapshots.
+    pub elapsed: Duration,
+    /// The exact counts.
+    pub counters: Counters,
+    /// The sampled durations.
+    pub distributions: Distributions,
+    /// The workers, in the order of their numbers. These are the worker threads, their replacements, and the guest
+    /// threads that run tasks now. A simulation has no workers.
+    pub workers: Vec<WorkerMetrics>,
+    /// Number of tasks in the global queue. Threads outside the runtime add their tasks to this queue, and full local
+    /// queues overflow into this queue. In a simulation, this is the number of all runnable tasks.
+    pub global_queue_depth: usize,
+    /// Number of processes in the queues of the high and of the low priority.
+    pub priority_queue_depth: usize,
+    /// The processes by state, and their mailboxes.
+    pub processes: ProcessMetrics,
+    /// The blocking pool.
+    pub blocking_pool: BlockingPoolMetrics,
+    /// Number of timers that are set, for example by sleeps, deadlines and intervals.
+    pub timers: usize,
+    /// Memory of the crate's own structures.
+    pub memory: MemoryMetrics,
+}
+
+/// Figures of one worker: see [`RuntimeMetrics::workers`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct WorkerMetrics {
+    /// Number of the worker. An [`Observer`](crate::Observer) receives the same number.
+    pub worker: usize,
+    /// State of the worker. A guest thread that returned to its executor with tasks left counts as searching.
+    pub state: WorkerState,
+    /// Number of tasks in the local queue of the worker, including the next slot.
+    pub local_queue_depth: usize,
+}
+
+/// Figures of all processes of a runtime: see [`RuntimeMetrics::processes`]. A mailbox without a process is not
+/// included. A process that starts or exits during the call may be missing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct ProcessMetrics {
+    /// Number of processes that were not queued for the first time yet.
+    pub new: usize,
+    /// Number of processes in the state [`Ready`](ProcessState::Ready).
+    pub ready: usize,
+    /// Number of processes in the state [`Running`](ProcessState::Running).
+    pub running: usize,
+    /// Number of processes in the state [`Blocked`](ProcessState::Blocked).
+    pub blocked: usize,
+    /// Number of processes in the state [`Idle`](ProcessState::Idle).
+    pub idle: usize,
+    /// Number of messages in all mailboxes. See [`ProcessInfo::mailbox_len`](crate::observe::ProcessInfo::mailbox_len)
+    /// for the messages that are not included.
+    pub mailbox_messages: usize,
+    /// Number of messages in the longest mailbox.
+    pub longest_mailbox: usize,
+    /// Number of events in all mailboxes that are not messages, for example exits and answers to yields.
+    pub mailbox_signals: usize,
+    /// Number of yields (commands) without an answer.
+    pub outstanding_yields: usize,
+}
+
+impl ProcessMetrics {
+    /// Adds a process. `state` is `None` if the process was not queued for the first time yet.
+    pub(crate) fn add(&mut self, state: Option<ProcessState>, messages: usize, signals: usize, yields: usize) {
+        *match state {
+            None => &mut self.new,
+            Some(ProcessState::Ready) => &mut self.ready,
+            Some(ProcessState::Running) => &mut self.running,
+            Some(ProcessState::Blocked) => &mut self.blocked,
+            Some(ProcessState::Idle) => &mut self.idle,
+            // The exit removes the process from the pid table at the same time.
+            Some(ProcessState::Complete) => return,
+        } += 1;
+        self.mailbox_messages += messages;
+        self.longest_mailbox = self.longest_mailbox.max(messages);
+        self.mailbox_signals += signals;
+        self.outstanding_yields += yields;
+    }
+
+    fn by_state(&self) -> [(&'static str, usize); 5] {
+        [
+            ("new", self.new),
+            ("ready", self.ready),
+            ("running", self.running),
+            ("blocked", self.blocked),
+            ("idle", self.idle),
+        ]
+    }
+}
+
+/// Figures of the blocking pool: see [`RuntimeMetrics::blocking_pool`]. All figures are 0 in a simulation, which has no
+/// blocking pool.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct BlockingPoolMetrics {
+    /// Number of threads of the pool, including idle threads.
+    pub threads: usize,
+    /// Number of threads that run no job.
+    pub idle_threads: usize,
+    /// Number of jobs in the queue of the pool.
+    pub queue_depth: usize,
+}
+
+/// Memory of the crate's own structures in bytes: see [`RuntimeMetrics::memory`].
+///
+/// The figures do not include mailbox queues, local queues, the state of processes beyond their block of 1 KiB, payloads
+/// above 1 KiB, and the stacks of threads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct MemoryMetrics {
+    /// Memory from which the crate allocates the blocks of processes, calls and payloads, including free blocks. All
+    /// runtimes of the program share this memory, so each of them reports the same value.
+    pub blocks: usize,
+    /// The pid table.
+    pub pid_table: usize,
+    /// The timer wheels.
+    pub timers: usize,
+    /// The global queue.
+    pub global_queue: usize,
+    /// The counters and the distributions.
+    pub metrics: usize,
+}
+
+impl MemoryMetrics {
+    /// Returns the sum of all figures, in bytes.
+    pub fn total(&self) -> usize {
+        self.by_structure().iter().map(|(_, bytes)| bytes).sum()
+    }
+
+    fn by_structure(&self) -> [(&'static str, usize); 5] {
+        [
+            ("blocks", self.blocks),
+            ("pid_table", self.pid_table),
+            ("timers", self.timers),
+            ("global_queue", self.global_queue),
+            ("metrics", self.metrics),
+        ]
+    }
+}
+
+/// Figures that the scheduler reads.
+#[derive(Debug, Default)]
+pub(crate) struct SchedulerGauges {
+    pub(crate) workers: Vec<WorkerMetrics>,
+    pub(crate) global_queue_depth: usize,
+    pub(crate) priority_queue_depth: usize,
+    /// Memory of the global queue in bytes.
+    pub(crate) global_queue_bytes: usize,
+}
+
+impl WorkerMetrics {
+    pub(crate) fn new(worker: usize, state: WorkerState, local_queue_depth: usize) -> Self {
+        Self { worker, state, local_queue_depth }
+    }
+}
+
+const WORKER_STATES: [(&str, WorkerState); 4] = [
+    ("running", WorkerState::Running),
+    ("searching", WorkerState::Searching),
+    ("parked", WorkerState::Parked),
+    ("blocked", WorkerState::Blocked),
+];
+
+impl RuntimeMetrics {
+    /// Returns the throughput: the number of steps of processes per second of [`elapsed`](Self::elapsed). Returns 0 if no
+    /// time has passed.
+    ///
+    /// The throughput of a short interval is usually more useful than the throughput since the start: subtract an
+    /// earlier snapshot first.
+    pub fn throughput(&self) -> f64 {
+        let seconds = self.elapsed.as_secs_f64();
+        if seconds == 0.0 { 0.0 } else { self.counters.steps as f64 / seconds }
+    }
+
+    /// Returns the fraction of the attempts to steal that stole a task, from 0 to 1. Returns 0 if there were no
+    /// attempts. This is [`Counters::steal_success`].
+    pub fn steal_success(&self) -> f64 {
+        self.counters.steal_success()
+    }
+
+    /// Returns the number of tasks in the local queues of all workers.
+    pub fn local_queue_depth(&self) -> usize {
+        self.workers.iter().map(|worker| worker.local_queue_depth).sum()
+    }
+
+    /// Returns the number of workers in this state.
+    pub fn workers_in(&self, state: WorkerState) -> usize {
+        self.workers.iter().filter(|worker| worker.state == state).count()
+    }
+
+    /// Lists all figures.
+    fn families(&self) -> Vec<Family<'_>> {
+        let mut all = Vec::new();
+        for (name, help, count) in self.counters.named() {
+            all.push(Family::new(format!("{name}_total"), help, [("", "".into(), Value::Counter(count))]));
+        }
+        for (name, help, histogram) in self.distributions.named() {
+            let value = Value::Histogram(histogram);
+            all.push(Family::new(format!("{name}_seconds"), help, [("", "".into(), value)]));
+        }
+        let gauge = |name: &str, help, value| Family::new(name.into(), help, [("", "".into(), Value::Gauge(value))]);
+        let count = |name: &str, help, value: usize| gauge(name, help, value as f64);
+        let labeled = |name: &str, help, label, samples: &[(&'static str, usize)]| {
+            let sample = |&(of, value): &(&'static str, usize)| (label, of.into(), Value::Gauge(value as f64));
+            Family::new(name.into(), help, samples.iter().map(sample))
+        };
+        let states = WORKER_STATES.map(|(name, state)| (name, self.workers_in(state)));
+        let by_worker = self
+            .workers
+            .iter()
+            .map(|worker| ("worker", worker.worker.to_string().into(), Value::Gauge(worker.local_queue_depth as f64)));
+        let Self { processes, blocking_pool: pool, memory, .. } = self;
+        all.extend([
+            gauge("elapsed_seconds", "Time that the counters cover.", self.elapsed.as_secs_f64()),
+            gauge(
+                "sampled_one_in",
+                "Sampling rate of the distributions: one in this number of durations is measured.",
+                f64::from(self.distributions.sampled_one_in),
+            ),
+            labeled("workers", "Workers by state.", "state", &states),
+            Family::new("local_queue_depth".into(), "Tasks in the local queue of a worker.", by_worker),
+            count("global_queue_depth", "Tasks in the global queue.", self.global_queue_depth),
+            count("priority_queue_depth", "Processes in the priority queues.", self.priority_queue_depth),
+            labeled("processes", "Processes by state.", "state", &processes.by_state()),
+            count("mailbox_messages", "Messages in all mailboxes.", processes.mailbox_messages),
+            count("longest_mailbox", "Messages in the longest mailbox.", processes.longest_mailbox),
+            count("mailbox_signals", "Events in all mailboxes that are not messages.", processes.mailbox_signals),
+            count("outstanding_yields", "Commands without an answer.", processes.outstanding_yields),
+            count("blocking_threads", "Threads of the blocking pool.", pool.threads),
+            count("blocking_idle_threads", "Threads of the blocking pool that run no job.", pool.idle_threads),
+            count("blocking_queue_depth", "Jobs in the queue of the blocking pool.", pool.queue_depth),
+            count("timers", "Timers that are set.", self.timers),
+            labeled("memory_bytes", "Memory of the crate's own structures.", "structure", &memory.by_structure()),
+        ]);
+        all
+    }
+}
+
+/// A figure with a name and a help text. The figure has several values if it has a label.
+struct Family<'a> {
+    /// Name without the prefix of the crate.
+    name: String,
+    help: &'static str,
+    samples: Vec<Sample<'a>>,
+}
+
+/// The name and the value of a label, and the value of the figure. If the name of the label is empty, there is no label.
+type Sample<'a> = (&'static str, Cow<'a, str>, Value<'a>);
+
+enum Value<'a> {
+    Counter(u64),
+    Gauge(f64),
+    Histogram(&'a Histogram),
+}
+
+impl<'a> Family<'a> {
+    fn new(name: String, help: &'static str, samples: impl IntoIterator<Item = Sample<'a>>) -> Self {
+        Self { name, help, samples: samples.into_iter().collect() }
+    }
+}
+
+/// Returns the counts and the durations between two snapshots of one runtime, and the gauges of the later snapshot:
+/// `later - earlier`.
+impl Sub for RuntimeMetrics {
+    type Output = Self;
+    fn sub(self, earlier: Self) -> Self {
+        Self {
+            elapsed: self.elapsed.saturating_sub(earlier.elapsed),
+            counters: self.counters - earlier.counters,
+            distributions: self.distributions - earlier.distributions,
+            ..self
+        }
+    }
+}
+
+/// Writes `topic: name value, name value, …` and a line break.
+fn line(f: &mut fmt::Formatter<'_>, topic: &str, values: &[(&str, usize)]) -> fmt::Result {
+    write!(f, "{topic}:")?;
+    for (number, (name, value)) in values.iter().enumerate() {
+        write!(f, "{} {name} {value}", if number == 0 { "" } else { "," })?;
+    }
+    writeln!(f)
+}
+
+impl fmt::Display for RuntimeMetrics {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "elapsed: {:?}, {:.1} steps per second", self.elapsed, self.throughput())?;
+        writeln!(f, "counters: {}", self.counters)?;
+        writeln!(f, "steal success: {:.1} %", 100.0 * self.steal_success())?;
+        for (name, _, histogram) in self.distributions.named() {
+            writeln!(f, "{name}: {histogram}")?;
+        }
+        writeln!(f, "sampled: one in {}", self.distributions.sampled_one_in)?;
+        line(f, "workers", &WORKER_STATES.map(|(name, state)| (name, self.workers_in(state))))?;
+        let (global, priority, local) = (self.global_queue_depth, self.priority_queue_depth, self.local_queue_depth());
+        line(f, "queues", &[("global", global), ("priority", priority), ("local", local)])?;
+        let ProcessMetrics { mailbox_messages, longest_mailbox, mailbox_signals, outstanding_yields, .. } =
+            self.processes;
+        line(f, "processes", &self.processes.by_state())?;
+        line(
+            f,
+            "mailboxes",
+            &[("messages", mailbox_messages), ("longest", longest_mailbox), ("signals", mailbox_signals)],
+        )?;
+        let BlockingPoolMetrics { threads, idle_threads, queue_depth } = self.blocking_pool;
+        line(f, "blocking pool", &[("threads", threads), ("idle", idle_threads), ("queued", queue_depth)])?;
+        line(f, "outstanding", &[("yields", outstanding_yields), ("timers", self.timers)])?;
+        line(f, "memory in bytes", &self.memory.by_structure())
+    }
+}

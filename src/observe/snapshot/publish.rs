@@ -1,0 +1,94 @@
+//! Passes snapshots to the facade of the crate `metrics`. The program attaches an exporter of its choice to the facade.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use metrics::{Key, KeyName, Label, Level, Metadata, Recorder, Unit};
+
+use crate::observe::histogram::Histogram;
+use crate::observe::snapshot::{Family, RuntimeMetrics, Value};
+
+/// Passes snapshots of one runtime to the recorder of the crate `metrics`. Needs the feature `metrics`.
+///
+/// The names and the help texts are the same as in the
+/// [Prometheus format](RuntimeMetrics::to_prometheus). Counters are published as absolute values and gauges as their
+/// present values. For a distribution, the publisher records the durations that were measured since its previous call,
+/// each with the upper end of its bucket, in seconds. Therefore, use one publisher for the whole run.
+///
+/// The publisher uses the recorder that is installed at the time of the call, and never installs a recorder. If no
+/// recorder is installed, the call has no effect.
+///
+/// ```
+/// use procession::observe::MetricsPublisher;
+///
+/// let rt = procession::Runtime::builder().workers(0).build()?;
+/// let mut publisher = MetricsPublisher::new();
+/// // Call this every few seconds:
+/// publisher.publish(&rt.metrics());
+/// # Ok::<(), procession::BuildError>(())
+/// ```
+#[derive(Default)]
+pub struct MetricsPublisher {
+    /// The last published value of each distribution, by name and label.
+    published: BTreeMap<(String, String), Histogram>,
+    is_described: bool,
+}
+
+impl fmt::Debug for MetricsPublisher {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MetricsPublisher").finish_non_exhaustive()
+    }
+}
+
+static METADATA: Metadata<'static> = Metadata::new("procession", Level::INFO, Some(module_path!()));
+
+impl MetricsPublisher {
+    /// Creates a publisher that has published nothing.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Passes all figures of the snapshot to the installed recorder. The snapshot must cover the whole run, that is, it
+    /// must not be a difference of snapshots.
+    pub fn publish(&mut self, snapshot: &RuntimeMetrics) {
+        let families = snapshot.families();
+        metrics::with_recorder(|recorder| {
+            if !std::mem::replace(&mut self.is_described, true) {
+                families.iter().for_each(|family| describe(recorder, family));
+            }
+            families.iter().for_each(|family| self.publish_family(recorder, family));
+        });
+    }
+
+    fn publish_family(&mut self, recorder: &dyn Recorder, Family { name, samples, .. }: &Family<'_>) {
+        for (label, of, value) in samples {
+            let labels = if label.is_empty() { Vec::new() } else { vec![Label::new(*label, of.to_string())] };
+            let key = Key::from_parts(format!("procession_{name}"), labels);
+            match value {
+                Value::Counter(value) => recorder.register_counter(&key, &METADATA).absolute(*value),
+                Value::Gauge(value) => recorder.register_gauge(&key, &METADATA).set(*value),
+                Value::Histogram(now) => {
+                    let before = self.published.insert((name.clone(), of.to_string()), (*now).clone());
+                    let since = before.map_or_else(|| (*now).clone(), |before| (*now).clone() - before);
+                    let histogram = recorder.register_histogram(&key, &METADATA);
+                    since.buckets().for_each(|(time, count)| histogram.record_many(time.as_secs_f64(), count as usize));
+                }
+            }
+        }
+    }
+}
+
+fn describe(recorder: &dyn Recorder, Family { name, help, samples }: &Family<'_>) {
+    let unit = match name {
+        name if name.ends_with("_seconds") => Unit::Seconds,
+        name if name.ends_with("_bytes") => Unit::Bytes,
+        _ => Unit::Count,
+    };
+    let (key, help) = (KeyName::from(format!("procession_{name}")), (*help).into());
+    match samples.first() {
+        Some((_, _, Value::Counter(_))) => recorder.describe_counter(key, Some(unit), help),
+        Some((_, _, Value::Gauge(_))) => recorder.describe_gauge(key, Some(unit), help),
+        Some((_, _, Value::Histogram(_))) => recorder.describe_histogram(key, Some(unit), help),
+        None => {}
+    }
+}

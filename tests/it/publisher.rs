@@ -1,0 +1,142 @@
+//! 9.4b of the specification: snapshots go through the facade of the crate `metrics`.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+use metrics::{Counter, Gauge, Histogram, Key, KeyName, Metadata, Recorder, SharedString, Unit};
+use procession::observe::MetricsPublisher;
+use procession::*;
+
+/// The calls that a recorder received.
+#[derive(Debug, Default)]
+struct Book {
+    counters: BTreeMap<String, u64>,
+    gauges: BTreeMap<String, f64>,
+    /// Number and sum of the recorded values.
+    histograms: BTreeMap<String, (u64, f64)>,
+    described: BTreeMap<String, (Option<Unit>, String)>,
+}
+
+/// Recorder that notes all calls.
+#[derive(Debug, Clone, Default)]
+struct Notes(Arc<Mutex<Book>>);
+
+/// Handle of one figure.
+struct Figure(Notes, String);
+
+impl metrics::CounterFn for Figure {
+    fn increment(&self, _: u64) {
+        unreachable!("the counters are published as absolute values");
+    }
+
+    fn absolute(&self, value: u64) {
+        self.0.0.lock().unwrap().counters.insert(self.1.clone(), value);
+    }
+}
+
+impl metrics::GaugeFn for Figure {
+    fn increment(&self, _: f64) {
+        unreachable!("the gauges are published as present values");
+    }
+
+    fn decrement(&self, _: f64) {
+        unreachable!("the gauges are published as present values");
+    }
+
+    fn set(&self, value: f64) {
+        self.0.0.lock().unwrap().gauges.insert(self.1.clone(), value);
+    }
+}
+
+impl metrics::HistogramFn for Figure {
+    fn record(&self, value: f64) {
+        self.record_many(value, 1);
+    }
+
+    fn record_many(&self, value: f64, count: usize) {
+        let mut book = self.0.0.lock().unwrap();
+        let (number, sum) = book.histograms.entry(self.1.clone()).or_default();
+        *number += count as u64;
+        *sum += value * count as f64;
+    }
+}
+
+impl Notes {
+    fn figure(&self, key: &Key) -> Arc<Figure> {
+        let labels: Vec<_> = key.labels().map(|label| format!("{}={}", label.key(), label.value())).collect();
+        let labels = if labels.is_empty() { String::new() } else { format!("{{{}}}", labels.join(",")) };
+        Arc::new(Figure(self.clone(), format!("{}{labels}", key.name())))
+    }
+
+    fn describe(&self, key: &KeyName, unit: Option<Unit>, text: &SharedString) {
+        let described = &mut self.0.lock().unwrap().described;
+        assert!(described.insert(key.as_str().to_owned(), (unit, text.to_string())).is_none(), "described twice");
+    }
+}
+
+impl Recorder for Notes {
+    fn describe_counter(&self, key: KeyName, unit: Option<Unit>, text: SharedString) {
+        self.describe(&key, unit, &text);
+    }
+
+    fn describe_gauge(&self, key: KeyName, unit: Option<Unit>, text: SharedString) {
+        self.describe(&key, unit, &text);
+    }
+
+    fn describe_histogram(&self, key: KeyName, unit: Option<Unit>, text: SharedString) {
+        self.describe(&key, unit, &text);
+    }
+
+    fn register_counter(&self, key: &Key, _: &Metadata<'_>) -> Counter {
+        Counter::from_arc(self.figure(key))
+    }
+
+    fn register_gauge(&self, key: &Key, _: &Metadata<'_>) -> Gauge {
+        Gauge::from_arc(self.figure(key))
+    }
+
+    fn register_histogram(&self, key: &Key, _: &Metadata<'_>) -> Histogram {
+        Histogram::from_arc(self.figure(key))
+    }
+}
+
+async fn yields(ctx: Context) {
+    for _ in 1..10 {
+        ctx.yield_now().await;
+    }
+}
+
+/// 9.4b: the publisher passes absolute counters, present gauges, and the durations since its previous call. The
+/// publisher describes each figure once.
+#[test]
+fn a_snapshot_goes_to_the_recorder_of_the_metrics_facade() {
+    let rt = Runtime::builder().workers(0).sample_every_step(true).build().unwrap();
+    let (notes, mut publisher) = (Notes::default(), MetricsPublisher::new());
+    for round in 1..=3 {
+        rt.block_on(rt.spawn(yields)).unwrap();
+        let snapshot = rt.metrics();
+        metrics::with_local_recorder(&notes, || publisher.publish(&snapshot));
+        let book = notes.0.lock().unwrap();
+        assert_eq!(book.counters["procession_steps_total"], 10 * round);
+        assert_eq!(book.gauges["procession_processes{state=idle}"], 0.0);
+        assert_eq!(book.gauges["procession_memory_bytes{structure=metrics}"], snapshot.memory.metrics as f64);
+        let (count, sum) = book.histograms["procession_scheduling_delay_seconds"];
+        assert_eq!(count, 10 * round);
+        // Each duration is recorded as the upper end of its bucket.
+        let exact = snapshot.distributions.scheduling_delay.sum().as_secs_f64();
+        assert!((exact..=exact * 1.26 + 1e-6).contains(&sum), "{sum} instead of {exact}");
+        let (unit, text) = &book.described["procession_scheduling_delay_seconds"];
+        assert_eq!(*unit, Some(Unit::Seconds));
+        assert!(text.starts_with("Time from ready to running"), "{text}");
+        assert_eq!(book.described["procession_memory_bytes"].0, Some(Unit::Bytes));
+    }
+}
+
+/// 9.4b: the crate installs no recorder. Without a recorder, the publisher has no effect.
+#[test]
+fn the_publisher_installs_no_recorder() {
+    let rt = Runtime::builder().workers(0).build().unwrap();
+    MetricsPublisher::new().publish(&rt.metrics());
+    // A program can install only one recorder. The installation succeeds, so the crate has installed none.
+    metrics::set_global_recorder(metrics::NoopRecorder).unwrap();
+}

@@ -14,13 +14,13 @@ pub(crate) mod snapshot;
 pub(crate) use crate::observe::counters::Counter;
 pub use crate::observe::counters::Counters;
 pub use crate::observe::crash::CrashReport;
-pub use crate::observe::distributions::Distributions;
 pub(crate) use crate::observe::distributions::Sampled;
+pub use crate::observe::distributions::{CommandTime, Distributions};
 pub use crate::observe::histogram::Histogram;
 pub use crate::observe::inspection::{
     CommandCount, ProcessColumn, ProcessDetails, ProcessInfo, ProcessQuery, WaitsFor,
 };
-pub(crate) use crate::observe::metrics::{Metrics, SlotGuard};
+pub(crate) use crate::observe::metrics::{Metrics, SampledTurn, SlotGuard};
 #[cfg(feature = "metrics")]
 pub use crate::observe::snapshot::publish::MetricsPublisher;
 pub use crate::observe::snapshot::{BlockingPoolMetrics, MemoryMetrics, ProcessMetrics, RuntimeMetrics, WorkerMetrics};

@@ -36,6 +36,8 @@ enum RequestStage {
     Sent {
         /// Whether the calling process counts this call among the operations that it waits for.
         counted: bool,
+        /// Time of the request in ns if the call is measured, and 0 otherwise.
+        since: u64,
     },
     Refused(CallError),
 }
@@ -140,7 +142,7 @@ const _: () = assert!(size_of::<Reply<u64>>() == size_of::<usize>());
 
 impl<T: Send + 'static> Reply<T> {
     pub(crate) fn to_yield(slip: UntypedCompletion) -> Self {
-        Self { to: Some(ReplySender::alone(Caller::Yield(slip), || RequestStage::Sent { counted: false })) }
+        Self { to: Some(ReplySender::alone(Caller::Yield(slip), || RequestStage::Sent { counted: false, since: 0 })) }
     }
 
     /// Answers the call. If the caller has stopped waiting, the value is dropped and counted as a late reply.
@@ -263,7 +265,7 @@ fn send<T>(asking: &mut PendingReply<T>) {
     match request.send() {
         Ok(()) => {
             let counted = matches!(party, Caller::Process(_));
-            *stage = RequestStage::Sent { counted };
+            *stage = RequestStage::Sent { counted, since: party.host().sampled_now() };
             if counted {
                 party.wait_for(Change::More);
             }
@@ -296,19 +298,21 @@ impl<T> Call<T> {
         let Some(mut asking) = self.asking.take() else { return };
         let (party, stage) = asking.parts();
         match stage {
-            RequestStage::Sent { counted } => {
-                if *counted {
+            &mut RequestStage::Sent { counted, since } => {
+                if counted {
                     party.wait_for(Change::Less);
                 }
                 if !answered {
                     asking.close();
+                } else if since != 0 {
+                    party.host().sample_call(since);
                 }
             }
             // The unsent request contains the callee's half of the cell, and the cell contains the request. Without
             // this drop, the request and the cell would keep each other alive. The slot is closed first, so the drop of
             // the callee's half does not wake the caller.
             RequestStage::Unsent(_) => {
-                let request = mem::replace(stage, RequestStage::Sent { counted: false });
+                let request = mem::replace(stage, RequestStage::Sent { counted: false, since: 0 });
                 asking.close();
                 drop(request);
             }
@@ -368,7 +372,7 @@ impl<T> Call<T> {
         }
         let Some(asking) = &mut this.asking else { unreachable!("only an answered call is over") };
         let answer = match asking.parts() {
-            (party, RequestStage::Sent { counted }) => {
+            (party, RequestStage::Sent { counted, .. }) => {
                 if is_task && !mem::replace(counted, true) {
                     party.wait_for(Change::More);
                 }
@@ -419,7 +423,8 @@ pub(crate) fn sent_elsewhere<N, T: Send + 'static>(
 ) -> (Call<T>, N) {
     let of_turn = || ProcessRef::of_turn(host).map_or_else(|| Caller::Host(host.clone()), Caller::Within);
     let party = || asker.map_or_else(of_turn, Caller::Process);
-    let (asking, other) = ReplyReceiver::new(false, party, || RequestStage::Sent { counted: false });
+    let since = host.sampled_now();
+    let (asking, other) = ReplyReceiver::new(false, party, || RequestStage::Sent { counted: false, since });
     (Call { asking: Some(asking), limit: None }, request(Reply { to: Some(other) }))
 }
 
@@ -473,7 +478,8 @@ impl Host {
             (None, Way::Here(control)) => Caller::Callee(control.any()),
             (None, Way::Pid(_) | Way::Name(_)) => Caller::Host(self.clone()),
         };
-        let (mut asking, other) = ReplyReceiver::new(is_in_turn, party, || RequestStage::Sent { counted: false });
+        let (mut asking, other) =
+            ReplyReceiver::new(is_in_turn, party, || RequestStage::Sent { counted: false, since: 0 });
         let message = request(Reply { to: Some(other) });
         let request = match way {
             Way::Here(control) => Request::Here(control.any(), Some(Payload::new(message))),

@@ -93,7 +93,8 @@ impl<C: Command> BodyYield<C> {
             return Err(Failure::TimedOut);
         }
         let State::Fresh(command) = std::mem::replace(&mut self.state, State::Over) else { return Ok(None) };
-        let started = head.yields().start::<C>(target(), None, Some(command), buffer);
+        let since = head.host().sampled_now();
+        let started = head.yields().start::<C>(target(), None, Some(command), buffer, since);
         let tag = started.unwrap_or_else(|_| unreachable!("no tag was chosen"));
         head.count(Counter::Yields);
         self.flies(tag);
@@ -196,8 +197,9 @@ impl<C: Command> BodyYield<C> {
         let State::Inline(number) = self.state else { return false };
         let Some(command) = self.withdraw(number) else { return false };
         let tag = Tag::<C>::inline(number);
+        let head = self.control.head();
         // This thread withdrew the command, so the command was not cancelled.
-        let _ = self.control.head().yields().admit(tag, target(), Some(command));
+        let _ = head.yields().admit(tag, target(), Some(command), head.host().sampled_now());
         self.flies(tag);
         true
     }

@@ -391,7 +391,9 @@ impl<'a, M: Send + 'static> StepOutput<'a, M> {
 
     fn start<C: Command>(&mut self, command: Option<Payload>, buffer: Option<Buffer>) -> Tag<C> {
         self.count();
-        let started = self.yields().start(AnswerTarget::Event, None, command, buffer);
+        // A call or a sleep has no command, and its time is not the time of a command.
+        let since = if command.is_some() { self.me.host().sampled_now() } else { 0 };
+        let started = self.yields().start(AnswerTarget::Event, None, command, buffer, since);
         started.unwrap_or_else(|_| unreachable!("no tag was chosen"))
     }
 
@@ -427,7 +429,8 @@ impl<'a, M: Send + 'static> StepOutput<'a, M> {
             return Err(refuse(command));
         }
         let yields = self.yields();
-        match yields.start(AnswerTarget::Event, Some(tag), Some(Payload::new(command)), None) {
+        let since = self.me.host().sampled_now();
+        match yields.start(AnswerTarget::Event, Some(tag), Some(Payload::new(command)), None, since) {
             Ok(_) => {
                 self.count();
                 Ok(())

@@ -79,7 +79,8 @@
 //! | Is the load balanced? | [`steal_success`](crate::observe::RuntimeMetrics::steal_success); below 0.1, the workers mostly search in vain |
 //! | Do wake-ups cost too much? | the counters `wakes`, `parks` and `wakes_without_work`; many wake-ups without work mean many short bursts |
 //! | Is a receiver too slow? | `processes.mailbox_messages` and `processes.longest_mailbox` grow |
-//! | Is a handler too slow? | `processes.outstanding_yields` grows, or `blocking_pool.queue_depth` is not 0 |
+//! | Is a handler too slow? | [`command_time`](crate::observe::Distributions::command_time) for each command type; `processes.outstanding_yields` grows, or `blocking_pool.queue_depth` is not 0 |
+//! | How long do callers wait? | [`call_time`](crate::observe::Distributions::call_time) |
 //! | Does a process monopolize its worker? | the counter `budget_yields` |
 //! | Is work lost? | the counters `refused`, `dead_letters`, `dropped_by_policy`, `late_replies`, `panics`, `unobserved` |
 //! | Does the program leak processes or timers? | the processes by state, `timers`, `memory` |

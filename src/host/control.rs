@@ -485,7 +485,12 @@ impl dyn AnyControl {
     /// the answer has the wrong type. The answer then stays in `answer`.
     pub(crate) fn complete(&self, tag: Tag, answer: &mut Option<Answer>, check: bool) -> Result<(), Late> {
         let head = self.head();
-        let taken = || head.count(Counter::Completions);
+        let taken = |timed: Option<(&'static str, u64)>| {
+            head.count(Counter::Completions);
+            if let Some((command, since)) = timed {
+                head.host().sample_command(command, since);
+            }
+        };
         match head.yields().complete(tag, answer, check, taken)? {
             Answered::Event => self.answer(tag, answer),
             Answered::Notices(count) => self.notice(tag, count),

@@ -117,6 +117,10 @@ fn take_inline<C: Command>(current: &Current) -> Option<C> {
 }
 
 impl<C: Command, H: Handler<C>> AnyHandler<dyn AnyControl> for Typed<C, H> {
+    fn command_name(&self) -> &'static str {
+        std::any::type_name::<C>()
+    }
+
     fn handle(&self, command: &mut Option<Payload>, to: Ref<dyn AnyControl>, tag: Tag) {
         handle(&self.0, command, to, tag);
     }
@@ -137,6 +141,10 @@ impl<C: Command, H: InlineHandler<C>> AnyInlineHandler<C> for TypedInline<C, H> 
 }
 
 impl<C: Command, H: InlineHandler<C>> AnyHandler<dyn AnyControl> for TypedInline<C, H> {
+    fn command_name(&self) -> &'static str {
+        std::any::type_name::<C>()
+    }
+
     fn handle(&self, command: &mut Option<Payload>, to: Ref<dyn AnyControl>, tag: Tag) {
         handle(&self.0, command, to, tag);
     }

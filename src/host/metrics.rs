@@ -3,9 +3,35 @@
 use crate::host::Host;
 use crate::host::inspection::process;
 use crate::observe::snapshot::{MemoryMetrics, ProcessMetrics, RuntimeMetrics, SchedulerGauges};
+use crate::observe::{Sampled, SampledTurn};
 use crate::platform::alloc;
 
 impl Host {
+    /// Returns the present time in ns if this thread runs a sampled turn, and 0 otherwise. The calls and commands that
+    /// begin now are measured if the result is not 0.
+    #[inline]
+    pub(crate) fn sampled_now(&self) -> u64 {
+        if SampledTurn::is_here() { self.sampling_now() } else { 0 }
+    }
+
+    #[cold]
+    fn sampling_now(&self) -> u64 {
+        self.now().ns().max(1)
+    }
+
+    /// Records the time of a call that began at `since`, a result of [`sampled_now`](Self::sampled_now) that is not 0.
+    #[cold]
+    pub(crate) fn sample_call(&self, since: u64) {
+        self.shared().metrics.sample(Sampled::CallTime, self.now().ns().saturating_sub(since));
+    }
+
+    /// Records the time of a command that was yielded at `since`, a result of [`sampled_now`](Self::sampled_now) that is
+    /// not 0.
+    #[cold]
+    pub(crate) fn sample_command(&self, command: &'static str, since: u64) {
+        self.shared().metrics.sample_command(command, self.now().ns().saturating_sub(since));
+    }
+
     /// Returns a snapshot of all figures of the runtime: the exact counters, the sampled durations, the depths of the
     /// queues, the workers and processes by state, the mailboxes, and the memory of the crate. The figures include all
     /// hosts of the runtime. Subtract an earlier snapshot to get the counts and durations between the two snapshots.

@@ -31,6 +31,14 @@ macro_rules! distributions {
         #[non_exhaustive]
         pub struct Distributions {
             $(#[doc = $help] $(#[doc = $more])* pub $field: Histogram,)*
+            /// Time from the yield of a command until its answer is accepted, for each command type, in the order of the
+            /// names of the types.
+            ///
+            /// The time includes the handler and, for a blocking handler, the wait for a thread of the blocking pool.
+            /// The runtime measures the commands that a process yields in a turn whose [step time](Self::step_time) is
+            /// measured. A cancelled command is not recorded. All named commands have the type
+            /// [`NamedCommand`](crate::NamedCommand). A command type is listed after its first measured command.
+            pub command_time: Vec<CommandTime>,
             /// Sampling rate. If the rate is `n`, one in `n` durations was measured. Default: 64. With
             /// [`Builder::sample_every_step`](crate::Builder::sample_every_step), the rate is 1.
             pub sampled_one_in: u32,
@@ -40,15 +48,18 @@ macro_rules! distributions {
             /// Sums up the buckets of all threads.
             pub(super) fn read<'a>(
                 threads: impl Iterator<Item = &'a SampledBuckets> + Clone,
+                command_time: Vec<CommandTime>,
                 sampled_one_in: u32,
             ) -> Self {
                 Self {
                     $($field: threads.clone().map(|thread| thread.of(Sampled::$name)).sum(),)*
+                    command_time,
                     sampled_one_in,
                 }
             }
 
-            /// Returns the name, the help text and the values of each distribution, in the order of the fields.
+            /// Returns the name, the help text and the values of each distribution, in the order of the fields. The
+            /// distributions by command type are not included.
             pub(super) fn named(&self) -> [(&'static str, &'static str, &Histogram); [$(Sampled::$name),*].len()] {
                 [$((stringify!($field), $help.trim_ascii(), &self.$field)),*]
             }
@@ -60,6 +71,7 @@ macro_rules! distributions {
             fn sub(self, earlier: Self) -> Self {
                 Self {
                     $($field: self.$field - earlier.$field,)*
+                    command_time: since(self.command_time, earlier.command_time),
                     sampled_one_in: self.sampled_one_in,
                 }
             }
@@ -78,6 +90,41 @@ distributions! {
     /// A turn contains all steps of a process from one wait to the next wait. The worker measures the turns whose
     /// scheduling delay is also measured.
     StepTime => step_time,
+    /// Time from the send of a request until the caller takes the reply.
+    ///
+    /// The runtime measures the calls that an async body makes in a turn whose step time is measured. A call is recorded
+    /// when it ends, also if the callee exits or drops the reply. A call that the caller stops earlier, for example
+    /// because of a time limit, is not recorded.
+    CallTime => call_time,
+}
+
+/// Distribution of the times of one command type: see [`Distributions::command_time`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct CommandTime {
+    /// Name of the command type.
+    pub command: &'static str,
+    /// Times from the yield to the answer.
+    pub time: Histogram,
+}
+
+impl CommandTime {
+    /// Help text of the distributions in the Prometheus format.
+    pub(super) const HELP: &'static str = "Time from the yield of a command until its answer is accepted.";
+
+    pub(super) fn new(command: &'static str, time: &Buckets) -> Self {
+        Self { command, time: std::iter::once(time).sum() }
+    }
+}
+
+/// Subtracts the distributions of the same command type.
+fn since(mut later: Vec<CommandTime>, earlier: Vec<CommandTime>) -> Vec<CommandTime> {
+    for before in earlier {
+        if let Some(now) = later.iter_mut().find(|now| now.command == before.command) {
+            now.time = now.time.clone() - before.time;
+        }
+    }
+    later
 }
 
 impl SampledBuckets {

@@ -4,13 +4,15 @@
 //! threads share some blocks. Therefore threads rarely contend for a cache line.
 
 use std::cell::Cell;
+use std::collections::BTreeMap;
 use std::marker::PhantomData;
 
 use crate::observe::counters::{COUNTERS, Counter, Counters};
-use crate::observe::distributions::{Distributions, Sampled, SampledBuckets};
+use crate::observe::distributions::{CommandTime, Distributions, Sampled, SampledBuckets};
+use crate::observe::histogram::Buckets;
 use crate::platform::sync::tally::Ordering::Relaxed;
 use crate::platform::sync::tally::{AtomicU64, AtomicUsize, Ordering, fence};
-use crate::platform::sync::{Arc, CachePadded, thread_local};
+use crate::platform::sync::{Arc, CachePadded, TallyLock, thread_local};
 
 /// The counters of one runtime.
 ///
@@ -25,6 +27,8 @@ pub(crate) struct Metrics {
     /// Blocks for threads that are in no slot of this runtime. The first blocks belong to the [`CounterBlock`]s, and
     /// the last blocks are shared.
     outside: Box<[CachePadded<Block>]>,
+    /// Times of commands, by the name of the command type. Only a sampled command takes the lock.
+    commands: TallyLock<BTreeMap<&'static str, Arc<Buckets>>>,
     sample_one_in: u32,
 }
 
@@ -126,13 +130,22 @@ struct Here {
     entered: Cell<CurrentSlot>,
     /// Number of calls of [`Metrics::tick`].
     ticks: Cell<u32>,
+    /// Whether this thread runs a sampled turn.
+    in_sampled_turn: Cell<bool>,
     /// The block that this thread uses while it is in no slot.
     outside: Cell<Option<Outside>>,
 }
 
 thread_local! {
     static HERE: Here =
-        const { Here { entered: Cell::new(NOWHERE), ticks: Cell::new(0), outside: Cell::new(None) } };
+        const {
+            Here {
+                entered: Cell::new(NOWHERE),
+                ticks: Cell::new(0),
+                in_sampled_turn: Cell::new(false),
+                outside: Cell::new(None),
+            }
+        };
     /// The block that this thread owns until it exits.
     static OWNED_BLOCK: Cell<Option<CounterBlock>> = const { Cell::new(None) };
 }
@@ -148,11 +161,41 @@ pub(crate) struct SlotGuard {
     _here: PhantomData<*const ()>,
 }
 
+/// Marks the turn of this thread as sampled, until the value is dropped. The calls and commands of a sampled turn are
+/// measured. A turn that runs inside a sampled turn on the same thread counts as sampled.
+#[derive(Debug)]
+#[must_use]
+pub(crate) struct SampledTurn {
+    before: bool,
+    /// The value is not `Send`, because it must be dropped on the thread that created it.
+    _here: PhantomData<*const ()>,
+}
+
+impl SampledTurn {
+    pub(crate) fn begin() -> Self {
+        let before = HERE.try_with(|here| here.in_sampled_turn.replace(true)).unwrap_or(false);
+        Self { before, _here: PhantomData }
+    }
+
+    /// Returns whether this thread runs a sampled turn.
+    #[inline]
+    pub(crate) fn is_here() -> bool {
+        HERE.try_with(|here| here.in_sampled_turn.get()).unwrap_or(false)
+    }
+}
+
+impl Drop for SampledTurn {
+    fn drop(&mut self) {
+        let _ = HERE.try_with(|here| here.in_sampled_turn.set(self.before));
+    }
+}
+
 impl Metrics {
     pub(crate) fn new(slots: usize) -> Self {
         Self {
             slots: (0..slots).map(|_| CachePadded(Block::new())).collect(),
             outside: (0..OWNED_BLOCKS + SHARED_BLOCKS).map(|_| CachePadded(Block::new())).collect(),
+            commands: TallyLock::new(BTreeMap::new()),
             sample_one_in: SAMPLE_ONE_IN,
         }
     }
@@ -216,6 +259,15 @@ impl Metrics {
         add_to(sum, ns, own, Relaxed);
     }
 
+    /// Records the time of a command of this type.
+    pub(crate) fn sample_command(&self, command: &'static str, ns: u64) {
+        let new = || Arc::new(Buckets::new());
+        let buckets = self.commands.with(|commands| Arc::clone(commands.entry(command).or_insert_with(new)));
+        let (bucket, sum) = buckets.of(ns);
+        add_to(bucket, 1, false, Relaxed);
+        add_to(sum, ns, false, Relaxed);
+    }
+
     /// Returns whether the caller must measure a duration. The result is true once in 64 calls on the same thread.
     /// After [`sample_every`](Self::sample_every), the result is always true.
     #[inline]
@@ -255,13 +307,16 @@ impl Metrics {
 
     /// Returns a snapshot of the distributions.
     pub(crate) fn distributions(&self) -> Distributions {
-        Distributions::read(self.blocks().map(|block| &block.durations), self.sample_one_in)
+        let by_command = self.commands.with(|commands| commands.clone());
+        let commands = by_command.iter().map(|(command, buckets)| CommandTime::new(command, buckets)).collect();
+        Distributions::read(self.blocks().map(|block| &block.durations), commands, self.sample_one_in)
     }
 
     /// Returns the number of bytes of the counters and the distributions.
     pub(crate) fn bytes(&self) -> usize {
         let blocks = size_of_val(&*self.slots) + size_of_val(&*self.outside);
-        blocks + self.blocks().map(|block| block.durations.bytes()).sum::<usize>()
+        let commands: usize = self.commands.with(|commands| commands.values().map(|buckets| buckets.bytes()).sum());
+        blocks + commands + self.blocks().map(|block| block.durations.bytes()).sum::<usize>()
     }
 
     /// Returns the block of this thread, and whether no other thread writes to this block.

@@ -15,7 +15,7 @@ use std::ops::Sub;
 use std::time::Duration;
 
 use crate::observe::counters::Counters;
-use crate::observe::distributions::Distributions;
+use crate::observe::distributions::{CommandTime, Distributions};
 use crate::observe::histogram::Histogram;
 use crate::observe::{ProcessState, WorkerState};
 
@@ -239,6 +239,9 @@ impl RuntimeMetrics {
             let value = Value::Histogram(histogram);
             all.push(Family::new(format!("{name}_seconds"), help, [("", "".into(), value)]));
         }
+        let by_command = self.distributions.command_time.iter();
+        let by_command = by_command.map(|one| ("command", one.command.into(), Value::Histogram(&one.time)));
+        all.push(Family::new("command_time_seconds".into(), CommandTime::HELP, by_command));
         let gauge = |name: &str, help, value| Family::new(name.into(), help, [("", "".into(), Value::Gauge(value))]);
         let count = |name: &str, help, value: usize| gauge(name, help, value as f64);
         let labeled = |name: &str, help, label, samples: &[(&'static str, usize)]| {
@@ -330,6 +333,9 @@ impl fmt::Display for RuntimeMetrics {
         writeln!(f, "steal success: {:.1} %", 100.0 * self.steal_success())?;
         for (name, _, histogram) in self.distributions.named() {
             writeln!(f, "{name}: {histogram}")?;
+        }
+        for CommandTime { command, time } in &self.distributions.command_time {
+            writeln!(f, "command_time of {command}: {time}")?;
         }
         writeln!(f, "sampled: one in {}", self.distributions.sampled_one_in)?;
         line(f, "workers", &WORKER_STATES.map(|(name, state)| (name, self.workers_in(state))))?;

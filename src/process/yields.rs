@@ -187,7 +187,8 @@ impl Yields {
     }
 
     /// Registers a command of the type `C`, and returns its tag. The tag is the `chosen` tag or a new tag. If `command`
-    /// is `Some`, its value is dispatched at the end of the step. If `buffer` is `Some`, the command is a stream.
+    /// is `Some`, its value is dispatched at the end of the step. If `buffer` is `Some`, the command is a stream. `since` is
+    /// the present time in ns if the command is measured, and 0 otherwise.
     ///
     /// # Errors
     /// Returns `command` if another command with the chosen tag is already in the table.
@@ -197,6 +198,7 @@ impl Yields {
         chosen: Option<Tag<C>>,
         command: Option<Payload>,
         buffer: Option<Buffer>,
+        since: u64,
     ) -> Result<Tag<C>, Option<Payload>> {
         let mut guard = self.own_table();
         let table = &mut *guard;
@@ -216,6 +218,7 @@ impl Yields {
             }
         };
         count(&self.flying, 1);
+        table.measure(tag.number, since);
         if let Some(command) = command {
             table.pending.push_back(Yield { tag: tag.erase(), command });
             count(&self.pending, 1);
@@ -225,8 +228,15 @@ impl Yields {
 
     /// Moves a command from the inline path to the table. If no handler has taken the command yet, `command` is `Some`,
     /// and the command is dispatched before all later commands. If the command was cancelled while it was on the inline
-    /// path, the command does not enter the table, and the function returns false.
-    pub(crate) fn admit<C: Command>(&self, tag: Tag<C>, target: AnswerTarget, command: Option<Payload>) -> bool {
+    /// path, the command does not enter the table, and the function returns false. The parameter `since` has the same
+    /// meaning as in [`start`](Self::start).
+    pub(crate) fn admit<C: Command>(
+        &self,
+        tag: Tag<C>,
+        target: AnswerTarget,
+        command: Option<Payload>,
+        since: u64,
+    ) -> bool {
         let mut guard = self.own_table();
         let table = &mut *guard;
         if self.was_cancelled_inline(table, tag.erase()) {
@@ -235,6 +245,7 @@ impl Yields {
             return false;
         }
         table.insert_by_number(Slot::in_flight::<C>(tag.number, target, None));
+        table.measure(tag.number, since);
         count(&self.flying, 1);
         match command {
             Some(command) => {
@@ -344,8 +355,9 @@ impl Yields {
     }
 
     /// Answers a command. Of all answers to one tag, at most one answer is accepted with `Ok`. This function calls
-    /// `taken` before another thread can read the answer. If the answer must wait in the table, this function moves the
-    /// answer out of `answer`.
+    /// `taken` before another thread can read the answer. If the command is measured, `taken` gets the name of the
+    /// command type and the time of the command. If the answer must wait in the table, this function moves the answer out
+    /// of `answer`.
     ///
     /// # Errors
     /// Returns the reason why the answer was refused. If `check` is true, an answer of a wrong type is also refused. A
@@ -355,7 +367,7 @@ impl Yields {
         tag: Tag,
         answer: &mut Option<Answer>,
         check: bool,
-        taken: impl FnOnce(),
+        taken: impl FnOnce(Option<(&'static str, u64)>),
     ) -> Result<Answered, Late> {
         if self.is_over() {
             return Err(Late::Spent);
@@ -369,7 +381,7 @@ impl Yields {
         if check {
             check_type(answer, slot.types)?;
         }
-        let watchers = mem::take(&mut slot.watchers);
+        let (types, watchers) = (slot.types, mem::take(&mut slot.watchers));
         let sender = match &mut slot.buffer {
             None => None,
             Some(buffer) => buffer.take_waiting_sender(),
@@ -392,13 +404,14 @@ impl Yields {
                 slot.phase = keep();
                 Answered::Other(waker)
             }
-            (AnswerTarget::Discard, _) => {
-                drop(table.remove(key));
-                Answered::Discard
-            }
+            (AnswerTarget::Discard, _) => Answered::Discard,
         };
+        let since = table.take_since(tag.number);
+        if let Answered::Discard = answered {
+            drop(table.remove(key));
+        }
         self.ended(tag);
-        taken();
+        taken(since.map(|since| (types().command_name, since)));
         drop(guard);
         watchers.wake();
         if let Some(sender) = sender {

@@ -151,12 +151,16 @@ impl<'a> Around<'a> {
 
     fn dispatch_inline<const LAST: bool>(&self, number: Number, handler: u32) {
         let host = self.head.host();
-        if host.namespace().dispatcher().dispatch_inline(self.current, number, handler, &|| self.own.clone()) {
+        let (dispatcher, since) = (host.namespace().dispatcher(), host.sampled_now());
+        if dispatcher.dispatch_inline(self.current, number, handler, &|| self.own.clone()) {
             let counter = if LAST { Counter::Discarded } else { Counter::Completions };
             host.shared().metrics.add(counter, 1);
             if LAST {
                 let _ = drop_caught(self.current.inline.take());
             } else {
+                if since != 0 {
+                    host.sample_command(dispatcher.command_name(handler), since);
+                }
                 self.current.note_answered();
             }
         }

@@ -18,6 +18,18 @@ impl Command for Never {
     type Reply = ();
 }
 
+/// Command whose handler answers inline.
+struct Now;
+impl Command for Now {
+    type Reply = ();
+}
+
+/// Command whose handler is a future that waits.
+struct Later;
+impl Command for Later {
+    type Reply = ();
+}
+
 fn lone() -> Runtime {
     Runtime::builder().workers(0).build().unwrap()
 }
@@ -296,6 +308,160 @@ fn a_snapshot_prints_as_a_page() {
     assert!(lines.last().unwrap().starts_with("memory in bytes: blocks "), "{page}");
 }
 
+/// 9.1d: the time of a call is measured if an async body makes the call in a measured turn and takes the reply.
+#[test]
+fn the_times_of_calls_are_measured() {
+    let rt = Runtime::builder().workers(0).sample_every_step(true).build().unwrap();
+    let server = rt.spawn(async |mut ctx: Context<(bool, Reply<u64>)>| {
+        let mut kept = Vec::new();
+        loop {
+            let (answers, reply) = ctx.receive().await?;
+            if answers { reply.send(1) } else { kept.push(reply) }
+        }
+        #[expect(unreachable_code, reason = "determines the type of the exit")]
+        Ok::<(), Exit>(())
+    });
+    let to = server.address();
+    let before = rt.metrics().distributions;
+    assert_eq!(before.call_time.count(), 0);
+    let calls = rt.spawn(async move |ctx: Context| {
+        for _ in 0..5 {
+            ctx.call(&to, |reply| (true, reply)).await?;
+        }
+        // The caller stops this call before the reply.
+        let call = ctx.call(&to, |reply| (false, reply)).timeout(Duration::from_millis(1));
+        assert!(matches!(call.await, Err(CallError::TimedOut)));
+        Ok::<_, Exit>(())
+    });
+    rt.block_on(calls).unwrap();
+    let now = rt.metrics();
+    let between = now.distributions.clone() - before;
+    assert_eq!(between.call_time.count(), 5);
+    assert!(between.call_time.sum() <= now.elapsed && between.call_time.quantile(0.99).is_some());
+    // A call outside a turn is not measured.
+    rt.block_on(server.address().call(|reply| (true, reply))).unwrap();
+    assert_eq!(rt.metrics().distributions.call_time.count(), 5);
+}
+
+/// Returns the number of measured commands of a type.
+fn commands_of<C>(metrics: &RuntimeMetrics) -> u64 {
+    let mut times = metrics.distributions.command_time.iter();
+    times.find(|one| one.command == std::any::type_name::<C>()).map_or(0, |one| one.time.count())
+}
+
+/// Hand-written process that performs a command in its first step, and exits after the answer.
+struct Performs;
+impl Process for Performs {
+    type Message = ();
+    type Output = ();
+
+    fn step(&mut self, events: Events<'_, ()>, out: &mut StepOutput<'_, ()>) -> Result<Next<()>, Exit> {
+        for event in events {
+            if let Event::Completed(_) = event {
+                return Ok(Next::Done(()));
+            }
+        }
+        out.perform(Now);
+        Ok(Next::Wait)
+    }
+}
+
+/// 9.1d: the time of a command is measured by command type, from the yield to the answer. A cancelled command is not
+/// recorded.
+#[test]
+fn the_times_of_commands_are_measured_by_type() {
+    let kept: Arc<Mutex<Vec<Completion<()>>>> = Arc::default();
+    let keep = Arc::clone(&kept);
+    let rt = Runtime::builder()
+        .workers(0)
+        .sample_every_step(true)
+        .handle(|_: Now| ())
+        .handle_async(async |_: Later| step_aside().await)
+        .handler(move |_: Never, completion| keep.lock().unwrap().push(completion))
+        .build()
+        .unwrap();
+    let counts = || {
+        let metrics = rt.metrics();
+        [commands_of::<Now>(&metrics), commands_of::<Later>(&metrics), commands_of::<Never>(&metrics)]
+    };
+    assert_eq!((counts(), rt.metrics().distributions.command_time), ([0; 3], Vec::new()));
+    let performs = rt.spawn(async |ctx: Context| {
+        for _ in 0..3 {
+            ctx.perform(Now).await?;
+        }
+        ctx.perform(Later).await?;
+        ctx.perform(Later).timeout(Duration::from_secs(3600)).await?;
+        ctx.perform(Later).start().await?;
+        Ok::<_, Exit>(())
+    });
+    rt.block_on(performs).unwrap();
+    assert_eq!(counts(), [3, 3, 0]);
+    let before = rt.metrics();
+    let cancels = rt.spawn(async |ctx: Context| {
+        drop(ctx.perform(Never).start());
+        ctx.perform(Never).await?;
+        Ok::<_, Exit>(())
+    });
+    settle(&rt);
+    assert_eq!(counts(), [3, 3, 0]);
+    kept.lock().unwrap().drain(..).for_each(|completion| completion.complete(()));
+    rt.block_on(cancels).unwrap();
+    rt.block_on(rt.spawn_process(Performs)).unwrap();
+    assert_eq!(counts(), [4, 3, 1]);
+    let between = rt.metrics() - before;
+    let between = [commands_of::<Now>(&between), commands_of::<Later>(&between), commands_of::<Never>(&between)];
+    assert_eq!(between, [1, 0, 1]);
+    let name = std::any::type_name::<Now>();
+    let page = Page::parse(&rt.metrics().to_prometheus());
+    assert_eq!(page.values[&format!("procession_command_time_seconds_count{{command=\"{name}\"}}")], 4.0);
+    assert!(rt.metrics().to_string().contains(&format!("command_time of {name}: 4, p50 ")));
+}
+
+/// 9.1e: by default, the commands of one turn in 64 are measured.
+#[test]
+fn the_commands_of_one_turn_in_64_are_measured() {
+    // The test needs a new thread, because each thread counts its own turns.
+    within(60, || {
+        let rt = Runtime::builder().workers(0).handle(|_: Now| ()).build().unwrap();
+        let performs = rt.spawn(async |ctx: Context| {
+            for _ in 0..6400 {
+                ctx.perform(Now).await?;
+                ctx.yield_now().await;
+            }
+            Ok::<_, Exit>(())
+        });
+        rt.block_on(performs).unwrap();
+        assert_eq!(commands_of::<Now>(&rt.metrics()), 100);
+    });
+}
+
+/// 9.1d: a simulation measures times in virtual time.
+#[test]
+fn a_simulation_measures_calls_in_virtual_time() {
+    let mut simulation = Simulation::new(1);
+    let server = simulation.spawn(async |mut ctx: Context<Reply<()>>| {
+        for _ in 0..1_000 {
+            let reply = ctx.receive().await?;
+            ctx.sleep(Duration::from_millis(5)).await;
+            reply.send(());
+        }
+        Ok::<_, Exit>(())
+    });
+    let to = server.address();
+    let calls = simulation.spawn(async move |ctx: Context| {
+        for _ in 0..1_000 {
+            ctx.call(&to, |reply| reply).await?;
+        }
+        Ok::<_, Exit>(ctx.host().metrics())
+    });
+    let metrics = simulation.run(calls).unwrap();
+    let time = &metrics.distributions.call_time;
+    // Each call takes three turns, and one turn in 64 is measured. So about 1,000 / 64 calls are measured.
+    assert!((10..=20).contains(&time.count()), "{time}");
+    let mean = time.mean().unwrap();
+    assert!((Duration::from_millis(5)..Duration::from_millis(7)).contains(&mean), "{mean:?}");
+}
+
 /// A parsed page in the Prometheus text format.
 #[derive(Default)]
 struct Page {
@@ -443,10 +609,14 @@ fn tokens_of_numbers(debug: &str) -> Vec<serde_test::Token> {
 #[test]
 fn a_snapshot_is_serialized_with_the_names_of_its_fields() {
     use serde_test::Token;
-    let rt = Runtime::builder().workers(0).sample_every_step(true).build().unwrap();
+    let rt = Runtime::builder().workers(0).sample_every_step(true).handle(|_: Now| ()).build().unwrap();
     let deaf = rt.spawn(async |_: Context<u8>| pending::<()>().await);
     deaf.send(1).unwrap();
-    let metrics = rt.block_on(rt.spawn(async |ctx: Context| Ok::<_, Exit>(ctx.host().metrics()))).unwrap();
+    let performs = rt.spawn(async |ctx: Context| {
+        ctx.perform(Now).await?;
+        Ok::<_, Exit>(ctx.host().metrics())
+    });
+    let metrics = rt.block_on(performs).unwrap();
     let ns = |time: Duration| Token::U64(time.as_nanos() as u64);
     let field = |name, value: usize| [Token::Str(name), Token::U64(value as u64)];
 
@@ -455,9 +625,19 @@ fn a_snapshot_is_serialized_with_the_names_of_its_fields() {
     expected.extend(tokens_of_numbers(&format!("{:?}", metrics.counters)));
     expected.push(Token::Str("distributions"));
     let times = &metrics.distributions;
-    let histograms = [("scheduling_delay", &times.scheduling_delay), ("step_time", &times.step_time)];
+    let histograms = [
+        (None, "scheduling_delay", &times.scheduling_delay),
+        (None, "step_time", &times.step_time),
+        (None, "call_time", &times.call_time),
+        (Some(times.command_time[0].command), "time", &times.command_time[0].time),
+    ];
     expected.push(Token::Struct { name: "Distributions", len: histograms.len() + 1 });
-    for (name, histogram) in histograms {
+    for (command, name, histogram) in histograms {
+        if let Some(command) = command {
+            expected.extend([Token::Str("command_time"), Token::Seq { len: Some(1) }]);
+            expected.push(Token::Struct { name: "CommandTime", len: 2 });
+            expected.extend([Token::Str("command"), Token::Str(command)]);
+        }
         expected.extend([Token::Str(name), Token::Struct { name: "Histogram", len: 6 }]);
         expected.extend([
             Token::Str("count"),
@@ -477,6 +657,9 @@ fn a_snapshot_is_serialized_with_the_names_of_its_fields() {
             expected.extend([Token::Tuple { len: 2 }, ns(longest), Token::U64(count), Token::TupleEnd]);
         }
         expected.extend([Token::SeqEnd, Token::StructEnd]);
+        if command.is_some() {
+            expected.extend([Token::StructEnd, Token::SeqEnd]);
+        }
     }
     expected.extend([Token::Str("sampled_one_in"), Token::U32(1), Token::StructEnd]);
     expected.extend([Token::Str("workers"), Token::Seq { len: Some(1) }]);

@@ -16,7 +16,7 @@ use crate::host::link::Links;
 use crate::host::registry::{LocalId, groups, names};
 use crate::host::timer::pending::Pending;
 use crate::observe::crash::{CrashReport, LastState, MAX_LINKS};
-use crate::observe::{Counter, ProcessState, Sampled};
+use crate::observe::{Counter, ProcessState, Sampled, SampledTurn};
 use crate::platform::clock::Instant;
 use crate::platform::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 use crate::platform::sync::{Event, EventListener, OnceLock};
@@ -493,10 +493,10 @@ impl Head {
     }
 
     /// Is called when a worker begins to run the process. If the turn is sampled, this function records the scheduling
-    /// delay, and returns the host and the present time. If the turn is not sampled, the function returns `None`. The
+    /// delay, and returns the host and the present time, and marks the turn as sampled. If the turn is not sampled, the function returns `None`. The
     /// caller measures the duration of the turn from the returned time.
     #[inline]
-    pub(crate) fn running(&self) -> Option<(Host, Instant)> {
+    pub(crate) fn running(&self) -> Option<(Host, Instant, SampledTurn)> {
         if self.ready_at.load(Ordering::Relaxed) == 0 {
             return None;
         }
@@ -504,7 +504,7 @@ impl Head {
         let host = self.host();
         let now = host.now();
         host.shared().metrics.sample(Sampled::SchedulingDelay, now.ns().saturating_sub(since));
-        Some((host.clone(), now))
+        Some((host.clone(), now, SampledTurn::begin()))
     }
 
     /// The exit, if the process has exited.

@@ -58,7 +58,8 @@ impl<'a, C: Command> InlineCall<'a, C> {
 #[inline]
 pub(crate) fn defer<C: Command>(number: Number, home: Ref<dyn AnyControl>) -> Option<Completion<C::Reply>> {
     let tag = Tag::<C>::inline(number);
-    let is_wanted = home.head().yields().admit(tag, AnswerTarget::Own, None);
+    let since = home.head().host().sampled_now();
+    let is_wanted = home.head().yields().admit(tag, AnswerTarget::Own, None, since);
     is_wanted.then(|| Completion::new(UntypedCompletion::new(home, tag.erase())))
 }
 
@@ -74,8 +75,9 @@ impl<C: Command> FutureAnswer<C> {
     pub(crate) fn defer(&mut self) {
         let Self::Now(number, home) = self else { return };
         let tag = Tag::<C>::inline(*number);
+        let head = home.head();
         // If the command was cancelled on the inline path, the table refuses the answer later.
-        let _ = home.head().yields().admit(tag, AnswerTarget::Own, None);
+        let _ = head.yields().admit(tag, AnswerTarget::Own, None, head.host().sampled_now());
         *self = Self::Later(Completion::new(UntypedCompletion::new((*home).clone(), tag.erase())));
     }
 

@@ -20,6 +20,8 @@ use crate::process::state::inline_command::Number;
 pub(crate) trait AnyHandler<E: ?Sized>: Send + Sync {
     /// Takes the command of the yield `tag` of the process `to` out of `command`, and handles it.
     fn handle(&self, command: &mut Option<Payload>, to: Ref<E>, tag: Tag);
+    /// Returns the name of the type of the commands.
+    fn command_name(&self) -> &'static str;
     /// Handles the inline command of this thread. `home` returns a reference to the process that yielded the command.
     fn handle_inline(&self, current: &Current, number: Number, home: &dyn Fn() -> Ref<E>);
 }
@@ -117,6 +119,11 @@ impl<E: ?Sized> Dispatcher<E> {
     #[inline]
     pub(super) fn at(&self, place: u32) -> Option<&dyn AnyHandler<E>> {
         self.typed.get(place as usize).map(|handler| &**handler)
+    }
+
+    /// Returns the name of the command type of the handler with this index.
+    pub(crate) fn command_name(&self, place: u32) -> &'static str {
+        self.at(place).map_or("", AnyHandler::command_name)
     }
 
     /// Returns the index of the handler of this command type.

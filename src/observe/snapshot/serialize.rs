@@ -7,7 +7,7 @@ use serde::ser::{Serialize, SerializeStruct, Serializer};
 
 use crate::observe::WorkerState;
 use crate::observe::counters::Counters;
-use crate::observe::distributions::Distributions;
+use crate::observe::distributions::{CommandTime, Distributions};
 use crate::observe::histogram::Histogram;
 use crate::observe::snapshot::{
     BlockingPoolMetrics, MemoryMetrics, ProcessMetrics, RuntimeMetrics, WORKER_STATES, WorkerMetrics,
@@ -53,6 +53,7 @@ serialize_fields! {
         timers,
         memory,
     }
+    CommandTime { command, time }
     WorkerMetrics { worker, state = |worker: &Self| name_of(worker.state), local_queue_depth }
     ProcessMetrics {
         new,
@@ -85,10 +86,11 @@ impl Serialize for Counters {
 impl Serialize for Distributions {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let named = self.named();
-        let mut fields = serializer.serialize_struct("Distributions", named.len() + 1)?;
+        let mut fields = serializer.serialize_struct("Distributions", named.len() + 2)?;
         for (name, _, histogram) in named {
             fields.serialize_field(name, histogram)?;
         }
+        fields.serialize_field("command_time", &self.command_time)?;
         fields.serialize_field("sampled_one_in", &self.sampled_one_in)?;
         fields.end()
     }

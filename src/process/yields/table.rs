@@ -195,6 +195,10 @@ pub(super) struct Table {
     /// command of the answer is on the inline path of a turn. The key is the number of a tag, and the value is the
     /// number of unwanted answers with this tag. A chosen tag may have several unwanted answers.
     pub(super) recalled: BTreeMap<u64, u32>,
+    /// The measured yields: the numbers of their tags, and the times of the yields in ns. Only one yield in 64 is
+    /// measured. While no yield is measured, this field is `None`.
+    #[expect(clippy::box_collection, reason = "rarely there: a word for each table, not three")]
+    timed: Option<Box<Vec<(u64, u64)>>>,
 }
 
 impl Table {
@@ -232,12 +236,61 @@ impl Table {
         true
     }
 
+    /// Measures the yield with this number from the time `since`. If `since` is 0, does nothing.
+    #[inline]
+    pub(super) fn measure(&mut self, number: u64, since: u64) {
+        if since != 0 {
+            self.timed.get_or_insert_default().push((number, since));
+        }
+    }
+
+    /// Ends the measurement of the yield with this number. If the yield was measured, returns the time of the yield.
+    #[inline]
+    pub(super) fn take_since(&mut self, number: u64) -> Option<u64> {
+        if self.timed.is_none() { None } else { self.take_timed(number) }
+    }
+
+    #[cold]
+    fn take_timed(&mut self, number: u64) -> Option<u64> {
+        let timed = self.timed.as_mut()?;
+        let at = timed.iter().position(|&(timed, _)| timed == number)?;
+        let (_, since) = timed.swap_remove(at);
+        if timed.is_empty() {
+            self.timed = None;
+        }
+        Some(since)
+    }
+
     #[inline]
     pub(super) fn remove(&mut self, key: u32) -> Slot {
         let slot = self.slots.remove(key);
+        let _ = self.take_since(slot.number);
         if key != 0 && slot.number & Tag::<Payload>::LOOKED_UP != 0 {
             self.keys.remove(&slot.number);
         }
         slot
+    }
+}
+
+#[cfg(all(test, not(procession_loom)))]
+mod tests {
+    use super::*;
+    use crate::process::command::NamedCommand;
+
+    #[test]
+    fn a_removed_yield_is_no_longer_measured() {
+        let mut table = Table::default();
+        let numbers = [1, 2, 3];
+        let keys = numbers.map(|number| {
+            let key = table.slots.insert(Slot::in_flight::<NamedCommand>(number, AnswerTarget::Event, None));
+            table.measure(number, if number == 3 { 0 } else { 100 * number });
+            key
+        });
+        assert_eq!((table.take_since(1), table.take_since(1), table.take_since(3)), (Some(100), None, None));
+        assert!(table.timed.is_some());
+        keys.into_iter().for_each(|key| drop(table.remove(key)));
+        assert!(table.timed.is_none());
+        // A later yield may have the same number, if the process chose its tag.
+        assert_eq!(table.take_since(2), None);
     }
 }

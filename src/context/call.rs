@@ -434,7 +434,7 @@ impl<T> Call<T> {
     /// Returns whether the call is counted.
     pub(crate) fn count_as_waiting(&mut self, waker: &Waker) -> bool {
         let Some(asking) = &mut self.asking else { return false };
-        let (party, RequestStage::Sent { counted }) = asking.parts() else { return false };
+        let (party, RequestStage::Sent { counted, .. }) = asking.parts() else { return false };
         if !*counted && (matches!(party, Caller::Process(_)) || party.is_polled_by_task(waker)) {
             *counted = true;
             party.wait_for(Change::More);

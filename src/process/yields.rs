@@ -187,8 +187,8 @@ impl Yields {
     }
 
     /// Registers a command of the type `C`, and returns its tag. The tag is the `chosen` tag or a new tag. If `command`
-    /// is `Some`, its value is dispatched at the end of the step. If `buffer` is `Some`, the command is a stream. `since` is
-    /// the present time in ns if the command is measured, and 0 otherwise.
+    /// is `Some`, its value is dispatched at the end of the step. If `buffer` is `Some`, the command is a stream. `since`
+    /// is the present time in ns if the command is measured, and 0 otherwise.
     ///
     /// # Errors
     /// Returns `command` if another command with the chosen tag is already in the table.

@@ -14,6 +14,7 @@
     feature = "net",
     doc = "| [`sockets`] | servers and clients, time limits, TLS and other crates, files, costs; needs the feature `net` |"
 )]
+//! | [`tracing`] | how to record the steps of all processes, and how to read the trace in Perfetto |
 //! | [`troubleshooting`] | symptoms, their causes, and what to do |
 //!
 //! The [map](crate#the-map) of the crate lists the types by purpose.
@@ -26,5 +27,6 @@ pub mod lifecycle;
 pub mod scheduling;
 #[cfg(feature = "net")]
 pub mod sockets;
+pub mod tracing;
 pub mod troubleshooting;
 pub mod tutorial;

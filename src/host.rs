@@ -19,6 +19,7 @@ pub(crate) mod registry;
 pub(crate) mod shared;
 pub(crate) mod shutdown;
 pub(crate) mod timer;
+pub(crate) mod trace;
 
 use std::fmt;
 
@@ -373,9 +374,11 @@ impl Host {
     /// Counts a process that yields its worker because the budget of its turn is spent.
     pub(crate) fn count_budget_yield(&self) {
         self.shared().metrics.add(Counter::BudgetYields, 1);
+        self.trace_preempted();
     }
 
-    /// Reports a state change to the observer, if the runtime has one. A panic of the observer is caught.
+    /// Reports a state change to the observer, if the runtime has one, and to the traces. A panic of the observer is
+    /// caught.
     #[cold]
     pub(crate) fn observe(&self, head: &Head, from: Option<ProcessState>, to: ProcessState) {
         if let Some(observer) = &self.shared().observer {
@@ -383,6 +386,7 @@ impl Host {
                 Transition { pid: head.pid(), from, to, worker: self.shared().metrics.worker(), at: self.now() };
             let _ = catch(|| observer.transition(&transition));
         }
+        self.trace_state(head, to);
     }
 
     /// Counts the panic of a process, reports it to the observer, and applies the panic policy. Panics of the user's

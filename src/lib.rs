@@ -83,6 +83,7 @@
 //! | test in virtual time and in many orders | [`check`](check()), [`Simulation`] |
 //! | observe the runtime | [`Observer`], [`observe::ProcessState`], [`CrashReport`] |
 //! | measure the runtime | [`Host::metrics`], [`Host::counters`], [`observe::RuntimeMetrics`] |
+//! | record what each worker and process does | [`Host::start_trace`], [`guide::tracing`] |
 //! | list and inspect processes | [`Host::processes`], [`Host::process_details`], [`observe::ProcessQuery`] |
 //!
 //! # Limits

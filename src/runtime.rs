@@ -730,8 +730,7 @@ impl Builder {
             return Err(BuildError::Invalid("the thread name contains a NUL byte"));
         }
         let namespace = self.host.build()?;
-        let workers = self.workers.unwrap_or_else(scheduler::cores);
-        let seed = self.seed.unwrap_or_else(chance::seed);
+        let (workers, seed) = (self.workers.unwrap_or_else(scheduler::cores), self.seed.unwrap_or_else(chance::seed));
         let clock = Clock::real();
         let metrics = Arc::new(Metrics::new(scheduler::SLOTS).sample_every(self.exact));
         let timers = Arc::new(Timers::new(clock.clone(), workers.min(scheduler::SLOTS)));
@@ -761,7 +760,7 @@ impl Builder {
         };
         let threads = Threads::new(options, Time { timers: Arc::clone(&timers) }, Arc::clone(&metrics))
             .map_err(|TooManyWorkers { asked, most }| BuildError::TooManyWorkers { asked, most })?;
-        let (rearm, preempt) = (Arc::clone(&threads), Arc::clone(&threads));
+        let (rearm, preempt, trace_gauges) = (Arc::clone(&threads), Arc::clone(&threads), Arc::clone(&threads));
         let home = Arc::as_ptr(&threads) as usize;
         let place: Arc<dyn Any + Send + Sync> = threads.clone();
         let shared = Shared::new(Environment {
@@ -787,6 +786,7 @@ impl Builder {
             home,
             rearm: Box::new(move || rearm.rearm()),
             preempt: Box::new(move |label| preempt.preempt(label)),
+            trace_gauges: Box::new(move || trace_gauges.trace_gauges()),
             chance: Mutex::new(Rng::seeded(seed)),
         });
         let host = Host::new(Arc::new(shared), namespace);

@@ -25,6 +25,7 @@ use std::task::Waker;
 use std::time::Duration;
 
 use crate::observe::snapshot::SchedulerGauges;
+use crate::observe::trace::timeline::Gauges;
 use crate::observe::{Counter, Metrics, WorkerMetrics, WorkerState};
 use crate::platform::poller::Poller;
 use crate::platform::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -565,6 +566,17 @@ impl<T: Task> Scheduler<T> {
             WorkerState::Parked
         } else {
             WorkerState::Searching
+        }
+    }
+
+    /// Returns the values of the counter tracks of a trace that the scheduler knows.
+    pub(crate) fn trace_gauges(&self) -> Gauges {
+        Gauges {
+            queued_global: self.global.len() as u64,
+            queued_local: self.remotes().iter().map(|remote| remote.len() as u64).sum(),
+            replaced: self.crew.lock().taken as u64,
+            sockets: self.poller().map_or(0, |poller| poller.len() as u64),
+            ..Gauges::default()
         }
     }
 }

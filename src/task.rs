@@ -48,6 +48,12 @@ pub(crate) trait Machine {
     /// Returns the name of the type of the user's code. Messages about the process contain this name.
     fn name() -> &'static str;
 
+    /// Returns the entry method of a process that has not begun its first turn. The method is empty if the process has
+    /// no entry method.
+    fn method(&self) -> &str {
+        ""
+    }
+
     /// Whether the machine keeps a reference to its own process.
     const KEEPS_ITSELF: bool;
 
@@ -171,6 +177,13 @@ impl<P: Process> Machine for Raw<P> {
 
     fn name() -> &'static str {
         std::any::type_name::<P>()
+    }
+
+    fn method(&self) -> &str {
+        match &self.life {
+            LifecyclePhase::Fresh { entry: Some(entry), .. } => &entry.method,
+            _ => "",
+        }
     }
 
     fn keep(self: Pin<&mut Self>, _: Ref<Control<P::Message>>) {}
@@ -483,7 +496,7 @@ impl<X: Machine> Turn<'_, X> {
             // for an observer has no additional cost.
             if flags & (flag::KILLED | flag::OBSERVED) == 0 {
                 this.head().enter_unseen(ProcessState::Running);
-            } else if let Some(fate) = this.around.check_killed(flags, answered == 0) {
+            } else if let Some(fate) = this.around.check_killed(&mut flags, answered == 0, fresh) {
                 *end = Some(Err(this.end(fate)));
                 return Poll::Ready(());
             }
@@ -497,6 +510,9 @@ impl<X: Machine> Turn<'_, X> {
                     let fate = this.head().fate();
                     *end = Some(Err(this.end(fate)));
                     return Poll::Ready(());
+                }
+                if flags & flag::OBSERVED != 0 {
+                    this.around.begins_step(&mut flags);
                 }
             }
             let stepped = this.step(flags, cx, end);

@@ -218,6 +218,7 @@ fn only_these_files_read_the_state_of_the_thread() {
             "host::refs",
             "host::registry",
             "host::registry::receiver",
+            "host::trace",
             "net::backend",
             "process::catch",
             "process::pid::text",

@@ -216,7 +216,9 @@ impl<M: Send + 'static> Mailbox<M> {
     /// Cancel safe: a dropped future has taken no message, and the skipped messages keep their order.
     pub async fn receive_where<T>(&mut self, mut pick: impl FnMut(M) -> Result<T, M>) -> Result<T, Exit> {
         let mut looked_at = LookedAt::default();
-        std::future::poll_fn(|cx| self.poll_where(cx, &mut pick, &mut looked_at)).await
+        let picked = std::future::poll_fn(|cx| self.poll_where(cx, &mut pick, &mut looked_at)).await;
+        self.trace_reorder();
+        picked
     }
 
     fn poll_where<T>(
@@ -310,12 +312,12 @@ impl<M: Send + 'static> Mailbox<M> {
             self.refuse();
             return None;
         }
-        if self.me.control().head.has_urgent()
-            && let Some(message) = self.take_urgent()
-        {
-            return Some(message);
+        let urgent = if self.me.control().head.has_urgent() { self.take_urgent() } else { None };
+        let message = urgent.or_else(|| self.front.pop()).or_else(|| self.me.control().pop(&mut self.front));
+        if message.is_some() {
+            self.trace_receive();
         }
-        self.front.pop().or_else(|| self.me.control().pop(&mut self.front))
+        message
     }
 
     /// Takes the next urgent message.
@@ -378,7 +380,16 @@ impl<M: Send + 'static> Mailbox<M> {
     /// Moves all [stashed](Self::stash) messages to the front of the mailbox, in the order in which they were stashed.
     /// Returns the number of moved messages.
     pub fn unstash(&mut self) -> usize {
+        self.trace_reorder();
         self.front.unstash()
+    }
+
+    /// Records that messages are received in another order than they were sent, if this turn is traced.
+    fn trace_reorder(&self) {
+        if Current::with(Current::is_traced) {
+            let head = &self.me.control().head;
+            head.host().trace_reorder(head);
+        }
     }
 
     /// Waits for the next event: a message, a cancel, a `Down` or any other event. Events are returned in the order in
@@ -395,16 +406,8 @@ impl<M: Send + 'static> Mailbox<M> {
         if self.is_spent(cx) {
             return Poll::Pending;
         }
-        if self.me.control().head.has_urgent()
-            && let Some(message) = self.take_urgent()
-        {
-            return Poll::Ready(Event::Message(message));
-        }
-        if let Some(message) = self.front.pop_clear() {
-            return Poll::Ready(Event::Message(message));
-        }
         let mut signal = None;
-        self.take_event(&mut signal, cx).map(|message| match message {
+        self.next_event(&mut signal, cx).map(|message| match message {
             Some(message) => Event::Message(message),
             None => signal.expect("it is one or the other").into_event(self.me.pid()),
         })
@@ -417,21 +420,45 @@ impl<M: Send + 'static> Mailbox<M> {
         if !self.front.is_clear() || !self.spend() {
             return None;
         }
-        self.front.pop_clear()
+        let message = self.front.pop_clear();
+        if message.is_some() {
+            self.trace_receive();
+        }
+        message
     }
 
     /// Same as [`event`](Self::event), but uses no budget. If the event is a message, the poll returns the message. If
     /// the event is a signal, the poll stores the signal in `signal` and returns `None`.
     #[inline]
     pub(crate) fn next_event(&mut self, signal: &mut Option<Signal>, cx: &mut Cx<'_>) -> Poll<Option<M>> {
-        if self.me.control().head.has_urgent()
+        let next = if self.me.control().head.has_urgent()
             && let Some(message) = self.take_urgent()
         {
-            return Poll::Ready(Some(message));
+            Poll::Ready(Some(message))
+        } else {
+            self.next_in_order(signal, cx)
+        };
+        if let Poll::Ready(Some(_)) = next {
+            self.trace_receive();
         }
+        next
+    }
+
+    /// Polls for the next event, without the check for an urgent message before the poll.
+    #[inline]
+    fn next_in_order(&mut self, signal: &mut Option<Signal>, cx: &mut Cx<'_>) -> Poll<Option<M>> {
         match self.front.pop_clear() {
             Some(message) => Poll::Ready(Some(message)),
             None => self.take_event(signal, cx),
+        }
+    }
+
+    /// Records the receipt of a message, if this turn is traced.
+    #[inline]
+    fn trace_receive(&self) {
+        if Current::with(Current::is_traced) {
+            let head = &self.me.control().head;
+            head.host().trace_receive(head);
         }
     }
 
@@ -481,6 +508,7 @@ impl<M: Send + 'static> Mailbox<M> {
             && Current::with(Current::spend)
         {
             Current::with(Current::note_delivered);
+            self.trace_receive();
             let mut received = Poll::Pending;
             self.me.control().inbox.take_delivered_with(seat, |message| received = Poll::Ready(Ok(message)));
             return received;
@@ -489,7 +517,10 @@ impl<M: Send + 'static> Mailbox<M> {
         // with wider loads than the stores that wrote it, and the copy would miss store forwarding.
         let mut message = None;
         match self.poll_further(poller, known, cx, &mut message) {
-            Poll::Ready(Ok(())) => message.map_or(Poll::Pending, |message| Poll::Ready(Ok(message))),
+            Poll::Ready(Ok(())) => {
+                self.trace_receive();
+                message.map_or(Poll::Pending, |message| Poll::Ready(Ok(message)))
+            }
             Poll::Ready(Err(exit)) => Poll::Ready(Err(exit)),
             Poll::Pending => Poll::Pending,
         }

@@ -97,6 +97,9 @@ impl<C: Command> BodyYield<C> {
         let started = head.yields().start::<C>(target(), None, Some(command), buffer, since);
         let tag = started.unwrap_or_else(|_| unreachable!("no tag was chosen"));
         head.count(Counter::Yields);
+        if Current::with(Current::is_traced) {
+            head.host().trace_yield(head, tag.erase());
+        }
         self.flies(tag);
         Ok(Some(tag))
     }
@@ -161,6 +164,9 @@ impl<C: Command> BodyYield<C> {
                 State::Fresh(command) => {
                     head.count(Counter::Yields);
                     let number = head.yields().issue();
+                    if current.is_traced() {
+                        head.host().trace_yield(head, Tag::inline(number));
+                    }
                     self.state = State::Inline(number);
                     current.inline.offer(number, handler, command);
                     true

@@ -268,6 +268,7 @@ impl<M: Send + 'static> Iterator for Events<'_, M> {
             } else {
                 self.mail.look = Look::Taken;
                 if let Some(only) = self.control.drain_or_pop(ReceiverTurn::of_events(turn), &mut self.mail.taken) {
+                    self.trace_receive();
                     return Some(Event::Message(only));
                 }
             }
@@ -291,6 +292,7 @@ impl<M: Send + 'static> Events<'_, M> {
         if self.control.head.has_urgent()
             && let Some(message) = self.take_urgent()
         {
+            self.trace_receive();
             return Some(Event::Message(message));
         }
         let taken = self.mail.taken.as_deref_mut()?;
@@ -317,7 +319,19 @@ impl<M: Send + 'static> Events<'_, M> {
                 _ => {}
             }
         }
-        taken.pop().map(Event::Message)
+        let message = taken.pop();
+        if message.is_some() {
+            self.trace_receive();
+        }
+        message.map(Event::Message)
+    }
+
+    /// Records the receipt of a message, if this turn is traced.
+    #[inline]
+    fn trace_receive(&self) {
+        if Current::with(Current::is_traced) {
+            self.control.head.host().trace_receive(&self.control.head);
+        }
     }
 }
 
@@ -390,15 +404,20 @@ impl<'a, M: Send + 'static> StepOutput<'a, M> {
     }
 
     fn start<C: Command>(&mut self, command: Option<Payload>, buffer: Option<Buffer>) -> Tag<C> {
-        self.count();
         // A call or a sleep has no command, and its time is not the time of a command.
         let since = if command.is_some() { self.me.host().sampled_now() } else { 0 };
         let started = self.yields().start(AnswerTarget::Event, None, command, buffer, since);
-        started.unwrap_or_else(|_| unreachable!("no tag was chosen"))
+        let tag: Tag<C> = started.unwrap_or_else(|_| unreachable!("no tag was chosen"));
+        self.count(tag.erase());
+        tag
     }
 
-    fn count(&self) {
+    /// Counts a yield.
+    fn count(&self, tag: Tag) {
         self.me.host().shared().metrics.add(Counter::Yields, 1);
+        if Current::with(Current::is_traced) {
+            self.me.host().trace_yield(&self.me.control().head, tag);
+        }
     }
 
     fn yields(&self) -> &'a Yields {
@@ -432,7 +451,7 @@ impl<'a, M: Send + 'static> StepOutput<'a, M> {
         let since = self.me.host().sampled_now();
         match yields.start(AnswerTarget::Event, Some(tag), Some(Payload::new(command)), None, since) {
             Ok(_) => {
-                self.count();
+                self.count(tag.erase());
                 Ok(())
             }
             Err(command) => {

@@ -72,6 +72,9 @@ impl<M: Send + 'static> Control<M> {
         let accepted = || {
             self.head.set(flag::URGENT);
             self.accepted();
+            if self.head.is_observed() {
+                self.head.host().trace_reorder(&self.head);
+            }
         };
         match self.inbox.push_urgent(self, message, accepted) {
             Ok(wakes) => {
@@ -106,6 +109,9 @@ impl<M: Send + 'static> Control<M> {
     #[inline]
     fn accepted(&self) {
         self.head.count(Counter::Messages);
+        if self.head.is_observed() {
+            self.head.host().trace_send(&self.head);
+        }
     }
 
     /// Finishes a push that did not store the message in the usual way. If the policy dropped a message, the push
@@ -161,6 +167,9 @@ impl<M: Send + 'static> Control<M> {
     pub(crate) fn drop_by_policy(&self, message: M) {
         let host = self.head.host();
         host.shared().metrics.add(Counter::DroppedByPolicy, 1);
+        if self.head.is_observed() {
+            host.trace_reorder(&self.head);
+        }
         host.dead_letters_of(&self.head, std::iter::once(message));
     }
 
@@ -487,6 +496,9 @@ impl dyn AnyControl {
         let head = self.head();
         let taken = |timed: Option<(&'static str, u64)>| {
             head.count(Counter::Completions);
+            if head.is_observed() {
+                head.host().trace_answer(head, tag);
+            }
             if let Some((command, since)) = timed {
                 head.host().sample_command(command, since);
             }

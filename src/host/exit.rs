@@ -156,6 +156,11 @@ impl<M: Send + 'static> Control<M> {
         if let (Some(last), Some(observer)) = (&last, &host.shared().observer) {
             let _ = catch(|| observer.ended(head.pid(), last.name.as_deref(), last.type_name, &exit));
         }
+        if let Some(last) = &last
+            && head.has(flag::OBSERVED)
+        {
+            host.trace_end(head, last);
+        }
         head.publish_exit(&exit, last);
         // 11. Notify a shutdown.
         host.notify_shutdown(head);

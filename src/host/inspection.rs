@@ -205,7 +205,7 @@ fn row(
 }
 
 /// The oldest name of the process.
-fn first_name(head: &Head) -> Result<Option<Name>, Busy> {
+pub(in crate::host) fn first_name(head: &Head) -> Result<Option<Name>, Busy> {
     names(head, |names| names.first().cloned())
 }
 

@@ -16,6 +16,7 @@ use crate::host::timer::Timers;
 use crate::host::{Deliver, Envelope, Host, PanicPolicy};
 use crate::observe::crash::OnCrash;
 use crate::observe::snapshot::SchedulerGauges;
+use crate::observe::trace::timeline::Gauges;
 use crate::observe::{Metrics, Observer};
 use crate::platform::clock::Clock;
 use crate::platform::random::Rng;
@@ -87,6 +88,8 @@ pub(crate) struct Environment {
     pub(crate) rearm: Box<dyn Fn() + Send + Sync>,
     /// Asks the process with this pid word to yield its worker. Returns false if no worker is running this process.
     pub(crate) preempt: Box<dyn Fn(u64) -> bool + Send + Sync>,
+    /// Returns the values of the counter tracks of a trace that only the scheduler knows.
+    pub(crate) trace_gauges: Box<dyn Fn() -> Gauges + Send + Sync>,
     pub(crate) chance: Mutex<Rng>,
 }
 

@@ -9,7 +9,7 @@ mod serialize;
 use std::borrow::Cow;
 use std::fmt;
 
-use crate::observe::ProcessState;
+use crate::observe::states::ProcessState;
 use crate::platform::clock::Instant;
 use crate::process::pid::Pid;
 use crate::process::state::priority::Priority;

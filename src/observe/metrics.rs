@@ -10,6 +10,7 @@ use std::marker::PhantomData;
 use crate::observe::counters::{COUNTERS, Counter, Counters};
 use crate::observe::distributions::{CommandTime, Distributions, Sampled, SampledBuckets};
 use crate::observe::histogram::Buckets;
+use crate::observe::trace::Recorder;
 use crate::platform::sync::tally::Ordering::Relaxed;
 use crate::platform::sync::tally::{AtomicU64, AtomicUsize, Ordering, fence};
 use crate::platform::sync::{Arc, CachePadded, TallyLock, thread_local};
@@ -30,6 +31,7 @@ pub(crate) struct Metrics {
     /// Times of commands, by the name of the command type. Only a sampled command takes the lock.
     commands: TallyLock<BTreeMap<&'static str, Arc<Buckets>>>,
     sample_one_in: u32,
+    recorder: Recorder,
 }
 
 #[derive(Debug)]
@@ -197,12 +199,25 @@ impl Metrics {
             outside: (0..OWNED_BLOCKS + SHARED_BLOCKS).map(|_| CachePadded(Block::new())).collect(),
             commands: TallyLock::new(BTreeMap::new()),
             sample_one_in: SAMPLE_ONE_IN,
+            recorder: Recorder::new(slots),
         }
+    }
+
+    /// The recorder of execution traces.
+    #[inline]
+    pub(crate) fn recorder(&self) -> &Recorder {
+        &self.recorder
     }
 
     /// Sets whether every duration is measured, instead of one duration in 64.
     pub(crate) fn sample_every(mut self, every: bool) -> Self {
         self.sample_one_in = if every { 1 } else { SAMPLE_ONE_IN };
+        self
+    }
+
+    /// Makes all threads record their events in one ring, so that events with the same time stay in order.
+    pub(crate) fn in_order(mut self) -> Self {
+        self.recorder = Recorder::new(0);
         self
     }
 

@@ -58,6 +58,10 @@ impl NoPoller {
         match *self {}
     }
 
+    pub(crate) fn len(&self) -> usize {
+        match *self {}
+    }
+
     pub(crate) fn close(&self) -> Vec<std::task::Waker> {
         match *self {}
     }

@@ -23,6 +23,7 @@ use crate::host::shutdown::report::{ShutdownReport, UnfinishedProcess};
 use crate::host::timer::Timers;
 use crate::host::{Environment, Host, PanicPolicy, Phase, Shared};
 use crate::observe::snapshot::SchedulerGauges;
+use crate::observe::trace::timeline::Gauges;
 use crate::observe::{Counter, CrashReport, Metrics, Observer};
 use crate::platform::clock::{Clock, Instant};
 use crate::platform::random::Rng;
@@ -212,12 +213,13 @@ impl Simulation {
         let reported = Arc::clone(&unobserved);
         let clock = Clock::virtual_();
         let place: Arc<dyn Any + Send + Sync> = queue.clone();
+        let gauges = Arc::clone(&queue);
         let shared = Shared::new(Environment {
             pid_table: PidTable::new(0, incarnation(), 1),
             timers: Arc::new(Timers::new(clock.clone(), 0)),
             clock,
             pool: None,
-            metrics: Arc::new(Metrics::new(1)),
+            metrics: Arc::new(Metrics::new(1).in_order()),
             observer: Some(Arc::clone(&trace) as Arc<dyn Observer>),
             on_panic: PanicPolicy::Observe,
             on_crash: Box::new(move |report| reported.lock().push(report.clone())),
@@ -228,6 +230,7 @@ impl Simulation {
             place,
             rearm: Box::new(|| {}),
             preempt: Box::new(|_| false),
+            trace_gauges: Box::new(move || Gauges { queued_global: gauges.size().0 as u64, ..Gauges::default() }),
             chance: Mutex::new(chance),
         });
         let host = Host::new(Arc::new(shared), namespace);

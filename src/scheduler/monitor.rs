@@ -190,6 +190,7 @@ impl<T: Task> Scheduler<T> {
                 if seen.times >= LONG && self.hand_over(slot, Some(polls)) && label != OWN_FUTURE {
                     self.metrics.add(Counter::LongSteps, 1);
                     self.observe(slot, WorkerState::Blocked, Some(label));
+                    self.trace_worker(slot, WorkerState::Blocked);
                 }
             }
             _ => *seen = Some(Seen { polls, times: 0 }),

@@ -10,6 +10,8 @@ use std::io;
 use std::time::Duration;
 
 use crate::observe::WorkerState;
+use crate::observe::trace::{Event, Urgency};
+use crate::platform::clock::Instant;
 use crate::platform::poller::Wait;
 use crate::platform::sync::atomic::Ordering;
 use crate::platform::sync::{Arc, Mutex, MutexGuard, planted, this_thread, thread, wait_while, wait_within};
@@ -36,7 +38,7 @@ pub(super) struct WorkerThreads<T: Task> {
     /// Number of workers that run or will start to run.
     active: usize,
     /// Number of workers whose current step was handed over.
-    taken: usize,
+    pub(super) taken: usize,
     /// Number of threads, including the thread of the monitor.
     threads: usize,
     /// Number of threads that wait for a slot.
@@ -400,6 +402,23 @@ impl<T: Task> Scheduler<T> {
     pub(super) fn observe(&self, slot: usize, state: WorkerState, task: Option<u64>) {
         if let Some(observe) = &self.options.observe {
             observe(slot, state, task);
+        }
+    }
+
+    /// Records the state of the worker in this slot for the traces.
+    pub(super) fn trace_worker(&self, slot: usize, state: WorkerState) {
+        self.trace(Event::Worker { slot: slot as u32, state });
+    }
+
+    /// Records for the traces that the worker of this thread has stolen tasks.
+    pub(super) fn trace_steal(&self, victim: usize) {
+        self.trace(Event::Stolen { victim: victim as u32 });
+    }
+
+    fn trace(&self, event: Event) {
+        if self.metrics.recorder().is_on() {
+            let now = || Instant::from_ns(self.driver.now().as_nanos() as u64);
+            self.metrics.record(Urgency::InTurn, || event, now);
         }
     }
 

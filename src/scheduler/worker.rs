@@ -284,6 +284,7 @@ impl<T: Task> Local<T> {
         let Some(local) = Self::here() else { return };
         if local.scheduler.hand_over(local.slot, None) {
             local.scheduler.observe(local.slot, WorkerState::Blocked, None);
+            local.scheduler.trace_worker(local.slot, WorkerState::Blocked);
         }
     }
 
@@ -413,6 +414,7 @@ impl<T: Task> Local<T> {
                 match stolen {
                     Steal::Success(task) => {
                         metrics.add(Counter::StealsWon, 1);
+                        scheduler.trace_steal(victim);
                         return Some(task);
                     }
                     Steal::Empty => metrics.add(Counter::StealsEmpty, 1),
@@ -542,6 +544,7 @@ impl<T: Task> Local<T> {
         if self.scheduler.options.observe.is_some() {
             Self::aside(|| self.scheduler.observe(self.slot, state, None));
         }
+        self.scheduler.trace_worker(self.slot, state);
     }
 
     /// Called when the last step of this worker was handed over to another thread. Returns false if this worker must

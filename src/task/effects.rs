@@ -29,20 +29,43 @@ impl<'a> Around<'a> {
         Self { current, head, own }
     }
 
-    /// If `begins` is true, reports to the observer that a turn of the process begins. If the process was killed,
-    /// returns its exit.
+    /// Called before each step of a process that was killed or is observed. `flags` are the flags of the process. If the
+    /// turn begins with this call, reports to the observer that the process runs. If the process was killed, returns the
+    /// exit. `is_fresh` is true before the first step of the process.
+    ///
+    /// If neither an observer nor a trace sees this turn, clears `OBSERVED` in `flags`. The rest of the turn then has the
+    /// cost of a turn that is not observed.
     #[cold]
-    pub(super) fn check_killed(&self, flags: u16, begins: bool) -> Option<Exit> {
+    pub(super) fn check_killed(&self, flags: &mut u16, begins: bool, is_fresh: bool) -> Option<Exit> {
+        let (is_killed, host) = (*flags & flag::KILLED != 0, self.head.host());
         if begins {
-            self.head.enter(flags, ProcessState::Running);
-            // A simulation always has an observer, so this code runs in each turn of a simulation. A simulation would
-            // count a kept timer as a future event. Therefore, each sleep in a simulation sets and cancels its own
-            // timer.
-            if self.head.host().shared().clock.is_virtual() {
+            if *flags & flag::OBSERVED != 0 && host.trace_turn(self.head, !is_fresh && !is_killed) {
+                self.current.note_traced();
+            }
+            if host.shared().observer.is_none() && !self.current.is_traced() {
+                *flags &= !flag::OBSERVED;
+            }
+            self.head.enter(*flags, ProcessState::Running);
+            // A simulation always has an observer. A simulation would count a kept timer as a future event. Therefore
+            // each sleep in a simulation sets and cancels its own timer.
+            if host.shared().clock.is_virtual() {
                 self.current.forbid_kept_timers();
             }
+        } else {
+            self.begins_step(flags);
         }
-        (flags & flag::KILLED != 0).then(|| self.head.fate())
+        is_killed.then(|| self.head.fate())
+    }
+
+    /// Called before a step that is not the first event of its turn, if the process is observed.
+    #[cold]
+    pub(super) fn begins_step(&self, flags: &mut u16) {
+        let host = self.head.host();
+        if self.current.is_traced() {
+            host.trace_step(self.head);
+        } else if host.shared().observer.is_none() {
+            *flags &= !flag::OBSERVED;
+        }
     }
 
     /// Counts a step that is about to begin. If the time of steps is limited, returns the start time of the step.
@@ -149,6 +172,14 @@ impl<'a> Around<'a> {
         }
     }
 
+    /// Records the answer to the inline command. The number of the command is read from its place, so that a turn that
+    /// is not recorded does not keep the number in a register while the handler runs.
+    #[cold]
+    #[inline(never)]
+    fn trace_inline(&self) {
+        self.head.host().trace_answer(self.head, Tag::inline(self.current.inline.number()));
+    }
+
     fn dispatch_inline<const LAST: bool>(&self, number: Number, handler: u32) {
         let host = self.head.host();
         let (dispatcher, since) = (host.namespace().dispatcher(), host.sampled_now());
@@ -160,6 +191,9 @@ impl<'a> Around<'a> {
             } else {
                 if since != 0 {
                     host.sample_command(dispatcher.command_name(handler), since);
+                }
+                if self.current.is_traced() {
+                    self.trace_inline();
                 }
                 self.current.note_answered();
             }

@@ -42,6 +42,10 @@ impl<X: Machine> Machine for Monitored<X> {
 
     const KEEPS_ITSELF: bool = X::KEEPS_ITSELF;
 
+    fn method(&self) -> &str {
+        self.machine.method()
+    }
+
     fn name() -> &'static str {
         X::name()
     }

@@ -163,6 +163,7 @@ impl Host {
         parent: Option<(Ref<dyn AnyControl>, SpawnLinks)>,
     ) -> (Spawned<X>, RunnableProcess) {
         self.shared().metrics.add(Counter::Spawned, 1);
+        let method = self.shared().metrics.recorder().is_on().then(|| Box::<str>::from(machine.method()));
         let (joined, ready) = embryo.start(machine);
         let control = joined.address().control();
         // A shutdown sets the phase and then reads the pid table. In contrast, this thread has first added the process
@@ -181,6 +182,11 @@ impl Host {
         if let Some(observer) = &self.shared().observer {
             let name = control.head.first_name();
             let _ = catch(|| observer.started(control.head.pid(), name.as_deref(), X::name()));
+        }
+        // A trace counts itself before it reads the pid table. This process already has its entry in the pid table.
+        // Therefore, either the trace finds the process, or this load sees the trace.
+        if self.shared().metrics.recorder().is_on() {
+            self.trace_spawn(&control.head, X::name(), method.as_deref().unwrap_or_default());
         }
         if heeds {
             self.bind(control.any());

@@ -58,6 +58,7 @@ mod supervisors;
 #[cfg(unix)]
 mod system;
 mod time;
+mod traces;
 mod trees;
 mod upgrades;
 mod urgent;

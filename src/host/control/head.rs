@@ -469,6 +469,12 @@ impl Head {
         ProcessState::from_u8(self.state.load(Ordering::Relaxed))
     }
 
+    /// Whether the runtime has an observer, or a trace records the events of this process.
+    #[inline]
+    pub(crate) fn is_observed(&self) -> bool {
+        self.flags.load(Ordering::Relaxed) & flag::OBSERVED != 0
+    }
+
     /// Records that the process became runnable. Returns the priority of the process, and whether the process became
     /// runnable for the first time.
     #[inline]

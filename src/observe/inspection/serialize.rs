@@ -2,8 +2,8 @@
 
 use serde::ser::{Serialize, SerializeStruct, Serializer};
 
-use crate::observe::ProcessState;
 use crate::observe::inspection::ProcessInfo;
+use crate::observe::states::ProcessState;
 use crate::process::state::priority::Priority;
 
 fn name_of_state(state: ProcessState) -> &'static str {

@@ -155,6 +155,11 @@ impl Poller {
         self.table.lock().remove(source);
     }
 
+    /// Number of registered sources.
+    pub(crate) fn len(&self) -> usize {
+        self.table.lock().sources.len()
+    }
+
     /// Closes the poller: all pending and later operations of its sources fail. Returns the wakers of the pending
     /// operations.
     pub(crate) fn close(&self) -> Vec<Waker> {

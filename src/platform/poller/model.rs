@@ -71,6 +71,10 @@ impl ModelPoller {
         self.waker.wake_by_ref();
     }
 
+    pub(crate) fn len(&self) -> usize {
+        self.shared.state.lock().ready.len()
+    }
+
     pub(crate) fn close(&self) -> Vec<Waker> {
         std::mem::take(&mut self.system.state.lock().ready)
     }

@@ -98,6 +98,8 @@ mod note {
     /// No sleep may leave its timer for the next sleep. Either the steps of the process are counted, or the clock of
     /// the process is virtual.
     pub(super) const NO_TIMER: u8 = 1 << 5;
+    /// The events of this turn are recorded for a trace.
+    pub(super) const TRACED: u8 = 1 << 6;
 }
 
 /// State of the mailbox at the last check by its receiver in this turn.
@@ -401,6 +403,18 @@ impl Current {
     #[inline]
     pub(crate) fn wants_again(&self) -> bool {
         self.has(note::AGAIN)
+    }
+
+    /// Records that the events of this turn are recorded for a trace.
+    pub(crate) fn note_traced(&self) {
+        self.note(note::TRACED);
+    }
+
+    /// Returns whether the events of this turn are recorded for a trace. After the turn, the result is the same until the
+    /// next turn on this thread begins.
+    #[inline]
+    pub(crate) fn is_traced(&self) -> bool {
+        self.has(note::TRACED)
     }
 
     // ---- The mailbox of the process

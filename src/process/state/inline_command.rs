@@ -94,6 +94,11 @@ impl InlineCommand {
         (self.holds.get() == Holds::Command).then(|| (self.number.get(), self.handler.get()))
     }
 
+    /// Number of the command that occupied the place most recently.
+    pub(crate) fn number(&self) -> Number {
+        self.number.get()
+    }
+
     /// Takes out the command so that its handler can run.
     #[inline]
     pub(crate) fn take_command(&self) -> Option<Payload> {

@@ -1,0 +1,247 @@
+//! Execution traces of a runtime. The host records the events of its processes, and begins and ends traces.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, Write};
+use std::path::Path;
+
+use crate::host::Host;
+use crate::host::control::{Head, flag};
+use crate::host::inspection::{first_name, process};
+use crate::host::registry::LocalId;
+use crate::host::shared::Shared;
+use crate::observe::ProcessState;
+use crate::observe::crash::LastState;
+use crate::observe::trace::handle::{Collector, Trace};
+use crate::observe::trace::session::Session;
+use crate::observe::trace::timeline::{Alive, Gauges, Lookup};
+use crate::observe::trace::{Event, Urgency};
+use crate::platform::sync::Arc;
+use crate::process::event::Tag;
+use crate::process::pid::Pid;
+use crate::process::pid::text::Simulated;
+use crate::process::state::current::Current;
+
+/// The events of processes.
+impl Host {
+    fn record(&self, urgency: Urgency, event: impl FnOnce() -> Event) -> bool {
+        self.shared().metrics.record(urgency, event, || self.now())
+    }
+
+    /// Records that a turn begins. Returns whether the events of this turn are recorded. `steps` is false if the turn
+    /// does not begin with a step.
+    pub(crate) fn trace_turn(&self, head: &Head, steps: bool) -> bool {
+        self.record(Urgency::First, || Event::State { process: word(head), to: ProcessState::Running, steps })
+    }
+
+    /// Records that a step begins, in a turn that is recorded.
+    pub(crate) fn trace_step(&self, head: &Head) {
+        self.record(Urgency::Last, || Event::Step { process: word(head) });
+    }
+
+    /// Records the new state of a process. [`trace_turn`](Self::trace_turn) has recorded the state `Running`.
+    pub(in crate::host) fn trace_state(&self, head: &Head, to: ProcessState) {
+        let in_turn = || Current::try_with(Current::is_traced).unwrap_or(false);
+        let urgency = match to {
+            ProcessState::Ready => Urgency::Wake,
+            ProcessState::Blocked | ProcessState::Idle | ProcessState::Complete if in_turn() => Urgency::Last,
+            _ => return,
+        };
+        self.record(urgency, || Event::State { process: word(head), to, steps: false });
+    }
+
+    /// Records that a mailbox has accepted a message. The caller may hold the lock of the mailbox.
+    #[cold]
+    pub(in crate::host) fn trace_send(&self, head: &Head) {
+        // A turn that is not recorded records no messages.
+        let (from, is_traced) = Current::try_with(|current| (current.pid(), current.is_traced())).unwrap_or_default();
+        if from.is_none() || is_traced {
+            let from = from.map_or(0, Pid::word);
+            self.record(Urgency::InTurn, || Event::Sent { to: word(head), from });
+        }
+    }
+
+    /// Records that a process receives a message in a turn that is recorded.
+    #[cold]
+    pub(crate) fn trace_receive(&self, head: &Head) {
+        // Another process, or code outside the processes, may read the mailbox. Such code is recorded, too.
+        self.record(Urgency::InTurn, || Event::Received { process: word(head) });
+    }
+
+    /// Records that the messages of a process are not received in the order in which they were sent.
+    #[cold]
+    pub(crate) fn trace_reorder(&self, head: &Head) {
+        self.record(Urgency::InTurn, || Event::Reordered { process: word(head) });
+    }
+
+    /// Records that the process of this turn yields a command.
+    #[cold]
+    pub(crate) fn trace_yield(&self, head: &Head, tag: Tag) {
+        self.record(Urgency::InTurn, || Event::Yielded { process: word(head), tag: tag.number });
+    }
+
+    /// Records the answer to a command of a process that is observed.
+    #[cold]
+    pub(crate) fn trace_answer(&self, head: &Head, tag: Tag) {
+        let (own, is_traced) = Current::try_with(|current| (current.pid(), current.is_traced())).unwrap_or_default();
+        if own.is_none() || is_traced {
+            self.record(Urgency::InTurn, || Event::Completed { process: word(head), tag: tag.number });
+        }
+    }
+
+    /// Records that the process of this turn goes to the back of the queue.
+    pub(in crate::host) fn trace_preempted(&self) {
+        let process = Current::try_with(|current| current.pid().filter(|_| current.is_traced())).flatten();
+        if let Some(pid) = process {
+            self.record(Urgency::InTurn, || Event::Preempted { process: pid.word() });
+        }
+    }
+
+    /// Records the spawn of a process, and marks the process so that its events are recorded.
+    #[cold]
+    pub(crate) fn trace_spawn(&self, head: &Head, type_name: &'static str, method: &str) {
+        head.set(flag::OBSERVED);
+        self.record(Urgency::InTurn, || {
+            let label = self.shared().metrics.recorder().label(head.first_name().as_deref(), type_name, method);
+            Event::Created { process: word(head), parent: head.parent().map_or(0, Pid::word), label }
+        });
+    }
+
+    /// Records the exit of a process.
+    #[cold]
+    pub(in crate::host) fn trace_end(&self, head: &Head, last: &LastState) {
+        let in_turn = Current::try_with(Current::is_traced).unwrap_or(false);
+        self.record(if in_turn { Urgency::Last } else { Urgency::Wake }, || {
+            let label = self.shared().metrics.recorder().label(last.name.as_deref(), last.type_name, "");
+            Event::Ended { process: word(head), label }
+        });
+    }
+}
+
+#[inline]
+fn word(head: &Head) -> u64 {
+    head.place().into()
+}
+
+/// The processes of a runtime, for the conversion of a trace.
+struct Processes(Arc<Shared>);
+
+impl Lookup for Processes {
+    fn text(&self, process: u64) -> String {
+        let table = &self.0.pid_table;
+        // In a simulation, equal runs have equal texts.
+        let _pids = self.0.clock.is_virtual().then(|| Simulated::enter(table.incarnation()));
+        table.pid(LocalId::from(process)).to_string()
+    }
+
+    fn is_alive(&self, process: u64) -> bool {
+        self.0.pid_table.with(self.0.pid_table.pid(LocalId::from(process)), |_| Ok(())).is_some()
+    }
+
+    fn gauges(&self) -> Gauges {
+        let counters = self.0.metrics.counters();
+        let timers = self.0.timers.len() as u64;
+        Gauges { parks: counters.parks, steals: counters.steals_won, timers, ..(self.0.trace_gauges)() }
+    }
+}
+
+/// Begin and end of traces.
+impl Host {
+    /// Starts an execution trace, which is written to a new file at this path. [Perfetto](https://ui.perfetto.dev) opens
+    /// the file. The page [`guide::tracing`](crate::guide::tracing) shows how to read it.
+    ///
+    /// The trace contains the processes of all hosts of the runtime. Each worker has a lane with one slice for each step.
+    /// Each process has a track with its states. The trace ends when the handle is [finished](Trace::finish) or dropped.
+    /// If the program ends before, the file is readable up to the last event that was written, usually 20 ms before the
+    /// end.
+    ///
+    /// A thread of the trace writes the file, so no worker waits for the file. Each worker stores its events in a buffer
+    /// of 512 KiB, and records at most 8,192 events in 10 ms. A worker that produces more events skips whole turns. The
+    /// trace contains the numbers of skipped events, and [`TraceSummary::lost`](crate::observe::TraceSummary::lost) is
+    /// their sum. Several traces of a runtime can run at the same time.
+    ///
+    /// ```
+    /// # use procession::{Context, Runtime};
+    /// # let dir = std::env::temp_dir().join(format!("procession-doc-{}", std::process::id()));
+    /// # std::fs::create_dir_all(&dir)?;
+    /// # let path = dir.join("run.pftrace");
+    /// let rt = Runtime::new()?;
+    /// let trace = rt.start_trace(&path)?;
+    /// rt.block_on(rt.spawn(async |ctx: Context| ctx.yield_now().await))?;
+    /// let summary = trace.finish()?;
+    /// assert!(summary.events > 0);
+    /// # assert!(std::fs::metadata(&path)?.len() > 0);
+    /// # std::fs::remove_dir_all(&dir)?;
+    /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Returns the error of the system if the file cannot be created, or if the thread of the trace cannot be started.
+    pub fn start_trace(&self, path: impl AsRef<Path>) -> io::Result<Trace> {
+        self.start_trace_to(File::create(path)?)
+    }
+
+    /// Starts an execution trace, as [`start_trace`](Self::start_trace) does, and writes it to `writer`. If the writer
+    /// returns an error, for example because the reader of a socket has disconnected, the trace ends.
+    ///
+    /// The thread of the trace calls the writer every 10 ms, with whole packets. If the writer is slow, the buffers of
+    /// the workers become full, and the workers skip events. In a [`Simulation`](crate::Simulation), there is no thread,
+    /// and the thread of the simulation calls the writer. A simulation skips no events. The times in its trace are
+    /// virtual.
+    ///
+    /// # Errors
+    /// Returns the error of the system if the thread of the trace cannot be started.
+    pub fn start_trace_to(&self, writer: impl Write + Send + 'static) -> io::Result<Trace> {
+        let session = self.begin_session();
+        let host = self.clone();
+        let collector = Collector::new(session, Box::new(writer), Box::new(move || host.end_session()));
+        let clock = self.shared().clock.clone();
+        if !clock.is_virtual() {
+            return Trace::with_thread(collector, clock);
+        }
+        let (trace, collect) = Trace::without_thread(collector, clock);
+        self.shared().metrics.recorder().on_overflow(collect);
+        Ok(trace)
+    }
+
+    /// Begins to record events. After this call, the events of all processes are recorded: this call marks the processes
+    /// in the pid table, and each later spawn marks its process.
+    fn begin_session(&self) -> Session {
+        let title = match self.name() {
+            "" => Cow::Borrowed("procession"),
+            name => Cow::Owned(format!("procession: {name}")),
+        };
+        Session::new(
+            &self.shared().metrics,
+            &title,
+            self.now().ns(),
+            Box::new(Processes(Arc::clone(self.shared()))),
+            || {
+                let mut alive = BTreeMap::new();
+                self.shared().pid_table.visit(|control| {
+                    let Some((head, type_name)) = process(control) else { return Ok(()) };
+                    let name = first_name(head)?;
+                    let label = self.shared().metrics.recorder().label(name.as_deref(), type_name, "");
+                    head.set(flag::OBSERVED);
+                    alive.insert(word(head), Alive { label, state: head.state() });
+                    Ok(())
+                });
+                alive
+            },
+        )
+    }
+
+    /// Ends a session. After the last session, a turn has the same cost as before the first session.
+    fn end_session(&self) {
+        let recorder = self.shared().metrics.recorder();
+        recorder.end_session(|| {
+            if self.shared().observer.is_none() {
+                self.shared().pid_table.visit(|control| {
+                    control.head().unset(flag::OBSERVED);
+                    Ok(())
+                });
+            }
+        });
+    }
+}

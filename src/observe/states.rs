@@ -1,0 +1,57 @@
+//! The states of processes and workers.
+
+/// State of a process.
+///
+/// ```text
+///           spawn             a worker takes it
+///   (new) ────────▶ Ready ─────────────────────▶ Running ──── done, failed, killed, panicked ───▶ Complete
+///                     ▲  ▲                        │  │  │
+///                     │  └─ again, woken meanwhile┘  │  │
+///                     │ any event, any foreign wake  │  │
+///                     ├───────────── Blocked ◀───────┘  │   yields outstanding
+///                     └───────────── Idle ◀─────────────┘   nothing outstanding
+/// ```
+///
+/// Any event and any wake-up makes a blocked or an idle process ready. The two states differ only in whether yields are
+/// outstanding. Messages to an async body are an exception. If a body does not await its mailbox, a message does not
+/// cause a poll of the body. The body finds the message when it awaits its mailbox.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum ProcessState {
+    /// The process waits for a worker.
+    Ready,
+    /// A worker runs the process.
+    Running,
+    /// The process waits for an event, and has outstanding yields.
+    Blocked,
+    /// The process waits for an event, and has no outstanding yields.
+    Idle,
+    /// The process has exited.
+    Complete,
+}
+
+impl ProcessState {
+    /// Returns the state whose `state as u8` is this number.
+    #[inline]
+    pub(crate) fn from_u8(number: u8) -> Option<Self> {
+        [ProcessState::Ready, ProcessState::Running, ProcessState::Blocked, ProcessState::Idle, ProcessState::Complete]
+            .get(usize::from(number))
+            .copied()
+    }
+}
+
+/// State of a worker.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum WorkerState {
+    /// The worker runs processes.
+    Running,
+    /// The worker searches for work.
+    Searching,
+    /// The worker sleeps until it is woken for new work.
+    Parked,
+    /// The worker is in a step that takes too long, or that called [`block_in_place`](crate::block_in_place). A
+    /// replacement thread may take over the queues of this worker. For a long step, the monitor thread reports this
+    /// state, so the report may arrive after later changes of the worker.
+    Blocked,
+}

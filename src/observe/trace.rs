@@ -1,0 +1,361 @@
+//! Execution trace: the events of a trace, the recorder that the threads of a runtime write to, and the session that
+//! converts the events to the format of Perfetto.
+//!
+//! Each worker writes its events to a ring of its own, without a lock and without I/O. All other threads share a few
+//! rings, each with a lock. A reader copies the records out of the rings: see [`session`]. If a worker produces events
+//! faster than its limit, it discards whole turns, and counts them. Therefore a trace neither stops a worker nor needs
+//! unbounded memory.
+//!
+//! The events of a process are recorded only while its flag `OBSERVED` is set. A runtime that is not traced, and has no
+//! observer, never sets this flag. A turn tests the flag together with the flag for a kill, so a turn without a trace has
+//! no additional cost. A turn that is recorded sets a note of its thread, and the messages and commands of the turn test
+//! this note.
+
+pub(crate) mod handle;
+pub(crate) mod names;
+pub(crate) mod packets;
+pub(crate) mod proto;
+pub(crate) mod ring;
+pub(crate) mod session;
+pub(crate) mod timeline;
+
+use std::cell::Cell;
+use std::fmt;
+
+use crate::observe::metrics::Metrics;
+use crate::observe::states::{ProcessState, WorkerState};
+use crate::observe::trace::names::Names;
+use crate::observe::trace::ring::{Record, Ring};
+use crate::platform::clock::Instant;
+use crate::platform::sync::tally::{AtomicU32, AtomicUsize, Ordering};
+use crate::platform::sync::{OnceLock, TallyLock, thread_local};
+
+/// Default number of records in a ring. One record has 32 bytes.
+const CAPACITY: usize = 1 << 14;
+/// Number of rings that the threads outside the worker slots share.
+const SHARED_RINGS: usize = 4;
+/// Number of events in a turn that a worker may record beyond its limit. A turn that was begun below the limit is
+/// usually recorded as a whole.
+const IN_TURN: u64 = 256;
+/// The same number for the wake-ups after the turn.
+const AFTER_TURN: u64 = 2 * IN_TURN;
+
+/// An event of a trace. A number `process` is a pid without the parts that all pids of the runtime share.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Event {
+    /// The process entered this state. `steps` is true if the process enters the state `Running` for a step.
+    State { process: u64, to: ProcessState, steps: bool },
+    /// The running process begins its first step, or another step of its turn.
+    Step { process: u64 },
+    /// The process was spawned, by the process `parent` (0: outside any process). `label` is the number of its label.
+    Created { process: u64, parent: u64, label: u32 },
+    /// The process has exited.
+    Ended { process: u64, label: u32 },
+    /// The worker in this slot entered this state.
+    Worker { slot: u32, state: WorkerState },
+    /// The worker stole tasks from this slot.
+    Stolen { victim: u32 },
+    /// The process has used up its budget, and goes to the back of the queue.
+    Preempted { process: u64 },
+    /// A mailbox of the process `to` accepted a message. `from` is the process that sent it (0: outside any process).
+    Sent { to: u64, from: u64 },
+    /// The process received a message.
+    Received { process: u64 },
+    /// Messages of this process were dropped, or are received again. The order of its messages is not known any more.
+    Reordered { process: u64 },
+    /// The process yielded a command.
+    Yielded { process: u64, tag: u64 },
+    /// The command of the process was answered.
+    Completed { process: u64, tag: u64 },
+    /// The thread has discarded turns and other events, because it had reached its limit. `total` is the number since the
+    /// first trace of the runtime.
+    Lost { total: u64 },
+}
+
+/// An event with its time, in ns of the runtime's clock, and the thread that recorded it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Entry {
+    pub(crate) at: u64,
+    pub(crate) lane: Lane,
+    pub(crate) event: Event,
+}
+
+/// Thread that recorded an event.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Lane {
+    /// The worker in this slot.
+    Worker(u16),
+    /// A thread outside the slots, by its number. All threads above the largest number share this number.
+    Outside(u16),
+}
+
+/// First lane number of the threads outside the slots.
+const FIRST_OUTSIDE: u16 = 1 << 8;
+
+impl Lane {
+    fn number(self) -> u16 {
+        match self {
+            Self::Worker(slot) => slot,
+            Self::Outside(thread) => FIRST_OUTSIDE.saturating_add(thread),
+        }
+    }
+
+    fn of(number: u16) -> Self {
+        number.checked_sub(FIRST_OUTSIDE).map_or(Self::Worker(number), Self::Outside)
+    }
+}
+
+const WORKER_STATES: [WorkerState; 4] =
+    [WorkerState::Running, WorkerState::Searching, WorkerState::Parked, WorkerState::Blocked];
+
+impl Entry {
+    /// Packs the entry. The second word contains the kind (8 bits), a small number (8 bits), the lane (16 bits) and a
+    /// label (32 bits). The meaning of the last two words depends on the kind.
+    fn pack(self) -> Record {
+        let (kind, small, label, one, two) = match self.event {
+            Event::State { process, to, steps } => (0, to as u8 | u8::from(steps) << 7, 0, process, 0),
+            Event::Step { process } => (1, 0, 0, process, 0),
+            Event::Created { process, parent, label } => (2, 0, label, process, parent),
+            Event::Ended { process, label } => (3, 0, label, process, 0),
+            Event::Worker { slot, state } => (4, state as u8, 0, u64::from(slot), 0),
+            Event::Stolen { victim } => (5, 0, 0, u64::from(victim), 0),
+            Event::Preempted { process } => (6, 0, 0, process, 0),
+            Event::Lost { total } => (7, 0, 0, total, 0),
+            Event::Sent { to, from } => (8, 0, 0, to, from),
+            Event::Received { process } => (9, 0, 0, process, 0),
+            Event::Reordered { process } => (10, 0, 0, process, 0),
+            Event::Yielded { process, tag } => (11, 0, 0, process, tag),
+            Event::Completed { process, tag } => (12, 0, 0, process, tag),
+        };
+        let lane = u64::from(self.lane.number());
+        [self.at, kind | u64::from(small) << 8 | lane << 16 | u64::from(label) << 32, one, two]
+    }
+
+    /// Returns the entry that was packed into this record. Returns `None` for a record that `pack` never returns.
+    fn unpack([at, word, one, two]: Record) -> Option<Self> {
+        let (small, label) = ((word >> 8) as u8, (word >> 32) as u32);
+        let event = match word as u8 {
+            0 => {
+                let to = ProcessState::from_u8(small & 0x7f)?;
+                Event::State { process: one, to, steps: small & 0x80 != 0 }
+            }
+            1 => Event::Step { process: one },
+            2 => Event::Created { process: one, parent: two, label },
+            3 => Event::Ended { process: one, label },
+            4 => Event::Worker { slot: one as u32, state: *WORKER_STATES.get(usize::from(small))? },
+            5 => Event::Stolen { victim: one as u32 },
+            6 => Event::Preempted { process: one },
+            7 => Event::Lost { total: one },
+            8 => Event::Sent { to: one, from: two },
+            9 => Event::Received { process: one },
+            10 => Event::Reordered { process: one },
+            11 => Event::Yielded { process: one, tag: two },
+            12 => Event::Completed { process: one, tag: two },
+            _ => return None,
+        };
+        Some(Self { at, lane: Lane::of((word >> 16) as u16), event })
+    }
+}
+
+/// Number of this thread among the threads that recorded an event outside the worker slots.
+fn thread_number() -> u16 {
+    static THREADS: AtomicU32 = AtomicU32::new(0);
+    thread_local! {
+        static NUMBER: Cell<u32> = const { Cell::new(u32::MAX) };
+    }
+    let number = NUMBER.try_with(|number| {
+        if number.get() == u32::MAX {
+            number.set(THREADS.fetch_add(1, Ordering::Relaxed));
+        }
+        number.get()
+    });
+    // A thread that is exiting may have dropped its number.
+    number.ok().and_then(|number| u16::try_from(number).ok()).unwrap_or(u16::MAX)
+}
+
+/// The rings of a runtime, and the labels of its processes. The rings are allocated when the first event is recorded.
+pub(crate) struct Recorder {
+    /// Number of sessions that read the rings. Events are recorded only while this number is not 0.
+    sessions: AtomicUsize,
+    /// One ring for each worker slot. Only the thread in the slot writes the ring. A simulation has no such ring: all its
+    /// threads write the first shared ring, so that events with the same virtual time stay in order.
+    workers: Box<[OnceLock<Ring>]>,
+    /// Rings that all other threads share. A thread writes a ring under the lock.
+    shared: Box<[(TallyLock<()>, OnceLock<Ring>)]>,
+    labels: TallyLock<Names>,
+    /// Held while a session begins or ends, so that the flags of the processes agree with `sessions`.
+    changes: TallyLock<()>,
+    /// Functions that make room in the rings. Only a simulation has such functions, one for each trace.
+    overflow: TallyLock<Vec<Overflow>>,
+}
+
+impl fmt::Debug for Recorder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Recorder").field("sessions", &self.sessions).finish_non_exhaustive()
+    }
+}
+
+/// Function that makes room in the rings.
+type Overflow = Box<dyn FnMut() + Send>;
+
+impl Recorder {
+    pub(super) fn new(slots: usize) -> Self {
+        Self {
+            sessions: AtomicUsize::new(0),
+            workers: (0..slots).map(|_| OnceLock::new()).collect(),
+            shared: (0..SHARED_RINGS).map(|_| (TallyLock::new(()), OnceLock::new())).collect(),
+            labels: TallyLock::new(Names::new()),
+            changes: TallyLock::new(()),
+            overflow: TallyLock::new(Vec::new()),
+        }
+    }
+
+    /// Returns whether at least one session reads the events.
+    #[inline]
+    pub(crate) fn is_on(&self) -> bool {
+        // SeqCst: see `Host::begin_session`.
+        self.sessions.load(Ordering::SeqCst) != 0
+    }
+
+    /// Returns the number of the label of a process: its name, the type of its code and its entry method.
+    pub(crate) fn label(&self, name: Option<&str>, type_name: &'static str, method: &str) -> u32 {
+        self.labels.with(|labels| labels.number(name, type_name, method))
+    }
+
+    /// Adds a function that makes room in the rings when a limit is reached. Without such a function, events are
+    /// discarded at the limit. The end of the last session removes the functions.
+    pub(crate) fn on_overflow(&self, f: impl FnMut() + Send + 'static) {
+        self.overflow.with(|all| all.push(Box::new(f)));
+    }
+
+    #[cold]
+    fn make_room(&self) {
+        // The functions call the user's writer, so no lock is held meanwhile.
+        let mut all = self.overflow.with(std::mem::take);
+        all.iter_mut().for_each(|f| f());
+        if self.is_on() {
+            self.overflow.with(|now| now.append(&mut all));
+        }
+    }
+
+    /// All rings.
+    fn rings(&self) -> impl Iterator<Item = &OnceLock<Ring>> {
+        self.workers.iter().chain(self.shared.iter().map(|(_, ring)| ring))
+    }
+}
+
+/// When an event may be discarded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Urgency {
+    /// The first event of a turn, or an event outside the turns. The event is discarded if the limit is reached.
+    First,
+    /// An event in a turn that is recorded. The caller may hold a lock.
+    InTurn,
+    /// A wake-up.
+    Wake,
+    /// The end of something that was recorded. The event is never discarded.
+    Last,
+}
+
+impl Metrics {
+    /// Records an event, unless the limit of this thread is reached. Returns whether the event was recorded. The
+    /// functions `event` and `at` are called only if the event is recorded. `at` returns the time.
+    #[cold]
+    pub(crate) fn record(&self, urgency: Urgency, event: impl FnOnce() -> Event, at: impl FnOnce() -> Instant) -> bool {
+        let recorder = self.recorder();
+        if !recorder.is_on() {
+            return false;
+        }
+        let lane = self.worker().map_or_else(|| Lane::Outside(thread_number()), |slot| Lane::Worker(slot as u16));
+        let (lock, place) = match lane {
+            Lane::Worker(slot) if usize::from(slot) < recorder.workers.len() => {
+                (None, &recorder.workers[usize::from(slot)])
+            }
+            Lane::Outside(thread) if !recorder.workers.is_empty() => {
+                let (lock, place) = &recorder.shared[usize::from(thread) % SHARED_RINGS];
+                (Some(lock), place)
+            }
+            _ => (Some(&recorder.shared[0].0), &recorder.shared[0].1),
+        };
+        let ring = place.get_or_init(|| Ring::new(CAPACITY, session::PERMITTED));
+        // In a simulation, `make_room` calls the user's writer. Therefore it is not called for events that may be recorded
+        // under a lock. A simulation never discards such an event.
+        let reserve = match urgency {
+            Urgency::InTurn if recorder.workers.is_empty() => u64::MAX,
+            urgency => urgency.reserve(),
+        };
+        if !ring.has_room(reserve) {
+            recorder.make_room();
+        }
+        let write = || {
+            if !ring.has_room(reserve) {
+                ring.lose();
+                return false;
+            }
+            let at = at().ns();
+            if urgency == Urgency::First
+                && let Some(total) = ring.report_lost()
+            {
+                ring.push(Entry { at, lane, event: Event::Lost { total } }.pack());
+            }
+            ring.push(Entry { at, lane, event: event() }.pack());
+            true
+        };
+        match lock {
+            Some(lock) => lock.with(|()| write()),
+            None => write(),
+        }
+    }
+}
+
+impl Urgency {
+    /// Number of records that the writer may write beyond its limit.
+    fn reserve(self) -> u64 {
+        match self {
+            Self::First => 0,
+            Self::InTurn => IN_TURN,
+            Self::Wake => AFTER_TURN,
+            Self::Last => u64::MAX,
+        }
+    }
+}
+
+#[cfg(all(test, not(any(procession_loom, procession_shuttle))))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_packed_entry_is_unpacked_without_loss() {
+        let (process, parent) = (0xdead_beef_0000_0007, 0xffff_ffff_1234_5678);
+        let states = [ProcessState::Ready, ProcessState::Running, ProcessState::Complete];
+        let events = states
+            .into_iter()
+            .flat_map(|to| [true, false].map(|steps| Event::State { process, to, steps }))
+            .chain(WORKER_STATES.into_iter().map(|state| Event::Worker { slot: 47, state }))
+            .chain([
+                Event::Step { process },
+                Event::Created { process, parent, label: u32::MAX },
+                Event::Ended { process, label: 3 },
+                Event::Stolen { victim: 5 },
+                Event::Preempted { process },
+                Event::Lost { total: u64::MAX },
+                Event::Sent { to: process, from: parent },
+                Event::Received { process },
+                Event::Reordered { process },
+                Event::Yielded { process, tag: u64::MAX },
+                Event::Completed { process, tag: 1 << 63 },
+            ]);
+        for event in events {
+            for lane in [Lane::Worker(0), Lane::Worker(47), Lane::Outside(0), Lane::Outside(9_000)] {
+                let entry = Entry { at: u64::MAX - 1, lane, event };
+                assert_eq!(Entry::unpack(entry.pack()), Some(entry));
+            }
+        }
+        assert_eq!(Entry::unpack([0, 200, 0, 0]), None);
+    }
+
+    #[test]
+    fn the_numbers_of_worker_states_are_their_positions() {
+        assert!(WORKER_STATES.iter().enumerate().all(|(number, state)| *state as usize == number));
+    }
+}

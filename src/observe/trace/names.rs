@@ -1,0 +1,91 @@
+//! Labels of processes. A record contains only the number of a label, because a record has a fixed size.
+
+use std::collections::BTreeMap;
+
+/// Maximum number of labels. All further processes have the label 0, so that a program with a new name for each process
+/// needs bounded memory.
+const MOST: usize = 1 << 16;
+
+/// Label of the processes without a label of their own.
+const OTHERS: &str = "process";
+
+/// A table of labels, which only grows.
+#[derive(Debug)]
+pub(super) struct Names {
+    numbers: BTreeMap<String, u32>,
+    labels: Vec<String>,
+    /// The number of the most recent label without a name and a method. Processes of one type are often spawned one
+    /// after the other.
+    recent: Option<(&'static str, u32)>,
+}
+
+impl Names {
+    pub(super) fn new() -> Self {
+        Self { numbers: BTreeMap::new(), labels: vec![OTHERS.to_owned()], recent: None }
+    }
+
+    /// Returns the number of the label for a process with this name, type and entry method. The method is empty if the
+    /// process has no entry method.
+    pub(super) fn number(&mut self, name: Option<&str>, type_name: &'static str, method: &str) -> u32 {
+        match (name, method) {
+            (None, "") => match self.recent {
+                Some((recent, number)) if std::ptr::eq(recent, type_name) => number,
+                _ => {
+                    let number = self.intern(type_name);
+                    self.recent = Some((type_name, number));
+                    number
+                }
+            },
+            (None, _) => self.intern(&format!("{type_name}::{method}")),
+            (Some(name), "") => self.intern(&format!("{name} ({type_name})")),
+            (Some(name), _) => self.intern(&format!("{name} ({type_name}::{method})")),
+        }
+    }
+
+    /// Returns the label with this number.
+    pub(super) fn text(&self, number: u32) -> &str {
+        self.labels.get(number as usize).map_or(OTHERS, String::as_str)
+    }
+
+    fn intern(&mut self, label: &str) -> u32 {
+        if let Some(number) = self.numbers.get(label) {
+            return *number;
+        }
+        if self.labels.len() >= MOST {
+            return 0;
+        }
+        let number = self.labels.len() as u32;
+        self.labels.push(label.to_owned());
+        self.numbers.insert(label.to_owned(), number);
+        number
+    }
+}
+
+#[cfg(all(test, not(any(procession_loom, procession_shuttle))))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_label_has_the_name_the_type_and_the_method_of_the_process() {
+        let mut names = Names::new();
+        let mut label = |name, type_name, method| {
+            let number = names.number(name, type_name, method);
+            assert_eq!(names.number(name, type_name, method), number);
+            names.text(number).to_owned()
+        };
+        assert_eq!(label(None, "app::Cache", ""), "app::Cache");
+        assert_eq!(label(None, "app::Cache", "warm"), "app::Cache::warm");
+        assert_eq!(label(Some("c"), "app::Cache", ""), "c (app::Cache)");
+        assert_eq!(label(Some("c"), "app::Cache", "warm"), "c (app::Cache::warm)");
+    }
+
+    #[test]
+    fn the_number_of_labels_is_bounded() {
+        let mut names = Names::new();
+        for number in 0..MOST + 10 {
+            names.number(Some(&number.to_string()), "T", "");
+        }
+        assert_eq!((names.labels.len(), names.number(Some("one more"), "T", "")), (MOST, 0));
+        assert_eq!((names.text(0), names.text(u32::MAX)), ("process", "process"));
+    }
+}

@@ -1,0 +1,185 @@
+//! Ring of trace records. One thread at a time writes a ring, and never waits. Other threads copy the newest records out
+//! of the ring.
+//!
+//! All words of the ring are atomics, so the ring needs no unsafe code. The reader detects records that the writer has
+//! overwritten during the copy, as the reader of a sequence lock does.
+
+use crate::platform::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use crate::platform::sync::atomic::{AtomicU64, fence};
+use crate::platform::sync::{CachePadded, planted};
+
+/// Number of words of a record.
+pub(super) const WORDS: usize = 4;
+/// A record: see `Event::record`.
+pub(super) type Record = [u64; WORDS];
+
+/// Ring of records with one writer.
+#[derive(Debug)]
+pub(super) struct Ring {
+    slots: Box<[[AtomicU64; WORDS]]>,
+    /// The words that only the writer changes, in a cache line of their own.
+    writer: CachePadded<Writer>,
+    /// Number of records that the writer may have written before it discards further events. Only readers change this
+    /// number.
+    limit: AtomicU64,
+}
+
+#[derive(Debug)]
+struct Writer {
+    /// Number of records that were written.
+    written: AtomicU64,
+    /// Number of events that were discarded at the limit.
+    lost: AtomicU64,
+    /// The value of `lost` at the last call of [`Ring::report_lost`].
+    reported: AtomicU64,
+}
+
+impl Ring {
+    /// Creates an empty ring. `capacity` is a power of two.
+    pub(super) fn new(capacity: usize, limit: u64) -> Self {
+        debug_assert!(capacity.is_power_of_two());
+        let slots = (0..capacity).map(|_| std::array::from_fn(|_| AtomicU64::new(0))).collect();
+        let writer = Writer { written: AtomicU64::new(0), lost: AtomicU64::new(0), reported: AtomicU64::new(0) };
+        Self { slots, writer: CachePadded(writer), limit: AtomicU64::new(limit) }
+    }
+
+    /// Returns whether the writer may write further records, at most `reserve` records beyond the limit.
+    #[inline]
+    pub(super) fn has_room(&self, reserve: u64) -> bool {
+        self.writer.written.load(Relaxed) < self.limit.load(Relaxed).saturating_add(reserve)
+    }
+
+    /// Writes a record over the oldest record. The caller is the only writer.
+    #[inline]
+    pub(super) fn push(&self, record: Record) {
+        let number = self.writer.written.load(Relaxed);
+        // Pairs with the acquire fence in `read`. If a reader has copied one of the words below, its second load of
+        // `written` returns at least `number`, and the reader discards the record that these words overwrite.
+        fence(Release);
+        for (cell, word) in self.slot(number).iter().zip(record) {
+            cell.store(word, Relaxed);
+        }
+        // Release pairs with the first load in `read`, so that a reader copies whole records.
+        self.writer.written.store(number + 1, Release);
+    }
+
+    /// Counts an event that was discarded. The caller is the only writer.
+    #[inline]
+    pub(super) fn lose(&self) {
+        self.writer.lost.store(self.lost() + 1, Relaxed);
+    }
+
+    /// Number of events that were discarded at the limit.
+    #[inline]
+    pub(super) fn lost(&self) -> u64 {
+        self.writer.lost.load(Relaxed)
+    }
+
+    /// If events were discarded since the last call, returns the number of all discarded events. The caller is the only
+    /// writer.
+    pub(super) fn report_lost(&self) -> Option<u64> {
+        let lost = self.lost();
+        let is_new = self.writer.reported.load(Relaxed) != lost;
+        self.writer.reported.store(lost, Relaxed);
+        is_new.then_some(lost)
+    }
+
+    /// Number of records that were written.
+    pub(super) fn written(&self) -> u64 {
+        self.writer.written.load(Acquire)
+    }
+
+    /// Permits `count` further records, and none beyond them.
+    pub(super) fn permit(&self, count: u64) {
+        self.limit.store(self.written().saturating_add(count), Relaxed);
+    }
+
+    /// Passes the records from number `from` on to `each`. Returns the number of the next record, and the number of
+    /// records that were overwritten before they were read.
+    pub(super) fn read(&self, from: u64, mut each: impl FnMut(Record)) -> (u64, u64) {
+        let end = self.written();
+        let begin = from.max(end.saturating_sub(self.slots.len() as u64));
+        let copies: Vec<Record> = (begin..end)
+            .map(|number| {
+                let slot = self.slot(number);
+                std::array::from_fn(|word| slot[word].load(Relaxed))
+            })
+            .collect();
+        // Pairs with the fence in `push`.
+        fence(Acquire);
+        // The writer may be writing the record with the number `written`. This record overwrites the record that is one
+        // capacity older. Therefore, also this older record is not valid.
+        let written = self.writer.written.load(Relaxed) + u64::from(!planted!("trace_reads_torn_record"));
+        let valid = written.saturating_sub(self.slots.len() as u64).clamp(begin, end);
+        copies.into_iter().skip((valid - begin) as usize).for_each(&mut each);
+        (end, valid - from.min(valid))
+    }
+
+    #[inline]
+    fn slot(&self, number: u64) -> &[AtomicU64; WORDS] {
+        &self.slots[number as usize & (self.slots.len() - 1)]
+    }
+}
+
+#[cfg(all(test, not(any(procession_loom, procession_shuttle))))]
+mod tests {
+    use super::*;
+    use crate::platform::sync::thread;
+
+    fn read(ring: &Ring, from: u64) -> (Vec<u64>, u64, u64) {
+        let mut records = Vec::new();
+        let (next, lost) = ring.read(from, |record| records.push(record[0]));
+        (records, next, lost)
+    }
+
+    #[test]
+    fn a_ring_returns_the_newest_records_and_counts_the_overwritten_records() {
+        let ring = Ring::new(4, u64::MAX);
+        assert_eq!(read(&ring, 0), (vec![], 0, 0));
+        (0..3).for_each(|n| ring.push([n; WORDS]));
+        assert_eq!(read(&ring, 0), (vec![0, 1, 2], 3, 0));
+        (3..6).for_each(|n| ring.push([n; WORDS]));
+        assert_eq!(read(&ring, 3), (vec![3, 4, 5], 6, 0));
+        // The slot of record 2 may be written now, so the reader returns only three records.
+        assert_eq!(read(&ring, 0), (vec![3, 4, 5], 6, 3));
+    }
+
+    #[test]
+    fn a_writer_discards_events_beyond_the_limit() {
+        let ring = Ring::new(8, 2);
+        ring.push([0; WORDS]);
+        assert!(ring.has_room(0));
+        ring.push([1; WORDS]);
+        assert!(!ring.has_room(0) && ring.has_room(1));
+        assert_eq!(ring.report_lost(), None);
+        ring.lose();
+        assert_eq!((ring.lost(), ring.report_lost(), ring.report_lost()), (1, Some(1), None));
+        ring.permit(3);
+        assert!(ring.has_room(0));
+    }
+
+    /// A reader that runs concurrently with the writer never returns a record whose words belong to different records.
+    /// Each record is either returned once, in order, or counted as overwritten.
+    #[test]
+    fn a_concurrent_reader_returns_only_whole_records() {
+        const COUNT: u64 = if cfg!(miri) { 200 } else { 200_000 };
+        let ring = Ring::new(8, u64::MAX);
+        thread::scope(|s| {
+            s.spawn(|| (0..COUNT).for_each(|n| ring.push([n, n * 3, !n, n ^ 0x5555])));
+            let (mut next, mut returned, mut overwritten) = (0, 0, 0);
+            while next < COUNT {
+                let mut expected = None;
+                let (then, lost) = ring.read(next, |record| {
+                    let n = record[0];
+                    assert_eq!(record, [n, n * 3, !n, n ^ 0x5555]);
+                    assert!(expected.is_none_or(|expected| expected == n) && n >= next);
+                    expected = Some(n + 1);
+                    returned += 1;
+                });
+                assert!(expected.is_none_or(|expected| expected == then));
+                (next, overwritten) = (then, overwritten + lost);
+            }
+            assert_eq!(returned + overwritten, COUNT);
+        });
+    }
+}

@@ -1,0 +1,485 @@
+//! Converts the entries of a trace to tracks: one lane for each thread with a slice for each step, and one track for
+//! each process with a slice for each state.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use crate::observe::states::{ProcessState, WorkerState};
+use crate::observe::trace::packets::{Flow, Kind, Packets, Title, Track, TrackEvent, Value, Word, mix};
+use crate::observe::trace::{Entry, Event, Lane, Recorder};
+
+/// Data about the processes of the runtime.
+pub(crate) trait Lookup: Send {
+    /// Returns the text of a pid.
+    fn text(&self, process: u64) -> String;
+    /// Returns whether the process exists.
+    fn is_alive(&self, process: u64) -> bool;
+    /// Returns the present values of the counters.
+    fn gauges(&self) -> Gauges;
+}
+
+/// Values of the counter tracks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Gauges {
+    /// Number of tasks in the queue that all workers share.
+    pub(crate) queued_global: u64,
+    /// Number of tasks in the queues of the workers.
+    pub(crate) queued_local: u64,
+    pub(crate) parks: u64,
+    pub(crate) steals: u64,
+    pub(crate) timers: u64,
+    /// Number of workers in long steps whose queues were handed over to other threads.
+    pub(crate) replaced: u64,
+    pub(crate) sockets: u64,
+}
+
+impl Gauges {
+    fn named(self) -> [(&'static str, u64); 7] {
+        [
+            ("queued tasks, shared queue", self.queued_global),
+            ("queued tasks, queues of workers", self.queued_local),
+            ("parks", self.parks),
+            ("steals", self.steals),
+            ("timers", self.timers),
+            ("replaced workers", self.replaced),
+            ("sockets", self.sockets),
+        ]
+    }
+}
+
+/// A process that was alive when the trace began.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Alive {
+    pub(crate) label: u32,
+    pub(crate) state: Option<ProcessState>,
+}
+
+/// The slices that are open on a lane.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+struct LaneState {
+    /// Number of the lane in the trace.
+    number: u16,
+    running: Running,
+    /// Whether the slice of the step contains a slice for the time during which its worker was replaced.
+    blocked: bool,
+    /// Whether a slice for the search or the sleep of the worker is open.
+    rests: bool,
+}
+
+/// The process that a lane runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+enum Running {
+    #[default]
+    Nothing,
+    /// The turn began at this time, and the slice is not written yet, because its category is not known.
+    Begins {
+        process: u64,
+        since: u64,
+    },
+    Open {
+        process: u64,
+    },
+}
+
+impl Running {
+    fn process(self) -> Option<u64> {
+        match self {
+            Self::Nothing => None,
+            Self::Begins { process, .. } | Self::Open { process } => Some(process),
+        }
+    }
+}
+
+/// What the trace has written about a process.
+#[derive(Debug)]
+struct ProcessTrack {
+    label: u32,
+    pid: String,
+    /// Whether a slice for a state is open.
+    is_open: bool,
+}
+
+/// If the table has at most this number of processes, it is not searched for dead processes.
+const FEW: usize = 1 << 12;
+
+/// The state of the conversion.
+pub(super) struct Timeline {
+    packets: Packets,
+    lookup: Box<dyn Lookup>,
+    /// Time at which the trace began.
+    begun: u64,
+    alive: BTreeMap<u64, Alive>,
+    lanes: BTreeMap<u16, LaneState>,
+    /// Number of lanes of threads outside the slots.
+    outside: u16,
+    processes: BTreeMap<u64, ProcessTrack>,
+    /// Number of processes at which [`forget_dead`](Self::forget_dead) removes the dead processes.
+    most: usize,
+    /// For each process, the arrows of the messages that it has not received yet, in the order of the mailbox. A process is
+    /// missing if the trace does not know the contents of its mailbox.
+    messages: BTreeMap<u64, VecDeque<u64>>,
+    /// Number of arrows of messages.
+    arrows: u64,
+    /// The values of the counters that were written.
+    gauges: Option<Gauges>,
+    /// Number of events that were converted.
+    pub(super) events: u64,
+    /// Number of events that were lost.
+    pub(super) lost: u64,
+}
+
+impl Timeline {
+    pub(super) fn new(title: &str, begun: u64, alive: BTreeMap<u64, Alive>, lookup: Box<dyn Lookup>) -> Self {
+        let packets = Packets::new(title);
+        let idle = alive.iter().filter(|(_, alive)| alive.state == Some(ProcessState::Idle));
+        let messages = idle.map(|(process, _)| (*process, VecDeque::new())).collect();
+        Self {
+            packets,
+            lookup,
+            begun,
+            alive,
+            lanes: BTreeMap::new(),
+            outside: 0,
+            processes: BTreeMap::new(),
+            most: FEW,
+            messages,
+            arrows: 0,
+            gauges: None,
+            events: 0,
+            lost: 0,
+        }
+    }
+
+    /// Returns the bytes since the last call of [`clear`](Self::clear).
+    pub(super) fn bytes(&self) -> &[u8] {
+        self.packets.bytes()
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.packets.clear();
+    }
+
+    /// Converts an entry. The entries of one lane come in their order.
+    pub(super) fn add(&mut self, entry: Entry, recorder: &Recorder) {
+        let mut view = View { timeline: self, recorder, at: entry.at, lane: entry.lane };
+        match entry.event {
+            Event::State { process, to, steps } => view.state(process, to, steps),
+            Event::Step { process } => view.step(process),
+            Event::Created { process, parent, label } => view.created(process, parent, label),
+            Event::Ended { process, label } => view.ended(process, label),
+            Event::Worker { slot, state } => {
+                view.lane = Lane::Worker(slot as u16);
+                view.worker(state);
+            }
+            Event::Stolen { victim } => {
+                view.instant(Word::Worker, Word::Steal, &[(Word::Victim, Value::Number(u64::from(victim)))]);
+            }
+            Event::Preempted { process } => {
+                let pid = view.pid(process);
+                view.instant(Word::Process, Word::Preempted, &[(Word::Pid, Value::Text(&pid))]);
+            }
+            Event::Sent { to, .. } => view.sent(to),
+            Event::Received { process } => {
+                let arrow = view.timeline.messages.get_mut(&process).and_then(VecDeque::pop_front);
+                view.arrow(Word::Message, Word::Receive, &[], arrow.map_or(Flow::None, Flow::To));
+            }
+            Event::Reordered { process } => {
+                view.timeline.messages.remove(&process);
+            }
+            Event::Yielded { process, tag } => {
+                view.arrow(Word::Command, Word::Yield, &[], Flow::From(command(process, tag)));
+            }
+            Event::Completed { process, tag } => {
+                let pid = view.pid(process);
+                let (notes, flow) = ([(Word::To, Value::Text(&pid))], Flow::To(command(process, tag)));
+                view.arrow(Word::Command, Word::Completion, &notes, flow);
+            }
+            Event::Lost { total } => {
+                view.timeline.lost += total;
+                // The lost events may contain messages.
+                view.timeline.messages.clear();
+                view.instant(Word::Lost, Word::Lost, &[(Word::Count, Value::Number(total))]);
+                return;
+            }
+        }
+        self.events += 1;
+    }
+
+    /// Removes the processes whose exits were lost, if there may be many such processes. Therefore the size of the tables
+    /// is proportional to the number of living processes.
+    pub(super) fn forget_dead(&mut self) {
+        let Self { alive, processes, messages, lookup, most, .. } = self;
+        if processes.len() + alive.len() >= *most {
+            messages.retain(|process, _| lookup.is_alive(*process));
+            processes.retain(|process, _| lookup.is_alive(*process));
+            alive.retain(|process, _| lookup.is_alive(*process));
+            *most = FEW + 2 * (processes.len() + alive.len());
+        }
+    }
+
+    /// Writes the counters that have changed.
+    pub(super) fn count(&mut self, at: u64) {
+        let gauges = self.lookup.gauges();
+        let former = self.gauges.replace(gauges).map(Gauges::named);
+        for (number, (name, value)) in gauges.named().into_iter().enumerate() {
+            let track = Track::Counter(number as u8);
+            match &former {
+                None => self.packets.describe(track, name, Some(Track::Counters), number as u64),
+                Some(former) if former[number].1 == value => continue,
+                Some(_) => {}
+            }
+            self.packets.count(at, track, value);
+        }
+    }
+
+    /// Ends all open slices.
+    pub(super) fn finish(&mut self, at: u64, recorder: &Recorder) {
+        let lanes: Vec<_> = self.lanes.keys().copied().collect();
+        for lane in lanes {
+            let mut view = View { timeline: self, recorder, at, lane: Lane::of(lane) };
+            view.end_running();
+            view.end_rest();
+        }
+        let open: Vec<_> =
+            self.processes.iter().filter(|(_, track)| track.is_open).map(|(process, _)| *process).collect();
+        for process in open {
+            let mut view = View { timeline: self, recorder, at, lane: Lane::Worker(0) };
+            view.end_state(process);
+        }
+    }
+}
+
+/// Maximum number of arrows that wait for their messages, for each process. If a mailbox has more messages, its messages
+/// have no arrows.
+const MOST_ARROWS: usize = 1 << 16;
+
+/// Id of the arrow of a command.
+fn command(process: u64, tag: u64) -> u64 {
+    mix(process, tag) >> 1
+}
+
+/// The conversion of one entry.
+struct View<'a> {
+    timeline: &'a mut Timeline,
+    recorder: &'a Recorder,
+    at: u64,
+    lane: Lane,
+}
+
+impl View<'_> {
+    fn state(&mut self, process: u64, to: ProcessState, steps: bool) {
+        if to == ProcessState::Running {
+            self.end_running();
+            self.end_rest();
+            self.lane_state().running = Running::Begins { process, since: self.at };
+            if steps {
+                self.open(Word::Step);
+            }
+        } else if self.lane_state().running.process() == Some(process) {
+            self.end_running();
+        }
+        self.track(process);
+        self.end_state(process);
+        let state = match to {
+            ProcessState::Ready => Word::Ready,
+            ProcessState::Running => Word::Running,
+            ProcessState::Blocked => Word::Blocked,
+            ProcessState::Idle => {
+                // The process waits for a message, so it has received all messages.
+                self.timeline.messages.entry(process).or_default();
+                Word::Idle
+            }
+            ProcessState::Complete => return,
+        };
+        self.begin_state(process, state, self.at);
+    }
+
+    fn sent(&mut self, to: u64) {
+        let pid = self.pid(to);
+        self.timeline.arrows += 1;
+        // The ids of the arrows of commands have no top bit.
+        let arrow = self.timeline.arrows | 1 << 63;
+        let flow = match self.timeline.messages.get_mut(&to) {
+            Some(waiting) if waiting.len() < MOST_ARROWS => {
+                waiting.push_back(arrow);
+                Flow::From(arrow)
+            }
+            _ => {
+                self.timeline.messages.remove(&to);
+                Flow::None
+            }
+        };
+        self.arrow(Word::Message, Word::Send, &[(Word::To, Value::Text(&pid))], flow);
+    }
+
+    fn step(&mut self, process: u64) {
+        if let Running::Open { .. } = self.lane_state().running {
+            self.end_running();
+            self.lane_state().running = Running::Begins { process, since: self.at };
+        }
+        self.open(Word::Step);
+    }
+
+    fn created(&mut self, process: u64, parent: u64, label: u32) {
+        self.timeline.alive.insert(process, Alive { label, state: None });
+        self.timeline.messages.insert(process, VecDeque::new());
+        self.track(process);
+        let (pid, parent) = (self.pid(process), if parent == 0 { String::new() } else { self.pid(parent) });
+        let notes = [(Word::Pid, Value::Text(&pid)), (Word::Parent, Value::Text(&parent))];
+        let notes = if parent.is_empty() { &notes[..1] } else { &notes };
+        self.instant(Word::Process, Word::Spawn, notes);
+    }
+
+    fn ended(&mut self, process: u64, label: u32) {
+        if !self.timeline.processes.contains_key(&process) {
+            self.timeline.alive.entry(process).or_insert(Alive { label, state: None });
+            self.track(process);
+        }
+        self.end_state(process);
+        // The process has no further events. Therefore the table contains only living processes.
+        self.timeline.processes.remove(&process);
+        self.timeline.alive.remove(&process);
+        self.timeline.messages.remove(&process);
+    }
+
+    fn worker(&mut self, state: WorkerState) {
+        match state {
+            WorkerState::Running => self.end_rest(),
+            WorkerState::Searching | WorkerState::Parked => {
+                self.end_running();
+                self.end_rest();
+                let word = if state == WorkerState::Parked { Word::Parked } else { Word::Searching };
+                self.on_lane(Kind::Begin, self.at, Word::Worker, Title::Fixed(word), &[]);
+                self.lane_state().rests = true;
+            }
+            WorkerState::Blocked => {
+                self.open(Word::Init);
+                let lane = self.lane_state();
+                if !lane.blocked && lane.running != Running::Nothing {
+                    lane.blocked = true;
+                    self.on_lane(Kind::Begin, self.at, Word::Worker, Title::Fixed(Word::LongStep), &[]);
+                }
+            }
+        }
+    }
+
+    /// Writes the slice of the turn that begins on this lane, if the slice is not written yet.
+    fn open(&mut self, category: Word) {
+        let Running::Begins { process, since } = self.lane_state().running else { return };
+        self.lane_state().running = Running::Open { process };
+        self.track(process);
+        let ProcessTrack { label, pid, .. } = &self.timeline.processes[&process];
+        let (title, pid) = (Title::Label(*label), pid.clone());
+        self.on_lane(Kind::Begin, since, category, title, &[(Word::Pid, Value::Text(&pid))]);
+    }
+
+    /// Ends the slice of the turn on this lane, if there is a turn.
+    fn end_running(&mut self) {
+        // A turn without a step ends the process.
+        self.open(Word::Exit);
+        let lane = self.lane_state();
+        let ends = u32::from(std::mem::take(&mut lane.blocked)) + u32::from(lane.running != Running::Nothing);
+        lane.running = Running::Nothing;
+        for _ in 0..ends {
+            self.on_lane(Kind::End, self.at, Word::Step, Title::Fixed(Word::Step), &[]);
+        }
+    }
+
+    /// Ends the slice for the search or the sleep of the worker, if it is open.
+    fn end_rest(&mut self) {
+        if std::mem::take(&mut self.lane_state().rests) {
+            self.on_lane(Kind::End, self.at, Word::Worker, Title::Fixed(Word::Worker), &[]);
+        }
+    }
+
+    fn instant(&mut self, category: Word, name: Word, notes: &[(Word, Value<'_>)]) {
+        self.arrow(category, name, notes, Flow::None);
+    }
+
+    fn arrow(&mut self, category: Word, name: Word, notes: &[(Word, Value<'_>)], flow: Flow) {
+        self.open(Word::Init);
+        let track = Track::Lane(self.lane_state().number);
+        let (kind, title) = (Kind::Instant, Title::Fixed(name));
+        self.emit(&TrackEvent { at: self.at, kind, track, category, title, notes, flow });
+    }
+
+    fn on_lane(&mut self, kind: Kind, at: u64, category: Word, title: Title, notes: &[(Word, Value<'_>)]) {
+        let track = Track::Lane(self.lane_state().number);
+        self.emit(&TrackEvent { at, kind, track, category, title, notes, flow: Flow::None });
+    }
+
+    fn begin_state(&mut self, process: u64, state: Word, at: u64) {
+        let (kind, track, title) = (Kind::Begin, Track::Process(process), Title::Fixed(state));
+        self.emit(&TrackEvent { at, kind, track, category: Word::State, title, notes: &[], flow: Flow::None });
+        if let Some(track) = self.timeline.processes.get_mut(&process) {
+            track.is_open = true;
+        }
+    }
+
+    fn end_state(&mut self, process: u64) {
+        let is_open = self.timeline.processes.get_mut(&process).map(|track| &mut track.is_open);
+        if is_open.is_some_and(std::mem::take) {
+            let (kind, track, title) = (Kind::End, Track::Process(process), Title::Fixed(Word::State));
+            self.emit(&TrackEvent {
+                at: self.at,
+                kind,
+                track,
+                category: Word::State,
+                title,
+                notes: &[],
+                flow: Flow::None,
+            });
+        }
+    }
+
+    fn emit(&mut self, event: &TrackEvent<'_>) {
+        let recorder = self.recorder;
+        self.timeline.packets.event(event, |label| recorder.text(label));
+    }
+
+    /// Describes the track of a process, if it is not described yet. If the process was alive when the trace began, its
+    /// state at that time is the first slice of the track.
+    fn track(&mut self, process: u64) {
+        if self.timeline.processes.contains_key(&process) {
+            return;
+        }
+        let Alive { label, state } =
+            self.timeline.alive.get(&process).copied().unwrap_or(Alive { label: 0, state: None });
+        let pid = self.timeline.lookup.text(process);
+        let name = format!("{pid} {}", self.recorder.text(label));
+        self.timeline.packets.describe(Track::Process(process), &name, Some(Track::Processes), 0);
+        self.timeline.processes.insert(process, ProcessTrack { label, pid, is_open: false });
+        let first = match state {
+            Some(ProcessState::Ready) => Word::Ready,
+            Some(ProcessState::Running) => Word::Running,
+            Some(ProcessState::Blocked) => Word::Blocked,
+            Some(ProcessState::Idle) => Word::Idle,
+            Some(ProcessState::Complete) | None => return,
+        };
+        self.begin_state(process, first, self.timeline.begun);
+    }
+
+    fn pid(&self, process: u64) -> String {
+        match self.timeline.processes.get(&process) {
+            Some(track) => track.pid.clone(),
+            None => self.timeline.lookup.text(process),
+        }
+    }
+
+    /// Returns the state of the lane. If the lane is new, describes its track. The threads outside the slots are numbered
+    /// in the order in which they occur in the trace, so that equal simulations have equal traces.
+    fn lane_state(&mut self) -> &mut LaneState {
+        let Timeline { lanes, outside, packets, .. } = &mut *self.timeline;
+        lanes.entry(self.lane.number()).or_insert_with(|| {
+            let (lane, name) = match self.lane {
+                Lane::Worker(slot) => (self.lane, format!("worker {slot}")),
+                Lane::Outside(_) => {
+                    let lane = (Lane::Outside(*outside), format!("thread {outside}"));
+                    *outside = outside.saturating_add(1);
+                    lane
+                }
+            };
+            packets.describe(Track::Lane(lane.number()), &name, Some(Track::Workers), u64::from(lane.number()));
+            LaneState { number: lane.number(), ..LaneState::default() }
+        })
+    }
+}

@@ -1,0 +1,478 @@
+//! 9.3 of the specification: execution traces in the format of Perfetto. The decoder of the traces is independent of the
+//! encoder.
+
+mod decoder;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{self, Write};
+use std::sync::{Arc, Mutex, mpsc};
+use std::time::Duration;
+
+use procession::observe::TraceSummary;
+use procession::*;
+
+use self::decoder::{Decoded, Kind, decode};
+use crate::{alone, two, within};
+
+/// A writer whose bytes the test can read.
+#[derive(Clone, Default)]
+struct Buffer(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Buffer {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap().extend(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Buffer {
+    fn bytes(&self) -> Vec<u8> {
+        self.0.lock().unwrap().clone()
+    }
+}
+
+/// Traces `scenario`, which runs on `host`.
+fn traced(host: &Host, scenario: impl FnOnce()) -> (Vec<u8>, TraceSummary) {
+    let buffer = Buffer::default();
+    let trace = host.start_trace_to(buffer.clone()).unwrap();
+    scenario();
+    let summary = trace.finish().unwrap();
+    (buffer.bytes(), summary)
+}
+
+/// Sends the numbers below `count` to `to`, and waits for an answer after each of them.
+async fn ping(mut ctx: Context<u64>, to: Address<(u64, Address<u64>)>, count: u64) -> Result<u64, Exit> {
+    let mut sum = 0;
+    for number in 0..count {
+        to.send((number, ctx.address()))?;
+        sum += ctx.receive().await?;
+    }
+    Ok(sum)
+}
+
+async fn pong(mut ctx: Context<(u64, Address<u64>)>) -> Result<(), Exit> {
+    loop {
+        let (number, from) = ctx.receive().await?;
+        let _ = from.send(number * 2);
+    }
+}
+
+/// Runs `count` rounds of ping-pong to the end, on the threads of the runtime.
+fn ping_pong(rt: &Runtime, count: u64) {
+    let pong = rt.spawn(pong);
+    let ping = {
+        let to = pong.address();
+        rt.spawn(async move |ctx: Context<u64>| ping(ctx, to, count).await)
+    };
+    assert_eq!(rt.block_on(ping).unwrap(), count * (count - 1));
+    rt.cancel(pong.pid(), "done", Duration::from_secs(60)).unwrap();
+    rt.block_on(pong).unwrap_err();
+}
+
+fn steps(decoded: &Decoded) -> u64 {
+    decoded.of("step").len() as u64
+}
+
+/// 9.3a, 9.3b: on one thread, the trace contains exactly the steps, spawns and states that the counters count.
+#[test]
+fn the_counts_of_a_trace_equal_the_counters() {
+    let rt = Runtime::builder().workers(0).build().unwrap();
+    ping_pong(&rt, 3);
+    let before = rt.counters();
+    let (bytes, summary) = traced(&rt, || ping_pong(&rt, 100));
+    let (decoded, counted) = (decode(&bytes), rt.counters() - before);
+    assert_eq!(summary.lost, 0);
+    assert_eq!(steps(&decoded), counted.steps);
+    assert_eq!(decoded.named(Kind::Instant, "spawn").len() as u64, counted.spawned);
+    // Each turn is one slice of the state `running`.
+    let states = decoded.of("state");
+    assert_eq!(states.iter().filter(|state| state.name == "running").count() as u64, counted.polls);
+    // Each step is inside a slice of the state `running` of its process.
+    for step in decoded.of("step") {
+        let pid = step.pid.clone().expect("a step has a pid");
+        assert!(step.name.contains("ping") || step.name.contains("pong"), "{}", step.name);
+        let inside = |state: &&decoder::Slice| {
+            state.track.starts_with(&pid) && state.name == "running" && state.from <= step.from && step.to <= state.to
+        };
+        assert!(states.iter().any(|state| inside(&state)), "{pid} {step:?}");
+    }
+    ping_pong(&rt, 3);
+    assert_eq!(decode(&bytes).packets, decoded.packets);
+}
+
+/// 9.3a, 9.3b: each worker has its own lane, and each process has a track with its name.
+#[test]
+fn each_worker_has_a_lane_and_each_process_has_a_track() {
+    within(60, || {
+        let rt = two();
+        let before = rt.counters();
+        let (bytes, summary) = traced(&rt, || {
+            let (tell, told) = mpsc::channel();
+            // Each of the two processes waits for the other one inside its step, so they need both workers.
+            let meeting = Arc::new(std::sync::Barrier::new(2));
+            for name in ["left", "right"] {
+                let (tell, meeting) = (tell.clone(), Arc::clone(&meeting));
+                let body = async move |_: Context| {
+                    meeting.wait();
+                    tell.send(()).unwrap();
+                };
+                rt.process().name(name).spawn(body).unwrap();
+            }
+            (0..2).for_each(|_| told.recv().unwrap());
+            while rt.processes_alive() != 0 {
+                std::thread::yield_now();
+            }
+        });
+        let (decoded, counted) = (decode(&bytes), rt.counters() - before);
+        assert_eq!((summary.lost, steps(&decoded)), (0, counted.steps));
+        let lanes: BTreeSet<_> = decoded.of("step").into_iter().map(|step| (step.track, step.name)).collect();
+        assert_eq!(lanes.iter().map(|(lane, _)| lane).collect::<BTreeSet<_>>().len(), 2, "{lanes:?}");
+        assert!(lanes.iter().all(|(lane, _)| lane.starts_with("worker ")), "{lanes:?}");
+        for name in ["left", "right"] {
+            assert!(lanes.iter().any(|(_, label)| label.starts_with(name)), "{lanes:?}");
+            let track = decoded.tracks.values().find(|(track, _)| track.contains(name)).expect("a track");
+            let parent = track.1.expect("it is the child of another track");
+            assert_eq!(decoded.track(parent), "Processes");
+        }
+    });
+}
+
+/// 9.3b: a trace that begins later knows the processes that exist, with their names and states.
+#[test]
+fn a_trace_contains_the_processes_that_existed_before_it() {
+    let rt = Runtime::builder().workers(0).build().unwrap();
+    let old = rt.process().name("old").spawn(async |mut ctx: Context<u8>| ctx.receive().await).unwrap();
+    let silent = rt.process().name("silent").spawn(async |mut ctx: Context<u8>| ctx.receive().await).unwrap();
+    rt.block_on(old.started()).unwrap();
+    rt.block_on(silent.started()).unwrap();
+    let (bytes, _) = traced(&rt, || {
+        old.send(7).unwrap();
+        assert_eq!(rt.block_on(old).unwrap(), 7);
+    });
+    let decoded = decode(&bytes);
+    let states = decoded.of("state");
+    let names: Vec<_> = states.iter().map(|state| state.name.as_str()).collect();
+    assert_eq!(names, ["idle", "ready", "running"]);
+    assert!(states.iter().all(|state| state.track.contains("old (")), "{states:?}");
+    // A process without events has no track.
+    assert!(decoded.tracks.values().all(|(name, _)| !name.contains("silent")));
+    drop(silent);
+}
+
+/// 9.3b: the slice of a step contains the entry method of its process.
+#[test]
+fn a_step_is_named_by_its_entry_method() {
+    let rt = Runtime::builder().workers(0).build().unwrap();
+    let (bytes, _) = traced(&rt, || {
+        let entries = EntryPoints::new().entry("serve", async |_: Context, (): ()| Ok::<_, Exit>(()));
+        let process = rt.process().entry("serve").spawn_process(entries).unwrap();
+        rt.block_on(process).unwrap();
+    });
+    assert!(decode(&bytes).of("step").iter().all(|step| step.name.ends_with("::serve")));
+}
+
+/// 9.3c: turns that end by a panic, a kill, a failed step or a yield leave slices that nest.
+#[test]
+fn slices_nest_if_processes_panic_or_are_killed() {
+    let rt = Runtime::builder().workers(0).on_crash(|_| {}).build().unwrap();
+    let before = rt.counters();
+    let (bytes, summary) = traced(&rt, || {
+        let panics = rt.spawn(async |ctx: Context| {
+            if ctx.pid().index() != u32::MAX {
+                std::panic::resume_unwind(Box::new("no luck"));
+            }
+        });
+        let fails = rt.spawn(async |_: Context| Err::<(), _>("no luck"));
+        let waits = rt.spawn(async |mut ctx: Context| ctx.receive().await.map(drop));
+        let unborn = rt.spawn(async |_: Context| {});
+        rt.kill(unborn.pid()).unwrap();
+        rt.block_on(waits.started()).unwrap();
+        rt.kill(waits.pid()).unwrap();
+        let again = rt.spawn(async |ctx: Context| {
+            for _ in 0..10 {
+                ctx.yield_now().await;
+            }
+        });
+        rt.block_on(again).unwrap();
+        let exits: [Result<(), Exit>; 4] =
+            [rt.block_on(panics), rt.block_on(fails), rt.block_on(waits), rt.block_on(unborn)];
+        assert!(exits.iter().all(Result::is_err));
+    });
+    let (decoded, counted) = (decode(&bytes), rt.counters() - before);
+    assert_eq!((summary.lost, steps(&decoded)), (0, counted.steps));
+    // The killed processes have a last turn without a step.
+    assert_eq!(decoded.of("exit").len(), 2);
+}
+
+/// Command whose handler doubles its number.
+struct Double(u64);
+impl Command for Double {
+    type Reply = u64;
+}
+
+/// Hand-written process that yields two commands and sums up their answers.
+#[derive(Default)]
+struct ByHand {
+    tags: Vec<Tag<Double>>,
+    sum: u64,
+    answers: u32,
+}
+impl Process for ByHand {
+    type Message = u64;
+    type Output = u64;
+    fn step(&mut self, events: Events<'_, u64>, out: &mut StepOutput<'_, u64>) -> Result<Next<u64>, Exit> {
+        for event in events {
+            match event {
+                Event::Message(number) => self.tags.push(out.perform(Double(number))),
+                Event::Completed(completed) => {
+                    let tag = self.tags.remove(0);
+                    self.sum += completed.take(tag).expect("the commands are answered in order")?;
+                    self.answers += 1;
+                }
+                _ => {}
+            }
+        }
+        Ok(if self.answers == 2 { Next::Done(self.sum) } else { Next::Wait })
+    }
+}
+
+/// Returns the begin and the end of each arrow. Fails if an arrow has no end, has two ends, or leads backwards.
+fn arrows(decoded: &Decoded) -> Vec<(&decoder::Event, &decoder::Event)> {
+    let events = decoded.events.iter();
+    let begins: Vec<_> = events.clone().flat_map(|event| event.flows.iter().map(move |flow| (*flow, event))).collect();
+    let mut ends: BTreeMap<u64, &decoder::Event> = BTreeMap::new();
+    for event in events {
+        for flow in &event.ended_flows {
+            assert!(ends.insert(*flow, event).is_none(), "{event:?}: two ends");
+        }
+    }
+    let pairs = begins.into_iter().map(|(flow, begin)| {
+        let end = ends.remove(&flow).unwrap_or_else(|| panic!("{begin:?} has no end"));
+        assert!(begin.at <= end.at, "{begin:?} {end:?}");
+        (begin, end)
+    });
+    let pairs = pairs.collect();
+    assert!(ends.is_empty(), "{ends:?}");
+    pairs
+}
+
+/// 9.3b: an arrow leads from each send to the receipt of the message, and from each yield to its completion. Their counts
+/// equal the counters.
+#[test]
+fn arrows_lead_from_sends_to_receipts_and_from_yields_to_completions() {
+    let later = async |command: Double| {
+        crate::step_aside().await;
+        command.0 * 2
+    };
+    let inline = Runtime::builder().workers(0).handle(|command: Double| command.0 * 2).build().unwrap();
+    let as_future = Runtime::builder().workers(0).handle_async(later).build().unwrap();
+    for rt in [inline, as_future] {
+        let before = rt.counters();
+        let (bytes, summary) = traced(&rt, || {
+            let by_hand = rt.spawn_process(ByHand::default());
+            let body = rt.spawn(async |mut ctx: Context<u64>| {
+                let mut sum = 0;
+                for _ in 0..3 {
+                    let number = ctx.receive().await?;
+                    sum += ctx.perform(Double(number)).await?;
+                }
+                Ok::<_, Exit>(sum)
+            });
+            // The messages are queued, and then arrive one at a time.
+            for number in 1..3 {
+                by_hand.send(number).unwrap();
+                body.send(number).unwrap();
+            }
+            let to = body.address();
+            let last = rt.spawn(async move |_: Context| to.send(3));
+            assert_eq!((rt.block_on(by_hand).unwrap(), rt.block_on(body).unwrap()), (6, 12));
+            rt.block_on(last).unwrap();
+        });
+        let (decoded, counted) = (decode(&bytes), rt.counters() - before);
+        let arrows = arrows(&decoded);
+        let count = |from: &str, to: &str| {
+            arrows.iter().filter(|(begin, end)| begin.name == from && end.name == to).count() as u64
+        };
+        assert_eq!((summary.lost, counted.messages, counted.yields), (0, 5, 5));
+        assert_eq!(count("send", "receive"), counted.messages);
+        assert_eq!(count("yield", "completion"), counted.yields);
+        assert_eq!((arrows.len() as u64, counted.completions), (counted.messages + counted.yields, counted.yields));
+        assert_eq!(steps(&decoded), counted.steps);
+    }
+}
+
+/// 9.3c: the counter tracks have the values of the counters.
+#[test]
+fn counter_tracks_have_the_values_of_the_counters() {
+    let rt = Runtime::builder().workers(0).build().unwrap();
+    let sleepers: Vec<_> =
+        (0..3).map(|_| rt.spawn(async |ctx: Context| ctx.sleep(Duration::from_secs(3600)).await)).collect();
+    for sleeper in &sleepers {
+        rt.block_on(sleeper.started()).unwrap();
+    }
+    let (bytes, _) = traced(&rt, || {
+        rt.spawn(async |_: Context| {});
+    });
+    let decoded = decode(&bytes);
+    let last = |name: &str| {
+        let (uuid, _) = decoded.tracks.iter().find(|(_, track)| track.0 == name).expect("a track");
+        decoded.events.iter().rfind(|event| event.track == *uuid).expect("a value").count
+    };
+    assert_eq!((last("timers"), last("queued tasks, shared queue"), last("steals")), (3, 1, 0));
+    assert_eq!(last("parks"), rt.counters().parks);
+    assert_eq!((last("replaced workers"), last("sockets"), last("queued tasks, queues of workers")), (0, 0, 0));
+}
+
+/// 9.3d: each prefix of a trace is readable, up to its last whole packet.
+#[test]
+fn a_trace_that_was_cut_off_is_readable() {
+    let rt = Runtime::builder().workers(0).build().unwrap();
+    let (bytes, _) = traced(&rt, || ping_pong(&rt, 2));
+    let whole = decode(&bytes);
+    let mut packets = 0;
+    for length in 0..bytes.len() {
+        let cut = decode(&bytes[..length]);
+        assert!(cut.packets == packets || cut.packets == packets + 1);
+        packets = cut.packets;
+    }
+    assert!(packets + 1 == whole.packets && packets > 20);
+}
+
+/// Writer that blocks until the test drops the sender.
+struct Slow(mpsc::Receiver<()>, Buffer);
+
+impl Write for Slow {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let _ = self.0.recv();
+        self.1.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// 9.3d: a writer that blocks delays no worker. The workers fill their buffers, and count the events that they lose.
+#[test]
+fn a_writer_that_blocks_delays_no_worker() {
+    within(60, || {
+        let rt = alone().build().unwrap();
+        let before = rt.counters();
+        let (release, blocks) = mpsc::channel();
+        let buffer = Buffer::default();
+        let trace = rt.start_trace_to(Slow(blocks, buffer.clone())).unwrap();
+        let yields = rt.spawn(async |ctx: Context| {
+            for _ in 0..100_000 {
+                ctx.yield_now().await;
+            }
+        });
+        rt.block_on(yields).unwrap();
+        drop(release);
+        let summary = trace.finish().unwrap();
+        let (decoded, counted) = (decode(&buffer.bytes()), rt.counters() - before);
+        assert!(summary.lost > 0);
+        assert!(steps(&decoded) < counted.steps && steps(&decoded) + summary.lost >= counted.steps);
+    });
+}
+
+/// Writer that fails at its second call.
+struct Fails(u32);
+
+impl Write for Fails {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0 += 1;
+        if self.0 == 2 { Err(io::ErrorKind::BrokenPipe.into()) } else { Ok(bytes.len()) }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// 9.3a: if its writer fails, a trace ends, and `finish` returns the error. Another trace can begin.
+#[test]
+fn a_trace_ends_if_its_writer_fails() {
+    within(60, || {
+        let rt = Runtime::builder().workers(0).build().unwrap();
+        let trace = rt.start_trace_to(Fails(0)).unwrap();
+        while !trace.has_ended() {
+            ping_pong(&rt, 2);
+        }
+        assert_eq!(trace.finish().unwrap_err().kind(), io::ErrorKind::BrokenPipe);
+        let (bytes, _) = traced(&rt, || ping_pong(&rt, 1));
+        assert!(steps(&decode(&bytes)) > 0);
+    });
+}
+
+/// 9.3a: a panic of the writer is an error of the trace.
+#[test]
+fn a_panic_of_the_writer_is_an_error() {
+    struct Panics;
+    impl Write for Panics {
+        fn write(&mut self, _: &[u8]) -> io::Result<usize> {
+            std::panic::resume_unwind(Box::new("no luck"))
+        }
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+    impl Drop for Panics {
+        fn drop(&mut self) {
+            std::panic::resume_unwind(Box::new("no luck either"))
+        }
+    }
+    within(60, || {
+        let rt = Runtime::builder().workers(0).build().unwrap();
+        let error = rt.start_trace_to(Panics).unwrap().finish().unwrap_err();
+        assert!(error.to_string().contains("no luck"), "{error}");
+    });
+}
+
+/// 9.3a: two traces of a runtime can overlap.
+#[test]
+fn two_traces_can_overlap() {
+    let rt = Runtime::builder().workers(0).build().unwrap();
+    let mut inner = None;
+    let (outer, _) = traced(&rt, || {
+        ping_pong(&rt, 2);
+        inner = Some(traced(&rt, || ping_pong(&rt, 2)).0);
+        ping_pong(&rt, 2);
+    });
+    let (inner, outer) = (steps(&decode(&inner.unwrap())), steps(&decode(&outer)));
+    assert!(inner > 0 && outer == 3 * inner, "{inner} {outer}");
+}
+
+/// Traces a simulation with this seed.
+fn simulated(seed: u64) -> (Vec<u8>, TraceSummary, observe::Counters) {
+    let mut simulation = Simulation::new(seed);
+    let host = simulation.host().clone();
+    let buffer = Buffer::default();
+    let trace = host.start_trace_to(buffer.clone()).unwrap();
+    let pong = host.spawn(pong);
+    let to = pong.address();
+    let ping = host.spawn(async move |ctx: Context<u64>| ping(ctx, to, 5_000).await);
+    let sleeper = host.spawn(async |ctx: Context| ctx.sleep(Duration::from_secs(3600)).await);
+    simulation.run(ping).unwrap();
+    simulation.run(sleeper).unwrap();
+    host.kill(pong.pid()).unwrap();
+    simulation.run(pong).unwrap_err();
+    let summary = trace.finish().unwrap();
+    (buffer.bytes(), summary, host.counters())
+}
+
+/// 9.3a, 10.1b: a simulation writes the same trace in virtual time. It loses no events, and the same seed gives the same
+/// bytes.
+#[test]
+fn a_simulation_writes_a_trace_without_losses() {
+    let (bytes, summary, counted) = simulated(7);
+    let decoded = decode(&bytes);
+    assert_eq!((summary.lost, steps(&decoded)), (0, counted.steps));
+    let hour = 3_600_000_000_000;
+    let blocked = decoded.of("state").into_iter().find(|state| state.name == "blocked").expect("the sleeper");
+    assert_eq!(blocked.to - blocked.from, hour);
+    assert!(bytes == simulated(7).0 && bytes != simulated(8).0);
+}

@@ -19,6 +19,7 @@ pub use crate::observe::crash::CrashReport;
 pub(crate) use crate::observe::distributions::Sampled;
 pub use crate::observe::distributions::{CommandTime, Distributions};
 pub use crate::observe::histogram::Histogram;
+pub use crate::observe::inspection::wait_graph::{Deadlock, WaitEdge, WaitForGraph};
 pub use crate::observe::inspection::{
     CommandCount, ProcessColumn, ProcessDetails, ProcessInfo, ProcessQuery, WaitsFor,
 };

@@ -1,5 +1,5 @@
 //! Platform layer: locks, threads, the clock, the poller of sockets, random numbers, memory blocks, values of any type,
-//! cells that two owners share, prefetching, preemption requests, and the end of panics.
+//! cells that two owners share, atomic references, prefetching, preemption requests, and the end of panics.
 //!
 //! This folder imports no other folder. The other folders get time, threads and random numbers only from here, so the
 //! model checkers and the simulation can replace them. It knows no process, no task and no queue.
@@ -12,5 +12,6 @@ pub(crate) mod preempt;
 pub(crate) mod prefetch;
 pub(crate) mod random;
 pub(crate) mod shared_cell;
+pub(crate) mod static_ref;
 pub(crate) mod sync;
 pub(crate) mod unwind;

@@ -181,6 +181,7 @@ fn only_these_files_allow_unsafe_code() {
             "platform::erased",
             "platform::prefetch",
             "platform::shared_cell",
+            "platform::static_ref",
             "platform::sync::checked",
             "platform::sync::lock",
             "process::mailbox::slot",

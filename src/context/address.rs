@@ -14,7 +14,9 @@ use futures::future::FusedFuture;
 
 use crate::context::call::{Call, Reply};
 use crate::host::Host;
+use crate::host::control::waits::{Wait, WaitKind};
 use crate::host::control::{AnyControl, Change, Control, Listening};
+use crate::host::refs::RecordedWait;
 use crate::host::registry::target::{Route, Target, Way};
 use crate::observe::Counter;
 use crate::process::error::{Addressee, SendError};
@@ -152,6 +154,7 @@ impl<M: Send + 'static> Address<M> {
     /// assert_eq!(rt.block_on(server.call(|reply| Msg::Len("four".into(), reply)).timeout(second))?, 4);
     /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
     /// ```
+    #[track_caller]
     pub fn call<T: Send + 'static>(&self, request: impl FnOnce(Reply<T>) -> M) -> Call<T> {
         self.control.head.host().call(self, request)
     }
@@ -218,6 +221,7 @@ pub struct Exited {
     control: Option<Ref<dyn AnyControl>>,
     listening: Listening,
     over: bool,
+    recorded: RecordedWait,
 }
 
 impl Exited {
@@ -225,13 +229,15 @@ impl Exited {
         if let Some(control) = &control {
             control.head().await_end(Change::More);
         }
-        Self { control, listening: Listening::default(), over: false }
+        Self { control, listening: Listening::default(), over: false, recorded: RecordedWait::default() }
     }
 
     /// Decrements the number of futures that wait for the exit of the process.
     fn leave(&mut self) {
         if let Some(control) = self.control.take() {
-            control.head().await_end(Change::Less);
+            let head = control.head();
+            self.recorded.end(head.host(), || Wait::on(WaitKind::Exit, head.pid(), None));
+            head.await_end(Change::Less);
         }
     }
 }
@@ -259,7 +265,10 @@ impl Future for Exited {
                         head.received_exit();
                         exit
                     }
-                    Poll::Pending => return Poll::Pending,
+                    Poll::Pending => {
+                        this.recorded.begin(head.host(), &Wait::on(WaitKind::Exit, head.pid(), None));
+                        return Poll::Pending;
+                    }
                 }
             }
         };

@@ -7,6 +7,7 @@ pub(crate) mod answer;
 use std::any::type_name;
 use std::future::Future;
 use std::mem::ManuallyDrop;
+use std::panic::Location;
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
@@ -17,7 +18,8 @@ use futures::future::FusedFuture;
 use crate::context::call::answer::{ReplyReceiver, ReplySender};
 use crate::context::time::Sleep;
 use crate::host::Host;
-use crate::host::control::{AnyControl, Change};
+use crate::host::control::AnyControl;
+use crate::host::control::waits::{Place, Wait};
 use crate::host::dispatch::completion::UntypedCompletion;
 use crate::host::refs::ProcessRef;
 use crate::host::registry::target::{Target, Way};
@@ -30,11 +32,40 @@ use crate::process::payload::Payload;
 use crate::process::state::Ref;
 use crate::process::state::current::Current;
 
+/// The caller's own part of the cell.
+struct Asked {
+    stage: RequestStage,
+    /// Source line that created the call, for inspection. It takes 8 bytes on a 64-bit system, like the callee.
+    line: &'static Location<'static>,
+    /// Word of the callee's pid, for inspection. 0 if the callee is not known.
+    callee: u64,
+    /// Place of the record of this call.
+    place: Place,
+}
+
+impl Asked {
+    #[track_caller]
+    fn sent_elsewhere(since: u64) -> Self {
+        Self {
+            stage: RequestStage::Sent { counted: false, since },
+            line: Location::caller(),
+            callee: 0,
+            place: Place::default(),
+        }
+    }
+
+    /// Returns the record of the call, for inspection.
+    #[inline]
+    fn wait(&self, is_limited: bool) -> Wait {
+        Wait::call(self.callee, is_limited, self.line)
+    }
+}
+
 /// State of the request. Only the caller accesses it.
 enum RequestStage {
     Unsent(Request),
     Sent {
-        /// Whether the calling process counts this call among the operations that it waits for.
+        /// Whether the calling process counts and records this call among the operations that it waits for.
         counted: bool,
         /// Time of the request in ns if the call is measured, and 0 otherwise.
         since: u64,
@@ -45,10 +76,10 @@ enum RequestStage {
 type Answer<T> = Result<T, CallError>;
 
 /// The callee's half of the shared cell.
-type Replier<T> = ReplySender<Caller, RequestStage, Answer<T>>;
+type Replier<T> = ReplySender<Caller, Asked, Answer<T>>;
 
 /// The caller's half of the shared cell.
-type PendingReply<T> = ReplyReceiver<Caller, RequestStage, Answer<T>>;
+type PendingReply<T> = ReplyReceiver<Caller, Asked, Answer<T>>;
 
 /// The process, host or yield that the call belongs to. Each variant gives access to the host. The caller and the
 /// callee share one value of this type.
@@ -77,9 +108,16 @@ impl Caller {
     }
 
     #[inline]
-    fn wait_for(&self, change: Change) {
+    fn begin_wait(&self, asked: &mut Asked, is_limited: bool) {
         if let Some(asker) = self.asker() {
-            asker.wait_for(change);
+            asked.place = asker.begin_wait(&asked.wait(is_limited));
+        }
+    }
+
+    #[inline]
+    fn end_wait(&self, asked: &Asked, is_limited: bool) {
+        if let Some(asker) = self.asker() {
+            asker.end_wait(asked.place, || asked.wait(is_limited));
         }
     }
 
@@ -142,7 +180,7 @@ const _: () = assert!(size_of::<Reply<u64>>() == size_of::<usize>());
 
 impl<T: Send + 'static> Reply<T> {
     pub(crate) fn to_yield(slip: UntypedCompletion) -> Self {
-        Self { to: Some(ReplySender::alone(Caller::Yield(slip), || RequestStage::Sent { counted: false, since: 0 })) }
+        Self { to: Some(ReplySender::alone(Caller::Yield(slip), || Asked::sent_elsewhere(0))) }
     }
 
     /// Answers the call. If the caller has stopped waiting, the value is dropped and counted as a late reply.
@@ -259,21 +297,21 @@ impl<T> fmt::Debug for Call<T> {
 }
 
 /// Sends the request. The request must not have been sent before.
-fn send<T>(asking: &mut PendingReply<T>) {
-    let (party, stage) = asking.parts();
-    let RequestStage::Unsent(request) = stage else { unreachable!("only an unsent call is sent") };
+fn send<T>(asking: &mut PendingReply<T>, is_limited: bool) {
+    let (party, asked) = asking.parts();
+    let RequestStage::Unsent(request) = &mut asked.stage else { unreachable!("only an unsent call is sent") };
     match request.send() {
         Ok(()) => {
             let counted = matches!(party, Caller::Process(_));
-            *stage = RequestStage::Sent { counted, since: party.host().sampled_now() };
+            asked.stage = RequestStage::Sent { counted, since: party.host().sampled_now() };
             if counted {
-                party.wait_for(Change::More);
+                party.begin_wait(asked, is_limited);
             }
         }
         Err(error) => {
             // The request still contains the message, and the message may contain the callee's half of this cell. Its
             // drop must not wake the caller, so the slot is closed before.
-            let refused = mem::replace(stage, RequestStage::Refused(*error));
+            let refused = mem::replace(&mut asked.stage, RequestStage::Refused(*error));
             asking.close();
             drop(refused);
         }
@@ -286,7 +324,7 @@ impl<T> Call<T> {
         if let Some(asking) = &mut self.asking {
             // The task waits only from the first poll: an earlier answer must not wake it.
             asking.listen_later();
-            send(asking);
+            send(asking, self.limit.is_some());
         }
         self
     }
@@ -294,13 +332,13 @@ impl<T> Call<T> {
     /// Ends the call. If `answered` is true, the answer was already taken, so this function does not close the cell.
     #[inline]
     fn end(&mut self, answered: bool) {
-        self.limit = None;
+        let is_limited = self.limit.take().is_some();
         let Some(mut asking) = self.asking.take() else { return };
-        let (party, stage) = asking.parts();
-        match stage {
-            &mut RequestStage::Sent { counted, since } => {
+        let (party, asked) = asking.parts();
+        match asked.stage {
+            RequestStage::Sent { counted, since } => {
                 if counted {
-                    party.wait_for(Change::Less);
+                    party.end_wait(asked, is_limited);
                 }
                 if !answered {
                     asking.close();
@@ -312,7 +350,7 @@ impl<T> Call<T> {
             // this drop, the request and the cell would keep each other alive. The slot is closed first, so the drop of
             // the callee's half does not wake the caller.
             RequestStage::Unsent(_) => {
-                let request = mem::replace(stage, RequestStage::Sent { counted: false, since: 0 });
+                let request = mem::replace(&mut asked.stage, RequestStage::Sent { counted: false, since: 0 });
                 asking.close();
                 drop(request);
             }
@@ -325,7 +363,7 @@ impl<T> Call<T> {
     #[inline(always)]
     fn take(&mut self) -> Option<Answer<T>> {
         let asking = self.asking.as_mut()?;
-        let RequestStage::Sent { .. } = asking.parts().1 else { return None };
+        let RequestStage::Sent { .. } = asking.parts().1.stage else { return None };
         let answer = asking.take()?;
         self.end(true);
         Some(answer)
@@ -334,8 +372,14 @@ impl<T> Call<T> {
     /// Sets a time limit. The time begins when this method is called. If the reply does not arrive in time, the future
     /// fails with [`CallError::TimedOut`]. A second limit replaces the first limit.
     pub fn timeout(mut self, time: Duration) -> Self {
-        if let Some(asking) = &self.asking {
-            self.limit = Some(Box::new(asking.party().host().sleep(time)));
+        if let Some(asking) = &mut self.asking {
+            let limit = Box::new(asking.party().host().sleep(time));
+            let (party, asked) = asking.parts();
+            if let RequestStage::Sent { counted: true, .. } = asked.stage {
+                party.end_wait(asked, self.limit.is_some());
+                party.begin_wait(asked, true);
+            }
+            self.limit = Some(limit);
         }
         self
     }
@@ -362,8 +406,8 @@ impl<T> Call<T> {
         let Some(asking) = &mut this.asking else { return Poll::Pending };
         let is_task = asking.parts().0.is_polled_by_task(cx.waker());
         // The request is sent also if the clone of the waker panics in `listen`.
-        if let RequestStage::Unsent(_) = asking.parts().1 {
-            send(asking);
+        if let RequestStage::Unsent(_) = asking.parts().1.stage {
+            send(asking, this.limit.is_some());
         }
         // The waker is registered before `take`: if `take` finds no answer, the answer will wake it.
         asking.listen(is_task, cx.waker());
@@ -371,10 +415,11 @@ impl<T> Call<T> {
             return Poll::Ready(answer);
         }
         let Some(asking) = &mut this.asking else { unreachable!("only an answered call is over") };
-        let answer = match asking.parts() {
-            (party, RequestStage::Sent { counted, .. }) => {
+        let (party, asked) = asking.parts();
+        let answer = match &mut asked.stage {
+            RequestStage::Sent { counted, .. } => {
                 if is_task && !mem::replace(counted, true) {
-                    party.wait_for(Change::More);
+                    party.begin_wait(asked, this.limit.is_some());
                 }
                 let limit = this.limit.as_deref_mut().map(|limit| Pin::new(limit).poll(cx));
                 match limit {
@@ -382,8 +427,8 @@ impl<T> Call<T> {
                     _ => return Poll::Pending,
                 }
             }
-            (_, RequestStage::Refused(error)) => Err(error.clone()),
-            (_, RequestStage::Unsent(_)) => unreachable!("sent above"),
+            RequestStage::Refused(error) => Err(error.clone()),
+            RequestStage::Unsent(_) => unreachable!("sent above"),
         };
         this.end(false);
         Poll::Ready(answer)
@@ -416,6 +461,7 @@ fn ask<N: Send + 'static>(host: &Host, to: &Way<'_, N>, request: N) -> Result<()
 /// Makes a call, but does not send the request. Returns the call and the request, which the caller of this function
 /// must send. `asker` is the calling process. If there is none, the caller is the host, or the process in whose turn
 /// this function is called.
+#[track_caller]
 pub(crate) fn sent_elsewhere<N, T: Send + 'static>(
     host: &Host,
     asker: Option<ProcessRef>,
@@ -424,7 +470,7 @@ pub(crate) fn sent_elsewhere<N, T: Send + 'static>(
     let of_turn = || ProcessRef::of_turn(host).map_or_else(|| Caller::Host(host.clone()), Caller::Within);
     let party = || asker.map_or_else(of_turn, Caller::Process);
     let since = host.sampled_now();
-    let (asking, other) = ReplyReceiver::new(false, party, || RequestStage::Sent { counted: false, since });
+    let (asking, other) = ReplyReceiver::new(false, party, || Asked::sent_elsewhere(since));
     (Call { asking: Some(asking), limit: None }, request(Reply { to: Some(other) }))
 }
 
@@ -434,12 +480,14 @@ impl<T> Call<T> {
     /// Returns whether the call is counted.
     pub(crate) fn count_as_waiting(&mut self, waker: &Waker) -> bool {
         let Some(asking) = &mut self.asking else { return false };
-        let (party, RequestStage::Sent { counted, .. }) = asking.parts() else { return false };
-        if !*counted && (matches!(party, Caller::Process(_)) || party.is_polled_by_task(waker)) {
-            *counted = true;
-            party.wait_for(Change::More);
+        let (party, asked) = asking.parts();
+        let RequestStage::Sent { counted, .. } = &mut asked.stage else { return false };
+        if *counted || !(matches!(party, Caller::Process(_)) || party.is_polled_by_task(waker)) {
+            return *counted;
         }
-        *counted
+        *counted = true;
+        party.begin_wait(asked, self.limit.is_some());
+        true
     }
 }
 
@@ -447,6 +495,7 @@ impl Host {
     /// Sends a request that carries a [`Reply`]. Returns a future that resolves to the reply: see
     /// [`Address::call`](crate::Address::call). If `to` is a name or a pid, the process is looked up when the request
     /// is sent.
+    #[track_caller]
     pub fn call<N: Send + 'static, T: Send + 'static>(
         &self,
         to: impl Target<N>,
@@ -455,6 +504,7 @@ impl Host {
         self.call_as(ProcessRef::of_turn(self), Caller::Within, to, request)
     }
 
+    #[track_caller]
     pub(crate) fn call_from<N: Send + 'static, T: Send + 'static>(
         &self,
         asker: ProcessRef,
@@ -465,6 +515,7 @@ impl Host {
     }
 
     #[inline(always)]
+    #[track_caller]
     fn call_as<N: Send + 'static, T: Send + 'static>(
         &self,
         asker: Option<ProcessRef>,
@@ -472,14 +523,16 @@ impl Host {
         to: impl Target<N>,
         request: impl FnOnce(Reply<T>) -> N,
     ) -> Call<T> {
-        let (way, is_in_turn) = (to.way(), asker.is_some());
+        let (way, is_in_turn, line) = (to.way(), asker.is_some(), Location::caller());
+        let callee = self.word_of(&way);
         let party = || match (asker, &way) {
             (Some(asker), _) => asks(asker),
             (None, Way::Here(control)) => Caller::Callee(control.any()),
             (None, Way::Pid(_) | Way::Name(_)) => Caller::Host(self.clone()),
         };
-        let (mut asking, other) =
-            ReplyReceiver::new(is_in_turn, party, || RequestStage::Sent { counted: false, since: 0 });
+        let asked =
+            || Asked { stage: RequestStage::Sent { counted: false, since: 0 }, line, callee, place: Place::default() };
+        let (mut asking, other) = ReplyReceiver::new(is_in_turn, party, asked);
         let message = request(Reply { to: Some(other) });
         let request = match way {
             Way::Here(control) => Request::Here(control.any(), Some(Payload::new(message))),
@@ -490,7 +543,7 @@ impl Host {
                 })))
             }
         };
-        *asking.parts().1 = RequestStage::Unsent(request);
+        asking.parts().1.stage = RequestStage::Unsent(request);
         Call { asking: Some(asking), limit: None }
     }
 }

@@ -153,11 +153,13 @@ impl<M: Send + 'static> SelfHandle<M> {
     /// # Cancel safety
     /// If the future is dropped while its message waits for free space, the message is not sent. If space became free
     /// before the drop, the message is already in the mailbox.
+    #[track_caller]
     pub fn send_wait<N: Send + 'static>(&self, to: impl Target<N>, message: N) -> SendWait<N> {
         self.host().send_wait(to, message)
     }
 
     /// Returns a future that sends a request and resolves to the reply. Same as [`Address::call`].
+    #[track_caller]
     pub fn call<N: Send + 'static, T: Send + 'static>(
         &self,
         to: impl Target<N>,

@@ -10,7 +10,7 @@
 //! | a message was sent but not handled | [A message is missing](#a-message-is-missing) |
 //! | a call or a command waits forever | [A call never returns](#a-call-never-returns) |
 //!
-//! Three tools help with all symptoms:
+//! Four tools help with all symptoms:
 //!
 //! - [`Host::metrics`](crate::Host::metrics) returns a snapshot of all figures of the runtime: see
 //!   [Read the figures](#read-the-figures).
@@ -18,6 +18,8 @@
 //!   also receives the states of workers, long steps, and panics. The example `gmp` prints all of these events.
 //! - [`Host::processes`](crate::Host::processes) lists the processes of the running program: see
 //!   [List the processes](#list-the-processes).
+//! - [`Host::wait_for_graph`](crate::Host::wait_for_graph) finds the processes that wait for each other: see
+//!   [Find a deadlock](#find-a-deadlock).
 //!
 //! # List the processes
 //!
@@ -52,6 +54,39 @@
 //! The line shows that three messages wait, and that the process does not wait for a message: a process in the state
 //! `Idle` or `Blocked` with a long mailbox does not receive. To see the events that the process waits for, and its
 //! links, monitors, yields and timers, call [`Host::process_details`](crate::Host::process_details) with its pid.
+//!
+//! # Find a deadlock
+//!
+//! [`Host::wait_for_graph`](crate::Host::wait_for_graph) returns which process waits for which process. It also returns
+//! the deadlocks: processes that wait only for each other.
+//!
+//! ```
+//! # use procession::{Context, Reply, Runtime};
+//! # async fn shop(ctx: Context<Reply<()>>) { _ = ctx.call("bank", |reply: Reply<()>| reply).await; }
+//! # async fn bank(ctx: Context<Reply<()>>) { _ = ctx.call("shop", |reply: Reply<()>| reply).await; }
+//! # let rt = Runtime::builder().workers(0).build()?;
+//! # rt.process().name("shop").spawn(shop)?;
+//! # rt.process().name("bank").spawn(bank)?;
+//! # rt.block_on(rt.spawn(async |_: Context| ()))?;
+//! let graph = rt.wait_for_graph();
+//! for deadlock in &graph.deadlocks {
+//!     println!("{deadlock}");
+//! }
+//! # let text = graph.deadlocks[0].to_string();
+//! # assert!(text.starts_with("deadlock of 2 processes:\n  <"), "{text}");
+//! # assert!(text.contains("::shop waits for the answer to a call to <"), "{text}");
+//! # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
+//! ```
+//!
+//! The text names the processes, and the source lines of their calls:
+//!
+//! ```text
+//! deadlock of 2 processes:
+//!   <0-9f3c.0.1> "shop" app::shop waits for the answer to a call to <0-9f3c.1.1> at src/shop.rs:41
+//!   <0-9f3c.1.1> "bank" app::bank waits for the answer to a call to <0-9f3c.0.1> at src/bank.rs:17
+//! ```
+//!
+//! The documentation of the method lists the waits that the runtime does not know.
 //!
 //! # Read the figures
 //!
@@ -176,8 +211,8 @@
 //!
 //! | cause | how to recognize the cause | what to do |
 //! |---|---|---|
-//! | Two processes call each other. | both processes are `Blocked` | Set [`Call::timeout`](crate::future::Call::timeout). As an alternative, let one of the two processes answer with a message. A [`Simulation`](crate::Simulation) reports this deadlock. |
-//! | The other process waits for another event first. | the state of the other process is `Blocked` | See the previous row. |
+//! | Two processes call each other. | [`Host::wait_for_graph`](crate::Host::wait_for_graph) reports a [deadlock](#find-a-deadlock) | Set [`Call::timeout`](crate::future::Call::timeout). As an alternative, let one of the two processes answer with a message. A [`Simulation`](crate::Simulation) also reports this deadlock. |
+//! | The other process waits for another event first. | the field `waits_for` of its [details](#list-the-processes) | Follow the callees from process to process. |
 //! | The other process stored the `Reply` and never used it. | | Check each path of the code. [`Reply::is_closed`](crate::Reply::is_closed) returns whether the caller has stopped waiting. |
 //! | The request waits behind many messages. | [`peak_mailbox_len`](crate::Address::peak_mailbox_len) | Use a [`Pool`](crate::Pool), or a bounded mailbox. |
 //! | A handler keeps the [`Completion`](crate::Completion) and never answers. | the counter `yields` is higher than the counter `completions` | Set [`Perform::timeout`](crate::future::Perform::timeout), or put a [`Timeout`](crate::handler::layer::Timeout) around the handler. |

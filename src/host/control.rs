@@ -5,6 +5,7 @@
 //! process is not part of the control block.
 
 pub(crate) mod head;
+pub(crate) mod waits;
 
 use std::any::{Any, type_name};
 use std::fmt;

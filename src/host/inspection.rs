@@ -6,9 +6,12 @@
 //! pid. Holders of the other locks of a process may look up pids. The inspection only tries to take these locks, and
 //! releases the slot if it fails.
 
+pub(crate) mod wait_graph;
+
 use std::borrow::Cow;
 
 use crate::host::Host;
+use crate::host::control::waits::{Wait, WaitKind};
 use crate::host::control::{AnyControl, Head, flag};
 use crate::host::link::Links;
 use crate::host::link::listing::LinkLists;
@@ -66,7 +69,7 @@ impl Host {
     /// pieces, and holds each lock only to read one piece. The call runs no user code.
     pub fn process_details(&self, pid: Pid) -> Option<ProcessDetails> {
         let table = &self.shared().pid_table;
-        let Snapshot { info, names, groups, deadline, is_awaited } = table.with(pid, Snapshot::read)??;
+        let Snapshot { info, names, groups, deadline, is_awaited, waits } = table.with(pid, Snapshot::read)??;
         let [links, monitors, monitored_by] = self.read_links(pid)?;
         let yields = self.read_yields(pid)?;
         let timers = self.read_timers(pid)?;
@@ -74,9 +77,26 @@ impl Host {
         if let Some(ProcessState::Blocked | ProcessState::Idle) = info.state {
             waits_for.extend(is_awaited.then_some(WaitsFor::Message));
             waits_for.extend(yields.iter().cloned().map(WaitsFor::Command));
-            waits_for.extend((info.waits != 0).then_some(WaitsFor::CallOrSleep { count: info.waits }));
+            // All calls have a record, so the other counted waits are sleeps.
+            let sleeps = info.waits.saturating_sub(waits.iter().filter(|wait| wait.is_counted()).count());
+            waits_for.extend((sleeps != 0).then_some(WaitsFor::Sleep { count: sleeps }));
+            waits_for.extend(waits.into_iter().map(|wait| self.waits_for(wait)));
         }
         Some(ProcessDetails { info, names, groups, links, monitors, monitored_by, yields, timers, deadline, waits_for })
+    }
+
+    fn waits_for(&self, Wait { kind, process, line }: Wait) -> WaitsFor {
+        let table = &self.shared().pid_table;
+        let pid = |word| table.pid(LocalId::from(word));
+        match kind {
+            WaitKind::Call | WaitKind::LimitedCall => {
+                let callee = (process != 0).then(|| pid(process));
+                WaitsFor::Call { callee, is_limited: kind == WaitKind::LimitedCall, line }
+            }
+            WaitKind::Room => WaitsFor::Room { receiver: pid(process), line },
+            WaitKind::Exit => WaitsFor::Exit { process: pid(process) },
+            WaitKind::Start => WaitsFor::Start { process: pid(process) },
+        }
     }
 
     /// Reads the linked processes, the processes that the process monitors, and the processes that monitor the process.
@@ -127,6 +147,7 @@ struct Snapshot {
     deadline: Option<Instant>,
     /// Whether a receiver waits for the next message.
     is_awaited: bool,
+    waits: Vec<Wait>,
 }
 
 impl Snapshot {
@@ -141,7 +162,8 @@ impl Snapshot {
         };
         let info = row(head, type_name, state, figures, names.first().cloned());
         let deadline = head.inherited().deadline();
-        Ok(Some(Self { info, names, groups, deadline, is_awaited: figures.is_awaited }))
+        let waits = head.waits().waits;
+        Ok(Some(Self { info, names, groups, deadline, is_awaited: figures.is_awaited, waits }))
     }
 }
 

@@ -1,10 +1,13 @@
 //! Reference of a process to itself. Each future of the process that waits for an external event holds such a
 //! reference.
 
+use std::num::NonZeroU64;
 use std::ops::Deref;
 
 use crate::host::Host;
+use crate::host::control::waits::{Place, Wait};
 use crate::host::control::{AnyControl, Change};
+use crate::host::registry::LocalId;
 use crate::process::state::Ref;
 use crate::process::state::current::Current;
 
@@ -41,6 +44,72 @@ impl ProcessRef {
     #[inline]
     pub(crate) fn wait_for(&self, change: Change) {
         self.head().wait_for(change, self.is_here());
+    }
+
+    /// Counts and records an external event that the process waits for. The result makes the end of the wait cheaper.
+    #[inline]
+    pub(crate) fn begin_wait(&self, wait: &Wait) -> Place {
+        let (head, here) = (self.head(), self.is_here());
+        head.wait_for(Change::More, here);
+        head.begin_wait(wait, here)
+    }
+
+    /// Removes the count and the record of an external event.
+    #[inline]
+    pub(crate) fn end_wait(&self, place: Place, wait: impl FnOnce() -> Wait) {
+        let (head, here) = (self.head(), self.is_here());
+        head.wait_for(Change::Less, here);
+        head.end_wait(place, wait, here);
+    }
+}
+
+/// The process in whose step a future was polled. The process has a record of the future, but does not count it among
+/// the external events that it waits for.
+///
+/// A future such as [`Exited`](crate::future::Exited) is not created by a process, and may move from one process to
+/// another. Therefore, it finds its process at each poll that returns `Pending`.
+#[derive(Debug, Default)]
+pub(crate) struct RecordedWait {
+    /// Word of the pid.
+    by: Option<NonZeroU64>,
+}
+
+impl RecordedWait {
+    /// Records a wait of the process that this thread steps. Takes the lock of the process's slot in the pid table, but
+    /// not if the process already has the record. `host` is any host of the runtime.
+    pub(crate) fn begin(&mut self, host: &Host, wait: &Wait) {
+        let table = &host.shared().pid_table;
+        let pid = Current::with(Current::pid).filter(|pid| table.is_here(*pid));
+        let by = pid.and_then(|pid| NonZeroU64::new(pid.word()));
+        if by == self.by {
+            return;
+        }
+        self.end(host, || *wait);
+        if let Some(pid) = pid {
+            let begin = |control: &Ref<dyn AnyControl>| {
+                control.head().begin_wait(wait, Current::with(|current| current.steps(control.identity())));
+                Ok(())
+            };
+            self.by = table.with(pid, begin).and(by);
+        }
+    }
+
+    /// Removes the record.
+    #[inline]
+    pub(crate) fn end(&mut self, host: &Host, wait: impl FnOnce() -> Wait) {
+        if let Some(word) = self.by.take() {
+            Self::remove(host, word, &wait());
+        }
+    }
+
+    #[cold]
+    fn remove(host: &Host, word: NonZeroU64, wait: &Wait) {
+        let table = &host.shared().pid_table;
+        table.with(table.pid(LocalId::from(word.get())), |control| {
+            let here = Current::with(|current| current.steps(control.identity()));
+            control.head().end_wait(Place::default(), || *wait, here);
+            Ok(())
+        });
     }
 }
 

@@ -5,9 +5,11 @@
 pub(crate) mod ranking;
 #[cfg(feature = "serde")]
 mod serialize;
+pub(crate) mod wait_graph;
 
 use std::borrow::Cow;
 use std::fmt;
+use std::panic::Location;
 
 use crate::observe::states::ProcessState;
 use crate::platform::clock::Instant;
@@ -140,8 +142,8 @@ pub struct ProcessDetails {
     pub deadline: Option<Instant>,
     /// Events that the process waits for, as far as the runtime knows them. Each of these events makes the process
     /// ready. The list is empty if the state of the process is not `Blocked` or `Idle`. The list is also empty if the
-    /// process waits only for events that the runtime does not know, for example for a future of another crate, for a
-    /// join handle, or for room in a full mailbox.
+    /// process waits only for events that the runtime does not know, for example for a join handle or for a future of
+    /// another crate.
     pub waits_for: Vec<WaitsFor>,
 }
 
@@ -164,12 +166,82 @@ pub enum WaitsFor {
     Message,
     /// The answers to commands of one type.
     Command(CommandCount),
-    /// Calls to other processes and sleeps of an async body. The runtime counts both together, and does not record which
-    /// of them are calls.
-    CallOrSleep {
-        /// Number of calls and sleeps. At least 1.
+    /// The answer to a call of an async body.
+    Call {
+        /// Process that received the request. The process may have passed the [`Reply`](crate::Reply) on to another
+        /// process, and the runtime does not know this. `None` if the receiver is not known, for example if the receiver
+        /// belongs to another node.
+        callee: Option<Pid>,
+        /// Whether the call has a [time limit](crate::future::Call::timeout).
+        is_limited: bool,
+        /// Source line that made the call.
+        line: Option<&'static Location<'static>>,
+    },
+    /// The ends of sleeps of an async body. The runtime records neither their deadlines nor their source lines.
+    Sleep {
+        /// Number of sleeps. At least 1.
         count: usize,
     },
+    /// Room in the mailbox of another process: see [`Address::send_wait`](crate::Address::send_wait).
+    Room {
+        /// Process with the full mailbox.
+        receiver: Pid,
+        /// Source line that made the send.
+        line: Option<&'static Location<'static>>,
+    },
+    /// The exit of a process, through [`Exited`](crate::future::Exited).
+    Exit {
+        /// Process that must exit.
+        process: Pid,
+    },
+    /// The start of a process, through [`JoinHandle::started`](crate::JoinHandle::started).
+    Start {
+        /// Process that must start.
+        process: Pid,
+    },
+}
+
+impl WaitsFor {
+    /// Returns the process that must act or exit. `None` if the event does not come from one known process.
+    pub fn process(&self) -> Option<Pid> {
+        match self {
+            Self::Call { callee, .. } => *callee,
+            Self::Room { receiver, .. } => Some(*receiver),
+            Self::Exit { process } | Self::Start { process } => Some(*process),
+            Self::Message | Self::Command(_) | Self::Sleep { .. } => None,
+        }
+    }
+}
+
+/// Prints the event, and the source line of its future if the line is known, for example
+/// `the answer to a call to <0.3.1> at src/shop.rs:41`.
+impl fmt::Display for WaitsFor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (limit, line) = match self {
+            Self::Message => return f.write_str("a message"),
+            Self::Command(CommandCount { command, count: 1 }) => return write!(f, "the answer to a command {command}"),
+            Self::Command(CommandCount { command, count }) => {
+                return write!(f, "the answers to {count} commands {command}");
+            }
+            Self::Sleep { count: 1 } => return f.write_str("the end of a sleep"),
+            Self::Sleep { count } => return write!(f, "the ends of {count} sleeps"),
+            Self::Exit { process } => return write!(f, "the exit of {process}"),
+            Self::Start { process } => return write!(f, "the start of {process}"),
+            Self::Call { callee, is_limited, line } => {
+                match callee {
+                    Some(callee) => write!(f, "the answer to a call to {callee}")?,
+                    None => f.write_str("the answer to a call")?,
+                }
+                (*is_limited, line)
+            }
+            Self::Room { receiver, line } => {
+                write!(f, "room in the mailbox of {receiver}")?;
+                (false, line)
+            }
+        };
+        f.write_str(if limit { " with a time limit" } else { "" })?;
+        line.map_or(Ok(()), |line| write!(f, " at {}:{}", line.file(), line.line()))
+    }
 }
 
 /// Column by which [`ProcessQuery`] orders the rows. Each column is a field of [`ProcessInfo`].

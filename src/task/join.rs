@@ -13,7 +13,9 @@ use futures::future::FusedFuture;
 use crate::context::address::Address;
 use crate::context::multi_call::{Callee, Callees, Expand, expand_way};
 use crate::host::Host;
+use crate::host::control::waits::{Wait, WaitKind};
 use crate::host::control::{AnyControl, Control, Listening, flag};
+use crate::host::refs::RecordedWait;
 use crate::host::registry::target::{Route, Target, Way};
 use crate::process::catch::Guard;
 use crate::process::event::MonitorRef;
@@ -79,7 +81,12 @@ impl<T, M: Send + 'static> JoinHandle<T, M> {
     /// [`manual_start`](crate::ProcessBuilder::manual_start), a process has started when the process has called
     /// [`mark_started`](crate::SelfHandle::mark_started).
     pub fn started(&self) -> Started {
-        Started { control: self.control().any(), listening: Listening::default(), over: false }
+        Started {
+            control: self.control().any(),
+            listening: Listening::default(),
+            over: false,
+            recorded: RecordedWait::default(),
+        }
     }
 
     /// Returns the monitor of a process that was spawned with [`monitor`](crate::ProcessBuilder::monitor). Returns
@@ -192,6 +199,20 @@ pub struct Started {
     control: Ref<dyn AnyControl>,
     listening: Listening,
     over: bool,
+    recorded: RecordedWait,
+}
+
+impl Drop for Started {
+    fn drop(&mut self) {
+        self.end_record();
+    }
+}
+
+impl Started {
+    fn end_record(&mut self) {
+        let head = self.control.head();
+        self.recorded.end(head.host(), || Wait::on(WaitKind::Start, head.pid(), None));
+    }
 }
 
 impl Future for Started {
@@ -212,8 +233,14 @@ impl Future for Started {
             }
         });
         this.over = started.is_ready();
+        if this.over {
+            this.end_record();
+        } else {
+            let head = this.control.head();
+            this.recorded.begin(head.host(), &Wait::on(WaitKind::Start, head.pid(), None));
+        }
         if let Poll::Ready(Err(_)) = started {
-            head.received_exit();
+            this.control.head().received_exit();
         }
         started
     }

@@ -273,11 +273,11 @@ fn the_details_state_the_events_that_a_process_waits_for() {
     settle(&rt);
     let details = rt.process_details(sleeps.pid()).unwrap();
     assert_eq!((details.info.state, details.info.waits), (Some(Blocked), 1));
-    assert_eq!(details.waits_for, [WaitsFor::CallOrSleep { count: 1 }]);
+    assert_eq!(details.waits_for, [WaitsFor::Sleep { count: 1 }]);
     assert_eq!((details.deadline, details.timers), (Some(at), vec![at]));
     let waits_for = |pid| rt.process_details(pid).unwrap().waits_for;
     assert_eq!(waits_for(foreign.pid()), []);
-    assert_eq!(waits_for(both.pid()), [WaitsFor::Message, WaitsFor::CallOrSleep { count: 1 }]);
+    assert_eq!(waits_for(both.pid()), [WaitsFor::Message, WaitsFor::Sleep { count: 1 }]);
     both.send(1).unwrap();
     assert_eq!(waits_for(both.pid()), [], "the process is ready");
 }
@@ -495,7 +495,7 @@ fn the_host_of_a_simulation_can_inspect_its_processes() {
             (0..3).for_each(|_| full.send(0).unwrap());
             host.sleep(Duration::from_secs(1)).await;
             let details = host.process_details(sleeps.pid()).unwrap();
-            assert_eq!(details.waits_for, [WaitsFor::CallOrSleep { count: 1 }]);
+            assert_eq!(details.waits_for, [WaitsFor::Sleep { count: 1 }]);
             let rows = host.processes(&ProcessQuery::new().descending(ProcessColumn::MailboxLen));
             assert_eq!(
                 rows[0].to_string(),

@@ -11,6 +11,7 @@ mod cancel;
 mod commands;
 mod counters;
 mod crashes;
+mod deadlocks;
 mod each_step;
 mod embed;
 mod erlang;
@@ -64,6 +65,7 @@ mod upgrades;
 mod urgent;
 mod values;
 mod verdicts;
+mod waits;
 mod yields;
 
 use std::future::Future;

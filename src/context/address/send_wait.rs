@@ -2,6 +2,7 @@
 //! queue of waiting senders is part of the mailbox (`process::mailbox::bounded`).
 
 use std::any::type_name;
+use std::panic::Location;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::{fmt, mem};
@@ -12,6 +13,8 @@ use futures::future::FusedFuture;
 use crate::context::address::Address;
 use crate::host::Host;
 use crate::host::control::Control;
+use crate::host::control::waits::{Wait, WaitKind};
+use crate::host::refs::RecordedWait;
 use crate::host::registry::target::{Destination, Target};
 use crate::observe::Counter;
 use crate::platform::sync::Mutex;
@@ -23,15 +26,26 @@ use crate::process::state::Ref;
 struct WaitingSend<M: Send + 'static> {
     control: Ref<Control<M>>,
     number: u64,
+    line: &'static Location<'static>,
+    recorded: RecordedWait,
 }
 
 impl<M: Send + 'static> WaitingSend<M> {
-    fn poll(&self, cx: &Context<'_>) -> Poll<Result<(), (SendErrorKind, M)>> {
+    /// Records that the process of this step waits for free space.
+    fn record(&mut self) {
+        let head = &self.control.head;
+        self.recorded.begin(head.host(), &Wait::on(WaitKind::Room, head.pid(), Some(self.line)));
+    }
+
+    fn poll(&mut self, cx: &Context<'_>) -> Poll<Result<(), (SendErrorKind, M)>> {
         // `clone` and `drop` of a waker run user code. Therefore both are called while the lock of the mailbox is not
         // held.
         let mut waker = Some(cx.waker().clone());
         let admitted = self.control.inbox.poll_admitted(self.number, &mut waker);
         drop(waker);
+        if admitted.is_pending() {
+            self.record();
+        }
         admitted.map_err(|(message, waker)| {
             drop(waker);
             (self.control.head.host().gone(), message)
@@ -41,6 +55,8 @@ impl<M: Send + 'static> WaitingSend<M> {
 
 impl<M: Send + 'static> Drop for WaitingSend<M> {
     fn drop(&mut self) {
+        let head = &self.control.head;
+        self.recorded.end(head.host(), || Wait::on(WaitKind::Room, head.pid(), Some(self.line)));
         drop(self.control.inbox.give_up(self.number));
     }
 }
@@ -82,6 +98,8 @@ enum State<M: Send + 'static> {
 #[must_use = "futures do nothing unless polled"]
 pub struct SendWait<M: Send + 'static> {
     state: State<M>,
+    /// Source line that created the future, for inspection.
+    line: &'static Location<'static>,
 }
 
 impl<M: Send + 'static> fmt::Debug for SendWait<M> {
@@ -101,10 +119,15 @@ fn enter<N: Send + 'static, M: Send + 'static>(
     control: Ref<Control<M>>,
     message: M,
     cx: Option<&Context<'_>>,
+    line: &'static Location<'static>,
     wait: impl FnOnce(WaitingSend<M>) -> State<N>,
 ) -> Result<State<N>, (SendErrorKind, M)> {
     let number = control.push_or_wait(message, cx.map(|cx| cx.waker().clone()))?;
-    Ok(number.map_or(State::Over, |number| wait(WaitingSend { control, number })))
+    Ok(number.map_or(State::Over, |number| {
+        let mut waiting = WaitingSend { control, number, line, recorded: RecordedWait::default() };
+        waiting.record();
+        wait(waiting)
+    }))
 }
 
 fn typed<N: Send + 'static>(payload: Payload) -> N {
@@ -118,9 +141,10 @@ fn begin<N: Send + 'static>(
     to: &Destination<N>,
     message: N,
     cx: Option<&Context<'_>>,
+    line: &'static Location<'static>,
 ) -> Result<State<N>, (SendErrorKind, N)> {
     let control = match to {
-        Destination::Here(control) => return enter(control.clone(), message, cx, State::Waiting),
+        Destination::Here(control) => return enter(control.clone(), message, cx, line, State::Waiting),
         Destination::Pid(pid) => host.shared().pid_table.get(*pid),
         Destination::Name(name) => host.namespace().names().get(name),
     };
@@ -128,9 +152,9 @@ fn begin<N: Send + 'static>(
         return host.try_send_by(&to.way(), message).map(|()| State::Over);
     };
     if let Some(control) = control.clone().downcast::<N>() {
-        enter(control, message, cx, State::Waiting)
+        enter(control, message, cx, line, State::Waiting)
     } else if let Some(control) = control.clone().downcast::<Payload>() {
-        enter(control, Payload::new(message), cx, State::Untyped)
+        enter(control, Payload::new(message), cx, line, State::Untyped)
             .map_err(|(refusal, payload)| (refusal, typed(payload)))
     } else {
         control.take(message).map(|()| State::Over)
@@ -138,8 +162,9 @@ fn begin<N: Send + 'static>(
 }
 
 impl<M: Send + 'static> SendWait<M> {
+    #[track_caller]
     pub(crate) fn new(host: Host, to: Destination<M>, message: M) -> Self {
-        Self { state: State::Unsent { host, to, message: Mutex::new(message) } }
+        Self { state: State::Unsent { host, to, message: Mutex::new(message) }, line: Location::caller() }
     }
 
     fn refuse(host: &Host, to: Addressee, (kind, message): (SendErrorKind, M)) -> SendError<M> {
@@ -158,7 +183,7 @@ impl<M: Send + 'static> Future for SendWait<M> {
             let State::Unsent { host, to, message } = mem::replace(&mut self.state, State::Over) else {
                 unreachable!("just seen")
             };
-            return match begin(&host, &to, message.into_inner(), Some(cx)) {
+            return match begin(&host, &to, message.into_inner(), Some(cx), self.line) {
                 Ok(State::Over) => Poll::Ready(Ok(())),
                 Ok(waiting) => {
                     self.state = waiting;
@@ -167,14 +192,15 @@ impl<M: Send + 'static> Future for SendWait<M> {
                 Err(refused) => Poll::Ready(Err(Self::refuse(&host, to.way().receiver(), refused))),
             };
         }
-        let (sent, host, pid) = match &self.state {
+        let (sent, host, pid) = match &mut self.state {
             State::Waiting(waiting) => {
+                let sent = ready!(waiting.poll(cx));
                 let head = &waiting.control.head;
-                (ready!(waiting.poll(cx)), head.host().clone(), head.pid())
+                (sent, head.host().clone(), head.pid())
             }
             State::Untyped(waiting) => {
-                let head = &waiting.control.head;
                 let sent = ready!(waiting.poll(cx)).map_err(|(refusal, payload)| (refusal, typed(payload)));
+                let head = &waiting.control.head;
                 (sent, head.host().clone(), head.pid())
             }
             State::Unsent { .. } | State::Over => return Poll::Pending,
@@ -200,6 +226,7 @@ impl Host {
     /// # Cancel safety
     /// If the future is dropped while its message waits for free space, the message is not sent. If space became free
     /// before the drop, the message is already in the mailbox.
+    #[track_caller]
     pub fn send_wait<N: Send + 'static>(&self, to: impl Target<N>, message: N) -> SendWait<N> {
         SendWait::new(self.clone(), to.way().keep(), message)
     }
@@ -213,6 +240,7 @@ impl<M: Send + 'static> Address<M> {
     ///
     /// # Cancel safety
     /// Same as [`Host::send_wait`].
+    #[track_caller]
     pub fn send_wait(&self, message: M) -> SendWait<M> {
         let control = self.control();
         SendWait::new(control.head.host().clone(), Destination::Here(control.clone()), message)

@@ -12,6 +12,7 @@ use crate::host::Host;
 use crate::host::cancel::CancelRegistration;
 use crate::host::cancel::inherited::InheritedContext;
 use crate::host::control::AnyControl;
+use crate::host::control::waits::{FirstWaits, MoreWaits, Place, Wait, Waits};
 use crate::host::link::Links;
 use crate::host::registry::{LocalId, groups, names};
 use crate::host::timer::pending::Pending;
@@ -19,7 +20,7 @@ use crate::observe::crash::{CrashReport, LastState, MAX_LINKS};
 use crate::observe::{Counter, ProcessState, Sampled, SampledTurn};
 use crate::platform::clock::Instant;
 use crate::platform::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
-use crate::platform::sync::{Event, EventListener, OnceLock};
+use crate::platform::sync::{Event, EventListener, Lock, OnceLock};
 use crate::process::catch::Guard;
 use crate::process::event::Signal;
 use crate::process::exit::{Exit, Reason};
@@ -112,6 +113,8 @@ struct Rare {
     /// The links of this process, the monitors of other processes on it, and its own monitors.
     links: Links<dyn AnyControl>,
     inherited: InheritedContext,
+    /// The first operations that the process waits for, for inspection.
+    waits: FirstWaits,
     yields: Yields,
     /// Event that is notified when the process has started, was cancelled, or has exited. Each notified waiter checks
     /// whether the change that it waits for has occurred.
@@ -145,6 +148,8 @@ struct RarestParts {
     /// Number of waits that were counted outside the steps of the process. The total number of waits is the sum of this
     /// field and `Head::waiting`.
     waiting: AtomicU32,
+    /// Records of the operations that the process waits for, except the first operations.
+    waits: Lock<MoreWaits>,
     /// Number of pending [`Exited`](crate::future::Exited) futures of the process.
     awaited: AtomicU32,
     /// Registration of the process with its cancel token.
@@ -158,7 +163,7 @@ struct RarestParts {
 
 /// The size is not checked under a model checker, because the atomics and locks of a model checker are larger.
 #[cfg(not(any(procession_loom, procession_shuttle)))]
-const _: () = assert!(size_of::<Rare>() <= 120);
+const _: () = assert!(size_of::<Rare>() <= 160);
 
 /// Initial contents of a control block: inherited values and limits, if the process has them.
 #[derive(Debug, Default)]
@@ -189,6 +194,7 @@ impl Rare {
         Box::new(Self {
             links: Links::default(),
             inherited,
+            waits: FirstWaits::none(),
             yields: Yields::new(),
             news: Event::new(),
             cancel: OnceBox::new(),
@@ -199,6 +205,21 @@ impl Rare {
 
     fn rarer(&self) -> &RarestParts {
         self.rarest.get_or_init(Box::default)
+    }
+
+    #[cold]
+    fn begin_more(&self, wait: Wait, here: bool) -> Place {
+        if !(here && self.waits.begin_later(&wait)) {
+            self.rarer().waits.lock().begin(wait, here.then_some(&self.waits));
+        }
+        Place::default()
+    }
+
+    #[cold]
+    fn end_more(&self, wait: &Wait, here: bool) {
+        if !(here && self.waits.end_equal(wait)) {
+            self.rarer().waits.lock().end(*wait);
+        }
     }
 }
 
@@ -379,6 +400,33 @@ impl Head {
         } else {
             self.rare().rarer().waiting.fetch_add(change, Ordering::Relaxed);
         }
+    }
+
+    /// Records an operation that the process waits for. `here` tells whether this thread steps the process. The record
+    /// does not change the [count](Self::wait_for). The result makes the end of the wait cheaper.
+    #[inline]
+    pub(crate) fn begin_wait(&self, wait: &Wait, here: bool) -> Place {
+        let rare = self.rare();
+        match if here { rare.waits.begin(wait) } else { None } {
+            Some(place) => place,
+            None => rare.begin_more(*wait, here),
+        }
+    }
+
+    /// Removes the record of an operation. `place` is the result of [`begin_wait`](Self::begin_wait), or the default.
+    #[inline]
+    pub(crate) fn end_wait(&self, place: Place, wait: impl FnOnce() -> Wait, here: bool) {
+        let rare = self.rare();
+        if !(here && rare.waits.end(place)) {
+            rare.end_more(&wait(), here);
+        }
+    }
+
+    /// Reads the records of the operations that the process waits for.
+    pub(crate) fn waits(&self) -> Waits {
+        let Some(rare) = self.rare.get() else { return Waits::default() };
+        let more = rare.rarest.get().map(|rarer| rarer.waits.lock());
+        Waits::read(&rare.waits, more.as_deref())
     }
 
     /// Number of answers of any kind that the process waits for.

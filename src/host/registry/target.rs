@@ -102,6 +102,18 @@ impl Host {
         })
     }
 
+    /// Pid of the process that a message would go to now, as a word. 0 if no process of this runtime has this pid or
+    /// name.
+    #[inline]
+    pub(crate) fn word_of<N>(&self, way: &Way<'_, N>) -> u64 {
+        match way {
+            Way::Here(control) => control.head.place().into(),
+            Way::Pid(pid) if self.shared().pid_table.is_here(*pid) => pid.word(),
+            Way::Pid(_) => 0,
+            Way::Name(name) => self.namespace().names().get(name).map_or(0, |control| control.head().place().into()),
+        }
+    }
+
     /// Sends a message as [`send_by`](Self::send_by) does, but does not count a refusal. The caller must count the
     /// refusal.
     pub(crate) fn try_send_by<N: Send + 'static>(

@@ -1,0 +1,125 @@
+//! Reads the wait-for graph, and confirms its deadlocks by a second reading.
+
+use crate::host::Host;
+use crate::host::control::AnyControl;
+use crate::host::control::flag;
+use crate::host::control::waits::{WaitKind, Waits};
+use crate::host::inspection::{first_name, process};
+use crate::host::registry::Busy;
+use crate::observe::ProcessState;
+use crate::observe::inspection::wait_graph::{self, WaitEdge, WaitForGraph, WaitNode, WaitNodes};
+use crate::process::state::Ref;
+
+impl Host {
+    /// Reads which process waits for which process, and finds the deadlocks. The graph includes the processes of all
+    /// hosts of the runtime.
+    ///
+    /// The edges are the calls of async bodies, the sends that wait for room in a full mailbox, and the waits for the
+    /// start or the exit of a process. A supervisor that waits for the exit of a child is such an edge.
+    ///
+    /// A process is deadlocked if each event that it waits for must come from a deadlocked process. A process that also
+    /// waits for a message, for the answer to a command, or for the end of a sleep is not deadlocked. A process with a
+    /// [deadline](crate::ProcessBuilder::deadline), a cancelled process, and a call with a
+    /// [time limit](crate::future::Call::timeout) are not deadlocked either, because their waits end. A second reading confirms
+    /// each deadlock: a process whose waits have changed between the two readings is not reported. Therefore all edges
+    /// of a reported cycle existed at the same time.
+    ///
+    /// The runtime does not know everything:
+    ///
+    /// - If a process waits for a call and, in a `select`, also for a future of another crate, for a
+    ///   [`Host::sleep`](crate::Host::sleep), for a join handle or for a socket, the runtime knows only the call. A
+    ///   reported deadlock ends if the other event occurs.
+    /// - A call that was [started](crate::future::Call::start) has an edge, also while the process does not await it.
+    /// - A process that awaits only a [`JoinHandle`](crate::JoinHandle) has no edge.
+    /// - The receiver of a request may have passed the [`Reply`](crate::Reply) on to another process. The graph then
+    ///   still has an edge to the receiver of the request.
+    /// - A call of a hand-written process is a yield, and has no edge. A hand-written process handles messages while it
+    ///   waits.
+    /// - A step that blocks its thread, for example in [`block_on`](crate::Runtime::block_on), has no edge.
+    ///
+    /// The call can be made on any thread, also in a step, and never stops a worker. Its time is proportional to the
+    /// largest number of processes that were alive at one time.
+    ///
+    /// ```
+    /// # use procession::{Context, Reply, Runtime};
+    /// // Each of the two processes calls the other process, and does not receive.
+    /// let rt = Runtime::builder().workers(0).build()?;
+    /// rt.process().name("one").spawn(async |ctx: Context<Reply<()>>| {
+    ///     _ = ctx.call("other", |reply: Reply<()>| reply).await;
+    /// })?;
+    /// rt.process().name("other").spawn(async |ctx: Context<Reply<()>>| {
+    ///     _ = ctx.call("one", |reply: Reply<()>| reply).await;
+    /// })?;
+    /// # rt.block_on(rt.spawn(async |_: Context| ()))?;
+    /// let graph = rt.wait_for_graph();
+    /// assert_eq!(graph.deadlocks[0].cycle.len(), 2);
+    /// println!("{}", graph.deadlocks[0]);
+    /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
+    /// ```
+    pub fn wait_for_graph(&self) -> WaitForGraph {
+        let table = &self.shared().pid_table;
+        let mut nodes = WaitNodes::new();
+        table.visit(|control| {
+            if let Some(node) = self.wait_node(control)? {
+                nodes.insert(node.edges[0].pid, node);
+            }
+            Ok(())
+        });
+        // All first readings end before the second readings begin. If a node is unchanged, its edges existed at each
+        // moment between its two readings. Therefore the edges of all unchanged nodes existed at the moment at which the
+        // last round of this loop begins.
+        let stuck = loop {
+            let stuck = wait_graph::stuck(&nodes);
+            let mut is_confirmed = true;
+            for pid in &stuck {
+                let second = table.with(*pid, |control| self.wait_node(control)).flatten();
+                let node = nodes.get_mut(pid).expect("a stuck process is a node");
+                let is_equal = |second: WaitNode| {
+                    !second.is_free && second.generation == node.generation && second.edges == node.edges
+                };
+                if !second.is_some_and(is_equal) {
+                    node.is_free = true;
+                    is_confirmed = false;
+                }
+            }
+            if is_confirmed {
+                break stuck;
+            }
+        };
+        let deadlocks = wait_graph::deadlocks(&nodes, &stuck);
+        WaitForGraph { edges: nodes.into_values().flat_map(|node| node.edges).collect(), deadlocks }
+    }
+
+    /// Reads the edges of a process. Returns `None` if the process waits for no other process.
+    fn wait_node(&self, control: &Ref<dyn AnyControl>) -> Result<Option<WaitNode>, Busy> {
+        let Some((head, type_name)) = process(control) else { return Ok(None) };
+        // The state is read before and after the other figures: a process that runs in between may change them.
+        let waits_now = || matches!(head.state(), Some(ProcessState::Blocked | ProcessState::Idle));
+        let is_waiting = waits_now();
+        let Waits { waits, generation } = head.waits();
+        if !is_waiting || waits.is_empty() {
+            return Ok(None);
+        }
+        let name = first_name(head)?;
+        let edge = |target, waits_for| WaitEdge { pid: head.pid(), name: name.clone(), type_name, target, waits_for };
+        let mut edges = Vec::new();
+        // Whether each wait ends only by an action of a process.
+        let (mut counted, mut is_bound) = (0, true);
+        for wait in waits {
+            counted += u32::from(wait.is_counted());
+            is_bound &= wait.kind != WaitKind::LimitedCall;
+            let waits_for = self.waits_for(wait);
+            match waits_for.process() {
+                Some(target) => edges.push(edge(target, waits_for)),
+                None => is_bound = false,
+            }
+        }
+        let may_be_ended = head.has(flag::KILLED | flag::CANCELLED) || head.inherited().deadline().is_some();
+        let awaits_more = control.mailbox_figures().is_awaited
+            || head.yields_if_any().is_some_and(|yields| yields.outstanding() != 0)
+            // A wait without a record is a sleep.
+            || head.waiting() != counted;
+        let is_free = !is_bound || may_be_ended || awaits_more || !waits_now();
+        Ok((!edges.is_empty()).then_some(WaitNode { edges, is_free, generation }))
+    }
+}

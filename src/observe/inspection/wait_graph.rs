@@ -1,0 +1,227 @@
+//! The wait-for graph: which process waits for which process, and the deadlocks in this graph.
+//!
+//! A process may wait for several events at once, and the runtime does not know whether one of them is enough, as in
+//! `select`, or all of them are needed, as in `join`. The search assumes that one of them is enough (the *OR model*:
+//! Knapp, "Deadlock Detection in Distributed Databases", ACM Computing Surveys 19(4), 1987). Therefore a process is
+//! deadlocked only if each event that it waits for must come from another deadlocked process.
+
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+use crate::observe::inspection::WaitsFor;
+use crate::process::pid::Pid;
+
+/// Process that waits for another process: see [`Host::wait_for_graph`](crate::Host::wait_for_graph).
+///
+/// `Display` prints the edge as one line, for example
+/// `<0.1.1> "shop" app::Shop waits for the answer to a call to <0.2.1> at src/shop.rs:41`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct WaitEdge {
+    /// Process that waits.
+    pub pid: Pid,
+    /// Registered name of the process that waits. If the process has several names, this field is the name that the
+    /// process registered first.
+    pub name: Option<Cow<'static, str>>,
+    /// Name of the type of the process's code.
+    pub type_name: &'static str,
+    /// Process that must act or exit.
+    pub target: Pid,
+    /// Event that the process waits for.
+    pub waits_for: WaitsFor,
+}
+
+impl fmt::Display for WaitEdge {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { pid, name, type_name, waits_for, .. } = self;
+        write!(f, "{pid} ")?;
+        if let Some(name) = name {
+            write!(f, "{name:?} ")?;
+        }
+        write!(f, "{type_name} waits for {waits_for}")
+    }
+}
+
+/// Processes that wait for each other, so that none of them can ever run again: see
+/// [`Host::wait_for_graph`](crate::Host::wait_for_graph).
+///
+/// `Display` prints one line for each process of the cycle, and one line with the number of processes that wait for the
+/// cycle:
+///
+/// ```text
+/// deadlock of 2 processes:
+///   <0.1.1> "shop" app::Shop waits for the answer to a call to <0.2.1> at src/shop.rs:41
+///   <0.2.1> app::Bank waits for the answer to a call to <0.1.1> at src/bank.rs:17
+///   1 other process waits for them: <0.3.1>
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Deadlock {
+    /// The cycle. The target of each edge is the process of the next edge, and the target of the last edge is the
+    /// process of the first edge. A cycle of one edge is a process that waits for itself.
+    pub cycle: Vec<WaitEdge>,
+    /// Processes that cannot run again because of this cycle, and that are not in the cycle, in ascending order.
+    pub behind: Vec<Pid>,
+}
+
+/// Maximum number of pids that `Display` prints in one line.
+const PRINTED: usize = 8;
+
+impl fmt::Display for Deadlock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.cycle.len() {
+            1 => f.write_str("deadlock of 1 process that waits for itself:")?,
+            count => write!(f, "deadlock of {count} processes:")?,
+        }
+        self.cycle.iter().try_for_each(|edge| write!(f, "\n  {edge}"))?;
+        match self.behind.len() {
+            0 => return Ok(()),
+            1 => f.write_str("\n  1 other process waits for them:")?,
+            count => write!(f, "\n  {count} other processes wait for them:")?,
+        }
+        self.behind.iter().take(PRINTED).try_for_each(|pid| write!(f, " {pid}"))?;
+        f.write_str(if self.behind.len() > PRINTED { " …" } else { "" })
+    }
+}
+
+/// Which process waits for which process: see [`Host::wait_for_graph`](crate::Host::wait_for_graph).
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct WaitForGraph {
+    /// All edges, in the order of the waiting processes. A process that waits for several processes has several edges.
+    pub edges: Vec<WaitEdge>,
+    /// Deadlocks. A second reading of the processes has confirmed each of them.
+    pub deadlocks: Vec<Deadlock>,
+}
+
+/// One process of the graph.
+#[derive(Debug)]
+pub(crate) struct WaitNode {
+    /// Waits for other processes. The list is never empty.
+    pub(crate) edges: Vec<WaitEdge>,
+    /// Whether the process may run again without an action of the targets.
+    pub(crate) is_free: bool,
+    /// Numbers that change with each wait of the process.
+    pub(crate) generation: (u64, u32),
+}
+
+/// The processes that wait for other processes. A process that is not in the map is free.
+pub(crate) type WaitNodes = BTreeMap<Pid, WaitNode>;
+
+/// Returns the processes that cannot run again: each of them waits only for processes of the returned set.
+pub(crate) fn stuck(nodes: &WaitNodes) -> BTreeSet<Pid> {
+    let mut waiters: BTreeMap<Pid, Vec<Pid>> = BTreeMap::new();
+    for (pid, node) in nodes {
+        node.edges.iter().for_each(|edge| waiters.entry(edge.target).or_default().push(*pid));
+    }
+    let is_free = |pid: &Pid| nodes.get(pid).is_none_or(|node| node.is_free);
+    let mut stuck: BTreeSet<Pid> = nodes.keys().copied().filter(|pid| !is_free(pid)).collect();
+    let mut free: Vec<Pid> = waiters.keys().copied().filter(is_free).collect();
+    // Each process enters `free` at most once, because it is removed from `stuck` at the same time.
+    while let Some(pid) = free.pop() {
+        free.extend(waiters.remove(&pid).into_iter().flatten().filter(|waiter| stuck.remove(waiter)));
+    }
+    stuck
+}
+
+/// Returns the cycles among the stuck processes. The first edge of each stuck process leads to another stuck process, so
+/// each stuck process is in a cycle of first edges, or its first edges lead to such a cycle.
+pub(crate) fn deadlocks(nodes: &WaitNodes, stuck: &BTreeSet<Pid>) -> Vec<Deadlock> {
+    let first = |pid: Pid| &nodes[&pid].edges[0];
+    let mut found: Vec<Deadlock> = Vec::new();
+    let mut deadlock_of: BTreeMap<Pid, usize> = BTreeMap::new();
+    for &start in stuck {
+        let (mut path, mut on_path, mut at) = (Vec::new(), BTreeMap::new(), start);
+        while !deadlock_of.contains_key(&at) && !on_path.contains_key(&at) {
+            on_path.insert(at, path.len());
+            path.push(at);
+            at = first(at).target;
+        }
+        let (number, behind) = match (deadlock_of.get(&at), on_path.get(&at)) {
+            (Some(number), _) => (*number, path.len()),
+            (None, Some(begin)) => {
+                let cycle = path[*begin..].iter().map(|pid| first(*pid).clone()).collect();
+                found.push(Deadlock { cycle, behind: Vec::new() });
+                (found.len() - 1, *begin)
+            }
+            (None, None) => unreachable!("the loop has ended"),
+        };
+        path.iter().for_each(|pid| _ = deadlock_of.insert(*pid, number));
+        found[number].behind.extend_from_slice(&path[..behind]);
+    }
+    found.iter_mut().for_each(|deadlock| deadlock.behind.sort_unstable());
+    found
+}
+
+#[cfg(all(test, not(any(procession_loom, procession_shuttle))))]
+mod tests {
+    use super::*;
+    use crate::platform::random::Rng;
+
+    fn pid(index: u32) -> Pid {
+        Pid::new(0, 0, index, 1)
+    }
+
+    /// Makes a graph. `free` contains the processes that may run without their targets.
+    fn graph(edges: &[(u32, u32)], free: &[u32]) -> WaitNodes {
+        let mut nodes = WaitNodes::new();
+        for &(from, to) in edges {
+            let waits_for = WaitsFor::Exit { process: pid(to) };
+            let edge = WaitEdge { pid: pid(from), name: None, type_name: "t", target: pid(to), waits_for };
+            let node = || WaitNode { edges: Vec::new(), is_free: free.contains(&from), generation: (0, 0) };
+            nodes.entry(pid(from)).or_insert_with(node).edges.push(edge);
+        }
+        nodes
+    }
+
+    /// Returns the cycles and the processes behind them, as indices.
+    fn found(edges: &[(u32, u32)], free: &[u32]) -> Vec<(Vec<u32>, Vec<u32>)> {
+        let nodes = graph(edges, free);
+        let indices = |pids: Vec<Pid>| pids.into_iter().map(Pid::index).collect();
+        let all = deadlocks(&nodes, &stuck(&nodes)).into_iter();
+        all.map(|found| (indices(found.cycle.iter().map(|edge| edge.pid).collect()), indices(found.behind))).collect()
+    }
+
+    #[test]
+    fn cycles_are_found_and_chains_are_not() {
+        assert_eq!(found(&[], &[]), []);
+        assert_eq!(found(&[(1, 2), (2, 3)], &[]), []);
+        assert_eq!(found(&[(1, 1)], &[]), [(vec![1], vec![])]);
+        assert_eq!(found(&[(1, 2), (2, 1)], &[]), [(vec![1, 2], vec![])]);
+        assert_eq!(found(&[(1, 2), (2, 1)], &[2]), []);
+        assert_eq!(found(&[(1, 2), (2, 3), (3, 2), (4, 1)], &[]), [(vec![2, 3], vec![1, 4])]);
+        assert_eq!(found(&[(1, 2), (2, 1), (3, 4), (4, 3)], &[]).len(), 2);
+    }
+
+    #[test]
+    fn a_process_with_several_waits_is_stuck_only_if_all_targets_are_stuck() {
+        assert_eq!(found(&[(1, 2), (2, 1), (1, 9)], &[]), []);
+        assert_eq!(found(&[(1, 2), (2, 1), (1, 3), (3, 1)], &[]), [(vec![1, 2], vec![3])]);
+    }
+
+    /// The result equals the definition: no set of processes that wait only for each other is larger.
+    #[test]
+    fn the_stuck_set_is_the_largest_closed_set() {
+        let mut chance = Rng::seeded(7);
+        for _ in 0..2_000 {
+            let count = 1 + chance.below(12);
+            let edges: Vec<_> = (0..count).map(|_| (chance.below(7) as u32, chance.below(7) as u32)).collect();
+            let free = [chance.below(7) as u32];
+            let nodes = graph(&edges, &free);
+            let largest = (0_u32..1 << 7)
+                .filter(|set| {
+                    (0..7).filter(|at| set & 1 << at != 0).all(|at| {
+                        let mut targets = edges.iter().filter(|edge| edge.0 == at).map(|edge| edge.1).peekable();
+                        !free.contains(&at) && targets.peek().is_some() && targets.all(|to| set & 1 << to != 0)
+                    })
+                })
+                .fold(0, |all, set| all | set);
+            let found = stuck(&nodes).into_iter().fold(0, |all, pid| all | 1 << pid.index());
+            assert_eq!(found, largest, "{edges:?} {free:?}");
+            let in_reports: usize =
+                deadlocks(&nodes, &stuck(&nodes)).iter().map(|found| found.cycle.len() + found.behind.len()).sum();
+            assert_eq!(in_reports, found.count_ones() as usize);
+        }
+    }
+}

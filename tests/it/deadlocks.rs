@@ -1,0 +1,383 @@
+//! Section 9.2 of the specification: the wait-for graph and its deadlocks.
+
+use std::future::pending;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use futures::future::{join, select};
+use procession::observe::{Deadlock, ProcessQuery, ProcessState, WaitForGraph, WaitsFor};
+use procession::*;
+
+use crate::{everywhere, step_aside};
+
+const HOUR: Duration = Duration::from_secs(3600);
+
+type Question = Reply<()>;
+
+/// A command whose handler never answers.
+struct Never;
+impl Command for Never {
+    type Reply = ();
+}
+
+/// Runs all runnable processes.
+fn settle(rt: &Runtime) {
+    let ready = ProcessQuery::new().state(ProcessState::Ready).limit(1);
+    rt.block_on(async {
+        for _ in 0..8 {
+            step_aside().await;
+        }
+        while !rt.processes(&ready).is_empty() {
+            step_aside().await;
+        }
+    });
+}
+
+/// Runs the processes that `plant` spawns until they wait. Returns the graph.
+fn graph_of(plant: impl FnOnce(&Host)) -> WaitForGraph {
+    let kept = Mutex::new(Vec::new());
+    let keep = move |_: Never, completion: Completion<()>| kept.lock().unwrap().push(completion);
+    let rt = Runtime::builder().workers(0).handler(keep).build().unwrap();
+    plant(rt.host());
+    settle(&rt);
+    rt.wait_for_graph()
+}
+
+/// The names of the processes in the cycle, beginning with the first name in alphabetical order.
+fn names(deadlock: &Deadlock) -> Vec<&str> {
+    let mut names: Vec<_> = deadlock.cycle.iter().map(|edge| edge.name.as_deref().expect("a name")).collect();
+    let first = names.iter().enumerate().min_by_key(|(_, name)| **name).map_or(0, |(at, _)| at);
+    names.rotate_left(first);
+    names
+}
+
+/// Asserts that the graph contains one deadlock with these processes, and a number of processes behind it.
+#[track_caller]
+fn assert_deadlock(graph: &WaitForGraph, cycle: &[&str], behind: usize) {
+    let [deadlock] = &graph.deadlocks[..] else { panic!("{graph:?}") };
+    assert_eq!((&names(deadlock)[..], deadlock.behind.len()), (cycle, behind), "{deadlock}");
+    let next = deadlock.cycle.iter().cycle().skip(1);
+    assert!(deadlock.cycle.iter().zip(next).all(|(edge, next)| edge.target == next.pid));
+}
+
+/// Spawns a process that calls the process with another name, and does not receive.
+fn calls(host: &Host, name: &'static str, callee: &'static str) {
+    let body = async move |ctx: Context<Question>| {
+        while ctx.host().whereis(callee).is_none() {
+            ctx.yield_now().await;
+        }
+        _ = ctx.call(callee, |reply: Question| reply).await;
+    };
+    host.process().name(name).spawn(body).unwrap();
+}
+
+/// 9.2d, 9.2e: processes that call each other in a ring are a deadlock, and so is a process that calls itself. Other
+/// callers of the ring are behind it.
+#[test]
+fn a_ring_of_calls_is_a_deadlock() {
+    for ring in [&["a"][..], &["a", "b"], &["a", "b", "c"], &["a", "b", "c", "d", "e"]] {
+        let graph = graph_of(|host| {
+            for (at, name) in ring.iter().enumerate() {
+                calls(host, name, ring[(at + 1) % ring.len()]);
+            }
+            calls(host, "x", "a");
+            calls(host, "y", "x");
+        });
+        assert_deadlock(&graph, ring, 2);
+        assert_eq!(graph.edges.len(), ring.len() + 2);
+        assert!(graph.deadlocks[0].cycle.iter().all(|edge| matches!(edge.waits_for, WaitsFor::Call { .. })));
+    }
+}
+
+/// 9.2e: the text of a deadlock names the processes, the operations and the source lines.
+#[test]
+fn the_text_of_a_deadlock_names_processes_and_source_lines() {
+    let graph = graph_of(|host| {
+        calls(host, "a", "b");
+        calls(host, "b", "a");
+        calls(host, "x", "a");
+    });
+    let lines: Vec<String> = graph.deadlocks[0].to_string().lines().map(String::from).collect();
+    let [title, one, other, behind] = &lines[..] else { panic!("{lines:?}") };
+    assert_eq!(title, "deadlock of 2 processes:");
+    for (line, name) in [(one, "a"), (other, "b")] {
+        assert!(line.contains(&format!(" \"{name}\" it::deadlocks::calls")), "{line}");
+        assert!(line.contains(" waits for the answer to a call to <") && line.contains("deadlocks.rs:"), "{line}");
+    }
+    assert!(behind.starts_with("  1 other process waits for them: <"), "{behind}");
+}
+
+/// 9.2e: a server that calls its client while it handles the request of this client is a deadlock.
+#[test]
+fn a_server_that_calls_its_client_back_is_a_deadlock() {
+    let graph = graph_of(|host| {
+        let server = async |mut ctx: Context<Question>| {
+            let reply = ctx.receive().await?;
+            _ = ctx.call("client", |reply: Question| reply).await;
+            reply.send(());
+            Ok::<_, Exit>(())
+        };
+        host.process().name("server").spawn(server).unwrap();
+        calls(host, "client", "server");
+    });
+    assert_deadlock(&graph, &["client", "server"], 0);
+}
+
+/// 9.2e: a process that waits for several calls is deadlocked as soon as each of the remaining calls is.
+#[test]
+fn several_calls_at_once_are_a_deadlock_if_no_callee_can_answer() {
+    let plant = |free: &'static str| {
+        graph_of(move |host| {
+            let both = async |ctx: Context<Question>| {
+                let calls = join(ctx.call("b", |reply: Question| reply), ctx.call("c", |reply: Question| reply));
+                _ = calls.await;
+            };
+            host.process().name("a").spawn(both).unwrap();
+            for name in ["b", "c"] {
+                let waits = async move |mut ctx: Context<Question>| {
+                    if name == free {
+                        let _held = ctx.receive().await;
+                        pending::<()>().await;
+                    }
+                    _ = ctx.call("a", |reply: Question| reply).await;
+                };
+                host.process().name(name).spawn(waits).unwrap();
+            }
+        })
+    };
+    let graph = plant("none");
+    assert_eq!((graph.deadlocks.len(), graph.deadlocks[0].behind.len()), (1, 1), "{graph:?}");
+    // A process that waits for an unknown event may still answer.
+    assert_eq!(plant("c").deadlocks, []);
+}
+
+/// 9.2e: full mailboxes and exits are edges of a deadlock, also mixed with calls.
+#[test]
+fn room_and_exits_are_edges_of_a_deadlock() {
+    let full = |host: &Host, name: &'static str, to: &'static str| {
+        let body = async move |ctx: Context<u8>| {
+            while ctx.send(to, 0_u8).is_ok() {}
+            _ = ctx.send_wait(to, 1_u8).await;
+        };
+        host.process().name(name).mailbox_capacity(MailboxCapacity::Reject(1)).spawn(body).unwrap()
+    };
+    let graph = graph_of(|host| {
+        full(host, "a", "b");
+        full(host, "b", "a");
+    });
+    assert_deadlock(&graph, &["a", "b"], 0);
+    assert!(graph.edges.iter().all(|edge| matches!(edge.waits_for, WaitsFor::Room { .. })));
+
+    let graph = graph_of(|host| {
+        for (name, other) in [("a", "b"), ("b", "a")] {
+            let body = async move |ctx: Context<u8>| {
+                let other = ctx.host().whereis(other).unwrap();
+                ctx.host().exited(other).await;
+            };
+            host.process().name(name).spawn(body).unwrap();
+        }
+    });
+    assert_deadlock(&graph, &["a", "b"], 0);
+
+    // `a` waits for the exit of `b`, `b` waits for room in the mailbox of `c`, and `c` calls `a`.
+    let graph = graph_of(|host| {
+        let exits = async move |ctx: Context<Question>| {
+            let other = ctx.host().whereis("b").unwrap();
+            ctx.host().exited(other).await;
+        };
+        host.process().name("a").spawn(exits).unwrap();
+        let calls = async move |ctx: Context<u8>| {
+            _ = ctx.call("a", |reply: Question| reply).await;
+        };
+        host.process().name("c").mailbox_capacity(MailboxCapacity::Reject(1)).spawn(calls).unwrap();
+        full(host, "b", "c");
+    });
+    assert_deadlock(&graph, &["a", "b", "c"], 0);
+}
+
+/// 9.2e: a parent that waits for the start of a child is deadlocked if the child calls the parent first.
+#[test]
+fn a_child_that_calls_its_parent_before_it_has_started_is_a_deadlock() {
+    let graph = graph_of(|host| {
+        let parent = async |ctx: Context<Question>| {
+            let child = async |ctx: Context| _ = ctx.call("parent", |reply: Question| reply).await;
+            let child = ctx.host().process().name("child").manual_start().spawn(child).unwrap();
+            _ = child.started().await;
+        };
+        host.process().name("parent").spawn(parent).unwrap();
+    });
+    assert_deadlock(&graph, &["child", "parent"], 0);
+}
+
+/// 9.2e: a cycle is no deadlock if one of its processes also waits for a message, for a time, or for an answer to a
+/// command, or if its wait is limited.
+#[test]
+fn a_cycle_with_another_way_out_is_no_deadlock() {
+    let plant = |other: fn(&Host)| {
+        let graph = graph_of(|host| {
+            calls(host, "a", "b");
+            other(host);
+        });
+        assert_eq!((graph.edges.len(), &graph.deadlocks[..]), (2, &[][..]), "{graph:?}");
+    };
+    plant(|host| {
+        let receives = async |mut ctx: Context<Question>| {
+            let call = ctx.call("a", |reply: Question| reply);
+            let selects_no_message = Box::pin(ctx.receive_where(Err::<(), Question>));
+            _ = select(call, selects_no_message).await;
+        };
+        host.process().name("b").spawn(receives).unwrap();
+    });
+    plant(|host| {
+        let sleeps = async |ctx: Context<Question>| {
+            _ = select(ctx.call("a", |reply: Question| reply), ctx.sleep(HOUR)).await;
+        };
+        host.process().name("b").spawn(sleeps).unwrap();
+    });
+    plant(|host| {
+        let limited = async |ctx: Context<Question>| _ = ctx.call("a", |reply: Question| reply).timeout(HOUR).await;
+        host.process().name("b").spawn(limited).unwrap();
+    });
+    plant(|host| {
+        let performs = async |ctx: Context<Question>| {
+            _ = select(ctx.call("a", |reply: Question| reply), ctx.perform(Never)).await;
+        };
+        let host = host.clone();
+        host.process().name("b").spawn(performs).unwrap();
+    });
+    plant(|host| {
+        let body = async |ctx: Context<Question>| _ = ctx.call("a", |reply: Question| reply).await;
+        host.process().name("b").deadline(host.now() + HOUR).spawn(body).unwrap();
+    });
+}
+
+enum Job {
+    /// The receiver may ask processes with a higher number before it answers.
+    Ask(u64, Question),
+    Tell,
+}
+
+/// Handles jobs. Asks, tells and joins only processes with a higher number, and children of its own. Therefore, no cycle
+/// is possible.
+async fn worker(mut ctx: Context<Job>, above: Vec<Address<Job>>) -> Result<(), Exit> {
+    loop {
+        let Job::Ask(chance, reply) = ctx.receive().await? else { continue };
+        let Some(next) = above.get(chance as usize % above.len().max(1)) else {
+            ctx.yield_now().await;
+            reply.send(());
+            continue;
+        };
+        let asks = |to: &Address<Job>, salt: u64| ctx.call(to, move |reply| Job::Ask(chance / 3 + salt, reply));
+        match chance % 7 {
+            0 => _ = asks(next, 1).await,
+            1 => _ = join(asks(next, 2), asks(&above[0], 3)).await,
+            2 => _ = select(asks(next, 4), ctx.sleep(Duration::from_millis(1))).await,
+            3 => _ = next.send_wait(Job::Tell).await,
+            4 => {
+                let next = next.clone();
+                _ = ctx.spawn(async move |_: Context<u8>| _ = next.call(|reply| Job::Ask(5, reply)).await).await;
+            }
+            // The reply is passed on to another process.
+            5 => {
+                _ = next.send_wait(Job::Ask(chance / 5, reply)).await;
+                continue;
+            }
+            _ => ctx.yield_now().await,
+        }
+        reply.send(());
+    }
+}
+
+/// 9.2e: no deadlock is reported while processes call, join, and wait for room without a cycle, on two workers and in
+/// simulations. A planted deadlock in the midst of this load is found.
+#[test]
+fn no_deadlock_is_invented_in_a_storm() {
+    let seen = Arc::new(AtomicUsize::new(0));
+    let edges = Arc::clone(&seen);
+    everywhere(async move |host: Host| {
+        let mut workers: Vec<JoinHandle<(), Job>> = Vec::new();
+        for _ in 0..8 {
+            let above: Vec<_> = workers.iter().rev().map(|worker| worker.address()).collect();
+            let body = async move |ctx: Context<Job>| worker(ctx, above).await;
+            workers.push(host.process().mailbox_capacity(MailboxCapacity::Reject(3)).spawn(body).unwrap());
+        }
+        let lowest: Vec<_> = workers.iter().rev().take(4).map(|worker| worker.address()).collect();
+        let clients: Vec<_> = (0..6)
+            .map(|_| {
+                let lowest = lowest.clone();
+                host.spawn(async move |ctx: Context| {
+                    for _ in 0..20 {
+                        let (chance, to) = (ctx.random(), &lowest[ctx.random() as usize % lowest.len()]);
+                        _ = ctx.call(to, |reply| Job::Ask(chance >> 8, reply)).await;
+                    }
+                })
+            })
+            .collect();
+        let inspected = host.clone();
+        let inspector = host.spawn(async move |ctx: Context| {
+            let mut edges = 0;
+            while !ctx.is_cancelled() {
+                let graph = inspected.wait_for_graph();
+                assert_eq!(graph.deadlocks, []);
+                edges += graph.edges.len();
+                ctx.yield_now().await;
+            }
+            Ok::<_, Exit>(edges)
+        });
+        for client in clients {
+            client.await.unwrap();
+        }
+        host.cancel(inspector.pid(), "the clients are done", HOUR).unwrap();
+        edges.fetch_add(inspector.await.unwrap(), SeqCst);
+        calls(&host, "a", "b");
+        calls(&host, "b", "a");
+        while host.wait_for_graph().deadlocks.is_empty() {
+            host.spawn(async |ctx: Context| ctx.yield_now().await).await.unwrap();
+        }
+        let planted = host.wait_for_graph();
+        assert_eq!(names(&planted.deadlocks[0]), ["a", "b"]);
+        for name in ["a", "b"] {
+            host.kill(host.whereis(name).unwrap()).unwrap();
+        }
+        workers.iter().for_each(|worker| worker.abort());
+    });
+    assert!(seen.load(SeqCst) > 100, "the graphs contained edges");
+}
+
+/// 9.2c, 9.2e: a deadlock is confirmed by a second reading. On two workers, two processes call each other in turn, so
+/// that both edges exist, but never at the same time.
+#[test]
+fn edges_of_different_moments_are_no_deadlock() {
+    crate::within(60, || {
+        let rt = crate::two();
+        let peer = |other: &'static str| {
+            async move |mut ctx: Context<Question>| {
+                loop {
+                    ctx.receive().await?.send(());
+                    while ctx.host().whereis(other).is_none() {
+                        ctx.yield_now().await;
+                    }
+                    if ctx.call(other, |reply: Question| reply).await.is_err() {
+                        return Ok::<_, Exit>(());
+                    }
+                }
+            }
+        };
+        rt.process().name("a").spawn(peer("b")).unwrap();
+        rt.process().name("b").spawn(peer("a")).unwrap();
+        let begin = rt.whereis("a").unwrap();
+        let mut edges = 0;
+        futures::executor::block_on(rt.call(begin, |reply: Question| reply)).unwrap();
+        while edges < 2_000 {
+            let graph = rt.wait_for_graph();
+            assert_eq!(graph.deadlocks, []);
+            edges += 1 + graph.edges.len();
+        }
+        for name in ["a", "b"] {
+            if let Some(pid) = rt.whereis(name) {
+                _ = rt.kill(pid);
+            }
+        }
+    });
+}

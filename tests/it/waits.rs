@@ -1,0 +1,250 @@
+//! Section 9.2 of the specification: the operations that a process waits for, with the other process and the source
+//! line.
+
+use std::future::pending;
+use std::panic::Location;
+use std::sync::mpsc;
+use std::time::Duration;
+
+use futures::FutureExt;
+use futures::future::{join, select};
+use procession::future::Call;
+use procession::observe::ProcessState::{Blocked, Ready};
+use procession::observe::{ProcessQuery, WaitsFor};
+use procession::*;
+
+use crate::{step_aside, within};
+
+const HOUR: Duration = Duration::from_secs(3600);
+
+/// Ignores its mailbox.
+async fn deaf<M: Send>(_: Context<M>) {
+    pending().await
+}
+
+fn lone() -> Runtime {
+    Runtime::builder().workers(0).build().unwrap()
+}
+
+/// Runs all runnable processes.
+fn settle(rt: &Runtime) {
+    let ready = ProcessQuery::new().state(Ready).limit(1);
+    rt.block_on(async {
+        for _ in 0..8 {
+            step_aside().await;
+        }
+        while !rt.processes(&ready).is_empty() {
+            step_aside().await;
+        }
+    });
+}
+
+fn waits_for(host: &Host, pid: Pid) -> Vec<WaitsFor> {
+    host.process_details(pid).expect("the process lives").waits_for
+}
+
+#[track_caller]
+fn here() -> u32 {
+    Location::caller().line()
+}
+
+fn line_of(wait: &WaitsFor) -> Option<(&'static str, u32)> {
+    match wait {
+        WaitsFor::Call { line, .. } | WaitsFor::Room { line, .. } => line.map(|line| (line.file(), line.line())),
+        _ => None,
+    }
+}
+
+type Question = Reply<()>;
+
+/// 9.2b: a process that waits for a call names the callee and the source line of the call, no matter how the target is
+/// given.
+#[test]
+fn a_call_names_its_callee_and_its_source_line() {
+    let rt = lone();
+    let callee = rt.process().name("callee").spawn(deaf::<Question>).unwrap();
+    let (pid, address) = (callee.pid(), callee.address());
+    let line = here() + 2;
+    let callers = [
+        rt.spawn(async move |ctx: Context| _ = ctx.call(&address, |reply: Question| reply).await),
+        rt.spawn(async move |ctx: Context| _ = ctx.call(pid, |reply: Question| reply).await),
+        rt.spawn(async move |ctx: Context| _ = ctx.call("callee", |reply: Question| reply).await),
+        rt.spawn(async move |ctx: Context| _ = ctx.host().call(pid, |reply: Question| reply).await),
+    ];
+    let address = callee.address();
+    let late = rt.spawn(async move |_: Context| _ = address.call(|reply| reply).await);
+    settle(&rt);
+    for (number, caller) in callers.iter().map(|caller| caller.pid()).enumerate() {
+        let waits = waits_for(&rt, caller);
+        let [wait @ WaitsFor::Call { callee, is_limited: false, .. }] = &waits[..] else { panic!("{waits:?}") };
+        assert_eq!((*callee, line_of(wait)), (Some(pid), Some((file!(), line + number as u32))));
+        let text = format!("the answer to a call to {pid} at {}:{}", file!(), line + number as u32);
+        assert_eq!(wait.to_string(), text);
+    }
+    assert!(matches!(waits_for(&rt, late.pid())[..], [WaitsFor::Call { callee: Some(to), .. }] if to == pid));
+}
+
+/// 9.2b: a process states whether its call has a time limit, also if the limit is set after the request was sent.
+#[test]
+fn a_call_states_whether_it_has_a_time_limit() {
+    let rt = lone();
+    let callee = rt.spawn(deaf::<Question>);
+    let (one, other) = (callee.address(), callee.address());
+    let unsent = rt.spawn(async move |ctx: Context| _ = ctx.call(&one, |reply| reply).timeout(HOUR).await);
+    let sent = rt.spawn(async move |ctx: Context| {
+        _ = ctx.call(&other, |reply| reply).start().timeout(HOUR).timeout(2 * HOUR).await;
+    });
+    settle(&rt);
+    for caller in [unsent.pid(), sent.pid()] {
+        assert!(matches!(waits_for(&rt, caller)[..], [WaitsFor::Call { is_limited: true, .. }]));
+        assert_eq!(rt.process_details(caller).unwrap().info.waits, 1);
+    }
+}
+
+/// 9.2b: a process that waits for several operations lists each of them until it ends.
+#[test]
+fn several_waits_are_listed_until_each_of_them_ends() {
+    let rt = lone();
+    let (one, other) = (rt.spawn(holds), rt.spawn(holds));
+    let (first, second) = (one.address(), other.address());
+    let caller = rt.spawn(async move |ctx: Context| {
+        let calls = join(ctx.call(&first, Ask::Wait), ctx.call(&second, Ask::Wait));
+        _ = select(calls, ctx.sleep(HOUR)).await;
+        pending::<()>().await;
+    });
+    settle(&rt);
+    let callees = |waits: &[WaitsFor]| -> Vec<Pid> {
+        let callee = |wait: &WaitsFor| if let WaitsFor::Call { callee, .. } = wait { *callee } else { None };
+        waits.iter().filter_map(callee).collect()
+    };
+    let waits = waits_for(&rt, caller.pid());
+    assert_eq!((callees(&waits), waits.len()), (vec![one.pid(), other.pid()], 3), "{waits:?}");
+    assert_eq!(waits[0], WaitsFor::Sleep { count: 1 });
+    one.send(Ask::Answer).unwrap();
+    settle(&rt);
+    let waits = waits_for(&rt, caller.pid());
+    assert_eq!((callees(&waits), waits.len()), (vec![other.pid()], 2));
+    other.send(Ask::Answer).unwrap();
+    settle(&rt);
+    assert_eq!(waits_for(&rt, caller.pid()), []);
+}
+
+enum Ask {
+    Wait(Question),
+    Answer,
+}
+
+/// Answers each question after an `Answer`.
+async fn holds(mut ctx: Context<Ask>) -> Result<(), Exit> {
+    let mut held = Vec::new();
+    loop {
+        match ctx.receive().await? {
+            Ask::Wait(reply) => held.push(reply),
+            Ask::Answer => held.drain(..).for_each(|reply| reply.send(())),
+        }
+    }
+}
+
+/// 9.2b: a process that waits for times states their number, also if a sleep reuses the timer of an earlier sleep.
+#[test]
+fn a_process_states_the_number_of_its_sleeps() {
+    let rt = lone();
+    let reader = rt.spawn(async move |mut ctx: Context<Duration>| {
+        let long = ctx.sleep(100 * HOUR);
+        let reads = async {
+            let mut time = HOUR;
+            while let Ok(Some(more)) = ctx.receive_timeout(time).await {
+                time += more;
+            }
+        };
+        _ = select(long, pin(reads)).await;
+    });
+    for _ in 0..3 {
+        settle(&rt);
+        assert_eq!(waits_for(&rt, reader.pid()), [WaitsFor::Message, WaitsFor::Sleep { count: 2 }]);
+        reader.send(HOUR).unwrap();
+    }
+}
+
+/// 9.2b: a process that waits for room, for an exit or for a start names the other process.
+#[test]
+fn other_waits_name_the_other_process() {
+    let rt = lone();
+    let full = rt.process().mailbox_capacity(MailboxCapacity::Reject(1)).spawn(deaf::<u8>).unwrap();
+    full.send(0).unwrap();
+    let (pid, address) = (full.pid(), full.address());
+    let line = here() + 1;
+    let sends = rt.spawn(async move |ctx: Context| _ = ctx.send_wait(&address, 1).await);
+    let awaits = rt.spawn(async move |ctx: Context| _ = ctx.host().exited(pid).await);
+    let manual = rt.process().manual_start().spawn(deaf::<u8>).unwrap();
+    let (manual_pid, starts) = (manual.pid(), rt.spawn(async move |_: Context| _ = manual.started().await));
+    settle(&rt);
+    let waits = waits_for(&rt, sends.pid());
+    assert_eq!(waits.iter().map(line_of).collect::<Vec<_>>(), [Some((file!(), line))]);
+    assert!(matches!(waits[..], [WaitsFor::Room { receiver, .. }] if receiver == pid));
+    assert_eq!(waits_for(&rt, awaits.pid()), [WaitsFor::Exit { process: pid }]);
+    assert_eq!(waits_for(&rt, starts.pid()), [WaitsFor::Start { process: manual_pid }]);
+    for (waiting, text) in [(&awaits, "the exit of"), (&starts, "the start of")] {
+        assert!(waits_for(&rt, waiting.pid())[0].to_string().starts_with(text));
+    }
+}
+
+/// 9.2b: a wait that ends leaves no record, no matter whether the operation succeeds, fails or is dropped.
+#[test]
+fn a_wait_that_ends_is_not_listed_any_more() {
+    let rt = lone();
+    let full = rt.process().mailbox_capacity(MailboxCapacity::Reject(1)).spawn(deaf::<u8>).unwrap();
+    full.send(0).unwrap();
+    let (address, pid) = (full.address(), full.pid());
+    let waits = rt.spawn(async move |mut ctx: Context<()>| {
+        let child = ctx.spawn(async |_: Context<u8>| step_aside().await);
+        child.await?;
+        let child = ctx.spawn(deaf::<u8>);
+        let started = child.started();
+        let dropped = select(child, pin(ctx.yield_now())).await;
+        drop((dropped, started));
+        let _dropped = ctx.send_wait(&address, 1).now_or_never();
+        let _dropped = ctx.host().exited(pid).now_or_never();
+        let _dropped = ctx.sleep(HOUR).now_or_never();
+        let _dropped = ctx.call(pid, |reply: Question| reply).now_or_never();
+        ctx.sleep(Duration::ZERO).await;
+        let own = ctx.host().process_details(ctx.pid()).unwrap();
+        ctx.receive().await?;
+        Ok::<_, Exit>(own.info.waits)
+    });
+    settle(&rt);
+    assert_eq!(waits_for(&rt, waits.pid()), [WaitsFor::Message]);
+    waits.send(()).unwrap();
+    assert_eq!(rt.block_on(waits).unwrap(), 0);
+}
+
+fn pin<F: Future>(future: F) -> std::pin::Pin<Box<F>> {
+    Box::pin(future)
+}
+
+/// 9.2b: a process stops listing a call that another thread drops, and its next calls are listed again.
+#[test]
+fn a_call_that_another_thread_drops_is_not_listed_any_more() {
+    within(60, || {
+        let rt = lone();
+        let callee = rt.spawn(deaf::<Question>);
+        let address = callee.address();
+        let (to, from) = mpsc::channel::<Call<()>>();
+        let caller = rt.spawn(async move |mut ctx: Context<()>| {
+            loop {
+                to.send(ctx.call(&address, |reply| reply).start()).map_err(|_| Exit::Normal)?;
+                ctx.receive().await?;
+            }
+            #[expect(unreachable_code, reason = "the type of the output")]
+            Ok::<_, Exit>(())
+        });
+        for _ in 0..3 {
+            settle(&rt);
+            assert_eq!(rt.process_details(caller.pid()).unwrap().info.state, Some(Blocked));
+            assert!(matches!(waits_for(&rt, caller.pid())[..], [WaitsFor::Message, WaitsFor::Call { .. }]));
+            drop(from.recv().unwrap());
+            assert_eq!(waits_for(&rt, caller.pid()), [WaitsFor::Message]);
+            caller.send(()).unwrap();
+        }
+    });
+}

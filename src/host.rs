@@ -207,8 +207,9 @@ impl fmt::Debug for Host {
 }
 
 /// Contents of a new control block. The function that places the control block must call [`fill`](Self::fill) itself,
-/// so that each field is written once, at its final address. If the fields were copied after the first write, the wider
-/// loads of the copy would miss store forwarding.
+/// so that each field is written once, at its final address. If the fields were copied after the first write, the loads
+/// of the copy would be wider than the stores of this write. The processor cannot forward stored bytes to a wider load,
+/// so the copy would be slow.
 pub(crate) struct ControlParts {
     place: LocalId,
     host: Host,
@@ -371,7 +372,7 @@ impl Host {
         key
     }
 
-    /// Counts a process that yields its worker because the budget of its turn is spent.
+    /// Counts a process that lets other processes run because the budget of its turn is spent.
     pub(crate) fn count_budget_yield(&self) {
         self.shared().metrics.add(Counter::BudgetYields, 1);
         self.trace_preempted();

@@ -42,7 +42,7 @@ impl Waiter {
         Waker::from(Arc::clone(self))
     }
 
-    /// Waits for a wake-up. A wake-up that came after the last call also counts.
+    /// Waits for a wake-up. If a wake-up has come since the last call, returns immediately.
     fn wait(&self) {
         while !self.woken.swap(false, Ordering::SeqCst) {
             thread::park();

@@ -685,12 +685,12 @@ impl Builder {
         self
     }
 
-    /// Sets the time after which a step counts as long: see [`WorkerState::Blocked`]. Default: 10 ms. The monitor
+    /// Sets the time after which a step is a long step: see [`WorkerState::Blocked`]. Default: 10 ms. The monitor
     /// notices a long step after once to twice this time, within the precision of the system's timers. Then a
     /// replacement thread takes over the queues of the worker.
     ///
-    /// A time under 2 ms counts as 2 ms. With `Duration::MAX`, no step counts as long. A runtime without workers has no
-    /// monitor, so no long step is noticed.
+    /// A time under 2 ms is treated as 2 ms. With `Duration::MAX`, no step is a long step. A runtime without workers
+    /// has no monitor, so no long step is noticed.
     ///
     /// The monitor also ensures that a long step does not delay sockets and timers. If the set time is longer than 50
     /// ms, the monitor would react too late. In this case, each time that a socket wakes a worker, the runtime wakes a
@@ -701,9 +701,9 @@ impl Builder {
     }
 
     /// Sets the maximum number of replacement threads that run at the same time. A replacement thread replaces a worker
-    /// that is in a long step. Default: 16. If the maximum is 0, only the other workers take the queued tasks of a
-    /// worker in a long step. When the maximum is reached, further long steps delay other processes. Surplus threads
-    /// exit half a second after the long steps have returned.
+    /// that is in a long step. Default: 16. If the maximum is 0, there is no replacement thread. The queued tasks of a
+    /// worker in a long step then wait until the other workers take them. When the maximum is reached, further long
+    /// steps delay other processes. Surplus threads exit half a second after the long steps have returned.
     pub fn max_replacement_threads(mut self, most: usize) -> Self {
         self.substitutes = most;
         self

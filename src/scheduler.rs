@@ -84,8 +84,9 @@ pub(crate) trait Driver: Send + Sync + 'static {
     fn is_due(&self, now: Duration) -> bool;
 
     /// Returns the same time as [`wait`](Self::wait), for the timekeeper. The timekeeper checks the timers again when
-    /// the returned time has elapsed. Therefore, until [`keeps_no_time`](Self::keeps_no_time) is called, the driver
-    /// [calls the scheduler](Scheduler::rearm) only if it inserts a deadline before the end of the returned time.
+    /// the returned time has elapsed. Until then, the driver [calls the scheduler](Scheduler::rearm) only for a new
+    /// deadline that is before the end of the returned time. This promise ends with the call of
+    /// [`keeps_no_time`](Self::keeps_no_time).
     fn keep_time(&self) -> Option<Duration>;
 
     /// Ends the promise of `keep_time`: until `keep_time` is called again, it is not certain that a thread checks the
@@ -137,7 +138,7 @@ pub(crate) struct Options {
     pub(crate) around: Option<Around>,
     pub(crate) hooks: Hooks,
     pub(crate) observe: Option<Observe>,
-    /// Time after which a step counts as long. `None` disables the monitor.
+    /// Time after which a step is a long step. `None` disables the monitor.
     pub(crate) long_step: Option<Duration>,
     /// Maximum number of workers that replace blocked workers at the same time.
     pub(crate) substitutes: usize,

@@ -444,7 +444,7 @@ fn citations() -> BTreeMap<String, String> {
 
 /// Returns the tests of a file that have the number of a promise, for example `6.5b`, at the beginning of their doc
 /// comment. Each returned test has the numbers of its promises. In a file that calls `scenarios!`, a function without
-/// `#[test]` also counts, because this macro adds the attribute.
+/// `#[test]` is also a test, because this macro adds the attribute.
 fn citations_of(text: &str) -> Vec<(&str, Vec<&str>)> {
     let lines: Vec<&str> = text.lines().map(str::trim).collect();
     let scenarios = lines.contains(&"scenarios! {");

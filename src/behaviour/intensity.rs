@@ -58,7 +58,7 @@ mod tests {
         let asked = [0, 50, 99, 100, 120, 150, 151, 1_000, 1_000, 1_000].map(|ms| intensity.allows(at(ms)));
         assert_eq!(asked, [true, true, false, true, false, true, false, true, true, false]);
         assert!(!Intensity::new(0, Duration::from_secs(1)).allows(at(0)));
-        // If the window is zero, no restart counts.
+        // If the window is zero, no restart is counted.
         let mut forgets = Intensity::new(1, Duration::ZERO);
         assert!(forgets.allows(at(5)) && forgets.allows(at(5)));
     }

@@ -128,7 +128,7 @@ pub struct Supervisor {
 enum PlanProgress {
     /// There was no action to execute.
     Idle,
-    /// All actions that are possible now were executed.
+    /// The call has executed all actions that were possible at the time of the call.
     Done,
     /// A start failed immediately. The remaining actions are executed in the next step.
     NotStarted,

@@ -502,7 +502,8 @@ impl<M: Send + 'static> Mailbox<M> {
         let poller = self.poller(cx);
         let known = self.glance(poller);
         // A delivered message is moved directly into the result, in the receiver's own code. If the message were moved
-        // again right after it was written, that move would miss store forwarding.
+        // again right after it was written, the loads of that move would be wider than the stores of the write. The
+        // processor cannot forward stored bytes to a wider load, so that move would be slow.
         if let Known::Delivered(seat) = known
             && !self.me.control().head.is_cancelled()
             && Current::with(Current::spend)
@@ -513,8 +514,9 @@ impl<M: Send + 'static> Mailbox<M> {
             self.me.control().inbox.take_delivered_with(seat, |message| received = Poll::Ready(Ok(message)));
             return received;
         }
-        // The message is returned separately from the result. If the whole result were returned, it would be copied
-        // with wider loads than the stores that wrote it, and the copy would miss store forwarding.
+        // The message is returned separately from the result. If the whole result were returned, the result would be
+        // copied with wider loads than the stores that wrote it. The processor cannot forward stored bytes to a wider
+        // load, so the copy would be slow.
         let mut message = None;
         match self.poll_further(poller, known, cx, &mut message) {
             Poll::Ready(Ok(())) => {

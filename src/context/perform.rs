@@ -239,7 +239,7 @@ impl<C: Command> Drop for BodyYield<C> {
     }
 }
 
-/// Returns the target of the answer for a future that is polled with this context.
+/// Returns the target of an answer for which a future waits. `cx` is the context with which this future is polled.
 pub(crate) fn answer_target(cx: &Context<'_>) -> AnswerTarget {
     if Current::with(|current| current.is_own_waker(cx.waker())) {
         AnswerTarget::Own

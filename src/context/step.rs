@@ -170,8 +170,8 @@ impl<M: Send + 'static> Mail<M> {
         Events { mail: self, control, here: PhantomData, yields: None }
     }
 
-    /// Returns true if the step did not read its events and new events have arrived; the process must then be stepped
-    /// again. The task calls this function after a step has returned.
+    /// The task calls this function after a step has returned. The result is true if new events have arrived and the
+    /// step has read no events. If the result is true, the process must be stepped again.
     pub(crate) fn missed(&mut self, control: &Control<M>, turn: InTurn) -> bool {
         if self.look != Look::NotYet {
             return false;
@@ -224,8 +224,8 @@ impl<M: Send + 'static> Events<'_, M> {
         }
     }
 
-    /// Makes a [`Mailbox`](crate::Mailbox) the receiver instead of these events, and returns its read-ahead buffer.
-    /// Returns `None` outside the turn of the process.
+    /// Makes a new [`Mailbox`](crate::Mailbox) the receiver, so that the process itself is no longer the receiver.
+    /// Returns the read-ahead buffer of the new `Mailbox`. Returns `None` outside the turn of the process.
     pub(crate) fn hand_over(self) -> Option<ReadAhead<M>> {
         let turn = self.turn()?;
         self.mail.look = Look::HandedOver;
@@ -245,7 +245,8 @@ impl<M: Send + 'static> Events<'_, M> {
         std::ptr::eq(self.control, control)
     }
 
-    /// Makes the process the receiver again, instead of its `Mailbox`, and takes the events that are in the inbox.
+    /// Makes the process itself the receiver again, so that its `Mailbox` is no longer the receiver. Takes the events
+    /// that are in the inbox.
     #[cold]
     fn reclaim(&mut self, turn: InTurn) {
         self.mail.look = Look::Taken;
@@ -257,8 +258,9 @@ impl<M: Send + 'static> Events<'_, M> {
 impl<M: Send + 'static> Iterator for Events<'_, M> {
     type Item = Event<M>;
 
-    /// This method is inlined into the caller, so that a single message is moved directly to its final address. A
-    /// second move right after the first move would miss store forwarding.
+    /// This method is inlined into the caller, so that a single message is moved directly to its final address. The
+    /// loads of a second move could be wider than the stores of the first move. The processor cannot forward stored
+    /// bytes to a wider load, so the second move would be slow.
     #[inline(always)]
     fn next(&mut self) -> Option<Event<M>> {
         if self.mail.look != Look::Taken {

@@ -90,8 +90,8 @@ impl Sleep {
     }
 
     /// Creates a sleep of this duration, counted from `now`. The function is inlined into the caller. Without inlining,
-    /// the returned `Sleep` would be copied with wider loads than the stores that wrote the `Sleep`, and the loads
-    /// would miss store forwarding.
+    /// the returned `Sleep` would be copied with wider loads than the stores that wrote the `Sleep`. The processor
+    /// cannot forward stored bytes to a wider load, so the copy would be slow.
     #[inline(always)]
     pub(crate) fn for_time(sleeper: Sleeper, now: Instant, time: Duration) -> Self {
         let mut sleep = Self::new(sleeper, now + time);

@@ -89,8 +89,8 @@ impl CancelToken {
     /// killed. Returns false if the token was cancelled before.
     ///
     /// The call returns after all processes and tasks were notified. The duration of the call is proportional to the
-    /// number of these processes and tasks. If a process is cancelled several times, the first reason counts, even if
-    /// this reason did not come from a token.
+    /// number of these processes and tasks. If a process is cancelled several times, the process keeps the first
+    /// reason, even if this reason did not come from a token.
     ///
     /// Several threads may cancel tokens of one tree at the same time. Each process is notified by the thread that
     /// finds the process first. Therefore a process of a parent token may be notified before a process of a child token

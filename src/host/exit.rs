@@ -77,14 +77,14 @@ pub(crate) trait ExitOwner {
     /// Step 4: drops the state of the process. Replies that the state drops are stored for step 7. A panic replaces
     /// `exit`.
     fn drop_state(&mut self, exit: &mut Exit);
-    /// Step 6: takes the reference of the pid table.
+    /// Step 6: receives the reference that the pid table owned until the pid was removed.
     fn take_entry(&mut self, entry: Option<Ref<dyn AnyControl>>);
     /// Step 7: notifies the callers whose replies step 4 has stored.
     fn notify_callers(&mut self, exit: &Exit);
     /// Step 10: returns the details for the crash report. `name` is the oldest name of the process. Returns `None` if
     /// there is no process.
     fn last_state(&self, name: Option<Cow<'static, str>>) -> Option<LastState>;
-    /// Step 12: notifies the monitor that the parent set at the spawn.
+    /// Step 12: passes the exit to the monitor that the parent set when it spawned the process.
     fn notify_monitor(&mut self, exit: &Exit);
     /// Step 13: whether a task may wait on the mailbox. Returns false only if no other reference to the process exists.
     fn may_be_awaited(&self) -> bool;

@@ -86,7 +86,8 @@ pub(crate) struct Environment {
     pub(crate) home: usize,
     /// Tells the thread that waits for the earliest deadline that a timer with an earlier deadline was added.
     pub(crate) rearm: Box<dyn Fn() + Send + Sync>,
-    /// Asks the process with this pid word to yield its worker. Returns false if no worker is running this process.
+    /// Asks the process with this pid word to let other processes run. Returns false if no worker is running this
+    /// process.
     pub(crate) preempt: Box<dyn Fn(u64) -> bool + Send + Sync>,
     /// Returns the values of the counter tracks of a trace that only the scheduler knows.
     pub(crate) trace_gauges: Box<dyn Fn() -> Gauges + Send + Sync>,

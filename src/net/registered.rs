@@ -103,8 +103,9 @@ impl<S: System> Registered<S> {
         polled
     }
 
-    /// Like [`poll_op`](Self::poll_op), for a write of `size` bytes on a stream, or a read of `size` bytes on a TCP
-    /// stream. `op` returns the number of bytes.
+    /// Polls `op`, as [`poll_op`](Self::poll_op) does. `op` must be one of two operations: a write of `size` bytes to a
+    /// stream, or a read from a TCP stream into a buffer of `size` bytes. `op` returns the number of bytes that it has
+    /// transferred.
     ///
     /// A read on a Unix socket must use `poll_op`. Such a read ends after a message that contained descriptors,
     /// although the socket may have more bytes.

@@ -140,10 +140,10 @@ impl Drop for Erased {
     #[inline]
     fn drop(&mut self) {
         if let Some(drop) = self.vtable.drop {
-            // SAFETY: the function needs the storage of an `Erased` with this vtable, and `new` wrote the storage and
-            // the vtable together. The storage still contains the value, because `downcast`, which moves the value out,
-            // prevents this drop. The function runs once, and the storage is not read afterwards. If the drop of the
-            // value panics, the two fields need no drop.
+            // SAFETY: the function `drop` requires the storage of an `Erased` that has the same vtable. `new` wrote the
+            // storage and the vtable of this `Erased` together, so the requirement is met. The storage still contains
+            // the value, because `downcast`, which moves the value out, prevents this drop. The function runs once, and
+            // the storage is not read afterwards. If the drop of the value panics, the two fields need no drop.
             unsafe { drop(&mut self.storage) };
         }
     }

@@ -97,9 +97,9 @@ impl Exit {
         matches!(self, Self::Normal)
     }
 
-    /// Returns the first error of type `E` among the causes of this exit. The causes are the returned error or the
-    /// `InitError`, and the sources of that error. The causes of a `Linked` exit are the causes of the exit of its
-    /// `origin`.
+    /// Returns the first error of type `E` among the causes of this exit. The first cause is the error that the process
+    /// returned, or the `InitError`. The sources of the first cause are also causes. The causes of a `Linked` exit are
+    /// the causes of the exit of its `origin`.
     pub fn error<E: Error + 'static>(&self) -> Option<&E> {
         chain(self.source()?).find_map(|e| e.downcast_ref())
     }

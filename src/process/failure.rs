@@ -110,8 +110,8 @@ impl fmt::Display for Failure {
 impl Error for Failure {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         match self {
-            // The handler's error may contain the exit of a process. That exit is not the exit of the caller.
-            // Therefore, `Exit::failed` must not find that exit among the sources.
+            // `Exit::failed` searches the sources for the exit of the failed process itself. The handler's error may
+            // contain the exit of another process. Therefore, `Exit::failed` must not find that exit among the sources.
             Self::Error(error) => match error.downcast_ref::<Exit>() {
                 Some(exit) => exit.source_of_other(),
                 None => Some(&**error),
@@ -178,8 +178,9 @@ impl fmt::Display for CallError {
 impl Error for CallError {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         match self {
-            // The exit of the called process is not the exit of the caller. Therefore, `Exit::failed` must not find
-            // this exit among the sources.
+            // `Exit::failed` searches the sources for the exit of the failed process itself. The exit of the called
+            // process belongs to another process. Therefore, `Exit::failed` must not find the exit of the called
+            // process among the sources.
             Self::Died(exit) => exit.source_of_other(),
             _ => None,
         }

@@ -348,9 +348,9 @@ impl Header {
         // used, because another thread may then free the memory.
         let life = unsafe { this.as_ref() };
         let layout = life.kind.layout;
-        // Acquire pairs with the release decrements of the other weak counts. The owners of these counts access the
-        // header before the memory is freed. With a weaker ordering, the memory could be freed before these accesses.
-        // If this weak count is the only weak count, no decrement is needed.
+        // Acquire pairs with the decrements of the other weak counts, which have release ordering. The owners of these
+        // counts access the header before their decrements. With a weaker ordering, the memory could be freed before
+        // these accesses. If this weak count is the only weak count, no decrement is needed.
         let order = if planted!("counts_free_unordered") { Ordering::Relaxed } else { Ordering::Acquire };
         if life.weak.load(order) == 1 || life.weak.fetch_sub(1, Ordering::AcqRel) == 1 {
             #[cfg(procession_loom)]

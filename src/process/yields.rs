@@ -161,8 +161,8 @@ impl Yields {
             recalled: AtomicBool::new(false),
             overtaken: AtomicBool::new(false),
             over: AtomicBool::new(false),
-            // Initially no command has been dispatched. The first command has the number 0, so the initial value is the
-            // number before 0.
+            // The field is the number of the last dispatched command, and no command has been dispatched yet. The first
+            // command has the number 0. Therefore, the initial value is the number before 0, with wrap-around.
             dispatched: AtomicU32::new(u32::MAX),
         }
     }

@@ -245,14 +245,15 @@ impl Simulation {
         self
     }
 
-    /// Sets the maximum number of time steps without progress. Default: 65,536. After this number of time steps, a run
-    /// can count as a deadlock, even if timers still fire. `u64::MAX` means no limit.
+    /// Sets the maximum number of time steps without progress. Default: 65,536. A run is not a deadlock before it has
+    /// made this number of time steps. Afterwards, the run can be a deadlock even if timers still fire. `u64::MAX`
+    /// means no limit.
     ///
     /// If no process is runnable, the clock jumps to the next deadline, and this jump is a time step. Each of two
     /// events is progress: a poll of the future that the simulation runs, and the first turn of a process after the
-    /// simulation began to count. A run counts as a deadlock only if each timer that was set before these time steps
-    /// has fired or was cancelled. If a process sleeps more often than this limit and then wakes another process, raise
-    /// the limit.
+    /// simulation began to count. A run is a deadlock only if each timer that was set before these time steps has fired
+    /// or was cancelled. If a process sleeps more often than this limit and then wakes another process, raise the
+    /// limit.
     #[must_use]
     pub fn deadlock_after(mut self, steps: u64) -> Self {
         self.idle.set_limit(steps);

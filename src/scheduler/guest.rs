@@ -120,7 +120,7 @@ impl Budget {
     }
 }
 
-/// The own future of the guest was not woken since its last poll began.
+/// The guest's own future was not woken since the last poll of this future began.
 const QUIET: u8 = 0;
 /// The future was woken during its poll and on the same thread. A future that yields does this. One task runs before
 /// the next poll of the future.
@@ -128,7 +128,7 @@ const YIELDED: u8 = 1;
 /// The future was woken in another way. It is polled again before any task runs.
 const WOKEN: u8 = 2;
 
-/// Whether the own future of a guest was woken.
+/// Whether a guest's own future was woken.
 #[derive(Debug)]
 pub(crate) struct OwnWake {
     state: AtomicU8,
@@ -137,7 +137,7 @@ pub(crate) struct OwnWake {
 }
 
 impl OwnWake {
-    /// Creates the state of a future that was never polled. The future counts as woken.
+    /// Creates the state of a future that was never polled. This state is `WOKEN`.
     pub(crate) fn new() -> Self {
         Self { state: AtomicU8::new(WOKEN), polled_on: AtomicUsize::new(0) }
     }
@@ -314,8 +314,8 @@ impl<T: Task> GuestSlot<T> {
     /// Finds tasks and runs them until the budget is spent, no task is found, or the guest's own future comes first.
     /// Returns the number of tasks that have run.
     ///
-    /// Each time that it reads the clock, it also fires due timers, because the own future may wait for one of them. A
-    /// worker thread checks the timers only once in 61 tasks.
+    /// Each time that this function reads the clock, it also fires due timers, because the guest's own future may wait
+    /// for one of these timers. A worker thread checks the timers only once in 61 tasks.
     fn run(&mut self, budget: &mut Budget, own: &OwnWake, polls: u32) -> u32 {
         let Some(seated) = SeatedGuest::new(self) else { return 0 };
         let mut count = 0;
@@ -597,7 +597,7 @@ mod tests {
         assert_eq!(tasks(TIME_PER_POLL / 4), Some(4));
         // A budget exceeds its time by at most one stride.
         assert!(tasks(STEP).is_some_and(|tasks| (100..100 + TASKS_PER_READING).contains(&tasks)));
-        // After a poll of the own future, the budget keeps one task, even if the first poll takes very long.
+        // After a poll of the guest's own future, the budget keeps one task, even if the first poll takes very long.
         let mut own = Budget::of_a_poll(now);
         own.spend_own(now + 2 * TIME_PER_POLL);
         assert!(!own.is_over());

@@ -15,8 +15,8 @@ use crate::platform::unwind::contain;
 /// Number of worker slots of a scheduler, for worker threads and guest threads. Each slot has one bit. Under the model
 /// checker the number of slots is small, so that a pass over all slots takes few steps.
 pub(crate) const SLOTS: usize = if cfg!(procession_loom) { 3 } else { 48 };
-/// Increment of the idle word for one searching worker. The number of searching workers is stored above the bits of the
-/// sleeping slots.
+/// Value that is added to the idle word for each searching worker. The number of searching workers is stored above the
+/// bits of the sleeping slots.
 const SEARCHER: u64 = 1 << SLOTS;
 const SLEEPERS: u64 = SEARCHER - 1;
 
@@ -161,8 +161,8 @@ impl Idle {
     }
 
     /// Chooses the sleeping workers that must be woken after a push of `count` tasks. The function chooses at most
-    /// `count` workers, minus the number of searching workers. Each chosen thread is counted as searching. If there are
-    /// too few sleeping threads, this function also chooses all sleeping polled slots. A polled slot is not counted as
+    /// `count` workers, minus the number of searching workers. Each chosen thread is counted as searching. If too few
+    /// threads sleep, this function also chooses all polled slots that sleep. A polled slot is not counted as
     /// searching, because the slot may never be polled again. The caller must [`wake`](Self::wake) all returned slots.
     pub(crate) fn wake_many(&self, count: usize) -> Chosen {
         // Pairs with the fence in `announce`: either the sleeping worker sees the pushed tasks, or this thread sees the
@@ -193,8 +193,8 @@ impl Idle {
         }
     }
 
-    /// Clears the bits of all sleeping polled slots and returns these bits. Each of these slots checks every queue at
-    /// its next poll.
+    /// Clears the bits of all polled slots that sleep, and returns these bits. Each of these slots checks every queue
+    /// at its next poll.
     fn take_polled(&self) -> u64 {
         // Relaxed is enough: the fence of the caller pairs with the fence in `announce_polled`.
         let polled = self.words.polled.load(Ordering::Relaxed);

@@ -11,7 +11,7 @@ use crate::platform::sync::{Arc, tally};
 
 /// Label of a task that has no label of its own.
 pub(crate) const NOBODY: u64 = u64::MAX;
-/// Label of the own future of a guest. A poll of this future may take a long time.
+/// Label of a guest's own future. A poll of this future may take a long time.
 pub(super) const OWN_FUTURE: u64 = u64::MAX - 1;
 
 /// States of a worker slot:

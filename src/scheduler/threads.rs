@@ -364,7 +364,8 @@ impl<T: Task> Scheduler<T> {
         crew.taken -= 1;
         let room = crew.active < crew.target || planted!("handover_returns_anyway");
         crew.active += usize::from(room);
-        // If the scheduler stops, each worker leaves by itself when it sees the order.
+        // If the scheduler stops, the result is true, because each worker leaves by itself when it sees that the
+        // scheduler stops.
         room || crew.stopping
     }
 

@@ -559,7 +559,7 @@ impl<T: Task> Local<T> {
         self.scheduler.comes_back(self.slot)
     }
 
-    /// Called before the own future of a guest is polled.
+    /// Called before a guest's own future is polled.
     pub(super) fn enter_own_future(&self) {
         // The future is user code and may block. So the guest must not count as searching during the poll. If the guest
         // was the timekeeper, another thread must be able to take this role.
@@ -570,7 +570,7 @@ impl<T: Task> Local<T> {
         self.post.set_label(OWN_FUTURE);
     }
 
-    /// Called when a task or the own future of a guest has returned.
+    /// Called when a task or a guest's own future has returned.
     pub(super) fn has_run(&self) {
         if self.post.is_taken() {
             let _stays = self.return_from_hand_over();
@@ -795,7 +795,8 @@ impl<T: Task> Local<T> {
         if searched {
             let _last = scheduler.idle.stop_searching();
         }
-        // The slot becomes vacant next. An observer must not see it in the state running or searching then.
+        // The call of `vacate` below makes the slot vacant. An observer must not see a vacant slot in the state running
+        // or searching.
         self.enter(WorkerState::Parked);
         let Local { slot, queues, .. } = self;
         scheduler.vacate(slot, queues);

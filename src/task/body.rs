@@ -193,7 +193,7 @@ impl<M: Send + 'static, Fut, F: FnOnce(Context<M>) -> Fut> Open<M, Pin<Box<Fut>>
     }
 }
 
-/// Returns the body of a machine in a box. If the body is already boxed, returns the same box.
+/// Puts the body of a machine into a `Box`. If the body is already in a `Box`, returns this `Box`.
 pub(crate) trait Whole<F> {
     fn whole(self) -> Box<F>;
 }

@@ -103,7 +103,8 @@ unsafe impl<M, T> HeaderFirst for JoinBlock<M, T> {
         // field.
         let _outcome = unsafe { Clear::new(outcome) };
         // SAFETY: a join block begins with its control block, so `this` points to a whole control block. By contract no
-        // reference to a field of the join block exists, so no reference to a field of the control block exists.
+        // reference to a field of the join block exists, except to the header. The control block is a field of the join
+        // block, so no reference to a field of the control block exists, except to the header.
         unsafe { Control::<M>::clear(this.cast()) };
     }
 }
@@ -130,7 +131,8 @@ unsafe impl<X: Machine, S> HeaderFirst for Cell<X, S> {
         // field.
         let _schedule = unsafe { Clear::new(schedule) };
         // SAFETY: a cell begins with its join block, so `this` points to a whole join block. By contract no reference
-        // to a field of the cell exists, so no reference to a field of the join block exists.
+        // to a field of the cell exists, except to the header. The join block is a field of the cell, so no reference
+        // to a field of the join block exists, except to the header.
         unsafe { JoinBlock::<X::Message, X::Output>::clear(this.cast()) };
     }
 }
@@ -180,9 +182,8 @@ impl<'a, X: Machine, S: Schedule> Cell<X, S> {
         if cell.shell.control.head.run.begin() {
             cell.shell.control.recalled(&ready);
         }
-        // SAFETY: `ready` is the only right to run this process, and is consumed below, after the last use of
-        // `machine`. No other reference to the machine exists, because each reference to the machine needs the right to
-        // run.
+        // SAFETY: a reference to the machine needs the right to run this process. `ready` is the only such right, so no
+        // other reference to the machine exists. `ready` is consumed below, after the last use of `machine`.
         let machine = unsafe { cell.machine() };
         let mut end = None;
         // `turn` catches panics of user code. If the runtime's own code panics, `ready` is dropped, and the process
@@ -196,8 +197,9 @@ impl<'a, X: Machine, S: Schedule> Cell<X, S> {
             // receiver removes the note before it closes the slot. While the process is active, no other thread closes
             // its slot.
             TurnOutcome::WaitsOpen => unsafe { ready.wait_open() },
-            // SAFETY: `ready` is the right to run this cell, and the turn has finished the process. If `left` is true,
-            // the turn has passed on the reference count of the pid table.
+            // SAFETY: `finish` requires the right to run this cell, and `ready` is this right. The turn has ended the
+            // process. If `left` is true, the turn has taken over the reference count of the pid table, and `finish`
+            // gets this count.
             TurnOutcome::Over(left) => unsafe { Self::finish(ready, &mut end, left) },
         }
     }
@@ -213,13 +215,13 @@ impl<'a, X: Machine, S: Schedule> Cell<X, S> {
             // its reference count are leaked.
             return std::mem::forget(ready);
         }
-        // SAFETY: `ready` is the only right to run this process, and is consumed below, after the last use of
-        // `machine`. No other reference to the machine exists, because each reference to the machine needs the right to
-        // run.
+        // SAFETY: a reference to the machine needs the right to run this process. `ready` is the only such right, so no
+        // other reference to the machine exists. `ready` is consumed below, after the last use of `machine`.
         let machine = unsafe { cell.machine() };
         let left = task::give_up(machine, &me, &own);
-        // SAFETY: `ready` is the right to run this cell, and `give_up` has finished the process. If `left` is true,
-        // `give_up` has passed on the reference count of the pid table.
+        // SAFETY: `finish` requires the right to run this cell, and `ready` is this right. `give_up` has ended the
+        // process. If `left` is true, `give_up` has taken over the reference count of the pid table, and `finish` gets
+        // this count.
         unsafe { Self::finish(ready, &mut None, left) };
     }
 
@@ -277,8 +279,8 @@ impl<'a, X: Machine, S: Schedule> Cell<X, S> {
         // SAFETY: `at` is the header of a cell of this type, by contract. The cell is alive until its counts are
         // released below.
         let cell = unsafe { at.cast::<Self>().as_ref() };
-        // SAFETY: the machine is accessed only with the right to run the process. `ready` was the only right to run,
-        // and no other right is made from `ready`.
+        // SAFETY: the machine is accessed only with the right to run the process. `ready` was the only such right, and
+        // this function creates no other right from `ready`. Therefore, no other reference to the machine exists.
         let machine = unsafe { &mut *cell.machine.get() };
         // SAFETY: `start` initialized the machine. The machine is dropped only here, and is not accessed afterwards.
         unsafe { machine.assume_init_drop() };
@@ -292,8 +294,8 @@ impl<'a, X: Machine, S: Schedule> Cell<X, S> {
         } else {
             cell.shell.settle(outcome);
         }
-        // SAFETY: `ready` was the right to run the process, and was consumed. `settle` or `discard` made the last
-        // access to the outcome on this side.
+        // SAFETY: `end` requires the right to run the process. `ready` gave this right to the present function, and
+        // `into_at` has consumed `ready`. The present function does not access the outcome after `settle` or `discard`.
         unsafe { cell.shell.control.head.run.end() };
         // SAFETY: one count belonged to the right to run. If `left` is true, the other count is the count of the pid
         // table, which the caller passed to this function. The cell is not accessed after this call.
@@ -465,8 +467,9 @@ impl<X: Machine, S: Schedule> ReservedProcess<X, S> {
         // SAFETY: `new` made a cell of this type, and `run` owned one of its counts, which now belongs to this
         // function.
         let cell = unsafe { at.cast::<Cell<X, S>>().as_ref() };
-        // SAFETY: the machine is accessed only with the right to run the process. No right exists yet, because the run
-        // state was active from the beginning, so no wake creates a right.
+        // SAFETY: the machine is accessed only with the right to run the process. No such right exists yet, because the
+        // run state was active from the beginning, and a wake-up of an active process creates no right. Therefore, no
+        // other access to the machine exists.
         unsafe { (*cell.machine.get()).write(machine) };
         if let Some(own) = self.own {
             // SAFETY: this function creates the first right to run at its end, and no right exists earlier. Therefore
@@ -474,8 +477,8 @@ impl<X: Machine, S: Schedule> ReservedProcess<X, S> {
             unsafe { cell.machine() }.keep(own);
         }
         // SAFETY: a cell is a task, and `at` has the provenance of the whole cell. This is the first right to run the
-        // task. The run state is active, so no wake creates a second right. The reference count is the count that `run`
-        // owned.
+        // task. The run state is active, and a wake-up of an active process creates no second right. The reference
+        // count is the count that `run` owned.
         (Joined::new(self.handle, JoinStage::Begun), unsafe { RunnableProcess::new(at) })
     }
 }
@@ -489,7 +492,8 @@ pub(crate) struct Joined<T, M: Send + 'static> {
 }
 
 /// Progress of a join handle. This type has the size of a word. If the type had the size of a byte, the code would
-/// store one byte and copy the handle with a wider load. This load would miss store forwarding.
+/// store one byte and copy the handle with a wider load. The processor cannot forward one stored byte to a wider load,
+/// so this load would be slow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(usize)]
 enum JoinStage {
@@ -598,7 +602,8 @@ impl<M: Send + 'static> Ref<Control<M>> {
     #[inline]
     pub(crate) fn into_any(self) -> Ref<dyn AnyControl> {
         let at: NonNull<dyn AnyControl> = self.into_at();
-        // SAFETY: `at` is the pointer of `self` with its type erased, and `into_at` has passed on the count of `self`.
+        // SAFETY: `at` is the pointer of `self` with its type erased. `into_at` has passed the count of `self` to this
+        // function, and the new reference takes over this count.
         unsafe { Ref::from_at(at) }
     }
 }
@@ -610,7 +615,8 @@ impl<M: Send + 'static> Ref<Control<M>> {
         M: From<A>,
     {
         let at: NonNull<dyn Takes<A>> = self.into_at();
-        // SAFETY: `at` is the pointer of `self` with its type erased, and `into_at` has passed on the count of `self`.
+        // SAFETY: `at` is the pointer of `self` with its type erased. `into_at` has passed the count of `self` to this
+        // function, and the new reference takes over this count.
         unsafe { Ref::from_at(at) }
     }
 }
@@ -618,8 +624,8 @@ impl<M: Send + 'static> Ref<Control<M>> {
 impl Ref<dyn AnyControl> {
     pub(crate) fn of(other: Ref<impl AnyControl>) -> Self {
         let at: NonNull<dyn AnyControl> = other.into_at();
-        // SAFETY: `at` is the pointer of `other` with its type erased, and `into_at` has passed on the count of
-        // `other`.
+        // SAFETY: `at` is the pointer of `other` with its type erased. `into_at` has passed the count of `other` to
+        // this function, and the new reference takes over this count.
         unsafe { Ref::from_at(at) }
     }
 
@@ -628,8 +634,8 @@ impl Ref<dyn AnyControl> {
         if !self.as_any().is::<Control<M>>() {
             return None;
         }
-        // SAFETY: the check above has found that the value is a `Control<M>`, and `into_at` passes on the count of
-        // `self`.
+        // SAFETY: the check above has found that the value is a `Control<M>`. `into_at` passes the count of `self` to
+        // this function, and the new reference takes over this count.
         Some(unsafe { Ref::from_at(self.into_at().cast()) })
     }
 }

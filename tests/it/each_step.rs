@@ -92,7 +92,7 @@ async fn live(ctx: Context<()>, log: Log, name: char, work: Work) -> Result<(), 
     Err(Exit::Cancelled(reason))
 }
 
-/// Handler that never answers the number 0, and answers every other number after 300 µs.
+/// Handler that never answers the number 0, and answers each number except 0 after 300 µs.
 struct Answers(Arc<Mutex<Vec<Completion<u64>>>>);
 
 impl Handler<Ask> for Answers {

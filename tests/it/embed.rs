@@ -395,8 +395,8 @@ fn a_guest_may_move_between_threads() {
     });
 }
 
-/// 8.1a: if there are more guests than worker slots, all guests complete. The guests that have a slot run the processes
-/// for which the other guests wait.
+/// 8.1a: if there are more guests than worker slots, all guests complete. Each guest waits for a process. A guest that
+/// has a slot also runs the processes of the guests that have no slot.
 #[test]
 fn all_guests_complete_even_if_there_are_fewer_worker_slots_than_guests() {
     within(60, || {

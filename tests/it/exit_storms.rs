@@ -295,14 +295,14 @@ fn a_supervisor_killed_while_it_starts_a_child_leaves_no_child_behind() {
 }
 
 /// 6.4d: the time window of the restart intensity is half open. When exactly the length of the window has passed after
-/// a restart, this restart no longer counts.
+/// a restart, the supervisor no longer counts this restart.
 #[test]
 fn the_time_window_of_the_restart_intensity_is_half_open() {
-    // The supervisor allows two restarts within 100 ms. Each case lists the lifetimes of the instances in milliseconds,
-    // and the number of instances that begin.
+    // The supervisor allows two restarts within 100 ms. Each case lists the planned lifetimes of the instances in
+    // milliseconds, and the number of these instances that are really started.
     let cases: &[(&[u64], usize)] = &[
         // At the third exit and at each later exit, the second-last restart happened exactly 100 ms ago. Therefore, the
-        // second-last restart no longer counts.
+        // supervisor no longer counts the second-last restart.
         (&[10, 50, 50, 50, 50, 50, 50], 7),
         (&[10, 0, 100, 0, 100, 0], 6),
         (&[10, 50, 49, 50], 3),

@@ -92,8 +92,8 @@ fn hosts_share_their_runtime() {
     );
 }
 
-/// 4.9a, 4.9b: the limit of live processes is exact. If a spawn is refused, its body is returned. A process that has
-/// exited no longer counts.
+/// 4.9a, 4.9b: the limit of live processes is exact. If a spawn is refused, its body is returned. The limit does not
+/// include processes that have exited.
 #[test]
 fn the_limit_of_processes_is_exact() {
     let rt = two();
@@ -235,8 +235,8 @@ fn the_limit_of_queued_messages_is_exact() {
     let reader = rt.process().limits(limits).spawn(async |mut ctx: Context<u32>| -> Result<_, Exit> {
         let mut read = vec![ctx.receive().await?];
         let own = ctx.address();
-        // The receiver has read one message, so one place is free. Other messages are unread. An unread message still
-        // counts, even if the receiver has already taken it out of the queue.
+        // The receiver has read one message, so one place is free. Other messages are unread. The capacity includes
+        // each unread message, even if the receiver has already taken this message out of the queue.
         read.push(own.send(10).is_ok().into());
         let refused = own.send(11).unwrap_err();
         assert_eq!((refused.kind(), refused.into_message()), (SendErrorKind::Full, 11));

@@ -154,7 +154,8 @@ fn a_result_is_a_normal_exit_and_an_error_can_be_found_in_the_exit() {
     assert_eq!(rt.block_on(text).unwrap_err().to_string(), "failed: only a text");
 }
 
-/// 6.1a, 6.1d: every other exit has its own reason: a panic with its text, a kill, a failed start, and a refused spawn.
+/// 6.1a, 6.1d: each kind of exit that is not normal has its own reason: a panic with its text, a kill, a failed start,
+/// and a refused spawn.
 #[test]
 fn every_exit_that_is_not_normal_states_its_reason() {
     let rt = lone();
@@ -500,7 +501,7 @@ fn zero_and_enormous_grace_periods_are_accepted() {
 
 /// 6.2c: a body that waits for a future of another crate still receives its cancellation.
 #[test]
-fn a_body_in_a_foreign_future_receives_its_cancellation() {
+fn a_body_that_awaits_a_foreign_future_receives_its_cancellation() {
     within(20, || {
         let rt = two();
         let (_keep, foreign) = futures::channel::oneshot::channel::<()>();

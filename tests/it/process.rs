@@ -22,7 +22,7 @@ impl Command for Keep {
 }
 
 /// 1.1a, 1.1b, 1.1d, 1.1e, 1.1f, 1.1h: `init` runs on a worker, not on the thread that spawns the process. A message
-/// that is sent before `init` has run waits. `close` runs exactly once.
+/// that is sent before `init` stays in the mailbox until `init` has returned. `close` runs exactly once.
 #[test]
 fn init_runs_on_a_worker_and_close_runs_exactly_once() {
     struct Watched {

@@ -143,7 +143,7 @@ fn a_child_is_restarted_under_its_name() {
         assert_eq!(exit, Exit::failed(gave_up));
         assert_eq!((host.whereis(A), host.whereis(B)), (None, None));
     });
-    // The five seconds are a sliding window, so old restarts no longer count.
+    // The five seconds are a sliding window, so the supervisor no longer counts old restarts.
     check(0..10, async |host: Host| {
         let tree = started(&host, Supervisor::one_for_one().child(A, obey)).await;
         for _ in 0..10 {

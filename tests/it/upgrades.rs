@@ -53,7 +53,7 @@ impl Drop for Counted {
 /// 6.7a: an upgrade keeps the pid, the names, the links, the monitors and the messages of the process. An upgrade also
 /// keeps messages that were read ahead or stashed. The values of the old code are dropped.
 #[test]
-fn an_upgrade_keeps_pid_messages_names_links_and_monitors() {
+fn an_upgrade_keeps_the_pid_and_the_messages_of_the_process() {
     within(60, || {
         let rt = rt();
         let count = Arc::new(AtomicUsize::new(0));

@@ -54,7 +54,7 @@ fn many_connections_echo_on_workers() {
 
 /// 12.4a: in a runtime without workers, sockets work on a thread inside `block_on`.
 #[test]
-fn connections_echo_on_a_thread_inside_block_on() {
+fn connections_echo_in_a_runtime_without_workers() {
     let rt = Runtime::builder().workers(0).build().unwrap();
     round_trips(&rt, 10).unwrap();
 }

@@ -100,7 +100,7 @@ fn a_pair_of_streams_supports_conversions_and_operations_that_do_not_wait() {
 
 /// 12.2a: a datagram socket sends to a path, to its connected path, or to the other socket of a pair.
 #[test]
-fn datagrams_reach_a_path_and_the_other_socket_of_a_pair() {
+fn datagrams_reach_the_socket_that_they_were_sent_to() {
     on_two(async |_| {
         let (path, answers) = (SocketPath::new(), SocketPath::new());
         let server = UnixDatagram::bind(&path)?;
@@ -290,7 +290,7 @@ fn unix_sockets_set_options_and_lend_their_descriptors() {
 /// until this socket receives. The send does not spin.
 #[test]
 #[cfg(target_os = "linux")]
-fn a_send_to_a_full_socket_waits_after_an_error() {
+fn after_an_error_a_send_to_a_full_socket_still_waits() {
     let rt = crate::within(60, || {
         let rt = Runtime::builder().workers(1).long_step_threshold(std::time::Duration::MAX).build().unwrap();
         let both = rt.spawn(async |ctx: Context| -> Result<_, Exit> {

@@ -223,7 +223,7 @@ impl Child {
     /// instances is refused.
     ///
     /// With this option, the name of the child belongs to the kept mailbox. The pid of the kept mailbox stays the same
-    /// across restarts. If the pid of the kept mailbox is killed, the running instance is killed. If the
+    /// across restarts. A call of [`Host::kill`](crate::Host::kill) with this pid kills the running instance. If the
     /// [`MailboxCapacity`] is set to drop messages of a full mailbox, the kept mailbox refuses new messages instead.
     pub fn keep_mailbox(mut self) -> Self {
         self.spec.kept = true;

@@ -226,8 +226,9 @@ impl<C: Command, H: Handler<C>> Handler<C> for RateLimit<H> {
         let host = completion.host().clone();
         let now = host.now();
         let mut state = self.tap.state.lock();
-        // A command must not overtake the queue. If the queue is empty but still attended, its last command may not
-        // have reached the handler yet.
+        // A command must not overtake the commands of the queue. If the queue is empty and `attended` is true, the
+        // attending task may still have the last command of the queue, and may not have passed this command to the
+        // handler yet.
         let is_first = state.line.is_empty() && !state.attended;
         if is_first && state.schedule.pass(&self.rate, now, Duration::ZERO) {
             drop(state);

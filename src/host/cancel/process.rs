@@ -45,7 +45,7 @@ impl Host {
         Ok(())
     }
 
-    /// Requests that a running process yields its worker. Returns whether a worker was running the process.
+    /// Asks a running process to let other processes run. Returns whether a worker was running the process.
     ///
     /// [`should_yield`](crate::should_yield) and [`cooperative`](crate::cooperative()) report the request once, in the
     /// turn that was running at the time of the call. A process that is not running needs no request. If the process

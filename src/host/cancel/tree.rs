@@ -21,8 +21,8 @@ use crate::process::state::Ref;
 
 /// A process that a node can notify.
 pub(crate) trait Subject: Send + Sync + 'static {
-    /// Notifies the subject. If a subject is notified with several causes, the first cause counts. The function
-    /// notifies no other subject, and does not panic.
+    /// Notifies the subject. If a subject is notified with several causes, the subject keeps the first cause. The
+    /// function notifies no other subject, and does not panic.
     fn tell(this: &Ref<Self>, cause: &Cause);
 }
 

@@ -91,8 +91,8 @@ pub(crate) struct Head {
     pub(crate) run: RunState,
     state: AtomicU8,
     flags: AtomicU16,
-    /// Number of calls and sleeps that the process waits for, in addition to its yields. Only the thread that steps the
-    /// process writes this field.
+    /// Number of calls and sleeps that the process waits for. Outstanding commands are not included. Only the thread
+    /// that steps the process writes this field.
     waiting: AtomicU32,
     /// Index and generation of the pid. The other parts of the pid are the same for all processes of the runtime.
     index: u32,
@@ -389,9 +389,10 @@ impl Head {
         self.rarest_if_any().map(|rarer| &rarer.pending)
     }
 
-    /// Changes the number of calls and sleeps that the process waits for, in addition to its yields. `here` tells
-    /// whether this thread steps the process. Only the thread that steps the process writes `Head::waiting`, so this
-    /// thread needs no read-modify-write operation. All other threads change a separate count, `RarestParts::waiting`.
+    /// Changes the number of calls and sleeps that the process waits for. This number does not include outstanding
+    /// commands. `here` tells whether this thread steps the process. Only the thread that steps the process writes
+    /// `Head::waiting`, so this thread needs no read-modify-write operation. All other threads change a separate count,
+    /// `RarestParts::waiting`.
     #[inline]
     pub(crate) fn wait_for(&self, change: Change, here: bool) {
         let change = change as u32;
@@ -434,13 +435,14 @@ impl Head {
         self.waiting() as usize + self.yields_if_any().map_or(0, Yields::outstanding)
     }
 
-    /// Whether the process waits for an answer. A lock-free yield counts even if its answer is already in the mailbox.
+    /// Returns whether the process waits for an answer. A command that the process yielded without a lock is included,
+    /// even if the answer to this command is already in the mailbox.
     #[inline]
     pub(crate) fn is_waiting(&self) -> bool {
         self.waiting() != 0 || self.yields_if_any().is_some_and(Yields::is_waiting)
     }
 
-    /// Number of calls and sleeps that the process waits for, in addition to its yields.
+    /// Number of calls and sleeps that the process waits for. Outstanding commands are not included.
     #[inline]
     pub(crate) fn waiting(&self) -> u32 {
         let elsewhere = self.rarest_if_any().map_or(0, |rarer| rarer.waiting.load(Ordering::Relaxed));
@@ -626,7 +628,7 @@ impl Head {
         if former & flag::TIED != 0
             && let Some(links) = self.links_if_any()
         {
-            // If two threads tried to set an exit, the first exit counts.
+            // If two threads tried to set an exit, only the first exit was stored.
             let exit = self.abnormal().map_or(&Exit::Normal, |abnormal| &abnormal.exit);
             if links.dissolve(self.pid(), exit) {
                 self.received_exit();

@@ -145,9 +145,10 @@ impl Drop for UntypedCompletion {
     }
 }
 
-/// Runs a handler and returns its result. Also returns the completions that the handler dropped while it unwound. If
-/// `own` is the identity of a yield and the handler drops a completion of this yield, the function returns this
-/// completion even if the handler does not panic. The caller must answer the returned completions.
+/// Runs a handler and returns its result. Also returns dropped completions, which the caller must answer. If the
+/// handler panics, the function returns each completion that the handler dropped while it unwound. `own` can be the
+/// identity of a yield. If the handler drops the completion of this yield, the function always returns this completion,
+/// also without a panic.
 fn keeping<T>(own: Option<(usize, u64)>, f: impl FnOnce() -> T) -> (Result<T, Reason>, Option<Vec<Kept>>) {
     let outer = Current::with(|current| current.handler.begin(own));
     let result = catch(f);

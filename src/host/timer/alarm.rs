@@ -18,7 +18,8 @@ use crate::process::catch::{catch, drop_caught};
 /// future makes progress.
 pub(crate) fn ring(after: Duration, waker: Waker) -> Alarm {
     if cfg!(procession_shuttle) {
-        // Under the model checker shuttle, no time passes, and the value of a static would outlive an execution.
+        // The model checker shuttle repeats an execution many times, and no time passes in an execution. The static
+        // alarm waker would keep its state between two executions. Therefore, under shuttle, no alarm is set.
         return Alarm(Key::NONE);
     }
     Alarm(alarm_waker().ring(after, waker))

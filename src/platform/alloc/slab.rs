@@ -1,15 +1,17 @@
 //! Slabs: large pieces of memory from the global allocator. Each slab is cut into blocks of one size, and each block
 //! begins at the start of a cache line.
 //!
-//! This file has unsafe code, because slabs align blocks to cache lines at a low cost. If two processes shared a cache
-//! line, the cores of these processes would wait for each other at every step (bench `call-1000`). If each aligned
-//! block came from a general allocator, the allocator would add padding to each block.
+//! This file has unsafe code, because it manages raw memory. Safe code could get an aligned block only from a general
+//! allocator, which would add padding to each block. A slab aligns its blocks to cache lines without padding. The
+//! alignment is necessary: if two processes shared a cache line, the cores of these processes would wait for each other
+//! at every step (bench `call-1000`).
 //!
-//! An index finds the slab of a block, as for large objects in Bonwick's "The Slab Allocator" (USENIX 1994). If each
-//! slab began at a multiple of its length, no index would be needed. However, many allocators need twice the memory for
-//! slabs that are aligned to their length. For example, page faults then took half of the time of the bench `sleep`
-//! with mimalloc. The index is needed only for blocks that do not fit into a magazine. If all blocks of a slab are
-//! free, the slab returns to the allocator. However, a limited number of spare slabs stays allocated.
+//! An index maps the address of a block to the slab of this block. Bonwick's "The Slab Allocator" (USENIX 1994) uses
+//! such an index for large objects. If each slab began at a multiple of its length, no index would be needed. However,
+//! many allocators need twice the memory for slabs that are aligned to their length. For example, page faults then took
+//! half of the time of the bench `sleep` with mimalloc. The index is needed only for blocks that do not fit into a
+//! magazine. If all blocks of a slab are free, the slab returns to the allocator. However, a limited number of spare
+//! slabs stays allocated.
 
 #![allow(unsafe_code)]
 
@@ -98,7 +100,8 @@ impl Slab {
     }
 }
 
-/// All slabs of one size. A slab that is in the ring or has a block in use is allocated, and its header is initialized.
+/// All slabs of one size. If a slab is in the ring or a block of the slab is in use, the slab is allocated and the
+/// header of the slab is initialized.
 pub(super) struct Slabs {
     all: Places<{ SLAB.size() }, { SLAB.align() }>,
     /// First slab of the ring. Slabs with free blocks come before slabs without free blocks.

@@ -30,8 +30,8 @@ pub(crate) struct Lock<T> {
     value: UnsafeCell<T>,
 }
 
-// SAFETY: only the holder of the lock accesses the value, and there is one holder at a time. Therefore, a shared lock
-// only moves the access to the value between threads, and `T: Send` allows this move.
+// SAFETY: only the holder of the lock accesses the value, and there is one holder at a time. Therefore, when several
+// threads share a lock, the access to the value only moves from one thread to another. `T: Send` allows this move.
 unsafe impl<T: Send> Sync for Lock<T> {}
 
 impl<T> Lock<T> {

@@ -91,8 +91,8 @@ struct Sender<M> {
 
 /// The unread messages, numbered in queue order.
 ///
-/// With these numbers, a receiver can inspect one message after another without holding the lock. A message that the
-/// receiver inspects leaves a hole in the queue. The hole counts as a message.
+/// With these numbers, a receiver can inspect one message after another without holding the lock. While the receiver
+/// inspects a message, the place of this message in the queue is empty. The empty place counts as a message.
 #[derive(Debug)]
 pub(super) struct Bounded<M> {
     queue: VecDeque<Option<M>>,
@@ -321,8 +321,8 @@ impl<M> Bounded<M> {
 
     /// Takes out the message with this number, so that the receiver can inspect it. If the queue no longer contains
     /// that message, takes out the oldest message. Sets `number` to the number of the message that was taken out. The
-    /// message leaves a hole in the queue. The caller must either [remove](Self::settle) the hole or [fill](Self::fill)
-    /// the hole.
+    /// place of the message stays in the queue and is empty. The caller must later either [remove](Self::settle) or
+    /// [fill](Self::fill) the empty place.
     pub(super) fn look(&mut self, number: &mut u64) -> Option<M> {
         *number = (*number).max(self.first);
         let place = usize::try_from(*number - self.first).ok()?;
@@ -336,11 +336,11 @@ impl<M> Bounded<M> {
         self.queue.get(place).is_some_and(Option::is_none).then_some(place)
     }
 
-    /// Puts a message back into its hole.
+    /// Puts a message that [`look`](Self::look) took out of the queue back into its place.
     ///
     /// # Errors
-    /// Returns the message if its hole is gone. The hole is gone if the policy dropped the hole as the oldest message,
-    /// or if the queue was closed.
+    /// Returns the message if the queue no longer has the empty place. There are two reasons: the policy dropped the
+    /// empty place as the oldest message, or the queue was closed.
     pub(super) fn fill(&mut self, number: u64, message: M) -> Result<(), M> {
         match self.hole(number) {
             Some(place) => {
@@ -351,8 +351,8 @@ impl<M> Bounded<M> {
         }
     }
 
-    /// Removes the hole of a message that the receiver has read. Returns the position of the hole. Returns `None` if
-    /// the policy dropped the hole as the oldest message.
+    /// Removes the empty place of a message that the receiver has read. Returns the position of the empty place.
+    /// Returns `None` if the policy dropped the empty place as the oldest message.
     pub(super) fn settle(&mut self, number: u64) -> Option<usize> {
         let place = self.hole(number)?;
         self.queue.remove(place);

@@ -323,7 +323,7 @@ impl<M> State<M> {
         Wakes { own: self.lent.wake(own), other }
     }
 
-    /// Takes the waker of the receiver if the receiver waits outside the task.
+    /// Takes the waker of the receiver if the receiver is in the state [`Waiting::Other`].
     pub(super) fn take_other(&mut self) -> Option<Waker> {
         let Waiting::Other = self.waiting else { return None };
         self.waiting = Waiting::Absent;

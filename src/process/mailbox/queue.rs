@@ -114,9 +114,9 @@ impl<M> Queue<'_, M> {
         }
     }
 
-    /// Inserts messages in the same way as [`put_first`](Self::put_first), but for a receiver that was replaced. A
-    /// replaced receiver has no right to read the slot. Therefore, a message in the slot stays the first message, and
-    /// the inserted messages follow this message directly.
+    /// Inserts the messages that a replaced receiver had taken out of the mailbox. A replaced receiver must not read
+    /// the slot. Therefore, a message in the slot stays the first message, and the inserted messages follow this
+    /// message directly. In contrast, [`put_first`](Self::put_first) inserts messages before all queued messages.
     pub(super) fn put_behind_first(&mut self, messages: VecDeque<M>) {
         let more = self.buffer.0.get_or_insert_with(|| Box::new(More(Vec::new())));
         more.0.splice(0..0, messages);

@@ -101,8 +101,8 @@ impl Claim {
         self.receivers.current.load(Ordering::Relaxed) & !TRIAL == self.number || planted!("replaced_receiver_takes")
     }
 
-    /// Returns whether this receiver is the current receiver and its trial has ended. After the trial, only a thread in
-    /// the turn of the process can replace this receiver.
+    /// Returns whether this receiver is the current receiver and its trial has ended. When the [`Trial`] of this
+    /// receiver has ended, this receiver can be replaced only in the turn of the process.
     #[cold]
     #[inline(never)]
     fn is_settled(&self) -> bool {

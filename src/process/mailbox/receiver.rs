@@ -260,8 +260,8 @@ impl<M> Inbox<M> {
     /// Puts back a message that the receiver has inspected.
     ///
     /// # Errors
-    /// Returns the message if the mailbox no longer has a place for this message. The flag is true if the policy
-    /// dropped the place, and false if the inbox was closed.
+    /// Returns the message if the mailbox no longer has a place for this message. The flag tells the reason. It is true
+    /// if the policy for a full mailbox dropped the place, and false if the inbox was closed.
     pub(crate) fn fill(&self, number: u64, message: M) -> Result<(), (M, bool)> {
         let mut state = self.state.lock();
         let closed = state.closed;

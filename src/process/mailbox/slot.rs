@@ -19,23 +19,23 @@
 //!   *Active* may write (`process::state::run_state`). No other thread can make this change until the sender has queued
 //!   the process. The proof is the return value of [`Own::deliver`].
 //! - **Read:** only the current receiver of the mailbox may read. The proof is [`Receiving`]. A mailbox has one current
-//!   receiver. A receiver that was replaced gets no proof (`mailbox::read_ahead`). In a turn of its process, the
-//!   current receiver may read without the lock. Outside the turns, the current receiver holds the lock while it reads.
-//!   The current receiver is replaced only under the lock. A receiver that may read without the lock is replaced only
-//!   in the turn of its own process. Therefore, two reads cannot overlap. The thread that closes the mailbox reads
-//!   under the lock, in the last turn of the process.
+//!   receiver. A receiver that was replaced cannot obtain a `Receiving` (`mailbox::read_ahead`). In a turn of its
+//!   process, the current receiver may read without the lock. Outside the turns, the current receiver holds the lock
+//!   while it reads. The current receiver is replaced only under the lock. A receiver that may read without the lock is
+//!   replaced only in the turn of its own process. Therefore, two reads cannot overlap. The thread that closes the
+//!   mailbox reads under the lock, in the last turn of the process.
 //!
 //! The run state of a process is *Open* only while its slot is open. The receiver [opens](SlotLoan::lend) the slot
-//! under the lock, in the turn of its process. When the slot is closed, the run state is not *Open*, because there are
-//! only two ways to close the slot. First, a turn of the process closes the slot. During a turn, the run state is not
-//! *Open*. Second, a thread that holds the lock closes the slot, after this thread has woken the process or after
+//! under the lock, in the turn of its process. There are only two ways to close the slot, and both begin after the run
+//! state has left *Open*. First, a turn of the process closes the slot. During a turn, the run state is not *Open*.
+//! Second, a thread that holds the lock closes the slot, after this thread has woken the process or after
 //! [`Own::recall`] has returned true. A wake-up ends the run state *Open*, and so does a `recall` that returns true.
 //! The run state becomes *Open* again only in a turn, after the receiver has opened the slot under the lock again.
 //!
-//! If a thread that holds the lock finds the slot open, the thread must change the run state before it writes the slot,
-//! as a sender without the lock does. If the thread cannot change the run state, the thread does not write the slot. A
-//! receiver may be polled outside the turns of its process while the process is active. Such a receiver notifies the
-//! process, and the process closes the slot in its next turn.
+//! The lock alone does not allow a thread to write an open slot. Before such a write, the thread must change the run
+//! state from *Open* to *Active*, as a sender without the lock does. If the thread cannot make this change, the thread
+//! does not write the slot. A receiver may be polled outside the turns of its process while the process is active. Such
+//! a receiver notifies the process, and the process closes the slot in its next turn.
 //!
 //! `moves` is odd while a message is in the slot. A writer writes only if `moves` is even, and then makes `moves` odd.
 //! A reader reads only if `moves` is odd, and then makes `moves` even.
@@ -109,8 +109,9 @@ impl<M> Slot<M> {
     /// Creates an empty slot that is closed.
     #[inline]
     pub(super) fn new() -> (Self, SlotLoan) {
-        // The room is zeroed, because the move of the new slot copies the room. If the bytes of the room were not
-        // stored before the move, the copy would miss store forwarding.
+        // The room is zeroed, because the move of the new slot copies the room. If the room were not zeroed, the wide
+        // loads of the copy would read stored and not stored bytes together. The processor cannot forward a store to
+        // such a load, so the copy would be slow.
         let room = UnsafeCell::new(MaybeUninit::zeroed());
         (Self { moves: AtomicU64::new(0), room, _message: PhantomData }, SlotLoan(false))
     }

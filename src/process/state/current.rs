@@ -48,7 +48,8 @@ pub(crate) struct Current {
     waker: Cell<(usize, usize)>,
     budget: Cell<u32>,
     /// Events of this turn, as bits of [`note`]. The field is one byte wide. If the field were wider, a write might
-    /// store only one of its bytes, and a later read of the whole field would miss store forwarding.
+    /// store only one byte of the field. The processor cannot forward one stored byte to a later read of the whole
+    /// field, so this read would be slow.
     notes: Cell<u8>,
     mailbox: Cell<MailboxNote>,
     /// Address of the head of the process that ends on this thread. While this field is set, all values that are
@@ -599,9 +600,9 @@ impl Drop for Ending<'_> {
     }
 }
 
-/// A reply that was dropped while its process unwound or ended. When the exit of the process is known, this function is
-/// called with the exit, and passes the exit to the caller that waits for the reply. If the process caught the panic,
-/// this function is called with `None`, because the process has not exited.
+/// A reply that was dropped while its process unwound or ended. When the exit of the process is known, the runtime
+/// calls this function with the exit. The function then passes the exit to the task that waits for the reply. If the
+/// process caught the panic, the runtime calls this function with `None`, because the process has not exited.
 pub(crate) type DroppedReply = Box<dyn FnOnce(Option<&Exit>)>;
 
 /// Returns whether the running process should let other processes run now.

@@ -17,8 +17,8 @@ use crate::process::event::Answer;
 use crate::process::payload::Payload;
 
 /// Number of the tag of an inline command: see [`Tag::inline`](crate::Tag). Only the number is stored, and not the tag.
-/// A tag has two words, so the code would write the tag in two parts and read it in one load. This load would miss
-/// store forwarding.
+/// A tag has two words, so the code would write the tag with two stores and read the tag with one load. The processor
+/// cannot forward two stores to one load, so this load would be slow.
 pub(crate) type Number = u64;
 
 /// The content that was taken out of the place. The content is taken out for a nested turn and at the end of a turn.

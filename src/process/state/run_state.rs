@@ -30,10 +30,10 @@
 //! `begin` sets *Active* before the process checks for events. The check then finds the events of all earlier wake-ups.
 //! If a process requests another turn or was notified, the process is queued again without a change of its state.
 //!
-//! No wake-up is lost, because the write of every event is ordered with the checks of the process. A sender orders the
-//! write in one of two ways. In the first way, the sender writes the event before the read-modify-write operation of
-//! its wake-up. In the second way, the sender performs the write and the wake-up under a lock, and the process takes
-//! the same lock when it checks for events. There are three cases:
+//! No wake-up is lost, because a process that checks for events after a wake-up finds the event of this wake-up. Each
+//! sender guarantees this in one of two ways. In the first way, the sender writes the event before the
+//! read-modify-write operation of its wake-up. In the second way, the sender performs the write and the wake-up under a
+//! lock, and the process takes the same lock when it checks for events. There are three cases:
 //!
 //! - If the wake-up comes before `begin` resets *Notified*, or before the process was queued, the turn that this
 //!   `begin` starts finds the event.

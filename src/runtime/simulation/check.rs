@@ -38,8 +38,8 @@ const TURNS_AFTER: u32 = 1 << 12;
 /// The type [`Check`] has options. Each run of the scenario must be independent of earlier runs. For example, a run
 /// must not change captured state that influences later runs.
 ///
-/// The scenario may be an `async fn` or an async closure. The closure may borrow its captures. A scenario can add its
-/// own handlers and limits with [`Host::add_host`].
+/// The scenario may be an `async fn` or an async closure. The future of an async closure may borrow from the variables
+/// that the closure has captured. A scenario can add its own handlers and limits with [`Host::add_host`].
 ///
 /// The check shrinks a failure: it searches for the smallest number of random choices with which the scenario still
 /// fails. After these choices, the next process is always the process that has been runnable for the longest time. The

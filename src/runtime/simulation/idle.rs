@@ -22,7 +22,7 @@ const STEPS_PER_CHECK: u64 = 1 << 10;
 /// Minimum number of checks without an old timer before the run is a deadlock. A check is without an old timer if all
 /// timers from before the previous check have fired or were cancelled.
 const RENEWALS: u32 = 8;
-/// Default limit of time steps without progress. After this number of time steps, a run can be a deadlock.
+/// Default limit of time steps without progress. A run is not a deadlock before it has made this number of such steps.
 const LIMIT: u64 = 1 << 16;
 
 /// Counts the time steps without progress, and records the processes that have not run during these steps.

@@ -336,7 +336,7 @@ fn a_long_future_that_is_always_woken_does_not_starve_tasks() {
 
 /// A worker thread checks the timers only once in 61 tasks, but a guest checks the timers more often.
 #[test]
-fn a_blocked_thread_runs_no_task_after_its_deadline() {
+fn a_guest_runs_no_task_after_its_timer_has_fired() {
     within(|| {
         for blocks in [true, false] {
             let (clock, scheduler) = clocked();

@@ -333,8 +333,8 @@ fn a_mailbox_that_a_new_body_gave_away_receives_messages() {
     });
 }
 
-/// 1.2a, 2.2b: a process delegates its first step to a body, and this body sends its mailbox to another thread. When
-/// the process reads its events itself, the mailbox on the other thread refuses to receive.
+/// 1.2a, 2.2b: a process delegates its first step to a body. The body sends the mailbox of the process to another
+/// thread. When the process reads its events itself, the mailbox on the other thread refuses to receive.
 #[test]
 fn a_receive_is_refused_when_the_process_reads_its_events() {
     within(60, || {

@@ -94,8 +94,8 @@ pub(crate) const fn cpu(bars: &'static [Bar]) -> Judged {
 pub(crate) enum Shape {
     /// Each operation starts after the previous operation has ended, so a second worker only adds cost.
     Sequential,
-    /// The work can use a second worker. A round counts only if procession and the compared runtime used a second
-    /// worker.
+    /// The work can use a second worker. A round is used for the verdict only if procession and the compared runtime
+    /// used a second worker.
     Parallel,
 }
 

@@ -117,8 +117,8 @@ impl Shelf {
         self.loaded = Blocks::NONE;
         if full.count() != 0 {
             // SAFETY: `store` needs blocks of this size from this depot. Each block in this cache was drawn from the
-            // depot by `reload`, or was freed with a layout of this size. The magazine was moved out of the cache, so
-            // no other code uses its blocks.
+            // depot by `reload`, or was freed with a layout of this size. `take` had drawn each such freed block from
+            // this depot. The magazine was moved out of the cache, so no other code uses the blocks of the magazine.
             DEPOTS[size].with(|depot| unsafe { depot.store(full, size) });
         }
     }
@@ -147,7 +147,7 @@ std::thread_local! {
 pub(crate) struct Kept<T>(NonNull<T>);
 
 // SAFETY: a `Kept` is the only owner of its value, like a `Box`. Therefore, a `Kept` may be sent if its value may be
-// sent. The block of a `Kept` may be freed on any thread.
+// sent. The memory of the block belongs to no thread, so the block may be freed on any thread.
 unsafe impl<T: Send> Send for Kept<T> {}
 // SAFETY: a shared `Kept` gives access only to `&T`, and `T: Sync` allows this access.
 unsafe impl<T: Sync> Sync for Kept<T> {}
@@ -271,7 +271,8 @@ pub(crate) unsafe fn give_back(block: NonNull<u8>, layout: Layout) {
         // list is empty, so this block determines the size of the list.
         unsafe { alone.push(block) };
         // SAFETY: `store` needs blocks of this size from this depot. The list contains one block, and `take` drew this
-        // block from this depot.
+        // block from this depot, possibly through the cache of a thread. The caller owns the block, and `alone` is not
+        // used again.
         DEPOTS[size].with(|depot| unsafe { depot.store(alone, size) });
     }
 }

@@ -81,18 +81,18 @@ impl Erased {
         }
         let this = ManuallyDrop::new(self);
         if inline::<T>() {
-            // SAFETY: `read` needs a valid, aligned pointer to a `T` that is not used again. `is` found that the value
-            // is a `T`. `new` wrote the value to this address, because `inline::<T>()` had the same result in `new`.
-            // `this` is not dropped or used again. If the value was written on another thread, the transfer of `self`
-            // to this thread made that write visible, and the value is `Send`.
+            // SAFETY: `read` needs a valid, aligned pointer to a `T`, and the `T` must not be used again in its old
+            // place. `is` found that the value is a `T`. `new` wrote the value to this address, because `inline::<T>()`
+            // had the same result in `new`. `this` is not dropped or used again. If the value was written on another
+            // thread, the transfer of `self` to this thread made that write visible, and the value is `Send`.
             Ok(unsafe { this.storage.as_ptr().cast::<T>().read() })
         } else {
             // SAFETY: `read` needs a valid, aligned pointer to a `NonNull<T>`. `is` found that the value is a `T`.
             // `inline::<T>()` gave the same result in `new` as here. Therefore, `new` stored the value in a box, and
             // wrote the pointer of the box to this address.
             let kept = unsafe { this.storage.as_ptr().cast::<NonNull<T>>().read() };
-            // SAFETY: `new` got the pointer from `Kept::<T>::into_raw`. `this` is not dropped or used again, so no
-            // second `Kept` is created from the pointer.
+            // SAFETY: `from_raw` needs a pointer from `Kept::<T>::into_raw`, and `new` got the pointer from this
+            // function. `this` is not dropped or used again, so no second `Kept` is created from the pointer.
             Ok(unsafe { Kept::from_raw(kept) }.into_inner())
         }
     }
@@ -143,7 +143,8 @@ impl Drop for Erased {
             // SAFETY: the function `drop` requires the storage of an `Erased` that has the same vtable. `new` wrote the
             // storage and the vtable of this `Erased` together, so the requirement is met. The storage still contains
             // the value, because `downcast`, which moves the value out, prevents this drop. The function runs once, and
-            // the storage is not read afterwards. If the drop of the value panics, the two fields need no drop.
+            // the storage is not read afterwards. If the drop of the value panics, nothing is left to drop, because the
+            // two fields of an `Erased` have no destructor.
             unsafe { drop(&mut self.storage) };
         }
     }
@@ -192,11 +193,12 @@ unsafe fn drop_inline<T>(storage: &mut Storage) {
 ///
 /// `inline::<T>()` is false, the storage contains the pointer of a `Kept<T>`, and the storage is not read afterwards.
 unsafe fn drop_boxed<T>(storage: &mut Storage) {
-    // SAFETY: `read` needs a valid, aligned pointer to a `NonNull<T>`. By contract the storage contains a `NonNull<T>`
-    // at this address.
+    // SAFETY: `read` needs a valid, aligned pointer to a `NonNull<T>`. By contract the storage contains the pointer of
+    // a `Kept<T>`, and this pointer is a `NonNull<T>` at this address.
     let kept = unsafe { storage.as_mut_ptr().cast::<NonNull<T>>().read() };
-    // SAFETY: the pointer came from `Kept::<T>::into_raw`. The storage is not read again, so no second `Kept` is
-    // created from the pointer. If the drop of the value panics, `Kept` still frees the memory.
+    // SAFETY: `from_raw` needs a pointer from `Kept::<T>::into_raw`, and by contract the pointer came from this
+    // function. The storage is not read again, so no second `Kept` is created from the pointer. If the drop of the
+    // value panics, `Kept` still frees the memory.
     drop(unsafe { Kept::from_raw(kept) });
 }
 

@@ -51,7 +51,9 @@ impl<T, O> Half<T, O> {
 
     #[inline]
     fn shared(&self) -> &CellContents<T, O> {
-        // SAFETY: the counter counts this half, so the memory is not freed while this half exists.
+        // SAFETY: `new` wrote the contents of the cell. The counter counts this half, so the memory is not freed while
+        // this half exists. A mutable reference to the value exists only while this half is mutably borrowed and no
+        // other half exists (`value_if_alone`).
         unsafe { self.0.as_ref() }
     }
 
@@ -63,13 +65,14 @@ impl<T, O> Half<T, O> {
     /// Returns the value if the other half was dropped or never existed.
     #[inline]
     pub(crate) fn value_if_alone(&mut self) -> Option<&mut T> {
-        // Acquire pairs with the release in the drop of the other half. Therefore, the accesses of the other half
-        // happen before the accesses through the result. No new half can be created, so a half that is alone stays
-        // alone.
+        // Acquire pairs with the decrement in the drop of the other half, which has release ordering. Therefore, the
+        // accesses of the other half happen before the accesses through the result. No new half can be created, so a
+        // half that is alone stays alone.
         if self.shared().halves.load(Ordering::Acquire) != 1 {
             return None;
         }
-        // SAFETY: no other half exists, and this half is mutably borrowed as long as the result is used.
+        // SAFETY: no other half exists, and this half is mutably borrowed as long as the result is used. Therefore, no
+        // other reference to the value exists.
         Some(unsafe { &mut (*self.0.as_ptr()).value })
     }
 }
@@ -82,15 +85,16 @@ impl<T, O> Drop for Half<T, O> {
         impl<S> Drop for Memory<S> {
             #[inline]
             fn drop(&mut self) {
-                // SAFETY: `new` took this memory for the layout of `S`. Only the last half owns the memory. The fields
-                // were dropped before this drop.
+                // SAFETY: `new` took this memory for the layout of `S`. Only the last half creates this guard, so the
+                // memory has no other owner and is freed once. The fields were dropped before this drop.
                 unsafe { memory::give_back(self.0.cast(), Layout::new::<S>()) };
             }
         }
         let halves = &self.shared().halves;
-        // The release of the first half that is dropped pairs with the acquire of the last half. Therefore, all
-        // accesses of the first half happen before the last half frees the cell. A half that is alone needs no
-        // read-modify-write.
+        // The decrement of the first half that is dropped has release ordering. This decrement pairs with the acquire
+        // load or the acquire decrement of the last half. Therefore, all accesses of the first half happen before the
+        // last half frees the cell. If this half is alone, no other thread accesses the counter, so no decrement is
+        // needed.
         if halves.load(Ordering::Acquire) != 1 && halves.fetch_sub(1, Ordering::AcqRel) != 1 {
             return;
         }
@@ -124,7 +128,7 @@ impl<T, O> OwnerHalf<T, O> {
     pub(crate) fn parts(&mut self) -> (&T, &mut O) {
         let shared = self.0.shared();
         // SAFETY: only the `OwnerHalf` accesses `own`. There is one `OwnerHalf`, and it stays mutably borrowed as long
-        // as the result is used.
+        // as the result is used. Therefore, no other reference to `own` exists. `shared.value` is another field.
         (&shared.value, unsafe { &mut *shared.own.get() })
     }
 

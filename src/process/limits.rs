@@ -126,7 +126,7 @@ impl fmt::Display for LimitExceeded {
 impl Error for LimitExceeded {}
 
 /// Steps and running time that a limited process has used. Relaxed loads and stores suffice, because only the task of
-/// the process writes the meter.
+/// the process accesses the meter, in its turns. The turns happen one after another.
 #[derive(Debug, Default)]
 pub(crate) struct Meter {
     limits: Limits,

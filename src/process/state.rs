@@ -126,7 +126,8 @@ unsafe impl<T> HeaderFirst for RefCounted<T> {
     unsafe fn clear(this: NonNull<Self>) {
         // SAFETY: by contract `this` points to a whole `RefCounted`, so the fields of the `RefCounted` are in bounds.
         let value = unsafe { &raw mut (*this.as_ptr()).value };
-        // SAFETY: by contract no reference reaches this field any more, and no other `Clear` is created for it.
+        // SAFETY: by contract no reference reaches this field any more, and the field is not used after this call.
+        // Therefore, no other `Clear` is created for this field.
         drop(unsafe { Clear::new(value) });
     }
 }
@@ -160,8 +161,8 @@ pub(crate) struct CountedRefs<T> {
 impl<T> CountedRefs<RefCounted<T>> {
     /// Creates a value, and counts `count` references to the value in advance.
     pub(crate) fn new(value: T, count: u32) -> Self {
-        // SAFETY: `PLAIN` is the kind of a `RefCounted<T>`. `with` returns one of the `1 + count` references, and
-        // `Clones` owns the other references.
+        // SAFETY: `PLAIN` is the kind of a `RefCounted<T>`, and `1 + count` is at least 1. The returned reference owns
+        // one count, and `Clones` owns the other counts.
         let one = unsafe { Ref::with(Ref::<RefCounted<T>>::PLAIN, 1 + count, |life| RefCounted { life, value }) };
         Self { left: Clones { at: one.at, left: count }, one }
     }
@@ -199,8 +200,8 @@ impl<T: ?Sized> Iterator for Clones<T> {
     #[inline]
     fn next(&mut self) -> Option<Ref<T>> {
         self.left = self.left.checked_sub(1)?;
-        // SAFETY: before the subtraction the iterator owned `left + 1` counts of the value, and it hands over one of
-        // these counts.
+        // SAFETY: before the subtraction, the iterator owned one count more than the new value of `left`. The returned
+        // reference takes over this count.
         Some(unsafe { Ref::from_at(self.at) })
     }
 }
@@ -242,8 +243,8 @@ pub(crate) struct Weak<T: ?Sized>(NonNull<T>);
 // SAFETY: a `Ref` gives out `&T` on the thread that the `Ref` is sent to, and `T: Sync` allows this. The `Ref` may drop
 // the value on that thread, and `T: Send` allows this. The counts are atomic.
 unsafe impl<T: ?Sized + Send + Sync> Send for Ref<T> {}
-// SAFETY: a shared `Ref` gives out `&T` and clones of the `Ref` on other threads. `T: Sync` allows the first use, and
-// `T: Send` and `T: Sync` together allow the second use.
+// SAFETY: a shared `Ref` gives out `&T` and clones of the `Ref` on other threads. `T: Sync` allows the use of `&T`. A
+// clone may later drop the value on its thread, and `T: Send` and `T: Sync` together allow the use of a clone.
 unsafe impl<T: ?Sized + Send + Sync> Sync for Ref<T> {}
 // SAFETY: a `Clones` owns a number of `Ref`s, and a `Ref` may be sent under these bounds.
 unsafe impl<T: ?Sized + Send + Sync> Send for Clones<T> {}
@@ -266,8 +267,8 @@ impl Header {
     /// an upgrade of a weak reference can create another strong reference.
     #[inline]
     pub(crate) fn is_alone_with(&self, counts: u32) -> bool {
-        // Acquire pairs with the release decrements of the dropped references. All accesses through the dropped
-        // references happen before this load.
+        // Acquire pairs with the decrements in `release_many`, which have release ordering. Therefore, all accesses
+        // through references that were dropped happen before this load returns `counts`.
         self.strong.load(Ordering::Acquire) == counts
     }
 
@@ -278,9 +279,9 @@ impl Header {
 
     #[inline]
     fn retain_many(&self, counts: u32) {
-        // Both summands are at most half of the range of a `u32`. Therefore, the sum cannot wrap before the program is
-        // aborted. Relaxed is sufficient, as in `Arc`: the caller owns a reference, so the count cannot reach zero
-        // during the call.
+        // Both summands are at most `MOST`, which is half of the range of a `u32`. Therefore, the sum does not wrap
+        // before the program is aborted. Relaxed is sufficient, as in `Arc`: the caller owns a reference, so the count
+        // cannot reach zero during the call.
         if counts > MOST || self.strong.fetch_add(counts, Ordering::Relaxed) > MOST {
             too_many();
         }
@@ -301,12 +302,13 @@ impl Header {
         // SAFETY: the value is alive until the decrement below releases the caller's counts. The reference is not used
         // after that decrement, because another thread may then free the memory.
         let life = unsafe { this.as_ref() };
-        // Release pairs with the acquire fence in `clear`. With a weaker ordering, the value could be dropped before an
-        // access through this reference.
+        // Release pairs with the acquire fence in `clear`. Therefore, the caller's accesses to the value happen before
+        // the drop of the value. With a weaker ordering, the value could be dropped before these accesses.
         let order = if planted!("counts_release_relaxed") { Ordering::Relaxed } else { Ordering::Release };
         if life.strong.fetch_sub(counts, order) == counts {
-            // SAFETY: the caller's counts were the last strong counts, and no upgrade creates a strong count from zero.
-            // The strong references have not yet released their common weak count, so the memory is still allocated.
+            // SAFETY: the caller's counts were the last strong counts. No upgrade creates a strong count from zero, so
+            // no other thread can release the last strong count again, and `clear` is called once. The strong
+            // references have not yet released their common weak count, so the memory is still allocated.
             unsafe { Self::clear(this) };
         }
     }
@@ -326,15 +328,17 @@ impl Header {
                 unsafe { Header::release_weak(self.0) };
             }
         }
-        // Acquire pairs with the release decrements in `release_many`. All accesses through other references happen
-        // before the drop of the value.
+        // Acquire pairs with the decrements in `release_many`, which have release ordering. Therefore, all accesses
+        // through other strong references happen before the drop of the value.
         fence(Ordering::Acquire);
-        // SAFETY: the memory stays allocated until `Rest` releases the weak count of the strong references. `kind` is
-        // never written.
+        // SAFETY: the memory stays allocated until `Rest` releases the weak count of the strong references. No code
+        // writes `kind` after the creation of the header, so this read conflicts with no other access.
         let clear = unsafe { this.as_ref() }.kind.clear;
         let _rest = Rest(this);
-        // SAFETY: `kind` belongs to the type of the value. No strong reference is left, and none can be created.
-        // Therefore, no reference reaches a field other than the header, and `clear` does not access the header.
+        // SAFETY: `kind` belongs to the type of the value, so `clear` is the function for this type, and `this` is the
+        // header of a value of this type. No strong reference is left, and none can be created. A weak reference
+        // reaches only the header. Therefore, no reference reaches another field. This function is called once, so the
+        // fields are not used after this call.
         unsafe { clear(this) };
     }
 
@@ -350,7 +354,8 @@ impl Header {
         let layout = life.kind.layout;
         // Acquire pairs with the decrements of the other weak counts, which have release ordering. The owners of these
         // counts access the header before their decrements. With a weaker ordering, the memory could be freed before
-        // these accesses. If this weak count is the only weak count, no decrement is needed.
+        // these accesses. If this weak count is the only weak count, no other thread accesses the header any more, so
+        // no decrement is needed.
         let order = if planted!("counts_free_unordered") { Ordering::Relaxed } else { Ordering::Acquire };
         if life.weak.load(order) == 1 || life.weak.fetch_sub(1, Ordering::AcqRel) == 1 {
             #[cfg(procession_loom)]
@@ -358,8 +363,8 @@ impl Header {
                 // A model that explores the counts keeps the memory, so that the model can report a later access.
                 return;
             }
-            // SAFETY: `with` allocated the memory with the layout of the value's kind, and `layout` is this layout. No
-            // count is left, so no reference points to the memory.
+            // SAFETY: `with` allocated the memory with the layout of the value's type, and `layout` is this layout. No
+            // count is left, so no reference points to the memory, and this call is the only owner of the memory.
             unsafe { memory::give_back(this.cast(), layout) };
         }
     }
@@ -394,15 +399,18 @@ impl<T: HeaderFirst> Ref<T> {
     /// Creates a counted value that is not a task. `make` receives the header, and must store the header as the first
     /// field.
     pub(crate) fn new(make: impl FnOnce(Header) -> T) -> Self {
-        // SAFETY: `PLAIN` is the kind of a `T`. The returned reference owns the only count.
+        // SAFETY: `PLAIN` is the kind of a `T`, and the number of counts is 1. The returned reference owns the only
+        // count.
         unsafe { Self::with(Self::PLAIN, 1, make) }
     }
 
-    /// Creates a value in the same way as [`new`](Self::new), but returns two references to the value.
+    /// Creates a counted value that is not a task, as [`new`](Self::new) does. Returns two references to the value.
     pub(crate) fn pair(make: impl FnOnce(Header) -> T) -> (Self, Self) {
-        // SAFETY: `PLAIN` is the kind of a `T`. Each of the two counts becomes a reference here.
+        // SAFETY: `PLAIN` is the kind of a `T`, and the number of counts is 2. Each of the two counts gets a reference
+        // as its owner here.
         let one = unsafe { Self::with(Self::PLAIN, 2, make) };
-        // SAFETY: the reference `one` owns the first of the two counts. Nothing else owns the second count.
+        // SAFETY: `one.at` is the pointer that `with` returned. `one` owns the first of the two counts. The second
+        // count has no owner yet, and the new reference takes over this count.
         (unsafe { Self::from_at(one.at) }, one)
     }
 
@@ -422,7 +430,8 @@ impl<T: HeaderFirst> Ref<T> {
         // SAFETY: the memory was allocated with the layout of a `T`, and nothing else refers to the memory. If `make`
         // panics, the memory is leaked.
         unsafe { at.write(value) };
-        // SAFETY: the value begins with a header that has `strong` counts. None of these counts has an owner yet.
+        // SAFETY: `at` is the pointer to the whole new value. The header of the value has `strong` counts, and none of
+        // these counts has an owner yet. The result takes over one of these counts.
         unsafe { Self::from_at(at) }
     }
 }
@@ -452,7 +461,8 @@ impl<T: ?Sized> Ref<T> {
     #[inline]
     pub(crate) fn life(&self) -> &Header {
         // SAFETY: each value that a `Ref` points to was created as a `HeaderFirst` type, and such a value begins with
-        // its header. The value is alive, because this reference owns a count.
+        // its header. This reference owns a strong count, or another reference owns a strong count as long as this
+        // reference is used (`from_at`). Therefore, the value is alive.
         unsafe { self.at.cast::<Header>().as_ref() }
     }
 
@@ -502,8 +512,8 @@ impl<T: ?Sized> Clone for Ref<T> {
 impl<T: ?Sized> Drop for Ref<T> {
     #[inline]
     fn drop(&mut self) {
-        // SAFETY: this reference owns a strong count, which keeps the value alive. The reference is dropped once and
-        // not used afterwards.
+        // SAFETY: a reference without a count is never dropped: see `from_at`. Therefore, this reference owns a strong
+        // count, which keeps the value alive. The reference is dropped once and not used afterwards.
         unsafe { Header::release(self.at.cast()) };
     }
 }
@@ -513,7 +523,8 @@ impl<T: ?Sized> Deref for Ref<T> {
 
     #[inline]
     fn deref(&self) -> &T {
-        // SAFETY: this reference owns a strong count, so the value is alive as long as the reference is borrowed.
+        // SAFETY: this reference owns a strong count, or another reference owns a strong count as long as this
+        // reference is used (`from_at`). Therefore, the value is alive as long as this reference is borrowed.
         unsafe { self.at.as_ref() }
     }
 }
@@ -536,11 +547,12 @@ impl<T: ?Sized> Weak<T> {
             }
             (count != 0 || planted!("counts_upgrade_from_zero")).then(|| count + 1)
         };
-        // Acquire pairs with the release decrements, as in `Arc`. Accesses through references that are already dropped
-        // happen before this upgrade returns.
+        // Acquire pairs with the decrements in `release_many`, which have release ordering, as in `Arc`. Therefore,
+        // accesses through references that were already dropped happen before this upgrade returns.
         strong.fetch_update(Ordering::Acquire, Ordering::Relaxed, more).ok()?;
-        // SAFETY: the strong count was not zero, so the value was alive. The strong count was just incremented for this
-        // reference.
+        // SAFETY: `self.0` is the pointer of the reference from which `downgrade` made this weak reference. The strong
+        // count was not zero, so the value was alive. The increment above added one strong count, and the new reference
+        // takes over this count.
         Some(unsafe { Ref::from_at(self.0) })
     }
 }

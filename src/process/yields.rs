@@ -133,8 +133,8 @@ pub(crate) struct Yields {
     dispatched: AtomicU32,
 }
 
-/// Adds `by` to a counter. The counter is written only under the lock. Therefore, no write is lost between the load and
-/// the store.
+/// Adds `by` to a counter. The counter is written only under the lock. Therefore, no other thread writes the counter
+/// between the load and the store.
 fn count(counter: &AtomicU32, by: i32) {
     counter.store(counter.load(Ordering::Relaxed).wrapping_add_signed(by), Ordering::Relaxed);
 }
@@ -171,8 +171,8 @@ impl Yields {
         Some(self.table.get()?.lock())
     }
 
-    /// Locks the table in the same way as [`table`](Self::table), but allocates the table if necessary. If two threads
-    /// call this function at the same time, both threads use the same table.
+    /// Locks the table. If there is no table yet, allocates the table first. If two threads call this function at the
+    /// same time, both threads use the same table.
     fn own_table(&self) -> LockGuard<'_, Table> {
         self.table.get_or_init(Box::default).lock()
     }
@@ -348,8 +348,8 @@ impl Yields {
 
     /// Returns the reason why an answer is refused. The tag of the answer is not in the table.
     fn late(&self, tag: Tag) -> Late {
-        // Relaxed is sufficient, because a thread receives a tag only after the process has issued the number of the
-        // tag.
+        // Relaxed is sufficient. A thread receives a tag only after the process has issued the number of the tag. The
+        // transfer of the tag orders this load after the write of `issued`.
         let was_issued = !tag.is_chosen() && tag.serial() < self.issued.load(Ordering::Relaxed);
         if was_issued { Late::Spent } else { Late::Unknown }
     }

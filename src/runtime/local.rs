@@ -151,15 +151,15 @@ impl LocalSet<'_> {
         host.join_or_refuse(launched)
     }
 
-    /// Runs `future` in the same way as [`Runtime::run`], and also runs the processes of this `LocalSet` within the
-    /// same limits. A poll ends after 200 steps of these processes or after 100 µs. If another task or thread wakes
-    /// `future`, `future` is polled before the next step of these processes.
+    /// Runs `future`, as [`Runtime::run`] does, and also runs the processes of this `LocalSet` within the same limits.
+    /// A poll ends after 200 steps of these processes or after 100 µs. If another task or thread wakes `future`,
+    /// `future` is polled before the next step of these processes.
     pub async fn run<F: Future>(&self, future: F) -> F::Output {
         self.runtime.run(self.drive(future)).await
     }
 
-    /// Runs `future` in the same way as [`Runtime::block_on`], and also runs the processes of this `LocalSet`. If
-    /// another task or thread wakes `future`, `future` is polled before the next step of these processes.
+    /// Runs `future`, as [`Runtime::block_on`] does, and also runs the processes of this `LocalSet`. If another task or
+    /// thread wakes `future`, `future` is polled before the next step of these processes.
     pub fn block_on<F: Future>(&self, future: F) -> F::Output {
         self.runtime.block_on(self.drive(future))
     }

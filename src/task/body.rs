@@ -231,7 +231,7 @@ impl<Q: Process> Process for Large<Q> {
     }
 }
 
-/// Evaluates `$then` in the same way as [`with_machine`], but with the machine of a hand-written process.
+/// Evaluates `$then` with the machine of a hand-written process, as [`with_machine`] does with the machine of a body.
 macro_rules! with_process {
     ($Q:ty, $process:ident, $entry:expr, |$machine:ident| $then:expr) => {{
         if const { $crate::task::body::is_large::<$Q, ()>() } {
@@ -260,7 +260,7 @@ macro_rules! with_machine {
 }
 pub(crate) use with_machine;
 
-/// Evaluates `$then` in the same way as [`with_machine`], but the body does not have to be `Send`.
+/// Evaluates `$then` with the machine of a body, as [`with_machine`] does. The body does not have to be `Send`.
 macro_rules! with_local_machine {
     ($N:ty, $F:ty, $Fut:ty, $body:ident, |$machine:ident| $then:expr) => {{
         if const { $crate::task::body::is_large::<$F, $Fut>() } {
@@ -306,7 +306,7 @@ pub(crate) fn machine_of<M: Send + 'static, F: Body<M>>(
     AsyncBody::<M, F, F::Future>::new(body, entry)
 }
 
-/// Creates the machine in the same way as [`machine_of`], but for a large body.
+/// Creates the machine of a large body. For all other bodies, [`machine_of`] creates the machine.
 pub(crate) fn machine_of_large<M: Send + 'static, F: Body<M>>(
     body: Box<F>,
     entry: Option<Box<Entry>>,

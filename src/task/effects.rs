@@ -138,8 +138,7 @@ impl<'a> Around<'a> {
         }
     }
 
-    /// Dispatches commands in the same way as [`dispatch`](Self::dispatch), but after the last step. After the last
-    /// step, the process reads no answer.
+    /// Passes the commands of the last step to their handlers. After the last step, the process reads no answer.
     #[inline]
     pub(super) fn dispatch_last(&self) {
         if let Some(yields) = self.head.yields_if_any() {

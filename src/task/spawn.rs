@@ -51,7 +51,8 @@ impl Host {
         })
     }
 
-    /// Spawns a hand-written process. A refusal is reported in the same way as by [`spawn`](Self::spawn).
+    /// Spawns a hand-written process. If the spawn is refused, the join handle reports the refusal, as for
+    /// [`spawn`](Self::spawn).
     pub fn spawn_process<Q: Process + Send>(&self, process: Q) -> JoinHandle<Q::Output, Q::Message> {
         with_process!(Q, process, None, |machine| {
             self.join_or_refuse(self.launch_anywhere(machine, InheritedContext::default()))
@@ -96,8 +97,8 @@ impl Host {
         Ok(spawned)
     }
 
-    /// Spawns a process in the same way as [`launch`](Self::launch), but does not queue the process. The caller must
-    /// queue the process.
+    /// Spawns a process, as [`launch`](Self::launch) does, except that the process is not queued. The caller must queue
+    /// the process.
     #[inline]
     pub(crate) fn prepare<X: Machine, S: Schedule>(
         &self,

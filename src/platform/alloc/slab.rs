@@ -43,7 +43,8 @@ pub(super) struct Blocks {
     count: usize,
 }
 
-// SAFETY: the list has exclusive access to its blocks, and the blocks are plain memory that belongs to no thread.
+// SAFETY: the list has exclusive access to its blocks. The blocks are plain memory that belongs to no thread, so
+// another thread may own the list.
 unsafe impl Send for Blocks {}
 
 impl Blocks {
@@ -57,8 +58,8 @@ impl Blocks {
     #[inline]
     pub(super) fn pop(&mut self) -> Option<NonNull<u8>> {
         let first = self.first?;
-        // SAFETY: the pointer is valid and aligned, and points to a `Free` that `push` wrote. The list owns the block,
-        // so no other code has changed the `Free`.
+        // SAFETY: the pointer is valid and aligned, and points to a `Free` that `push` wrote. The list has owned the
+        // block since then, so no other code has changed the `Free`.
         self.first = unsafe { first.as_ref().0 };
         self.count -= 1;
         Some(first.cast())
@@ -200,8 +201,9 @@ impl Slabs {
             if slab.out.get() == 0 {
                 self.unlink(slab, at);
                 self.used -= 1;
-                // SAFETY: `push` needs memory that belongs to the caller and has room for a pointer. No block of this
-                // slab is in use, and the slab was removed from the ring. Therefore, only `self` owns the slab.
+                // SAFETY: `push` needs a block of the list's size that belongs to the caller. All entries of this list
+                // are whole slabs, and a slab is aligned to a cache line. No block of this slab is in use, and the slab
+                // was removed from the ring. Therefore, only `self` owns the slab.
                 unsafe { self.unused.push(at.cast()) };
                 self.trim();
             } else if !had_some {
@@ -212,9 +214,10 @@ impl Slabs {
     }
 
     fn slab<'a>(&self, at: NonNull<Slab>) -> &'a Slab {
-        // SAFETY: `begin_one` wrote the header of each slab. The slab exists as long as it is in the ring or one of its
-        // blocks is in use. Headers are accessed only through shared references with `Cell`s. Only one thread at a time
-        // accesses the headers, because each access needs a reference to `self`, and the type of `self` is not `Sync`.
+        // SAFETY: `begin_one` wrote the header of each slab. `self` calls this function only for a slab that is in the
+        // ring, has a block in use, or was begun just now. Such a slab is allocated. Headers are accessed only through
+        // shared references with `Cell`s. Only one thread at a time accesses the headers, because each access needs a
+        // reference to `self`, and the type of `self` is not `Sync`.
         unsafe { at.as_ref() }
     }
 

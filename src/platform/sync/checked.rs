@@ -111,8 +111,9 @@ pub(crate) mod counts {
     }
 
     #[expect(unsafe_code, reason = "the checker's cell is not `Sync`")]
-    // SAFETY: loom runs one thread of a model at a time, and reports accesses to `memory` without a happens-before
-    // edge. `freed` is accessed only during an access to `memory`, so `freed` has no data race.
+    // SAFETY: loom runs one thread of a model at a time, and reports conflicting accesses to `memory` that have no
+    // happens-before edge. `freed` is read only during a read of `memory`, and is written only during a write of
+    // `memory`. Therefore, loom reports each data race on `freed`.
     unsafe impl Sync for Explored {}
 
     impl Explored {

@@ -41,19 +41,19 @@ impl<T> Lock<T> {
 
     #[inline]
     pub(crate) fn lock(&self) -> LockGuard<'_, T> {
-        // Acquire pairs with the release stores in the guard's `drop` and `mark`. Therefore, this thread sees the
-        // writes of the last holder.
+        // Acquire pairs with the stores in the `drop` and in the `mark` of the guard, which have release ordering.
+        // Therefore, this thread sees the writes of the last holder.
         if self.state.swap(HELD, Ordering::Acquire) == HELD {
             self.wait();
         }
         LockGuard { lock: self }
     }
 
-    /// Locks the value in the same way as `lock`. This method is intended for a thread that competes with exactly one
-    /// other thread for the lock. The other thread may take the lock up to a hundred million times per second. This
-    /// method pauses before it checks the lock again, and the pauses grow. If the method checked the lock continuously,
-    /// each check would take the cache line from the other thread, and would often find that the lock is held. A stream
-    /// of messages between two threads would then cost twice as much (Anderson, "The Performance of Spin Lock
+    /// Locks the value, as `lock` does. This method is intended for a thread that competes with exactly one other
+    /// thread for the lock. The other thread may take the lock up to a hundred million times per second. This method
+    /// pauses before it checks the lock again, and the pauses grow. If the method checked the lock continuously, each
+    /// check would take the cache line from the other thread, and would often find that the lock is held. A stream of
+    /// messages between two threads would then cost twice as much (Anderson, "The Performance of Spin Lock
     /// Alternatives", IEEE TPDS 1990). If many threads compete for the lock and each thread holds the lock briefly,
     /// `lock` is a tenth cheaper than this method.
     #[inline]
@@ -78,7 +78,8 @@ impl<T> Lock<T> {
     #[inline]
     pub(crate) unsafe fn alone<R>(&self, f: impl FnOnce(&mut T) -> R) -> R {
         // SAFETY: by contract no thread holds the lock or locks it until `f` returns, and the last release happened
-        // before this call. Therefore, this reference is the only reference to the value.
+        // before this call. Therefore, this reference is the only reference to the value, and the writes of the last
+        // holder are visible.
         f(unsafe { &mut *self.value.get() })
     }
 
@@ -138,8 +139,8 @@ pub(crate) struct LockGuard<'a, T> {
     lock: &'a Lock<T>,
 }
 
-// SAFETY: a shared guard gives out only `&T`, and `T: Sync` allows the access to `&T`. An automatic impl would require
-// only `T: Send`.
+// SAFETY: a shared guard gives out only `&T`, and `T: Sync` allows several threads to use `&T`. Without this impl, the
+// guard would be `Sync` if `T` is only `Send`, because the guard contains only a `&Lock<T>`.
 unsafe impl<T: Sync> Sync for LockGuard<'_, T> {}
 
 impl<T> Deref for LockGuard<'_, T> {

@@ -171,8 +171,9 @@ impl<M> Locked<'_, M> {
         }
     }
 
-    /// Appends a message in the same way as [`Inbox::push_or_wait`](crate::process::mailbox::Inbox::push_or_wait). The
-    /// inbox is neither closed nor routed.
+    /// Appends a message to this inbox, or lets the message wait for room: see
+    /// [`Inbox::push_or_wait`](crate::process::mailbox::Inbox::push_or_wait). The inbox is not closed, and the message
+    /// is not forwarded.
     pub(super) fn store_or_wait(
         &mut self,
         own: &impl Own,
@@ -243,8 +244,8 @@ impl<M> Locked<'_, M> {
         self.longest = self.longest.max(u32::try_from(burst).unwrap_or(u32::MAX));
     }
 
-    /// Returns the next signal if no message comes before it. `front` is the number of messages that the receiver has
-    /// taken and not read.
+    /// Returns the next signal if no message comes before this signal. `front` is the number of messages that the
+    /// receiver has taken and not read.
     pub(super) fn pop_signal(&mut self, front: usize) -> Option<Signal> {
         self.state.aside.as_deref_mut()?.signals.pop(self.slot, front)
     }

@@ -96,8 +96,9 @@ impl Claim {
     #[cold]
     #[inline(never)]
     fn is_current(&self) -> bool {
-        // Relaxed is sufficient. The lock orders this load after a change under the lock, and the turn of the process
-        // orders this load after a change in the turn.
+        // Relaxed is sufficient. If the number was changed under the lock, the lock orders this load after the change.
+        // If the number was changed in a turn of the process, the turns of the process order this load after the
+        // change.
         self.receivers.current.load(Ordering::Relaxed) & !TRIAL == self.number || planted!("replaced_receiver_takes")
     }
 

@@ -79,8 +79,9 @@ pub(crate) enum Gathered<M> {
 }
 
 impl<M> Inbox<M> {
-    /// Takes the content of the inbox in the same way as [`drain`](Self::drain). If the only content of the inbox is
-    /// one message, and `taken` contains nothing unread, returns this message and moves nothing to `taken`.
+    /// Takes the content of the inbox. If the only content of the inbox is one message, and `taken` contains nothing
+    /// unread, returns this message and moves nothing to `taken`. In all other cases, does the same as
+    /// [`drain`](Self::drain).
     #[inline]
     pub(crate) fn drain_or_pop(
         &self,
@@ -149,8 +150,7 @@ impl<M> Inbox<M> {
         (state.pop(by, front), state.take_relieved())
     }
 
-    /// Takes the next message in the same way as [`pop`](Self::pop). If there is no message, registers the receiver as
-    /// waiting.
+    /// Takes the next message, as [`pop`](Self::pop) does. If there is no message, registers the receiver as waiting.
     #[inline]
     pub(crate) fn pop_or_wait(&self, own: &impl Own, front: &mut ReadAhead<M>, reader: Reader) -> (Option<M>, Spare) {
         self.take_or_wait(own, self.lock_to_receive(), front, reader, 0, |state, by, front| state.pop(by, front))
@@ -160,9 +160,9 @@ impl<M> Inbox<M> {
     #[inline]
     pub(crate) fn glance(&self) -> Glance {
         // The slot must be read before the mark. The acquire load of the slot pairs with the release store of the
-        // sender. If that sender held the lock, its lock operation is visible here, so the mark is not set. If the mark
-        // were read first, this function could report a message that was written under the lock as a message that was
-        // delivered without the lock.
+        // sender. If that sender held the lock, its lock operation is visible here. This lock operation has removed the
+        // mark, so this thread then sees no mark. If the mark were read first, this function could report a message
+        // that was written under the lock as a message that was delivered without the lock.
         let is_full = self.slot.is_full();
         match self.state.is_marked() {
             true if is_full => Glance::Delivered,
@@ -177,8 +177,7 @@ impl<M> Inbox<M> {
         self.slot.take(seat.receiving())
     }
 
-    /// Takes the message in the same way as [`take_delivered`](Self::take_delivered), but passes the message to `take`,
-    /// so that the message is moved only once.
+    /// Takes the delivered message, and passes the message to `take`, so that the message is moved only once.
     #[inline]
     pub(crate) fn take_delivered_with(&self, seat: ReceiverTurn, take: impl FnOnce(M)) {
         self.slot.take_with(seat.receiving(), take);
@@ -226,8 +225,7 @@ impl<M> Inbox<M> {
         })
     }
 
-    /// Takes the next event in the same way as [`next_or_wait`](Self::next_or_wait). The receiver is a task that does
-    /// not open the slot.
+    /// Takes the next event, as [`next_or_wait`](Self::next_or_wait) does for a task that does not open the slot.
     #[cfg(any(test, procession_loom))]
     pub(crate) fn next(&self, own: &impl Own, front: &mut ReadAhead<M>) -> Option<Result<M, Signal>> {
         let mut signal = None;

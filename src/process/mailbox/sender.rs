@@ -54,8 +54,8 @@ impl<M> Inbox<M> {
         Ok(wakes)
     }
 
-    /// Appends a message in the same way as [`push`](Self::push). If there is no room, the message waits for room, even
-    /// if the policy would drop a message. If the message waits, the function takes `waker` and returns the number of
+    /// Appends a message. If there is no room, the message waits for room, even if the policy of the mailbox would drop
+    /// a message in [`push`](Self::push). If the message waits, the function takes `waker` and returns the number of
     /// the waiting sender. If there is no room and no waker, the message is refused.
     ///
     /// # Errors
@@ -145,8 +145,9 @@ impl<M> Inbox<M> {
         })
     }
 
-    /// Appends an event that answers a command, in the same way as [`signal`](Self::signal) appends a signal. The
-    /// answer is moved only once, out of `answer`, because a process may receive many answers and each copy costs time.
+    /// Appends the answer to a command as an event. The wake-ups are the same as for an answer that is passed to
+    /// [`signal`](Self::signal). The answer is moved only once, out of `answer`, because a process may receive many
+    /// answers and each copy costs time.
     ///
     /// # Errors
     /// Fails if the inbox is closed. After a failure, `answer` is unchanged.
@@ -169,8 +170,8 @@ impl<M> Inbox<M> {
         Ok(if wakes { state.receiver(own) } else { Wakes::default() })
     }
 
-    /// Appends a `Down` event, in the same way as [`signal`](Self::signal) appends a signal. The `Down` event reports
-    /// the exit of a monitored process. Returns `None` if the inbox is closed.
+    /// Appends a `Down` event, which reports the exit of a monitored process. If `wake_own` is true, the event wakes a
+    /// receiver that waits for the next event. Returns `None` if the inbox is closed.
     #[inline]
     pub(crate) fn down(&self, own: &impl Own, number: u64, pid: Pid, reason: &Exit, wake_own: bool) -> Option<Wakes> {
         let mut state = self.lock();
@@ -195,9 +196,10 @@ impl<M> Inbox<M> {
 
 /// Operations of a mailbox whose messages are forwarded by a [`Router`].
 impl<M> Inbox<M> {
-    /// Appends a message that the router did not accept, in the same way as [`push_or_wait`](Self::push_or_wait).
-    /// Forwarding then stops, and all later messages are also queued in this inbox. Forwarding starts again when the
-    /// receiver finds the inbox empty and calls [`resume`](Self::resume).
+    /// Appends a message that the router did not accept, to the messages of this inbox. The results are the same as the
+    /// results of [`push_or_wait`](Self::push_or_wait). Forwarding then stops, and all later messages are also queued
+    /// in this inbox. Forwarding starts again when the receiver finds the inbox empty and calls
+    /// [`resume`](Self::resume).
     pub(crate) fn keep(
         &self,
         own: &impl Own,

@@ -146,8 +146,9 @@ impl<M> Slot<M> {
         match own.deliver() {
             Some(owed) => {
                 // SAFETY: the message fits. `owed` is the right to run the process that owns this slot (`Own`). The run
-                // state of this process was *Open*, so the slot was open and empty. While the slot is open, only the
-                // thread that owns this right writes the slot.
+                // state of this process was *Open*, and a process waits in this state only if its slot is open and
+                // empty. While the slot is open, only the thread that owns this right writes the slot. This thread
+                // keeps the right until the write has ended.
                 unsafe { self.write(message) };
                 Ok(owed)
             }
@@ -199,8 +200,8 @@ impl<M> Slot<M> {
         Some(message)
     }
 
-    /// Takes the message in the same way as [`take`](Self::take), but passes the message to the closure `take`. The
-    /// message is moved only once, from the slot to its final place.
+    /// Takes the message out of the slot, and passes the message to the closure `take`. In contrast to the method
+    /// [`take`](Self::take), the message is moved only once, from the slot to its final place.
     #[inline]
     pub(super) fn take_with(&self, _: Receiving, take: impl FnOnce(M)) {
         let Some(moves) = self.full() else { return };
@@ -217,8 +218,9 @@ impl<M> Slot<M> {
     #[inline]
     fn full(&self) -> Option<u64> {
         // Acquire pairs with the release store in `write`. With a weaker load, a reader could read the room before the
-        // message is in the room. With a weaker load, `Inbox::glance` could also miss that the sender held the lock.
-        // This load does not order writers, because the load in `write` orders a writer after the last read.
+        // message is in the room. With a weaker load, `Inbox::glance` could also see the mark although the sender of
+        // this message held the lock. This load need not order a write after the last read, because the load in `write`
+        // does so.
         let moves = self.moves.load(Ordering::Acquire);
         (!moves.is_multiple_of(2)).then_some(moves)
     }

@@ -18,8 +18,8 @@ pub(crate) struct Wakes {
 }
 
 impl Wakes {
-    /// Performs the wake-ups in the same way as [`wake`](Self::wake), but for events that arrive in batches. The task
-    /// is queued behind the tasks that are already runnable. Therefore, the task finds the whole batch when it runs.
+    /// Performs the wake-ups for an event that arrives in a batch. A woken process is queued behind the processes that
+    /// are already runnable. Therefore, the woken process finds the whole batch when it runs.
     #[inline]
     pub(crate) fn wake_behind(self) {
         if let Some(own) = self.own {
@@ -41,8 +41,8 @@ impl Wakes {
         }
     }
 
-    /// Performs the wake-ups in the same way as [`wake`](Self::wake), but for a task of the scheduler with the handle
-    /// `place`. The caller has this handle, so the task is queued without a clone of the handle.
+    /// Performs the wake-ups. The task of the process belongs to the scheduler with the handle `place`. The caller has
+    /// this handle, so the task is queued without a clone of the handle.
     #[inline]
     pub(crate) fn wake_in(self, place: &SchedulerHandle) {
         if let Some(own) = self.own {

@@ -218,8 +218,9 @@ impl Current {
         CURRENT.with(f)
     }
 
-    /// Calls `f` in the same way as [`with`](Self::with). Code that may run while the thread exits must call this
-    /// function. Returns `None` if the state was already dropped. The state is dropped only under the model checkers.
+    /// Calls `f` with the state of this thread. Returns `None` if the state was already dropped. Code that may run
+    /// while the thread exits must call this function, and not [`with`](Self::with). The state is dropped only under
+    /// the model checkers.
     pub(crate) fn try_with<R>(f: impl FnOnce(&Self) -> R) -> Option<R> {
         CURRENT.try_with(f).ok()
     }
@@ -296,7 +297,8 @@ impl Current {
         self.process.get() == process
     }
 
-    /// Checks the same condition as [`steps`](Self::steps), but returns a proof.
+    /// If this thread [steps](Self::steps) the process with this control block, returns a proof of the right to run
+    /// this process.
     #[inline]
     pub(crate) fn in_step(&self, process: usize) -> Option<InTurn> {
         self.steps(process).then_some(InTurn(PhantomData))

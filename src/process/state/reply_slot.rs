@@ -49,8 +49,9 @@ impl<T> State<T> {
 #[derive(Debug)]
 pub(crate) struct ReplySlot<T> {
     state: Lock<State<T>>,
-    /// [`EMPTY`], [`FULL`] or [`OVER`]. The phase is written only under the lock. A read without the lock is only a
-    /// hint. Therefore, all accesses are relaxed.
+    /// [`EMPTY`], [`FULL`] or [`OVER`]. The phase is written only under the lock or with a `&mut` reference to the
+    /// slot. No code relies on a read without the lock: such a read is only a hint. Therefore, all accesses are
+    /// relaxed.
     phase: AtomicU8,
 }
 
@@ -132,7 +133,8 @@ impl<T> ReplySlot<T> {
         state.answer.take()
     }
 
-    /// Takes the answer in the same way as [`take`](Self::take), but without the lock.
+    /// Takes the answer out of the slot without the lock. No lock is needed, because `&mut self` excludes all other
+    /// users of the slot.
     #[inline]
     pub(crate) fn take_mut(&mut self) -> Option<T> {
         self.set(OVER);

@@ -95,19 +95,19 @@ impl RunState {
         }
     }
 
-    /// Wakes the process in the same way as [`wake`](Self::wake), but only if the state is *Open*. If the state is not
-    /// *Open*, this function does nothing and returns false.
+    /// Wakes the process if the state is *Open*, and returns true. The caller must then queue the process. If the state
+    /// is not *Open*, this function does nothing and returns false.
     #[inline]
     #[must_use = "if this returns true, the caller must queue the process, or the process never runs again"]
     pub(crate) fn deliver(&self) -> bool {
-        // Acquire pairs with the release in `wait`. The last accesses of the process to the slot happen before the
-        // caller writes the slot.
+        // Acquire pairs with the release in `wait`. Therefore, the last accesses of the process to the slot happen
+        // before the caller writes the slot.
         self.0.load(Ordering::Relaxed) == OPEN
             && self.0.compare_exchange(OPEN, ACTIVE, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
     /// Ends the state *Open*. If the process is queued or running, returns false, and the next [`begin`](Self::begin)
-    /// returns true.
+    /// returns true. In all other states, returns true.
     pub(crate) fn recall(&self) -> bool {
         let next = |seen| match seen {
             OPEN => Some(IDLE),

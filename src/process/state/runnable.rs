@@ -57,7 +57,8 @@ pub(crate) trait Schedule: Clone + Send + Sync + 'static {
 pub(crate) struct RunnableProcess(NonNull<Header>);
 
 // SAFETY: a cell whose machine is `Send` may be run and dropped on any thread. A cell that is bound to a thread is
-// queued by its `Schedule` only for that thread. Before `cancel` drops any value, it calls `Schedule::is_here`.
+// queued by its `Schedule` only for that thread, so only that thread runs the cell. Before `cancel` drops any value, it
+// calls `Schedule::is_here`. On any other thread, `is_here` returns false, and `cancel` drops nothing.
 unsafe impl Send for RunnableProcess {}
 
 impl fmt::Debug for RunnableProcess {
@@ -150,13 +151,12 @@ impl RunnableProcess {
     /// the process waits.
     #[inline]
     pub(crate) fn wait(self) {
-        // SAFETY: `wait_as` requires an open slot only if the run state becomes *Open*. With the argument `false`, the
-        // run state does not become *Open*.
+        // SAFETY: `wait_as` requires an open slot only if its argument is `true`.
         unsafe { self.wait_as(false) };
     }
 
-    /// Ends a turn in the same way as [`wait`](Self::wait), but the process waits in the run state *Open*. In the state
-    /// *Open*, a sender may write the slot of the mailbox.
+    /// Ends a turn, as [`wait`](Self::wait) does. If the process waits, its run state is *Open*, so that a sender may
+    /// write the slot of the mailbox.
     ///
     /// # Safety
     /// The slot of the process's mailbox is open.
@@ -175,11 +175,13 @@ impl RunnableProcess {
         // waits.
         let at = ManuallyDrop::new(self).0;
         // SAFETY: the count of this right keeps the value alive until the process waits, and no code accesses the
-        // reference after that point. A task begins with its header, and the run state follows the header.
+        // reference after that point. A task begins with its header, and the run state follows the header. The pointer
+        // of a right has the provenance of the whole cell.
         let state = unsafe { behind::<RunState>(at) };
-        // SAFETY: `self` was the right to run the process. The right is used again only if the process does not wait.
-        // If `open` is true, the slot is open by contract. The slot stays open until it is closed by a turn of the
-        // process, or by a thread that has first ended the *Open* run state.
+        // SAFETY: `RunState::wait` requires the right to run the process, and `self` was this right. The right is used
+        // again only if `wait` returns false. In this case, `wait` has not released the right. If `open` is true, the
+        // slot is open by contract. The slot stays open until it is closed by a turn of the process, or by a thread
+        // that has first ended the *Open* run state.
         if !unsafe { state.wait(open) } {
             Self(at).schedule(WakeSource::Turn);
         }
@@ -219,8 +221,8 @@ impl PendingSchedule {
         }
         let at = NonNull::new(waker.data().cast_mut().cast())?;
         // SAFETY: only `RunnableProcess::waker` and clones of its result create wakers with this vtable. The data of
-        // these wakers is the header of a task, with the provenance of the whole cell. The waker is borrowed, and keeps
-        // the cell alive.
+        // these wakers is the header of a task, with the provenance of the whole cell, and a task is `Stepped`. The
+        // waker is borrowed as long as this function runs, and keeps the cell alive.
         unsafe { wake_at(at, RunState::wake) }
     }
 
@@ -318,9 +320,10 @@ unsafe fn wake_at(at: NonNull<Header>, wake: impl FnOnce(&RunState) -> bool) -> 
     // SAFETY: by contract the value is alive and `Stepped`, and `at` has the provenance of the whole value. Therefore,
     // the run state follows the header, within the memory of the value.
     let must_queue = wake(unsafe { behind::<RunState>(at) });
-    // SAFETY: the transition returned true only if it changed the process from waiting to active. A waiting process has
-    // no right to run, so the new right is the only right. The strong count of the right is the count that the process
-    // kept while it waited. By contract the pointer has the provenance of the whole cell.
+    // SAFETY: the transition returned true only if it changed the process from waiting to active. The run state of a
+    // value that is not a task is always *Over*, so this value is a task. No right to run exists for a waiting process,
+    // so the new right is the only right. The strong count of the right is the count that the process kept while it
+    // waited. By contract the pointer has the provenance of the whole cell.
     must_queue.then(|| PendingSchedule(Some(unsafe { RunnableProcess::new(at) })))
 }
 

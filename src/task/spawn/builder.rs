@@ -97,8 +97,8 @@ impl ProcessBuilder {
         self.deadline_within(at, Duration::from_secs(1))
     }
 
-    /// Sets a deadline in the same way as [`deadline`](Self::deadline). `grace` is the time between the cancellation
-    /// and the kill.
+    /// Sets a deadline, as [`deadline`](Self::deadline) does. `grace` is the time between the cancellation and the
+    /// kill.
     pub fn deadline_within(mut self, at: Instant, grace: Duration) -> Self {
         self.inherited.limit(at, grace);
         self.options.has_own_end = true;
@@ -279,8 +279,8 @@ impl ProcessBuilder {
     /// ```
     ///
     /// # Errors
-    /// Returns the body and the reason of the refusal, in the same way as [`spawn_or_send`](Self::spawn_or_send). The
-    /// request is dropped.
+    /// Returns the body and the reason of the refusal, as [`spawn_or_send`](Self::spawn_or_send) does. The request is
+    /// dropped.
     pub fn spawn_or_call<N, T, F, Fut>(
         mut self,
         request: impl FnOnce(Reply<T>) -> N,
@@ -427,7 +427,7 @@ impl Host {
         self.process_inheriting(InheritedContext::default())
     }
 
-    /// Returns a builder in the same way as [`process`](Self::process). The new process inherits `inherited`.
+    /// Returns a builder, as [`process`](Self::process) does. The new process inherits `inherited`.
     pub(crate) fn process_inheriting(&self, inherited: InheritedContext) -> ProcessBuilder {
         ProcessBuilder { host: self.clone(), entry: None, inherited, options: SpawnOptions::default() }
     }
@@ -456,8 +456,8 @@ impl Host {
         self.enlist(inherited, wishes.flags(), wishes.limits.take(), wishes.bound, schedule)
     }
 
-    /// Reserves a process in the same way as [`admit`](Self::admit), and registers this name for the process. Calls
-    /// `prepare` before other threads can find the process by its name.
+    /// Reserves a process, as [`admit`](Self::admit) does, and registers this name for the process. Calls `prepare`
+    /// before other threads can find the process by its name.
     fn admit_as<X: Machine, S: Schedule>(
         &self,
         name: Cow<'static, str>,
@@ -477,9 +477,9 @@ impl Host {
         Ok(embryo)
     }
 
-    /// Reserves a process in the same way as [`admit`](Self::admit), and stores its first message. If another process
-    /// already has the name, that process gets the message, and this function returns the pid of that process. If the
-    /// message is refused, the message stays in `message`.
+    /// Reserves a process, as [`admit`](Self::admit) does, and stores the first message of the process. If another
+    /// process already has the name, that process gets the message, and this function returns the pid of that process.
+    /// If the message is refused, the message stays in `message`.
     fn admit_or_send<X: Machine>(
         &self,
         inherited: InheritedContext,

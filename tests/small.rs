@@ -60,7 +60,7 @@ fn two_senders_send_to_one_mailbox() {
 }
 
 #[test]
-fn calls_can_be_answered_or_dropped_and_can_fail() {
+fn a_call_ends_with_an_answer_or_a_failure() {
     run_on_two_workers(async |rt| {
         let server = rt.spawn(echo);
         let to = server.address().clone();
@@ -81,7 +81,7 @@ impl Command for Double {
 }
 
 #[test]
-fn commands_are_completed_by_other_threads_or_abandoned() {
+fn another_thread_completes_or_abandons_a_command() {
     let handler = |Double(n): Double, completion: Completion<u64>| {
         std::thread::spawn(move || if n == 0 { drop(completion) } else { completion.complete(2 * n) });
     };

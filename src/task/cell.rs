@@ -166,9 +166,11 @@ impl<'a, X: Machine, S: Schedule> Cell<X, S> {
         // SAFETY: `at` is the header of a cell of this type, by contract. The cell is alive, because `ready` owns a
         // reference count, and the reference is not used after `ready` is consumed, by contract.
         let cell = unsafe { at.cast::<Self>().as_ref() };
-        // SAFETY: `at` is as for `enter`. `ready` keeps the cell alive until the last use of `me`, by contract.
+        // SAFETY: the requirements of `me` for `at` are also requirements of this function. `ready` keeps the cell
+        // alive until the last use of `me`, by contract.
         let me = unsafe { Self::me(at) };
-        // SAFETY: `at` is as for `enter`. `ready` keeps the cell alive until the last use of `own`, by contract.
+        // SAFETY: the requirements of `own` for `at` are also requirements of this function. `ready` keeps the cell
+        // alive until the last use of `own`, by contract.
         let own = unsafe { Self::own(at) };
         Entered { ready, cell, me, own }
     }

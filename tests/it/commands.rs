@@ -165,7 +165,7 @@ fn a_command_times_out_without_being_polled() {
 /// expires. If a command has several time limits, the shortest limit applies. A time limit also applies if the process
 /// sets it while the command is in flight.
 #[test]
-fn zero_enormous_and_repeated_time_limits_are_accepted() {
+fn unusual_time_limits_of_a_command_are_accepted() {
     const CENTURY: Duration = Duration::from_secs(100 * 365 * 24 * 3_600);
     check(0..10, async |host: Host| {
         let (shelf, begun) = (Shelf::default(), host.now());

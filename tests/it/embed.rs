@@ -274,7 +274,7 @@ fn processes_can_use_timers_and_sockets_of_tokio() {
 /// 8.2a: tokio tasks spawn processes, send messages to these processes, call these processes, and join these processes.
 /// The test runs once with worker threads and once with a guest.
 #[test]
-fn tokio_tasks_can_spawn_call_and_join_processes() {
+fn tokio_tasks_can_communicate_with_processes() {
     within(60, || {
         let tokio = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
         for workers in [0, 2] {

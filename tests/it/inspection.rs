@@ -173,7 +173,7 @@ fn each_value_of_a_row_changes_with_the_process() {
 /// 9.2a: a row contains the parent, the priority and the state of a process. The test reads the rows of a new process,
 /// a running process, a cancelled process and a killed process.
 #[test]
-fn a_row_shows_the_parent_the_priority_and_a_cancellation_or_kill() {
+fn a_row_shows_the_parent_and_the_state_of_a_process() {
     let rt = lone();
     let child = rt.block_on(rt.spawn(async |ctx: Context| {
         let child = ctx.host().process().priority(Priority::High).name("child").spawn(idle).unwrap();

@@ -304,7 +304,7 @@ fn a_time_limit_wakes_a_handler_that_awaits_its_cancellation() {
 /// 3.2e, 3.5a: a limit of zero expires before the handler is called. A limit of `Duration::MAX` never expires. An
 /// immediate answer never times out, and the shortest limit expires at the next tick of the timer.
 #[test]
-fn zero_short_and_enormous_time_limits_are_accepted() {
+fn unusual_time_limits_of_a_layer_are_accepted() {
     check(0..10, async |host: Host| {
         let script = Script::new([Ok(1), Ok(2), Ok(3)]);
         let (answer, took) = timed(&host, Timeout::new(script.clone(), Duration::ZERO)).await;

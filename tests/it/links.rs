@@ -1017,7 +1017,7 @@ fn a_link_or_monitor_is_removed_from_both_processes() {
 /// 6.3a, 6.3b: on two workers, many processes link, unlink, monitor, demonitor and exit at random. Every process exits.
 /// Each `Down` event arrives, unless its monitor was removed.
 #[test]
-fn many_processes_link_monitor_and_exit_at_random() {
+fn many_processes_with_links_and_monitors_exit_at_random() {
     static DOWNS: AtomicUsize = AtomicUsize::new(0);
     everywhere(async |host| {
         let all: Arc<Mutex<Vec<Pid>>> = Arc::default();

@@ -165,7 +165,7 @@ impl Server for Clerk {
 /// 1.3a, 2.6a: a call is a message with a reply. The server sends the reply immediately, sends the reply later, or
 /// drops the reply. A cast is a message without a reply. A server can exit with a result.
 #[test]
-fn a_server_handles_calls_casts_and_deferred_replies() {
+fn a_server_handles_each_kind_of_request() {
     let log = Log::default();
     let clerk = Clerk::new(&log);
     on_workers(async move |host| {

@@ -125,7 +125,7 @@ fn settle(rt: &Runtime) {
 /// 5.1a: while a command, a call or a sleep of a body is outstanding, the body is `Blocked`. A waiting body without an
 /// outstanding command, call or sleep is `Idle`. Any event makes the body `Ready`.
 #[test]
-fn a_body_is_blocked_while_a_command_call_or_sleep_is_outstanding() {
+fn a_body_with_an_outstanding_operation_is_blocked() {
     let (rt, log, shelf) = watched();
     let (outside, mut asked) = rt.mailbox::<Reply<()>>();
     let (wake, foreign) = futures::channel::oneshot::channel::<()>();
@@ -180,7 +180,7 @@ fn a_body_is_blocked_while_a_command_call_or_sleep_is_outstanding() {
 /// 5.1a: a hand-written process has the same states as a body. Commands, calls and sleeps count as outstanding, but
 /// messages do not.
 #[test]
-fn a_hand_written_process_is_blocked_while_a_command_call_or_sleep_is_outstanding() {
+fn a_hand_written_process_with_an_outstanding_operation_is_blocked() {
     struct Steps {
         outside: Address<Reply<()>>,
         waiting: bool,
@@ -486,7 +486,7 @@ fn a_transition_names_the_worker_on_which_it_happens() {
 
 /// 4.5a, 5.2c: workers run, search and park. An observer receives each of these three states.
 #[test]
-fn an_observer_sees_workers_run_search_and_park() {
+fn an_observer_sees_each_state_of_a_worker() {
     within(30, || {
         let log = Log::default();
         let rt = Runtime::builder().workers(2).observer(log.clone()).build().unwrap();

@@ -78,7 +78,7 @@ fn an_unobserved_panic_fails_the_run_of_its_seed() {
 
 /// 9.5a, 10.1e: an exit is observed if a join handle, a link, a monitor or an owner receives the exit.
 #[test]
-fn an_exit_is_observed_if_a_handle_link_monitor_or_owner_receives_it() {
+fn an_exit_is_observed_if_a_process_or_a_handle_receives_it() {
     let unobserved = |scenario: fn(Host) -> futures::future::BoxFuture<'static, Result<(), Exit>>, pids: &[&str]| {
         let text = verdict!(async |host: Host| scenario(host).await).unwrap_or_default();
         let told: Vec<_> =

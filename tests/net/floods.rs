@@ -67,7 +67,7 @@ fn flood(address: std::net::SocketAddr, reads: Reads) -> std::thread::JoinHandle
 /// turn has at most 128 operations. The worker notices a due timer, or a ready socket of another connection, after at
 /// most 61 such turns.
 #[test]
-fn a_flood_starves_no_other_connection_timer_or_message() {
+fn a_flooded_connection_does_not_starve_other_work() {
     for reads in [Reads::Read, Reads::ReadableAndTry, Reads::Peek, Reads::Write] {
         within(120, move || {
             let rt = Runtime::builder().workers(1).long_step_threshold(Duration::MAX).build().unwrap();

@@ -384,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hole_counts_as_a_message_and_can_be_dropped_as_the_oldest_message() {
+    fn the_empty_place_of_a_message_counts_as_a_message() {
         let mut queue = Bounded::new(OverflowPolicy::DropOldest, 2);
         for message in 0..2 {
             assert!(matches!(queue.push(message), Pushed::Stored));

@@ -26,8 +26,8 @@ impl Asked {
         Arc::new(Self(CachePadded(AtomicU64::new(NOBODY))))
     }
 
-    /// Asks this process to let other processes run. Relaxed is sufficient for this store and for the reads, because a
-    /// thread that reads the word then reads no other data that the asking thread has written.
+    /// Asks this process to let other processes run. Relaxed is sufficient for this store and for the reads. After a
+    /// thread has read the word, it reads no other data that the asking thread has written.
     pub(crate) fn ask(&self, whom: u64) {
         self.0.store(whom, Ordering::Relaxed);
     }

@@ -150,8 +150,8 @@ impl<M> Inbox<M> {
     }
 
     /// Returns the largest number of messages that were queued at one time. For a mailbox without a bound, the result
-    /// is the larger of two numbers: the largest number of messages that were taken out under one lock, and the number
-    /// of messages that are queued now.
+    /// is the larger of two numbers. The first number is the largest number of messages that were taken out under one
+    /// lock. The second number is the number of messages that are queued now.
     pub(crate) fn high(&self) -> usize {
         self.lock().peak()
     }

@@ -16,9 +16,9 @@ use std::num::NonZeroU64;
 /// The local part of a pid has 64 bits. The local part contains an *index* and a *generation*. The runtime stores each
 /// process in a slot of a table, and the index is the position of this slot. The generation counts the processes that
 /// this slot has held. A pid also contains its *node*, namely the number of the runtime in the program, and the
-/// *incarnation* of that node. Therefore, the pid of an exited process never refers to a later process, and a pid of
-/// another runtime never refers to a process of this runtime. A `Pid` takes 16 bytes, and an `Option<Pid>` has the same
-/// size.
+/// *incarnation* of that node. Therefore, the pid of an exited process never refers to a later process. The node and
+/// the incarnation also ensure that a pid of another runtime never refers to a process of this runtime. A `Pid` takes
+/// 16 bytes, and an `Option<Pid>` has the same size.
 ///
 /// In the text, the incarnation follows the node in hexadecimal, for example `<1-9f3c.7.2>`. If the incarnation is 0,
 /// it is not printed, for example `<1.7.2>`. Each pid has exactly one text.

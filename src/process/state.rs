@@ -335,8 +335,8 @@ impl Header {
         // writes `kind` after the creation of the header, so this read conflicts with no other access.
         let clear = unsafe { this.as_ref() }.kind.clear;
         let _rest = Rest(this);
-        // SAFETY: `kind` belongs to the type of the value, so `clear` is the function for this type, and `this` is the
-        // header of a value of this type. No strong reference is left, and none can be created. A weak reference
+        // SAFETY: `kind` belongs to the type of the value. Therefore, `clear` is the function for this type, and `this`
+        // is the header of a value of this type. No strong reference is left, and none can be created. A weak reference
         // reaches only the header. Therefore, no reference reaches another field. This function is called once, so the
         // fields are not used after this call.
         unsafe { clear(this) };
@@ -440,8 +440,8 @@ impl<T: ?Sized> Ref<T> {
     /// # Safety
     /// `at` points to a value that was created by [`with`](Ref::with), and has the provenance of the whole value. In
     /// addition, one of two conditions holds. The first condition: the caller owns one of the value's strong counts and
-    /// hands this count over to the result. The second condition: the caller never drops the returned reference, and
-    /// owns another reference to the same value until the returned reference is no longer used.
+    /// hands this count over to the result. The second condition: the caller never drops the returned reference. The
+    /// caller also owns another reference to the same value until the returned reference is no longer used.
     #[inline]
     pub(crate) unsafe fn from_at(at: NonNull<T>) -> Self {
         Self { at }

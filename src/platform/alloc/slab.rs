@@ -3,7 +3,7 @@
 //!
 //! This file has unsafe code, because it manages raw memory. Safe code could get an aligned block only from a general
 //! allocator, which would add padding to each block. A slab aligns its blocks to cache lines without padding. The
-//! alignment is necessary: if two processes shared a cache line, the cores of these processes would wait for each other
+//! alignment is necessary. If two processes shared a cache line, the cores of these processes would wait for each other
 //! at every step (bench `call-1000`).
 //!
 //! An index maps the address of a block to the slab of this block. Bonwick's "The Slab Allocator" (USENIX 1994) uses
@@ -101,8 +101,8 @@ impl Slab {
     }
 }
 
-/// All slabs of one size. If a slab is in the ring or a block of the slab is in use, the slab is allocated and the
-/// header of the slab is initialized.
+/// All slabs of one size. A slab is allocated and has an initialized header if one of two conditions holds: the slab is
+/// in the ring, or a block of the slab is in use.
 pub(super) struct Slabs {
     all: Places<{ SLAB.size() }, { SLAB.align() }>,
     /// First slab of the ring. Slabs with free blocks come before slabs without free blocks.

@@ -269,8 +269,8 @@ impl<M> ReadAhead<M> {
 
     /// Returns the next message if the receiver is the first receiver of its mailbox and has no claim. If the receiver
     /// has a claim, this function returns `None`, and the caller must call [`pop`](Self::pop) instead. This function
-    /// saves 4 of the 237 instructions for a message of a burst, because it makes no call to check a claim and saves no
-    /// register for such a call.
+    /// saves 4 of the 237 instructions for a message of a burst, because it contains no call that checks a claim.
+    /// Without such a call, the function need not save registers.
     #[inline]
     pub(crate) fn pop_of_first(&mut self) -> Option<M> {
         let ahead = self.0.as_deref_mut()?.get_mut();

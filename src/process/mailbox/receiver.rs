@@ -17,7 +17,7 @@ pub(crate) enum Reader {
     Task {
         seat: ReceiverTurn,
         /// Whether the task may open the slot. If the steps of the process are counted, the task does not open the
-        /// slot, because an open slot may cause an unnecessary wake-up, and this wake-up would count as a step.
+        /// slot. An open slot may cause an unnecessary wake-up, and the step after this wake-up would be counted.
         lends: bool,
     },
     /// A combinator, another thread or another process waits for the message with this waker.

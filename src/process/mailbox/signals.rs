@@ -25,9 +25,9 @@ enum SignalPosition {
     /// sender of the signal read this number. `others` counts the messages outside the slot that were taken before the
     /// append or were queued at the time of the append.
     ///
-    /// The sender of the signal cannot know the final position, because another thread may write or read the slot at
-    /// the same time, and the receiver reads the slot before all other messages. Therefore, the receiver computes the
-    /// [final position](Signals::place).
+    /// The sender of the signal cannot know the final position. The receiver reads the slot before all other messages,
+    /// and another thread may write or read the slot at the same time. Therefore, the receiver computes the [final
+    /// position](Signals::place).
     Behind { slot: u64, others: i64 },
     /// Final position of a signal. The signal comes after this number of messages. After this number of messages has
     /// been taken out of the mailbox, no message comes before the signal.

@@ -54,8 +54,8 @@ impl Wakes {
     }
 }
 
-/// The process that owns an inbox. The caller of an inbox function must pass the process of that inbox as `Own`,
-/// because the run state of the process guards the slot of the inbox.
+/// The process that owns an inbox. The run state of this process guards the slot of the inbox. Therefore, the caller of
+/// an inbox function must pass the process of that inbox as `Own`.
 pub(crate) trait Own {
     /// Wakes the process. If the process waited, the caller obtains the right to run the process, and must queue the
     /// process.

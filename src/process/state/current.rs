@@ -476,8 +476,8 @@ impl Current {
     }
 
     /// Returns whether a sleep that is polled with `waker` may reuse a timer of the process with this control block.
-    /// The result is true if the thread steps the process, `waker` is the waker of its task, its steps are not counted,
-    /// and its clock is real.
+    /// The result is true if four conditions hold: the thread steps the process, `waker` is the waker of the process's
+    /// task, the steps of the process are not counted, and the clock of the process is real.
     #[inline]
     pub(crate) fn may_take_timer(&self, process: usize, waker: &Waker) -> bool {
         self.steps(process) && self.is_own_waker(waker) && !self.has(note::NO_TIMER)

@@ -4,7 +4,7 @@
 //!
 //! Each thread has a place for one inline command. This command belongs to the process whose turn runs on the thread.
 //! If the place is occupied, or if earlier commands wait in the table of commands (`yields.rs`), a new command enters
-//! the table. The order of the commands does not depend on the path: when the step returns, the handlers receive the
+//! the table. The order of the commands does not depend on the path. When the step returns, the handlers receive the
 //! commands in the order in which the process yielded them.
 //!
 //! A command gets its tag when the process yields the command. If the command is not answered within the turn, the

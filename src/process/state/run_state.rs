@@ -33,7 +33,7 @@
 //! No wake-up is lost, because a process that checks for events after a wake-up finds the event of this wake-up. Each
 //! sender guarantees this in one of two ways. In the first way, the sender writes the event before the
 //! read-modify-write operation of its wake-up. In the second way, the sender performs the write and the wake-up under a
-//! lock, and the process takes the same lock when it checks for events. There are three cases:
+//! lock. When the process checks for events, it takes the same lock. There are three cases:
 //!
 //! - If the wake-up comes before `begin` resets *Notified*, or before the process was queued, the turn that this
 //!   `begin` starts finds the event.
@@ -138,7 +138,8 @@ impl RunState {
     /// The caller has the right to run the process. If the result is true, the caller has released the right to run the
     /// process. The caller then no longer accesses data that only the owner of the right may access, because another
     /// thread may run the process immediately. If `open` is true, the slot of the process's mailbox is open, and stays
-    /// open until the process is woken, because a sender that finds the state *Open* writes the slot.
+    /// open as long as the run state is *Open*. This condition is necessary, because a sender that finds the state
+    /// *Open* writes the slot.
     #[inline]
     #[must_use = "a process that is not queued again never runs again"]
     pub(crate) unsafe fn wait(&self, open: bool) -> bool {

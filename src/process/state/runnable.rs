@@ -70,7 +70,7 @@ impl fmt::Debug for RunnableProcess {
 impl RunnableProcess {
     /// # Safety
     /// `at` is the header of a task, with the provenance of the whole value. The caller owns the only right to run the
-    /// task and one of the strong counts of the task, and hands over both to the result.
+    /// task, and one of the strong counts of the task. The caller hands over the right and the count to the result.
     #[inline]
     pub(crate) unsafe fn new(at: NonNull<Header>) -> Self {
         Self(at)
@@ -180,8 +180,8 @@ impl RunnableProcess {
         let state = unsafe { behind::<RunState>(at) };
         // SAFETY: `RunState::wait` requires the right to run the process, and `self` was this right. The right is used
         // again only if `wait` returns false. In this case, `wait` has not released the right. If `open` is true, the
-        // slot is open by contract. The slot stays open until it is closed by a turn of the process, or by a thread
-        // that has first ended the *Open* run state.
+        // slot is open by contract. A slot is closed only by a turn of the process, or by a thread that has first ended
+        // the run state *Open*. Therefore, the slot stays open as long as the run state is *Open*.
         if !unsafe { state.wait(open) } {
             Self(at).schedule(WakeSource::Turn);
         }

@@ -1,5 +1,6 @@
 //! The table of [`Yields`](crate::process::yields::Yields). The table contains the phase and the watchers of each
-//! command, the tags that the process chose, and the commands that wait for the end of the step.
+//! command. The table also contains the tags that the process chose, and the commands that wait for the end of the
+//! step.
 //!
 //! The table has no lock of its own. The lock is in `Yields`.
 

@@ -23,7 +23,7 @@ pub use crate::observe::inspection::wait_graph::{Deadlock, WaitEdge, WaitForGrap
 pub use crate::observe::inspection::{
     CommandCount, ProcessColumn, ProcessDetails, ProcessInfo, ProcessQuery, WaitsFor,
 };
-pub(crate) use crate::observe::metrics::{Metrics, SampledTurn, SlotGuard};
+pub(crate) use crate::observe::metrics::{Metrics, SlotGuard, is_sampled_turn, mark_sampled_turn};
 #[cfg(feature = "metrics")]
 pub use crate::observe::snapshot::publish::MetricsPublisher;
 pub use crate::observe::snapshot::{BlockingPoolMetrics, MemoryMetrics, ProcessMetrics, RuntimeMetrics, WorkerMetrics};

@@ -93,9 +93,9 @@ impl<C: Command> BodyYield<C> {
             return Err(Failure::TimedOut);
         }
         let State::Fresh(command) = std::mem::replace(&mut self.state, State::Over) else { return Ok(None) };
-        let since = head.host().sampled_now();
-        let started = head.yields().start::<C>(target(), None, Some(command), buffer, since);
+        let started = head.yields().start::<C>(target(), None, Some(command), buffer);
         let tag = started.unwrap_or_else(|_| unreachable!("no tag was chosen"));
+        head.measure_yield(tag.erase());
         head.count(Counter::Yields);
         if Current::with(Current::is_traced) {
             head.host().trace_yield(head, tag.erase());
@@ -205,7 +205,8 @@ impl<C: Command> BodyYield<C> {
         let tag = Tag::<C>::inline(number);
         let head = self.control.head();
         // This thread withdrew the command, so the command was not cancelled.
-        let _ = head.yields().admit(tag, target(), Some(command), head.host().sampled_now());
+        let _ = head.yields().admit(tag, target(), Some(command));
+        head.measure_yield(tag.erase());
         self.flies(tag);
         true
     }

@@ -407,10 +407,13 @@ impl<'a, M: Send + 'static> StepOutput<'a, M> {
 
     fn start<C: Command>(&mut self, command: Option<Payload>, buffer: Option<Buffer>) -> Tag<C> {
         // A call or a sleep has no command, and its time is not the time of a command.
-        let since = if command.is_some() { self.me.host().sampled_now() } else { 0 };
-        let started = self.yields().start(AnswerTarget::Event, None, command, buffer, since);
+        let is_command = command.is_some();
+        let started = self.yields().start(AnswerTarget::Event, None, command, buffer);
         let tag: Tag<C> = started.unwrap_or_else(|_| unreachable!("no tag was chosen"));
         self.count(tag.erase());
+        if is_command {
+            self.me.control().head.measure_yield(tag.erase());
+        }
         tag
     }
 
@@ -450,10 +453,10 @@ impl<'a, M: Send + 'static> StepOutput<'a, M> {
             return Err(refuse(command));
         }
         let yields = self.yields();
-        let since = self.me.host().sampled_now();
-        match yields.start(AnswerTarget::Event, Some(tag), Some(Payload::new(command)), None, since) {
+        match yields.start(AnswerTarget::Event, Some(tag), Some(Payload::new(command)), None) {
             Ok(_) => {
                 self.count(tag.erase());
+                self.me.control().head.measure_yield(tag.erase());
                 Ok(())
             }
             Err(command) => {

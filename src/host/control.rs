@@ -495,16 +495,14 @@ impl dyn AnyControl {
     /// the answer has the wrong type. The answer then stays in `answer`.
     pub(crate) fn complete(&self, tag: Tag, answer: &mut Option<Answer>, check: bool) -> Result<(), Late> {
         let head = self.head();
-        let taken = |timed: Option<(&'static str, u64)>| {
+        let taken = || {
             head.count(Counter::Completions);
             if head.is_observed() {
                 head.host().trace_answer(head, tag);
             }
-            if let Some((command, since)) = timed {
-                head.host().sample_command(command, since);
-            }
         };
-        match head.yields().complete(tag, answer, check, taken)? {
+        let measured = |command: &'static str, since| head.host().sample_command(command, since);
+        match head.yields().complete(tag, answer, check, taken, &measured)? {
             Answered::Event => self.answer(tag, answer),
             Answered::Notices(count) => self.notice(tag, count),
             Answered::Own => self.wake_or_note(),

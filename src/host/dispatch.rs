@@ -231,6 +231,7 @@ impl Dispatcher<dyn AnyControl> {
 
     /// Takes the command out of `command`, and passes the command to its handler. The command belongs to the yield
     /// `tag` of the process `to`. If the command has no handler, the yield fails, and the failure names the command.
+    #[inline]
     pub(crate) fn dispatch(&self, command: &mut Option<Payload>, to: Ref<dyn AnyControl>, tag: Tag) {
         if let Some(type_id) = command.as_ref().map(Payload::type_id)
             && let Some(handler) = self.of_type(type_id)

@@ -1,17 +1,29 @@
 //! Reads all figures of the runtime into one snapshot.
 
 use crate::host::Host;
+use crate::host::control::Head;
 use crate::host::inspection::process;
 use crate::observe::snapshot::{MemoryMetrics, ProcessMetrics, RuntimeMetrics, SchedulerGauges};
-use crate::observe::{Sampled, SampledTurn};
+use crate::observe::{Sampled, is_sampled_turn};
 use crate::platform::alloc;
+use crate::process::event::Tag;
+
+impl Head {
+    /// Measures a yield of this process that has just entered the table of yields, if this thread runs a sampled turn.
+    #[inline]
+    pub(crate) fn measure_yield(&self, tag: Tag) {
+        if is_sampled_turn() {
+            self.yields().measure(tag, self.host().sampled_now());
+        }
+    }
+}
 
 impl Host {
     /// Returns the present time in ns if this thread runs a sampled turn, and 0 otherwise. The calls and commands that
     /// begin now are measured if the result is not 0.
     #[inline]
     pub(crate) fn sampled_now(&self) -> u64 {
-        if SampledTurn::is_here() { self.sampling_now() } else { 0 }
+        if is_sampled_turn() { self.sampling_now() } else { 0 }
     }
 
     #[cold]

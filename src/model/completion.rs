@@ -38,7 +38,7 @@ struct World {
 impl World {
     fn new(target: AnswerTarget) -> Arc<Self> {
         let yields = Yields::new();
-        let tag = yields.start::<Ask>(target, None, None, None, 0).expect("the tag was not chosen").erase();
+        let tag = yields.start::<Ask>(target, None, None, None).expect("the tag was not chosen").erase();
         Arc::new(Self {
             yields,
             inbox: Inbox::new(MailboxCapacity::Unbounded, None),
@@ -57,7 +57,7 @@ impl World {
     /// Answers the command as a completion does. Returns whether the answer was accepted.
     fn answer(&self) -> bool {
         let mut answer = Some(Ok(Payload::new(Value(Arc::clone(&self.dropped)))));
-        match self.yields.complete(self.tag, &mut answer, true, |_| {}) {
+        match self.yields.complete(self.tag, &mut answer, true, || {}, &|_, _| {}) {
             Ok(Answered::Event) => self.push(&mut answer),
             Ok(Answered::Own) => self.own.waker().wake(),
             Ok(Answered::Other(waker)) => waker.wake(),
@@ -81,7 +81,7 @@ impl World {
 /// Yields a command, and dispatches the command to its handler.
 fn perform(yields: &Yields) -> Tag {
     let mut taken = Batch::default();
-    let started = yields.start::<Ask>(AnswerTarget::Event, None, Some(Payload::new(Ask)), None, 0);
+    let started = yields.start::<Ask>(AnswerTarget::Event, None, Some(Payload::new(Ask)), None);
     let tag = started.expect("no tag was chosen").erase();
     yields.take_pending(&mut taken);
     assert!(taken.iter().flatten().all(|yielded| yielded.tag == tag && !yields.is_overtaken(tag)));
@@ -197,7 +197,7 @@ pub fn admit_against_cancel() {
     let world = World::new(AnswerTarget::Event);
     let tag = Tag::inline(world.yields.issue());
     let cancels = spawn(&world, move |world| world.yields.cancel(tag));
-    let _ = world.yields.admit::<Ask>(tag.cast(), AnswerTarget::Own, None, 0);
+    let _ = world.yields.admit::<Ask>(tag.cast(), AnswerTarget::Own, None);
     join(cancels);
     assert!(!world.yields.is_wanted(tag) && !world.yields.contains(tag));
     assert_eq!(world.yields.outstanding(), 1);

@@ -31,7 +31,7 @@ impl World {
     fn new(target: AnswerTarget) -> Arc<Self> {
         let yields = Yields::new();
         let tag =
-            yields.start::<Count>(target, None, None, Some(Buffer::new(1)), 0).expect("the tag was not chosen").erase();
+            yields.start::<Count>(target, None, None, Some(Buffer::new(1))).expect("the tag was not chosen").erase();
         Arc::new(Self { yields, inbox: Inbox::new(MailboxCapacity::Unbounded, None), own: Waiter::here(), tag })
     }
 
@@ -61,7 +61,7 @@ impl World {
     }
 
     fn end(&self) {
-        match self.yields.complete(self.tag, &mut Some(Ok(Payload::new(9_u64))), true, |_| {}) {
+        match self.yields.complete(self.tag, &mut Some(Ok(Payload::new(9_u64))), true, || {}, &|_, _| {}) {
             Ok(Answered::Notices(count)) => self.notice(count),
             Ok(Answered::Own) => self.own.waker().wake(),
             Ok(Answered::Other(waker)) => waker.wake(),

@@ -36,7 +36,7 @@ macro_rules! distributions {
             ///
             /// The time includes the handler and, for a blocking handler, the wait for a thread of the blocking pool.
             /// The runtime measures the commands that a process yields in a turn whose [step time](Self::step_time) is
-            /// measured. A cancelled command is not recorded. All named commands have the type
+            /// measured. A cancelled or detached command is not recorded. All named commands have the type
             /// [`NamedCommand`](crate::NamedCommand). A command type is listed after its first measured command.
             pub command_time: Vec<CommandTime>,
             /// Sampling rate. If the rate is `n`, one in `n` durations was measured. Default: 64. With

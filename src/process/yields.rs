@@ -187,8 +187,7 @@ impl Yields {
     }
 
     /// Registers a command of the type `C`, and returns its tag. The tag is the `chosen` tag or a new tag. If `command`
-    /// is `Some`, its value is dispatched at the end of the step. If `buffer` is `Some`, the command is a stream. `since`
-    /// is the present time in ns if the command is measured, and 0 otherwise.
+    /// is `Some`, its value is dispatched at the end of the step. If `buffer` is `Some`, the command is a stream.
     ///
     /// # Errors
     /// Returns `command` if another command with the chosen tag is already in the table.
@@ -198,7 +197,6 @@ impl Yields {
         chosen: Option<Tag<C>>,
         command: Option<Payload>,
         buffer: Option<Buffer>,
-        since: u64,
     ) -> Result<Tag<C>, Option<Payload>> {
         let mut guard = self.own_table();
         let table = &mut *guard;
@@ -218,7 +216,6 @@ impl Yields {
             }
         };
         count(&self.flying, 1);
-        table.measure(tag.number, since);
         if let Some(command) = command {
             table.pending.push_back(Yield { tag: tag.erase(), command });
             count(&self.pending, 1);
@@ -228,15 +225,8 @@ impl Yields {
 
     /// Moves a command from the inline path to the table. If no handler has taken the command yet, `command` is `Some`,
     /// and the command is dispatched before all later commands. If the command was cancelled while it was on the inline
-    /// path, the command does not enter the table, and the function returns false. The parameter `since` has the same
-    /// meaning as in [`start`](Self::start).
-    pub(crate) fn admit<C: Command>(
-        &self,
-        tag: Tag<C>,
-        target: AnswerTarget,
-        command: Option<Payload>,
-        since: u64,
-    ) -> bool {
+    /// path, the command does not enter the table, and the function returns false.
+    pub(crate) fn admit<C: Command>(&self, tag: Tag<C>, target: AnswerTarget, command: Option<Payload>) -> bool {
         let mut guard = self.own_table();
         let table = &mut *guard;
         if self.was_cancelled_inline(table, tag.erase()) {
@@ -245,7 +235,6 @@ impl Yields {
             return false;
         }
         table.insert_by_number(Slot::in_flight::<C>(tag.number, target, None));
-        table.measure(tag.number, since);
         count(&self.flying, 1);
         match command {
             Some(command) => {
@@ -255,6 +244,18 @@ impl Yields {
             None => self.dispatched.store(tag.number as u32, Ordering::Relaxed),
         }
         true
+    }
+
+    /// Measures a command that has just entered the table, from the time `since` in ns. The caller is the process itself,
+    /// and no handler has received the right to answer yet. If the command is not in the table, this function does
+    /// nothing.
+    #[cold]
+    pub(crate) fn measure(&self, tag: Tag, since: u64) {
+        if let Some(mut table) = self.table()
+            && table.find(tag).is_some()
+        {
+            table.measure(tag.number, since);
+        }
     }
 
     /// Moves the answer to an inline command to the table. This function is called if the turn ends before the future
@@ -355,9 +356,9 @@ impl Yields {
     }
 
     /// Answers a command. Of all answers to one tag, at most one answer is accepted with `Ok`. This function calls
-    /// `taken` before another thread can read the answer. If the command is measured, `taken` gets the name of the
-    /// command type and the time of the command. If the answer must wait in the table, this function moves the answer out
-    /// of `answer`.
+    /// `taken` before another thread can read the answer. If the command is measured, this function calls `measured` with
+    /// the name of the command type and the time of the command. If the answer must wait in the table, this function
+    /// moves the answer out of `answer`.
     ///
     /// # Errors
     /// Returns the reason why the answer was refused. If `check` is true, an answer of a wrong type is also refused. A
@@ -367,7 +368,8 @@ impl Yields {
         tag: Tag,
         answer: &mut Option<Answer>,
         check: bool,
-        taken: impl FnOnce(Option<(&'static str, u64)>),
+        taken: impl FnOnce(),
+        measured: &dyn Fn(&'static str, u64),
     ) -> Result<Answered, Late> {
         if self.is_over() {
             return Err(Late::Spent);
@@ -404,14 +406,16 @@ impl Yields {
                 slot.phase = keep();
                 Answered::Other(waker)
             }
-            (AnswerTarget::Discard, _) => Answered::Discard,
+            (AnswerTarget::Discard, _) => {
+                drop(table.remove(key));
+                Answered::Discard
+            }
         };
-        let since = table.take_since(tag.number);
-        if let Answered::Discard = answered {
-            drop(table.remove(key));
+        if table.measures_any() {
+            table.report(tag.number, types, measured);
         }
         self.ended(tag);
-        taken(since.map(|since| (types().command_name, since)));
+        taken();
         drop(guard);
         watchers.wake();
         if let Some(sender) = sender {

@@ -7,7 +7,7 @@ use std::cell::RefCell;
 use crate::host::Host;
 use crate::host::job::{Job, batch};
 use crate::observe::snapshot::SchedulerGauges;
-use crate::observe::{Sampled, SampledTurn};
+use crate::observe::{Sampled, mark_sampled_turn};
 use crate::platform::clock::Instant;
 use crate::platform::sync::thread::LocalKey;
 use crate::platform::sync::{Arc, thread_local};
@@ -21,8 +21,8 @@ thread_local! {
 }
 
 impl Task for Job {
-    /// The host of the process, the start time of the turn, and the mark of a sampled turn. The value is `None` if the turn is not measured.
-    type Begun = Option<(Host, Instant, SampledTurn)>;
+    /// The host of the process and the start time of the turn. The value is `None` if the turn is not measured.
+    type Begun = Option<(Host, Instant)>;
     /// Returns the label of the process. If this turn is measured, also returns the host of the process and the start
     /// time of the turn. A future without a process has no label, and its turns are not measured.
     #[inline]
@@ -47,7 +47,8 @@ impl Task for Job {
             Self::Process(ready) => ready.run(),
             Self::Future(runnable) => drop(runnable.run()),
         }
-        if let Some((host, begun, _turn)) = sampled {
+        if let Some((host, begun)) = sampled {
+            mark_sampled_turn(false);
             let time = host.now().ns().saturating_sub(begun.ns());
             host.shared().metrics.sample(Sampled::StepTime, time);
         }

@@ -5,7 +5,7 @@
 use crate::context::time::reuse;
 use crate::host::control::{AnyControl, Head, flag};
 use crate::host::namespace::Namespace;
-use crate::observe::{Counter, ProcessState};
+use crate::observe::{Counter, ProcessState, is_sampled_turn};
 use crate::platform::clock::Instant;
 use crate::process::catch::{catch, drop_caught};
 use crate::process::event::Tag;
@@ -181,16 +181,37 @@ impl<'a> Around<'a> {
 
     fn dispatch_inline<const LAST: bool>(&self, number: Number, handler: u32) {
         let host = self.head.host();
-        let (dispatcher, since) = (host.namespace().dispatcher(), host.sampled_now());
-        if dispatcher.dispatch_inline(self.current, number, handler, &|| self.own.clone()) {
+        if is_sampled_turn() {
+            return self.dispatch_measured::<LAST>(number, handler);
+        }
+        if host.namespace().dispatcher().dispatch_inline(self.current, number, handler, &|| self.own.clone()) {
             let counter = if LAST { Counter::Discarded } else { Counter::Completions };
             host.shared().metrics.add(counter, 1);
             if LAST {
                 let _ = drop_caught(self.current.inline.take());
             } else {
-                if since != 0 {
-                    host.sample_command(dispatcher.command_name(handler), since);
+                if self.current.is_traced() {
+                    self.trace_inline();
                 }
+                self.current.note_answered();
+            }
+        }
+    }
+
+    /// Does the same as [`dispatch_inline`](Self::dispatch_inline), and measures the time of the command if the handler
+    /// answers.
+    #[cold]
+    #[inline(never)]
+    fn dispatch_measured<const LAST: bool>(&self, number: Number, handler: u32) {
+        let host = self.head.host();
+        let (dispatcher, since) = (host.namespace().dispatcher(), host.sampled_now());
+        if dispatcher.dispatch_inline(self.current, number, handler, &|| self.own.clone()) {
+            if LAST {
+                host.shared().metrics.add(Counter::Discarded, 1);
+                let _ = drop_caught(self.current.inline.take());
+            } else {
+                host.shared().metrics.add(Counter::Completions, 1);
+                host.sample_command(dispatcher.command_name(handler), since);
                 if self.current.is_traced() {
                     self.trace_inline();
                 }

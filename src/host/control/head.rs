@@ -17,7 +17,7 @@ use crate::host::link::Links;
 use crate::host::registry::{LocalId, groups, names};
 use crate::host::timer::pending::Pending;
 use crate::observe::crash::{CrashReport, LastState, MAX_LINKS};
-use crate::observe::{Counter, ProcessState, Sampled, SampledTurn};
+use crate::observe::{Counter, ProcessState, Sampled, mark_sampled_turn};
 use crate::platform::clock::Instant;
 use crate::platform::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 use crate::platform::sync::{Event, EventListener, Lock, OnceLock};
@@ -549,10 +549,10 @@ impl Head {
     }
 
     /// Is called when a worker begins to run the process. If the turn is sampled, this function records the scheduling
-    /// delay, and returns the host and the present time, and marks the turn as sampled. If the turn is not sampled, the function returns `None`. The
+    /// delay, and returns the host and the present time, and marks the turn of this thread as sampled. If the turn is not sampled, the function returns `None`. The
     /// caller measures the duration of the turn from the returned time.
     #[inline]
-    pub(crate) fn running(&self) -> Option<(Host, Instant, SampledTurn)> {
+    pub(crate) fn running(&self) -> Option<(Host, Instant)> {
         if self.ready_at.load(Ordering::Relaxed) == 0 {
             return None;
         }
@@ -560,7 +560,8 @@ impl Head {
         let host = self.host();
         let now = host.now();
         host.shared().metrics.sample(Sampled::SchedulingDelay, now.ns().saturating_sub(since));
-        Some((host.clone(), now, SampledTurn::begin()))
+        mark_sampled_turn(true);
+        Some((host.clone(), now))
     }
 
     /// The exit, if the process has exited.

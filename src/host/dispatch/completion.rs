@@ -149,6 +149,7 @@ impl Drop for UntypedCompletion {
 /// handler panics, the function returns each completion that the handler dropped while it unwound. `own` can be the
 /// identity of a yield. If the handler drops the completion of this yield, the function always returns this completion,
 /// also without a panic.
+#[inline]
 fn keeping<T>(own: Option<(usize, u64)>, f: impl FnOnce() -> T) -> (Result<T, Reason>, Option<Vec<Kept>>) {
     let outer = Current::with(|current| current.handler.begin(own));
     let result = catch(f);

@@ -58,8 +58,8 @@ impl<'a, C: Command> InlineCall<'a, C> {
 #[inline]
 pub(crate) fn defer<C: Command>(number: Number, home: Ref<dyn AnyControl>) -> Option<Completion<C::Reply>> {
     let tag = Tag::<C>::inline(number);
-    let since = home.head().host().sampled_now();
-    let is_wanted = home.head().yields().admit(tag, AnswerTarget::Own, None, since);
+    let is_wanted = home.head().yields().admit(tag, AnswerTarget::Own, None);
+    home.head().measure_yield(tag.erase());
     is_wanted.then(|| Completion::new(UntypedCompletion::new(home, tag.erase())))
 }
 
@@ -77,7 +77,8 @@ impl<C: Command> FutureAnswer<C> {
         let tag = Tag::<C>::inline(*number);
         let head = home.head();
         // If the command was cancelled on the inline path, the table refuses the answer later.
-        let _ = head.yields().admit(tag, AnswerTarget::Own, None, head.host().sampled_now());
+        let _ = head.yields().admit(tag, AnswerTarget::Own, None);
+        head.measure_yield(tag.erase());
         *self = Self::Later(Completion::new(UntypedCompletion::new((*home).clone(), tag.erase())));
     }
 

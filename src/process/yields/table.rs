@@ -183,6 +183,10 @@ impl Slots {
     }
 }
 
+/// Maximum number of commands of one process that are measured at the same time. The end of each command searches the
+/// list of the measured commands. Without this limit, a step with very many commands would need quadratic time.
+const MOST_MEASURED: usize = 64;
+
 /// The fields that every command uses are the first fields, so that they are in adjacent memory.
 #[derive(Debug, Default)]
 #[repr(C)]
@@ -237,22 +241,35 @@ impl Table {
         true
     }
 
-    /// Measures the yield with this number from the time `since`. If `since` is 0, does nothing.
-    #[inline]
+    /// Measures the command with this number from the time `since`, unless [`MOST_MEASURED`] commands are measured
+    /// already.
     pub(super) fn measure(&mut self, number: u64, since: u64) {
-        if since != 0 {
-            self.timed.get_or_insert_default().push((number, since));
+        let timed = self.timed.get_or_insert_default();
+        if timed.len() < MOST_MEASURED {
+            timed.push((number, since));
+        }
+    }
+
+    /// Returns whether at least one yield is measured.
+    #[inline]
+    pub(super) fn measures_any(&self) -> bool {
+        self.timed.is_some()
+    }
+
+    /// Ends the measurement of the yield with this number. If the yield was measured, calls `measured` with the name of
+    /// the command type and the time of the yield.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn report(&mut self, number: u64, types: TypesOf, measured: &dyn Fn(&'static str, u64)) {
+        if let Some(since) = self.take_since(number) {
+            measured(types().command_name, since);
         }
     }
 
     /// Ends the measurement of the yield with this number. If the yield was measured, returns the time of the yield.
-    #[inline]
-    pub(super) fn take_since(&mut self, number: u64) -> Option<u64> {
-        if self.timed.is_none() { None } else { self.take_timed(number) }
-    }
-
     #[cold]
-    fn take_timed(&mut self, number: u64) -> Option<u64> {
+    #[inline(never)]
+    fn take_since(&mut self, number: u64) -> Option<u64> {
         let timed = self.timed.as_mut()?;
         let at = timed.iter().position(|&(timed, _)| timed == number)?;
         let (_, since) = timed.swap_remove(at);
@@ -265,7 +282,9 @@ impl Table {
     #[inline]
     pub(super) fn remove(&mut self, key: u32) -> Slot {
         let slot = self.slots.remove(key);
-        let _ = self.take_since(slot.number);
+        if self.measures_any() {
+            let _ = self.take_since(slot.number);
+        }
         if key != 0 && slot.number & Tag::<Payload>::LOOKED_UP != 0 {
             self.keys.remove(&slot.number);
         }
@@ -284,7 +303,9 @@ mod tests {
         let numbers = [1, 2, 3];
         let keys = numbers.map(|number| {
             let key = table.slots.insert(Slot::in_flight::<NamedCommand>(number, AnswerTarget::Event, None));
-            table.measure(number, if number == 3 { 0 } else { 100 * number });
+            if number != 3 {
+                table.measure(number, 100 * number);
+            }
             key
         });
         assert_eq!((table.take_since(1), table.take_since(1), table.take_since(3)), (Some(100), None, None));

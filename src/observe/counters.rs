@@ -26,7 +26,7 @@ macro_rules! counters {
         /// line with the counts that are not zero. With the feature `serde`, a snapshot implements `Serialize`.
         ///
         /// [`Host::metrics`](crate::Host::metrics) returns these counts together with all other figures.
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+        #[derive(Debug, Clone, PartialEq, Eq, Default)]
         #[non_exhaustive]
         pub struct Counters {
             $(#[doc = $help] $(#[doc = $more])* pub $field: u64,)*

@@ -298,7 +298,7 @@ fn the_option_sample_every_step_measures_every_turn() {
             let host = rt.host().clone();
             drop(rt);
             let metrics = host.metrics();
-            let (counters, times) = (metrics.counters, &metrics.distributions);
+            let (counters, times) = (&metrics.counters, &metrics.distributions);
             assert_eq!((times.sampled_one_in, counters.polls), (1, 1200));
             assert_eq!(times.scheduling_delay.count(), 1200);
             assert_eq!(times.step_time.count(), counters.steps);

@@ -36,8 +36,9 @@ macro_rules! distributions {
             ///
             /// The time includes the handler and, for a blocking handler, the wait for a thread of the blocking pool.
             /// The runtime measures the commands that a process yields in a turn whose [step time](Self::step_time) is
-            /// measured. A cancelled or detached command is not recorded. All named commands have the type
-            /// [`NamedCommand`](crate::NamedCommand). A command type is listed after its first measured command.
+            /// measured, and at most 64 commands of one process at the same time. A cancelled or detached command is not
+            /// recorded. All named commands have the type [`NamedCommand`](crate::NamedCommand). A command type is listed
+            /// after its first measured command.
             pub command_time: Vec<CommandTime>,
             /// Sampling rate. If the rate is `n`, one in `n` durations was measured. Default: 64. With
             /// [`Builder::sample_every_step`](crate::Builder::sample_every_step), the rate is 1.

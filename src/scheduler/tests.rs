@@ -456,24 +456,6 @@ fn more_workers_than_slots_are_refused() {
 }
 
 #[test]
-fn guest_threads_can_run_all_tasks_without_workers() {
-    within(|| {
-        let scheduler = started(0);
-        for blocking in [true, false] {
-            let done = Flag::default();
-            let set = done.clone();
-            scheduler.schedule(job(move || set.set()), Placement::Woken);
-            if blocking {
-                scheduler.block_on(done.wait());
-            } else {
-                futures::executor::block_on(scheduler.run(done.wait()));
-            }
-            assert_eq!(scheduler.present(), 0);
-        }
-    });
-}
-
-#[test]
 fn block_on_works_in_a_task_of_the_same_scheduler_and_of_another_scheduler() {
     within(|| {
         let (one, two) = (started(1), started(1));

@@ -395,11 +395,10 @@ impl<T: Task> Local<T> {
         let remotes = scheduler.remotes();
         let (count, others) = (remotes.len(), remotes.len() - 1);
         for pass in 0..passes {
-            let last = pass + 1 == passes;
+            let (last, mut lost_a_race) = (pass + 1 == passes, false);
             // The random start is a slot below `reached`. If higher slots were possible, the search would nearly always
             // begin at the first worker after them.
             let start = self.rng.borrow_mut().below(others);
-            let mut lost_a_race = false;
             for victim in (start..others).chain(0..start).map(|n| (self.slot + 1 + n) % count) {
                 let remote = &remotes[victim];
                 if remote.is_empty() || scheduler.idle.is_sleeping(victim) {

@@ -441,3 +441,21 @@ fn a_forgotten_guest_delays_no_task() {
         }
     });
 }
+
+#[test]
+fn guest_threads_can_run_all_tasks_without_workers() {
+    within(|| {
+        let scheduler = started(0);
+        for blocking in [true, false] {
+            let done = Flag::default();
+            let set = done.clone();
+            scheduler.schedule(job(move || set.set()), Placement::Woken);
+            if blocking {
+                scheduler.block_on(done.wait());
+            } else {
+                futures::executor::block_on(scheduler.run(done.wait()));
+            }
+            assert_eq!(scheduler.present(), 0);
+        }
+    });
+}

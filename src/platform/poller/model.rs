@@ -72,7 +72,7 @@ impl ModelPoller {
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.shared.state.lock().ready.len()
+        self.system.state.lock().ready.len()
     }
 
     pub(crate) fn close(&self) -> Vec<Waker> {

@@ -12,7 +12,6 @@ pub(crate) mod exit;
 pub(crate) mod inspection;
 pub(crate) mod job;
 pub(crate) mod link;
-pub(crate) mod metrics;
 pub(crate) mod namespace;
 pub(crate) mod refs;
 pub(crate) mod registry;

@@ -33,7 +33,7 @@ use crate::process::state::Ref;
 use crate::process::state::current::Current;
 
 /// The caller's own part of the cell.
-struct Asked {
+struct CallRecord {
     stage: RequestStage,
     /// Source line that created the call, for inspection. It takes 8 bytes on a 64-bit system, like the callee.
     line: &'static Location<'static>,
@@ -43,7 +43,7 @@ struct Asked {
     place: Place,
 }
 
-impl Asked {
+impl CallRecord {
     #[track_caller]
     fn sent_elsewhere(since: u64) -> Self {
         Self {
@@ -76,10 +76,10 @@ enum RequestStage {
 type Answer<T> = Result<T, CallError>;
 
 /// The callee's half of the shared cell.
-type Replier<T> = ReplySender<Caller, Asked, Answer<T>>;
+type Replier<T> = ReplySender<Caller, CallRecord, Answer<T>>;
 
 /// The caller's half of the shared cell.
-type PendingReply<T> = ReplyReceiver<Caller, Asked, Answer<T>>;
+type PendingReply<T> = ReplyReceiver<Caller, CallRecord, Answer<T>>;
 
 /// The process, host or yield that the call belongs to. Each variant gives access to the host. The caller and the
 /// callee share one value of this type.
@@ -108,14 +108,14 @@ impl Caller {
     }
 
     #[inline]
-    fn begin_wait(&self, asked: &mut Asked, is_limited: bool) {
+    fn begin_wait(&self, asked: &mut CallRecord, is_limited: bool) {
         if let Some(asker) = self.asker() {
             asked.place = asker.begin_wait(&asked.wait(is_limited));
         }
     }
 
     #[inline]
-    fn end_wait(&self, asked: &Asked, is_limited: bool) {
+    fn end_wait(&self, asked: &CallRecord, is_limited: bool) {
         if let Some(asker) = self.asker() {
             asker.end_wait(asked.place, || asked.wait(is_limited));
         }
@@ -180,7 +180,7 @@ const _: () = assert!(size_of::<Reply<u64>>() == size_of::<usize>());
 
 impl<T: Send + 'static> Reply<T> {
     pub(crate) fn to_yield(slip: UntypedCompletion) -> Self {
-        Self { to: Some(ReplySender::alone(Caller::Yield(slip), || Asked::sent_elsewhere(0))) }
+        Self { to: Some(ReplySender::alone(Caller::Yield(slip), || CallRecord::sent_elsewhere(0))) }
     }
 
     /// Answers the call. If the caller has stopped waiting, the value is dropped and counted as a late reply.
@@ -470,7 +470,7 @@ pub(crate) fn sent_elsewhere<N, T: Send + 'static>(
     let of_turn = || ProcessRef::of_turn(host).map_or_else(|| Caller::Host(host.clone()), Caller::Within);
     let party = || asker.map_or_else(of_turn, Caller::Process);
     let since = host.sampled_now();
-    let (asking, other) = ReplyReceiver::new(false, party, || Asked::sent_elsewhere(since));
+    let (asking, other) = ReplyReceiver::new(false, party, || CallRecord::sent_elsewhere(since));
     (Call { asking: Some(asking), limit: None }, request(Reply { to: Some(other) }))
 }
 
@@ -530,8 +530,12 @@ impl Host {
             (None, Way::Here(control)) => Caller::Callee(control.any()),
             (None, Way::Pid(_) | Way::Name(_)) => Caller::Host(self.clone()),
         };
-        let asked =
-            || Asked { stage: RequestStage::Sent { counted: false, since: 0 }, line, callee, place: Place::default() };
+        let asked = || CallRecord {
+            stage: RequestStage::Sent { counted: false, since: 0 },
+            line,
+            callee,
+            place: Place::default(),
+        };
         let (mut asking, other) = ReplyReceiver::new(is_in_turn, party, asked);
         let message = request(Reply { to: Some(other) });
         let request = match way {

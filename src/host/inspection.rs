@@ -6,6 +6,7 @@
 //! pid. Holders of the other locks of a process may look up pids. The inspection only tries to take these locks, and
 //! releases the slot if it fails.
 
+pub(crate) mod metrics;
 pub(crate) mod wait_graph;
 
 use std::borrow::Cow;

@@ -16,7 +16,7 @@ use crate::observe::crash::LastState;
 use crate::observe::trace::handle::{Collector, Trace};
 use crate::observe::trace::session::Session;
 use crate::observe::trace::timeline::{Alive, Gauges, Lookup};
-use crate::observe::trace::{Event, Urgency};
+use crate::observe::trace::{TraceEvent, Urgency};
 use crate::platform::sync::Arc;
 use crate::process::event::Tag;
 use crate::process::pid::Pid;
@@ -25,19 +25,19 @@ use crate::process::state::current::Current;
 
 /// The events of processes.
 impl Host {
-    fn record(&self, urgency: Urgency, event: impl FnOnce() -> Event) -> bool {
+    fn record(&self, urgency: Urgency, event: impl FnOnce() -> TraceEvent) -> bool {
         self.shared().metrics.record(urgency, event, || self.now())
     }
 
     /// Records that a turn begins. Returns whether the events of this turn are recorded. `steps` is false if the turn
     /// does not begin with a step.
     pub(crate) fn trace_turn(&self, head: &Head, steps: bool) -> bool {
-        self.record(Urgency::First, || Event::State { process: word(head), to: ProcessState::Running, steps })
+        self.record(Urgency::First, || TraceEvent::State { process: word(head), to: ProcessState::Running, steps })
     }
 
     /// Records that a step begins, in a turn that is recorded.
     pub(crate) fn trace_step(&self, head: &Head) {
-        self.record(Urgency::Last, || Event::Step { process: word(head) });
+        self.record(Urgency::Last, || TraceEvent::Step { process: word(head) });
     }
 
     /// Records the new state of a process. [`trace_turn`](Self::trace_turn) has recorded the state `Running`.
@@ -48,7 +48,7 @@ impl Host {
             ProcessState::Blocked | ProcessState::Idle | ProcessState::Complete if in_turn() => Urgency::Last,
             _ => return,
         };
-        self.record(urgency, || Event::State { process: word(head), to, steps: false });
+        self.record(urgency, || TraceEvent::State { process: word(head), to, steps: false });
     }
 
     /// Records that a mailbox has accepted a message. The caller may hold the lock of the mailbox.
@@ -58,7 +58,7 @@ impl Host {
         let (from, is_traced) = Current::try_with(|current| (current.pid(), current.is_traced())).unwrap_or_default();
         if from.is_none() || is_traced {
             let from = from.map_or(0, Pid::word);
-            self.record(Urgency::InTurn, || Event::Sent { to: word(head), from });
+            self.record(Urgency::InTurn, || TraceEvent::Sent { to: word(head), from });
         }
     }
 
@@ -66,19 +66,19 @@ impl Host {
     #[cold]
     pub(crate) fn trace_receive(&self, head: &Head) {
         // Another process, or code outside the processes, may read the mailbox. Such code is recorded, too.
-        self.record(Urgency::InTurn, || Event::Received { process: word(head) });
+        self.record(Urgency::InTurn, || TraceEvent::Received { process: word(head) });
     }
 
     /// Records that the messages of a process are not received in the order in which they were sent.
     #[cold]
     pub(crate) fn trace_reorder(&self, head: &Head) {
-        self.record(Urgency::InTurn, || Event::Reordered { process: word(head) });
+        self.record(Urgency::InTurn, || TraceEvent::Reordered { process: word(head) });
     }
 
     /// Records that the process of this turn yields a command.
     #[cold]
     pub(crate) fn trace_yield(&self, head: &Head, tag: Tag) {
-        self.record(Urgency::InTurn, || Event::Yielded { process: word(head), tag: tag.number });
+        self.record(Urgency::InTurn, || TraceEvent::Yielded { process: word(head), tag: tag.number });
     }
 
     /// Records the answer to a command of a process that is observed.
@@ -86,7 +86,7 @@ impl Host {
     pub(crate) fn trace_answer(&self, head: &Head, tag: Tag) {
         let (own, is_traced) = Current::try_with(|current| (current.pid(), current.is_traced())).unwrap_or_default();
         if own.is_none() || is_traced {
-            self.record(Urgency::InTurn, || Event::Completed { process: word(head), tag: tag.number });
+            self.record(Urgency::InTurn, || TraceEvent::Completed { process: word(head), tag: tag.number });
         }
     }
 
@@ -94,7 +94,7 @@ impl Host {
     pub(in crate::host) fn trace_preempted(&self) {
         let process = Current::try_with(|current| current.pid().filter(|_| current.is_traced())).flatten();
         if let Some(pid) = process {
-            self.record(Urgency::InTurn, || Event::Preempted { process: pid.word() });
+            self.record(Urgency::InTurn, || TraceEvent::Preempted { process: pid.word() });
         }
     }
 
@@ -104,7 +104,7 @@ impl Host {
         head.set(flag::OBSERVED);
         self.record(Urgency::InTurn, || {
             let label = self.shared().metrics.recorder().label(head.first_name().as_deref(), type_name, method);
-            Event::Created { process: word(head), parent: head.parent().map_or(0, Pid::word), label }
+            TraceEvent::Created { process: word(head), parent: head.parent().map_or(0, Pid::word), label }
         });
     }
 
@@ -114,7 +114,7 @@ impl Host {
         let in_turn = Current::try_with(Current::is_traced).unwrap_or(false);
         self.record(if in_turn { Urgency::Last } else { Urgency::Wake }, || {
             let label = self.shared().metrics.recorder().label(last.name.as_deref(), last.type_name, "");
-            Event::Ended { process: word(head), label }
+            TraceEvent::Ended { process: word(head), label }
         });
     }
 }

@@ -42,7 +42,7 @@ const AFTER_TURN: u64 = 2 * IN_TURN;
 
 /// An event of a trace. A number `process` is a pid without the parts that all pids of the runtime share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Event {
+pub(crate) enum TraceEvent {
     /// The process entered this state. `steps` is true if the process enters the state `Running` for a step.
     State { process: u64, to: ProcessState, steps: bool },
     /// The running process begins its first step, or another step of its turn.
@@ -74,10 +74,10 @@ pub(crate) enum Event {
 
 /// An event with its time, in ns of the runtime's clock, and the thread that recorded it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Entry {
+pub(crate) struct TraceEntry {
     pub(crate) at: u64,
     pub(crate) lane: Lane,
-    pub(crate) event: Event,
+    pub(crate) event: TraceEvent,
 }
 
 /// Thread that recorded an event.
@@ -108,24 +108,24 @@ impl Lane {
 const WORKER_STATES: [WorkerState; 4] =
     [WorkerState::Running, WorkerState::Searching, WorkerState::Parked, WorkerState::Blocked];
 
-impl Entry {
+impl TraceEntry {
     /// Packs the entry. The second word contains the kind (8 bits), a small number (8 bits), the lane (16 bits) and a
     /// label (32 bits). The meaning of the last two words depends on the kind.
     fn pack(self) -> Record {
         let (kind, small, label, one, two) = match self.event {
-            Event::State { process, to, steps } => (0, to as u8 | u8::from(steps) << 7, 0, process, 0),
-            Event::Step { process } => (1, 0, 0, process, 0),
-            Event::Created { process, parent, label } => (2, 0, label, process, parent),
-            Event::Ended { process, label } => (3, 0, label, process, 0),
-            Event::Worker { slot, state } => (4, state as u8, 0, u64::from(slot), 0),
-            Event::Stolen { victim } => (5, 0, 0, u64::from(victim), 0),
-            Event::Preempted { process } => (6, 0, 0, process, 0),
-            Event::Lost { total } => (7, 0, 0, total, 0),
-            Event::Sent { to, from } => (8, 0, 0, to, from),
-            Event::Received { process } => (9, 0, 0, process, 0),
-            Event::Reordered { process } => (10, 0, 0, process, 0),
-            Event::Yielded { process, tag } => (11, 0, 0, process, tag),
-            Event::Completed { process, tag } => (12, 0, 0, process, tag),
+            TraceEvent::State { process, to, steps } => (0, to as u8 | u8::from(steps) << 7, 0, process, 0),
+            TraceEvent::Step { process } => (1, 0, 0, process, 0),
+            TraceEvent::Created { process, parent, label } => (2, 0, label, process, parent),
+            TraceEvent::Ended { process, label } => (3, 0, label, process, 0),
+            TraceEvent::Worker { slot, state } => (4, state as u8, 0, u64::from(slot), 0),
+            TraceEvent::Stolen { victim } => (5, 0, 0, u64::from(victim), 0),
+            TraceEvent::Preempted { process } => (6, 0, 0, process, 0),
+            TraceEvent::Lost { total } => (7, 0, 0, total, 0),
+            TraceEvent::Sent { to, from } => (8, 0, 0, to, from),
+            TraceEvent::Received { process } => (9, 0, 0, process, 0),
+            TraceEvent::Reordered { process } => (10, 0, 0, process, 0),
+            TraceEvent::Yielded { process, tag } => (11, 0, 0, process, tag),
+            TraceEvent::Completed { process, tag } => (12, 0, 0, process, tag),
         };
         let lane = u64::from(self.lane.number());
         [self.at, kind | u64::from(small) << 8 | lane << 16 | u64::from(label) << 32, one, two]
@@ -137,20 +137,20 @@ impl Entry {
         let event = match word as u8 {
             0 => {
                 let to = ProcessState::from_u8(small & 0x7f)?;
-                Event::State { process: one, to, steps: small & 0x80 != 0 }
+                TraceEvent::State { process: one, to, steps: small & 0x80 != 0 }
             }
-            1 => Event::Step { process: one },
-            2 => Event::Created { process: one, parent: two, label },
-            3 => Event::Ended { process: one, label },
-            4 => Event::Worker { slot: one as u32, state: *WORKER_STATES.get(usize::from(small))? },
-            5 => Event::Stolen { victim: one as u32 },
-            6 => Event::Preempted { process: one },
-            7 => Event::Lost { total: one },
-            8 => Event::Sent { to: one, from: two },
-            9 => Event::Received { process: one },
-            10 => Event::Reordered { process: one },
-            11 => Event::Yielded { process: one, tag: two },
-            12 => Event::Completed { process: one, tag: two },
+            1 => TraceEvent::Step { process: one },
+            2 => TraceEvent::Created { process: one, parent: two, label },
+            3 => TraceEvent::Ended { process: one, label },
+            4 => TraceEvent::Worker { slot: one as u32, state: *WORKER_STATES.get(usize::from(small))? },
+            5 => TraceEvent::Stolen { victim: one as u32 },
+            6 => TraceEvent::Preempted { process: one },
+            7 => TraceEvent::Lost { total: one },
+            8 => TraceEvent::Sent { to: one, from: two },
+            9 => TraceEvent::Received { process: one },
+            10 => TraceEvent::Reordered { process: one },
+            11 => TraceEvent::Yielded { process: one, tag: two },
+            12 => TraceEvent::Completed { process: one, tag: two },
             _ => return None,
         };
         Some(Self { at, lane: Lane::of((word >> 16) as u16), event })
@@ -261,7 +261,12 @@ impl Metrics {
     /// Records an event, unless the limit of this thread is reached. Returns whether the event was recorded. The
     /// functions `event` and `at` are called only if the event is recorded. `at` returns the time.
     #[cold]
-    pub(crate) fn record(&self, urgency: Urgency, event: impl FnOnce() -> Event, at: impl FnOnce() -> Instant) -> bool {
+    pub(crate) fn record(
+        &self,
+        urgency: Urgency,
+        event: impl FnOnce() -> TraceEvent,
+        at: impl FnOnce() -> Instant,
+    ) -> bool {
         let recorder = self.recorder();
         if !recorder.is_on() {
             return false;
@@ -296,9 +301,9 @@ impl Metrics {
             if urgency == Urgency::First
                 && let Some(total) = ring.report_lost()
             {
-                ring.push(Entry { at, lane, event: Event::Lost { total } }.pack());
+                ring.push(TraceEntry { at, lane, event: TraceEvent::Lost { total } }.pack());
             }
-            ring.push(Entry { at, lane, event: event() }.pack());
+            ring.push(TraceEntry { at, lane, event: event() }.pack());
             true
         };
         match lock {
@@ -330,28 +335,28 @@ mod tests {
         let states = [ProcessState::Ready, ProcessState::Running, ProcessState::Complete];
         let events = states
             .into_iter()
-            .flat_map(|to| [true, false].map(|steps| Event::State { process, to, steps }))
-            .chain(WORKER_STATES.into_iter().map(|state| Event::Worker { slot: 47, state }))
+            .flat_map(|to| [true, false].map(|steps| TraceEvent::State { process, to, steps }))
+            .chain(WORKER_STATES.into_iter().map(|state| TraceEvent::Worker { slot: 47, state }))
             .chain([
-                Event::Step { process },
-                Event::Created { process, parent, label: u32::MAX },
-                Event::Ended { process, label: 3 },
-                Event::Stolen { victim: 5 },
-                Event::Preempted { process },
-                Event::Lost { total: u64::MAX },
-                Event::Sent { to: process, from: parent },
-                Event::Received { process },
-                Event::Reordered { process },
-                Event::Yielded { process, tag: u64::MAX },
-                Event::Completed { process, tag: 1 << 63 },
+                TraceEvent::Step { process },
+                TraceEvent::Created { process, parent, label: u32::MAX },
+                TraceEvent::Ended { process, label: 3 },
+                TraceEvent::Stolen { victim: 5 },
+                TraceEvent::Preempted { process },
+                TraceEvent::Lost { total: u64::MAX },
+                TraceEvent::Sent { to: process, from: parent },
+                TraceEvent::Received { process },
+                TraceEvent::Reordered { process },
+                TraceEvent::Yielded { process, tag: u64::MAX },
+                TraceEvent::Completed { process, tag: 1 << 63 },
             ]);
         for event in events {
             for lane in [Lane::Worker(0), Lane::Worker(47), Lane::Outside(0), Lane::Outside(9_000)] {
-                let entry = Entry { at: u64::MAX - 1, lane, event };
-                assert_eq!(Entry::unpack(entry.pack()), Some(entry));
+                let entry = TraceEntry { at: u64::MAX - 1, lane, event };
+                assert_eq!(TraceEntry::unpack(entry.pack()), Some(entry));
             }
         }
-        assert_eq!(Entry::unpack([0, 200, 0, 0]), None);
+        assert_eq!(TraceEntry::unpack([0, 200, 0, 0]), None);
     }
 
     #[test]

@@ -10,7 +10,7 @@ use std::io;
 use std::time::Duration;
 
 use crate::observe::WorkerState;
-use crate::observe::trace::{Event, Urgency};
+use crate::observe::trace::{TraceEvent, Urgency};
 use crate::platform::clock::Instant;
 use crate::platform::poller::Wait;
 use crate::platform::sync::atomic::Ordering;
@@ -408,15 +408,15 @@ impl<T: Task> Scheduler<T> {
 
     /// Records the state of the worker in this slot for the traces.
     pub(super) fn trace_worker(&self, slot: usize, state: WorkerState) {
-        self.trace(Event::Worker { slot: slot as u32, state });
+        self.trace(TraceEvent::Worker { slot: slot as u32, state });
     }
 
     /// Records for the traces that the worker of this thread has stolen tasks.
     pub(super) fn trace_steal(&self, victim: usize) {
-        self.trace(Event::Stolen { victim: victim as u32 });
+        self.trace(TraceEvent::Stolen { victim: victim as u32 });
     }
 
-    fn trace(&self, event: Event) {
+    fn trace(&self, event: TraceEvent) {
         if self.metrics.recorder().is_on() {
             let now = || Instant::from_ns(self.driver.now().as_nanos() as u64);
             self.metrics.record(Urgency::InTurn, || event, now);

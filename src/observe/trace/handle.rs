@@ -27,7 +27,7 @@ pub struct TraceSummary {
 /// Dropping the handle ends the trace, and ignores errors. [`finish`](Self::finish) returns them.
 #[must_use = "dropping the handle ends the trace"]
 pub struct Trace {
-    shared: Arc<Shared>,
+    shared: Arc<HandleState>,
 }
 
 impl fmt::Debug for Trace {
@@ -37,7 +37,7 @@ impl fmt::Debug for Trace {
 }
 
 /// State that the handle shares with the thread that writes the trace. In a simulation, there is no such thread.
-struct Shared {
+struct HandleState {
     state: Mutex<State>,
     /// Notified when the state changes.
     changed: Condvar,
@@ -127,7 +127,7 @@ impl Trace {
 
     fn new(collector: Collector, clock: Clock, has_thread: bool) -> Self {
         let state = State { collector: Some(collector), has_thread, stop: false, result: None, has_ended: false };
-        Self { shared: Arc::new(Shared { state: Mutex::new(state), changed: Condvar::new(), clock }) }
+        Self { shared: Arc::new(HandleState { state: Mutex::new(state), changed: Condvar::new(), clock }) }
     }
 
     /// Returns whether the trace has ended. A trace ends before [`finish`](Self::finish) only if its writer has failed.
@@ -151,7 +151,7 @@ impl Drop for Trace {
     }
 }
 
-impl Shared {
+impl HandleState {
     /// Main function of the thread.
     fn run(&self) {
         let mut state = self.state.lock();

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::observe::metrics::Metrics;
 use crate::observe::trace::ring::Ring;
 use crate::observe::trace::timeline::{Alive, Lookup, Timeline};
-use crate::observe::trace::{CAPACITY, Entry, Event, Recorder};
+use crate::observe::trace::{CAPACITY, Recorder, TraceEntry, TraceEvent};
 use crate::platform::sync::Arc;
 use crate::platform::sync::tally::Ordering;
 
@@ -23,7 +23,7 @@ pub(crate) struct Session {
     cursors: Vec<Cursor>,
     /// Entries that were read, but are newer than the last but one call of `collect`. Older entries may still arrive
     /// from other rings.
-    held: Vec<Entry>,
+    held: Vec<TraceEntry>,
     /// Time of the last call of `collect`.
     collected: u64,
     timeline: Timeline,
@@ -107,8 +107,8 @@ impl Session {
         for (ring, cursor) in recorder.rings().zip(&mut self.cursors) {
             let Some(ring) = ring.get() else { continue };
             let (next, overwritten) = ring.read(cursor.next, |record| {
-                let Some(mut entry) = Entry::unpack(record) else { return };
-                if let Event::Lost { total } = &mut entry.event {
+                let Some(mut entry) = TraceEntry::unpack(record) else { return };
+                if let TraceEvent::Lost { total } = &mut entry.event {
                     // From here on, the event contains the number since the last such event of this ring.
                     let known = std::mem::replace(&mut cursor.lost, *total);
                     *total -= known.min(*total);

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use crate::observe::states::{ProcessState, WorkerState};
 use crate::observe::trace::packets::{Flow, Kind, Packets, Title, Track, TrackEvent, Value, Word, mix};
-use crate::observe::trace::{Entry, Event, Lane, Recorder};
+use crate::observe::trace::{Lane, Recorder, TraceEntry, TraceEvent};
 
 /// Data about the processes of the runtime.
 pub(crate) trait Lookup: Send {
@@ -159,41 +159,41 @@ impl Timeline {
     }
 
     /// Converts an entry. The entries of one lane come in their order.
-    pub(super) fn add(&mut self, entry: Entry, recorder: &Recorder) {
+    pub(super) fn add(&mut self, entry: TraceEntry, recorder: &Recorder) {
         let mut view = View { timeline: self, recorder, at: entry.at, lane: entry.lane };
         match entry.event {
-            Event::State { process, to, steps } => view.state(process, to, steps),
-            Event::Step { process } => view.step(process),
-            Event::Created { process, parent, label } => view.created(process, parent, label),
-            Event::Ended { process, label } => view.ended(process, label),
-            Event::Worker { slot, state } => {
+            TraceEvent::State { process, to, steps } => view.state(process, to, steps),
+            TraceEvent::Step { process } => view.step(process),
+            TraceEvent::Created { process, parent, label } => view.created(process, parent, label),
+            TraceEvent::Ended { process, label } => view.ended(process, label),
+            TraceEvent::Worker { slot, state } => {
                 view.lane = Lane::Worker(slot as u16);
                 view.worker(state);
             }
-            Event::Stolen { victim } => {
+            TraceEvent::Stolen { victim } => {
                 view.instant(Word::Worker, Word::Steal, &[(Word::Victim, Value::Number(u64::from(victim)))]);
             }
-            Event::Preempted { process } => {
+            TraceEvent::Preempted { process } => {
                 let pid = view.pid(process);
                 view.instant(Word::Process, Word::Preempted, &[(Word::Pid, Value::Text(&pid))]);
             }
-            Event::Sent { to, .. } => view.sent(to),
-            Event::Received { process } => {
+            TraceEvent::Sent { to, .. } => view.sent(to),
+            TraceEvent::Received { process } => {
                 let arrow = view.timeline.messages.get_mut(&process).and_then(VecDeque::pop_front);
                 view.arrow(Word::Message, Word::Receive, &[], arrow.map_or(Flow::None, Flow::To));
             }
-            Event::Reordered { process } => {
+            TraceEvent::Reordered { process } => {
                 view.timeline.messages.remove(&process);
             }
-            Event::Yielded { process, tag } => {
+            TraceEvent::Yielded { process, tag } => {
                 view.arrow(Word::Command, Word::Yield, &[], Flow::From(command(process, tag)));
             }
-            Event::Completed { process, tag } => {
+            TraceEvent::Completed { process, tag } => {
                 let pid = view.pid(process);
                 let (notes, flow) = ([(Word::To, Value::Text(&pid))], Flow::To(command(process, tag)));
                 view.arrow(Word::Command, Word::Completion, &notes, flow);
             }
-            Event::Lost { total } => {
+            TraceEvent::Lost { total } => {
                 view.timeline.lost += total;
                 // The lost events may contain messages.
                 view.timeline.messages.clear();

@@ -2,6 +2,8 @@
 //! [`Host::mailbox`] made belongs to no process. The receiver takes messages in order or selectively. The queue that
 //! senders share is in `process::mailbox`.
 
+mod urgent;
+
 use std::fmt;
 use std::pin::Pin;
 use std::task::{Context as Cx, Poll};
@@ -320,34 +322,6 @@ impl<M: Send + 'static> Mailbox<M> {
         message
     }
 
-    /// Takes the next urgent message.
-    #[cold]
-    fn take_urgent(&mut self) -> Option<M> {
-        let control = self.me.control();
-        control.inbox.pop_urgent(&mut self.front, || control.head.unset(flag::URGENT))
-    }
-
-    /// Passes the urgent messages to `pick`, oldest first. A message that `pick` returns keeps its position.
-    #[cold]
-    fn pick_urgent<T>(&mut self, looked_at: &mut usize, pick: &mut impl FnMut(M) -> Result<T, M>) -> Option<T> {
-        let control = self.me.control();
-        while let Some(message) = control.inbox.look_at_urgent(&mut self.front, *looked_at) {
-            match pick(message) {
-                Ok(picked) => {
-                    control.inbox.settle_urgent(|| control.head.unset(flag::URGENT));
-                    return Some(picked);
-                }
-                Err(message) => {
-                    if let Err(message) = control.inbox.put_back_urgent(*looked_at, message) {
-                        control.head.host().dead_letters_of(&control.head, std::iter::once(message));
-                    }
-                    *looked_at += 1;
-                }
-            }
-        }
-        None
-    }
-
     /// Stores a message until [`unstash`](Self::unstash) is called. After the call of `unstash`, the message is
     /// received again. A stashed message does not use the [`MailboxCapacity`]. If the process exits before the call of
     /// `unstash`, the stashed message becomes a dead letter.
@@ -519,10 +493,13 @@ impl<M: Send + 'static> Mailbox<M> {
         // load, so the copy would be slow.
         let mut message = None;
         match self.poll_further(poller, known, cx, &mut message) {
-            Poll::Ready(Ok(())) => {
-                self.trace_receive();
-                message.map_or(Poll::Pending, |message| Poll::Ready(Ok(message)))
-            }
+            Poll::Ready(Ok(())) => match message {
+                Some(message) => {
+                    self.trace_receive();
+                    Poll::Ready(Ok(message))
+                }
+                None => Poll::Pending,
+            },
             Poll::Ready(Err(exit)) => Poll::Ready(Err(exit)),
             Poll::Pending => Poll::Pending,
         }
@@ -553,19 +530,6 @@ impl<M: Send + 'static> Mailbox<M> {
             return Poll::Ready(Ok(()));
         }
         self.poll_inbox(poller, cx, message)
-    }
-
-    /// Checks for a cancel and for an urgent message. Returns `None` if there is neither.
-    #[cold]
-    fn poll_disturbed(&mut self, cx: &mut Cx<'_>, message: &mut Option<M>) -> Option<Poll<Result<(), Exit>>> {
-        if let Some((reason, _)) = self.me.control().head.cancel() {
-            return Some(Poll::Ready(Err(Exit::Cancelled(reason))));
-        }
-        if self.is_spent(cx) {
-            return Some(Poll::Pending);
-        }
-        *message = Some(self.take_urgent()?);
-        Some(Poll::Ready(Ok(())))
     }
 
     /// This code is a separate function, so that the code that reads the read-ahead buffer needs few registers. During

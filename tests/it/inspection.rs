@@ -54,12 +54,12 @@ async fn idle(mut ctx: Context<u8>) -> Result<(), Exit> {
     }
 }
 
-fn lone() -> Runtime {
+pub(crate) fn lone() -> Runtime {
     Runtime::builder().workers(0).build().unwrap()
 }
 
 /// Runs all runnable processes.
-fn settle(rt: &Runtime) {
+pub(crate) fn settle(rt: &Runtime) {
     let ready = ProcessQuery::new().state(Ready).limit(1);
     rt.block_on(async {
         for _ in 0..8 {

@@ -226,13 +226,13 @@ fn a_quorum_larger_than_the_number_of_processes_sends_nothing() {
 /// and a call that needs a reply fails at once.
 #[test]
 fn a_call_to_no_process_ends_at_once() {
-    const NOBODY: Group<Reply<u64>> = Group::new("empty");
+    const EMPTY: Group<Reply<u64>> = Group::new("empty");
     let rt = lone();
-    assert_eq!(rt.multi_call(NOBODY, |reply| reply).now_or_never(), Some(vec![]));
-    assert_eq!(rt.multi_call("nobody", |reply: Reply<u64>| reply).now_or_never(), Some(vec![]));
+    assert_eq!(rt.multi_call(EMPTY, |reply| reply).now_or_never(), Some(vec![]));
+    assert_eq!(rt.multi_call("absent", |reply: Reply<u64>| reply).now_or_never(), Some(vec![]));
     for error in [
-        rt.multi_call(NOBODY, |reply| reply).first().now_or_never().unwrap().unwrap_err(),
-        rt.multi_call(NOBODY, |reply| reply).quorum(1).now_or_never().unwrap().unwrap_err(),
+        rt.multi_call(EMPTY, |reply| reply).first().now_or_never().unwrap().unwrap_err(),
+        rt.multi_call(EMPTY, |reply| reply).quorum(1).now_or_never().unwrap().unwrap_err(),
     ] {
         assert_eq!(error.to_string(), "0 of the 1 needed replies arrived; too few processes were called");
     }

@@ -172,7 +172,7 @@ fn a_closed_mailbox_returns_an_urgent_message() {
     for error in [
         address.send_urgent("one".into()).unwrap_err(),
         rt.send_urgent(address.pid(), String::from("one")).unwrap_err(),
-        rt.send_urgent("nobody", String::from("one")).unwrap_err(),
+        rt.send_urgent("absent", String::from("one")).unwrap_err(),
     ] {
         assert_eq!((error.kind(), &*error.into_message()), (SendErrorKind::NoProcess, "one"));
     }

@@ -9,10 +9,11 @@ use std::time::Duration;
 use futures::FutureExt;
 use futures::future::{join, select};
 use procession::future::Call;
-use procession::observe::ProcessState::{Blocked, Ready};
-use procession::observe::{ProcessQuery, WaitsFor};
+use procession::observe::ProcessState::Blocked;
+use procession::observe::WaitsFor;
 use procession::*;
 
+use crate::inspection::{lone, settle};
 use crate::{step_aside, within};
 
 const HOUR: Duration = Duration::from_secs(3600);
@@ -20,23 +21,6 @@ const HOUR: Duration = Duration::from_secs(3600);
 /// Ignores its mailbox.
 async fn deaf<M: Send>(_: Context<M>) {
     pending().await
-}
-
-fn lone() -> Runtime {
-    Runtime::builder().workers(0).build().unwrap()
-}
-
-/// Runs all runnable processes.
-fn settle(rt: &Runtime) {
-    let ready = ProcessQuery::new().state(Ready).limit(1);
-    rt.block_on(async {
-        for _ in 0..8 {
-            step_aside().await;
-        }
-        while !rt.processes(&ready).is_empty() {
-            step_aside().await;
-        }
-    });
 }
 
 fn waits_for(host: &Host, pid: Pid) -> Vec<WaitsFor> {

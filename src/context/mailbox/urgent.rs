@@ -1,0 +1,59 @@
+//! Receives urgent messages. A flag of the process tells whether its mailbox has urgent messages, and only then the
+//! receiver calls the functions of this file. The queue of the urgent messages is in `process/mailbox/urgent.rs`.
+
+use std::task::{Context as Cx, Poll};
+
+use crate::context::mailbox::Mailbox;
+use crate::host::control::flag;
+use crate::process::exit::Exit;
+
+impl<M: Send + 'static> Mailbox<M> {
+    /// Takes the next urgent message.
+    #[cold]
+    pub(super) fn take_urgent(&mut self) -> Option<M> {
+        let control = self.me.control();
+        control.inbox.pop_urgent(&mut self.front, || control.head.unset(flag::URGENT))
+    }
+
+    /// Passes the urgent messages to `pick`, oldest first. A message that `pick` returns keeps its position.
+    #[cold]
+    pub(super) fn pick_urgent<T>(
+        &mut self,
+        looked_at: &mut usize,
+        pick: &mut impl FnMut(M) -> Result<T, M>,
+    ) -> Option<T> {
+        let control = self.me.control();
+        while let Some(message) = control.inbox.look_at_urgent(&mut self.front, *looked_at) {
+            match pick(message) {
+                Ok(picked) => {
+                    control.inbox.settle_urgent(|| control.head.unset(flag::URGENT));
+                    return Some(picked);
+                }
+                Err(message) => {
+                    if let Err(message) = control.inbox.put_back_urgent(*looked_at, message) {
+                        control.head.host().dead_letters_of(&control.head, std::iter::once(message));
+                    }
+                    *looked_at += 1;
+                }
+            }
+        }
+        None
+    }
+
+    /// Checks for a cancel and for an urgent message. Returns `None` if there is neither.
+    #[cold]
+    pub(super) fn poll_disturbed(
+        &mut self,
+        cx: &mut Cx<'_>,
+        message: &mut Option<M>,
+    ) -> Option<Poll<Result<(), Exit>>> {
+        if let Some((reason, _)) = self.me.control().head.cancel() {
+            return Some(Poll::Ready(Err(Exit::Cancelled(reason))));
+        }
+        if self.is_spent(cx) {
+            return Some(Poll::Pending);
+        }
+        *message = Some(self.take_urgent()?);
+        Some(Poll::Ready(Ok(())))
+    }
+}

@@ -1,8 +1,9 @@
-//! The namespace of a host: name, command handlers, limits, and the names and groups of its processes.
+//! The namespace of a host. It contains the name, the command handlers and the limits of the host. It also contains the
+//! names and the groups of the host's processes.
 //!
 //! Several hosts may share one runtime, and each host has its own namespace. [`HostBuilder`](crate::HostBuilder) builds
-//! the namespace. The handlers do not change after the build. The names and groups change while the host runs. `E` is
-//! the control block of a process.
+//! the namespace. The handlers do not change after the build. The names and the groups change while the host runs. `E`
+//! is the control block of a process.
 
 pub(crate) mod builder;
 
@@ -15,14 +16,14 @@ use crate::platform::sync::atomic::{AtomicUsize, Ordering};
 use crate::process::error::SpawnErrorKind;
 use crate::process::limits::Limits;
 
-/// The part of a host that is not shared with the other hosts of the runtime.
+/// The part of a host that other hosts of the runtime do not share.
 #[derive(Debug)]
 pub(crate) struct Namespace<E: ?Sized> {
     dispatcher: Dispatcher<E>,
     limits: Option<Limits>,
-    /// Maximum number of processes in this host at a time; `usize::MAX` means no limit.
+    /// Maximum number of processes in this host at one time. `usize::MAX` means no limit.
     most: usize,
-    /// Number of processes in this host. The processes are counted only if their number is limited.
+    /// Number of processes in this host. If `most` is `usize::MAX`, the processes are not counted.
     alive: CachePadded<AtomicUsize>,
     names: Names<E>,
     groups: Groups<E>,
@@ -46,7 +47,7 @@ impl<E: Linkable + ?Sized> Namespace<E> {
         &self.groups
     }
 
-    /// Name of the host. The host that the runtime was built with has an empty name.
+    /// Returns the name of the host. The first host of a runtime has an empty name.
     pub(crate) fn name(&self) -> &str {
         self.dispatcher.host()
     }
@@ -72,7 +73,8 @@ impl<E: Linkable + ?Sized> Namespace<E> {
         }
     }
 
-    /// Subtracts one process from the count: the process has exited or was not spawned.
+    /// Subtracts one process from the count. The caller calls this function when a process has exited or was not
+    /// spawned.
     #[inline]
     pub(crate) fn leave(&self) {
         if self.most != usize::MAX {

@@ -1,8 +1,9 @@
-//! The pid table: finds the entry of a pid by its index, and checks the generation under the lock of the slot.
+//! The pid table finds the entry of a pid. The table uses the index of the pid, and checks the generation of the pid
+//! under the lock of the slot.
 //!
-//! The table is sharded, so that threads that spawn at the same time rarely contend. Each shard grows by chunks that
-//! never move (four of 64 slots, four of 128, four of 256 …), so a look-up takes only the lock of the slot. A slot
-//! whose generations are exhausted is retired.
+//! The table has several shards. Therefore threads that spawn at the same time rarely contend. Each shard grows by
+//! chunks: four chunks of 64 slots, four of 128, four of 256 and so on. A chunk never moves. Therefore a look-up takes
+//! only the lock of the slot. When a slot has used all its generations, it is retired.
 
 pub(crate) mod attached;
 pub(crate) mod groups;
@@ -20,19 +21,19 @@ use crate::process::pid::Pid;
 use crate::process::state::Ref;
 use crate::process::state::current::Current;
 
-/// Number of slots in each of the smallest chunks of a shard.
+/// Number of slots in the smallest chunk of a shard.
 const FIRST: usize = if cfg!(procession_loom) { 1 } else { 64 };
-/// Number of consecutive chunks of one size. The next chunks are twice as large. In a large table, at most a fifth of
-/// the allocated slots has never been used.
+/// Number of consecutive chunks with the same size. The next chunks are twice as large. In a large table, at most a
+/// fifth of the allocated slots has never been used.
 const CHUNKS_PER_SIZE: usize = if cfg!(procession_loom) { 1 } else { 4 };
-/// Number of chunks that 32-bit indices need.
+/// Number of chunks that cover all 32-bit indices.
 const CHUNKS: usize = 26 * CHUNKS_PER_SIZE;
-/// The last generation of a slot. Under the model checker this number is small, so that a test can exhaust the
+/// The last generation of a slot. Under the model checker this number is small. Therefore a test can use all
 /// generations of a slot.
 const LAST_GENERATION: u32 = if cfg!(procession_loom) { 3 } else { u32::MAX };
 
-/// The part of a pid that distinguishes the processes of one runtime: an index into the table, and a generation of that
-/// slot.
+/// The part of a pid that distinguishes the processes of one runtime. It consists of an index into the table, and of a
+/// generation of the slot at this index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct LocalId {
     pub(crate) index: u32,
@@ -44,12 +45,12 @@ impl LocalId {
     pub(crate) const NOWHERE: Self = Self { index: u32::MAX, generation: 1 };
 }
 
-/// Converts the id to one word, for code that only passes the id on. No entry has an index close to `u32::MAX`, so the
-/// highest words denote no entry.
+/// Converts the id to one word, for code that does not read the id. No entry has an index close to `u32::MAX`.
+/// Therefore the highest words belong to no entry.
 impl From<LocalId> for u64 {
     #[inline]
     fn from(place: LocalId) -> Self {
-        // The word has the same layout as in `Pid`.
+        // `Pid` uses the same layout for this word.
         Self::from(place.generation) << 32 | Self::from(place.index)
     }
 }
@@ -60,8 +61,8 @@ impl From<u64> for LocalId {
     }
 }
 
-/// Number that selects the shard of this thread in the pid table. The table reduces this number modulo the number of
-/// shards.
+/// Returns the number that selects the shard of this thread in the pid table. The table reduces this number modulo the
+/// number of shards.
 #[inline]
 pub(crate) fn own() -> usize {
     static THREADS: Tally = Tally::new(0);
@@ -73,57 +74,57 @@ pub(crate) fn own() -> usize {
     })
 }
 
-/// The shared value that all entries of a table refer to.
+/// The shared value to which all entries of a table refer.
 ///
-/// If all entries used one reference count, every spawn and every exit would contend for its cache line. Therefore
-/// several thousand entries share one count, and the references of these entries are counted in advance.
+/// If all entries used one reference count, each spawn and each exit would contend for the cache line of this count.
+/// Therefore only several thousand entries share one count. This count contains the references of these entries in
+/// advance.
 pub(crate) trait Lane: Sized {
-    /// Pre-counted references that share one count.
+    /// References that share one count and are already counted.
     type CountedRefs: fmt::Debug;
 
-    /// Creates pre-counted references to the same value, with a separate reference count.
+    /// Creates counted references to the same value. These references have a separate reference count.
     fn stock(&self, count: u32) -> Self::CountedRefs;
 
-    /// Takes one pre-counted reference. Returns `None` if the references refer to another value than `self`, or if no
-    /// reference is left.
+    /// Takes one reference out of `stock`. Returns `None` if `stock` refers to another value than `self`, or is empty.
     fn take(&self, stock: &mut Self::CountedRefs) -> Option<Self>;
 }
 
-/// Entry of the pid table. The entry stores its own generation. A generation in the slot would cost more memory for
-/// each idle process.
+/// Entry of the pid table. The entry stores its own generation. If the slot stored the generation, each idle process
+/// would need more memory.
 pub(crate) trait PidEntry {
     fn generation(&self) -> u32;
 }
 
-/// Another thread holds a lock that the caller does not wait for.
+/// Error: another thread holds a lock, and the caller does not wait for this lock.
 #[derive(Debug)]
 pub(crate) struct Busy;
 
-/// The entry at an index, if there is one.
+/// A slot of the table. It contains the entry with this index, if there is one.
 type Slot<E> = Lock<Option<Ref<E>>>;
 
 /// Number of entries that share one reference count.
 const REFERENCES_PER_COUNT: u32 = 4096;
 
-/// The part of a shard from which spawning threads take slots.
+/// Part of a shard. Spawning threads take their slots from this part.
 #[derive(Debug)]
 struct Fresh<S> {
     /// Free slots of this shard. Each slot is stored with the generation of its next entry.
     free: Vec<LocalId>,
     /// Index of the first slot that was never used.
     next: u32,
-    /// Pre-counted references for the next entries.
+    /// Counted references for the next entries.
     lane: Option<S>,
-    /// Set when the table is closed. A closed table stores no pre-counted references, because these references would
-    /// keep the table alive.
+    /// True after the table was closed. A closed table stores no counted references, because they would keep the table
+    /// alive.
     closed: bool,
 }
 
-/// The part of a shard to which threads of other shards return slots.
+/// Part of a shard. Threads of other shards return slots to this part.
 #[derive(Debug)]
 struct ReturnedSlots {
     free: Lock<Vec<LocalId>>,
-    /// Length of `free`. A thread reads this length without the lock, to decide whether it must take the lock.
+    /// Length of `free`. A thread reads this length without the lock, and takes the lock only if the length is not 0.
     len: AtomicUsize,
 }
 
@@ -132,14 +133,15 @@ struct Shard<E: ?Sized, L: Lane> {
     chunks: [OnceLock<Box<[Slot<E>]>>; CHUNKS],
     /// The slots that spawning threads take.
     fresh: CachePadded<Lock<Fresh<L::CountedRefs>>>,
-    /// The slots that threads of other shards return. These slots have a separate lock. Therefore the threads of other
-    /// shards contend with the threads of this shard only when `fresh` has no free slots.
+    /// The slots that threads of other shards return. These slots have a separate lock. A thread of this shard takes
+    /// this lock only when `fresh` has no free slot. Only in this case can it contend with the threads of other shards.
     returned: CachePadded<ReturnedSlots>,
-    /// Number of slots whose generations are exhausted.
+    /// Number of slots that have used all their generations.
     retired: AtomicUsize,
 }
 
-/// The pid table with entries `E`. The entries refer to `L`, which contains the table.
+/// The pid table. `E` is the type of its entries. The entries refer to a value of the type `L`, which contains the
+/// table.
 #[derive(Debug)]
 pub(crate) struct PidTable<E: ?Sized, L: Lane> {
     node: u32,
@@ -184,7 +186,7 @@ impl<E: ?Sized + PidEntry, L: Lane> Shard<E, L> {
         self.chunks.get(chunk).map(|chunk| chunk.get_or_init(make)).is_some()
     }
 
-    /// Takes over the slots that other threads returned, if no other slot is free.
+    /// If `fresh` has no free slot, moves the returned slots to `fresh`.
     #[inline]
     fn fetch(&self, fresh: &mut Fresh<L::CountedRefs>) {
         if fresh.free.is_empty() && self.returned.len.load(Ordering::Relaxed) != 0 {
@@ -194,7 +196,7 @@ impl<E: ?Sized + PidEntry, L: Lane> Shard<E, L> {
         }
     }
 
-    /// Reserves a slot, and takes a pre-counted reference for its entry. Returns `None` if the table is full.
+    /// Reserves a slot, and takes a counted reference for its entry. Returns `None` if the table is full.
     fn reserve(&self, wanted: &L) -> Option<(LocalId, L)> {
         let mut fresh = self.fresh.lock();
         self.fetch(&mut fresh);
@@ -217,14 +219,14 @@ impl<E: ?Sized + PidEntry, L: Lane> Shard<E, L> {
         let mut stock = wanted.stock(if fresh.closed { 1 } else { REFERENCES_PER_COUNT });
         let lane = wanted.take(&mut stock).expect("there is one");
         let spent = if fresh.closed { Some(stock) } else { fresh.lane.replace(stock) };
-        // The dropped references may be the last references to a host, and the drop of a host runs user code. Therefore
-        // the references are dropped after the unlock.
+        // `spent` may contain the last references to a host, and the drop of a host runs user code. Therefore the code
+        // drops `spent` after the unlock.
         drop(fresh);
         drop(spent);
         Some((place, lane))
     }
 
-    /// Puts a free slot back into the shard, together with the generation of the slot's next entry.
+    /// Puts a free slot back into the shard. `place` contains the generation of the next entry in this slot.
     #[inline]
     fn give_back(&self, place: LocalId, here: bool) {
         if here {
@@ -235,7 +237,7 @@ impl<E: ?Sized + PidEntry, L: Lane> Shard<E, L> {
         self.returned.len.store(returned.len(), Ordering::Relaxed);
     }
 
-    /// Number of slots in use.
+    /// Returns the number of slots in use.
     fn len(&self) -> usize {
         let fresh = self.fresh.lock();
         let returned = self.returned.free.lock();
@@ -243,7 +245,8 @@ impl<E: ?Sized + PidEntry, L: Lane> Shard<E, L> {
     }
 }
 
-/// Calls `f` for the entry of a slot, under the lock of the slot. If `f` fails, unlocks the slot and tries again.
+/// Calls `f` for the entry of a slot, under the lock of the slot. While `f` fails, this function unlocks the slot and
+/// calls `f` again.
 fn try_slot<E: ?Sized, R>(slot: &Slot<E>, mut f: impl FnMut(&Ref<E>) -> Result<R, Busy>) -> Option<R> {
     loop {
         let entry = slot.lock();
@@ -256,7 +259,8 @@ fn try_slot<E: ?Sized, R>(slot: &Slot<E>, mut f: impl FnMut(&Ref<E>) -> Result<R
 }
 
 impl<E: ?Sized + PidEntry, L: Lane> PidTable<E, L> {
-    /// Creates a table with at least `shards` shards: the next power of two, from 1 to 1024.
+    /// Creates a table with at least `shards` shards. The real number is the next power of two, and lies between 1 and
+    /// 1024.
     pub(crate) fn new(node: u32, incarnation: u32, shards: usize) -> Self {
         let shards = shards.clamp(1, 1024).next_power_of_two();
         let bits = shards.trailing_zeros();
@@ -271,7 +275,7 @@ impl<E: ?Sized + PidEntry, L: Lane> PidTable<E, L> {
         self.incarnation
     }
 
-    /// Whether a pid belongs to this runtime, in this incarnation.
+    /// Returns true if the pid belongs to this runtime, in this incarnation.
     #[inline]
     pub(crate) fn is_here(&self, pid: Pid) -> bool {
         pid.is_of(self.node, self.incarnation)
@@ -283,14 +287,14 @@ impl<E: ?Sized + PidEntry, L: Lane> PidTable<E, L> {
         (&self.shards[index & (self.shards.len() - 1)], index >> self.bits)
     }
 
-    /// Pid of the entry with this id.
+    /// Returns the pid of the entry with this id.
     #[inline]
     pub(crate) fn pid(&self, place: LocalId) -> Pid {
         Pid::new(self.node, self.incarnation, place.index, place.generation)
     }
 
-    /// Reserves a pid, builds the entry with `make`, and publishes the entry. `hint` selects the shard, so that threads
-    /// use different shards. `lane` is the value that the entry refers to.
+    /// Reserves a pid, builds the entry with `make`, and publishes the entry. `hint` selects the shard. Each thread
+    /// passes its own hint, to spread the threads over the shards. `lane` is the value to which the entry refers.
     ///
     /// Returns `None` if all pids are in use.
     #[inline]
@@ -311,7 +315,7 @@ impl<E: ?Sized + PidEntry, L: Lane> PidTable<E, L> {
         Some(LocalId { index, ..place })
     }
 
-    /// Drops the pre-counted references. After this call, the table stores no pre-counted references.
+    /// Drops the counted references. After this call, the table stores no counted references.
     pub(crate) fn close(&self) {
         for shard in &self.shards {
             let mut fresh = shard.fresh.lock();
@@ -331,7 +335,7 @@ impl<E: ?Sized + PidEntry, L: Lane> PidTable<E, L> {
         }
     }
 
-    /// The entry of this pid, if there is one.
+    /// Returns the entry of this pid, if there is one.
     #[inline]
     pub(crate) fn get(&self, pid: Pid) -> Option<Ref<E>> {
         if !self.is_here(pid) {
@@ -356,7 +360,8 @@ impl<E: ?Sized + PidEntry, L: Lane> PidTable<E, L> {
         }
         let (shard, index) = self.shard_and_index(pid.index());
         let entry = shard.slot(index)?.lock().take_if(|entry| entry.generation() == pid.generation())?;
-        // No other thread can reserve the slot until the code below puts the slot back with the next generation.
+        // The slot is empty now, but no other thread can reserve it yet. The code below returns the slot with its next
+        // generation.
         if pid.generation() == LAST_GENERATION && !planted!("relay_never_retires") {
             shard.retired.fetch_add(1, Ordering::Relaxed);
             return Some(entry);
@@ -366,12 +371,12 @@ impl<E: ?Sized + PidEntry, L: Lane> PidTable<E, L> {
         Some(entry)
     }
 
-    /// Number of pids that have an entry.
+    /// Returns the number of pids that have an entry.
     pub(crate) fn len(&self) -> usize {
         self.shards.iter().map(|shard| shard.len()).sum()
     }
 
-    /// Memory of the table in bytes, without its entries.
+    /// Returns the memory of the table in bytes. The memory of the entries is not included.
     pub(crate) fn bytes(&self) -> usize {
         let bytes = |shard: &CachePadded<Shard<E, L>>| {
             let chunks = shard.chunks.iter().filter_map(OnceLock::get);
@@ -382,10 +387,11 @@ impl<E: ?Sized + PidEntry, L: Lane> PidTable<E, L> {
         self.shards.iter().map(bytes).sum()
     }
 
-    /// Calls `f` for the entry of a pid, under the lock of its slot. Returns `None` if the pid has no entry. Because the
-    /// entry is borrowed, the caller never drops the last reference to it. `f` must be short, and must not wait for a
-    /// lock whose holder may look up pids. While `f` returns [`Busy`], this function calls `f` again. Between the
-    /// calls, this thread does not hold the lock.
+    /// Calls `f` for the entry of a pid, under the lock of its slot. Returns `None` if the pid has no entry.
+    ///
+    /// `f` only borrows the entry. Therefore the caller never drops the last reference to the entry. `f` must be short.
+    /// `f` must not wait for a lock whose holder may look up pids. While `f` returns [`Busy`], this function calls `f`
+    /// again, and unlocks the slot between the calls.
     pub(crate) fn with<R>(&self, pid: Pid, mut f: impl FnMut(&Ref<E>) -> Result<R, Busy>) -> Option<R> {
         if !self.is_here(pid) {
             return None;
@@ -407,8 +413,8 @@ impl<E: ?Sized + PidEntry, L: Lane> PidTable<E, L> {
         }
     }
 
-    /// All entries of the table. If an entry is inserted or removed during the call, the result may or may not contain
-    /// this entry.
+    /// Returns all entries of the table. If an entry is inserted or removed during the call, the result may or may not
+    /// contain this entry.
     pub(crate) fn all(&self) -> Vec<Ref<E>> {
         let mut all = Vec::with_capacity(self.len());
         self.visit(|entry| {
@@ -478,8 +484,8 @@ mod tests {
         assert_eq!(table.len(), live.len());
     }
 
-    /// 9.2c: the walk takes no reference. Therefore the walk never drops the last reference to an entry, and the drop of
-    /// an entry never runs user code on the thread of the walk.
+    /// 9.2c: the walk takes no reference to an entry. Therefore the walk never drops the last reference. The drop of an
+    /// entry, which may run user code, never runs on the thread of the walk.
     #[test]
     fn a_walk_visits_each_entry_once_and_takes_no_reference() {
         let table = Table::new(0, 0, 4);
@@ -499,7 +505,7 @@ mod tests {
         assert_eq!(table.with(removed[0], |_| Ok(())), None);
     }
 
-    /// 9.2c: a walk that finds a lock of a process busy does not hold the lock of the slot while it waits.
+    /// 9.2c: while a walk waits for a busy lock of a process, the walk does not hold the lock of the slot.
     #[test]
     fn a_walk_unlocks_the_slot_of_a_busy_process() {
         let table = Table::new(0, 0, 1);
@@ -528,7 +534,7 @@ mod tests {
         let table = Table::new(0, 0, 4);
         for _ in 0..10_000 {
             let pid = insert(&table, 0);
-            // The indices of the first of four shards are the multiples of four.
+            // The table has four shards. The indices of the first shard are the multiples of four.
             assert!(pid.index() < 4 * 2, "slot {} for one at a time", pid.index());
             remove(&table, 1, pid);
         }

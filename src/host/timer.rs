@@ -1,9 +1,9 @@
 //! The timers of a runtime: one timer wheel for each worker, and one timer wheel for all other threads. Each wheel has
 //! its own lock.
 //!
-//! The timers have no thread and do not wait. The driver calls `turn` when a deadline has passed, and calls `wait` to
-//! get the time until the next deadline. A turn fires the due timers of all wheels. Therefore the timers of a blocked
-//! worker are not delayed.
+//! This module has no thread and never blocks. The scheduler gets the time until the next deadline from `wait`. After
+//! this time, the scheduler calls `fire_due_batch`. Each such call checks all wheels. Therefore a blocked worker does
+//! not delay the timers of its wheel.
 
 pub(crate) mod alarm;
 pub(crate) mod backoff;
@@ -23,10 +23,11 @@ use crate::platform::sync::{CachePadded, Lock, planted};
 use crate::process::catch::{catch, drop_caught};
 use crate::process::state::PendingSchedule;
 
-/// Resolution in ns. Each deadline is rounded up to a multiple of the resolution, so no timer fires early.
+/// Resolution of the timers in ns. Each deadline is rounded up to a multiple of this value. Therefore no timer fires
+/// early.
 const TICK: u64 = 1_000_000;
 
-/// Action of a timer. A panic of the action is caught and ignored.
+/// Action of a timer. If the action panics, the panic is caught and ignored.
 pub(crate) enum Fire {
     /// Wakes a task.
     Wake(Waker),
@@ -44,14 +45,15 @@ impl fmt::Debug for Fire {
 }
 
 impl Fire {
-    /// Performs the action. If the action wakes a waiting process, adds the process to `woken`. Any other action may
-    /// run user code that waits for one of these processes. Therefore the processes in `woken` are queued before any
-    /// other action.
+    /// Performs the action. If the action wakes a waiting process, this function adds the process to `woken`.
+    ///
+    /// Any other action may run user code, and this code may wait for a process in `woken`. Therefore this function
+    /// queues the processes in `woken` before it performs such an action.
     #[inline]
     fn run(self, woken: &mut Vec<PendingSchedule>) {
         match self {
             Self::Wake(waker) => match PendingSchedule::wake(&waker) {
-                // A waiting process keeps its task cell alive. Therefore dropping the waker runs no user code.
+                // The drop of this waker runs no user code, because the waiting process keeps its own task cell alive.
                 Some(process) => woken.push(process),
                 None => {
                     woken.clear();
@@ -66,7 +68,7 @@ impl Fire {
     }
 }
 
-/// Identifies a timer, for its cancellation. No two timers of one `Timers` ever have the same key.
+/// Key of a timer. The caller passes the key to `cancel`. Two timers of one `Timers` never have the same key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Key {
     shard: u32,
@@ -74,7 +76,7 @@ pub(crate) struct Key {
 }
 
 impl Key {
-    /// A key that belongs to no timer.
+    /// Key that belongs to no timer.
     pub(crate) const NONE: Self = Self { shard: 0, handle: Handle::NONE };
 
     /// Returns the key as two words, for code that only stores the key.
@@ -91,27 +93,30 @@ impl Key {
     }
 }
 
-/// Timers, ordered by deadline in ticks of 1 ms. Timers of one wheel and one tick fire in the order of their insertion.
+/// Timers, ordered by deadline. Deadlines are counted in ticks of 1 ms. Timers with the same wheel and the same tick
+/// fire in the order of their insertion.
 ///
-/// A timer never fires early, fires at most once, and does not fire after `cancel` has returned its action. A timer
-/// with the deadline [`Instant::FAR`] never fires, but can be cancelled. `insert`, `update` and `cancel` take constant
-/// time.
+/// A timer never fires early, and fires at most once. If `cancel` returns the action of a timer, this timer never
+/// fires. A timer with the deadline [`Instant::FAR`] also never fires, but can be cancelled. `insert`, `update` and
+/// `cancel` take constant time.
 #[derive(Debug)]
 pub(crate) struct Timers {
     clock: Clock,
-    /// Shards of the timers. Each worker has its own shard, and all other threads share the last shard.
+    /// One shard for each worker, and a last shard that all other threads share.
     shards: Box<[CachePadded<Shard>]>,
-    /// Time in ns by which a thread will check the timers. `u64::MAX` if no thread has promised a check.
+    /// Time in ns at which, at the latest, a thread will check the timers. `u64::MAX` if no thread has promised a
+    /// check.
     kept: CachePadded<AtomicU64>,
-    /// Earliest deadline in ns that was reported to a thread, even if the timer of this deadline was cancelled later.
-    /// `u64::MAX` if the reported deadline has passed.
+    /// Earliest deadline in ns that was reported to a thread. A later cancellation of the timer does not change this
+    /// value. `u64::MAX` if the reported deadline has passed.
     told: CachePadded<AtomicU64>,
 }
 
 #[derive(Debug)]
 struct Shard {
-    /// Earliest deadline in ns. `u64::MAX` if no timer of the wheel will fire. Threads write this value under the lock
-    /// of the wheel, so the value agrees with the wheel. Threads read this value without the lock.
+    /// Earliest deadline in ns. `u64::MAX` if no timer of the wheel will fire. A thread writes this value only while it
+    /// holds the lock of the wheel. Therefore the value agrees with the wheel. A thread reads this value without the
+    /// lock.
     nearest: AtomicU64,
     wheel: Lock<Wheel<Fire>>,
 }
@@ -134,19 +139,24 @@ impl Timers {
         Self { clock, shards, kept: CachePadded(AtomicU64::new(u64::MAX)), told: CachePadded(AtomicU64::new(u64::MAX)) }
     }
 
-    /// The clock that the timers use.
+    /// Returns the clock that the timers use.
     pub(crate) fn clock(&self) -> &Clock {
         &self.clock
     }
 
-    /// Current time of the clock that the timers use.
+    /// Returns the current time of the clock that the timers use.
     pub(crate) fn now(&self) -> Instant {
         self.clock.now()
     }
 
-    /// Adds a timer to the wheel of this worker, or to the common wheel. Returns the key of the timer, and whether the
-    /// caller must notify a thread. A notification is needed if the new deadline is the earliest deadline and no thread
-    /// has promised to check the timers by this deadline.
+    /// Adds a timer to the wheel of the given worker. Without a worker, adds the timer to the wheel of all other
+    /// threads.
+    ///
+    /// Returns the key of the timer, and whether the caller must notify a thread. The caller must notify a thread if
+    /// both conditions are true:
+    ///
+    /// - The new deadline is the earliest deadline.
+    /// - No thread has promised to check the timers by this deadline.
     pub(crate) fn insert(&self, worker: Option<usize>, at: Instant, fire: Fire) -> (Key, bool) {
         let others = self.shards.len() - 1;
         let which = worker.filter(|&worker| worker < others).unwrap_or(others);
@@ -160,10 +170,12 @@ impl Timers {
             shard.nearest.store(due, Ordering::SeqCst);
         }
         drop(wheel);
-        // Two threads may insert two timers on two wheels at the same time. In this case, the call with the earlier of
-        // the two deadlines returns true. The SeqCst accesses pair with the accesses in `keep_time`: either `keep_time`
-        // reads the `nearest` that is stored above, or this call reads the `kept` that `keep_time` has stored. With a
-        // weaker ordering, each thread could miss the store of the other thread, and the timer would fire late.
+        // Two threads may insert two timers on two wheels at the same time. In this case, the call with the earlier
+        // deadline returns true.
+        //
+        // The SeqCst accesses pair with the accesses in `keep_time`. Either `keep_time` reads the `nearest` that was
+        // stored above, or this call reads the `kept` that `keep_time` has stored. With a weaker ordering, each thread
+        // could miss the store of the other thread. The timer would then fire late.
         let earlier = first_here
             && due < self.kept.load(Ordering::SeqCst)
             && self.shards.iter().all(|other| other.nearest.load(Ordering::SeqCst) >= due);
@@ -173,8 +185,8 @@ impl Timers {
         (Key { shard: which as u32, handle }, earlier)
     }
 
-    /// Cancels a timer and returns its action. Returns `None` if the timer has fired, is firing now, or was cancelled
-    /// before.
+    /// Cancels a timer and returns its action. Returns `None` if the timer has fired, is firing now, or was already
+    /// cancelled.
     pub(crate) fn cancel(&self, key: Key) -> Option<Fire> {
         let shard = &self.shards[key.shard as usize];
         let mut wheel = shard.wheel.lock();
@@ -186,12 +198,12 @@ impl Timers {
         Some(fire)
     }
 
-    /// Cancels a timer whose deadline is `at`, if the timer has not fired yet. If the timer has fired, and the wheel
-    /// has no timer with this deadline or an earlier one, this call takes no lock.
+    /// Cancels a timer whose deadline is `at`, if the timer has not fired yet. This call takes no lock if the timer has
+    /// fired and all other timers of the wheel have later deadlines.
     #[inline]
     pub(crate) fn settle(&self, key: Key, at: Instant) {
-        // `nearest` is never later than the deadline of a timer in the wheel. The caller has inserted this timer
-        // before. Therefore this load returns the value of `nearest` that the insertion left, or a newer value.
+        // No timer in the wheel has a deadline before `nearest`. The caller has inserted its timer before this call.
+        // Therefore this load returns the `nearest` that the insertion left, or a newer value.
         let nearest = self.shards[key.shard as usize].nearest.load(Ordering::SeqCst);
         if nearest <= at.ns().div_ceil(TICK).saturating_mul(TICK) {
             drop(self.cancel(key));
@@ -207,11 +219,11 @@ impl Timers {
             Some(Fire::Wake(_)) => {}
             _ => return false,
         }
-        // Cloning and dropping a waker runs user code, so neither happens under the lock.
+        // The clone and the drop of a waker run user code. Therefore both operations happen without the lock.
         let mut spare = waker.clone();
         let mut wheel = shard.wheel.lock();
         let Some(Fire::Wake(old)) = wheel.get_mut(key.handle) else {
-            // The timer has fired in the meantime, and has woken the previous waker.
+            // The timer has fired between the two lock operations, and has woken the old waker.
             return planted!("timers_update_is_always_in_time");
         };
         mem::swap(old, &mut spare);
@@ -219,21 +231,23 @@ impl Timers {
         true
     }
 
-    /// Fires all timers that are due at the time of the call, and returns their number. If a timer is inserted during
-    /// the turn, it waits for the next turn. Therefore the turn ends even if a timer inserts itself again immediately.
+    /// Fires all timers that are due at the time of the call, and returns the number of fired timers. Such a call is a
+    /// *turn*. A timer that is inserted during the turn waits for the next turn. Therefore the turn ends even if the
+    /// function of a timer inserts the timer again.
     ///
-    /// Several threads may run a turn at the same time. In this case these threads share the work.
+    /// Several threads may call this function at the same time. These threads share the work.
     pub(crate) fn fire_due(&self) -> usize {
         self.fire_at_most(usize::MAX, &mut Vec::new())
     }
 
-    /// Fires due timers as [`fire_due`](Self::fire_due) does, but at most about `BATCH` timers of each wheel. A worker
-    /// calls this function, runs the woken tasks itself, and then calls the function again. If very many timers are
-    /// due, most of these timers stay in the wheels until a later call. Therefore the queues contain only few woken
-    /// tasks, and each task runs while its memory is still in the cache.
+    /// Fires due timers as [`fire_due`](Self::fire_due) does, but at most about `BATCH` timers of each wheel.
     ///
-    /// On return, `woken` contains the processes that the last of these timers have woken, in the order of the timers.
-    /// The caller must queue these processes. All tasks that were woken earlier are already queued.
+    /// A worker calls this function, runs the woken tasks, and then calls this function again. The other due timers
+    /// stay in their wheels until a later call. Therefore the queues contain only few woken tasks, and the memory of
+    /// each task is still in the cache when the task runs.
+    ///
+    /// On return, `woken` contains processes in the order of the timers that have woken them. The caller must queue
+    /// these processes. All other woken tasks are already queued.
     pub(crate) fn fire_due_batch(&self, woken: &mut Vec<PendingSchedule>) -> usize {
         self.fire_at_most(BATCH, woken)
     }
@@ -256,8 +270,8 @@ impl Timers {
         let (mut fired, mut newer) = (0, None);
         loop {
             let mut wheel = shard.wheel.lock();
-            // The numbers of timers increase. A timer with this number or a higher number was inserted after this turn
-            // had begun.
+            // Each new timer has a higher number than all earlier timers. Therefore a timer with this number or a
+            // higher number was inserted after the start of this turn.
             let newer = *newer.get_or_insert(wheel.next_number());
             let done = wheel.advance(now.ns() / TICK, BATCH);
             wheel.touch(BATCH);
@@ -285,9 +299,9 @@ impl Timers {
 
     /// Returns the earliest deadline in ns, or `u64::MAX` if there is no deadline.
     fn nearest_ns(&self) -> u64 {
-        // SeqCst is needed here and at the stores of `nearest`. The first thread inserts a timer, and then checks
-        // whether another thread sleeps. The second thread announces its sleep, and then reads `nearest`. With a weaker
-        // ordering, each thread could miss the store of the other thread.
+        // SeqCst is needed here and at the stores of `nearest`. One thread inserts a timer, and then checks whether
+        // another thread sleeps. The sleeping thread first announces its sleep, and then reads `nearest`. With a weaker
+        // ordering, each of these threads could miss the store of the other thread.
         let nearest = self.shards.iter().map(|shard| shard.nearest.load(Ordering::SeqCst)).min();
         nearest.unwrap_or(u64::MAX)
     }
@@ -297,17 +311,19 @@ impl Timers {
         Some(Instant::from_ns(self.nearest_ns())).filter(|&at| at != Instant::FAR)
     }
 
-    /// Returns the time until the earliest deadline: zero if the deadline has passed, `None` if no timer will fire.
+    /// Returns the time until the earliest deadline. Returns zero if the deadline has passed, and `None` if no timer
+    /// will fire.
     pub(crate) fn wait(&self) -> Option<Duration> {
         self.nearest().map(|at| at - self.clock.now())
     }
 
-    /// Returns the time until the next check of the timers. The caller of this method promises to make this check, in
-    /// contrast to the caller of [`wait`](Self::wait). If an earlier call reported a deadline that has not passed yet,
-    /// the returned time ends no later than this deadline. This is also true if the timer of this deadline was
-    /// cancelled. Many programs repeatedly set a timeout and cancel it. Because the returned time ignores the
-    /// cancellation, the thread wakes at most once in each period of the timeout's length, and not once for each
-    /// timeout.
+    /// Returns the time after which the caller must check the timers. With this call, the caller promises to make this
+    /// check. A call of [`wait`](Self::wait) makes no such promise.
+    ///
+    /// An earlier call may have reported a deadline that has not passed yet. In this case, the returned time does not
+    /// end after the reported deadline. This rule also applies if the timer of the reported deadline was cancelled.
+    /// Many programs set a timeout and then cancel it, again and again. Because of this rule, the thread wakes only
+    /// once in each period of the timeout's length. Without this rule, the thread would wake for each timeout.
     pub(crate) fn keep_time(&self) -> Option<Duration> {
         let now = self.clock.now();
         let mut told = self.told.load(Ordering::Relaxed);
@@ -318,8 +334,8 @@ impl Timers {
         loop {
             let nearest = self.nearest_ns();
             self.kept.store(nearest.min(told), Ordering::SeqCst);
-            // Before the store to `kept` was visible, another thread may have inserted a timer with an earlier
-            // deadline, without a notification. Therefore the deadlines are read again.
+            // Another thread may have inserted an earlier timer before the store to `kept` became visible. Such a
+            // thread sends no notification. Therefore this loop reads the deadlines again.
             if self.nearest_ns() >= nearest || planted!("timers_keeper_looks_once") {
                 let kept = nearest.min(told);
                 return (kept != u64::MAX).then(|| Instant::from_ns(kept) - now);
@@ -327,32 +343,32 @@ impl Timers {
         }
     }
 
-    /// Announces that no thread promises to check the timers any more.
+    /// Withdraws the promise that a thread checks the timers.
     pub(crate) fn stop_keeping_time(&self) {
         self.kept.store(u64::MAX, Ordering::SeqCst);
     }
 
-    /// Returns the number that the next timer on the common wheel will have. A simulation has only the common wheel.
+    /// Returns the number of the next timer on the last wheel. A simulation uses only this wheel.
     pub(crate) fn next_number(&self) -> u64 {
         self.shards[self.shards.len() - 1].wheel.lock().next_number()
     }
 
-    /// Returns the lowest number of a timer on the common wheel that will fire, or `u64::MAX` if no timer will fire.
+    /// Returns the lowest number of a timer on the last wheel that will fire. Returns `u64::MAX` if no timer will fire.
     pub(crate) fn oldest_number(&self) -> u64 {
         self.shards[self.shards.len() - 1].wheel.lock().oldest_number().unwrap_or(u64::MAX)
     }
 
-    /// Number of timers.
+    /// Returns the number of timers.
     pub(crate) fn len(&self) -> usize {
         self.shards.iter().map(|shard| shard.wheel.lock().len()).sum()
     }
 
-    /// Memory of the timers in bytes.
+    /// Returns the memory of the timers in bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.shards.iter().map(|shard| shard.wheel.lock().bytes()).sum()
     }
 
-    /// Drops all timers. Their functions are not called, but their wakers are woken.
+    /// Drops all timers. This function does not call the functions of the timers, but wakes their wakers.
     pub(crate) fn clear(&self) {
         for shard in &self.shards {
             let mut wheel = shard.wheel.lock();
@@ -361,7 +377,8 @@ impl Timers {
             drop(wheel);
             for fire in fires {
                 let _ = match fire {
-                    // The sleeping task must be polled again, so that the task uses another clock or ends its sleep.
+                    // The task of this waker must be polled again. In this poll, the task ends its sleep or uses
+                    // another clock.
                     Fire::Wake(waker) => catch(|| waker.wake()),
                     Fire::Call(call) => drop_caught(call),
                 };
@@ -402,7 +419,7 @@ mod tests {
     struct Fixture {
         clock: Clock,
         timers: Arc<Timers>,
-        /// The timers that fired, in order.
+        /// The fired timers, in the order in which they fired.
         log: Arc<Mutex<Vec<u64>>>,
     }
 
@@ -453,7 +470,7 @@ mod tests {
         assert_eq!([f.note(200, 2).1, f.note(150, 3).1, f.note(99, 4).1], [false, false, true]);
         f.timers.stop_keeping_time();
         assert!(f.note(98, 5).1);
-        // The thread wakes once at the reported deadline, although the timer of that deadline was cancelled.
+        // The thread wakes once at the reported deadline, also after the timer of this deadline was cancelled.
         let f = Fixture::new();
         let (first, _) = f.note(10, 1);
         f.timers.cancel(first);
@@ -473,8 +490,8 @@ mod tests {
             .collect();
         let bytes = || f.timers.shards.iter().map(|shard| shard.wheel.lock().bytes()).sum::<usize>();
         assert!(bytes() <= 64 * COUNT, "{}", bytes() as f64 / COUNT as f64);
-        // Measures the memory again while timers move down to lower levels of the wheel, and after nine of ten timers
-        // were cancelled.
+        // Measures the memory again in two cases: while timers move to lower levels of the wheel, and after nine of ten
+        // timers were cancelled.
         f.turn_at(1_000);
         assert!(bytes() <= 64 * COUNT, "{}", bytes() as f64 / COUNT as f64);
         keys.iter().enumerate().filter(|(n, _)| n % 10 > 0).for_each(|(_, &key)| drop(f.timers.cancel(key)));
@@ -632,8 +649,7 @@ mod tests {
                     assert_eq!(log, due);
                 }
             }
-            // `nearest` may be the deadline of a cancelled timer. In any case, no pending deadline is earlier than
-            // `nearest`.
+            // `nearest` may be the deadline of a cancelled timer. No pending timer has a deadline before `nearest`.
             let nearest = f.timers.nearest().unwrap_or(Instant::FAR);
             assert!(model.first().is_none_or(|&(ms, _)| nearest <= at(ms)));
             assert_eq!(f.timers.len(), model.len());

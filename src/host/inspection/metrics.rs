@@ -1,4 +1,4 @@
-//! Reads all figures of the runtime into one snapshot.
+//! Reads all metrics of the runtime into one snapshot.
 
 use crate::host::Host;
 use crate::host::control::Head;
@@ -9,7 +9,8 @@ use crate::platform::alloc;
 use crate::process::event::Tag;
 
 impl Head {
-    /// Measures a yield of this process that has just entered the table of yields, if this thread runs a sampled turn.
+    /// If this thread runs a sampled turn, measures a yield of this process. The yield has just entered the table of
+    /// yields.
     #[inline]
     pub(crate) fn measure_yield(&self, tag: Tag) {
         if is_sampled_turn() {
@@ -19,8 +20,8 @@ impl Head {
 }
 
 impl Host {
-    /// Returns the present time in ns if this thread runs a sampled turn, and 0 otherwise. The calls and commands that
-    /// begin now are measured if the result is not 0.
+    /// Returns the present time in ns if this thread runs a sampled turn, and 0 otherwise. If the result is not 0, the
+    /// caller measures the calls and commands that begin now.
     #[inline]
     pub(crate) fn sampled_now(&self) -> u64 {
         if is_sampled_turn() { self.sampling_now() } else { 0 }
@@ -31,27 +32,37 @@ impl Host {
         self.now().ns().max(1)
     }
 
-    /// Records the time of a call that began at `since`, a result of [`sampled_now`](Self::sampled_now) that is not 0.
+    /// Records the duration of a call that began at the time `since`. [`sampled_now`](Self::sampled_now) has returned
+    /// `since`, and `since` is not 0.
     #[cold]
     pub(crate) fn sample_call(&self, since: u64) {
         self.shared().metrics.sample(Sampled::CallTime, self.now().ns().saturating_sub(since));
     }
 
-    /// Records the time of a command that was yielded at `since`, a result of [`sampled_now`](Self::sampled_now) that is
-    /// not 0.
+    /// Records the duration of a command that was yielded at the time `since`. [`sampled_now`](Self::sampled_now) has
+    /// returned `since`, and `since` is not 0.
     #[cold]
     pub(crate) fn sample_command(&self, command: &'static str, since: u64) {
         self.shared().metrics.sample_command(command, self.now().ns().saturating_sub(since));
     }
 
-    /// Returns a snapshot of all figures of the runtime: the exact counters, the sampled durations, the depths of the
-    /// queues, the workers and processes by state, the mailboxes, and the memory of the crate. The figures include all
-    /// hosts of the runtime. Subtract an earlier snapshot to get the counts and durations between the two snapshots.
+    /// Returns a snapshot of all metrics of the runtime. The metrics include all hosts of the runtime. The snapshot
+    /// contains:
     ///
-    /// The call can be made on any thread, also in a step, and never stops a worker. The call reads each entry of the
-    /// pid table under the lock of the entry, and takes about 50 ns per process. Therefore, call it every few seconds,
-    /// for example for a monitoring system. If you need only the exact counts, for example in a test, call
-    /// [`counters`](Self::counters). The duration of that call does not depend on the number of processes.
+    /// - the exact counters and the sampled durations;
+    /// - the lengths of the queues;
+    /// - the workers and the processes, by state;
+    /// - the messages and signals in the mailboxes;
+    /// - the memory that the crate uses.
+    ///
+    /// To get the counts and durations of a period, take a snapshot at its beginning and a snapshot at its end. Then
+    /// subtract the earlier snapshot from the later snapshot.
+    ///
+    /// Any thread can make this call, also during a step. The call never stops a worker.
+    ///
+    /// The call locks and reads each entry of the pid table, and takes about 50 ns for each process. Therefore, call it
+    /// only every few seconds, for example for a monitoring system. If you need only the exact counts, for example in a
+    /// test, call [`counters`](Self::counters). The duration of `counters` does not depend on the number of processes.
     ///
     /// ```
     /// # use procession::{Context, Runtime};
@@ -80,7 +91,7 @@ impl Host {
         RuntimeMetrics {
             counters: shared.metrics.counters(),
             distributions: shared.metrics.distributions(),
-            // The time is read after the counters. Therefore the counted operations lie within this time.
+            // The time is read after the counters. Therefore all counted operations have happened before this time.
             elapsed: std::time::Duration::from_nanos(self.now().ns()),
             workers,
             global_queue_depth,

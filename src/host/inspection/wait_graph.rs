@@ -1,4 +1,4 @@
-//! Reads the wait-for graph, and confirms its deadlocks by a second reading.
+//! Reads the wait-for graph. A second reading confirms each deadlock.
 
 use crate::host::Host;
 use crate::host::control::AnyControl;
@@ -11,34 +11,37 @@ use crate::observe::inspection::wait_graph::{self, WaitEdge, WaitForGraph, WaitN
 use crate::process::state::Ref;
 
 impl Host {
-    /// Reads which process waits for which process, and finds the deadlocks. The graph includes the processes of all
-    /// hosts of the runtime.
+    /// Reads the wait-for graph, and finds the deadlocks. An edge of the graph means that one process waits for another
+    /// process. The graph includes the processes of all hosts of the runtime.
     ///
-    /// The edges are the calls of async bodies, the sends that wait for room in a full mailbox, and the waits for the
-    /// start or the exit of a process. A supervisor that waits for the exit of a child is such an edge.
+    /// The edges are calls of async bodies, sends that wait for room in a full mailbox, and waits for the start or the
+    /// exit of a process. For example, a supervisor has an edge while it waits for the exit of a child.
     ///
-    /// A process is deadlocked if each event that it waits for must come from a deadlocked process. A process that also
-    /// waits for a message, for the answer to a command, or for the end of a sleep is not deadlocked. A process with a
-    /// [deadline](crate::ProcessBuilder::deadline), a cancelled process, and a call with a
-    /// [time limit](crate::future::Call::timeout) are not deadlocked either, because their waits end. A second reading confirms
-    /// each deadlock: a process whose waits have changed between the two readings is not reported. Therefore all edges
-    /// of a reported cycle existed at the same time.
+    /// A process is deadlocked if each event that it waits for must come from a deadlocked process. These processes are
+    /// not deadlocked:
     ///
-    /// The runtime does not know everything:
+    /// - A process that also waits for a message, for the answer to a command, or for the end of a sleep.
+    /// - A process with a [deadline](crate::ProcessBuilder::deadline), a cancelled process, or a process whose call has
+    ///   a [time limit](crate::future::Call::timeout). The waits of these processes end.
     ///
-    /// - If a process waits for a call and, in a `select`, also for a future of another crate, for a
-    ///   [`Host::sleep`](crate::Host::sleep), for a join handle or for a socket, the runtime knows only the call. A
-    ///   reported deadlock ends if the other event occurs.
-    /// - A call that was [started](crate::future::Call::start) has an edge, also while the process does not await it.
+    /// A second reading confirms each deadlock. If the waits of a process have changed between the two readings, the
+    /// process is not reported. Therefore all edges of a reported cycle existed at the same time.
+    ///
+    /// The runtime does not know all waits:
+    ///
+    /// - A process may wait for a call and for another event in one `select`. The runtime does not know a wait for a
+    ///   future of another crate, for a [`Host::sleep`](crate::Host::sleep), for a join handle or for a socket. In this
+    ///   case, the runtime knows only the call. A reported deadlock ends if the other event occurs.
+    /// - A [started](crate::future::Call::start) call has an edge, also while the process does not await the call.
     /// - A process that awaits only a [`JoinHandle`](crate::JoinHandle) has no edge.
-    /// - The receiver of a request may have passed the [`Reply`](crate::Reply) on to another process. The graph then
-    ///   still has an edge to the receiver of the request.
-    /// - A call of a hand-written process is a yield, and has no edge. A hand-written process handles messages while it
-    ///   waits.
+    /// - The receiver of a request may pass the [`Reply`](crate::Reply) to another process. The graph then still has an
+    ///   edge to the receiver of the request.
+    /// - A call of a hand-written process has no edge, because this call is a yield. A hand-written process handles
+    ///   messages while it waits.
     /// - A step that blocks its thread, for example in [`block_on`](crate::Runtime::block_on), has no edge.
     ///
-    /// The call can be made on any thread, also in a step, and never stops a worker. Its time is proportional to the
-    /// largest number of processes that were alive at one time.
+    /// Any thread can make this call, also during a step. The call never stops a worker. The duration of the call is
+    /// proportional to the largest number of processes that were alive at one time.
     ///
     /// ```
     /// # use procession::{Context, Reply, Runtime};
@@ -66,8 +69,8 @@ impl Host {
             Ok(())
         });
         // All first readings end before the second readings begin. If a node is unchanged, its edges existed at each
-        // moment between its two readings. Therefore the edges of all unchanged nodes existed at the moment at which the
-        // last round of this loop begins.
+        // moment between its two readings. Therefore the edges of all unchanged nodes existed when the last round of
+        // this loop began.
         let stuck = loop {
             let stuck = wait_graph::stuck(&nodes);
             let mut is_confirmed = true;
@@ -93,7 +96,8 @@ impl Host {
     /// Reads the edges of a process. Returns `None` if the process waits for no other process.
     fn wait_node(&self, control: &Ref<dyn AnyControl>) -> Result<Option<WaitNode>, Busy> {
         let Some((head, type_name)) = process(control) else { return Ok(None) };
-        // The state is read before and after the other figures: a process that runs in between may change them.
+        // The code reads the state before and after the other values. If the process runs between these two reads, it
+        // may change the other values.
         let waits_now = || matches!(head.state(), Some(ProcessState::Blocked | ProcessState::Idle));
         let is_waiting = waits_now();
         let Waits { waits, generation } = head.waits();
@@ -103,7 +107,7 @@ impl Host {
         let name = first_name(head)?;
         let edge = |target, waits_for| WaitEdge { pid: head.pid(), name: name.clone(), type_name, target, waits_for };
         let mut edges = Vec::new();
-        // Whether each wait ends only by an action of a process.
+        // `is_bound` is true if each wait can end only by an action of a process.
         let (mut counted, mut is_bound) = (0, true);
         for wait in waits {
             counted += u32::from(wait.is_counted());
@@ -117,7 +121,7 @@ impl Host {
         let may_be_ended = head.has(flag::KILLED | flag::CANCELLED) || head.inherited().deadline().is_some();
         let awaits_more = control.mailbox_figures().is_awaited
             || head.yields_if_any().is_some_and(|yields| yields.outstanding() != 0)
-            // A wait without a record is a sleep.
+            // A counted wait without a record is a sleep.
             || head.waiting() != counted;
         let is_free = !is_bound || may_be_ended || awaits_more || !waits_now();
         Ok((!edges.is_empty()).then_some(WaitNode { edges, is_free, generation }))

@@ -1,4 +1,4 @@
-//! Builds the namespace of a host: [`HostBuilder`] registers the command handlers and sets the limits. After the build,
+//! Builds the namespace of a host. [`HostBuilder`] registers the command handlers and sets the limits. After the build,
 //! the handlers do not change.
 
 use std::borrow::Cow;
@@ -12,9 +12,9 @@ use crate::platform::sync::Arc;
 use crate::process::error::BuildError;
 use crate::process::limits::Limits;
 
-/// Configuration of a host that [`Host::add_host`](crate::Host::add_host) adds to a runtime.
+/// Configuration of a host. [`Host::add_host`](crate::Host::add_host) adds the host to a runtime.
 ///
-/// The methods that register handlers need no turbofish: the argument type of the closure is the command type.
+/// The methods that register handlers need no turbofish, because the argument type of the closure is the command type.
 #[must_use = "a builder adds nothing by itself"]
 pub struct HostBuilder {
     dispatcher: Dispatcher<dyn AnyControl>,
@@ -33,8 +33,8 @@ impl fmt::Debug for HostBuilder {
 }
 
 impl HostBuilder {
-    /// Creates the configuration of a host with this name, without handlers and without limits. The name appears in the
-    /// failures of commands that have no handler, and in [`Host::name`](crate::Host::name).
+    /// Creates the configuration of a host with this name. The host has no handlers and no limits yet. If a command has
+    /// no handler, its failure contains this name. [`Host::name`](crate::Host::name) returns this name.
     pub fn new(name: impl Into<Cow<'static, str>>) -> Self {
         Self { dispatcher: Dispatcher::new(name.into()), refused: None, limits: None, most: usize::MAX }
     }
@@ -68,10 +68,11 @@ impl HostBuilder {
 }
 
 impl Host {
-    /// Adds a host with its own handlers and limits to the same runtime.
+    /// Adds a host to the same runtime. The new host has its own handlers and its own limits.
     ///
-    /// The commands of the new host's processes go only to the handlers of this host. A process that is spawned by
-    /// another process belongs to the host of its parent. Messages between hosts work like messages within one host.
+    /// If a process of the new host performs a command, only a handler of the new host can answer this command. A
+    /// process that another process spawns belongs to the host of its parent. Messages between hosts work like messages
+    /// within one host.
     ///
     /// ```
     /// # use procession::{Command, Context, Failure, HostBuilder, Limits, Runtime};
@@ -99,18 +100,18 @@ impl Host {
     }
 }
 
-/// Methods that the builder of a runtime and the builder of a host have in common.
+/// Defines the methods that the builder of a runtime and the builder of a host have in common.
 macro_rules! host_methods {
     ($builder:ty, $($host:ident).*) => {
         impl $builder {
-            /// Registers the handler of a command type. If the type already has a handler, building returns an error.
+            /// Registers the handler of a command type. If the type already has a handler, the build returns an error.
             pub fn handler<C: Command>(mut self, handler: impl Handler<C>) -> Self {
                 self$(.$host)* = self$(.$host)*.grant(|dispatcher| dispatcher.add(handler));
                 self
             }
 
-            /// Registers the handler of the [`NamedCommand`] commands with this name. If the name already has a
-            /// handler, building returns an error.
+            /// Registers the handler of each [`NamedCommand`] with this name. If the name already has a handler, the
+            /// build returns an error.
             pub fn handler_named(
                 mut self,
                 name: impl Into<Cow<'static, str>>,
@@ -125,7 +126,7 @@ macro_rules! host_methods {
                 self.handler(handler::inline(f))
             }
 
-            /// Registers a function that returns a future of the answer: see [`handler::future`].
+            /// Registers a function that returns a future. The future resolves to the answer: see [`handler::future`].
             pub fn handle_async<C, A, Fut>(self, f: impl Fn(C) -> Fut + Send + Sync + 'static) -> Self
             where
                 C: Command,
@@ -144,15 +145,14 @@ macro_rules! host_methods {
                 self.handler(handler::blocking(f))
             }
 
-            /// Registers the handler of a stream command. The stream handler is separate from the handler of the plain
-            /// command, so one command type may have both handlers. If the type already has a stream handler, building
-            /// returns an error.
+            /// Registers the handler of a stream command. A command type may have a stream handler and also a handler
+            /// for the plain command. If the type already has a stream handler, the build returns an error.
             pub fn stream_handler<C: StreamCommand>(self, handler: impl StreamHandler<C>) -> Self {
                 self.handler(ByStream(handler))
             }
 
-            /// Registers the handler of the [`NamedCommand`] streams with this name. The items are payloads. If the
-            /// name already has a stream handler, building returns an error.
+            /// Registers the stream handler of each [`NamedCommand`] with this name. The items of the stream are
+            /// payloads. If the name already has a stream handler, the build returns an error.
             pub fn stream_handler_named(
                 mut self,
                 name: impl Into<Cow<'static, str>>,
@@ -163,7 +163,7 @@ macro_rules! host_methods {
                 self
             }
 
-            /// Registers a function whose future sends the items of a stream: see
+            /// Registers a function that returns a future. The future sends the items of a stream: see
             /// [`handler::stream`](fn@crate::handler::stream).
             pub fn handle_stream<C, A, Fut>(self, f: impl Fn(C, StreamCompletion<C>) -> Fut + Send + Sync + 'static) -> Self
             where
@@ -174,10 +174,11 @@ macro_rules! host_methods {
                 self.stream_handler(handler::stream(f))
             }
 
-            /// Sets the maximum number of processes in this host at a time. Default: no maximum.
+            /// Sets the maximum number of processes in this host at one time. Default: no maximum.
             ///
-            /// A spawn beyond the maximum is refused with [`SpawnErrorKind::Limit`](crate::SpawnErrorKind::Limit). A
-            /// process that is [finished](crate::JoinHandle::is_finished) is not counted.
+            /// If the host already has this number of processes, a spawn fails with
+            /// [`SpawnErrorKind::Limit`](crate::SpawnErrorKind::Limit). A process that is
+            /// [finished](crate::JoinHandle::is_finished) is not counted.
             pub fn max_processes(mut self, most: usize) -> Self {
                 self$(.$host)* = self$(.$host)*.set_max_processes(most);
                 self

@@ -1,5 +1,5 @@
-//! Receivers that take envelopes and are not processes. A receiver is attached under a pid of its own, or for all pids
-//! of another node.
+//! Receivers of envelopes that are not processes. A receiver is attached under its own pid, or for all pids of another
+//! node.
 
 use std::any::Any;
 
@@ -37,7 +37,7 @@ impl Deliver for Host {
     }
 }
 
-/// A receiver that is attached under a pid. Messages to the pid are delivered to this receiver.
+/// A receiver that is attached under a pid. The runtime delivers all messages for this pid to the receiver.
 struct Attached {
     head: Head,
     receiver: Box<dyn Deliver>,
@@ -96,10 +96,10 @@ impl AnyControl for RefCounted<Attached> {
 }
 
 impl Host {
-    /// Attaches a receiver under a new pid. Messages to the pid are delivered to the receiver as envelopes.
+    /// Attaches a receiver under a new pid. The runtime delivers messages for this pid to the receiver, as envelopes.
     ///
-    /// The receiver is detached by [`kill`](Self::kill), or when the runtime ends. Returns `None` if the runtime has
-    /// shut down or all pids are in use.
+    /// A call of [`kill`](Self::kill) detaches the receiver, and so does the end of the runtime. Returns `None` if the
+    /// runtime has shut down or all pids are in use.
     pub fn attach(&self, receiver: impl Deliver) -> Option<Pid> {
         if self.phase() == Phase::Closed {
             return None;
@@ -115,7 +115,7 @@ impl Host {
         })
     }
 
-    /// Attaches the receiver for the pids of another node. If that node already has a receiver, the new receiver
+    /// Attaches the receiver for all pids of another node. If this node already has a receiver, the new receiver
     /// replaces the earlier receiver.
     pub fn attach_node(&self, node: u32, receiver: impl Deliver) {
         let former = self.shared().nodes.lock().insert(node, Arc::new(receiver));

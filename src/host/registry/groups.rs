@@ -1,16 +1,19 @@
-//! The process groups of a host: each group has members, in the order in which they joined, and monitors that are
-//! notified of changes.
+//! The process groups of a host. A group has members and monitors. The members are kept in the order in which they
+//! joined. The monitors are notified of each change. A group exists while it has members or monitors.
 //!
-//! Each process has a list of its own memberships and monitors. The table and the list change together, under the lock
-//! of the list. The exit releases the list if the process has the flag `KNOWN`. `names.rs` explains why no name
-//! outlives the exit of its process. The same argument holds for memberships. A group exists while it has members or
-//! monitors.
+//! Each process has a list of its own memberships and monitors. A change of the table and of this list happens under
+//! the lock of the list. When a process with the flag `KNOWN` exits, the exit removes everything in its list. No
+//! membership outlives the exit of its process. `names.rs` contains the proof for names, and the same proof holds for
+//! memberships.
 //!
-//! A change of a group is put into the mailboxes of the monitoring processes before the lock of the shard is released.
-//! A new monitor reads the members under the same lock. Therefore a monitor misses no change and gets no change twice,
-//! and all monitors see the changes in the same order. The processes are woken after the lock is released. When a
-//! process exits, it leaves its groups after its state was dropped. Therefore all messages of the process, including
-//! messages from its destructors, precede the leave notice.
+//! A thread that changes a group locks the shard of the group. Before it releases this lock, it puts the change into
+//! the mailboxes of the monitoring processes. A new monitor reads the members under the same lock. Therefore a monitor
+//! misses no change and gets no change twice, and all monitors see the changes in the same order. The thread wakes the
+//! monitoring processes after the unlock.
+//!
+//! When a process exits, the runtime first drops the state of the process, and then removes the process from its
+//! groups. The destructors of the state may send messages. Therefore all messages of the process precede the notice
+//! that the process has left.
 
 use std::collections::BTreeMap;
 
@@ -22,30 +25,30 @@ use crate::process::mailbox::Wakes;
 use crate::process::pid::Pid;
 use crate::process::state::Ref;
 
-/// Number of shards, each with its own lock. The hash of the group name selects the shard.
+/// Number of shards. Each shard has its own lock. The hash of the group name selects the shard.
 const SHARDS: usize = if cfg!(procession_loom) { 1 } else { 16 };
 
-/// The memberships and monitors of one process, stored in its control block.
+/// The memberships and monitors of one process. The control block of the process stores this value.
 pub(crate) type Own = Mutex<Memberships>;
 
 #[derive(Debug, Default)]
 pub(crate) struct Memberships {
-    /// The groups that the process is a member of, each with its member number.
+    /// The groups that the process is a member of. Each group is stored with the member number of the process.
     member_of: BTreeMap<Text, u64>,
-    /// The groups that the process monitors, by monitor number.
+    /// The groups that the process monitors, keyed by monitor number.
     watches: BTreeMap<u64, Text>,
-    /// Number of group monitors that the process has set.
+    /// Number of group monitors that the process has ever set.
     monitors: u64,
 }
 
 impl Memberships {
-    /// The groups that the process is a member of, in the order of their names.
+    /// Returns the groups that the process is a member of, in the order of their names.
     pub(crate) fn member_of(&self) -> impl Iterator<Item = &Text> {
         self.member_of.keys()
     }
 
-    /// Whether the monitor is still set. If the monitor is not set, a change notice of the monitor is dropped when the
-    /// process reads this notice from the mailbox.
+    /// Returns true if the monitor is still set. The mailbox may still contain notices of a removed monitor. The
+    /// process drops such a notice when it reads the notice.
     pub(crate) fn watches(&self, number: u64) -> bool {
         self.watches.contains_key(&number)
     }
@@ -53,11 +56,11 @@ impl Memberships {
 
 #[derive(Debug)]
 struct Members<E: ?Sized> {
-    /// Members, keyed by number. The numbers increase in the order in which the members joined.
+    /// Members, keyed by member number. A later member has a higher number.
     members: BTreeMap<u64, Ref<E>>,
     next: u64,
     watchers: BTreeMap<MonitorRef, Ref<E>>,
-    /// Name of the group in the notices to its monitors.
+    /// Name of the group, for the notices to its monitors.
     name: Option<Arc<str>>,
 }
 
@@ -74,8 +77,8 @@ enum Change {
 }
 
 impl<E: Linkable + ?Sized> Members<E> {
-    /// Puts a change into the mailboxes of all monitoring processes. If a mailbox is closed, it refuses the change, and
-    /// the exit of its process removes the monitor later.
+    /// Puts a change into the mailboxes of all monitoring processes. A closed mailbox refuses the change. In this case,
+    /// the exit of the process removes the monitor later.
     fn tell(&self, change: Change, pid: Pid) -> Vec<Wakes> {
         let Some(name) = &self.name else { return Vec::new() };
         let signal = |number, group| match change {
@@ -109,9 +112,9 @@ impl<E: Linkable + ?Sized> Groups<E> {
         &self.shards[hash(group) as usize % SHARDS].0
     }
 
-    /// Adds a process that has the flag `KNOWN`. `lives` is called under the locks and tells whether the mailbox of the
-    /// process is open. If the process is a member already, it keeps its position. If the process has exited, the
-    /// process is not added.
+    /// Adds a process that has the flag `KNOWN`. This function calls `lives` while it holds both locks. `lives` returns
+    /// true if the mailbox of the process is open. If the process is already a member, it keeps its position. If the
+    /// process has exited, this function does not add the process.
     pub(crate) fn join(&self, group: Text, tenant: &Ref<E>, own: &Own, lives: impl Fn() -> bool) {
         let mut own = own.lock();
         if own.member_of.contains_key(&group) {
@@ -132,7 +135,7 @@ impl<E: Linkable + ?Sized> Groups<E> {
         wakes.into_iter().for_each(Wakes::wake);
     }
 
-    /// Removes a process from a group, if it is a member.
+    /// Removes a process from a group, if the process is a member.
     pub(crate) fn leave(&self, group: &str, pid: Pid, own: &Own) {
         let mut own = own.lock();
         let Some((group, number)) = own.member_of.remove_entry(group) else { return };
@@ -142,7 +145,7 @@ impl<E: Linkable + ?Sized> Groups<E> {
     }
 
     /// Sets a monitor on a group, for a process that has the flag `KNOWN`. Returns the monitor and the current members.
-    /// If the process has exited, it gets no notices.
+    /// If the process has exited, the monitor sends no notices.
     pub(crate) fn watch(
         &self,
         group: Text,
@@ -178,7 +181,7 @@ impl<E: Linkable + ?Sized> Groups<E> {
         true
     }
 
-    /// Removes a process that has exited from all groups, and removes all monitors that the process has set.
+    /// Removes an exited process from all its groups, and removes all its monitors.
     pub(crate) fn release(&self, pid: Pid, own: &Own) {
         let mut own = own.lock();
         while let Some((number, group)) = own.watches.pop_first() {
@@ -192,21 +195,21 @@ impl<E: Linkable + ?Sized> Groups<E> {
         wakes.into_iter().for_each(Wakes::wake);
     }
 
-    /// Removes a member. The caller holds the lock of the list that contains the number.
+    /// Removes a member. The caller holds the lock of the process's list, which contains the member number.
     fn remove(&self, group: &str, number: u64, pid: Pid) -> Vec<Wakes> {
         let mut shard = self.shard(group).lock();
         let Some(members) = shard.get_mut(group) else { return Vec::new() };
         let member = members.members.remove(&number);
         let wakes = members.tell(Change::Left, pid);
-        // A group without members and monitors is removed. If a group with the same name is created later, the numbers
-        // of the new members may start from 0 again.
+        // A group without members and monitors is removed. If a group with this name is created later, its member
+        // numbers start from 0 again.
         let emptied = if members.is_unused() { shard.remove_entry(group) } else { None };
         drop(shard);
         drop((member, emptied));
         wakes
     }
 
-    /// Removes a monitor. The caller holds the lock of the list that contains the monitor.
+    /// Removes a monitor. The caller holds the lock of the process's list, which contains the monitor.
     fn remove_watcher(&self, group: &str, monitor: MonitorRef) {
         let mut shard = self.shard(group).lock();
         let Some(members) = shard.get_mut(group) else { return };
@@ -219,7 +222,7 @@ impl<E: Linkable + ?Sized> Groups<E> {
         drop((watcher, emptied));
     }
 
-    /// Members of a group, in the order in which they joined.
+    /// Returns the members of a group, in the order in which they joined.
     pub(crate) fn members(&self, group: &str) -> Vec<Ref<E>> {
         self.shard(group).lock().get(group).map_or_else(Vec::new, |group| group.members.values().cloned().collect())
     }

@@ -1,13 +1,22 @@
-//! The names of a host: each name belongs to at most one entry of the pid table.
+//! The names of a host. Each name belongs to at most one entry of the pid table.
 //!
-//! Each entry has a list of its own names, and the exit of its process releases these names. The table and the list
-//! change together, under the lock of the list. No user code runs under a lock.
+//! Each entry has a list of its own names. When the process of the entry exits, the exit releases these names. A change
+//! of the table and of this list happens under the lock of the list. No user code runs under a lock.
 //!
-//! Registration races with the exit of the process. The exit first closes the mailbox. Then the exit releases the
-//! names, if the process has the flag `KNOWN`. A registration sets `KNOWN`, locks the list, and then checks whether the
-//! mailbox is open. If the mailbox is open, the exit closes it later, sees `KNOWN`, and waits for the lock of the list.
-//! If the mailbox is closed, the registration fails. Therefore no name outlives the exit of its process, and the exit
-//! of a process without names costs only one load.
+//! A registration may race with the exit of its process. The exit performs two steps:
+//!
+//! - The exit closes the mailbox.
+//! - If the process has the flag `KNOWN`, the exit locks the list and releases the names.
+//!
+//! A registration performs three steps:
+//!
+//! - The registration sets `KNOWN`.
+//! - The registration locks the list.
+//! - If the mailbox is open, the registration adds the name. If the mailbox is closed, the registration fails.
+//!
+//! If the registration finds the mailbox open, the exit closes the mailbox later. Then the exit sees `KNOWN`, waits for
+//! the lock of the list, and releases the new name. Therefore no name outlives the exit of its process. The exit of a
+//! process without names costs only one load.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -15,12 +24,12 @@ use std::collections::BTreeMap;
 use crate::platform::sync::{CachePadded, Mutex, planted};
 use crate::process::state::Ref;
 
-/// Number of shards, each with its own lock. The hash of a name selects the shard.
+/// Number of shards. Each shard has its own lock. The hash of a name selects the shard.
 const SHARDS: usize = if cfg!(procession_loom) { 1 } else { 16 };
 
 pub(crate) type Text = Cow<'static, str>;
 
-/// The names of one process, stored in its control block.
+/// The names of one process. The control block of the process stores this value.
 pub(crate) type Own = Mutex<Vec<Text>>;
 
 /// The table of names.
@@ -34,11 +43,11 @@ pub(crate) struct Names<E: ?Sized> {
 pub(crate) enum Unclaimed<E: ?Sized, X> {
     /// Another process has the name.
     Taken(Ref<E>),
-    /// The name is free, but the process could not be built or has exited.
+    /// The name is free, but the process could not be built, or has exited.
     Refused(X),
 }
 
-/// The process has exited.
+/// Error: the process has exited.
 #[derive(Debug)]
 pub(crate) struct Gone;
 
@@ -51,14 +60,14 @@ impl<E: ?Sized> Names<E> {
         &self.shards[hash(name) as usize % SHARDS].0
     }
 
-    /// The process that has this name.
+    /// Returns the process that has this name.
     pub(crate) fn get(&self, name: &str) -> Option<Ref<E>> {
         self.shard(name).lock().get(name).cloned()
     }
 
     /// Registers a free name for the process that `make` builds. `make` runs under the lock. Therefore, if several
-    /// callers claim the name at the same time, only one caller builds a process. The caller adds the name to the list
-    /// of the process.
+    /// callers claim the name at the same time, only one caller builds a process. The caller of this function must add
+    /// the name to the list of the process.
     ///
     /// # Errors
     /// Returns `Taken` if the name is taken, and `Refused` if `make` fails.
@@ -82,12 +91,12 @@ impl<E: ?Sized> Names<E> {
         Ok(made)
     }
 
-    /// Registers a name for a process that has the flag `KNOWN`. This function calls `lives` while it holds two locks,
-    /// namely the lock of the list `own` and the lock of the name's shard. `lives` returns whether the mailbox of the
-    /// process is open. If the process already has the name, nothing changes.
+    /// Registers a name for a process that has the flag `KNOWN`. This function calls `lives` while it holds two locks:
+    /// the lock of the list `own`, and the lock of the name's shard. `lives` returns true if the mailbox of the process
+    /// is open. If the process already has the name, nothing changes.
     ///
     /// # Errors
-    /// Returns an error if another process has the name, or if the process has exited.
+    /// Returns `Taken` if another process has the name, and `Refused` if the process has exited.
     pub(crate) fn register(
         &self,
         name: Text,
@@ -111,13 +120,13 @@ impl<E: ?Sized> Names<E> {
     pub(crate) fn unregister(&self, name: &str, own: &Own) -> bool {
         let mut own = own.lock();
         let Some(place) = own.iter().position(|owned| owned == name) else { return false };
-        // The removal must keep the order, because the first name of the list is the oldest name.
+        // This removal keeps the order of the list, because the first name must stay the oldest name.
         own.remove(place);
         self.remove(name);
         true
     }
 
-    /// Removes all names of a process that has exited. Returns the oldest name.
+    /// Removes all names of an exited process. Returns the oldest name.
     pub(crate) fn release(&self, own: &Own) -> Option<Text> {
         let mut own = own.lock();
         for name in own.iter() {
@@ -126,15 +135,15 @@ impl<E: ?Sized> Names<E> {
         std::mem::take(&mut *own).into_iter().next()
     }
 
-    /// Removes a name from the table. The caller holds the lock of the list that contains the name.
+    /// Removes a name from the table. The caller holds the lock of the process's list, which contains the name.
     fn remove(&self, name: &str) {
         let entry = self.shard(name).lock().remove_entry(name);
         drop(entry);
     }
 }
 
-/// Shard hash of a name: FNV-1a (Fowler, Noll, Vo). If two names have the same hash, the only effect is that both names
-/// use the same lock.
+/// Returns the hash of a name, which selects the shard. The function is FNV-1a (Fowler, Noll, Vo). Two names with the
+/// same hash only share a lock.
 pub(super) fn hash(name: &str) -> u64 {
     let hash = name
         .bytes()

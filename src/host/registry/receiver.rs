@@ -1,4 +1,4 @@
-//! Receivers of envelopes: the interface through which a message reaches a pid of any node.
+//! Receivers of envelopes. This interface delivers a message to a pid of any node.
 
 use crate::process::error::SendError;
 use crate::process::payload::Payload;
@@ -9,7 +9,7 @@ use crate::process::state::current::Current;
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Envelope {
-    /// Pid of the sender, if it is known.
+    /// Pid of the sender. `None` if the sender is not known.
     pub from: Option<Pid>,
     /// Pid of the receiver.
     pub to: Pid,
@@ -18,22 +18,23 @@ pub struct Envelope {
 }
 
 impl Envelope {
-    /// Creates an envelope for `to`. The sender is the process that this thread steps, if there is one.
+    /// Creates an envelope for `to`. If this thread runs a step of a process, this process is the sender.
     pub fn new(to: Pid, payload: Payload) -> Self {
         Self { from: Current::with(Current::pid), to, payload }
     }
 }
 
-/// Delivers envelopes to pids. The runtime has no routing interface besides this trait.
+/// Delivers envelopes to pids. This trait is the only routing interface of the runtime.
 ///
-/// A [`Host`](crate::Host) is a receiver for the pids of its runtime. Other receivers are attached for other nodes
-/// ([`Host::attach_node`](crate::Host::attach_node)) or under a pid of this node
+/// A [`Host`](crate::Host) delivers to the pids of its own runtime. Other receivers can be attached for another node
+/// ([`Host::attach_node`](crate::Host::attach_node)), or under a pid of this node
 /// ([`Host::attach`](crate::Host::attach)).
 pub trait Deliver: Send + Sync + 'static {
-    /// Accepts the envelope, or returns it. The function runs on the sender's thread, so it must not block.
+    /// Accepts the envelope, or returns it. This function runs on the thread of the sender. Therefore it must not
+    /// block.
     ///
     /// # Errors
-    /// Returns the reason for the refusal and the unchanged envelope. The sender panics if the envelope contains a
-    /// message of another type.
+    /// Returns the reason for the refusal and the unchanged envelope. If the returned envelope contains a message of
+    /// another type, the sender panics.
     fn deliver(&self, package: Envelope) -> Result<(), SendError<Envelope>>;
 }

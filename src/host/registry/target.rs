@@ -1,4 +1,4 @@
-//! Destinations of a message (an address, a pid or a name), and the send to a destination.
+//! The destination of a message: an address, a pid or a name. This module also sends messages to destinations.
 
 use std::any::type_name;
 
@@ -11,15 +11,15 @@ use crate::process::payload::Payload;
 use crate::process::pid::Pid;
 use crate::process::state::Ref;
 
-/// Destination of a message. If the destination is a typed address or a [`Name`](crate::Name), the compiler checks the
-/// message type. If the destination is a `Pid` or a `&str`, the message type is checked when the message is sent.
+/// Destination of a message. For a typed address or a [`Name`](crate::Name), the compiler checks the message type. For
+/// a `Pid` or a `&str`, the runtime checks the message type at each send.
 ///
-/// A name is looked up at each send, in the host that sends. Therefore the message goes to the process that has the
-/// name at that time.
+/// The sending host looks up a name at each send. Therefore the message goes to the process that has the name at this
+/// time.
 #[expect(private_bounds, reason = "only the crate has targets, and only the crate asks for their route")]
 pub trait Target<M>: Route<M> {}
 
-/// Destination of a message, borrowed from a target.
+/// Destination of a message. This type borrows the destination from a target.
 #[derive(Debug)]
 pub(crate) enum Way<'a, M> {
     Here(&'a Ref<Control<M>>),
@@ -45,7 +45,7 @@ impl<M> Route<M> for &str {
     }
 }
 
-/// An owned [`Way`].
+/// Destination of a message, as an owned [`Way`].
 #[derive(Debug)]
 pub(crate) enum Destination<M> {
     Here(Ref<Control<M>>),
@@ -62,7 +62,7 @@ impl<M> Way<'_, M> {
         }
     }
 
-    /// Description of the receiver, for the error of a refused message.
+    /// Returns a description of the receiver, for the error of a refused message.
     pub(crate) fn receiver(&self) -> Addressee {
         match *self {
             Way::Here(control) => Addressee::Process(control.head.pid()),
@@ -85,12 +85,16 @@ impl<M> Destination<M> {
 impl Host {
     /// Sends a message. This call never blocks.
     ///
-    /// Messages from one sender to one receiver arrive in the order in which they were sent. For a receiver on another
-    /// node, `Ok` means only that the message was accepted for transport.
+    /// Messages from one sender to one receiver arrive in the order in which they were sent. If the receiver is on
+    /// another node, `Ok` means only that the transport has accepted the message.
     ///
     /// # Errors
-    /// Returns the message and the reason for the refusal: the process has exited or never existed, its mailbox is
-    /// full, the process accepts only messages of another type, or the runtime has shut down.
+    /// Returns the message and one of these reasons for the refusal:
+    ///
+    /// - The process has exited or never existed.
+    /// - The mailbox of the process is full.
+    /// - The process accepts only messages of another type.
+    /// - The runtime has shut down.
     pub fn send<N: Send + 'static>(&self, to: impl Target<N>, message: N) -> Result<(), SendError<N>> {
         self.send_by(&to.way(), message)
     }
@@ -102,8 +106,8 @@ impl Host {
         })
     }
 
-    /// Pid of the process that a message would go to now, as a word. 0 if no process of this runtime has this pid or
-    /// name.
+    /// Returns the pid, as a word, of the process that would receive a message now. Returns 0 if no process of this
+    /// runtime has this name, or if the pid belongs to another runtime.
     #[inline]
     pub(crate) fn word_of<N>(&self, way: &Way<'_, N>) -> u64 {
         match way {
@@ -114,7 +118,7 @@ impl Host {
         }
     }
 
-    /// Sends a message as [`send_by`](Self::send_by) does, but does not count a refusal. The caller must count the
+    /// Sends a message as [`send_by`](Self::send_by) does, but does not count a refusal. The caller must count a
     /// refusal.
     pub(crate) fn try_send_by<N: Send + 'static>(
         &self,
@@ -134,10 +138,11 @@ impl Host {
         }
     }
 
-    /// Sends an urgent message. This call never blocks. The receiver reads the message before all messages and events
-    /// that it has not read yet: see [`Address::send_urgent`](crate::Address::send_urgent).
+    /// Sends an urgent message. This call never blocks. The receiver reads the urgent message before all its unread
+    /// messages and events: see [`Address::send_urgent`](crate::Address::send_urgent).
     ///
-    /// A receiver on another node, or one that was [attached](Self::attach), gets the message like any other message.
+    /// A receiver on another node gets the message like any other message. The same is true for an
+    /// [attached](Self::attach) receiver.
     ///
     /// # Errors
     /// Returns the message and the reason for the refusal, as [`send`](Self::send) does.
@@ -186,10 +191,10 @@ impl dyn AnyControl {
     }
 }
 
-/// Converts a refused message back to the sender's type.
+/// Converts a refused message back to the type that the sender sent.
 ///
 /// # Panics
-/// Panics if a [`Deliver`] of the user returns a message that differs from the refused message.
+/// Panics if a [`Deliver`] of the user returns a message of another type.
 fn back<N: Send + 'static>(payload: Payload) -> N {
     payload.downcast::<N>().unwrap_or_else(|payload| {
         let (found, sent) = (payload.type_name(), type_name::<N>());

@@ -1,6 +1,6 @@
-//! Alarms for futures that a foreign executor polls. While a foreign executor polls a future, possibly no thread of the
-//! runtime checks the timers. One alarm thread serves the whole program. The alarm thread starts at the first alarm,
-//! and exits when no alarm has been pending for some time.
+//! Alarms for futures that run on a foreign executor, for example on tokio. During the poll of such a future, possibly
+//! no thread of the runtime checks the timers. Therefore one alarm thread serves all these futures in the program. The
+//! first alarm starts the alarm thread. The alarm thread exits after some time without a pending alarm.
 
 use std::io;
 use std::task::Waker;
@@ -11,36 +11,37 @@ use crate::platform::clock::Clock;
 use crate::platform::sync::{Arc, Condvar, Mutex, OnceLock, thread, wait_within};
 use crate::process::catch::{catch, drop_caught};
 
-/// Wakes `waker` after this duration of real time. Dropping the `Alarm` cancels the wake-up.
+/// Wakes `waker` after this duration of real time. The drop of the returned `Alarm` cancels the wake-up.
 ///
-/// If there is no alarm thread and the system refuses to start a thread, the waker is woken immediately. The woken
-/// future checks the clock, finds that it is too early, and sets the next alarm. This repetition is slow, but the
-/// future makes progress.
+/// If no alarm thread runs and the system refuses to start a thread, this function wakes the waker immediately. The
+/// woken future reads the clock, sees that its time has not come, and sets the next alarm. This repetition is slow, but
+/// the future makes progress.
 pub(crate) fn ring(after: Duration, waker: Waker) -> Alarm {
     if cfg!(procession_shuttle) {
-        // The model checker shuttle repeats an execution many times, and no time passes in an execution. The static
-        // alarm waker would keep its state between two executions. Therefore, under shuttle, no alarm is set.
+        // The model checker shuttle repeats an execution many times, and no time passes in an execution. A static
+        // variable would keep the state of the alarm waker between two executions. Therefore, under shuttle, this
+        // function sets no alarm.
         return Alarm(Key::NONE);
     }
     Alarm(alarm_waker().ring(after, waker))
 }
 
-/// The alarm waker of the whole program.
+/// Returns the alarm waker of the whole program.
 fn alarm_waker() -> &'static Arc<AlarmWaker> {
     static RINGER: OnceLock<Arc<AlarmWaker>> = OnceLock::new();
     RINGER.get_or_init(|| Arc::new(AlarmWaker::new(IDLE)))
 }
 
-/// The alarm thread exits after it had no alarm for this time.
+/// Time without an alarm after which the alarm thread exits.
 const IDLE: Duration = Duration::from_secs(5);
 
-/// Handle of an alarm. Dropping the handle cancels the alarm.
+/// Handle of an alarm. The drop of the handle cancels the alarm.
 #[derive(Debug)]
 #[must_use]
 pub(crate) struct Alarm(Key);
 
 impl Alarm {
-    /// Converts the alarm to a key, without cancelling it. To cancel the alarm, convert the key back [with
+    /// Converts the alarm to a key. The alarm stays set. To cancel the alarm, convert the key back [with
     /// `of`](Self::of) and drop the result.
     pub(crate) fn into_key(self) -> Key {
         let key = self.0;
@@ -67,14 +68,15 @@ struct AlarmWaker {
     timers: Timers,
     idle: Duration,
     state: Mutex<State>,
-    /// The alarm thread waits on this condition variable until the next alarm is due, or until an earlier alarm is set.
+    /// The alarm thread waits on this condition variable. The wait ends when the next alarm is due, or when an earlier
+    /// alarm is set.
     changed: Condvar,
 }
 
 #[derive(Debug, Default)]
 struct State {
     running: bool,
-    /// For tests: if true, no thread can be started, as if the system refused the start.
+    /// For tests: if true, each start of a thread fails, as if the system had refused the start.
     #[cfg(test)]
     exhausted: bool,
     /// For tests: number of threads that were started.
@@ -91,9 +93,11 @@ impl AlarmWaker {
 
     fn ring(self: &Arc<Self>, after: Duration, waker: Waker) -> Key {
         let (key, earlier) = self.timers.insert(None, self.clock.now() + after, Fire::Wake(waker));
-        // The lock is taken after the insertion. Therefore, if the alarm thread is about to sleep or to exit, one of
-        // three cases is true: the thread has already seen the new alarm, the thread is notified below, or the thread
-        // has recorded its exit under the lock and a new thread is started below.
+        // This thread takes the lock after the insertion. The alarm thread may be about to sleep or to exit. In this
+        // situation, one of three cases is true:
+        // - The alarm thread has already seen the new alarm.
+        // - This function notifies the alarm thread below.
+        // - The alarm thread has recorded its exit under the lock, and this function starts a new thread below.
         let mut state = self.state.lock();
         let there = state.running || self.start(&mut state).is_ok();
         drop(state);
@@ -108,8 +112,8 @@ impl AlarmWaker {
     }
 
     fn call_off(&self, key: Key) {
-        // The alarm thread is not notified. The alarm thread wakes once at the deadline of the cancelled alarm, and
-        // then sleeps again.
+        // This function does not notify the alarm thread. The alarm thread wakes once at the deadline of the cancelled
+        // alarm, and then sleeps again.
         if let Some(fire) = self.timers.cancel(key) {
             let _ = drop_caught(fire);
         }
@@ -142,7 +146,7 @@ impl AlarmWaker {
                     if idle_too_long && self.timers.nearest().is_none() {
                         state.running = false;
                         drop(state);
-                        // Notifies a test that waits for the exit of the thread.
+                        // A test may wait for the exit of this thread.
                         return self.changed.notify_all();
                     }
                 }
@@ -159,7 +163,7 @@ mod tests {
     use crate::platform::clock::Instant;
     use crate::platform::sync::wait;
 
-    /// A waker that records the times of its wake-ups. A test can wait for these wake-ups.
+    /// Waker that records the time of each wake-up. A test can wait for a wake-up.
     #[derive(Debug)]
     struct Bell {
         clock: Clock,

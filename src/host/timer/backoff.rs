@@ -1,12 +1,12 @@
-//! Exponential backoff: the delay before the next attempt. Delays grow up to a maximum, with jitter. This module only
-//! computes delays.
+//! Exponential backoff: computes the delay before the next attempt. The delays grow up to a maximum, with jitter. This
+//! module does not wait for the delays.
 
 use std::time::Duration;
 
-/// Delays that grow up to a maximum, and start again at the first delay after a stable period.
+/// Sequence of delays that grow up to a maximum. After a stable period, the sequence starts again at the first delay.
 ///
 /// Each delay is random, with a uniform distribution between zero and its full length. Therefore processes that failed
-/// together do not restart together. This method is called *full jitter*: see Brooker, *Exponential Backoff And
+/// together do not restart together. The name of this method is *full jitter*: see Brooker, *Exponential Backoff And
 /// Jitter*, AWS Architecture Blog, 2015.
 ///
 /// ```
@@ -26,8 +26,8 @@ pub struct Backoff {
 
 impl Backoff {
     /// Creates a backoff that starts at `first` and doubles each time, up to `most`. If `most` is shorter than `first`,
-    /// all delays are `most`. The backoff has jitter. After a stable period of ten times `most` it starts again at
-    /// `first`.
+    /// all delays are `most`. The backoff has jitter. After a stable period of ten times `most`, the backoff starts
+    /// again at `first`.
     pub const fn new(first: Duration, most: Duration) -> Self {
         Self { first, most, factor: 2, jitter: true, reset_after: most.saturating_mul(10) }
     }
@@ -54,21 +54,21 @@ impl Backoff {
         self
     }
 
-    /// Sets the length of a stable period. If the process has run for at least this time, the next delay is the first
-    /// delay again. Default: ten times the maximum delay.
+    /// Sets the length of a stable period. After a run of at least this length, the next delay is the first delay
+    /// again. Default: ten times the maximum delay.
     #[must_use]
     pub const fn reset_after(mut self, stable: Duration) -> Self {
         self.reset_after = stable;
         self
     }
 
-    /// Whether a process that ran for this time was stable.
+    /// Returns true if a run of this length is stable.
     pub(crate) fn is_stable(&self, lived: Duration) -> bool {
         lived >= self.reset_after
     }
 
-    /// Returns the next delay. `before` is the number of delays since the last stable period. `random` returns the
-    /// random number for the jitter.
+    /// Returns the next delay. `before` is the number of delays since the last stable period. The closure `random`
+    /// returns a random number for the jitter.
     pub(crate) fn wait(&self, before: u32, random: impl FnOnce() -> u64) -> Duration {
         let factor = if self.factor > 1 { self.factor.saturating_pow(before) } else { 1 };
         let full = self.first.saturating_mul(factor).min(self.most);

@@ -1,5 +1,5 @@
-//! Timers that belong to a process. A new timer is added to the timers of the runtime, and to the table of timers of
-//! its process (`pending.rs`).
+//! Timers that belong to a process. Each such timer is stored in two places: in the timers of the runtime, and in the
+//! timer table of its process (`pending.rs`).
 
 use crate::host::control::AnyControl;
 use crate::host::timer::Fire;
@@ -8,13 +8,13 @@ use crate::platform::clock::Instant;
 use crate::process::catch::drop_caught;
 use crate::process::state::Ref;
 
-/// Reserves a timer of a process. If the process has exited, the timer is cancelled immediately.
+/// Reserves a timer of a process. If the process has exited, this function cancels the timer immediately.
 pub(crate) fn begin(owner: &Ref<dyn AnyControl>) -> TimerRef {
     let pending = owner.head().pending();
     let timer = pending.begin();
-    // The first timer creates the table. A concurrent exit of the process may have found no table to close. The exit
-    // closes the mailbox, under the lock of the mailbox, before it searches for the table. Therefore, if the mailbox is
-    // still open here, the exit will find the table.
+    // The first timer creates the table. At the same time, the process may exit, find no table, and close nothing. This
+    // check handles this race. The exit first closes the mailbox, under the lock of the mailbox, and then searches for
+    // the table. Therefore, if the mailbox is still open here, the exit will find the table.
     if owner.is_closed() {
         pending.close(&owner.head().host().shared().timers);
     }
@@ -31,7 +31,7 @@ pub(crate) fn set(owner: &Ref<dyn AnyControl>, timer: TimerRef, at: Instant, cal
     }
 }
 
-/// Calls a function at a deadline, unless the process has exited before the deadline.
+/// Calls a function at a deadline. If the process exits before the deadline, the function is not called.
 pub(crate) fn call_at(owner: &Ref<dyn AnyControl>, at: Instant, call: impl FnOnce() + Send + 'static) -> TimerRef {
     let timer = begin(owner);
     let own = owner.clone();

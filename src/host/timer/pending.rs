@@ -1,5 +1,5 @@
-//! The pending timers of one process. Each process has a table of the timers that it has set and that have not fired
-//! yet. When the process exits, it cancels these timers. The functions in `owned.rs` set the timers.
+//! The pending timers of one process. Each process has a table of its timers that were set and have not fired yet. When
+//! the process exits, it cancels these timers. The functions in `owned.rs` set the timers.
 
 use slab::Slab;
 
@@ -9,10 +9,10 @@ use crate::platform::clock::Instant;
 use crate::platform::sync::Mutex;
 use crate::process::catch::drop_caught;
 
-/// Maximum number of slots that [`Pending::deadlines`] reads under one lock operation.
+/// Maximum number of slots that one call of [`Pending::deadlines`] reads. The call holds the lock of the table.
 const PIECE: usize = 256;
 
-/// Identifies a timer of one process, for [`SelfHandle::cancel_timer`](crate::SelfHandle::cancel_timer).
+/// Identifies a timer of one process. [`SelfHandle::cancel_timer`](crate::SelfHandle::cancel_timer) takes this value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct TimerRef {
     slot: usize,
@@ -25,15 +25,16 @@ pub(crate) struct Pending(Mutex<Table>);
 
 #[derive(Debug, Default)]
 struct Table {
-    /// The number of each timer. If the timer is already set, the entry also contains its key and its deadline.
+    /// The entry of each timer. An entry contains the number of the timer. After the timer was set, the entry also
+    /// contains its key and its deadline.
     timers: Slab<(u64, Option<(Key, Instant)>)>,
     next_number: u64,
     closed: bool,
 }
 
 impl Pending {
-    /// Reserves an entry for a timer that will be set. If the process has exited, returns a timer without an entry, as
-    /// if the timer had been cancelled.
+    /// Reserves an entry for a timer. The caller sets the timer later. If the process has exited, returns a timer
+    /// without an entry. A timer without an entry counts as cancelled.
     pub(crate) fn begin(&self) -> TimerRef {
         let mut table = self.0.lock();
         let number = table.next_number;
@@ -44,8 +45,8 @@ impl Pending {
         TimerRef { slot: table.timers.insert((number, None)), number }
     }
 
-    /// Stores the key of a timer that was set. Returns false if the timer has no entry any more, because it has fired
-    /// or was cancelled.
+    /// Stores the key of a timer that was set. Returns false if the timer has no entry. In this case the timer has
+    /// fired, or was cancelled.
     pub(crate) fn set(&self, timer: TimerRef, key: Key, at: Instant) -> bool {
         let mut table = self.0.lock();
         match table.timers.get_mut(timer.slot) {
@@ -62,19 +63,18 @@ impl Pending {
     }
 
     /// Removes the entry of a timer. If the timer is already set, returns its key and its deadline. Returns `None` if
-    /// the entry was removed before, so only one caller ends a timer.
+    /// the entry was removed before. Therefore only one caller ends a timer.
     pub(crate) fn end(&self, timer: TimerRef) -> Option<Option<(Key, Instant)>> {
         let mut table = self.0.lock();
         table.timers.get(timer.slot).filter(|(number, _)| *number == timer.number)?;
         Some(table.timers.remove(timer.slot).1)
     }
 
-    /// Reads the deadlines of a piece of the table, which begins at the slot `from`. Returns the slot at which the
-    /// following piece begins, or `None` at the end of the table. A timer that is reserved and not yet set has no
-    /// deadline.
+    /// Reads the deadlines of one part of the table. The part begins at the slot `from`. Returns the slot at which the
+    /// next part begins, or `None` at the end of the table. A reserved timer that is not set yet has no deadline.
     ///
     /// # Errors
-    /// Fails if another thread holds the lock.
+    /// Returns `Busy` if another thread holds the lock.
     pub(crate) fn deadlines(&self, from: usize, deadlines: &mut Vec<Instant>) -> Result<Option<usize>, Busy> {
         let table = self.0.try_lock().ok_or(Busy)?;
         let end = table.timers.capacity();

@@ -1,15 +1,16 @@
-//! A hierarchical timer wheel: insertion and removal take constant time. The wheel is a pure data structure without a
-//! clock, a lock or wakers. The caller passes the current tick.
+//! A hierarchical timer wheel. Insertion and removal take constant time. The wheel is a pure data structure: it has no
+//! clock, no lock and no wakers. The caller passes the current tick.
 //!
-//! The wheel follows G. Varghese and T. Lauck, *Hashed and Hierarchical Timing Wheels* (1987). The levels and slots of
-//! the wheel correspond to the digits of the tick in base 64. The level of an entry is the highest digit in which its
-//! tick differs from the current tick. The slot of the entry is the value of this digit. An entry descends to lower
-//! levels as its time approaches. Therefore every entry of a level is due before all entries of higher levels, and no
-//! slot is in the past.
+//! The wheel follows G. Varghese and T. Lauck, *Hashed and Hierarchical Timing Wheels* (1987). A tick is written in
+//! base 64. Each digit has its own level, and each value of the digit has its own slot in this level. An entry belongs
+//! to the level of the highest digit in which its tick differs from the current tick. The value of this digit selects
+//! the slot. As the time of an entry approaches, the entry descends to lower levels. Therefore all entries of a level
+//! are due before all entries of the higher levels. Another consequence is that no slot is in the past.
 //!
-//! A slot is a queue of small positions, not a linked list through the entries. Therefore an entry that descends need
-//! not be accessed. Each access would cost a cache miss. A removed entry leaves its position in the queue. The position
-//! is dropped when it reaches the head of the queue, or when half of the queue's positions belong to removed entries.
+//! A slot is a queue of small positions, and not a linked list of the entries. Therefore the wheel can move an entry to
+//! a lower level without an access to the entry. Each such access would cost a cache miss. When an entry is removed,
+//! its position stays in the queue. The wheel drops this position when it reaches the head of the queue. The wheel also
+//! drops all such positions when half of the positions in the queue belong to removed entries.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::hint::black_box;
@@ -19,34 +20,35 @@ use slab::Slab;
 
 use crate::platform::sync::planted;
 
-/// Number of bits of a tick that one level covers.
+/// Number of bits in one digit of a tick. Each level covers one digit.
 const BITS: u32 = 6;
 const SLOTS: usize = 1 << BITS;
 const LEVELS: usize = 6;
-/// Number of ticks that the levels cover. If the tick of an entry differs from the current tick in a higher digit, the
-/// entry waits in a map.
+/// Number of ticks that all levels together cover. A higher digit of a tick is not covered by any level. If the tick of
+/// an entry differs from the current tick in such a digit, the entry waits in a map.
 const SPAN: u64 = 1 << (BITS * LEVELS as u32);
-/// Index of the list of entries that are due. The index follows the indices of the slots.
+/// Index of the list of due entries. The indices of the slots are lower.
 const DUE: usize = LEVELS * SLOTS;
-/// Value instead of a list index, for an entry that is in the map `far` and therefore in no list.
+/// Value instead of a list index. An entry with this value is in the map `far`, and is in no list.
 const FAR: usize = DUE + 1;
 
-/// Number of low bits of a tick that a slot does not distinguish.
+/// Number of low bits of a tick that a slot ignores.
 const fn width(slot: usize) -> u32 {
     BITS * (slot / SLOTS) as u32
 }
 
-/// Identifies an entry. A number is never used twice, so the handle of a removed entry matches no other entry.
+/// Identifies an entry. No two entries have the same number. Therefore the handle of a removed entry matches no other
+/// entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Handle {
     index: u32,
-    /// The number, stored as two halves. Therefore the handle takes 12 bytes, and `Key` can add another `u32` without
+    /// The number, stored as two halves. Therefore the handle takes only 12 bytes, and `Key` can add a `u32` without
     /// padding.
     number: [u32; 2],
 }
 
 impl Handle {
-    /// The handle of no entry.
+    /// Handle that belongs to no entry.
     pub(crate) const NONE: Self = Self { index: u32::MAX, number: [u32::MAX; 2] };
 
     #[inline]
@@ -54,7 +56,7 @@ impl Handle {
         Self { index, number: [(number >> 32) as u32, number as u32] }
     }
 
-    /// The index and the number.
+    /// Returns the index and the number.
     #[inline]
     pub(super) fn parts(self) -> (u32, u64) {
         (self.index, self.number())
@@ -68,7 +70,7 @@ impl Handle {
 
 #[derive(Debug)]
 struct Entry<T> {
-    /// `None` if the entry was removed and its position is still in a list.
+    /// `None` if the entry was removed, but its position is still in a list.
     item: Option<T>,
     tick: u64,
     number: u64,
@@ -81,13 +83,14 @@ struct EntryPosition {
     index: u32,
 }
 
-/// A list of positions, oldest first.
+/// List of positions. The oldest position comes first.
 #[derive(Debug)]
 struct List {
     places: VecDeque<EntryPosition>,
-    /// Number of positions of removed entries. This number may be too high.
+    /// Approximate number of positions of removed entries. If an entry is removed during a descent, it may be counted
+    /// in the wrong list: see `remove`.
     dead: usize,
-    /// No entry of the list is due before this tick.
+    /// Lower bound of the ticks of all entries in the list.
     nearest: u64,
 }
 
@@ -102,7 +105,7 @@ impl List {
         self.nearest = self.nearest.min(place.tick);
     }
 
-    /// Takes the oldest position. If this was the last position, resets the list.
+    /// Takes the oldest position. If the list is empty afterwards, resets the list.
     fn pop(&mut self) -> Option<EntryPosition> {
         let place = self.places.pop_front();
         if self.places.is_empty() {
@@ -127,14 +130,14 @@ pub(crate) struct Wheel<T> {
     /// Number of entries that were not removed.
     live: usize,
     lists: Box<[List; DUE + 1]>,
-    /// For each level, a bit set of its slots that are not empty.
+    /// One bit set for each level. The bit of a slot is set if the slot is not empty.
     occupied: [u64; LEVELS],
-    /// Entries that are due in a later span, by tick and number.
+    /// Entries whose tick no level covers, and entries with the tick `u64::MAX`. The map is ordered by tick and number.
     far: BTreeMap<(u64, u64), u32>,
-    /// The slot whose entries are being moved to a lower level. `Some` if the last `advance` used up its budget before
-    /// it finished the slot.
+    /// The slot whose entries are moving to lower levels. `Some` if the budget of the last `advance` was too small for
+    /// the whole slot.
     descending: Option<usize>,
-    /// The current tick. All entries that are due up to this tick have been found.
+    /// The current tick. The wheel has already found all entries that are due at this tick or earlier.
     now: u64,
     next_number: u64,
 }
@@ -157,9 +160,9 @@ impl<T> Wheel<T> {
         self.live
     }
 
-    /// Bytes of memory of the entries and their positions.
+    /// Returns the memory of the entries and their positions, in bytes.
     pub(crate) fn bytes(&self) -> usize {
-        /// Layout of an entry of a slab.
+        /// Type with the same layout as an entry of a slab.
         #[expect(dead_code, reason = "it is only measured")]
         enum Room<T> {
             Vacant(usize),
@@ -169,19 +172,19 @@ impl<T> Wheel<T> {
         self.entries.capacity() * size_of::<Room<Entry<T>>>() + places * size_of::<EntryPosition>()
     }
 
-    /// Number of the next entry. Existing entries have lower numbers.
+    /// Returns the number of the next entry. All existing entries have lower numbers.
     pub(crate) fn next_number(&self) -> u64 {
         self.next_number
     }
 
     /// Returns the lowest number of all entries that will become due. Removed entries and entries with the tick
-    /// `u64::MAX` never become due. Takes time linear in the number of entries.
+    /// `u64::MAX` never become due. The time of this function is linear in the number of entries.
     pub(crate) fn oldest_number(&self) -> Option<u64> {
         let waiting = self.entries.iter().filter(|(_, entry)| entry.item.is_some() && entry.tick != u64::MAX);
         waiting.map(|(_, entry)| entry.number).min()
     }
 
-    /// Adds an item that is due at `tick`, which may be in the past. An item with the tick `u64::MAX` is never due.
+    /// Adds an item that is due at `tick`. The tick may be in the past. An item with the tick `u64::MAX` is never due.
     ///
     /// # Panics
     /// Panics if there are 2^32 entries.
@@ -203,7 +206,7 @@ impl<T> Wheel<T> {
         if entry.number == handle.number() { entry.item.as_mut() } else { None }
     }
 
-    /// Removes an item, and returns it with its tick. Returns `None` if the item is not in the wheel any more.
+    /// Removes an item. Returns the item and its tick. Returns `None` if the item is not in the wheel any more.
     pub(crate) fn remove(&mut self, handle: Handle) -> Option<(T, u64)> {
         let entry = self.entries.get_mut(handle.index as usize)?;
         if entry.number != handle.number() && !planted!("timers_cancel_ignores_number") {
@@ -215,8 +218,9 @@ impl<T> Wheel<T> {
             self.free(handle.index);
             return Some((item, tick));
         }
-        // While the entries of a slot descend, the removed entry may already have left the slot. In this case the entry
-        // is counted as dead in the descending slot instead of its present list, until that slot is empty or swept.
+        // During a descent, the removed entry may already have moved from the descending slot to another list. In this
+        // case the code below counts the entry as dead in the descending slot, and not in the other list. This wrong
+        // count ends when the descending slot becomes empty or is swept.
         let list = self.list_of(tick);
         let List { places, dead, .. } = &mut self.lists[list];
         let is_newest = places.back().is_some_and(|newest| newest.index == handle.index);
@@ -237,8 +241,8 @@ impl<T> Wheel<T> {
         Some((item, tick))
     }
 
-    /// Returns a tick before which no entry is due. At this tick [`advance`](Self::advance) finds an entry, unless the
-    /// entry was removed. Returns `None` if no entry will ever be due.
+    /// Returns a lower bound of the ticks of all entries. At this tick, [`advance`](Self::advance) finds an entry. The
+    /// only exception is a tick whose entry was removed. Returns `None` if no entry will ever be due.
     pub(crate) fn nearest(&self) -> Option<u64> {
         let lists = [Some(DUE), self.descending, self.first_slot().map(|(_, slot)| slot)];
         let near = lists.into_iter().flatten().map(|list| self.lists[list].nearest).min();
@@ -248,19 +252,20 @@ impl<T> Wheel<T> {
         }
     }
 
-    /// Finds the entries that are due at `now`, so that [`pop`](Self::pop) returns them. Processes about `budget`
-    /// entries. Returns false if the budget was used up before all due entries were found. In this case the caller must
-    /// call the function again.
+    /// Finds the entries that are due at `now`. [`pop`](Self::pop) then returns these entries. The function processes
+    /// about `budget` entries. Returns false if the budget was too small for all due entries. In this case the caller
+    /// must call the function again.
     pub(crate) fn advance(&mut self, now: u64, mut budget: usize) -> bool {
         loop {
             if let Some(slot) = self.descending {
-                // Moves the entries to lower levels or to the due list. A descending slot is not in `occupied`.
+                // Moves the entries to lower levels or to the due list. `occupied` does not contain the descending
+                // slot.
                 while !self.lists[slot].places.is_empty() {
                     if budget == 0 {
                         return false;
                     }
                     budget -= 1;
-                    // If no entry of the slot was removed, the entries need not be accessed.
+                    // If no entry of the slot was removed, this loop does not access the entries.
                     let some_are_dead = self.lists[slot].dead > 0;
                     let Some(place) = self.lists[slot].pop() else { break };
                     if some_are_dead && self.entries[place.index as usize].item.is_none() {
@@ -294,11 +299,12 @@ impl<T> Wheel<T> {
             }
         }
         self.now = self.now.max(now);
-        // The new time may be in a later span. In this case the entries of the new span leave the map.
+        // The levels may now cover the ticks of some entries in the map. These entries leave the map here.
         self.bring_near(&mut budget)
     }
 
-    /// Moves the entries of the present span from the map to their lists. Returns false if the budget does not suffice.
+    /// Moves entries from the map to their lists, if the levels cover their ticks. Returns false if the budget was too
+    /// small.
     fn bring_near(&mut self, budget: &mut usize) -> bool {
         while let Some((&(tick, _), &first)) = self.far.first_key_value() {
             if tick == u64::MAX || tick ^ self.now >= SPAN && tick > self.now {
@@ -314,7 +320,7 @@ impl<T> Wheel<T> {
         true
     }
 
-    /// Reads the first `count` due entries in advance, so that their cache misses overlap.
+    /// Reads the first `count` due entries in advance. Therefore the cache misses of these entries overlap.
     pub(crate) fn touch(&self, count: usize) {
         let next = self.lists[DUE].places.iter().take(count);
         let numbers = next.filter_map(|place| self.entries.get(place.index as usize)).map(|entry| entry.number);
@@ -352,7 +358,7 @@ impl<T> Wheel<T> {
 
     // ---- Levels and slots
 
-    /// The next slot that becomes due, with its first tick.
+    /// Returns the next slot that becomes due, with the first tick of this slot.
     fn first_slot(&self) -> Option<(u64, usize)> {
         let level = self.occupied.iter().position(|&occupied| occupied != 0)?;
         let digit = u64::from(self.occupied[level].trailing_zeros());
@@ -361,7 +367,7 @@ impl<T> Wheel<T> {
         Some((above | digit << width, level * SLOTS + digit as usize))
     }
 
-    /// The list into which an entry with this `tick` belongs at the present time.
+    /// Returns the list for an entry with this `tick` at the present time.
     fn place(&self, tick: u64) -> usize {
         let differs = self.now ^ tick;
         if tick == u64::MAX || (differs >= SPAN && tick > self.now) {
@@ -374,8 +380,9 @@ impl<T> Wheel<T> {
         }
     }
 
-    /// The list that contains an entry with this tick, or to which a new entry is added. If the descending slot covers
-    /// the tick, the list is the descending slot, because a new entry must come behind the older entries.
+    /// Returns the list that contains the entries with this tick, also for a new entry. If the tick lies in the
+    /// descending slot or before this slot, the list is the descending slot. Therefore a new entry comes behind the
+    /// older entries.
     fn list_of(&self, tick: u64) -> usize {
         match self.descending {
             Some(slot) if tick >> width(slot) <= self.now >> width(slot) => slot,
@@ -385,13 +392,13 @@ impl<T> Wheel<T> {
 
     fn append(&mut self, list: usize, place: EntryPosition) {
         self.lists[list].push(place);
-        // A descending slot is not in `occupied`, because `advance` finishes a descending slot separately.
+        // `occupied` does not contain a descending slot, because `advance` handles the descending slot separately.
         if list != DUE && self.descending != Some(list) {
             self.occupied[list / SLOTS] |= 1 << (list % SLOTS);
         }
     }
 
-    /// Removes the positions of removed entries from a list, and frees these entries.
+    /// Drops the positions of removed entries from a list, and frees these entries.
     fn sweep(&mut self, list: usize) {
         let mut places = mem::take(&mut self.lists[list].places);
         let mut nearest = u64::MAX;
@@ -414,19 +421,20 @@ impl<T> Wheel<T> {
 
     fn vacate(&mut self, list: usize) {
         self.lists[list].clear();
-        // The bitmap `occupied` never contains the descending slot (see `append`), so there is no bit to clear.
+        // The bit set `occupied` never contains the descending slot (see `append`). Therefore this slot has no bit to
+        // clear.
         if list != DUE && self.descending != Some(list) {
             self.occupied[list / SLOTS] &= !(1 << (list % SLOTS));
         }
     }
 
-    /// Frees an entry that was removed and has no position in a list any more.
+    /// Frees a removed entry that has no position in a list any more.
     fn free(&mut self, index: u32) {
         self.entries.remove(index as usize);
         self.shrink();
     }
 
-    /// Frees the memory that a burst needed, if no entry is left.
+    /// If the wheel is empty, frees the memory that a large number of entries needed before.
     fn shrink(&mut self) {
         if self.entries.is_empty() && self.entries.capacity() > 1_024 {
             self.entries = Slab::new();
@@ -441,7 +449,7 @@ mod tests {
     use super::*;
     use crate::platform::random::Rng;
 
-    /// All items that are due at `now`, in order.
+    /// Returns all items that are due at `now`, in order.
     fn due(wheel: &mut Wheel<u64>, now: u64) -> Vec<u64> {
         while !wheel.advance(now, 7) {}
         std::iter::from_fn(|| wheel.pop(u64::MAX)).collect()
@@ -527,7 +535,8 @@ mod tests {
         for item in 0..4 {
             wheel.insert(70, item);
         }
-        // Three entries descend to the finest level. After that, one of these entries descends to the due list.
+        // The first call moves three entries to the lowest level. The second call moves the other two entries to this
+        // level, and then begins the descent of their slot to the due list.
         for (now, budget, item) in [(69, 3, 4), (70, 2, 5)] {
             assert!(!wheel.advance(now, budget));
             wheel.insert(70, item);
@@ -541,7 +550,8 @@ mod tests {
     fn a_descent_from_each_level_keeps_the_order_of_one_tick() {
         for level in 1..LEVELS as u32 {
             let mut wheel = Wheel::new();
-            // The tick is in the second slot of this level, and not in the first slot of any lower level.
+            // The digit of this level and all lower digits of the tick are 1. Therefore the tick is in no first slot of
+            // these levels.
             let tick = (0..=level).map(|n| 1 << (BITS * n)).sum();
             for item in 0..4 {
                 wheel.insert(tick, item);
@@ -556,7 +566,7 @@ mod tests {
     fn removed_entries_are_soon_freed() {
         let mut wheel = Wheel::new();
         let mut handles: Vec<_> = (0..4_000).map(|n| wheel.insert(50 + n % 3_000, n)).collect();
-        // Removes the first, the last or a random entry.
+        // Each round removes the first entry, the last entry or a random entry.
         let mut rng = Rng::seeded(3);
         while !handles.is_empty() {
             let at = [0, handles.len() - 1, rng.below(handles.len())][rng.below(3)];
@@ -568,7 +578,7 @@ mod tests {
         assert_eq!((wheel.nearest(), wheel.occupied, wheel.entries.capacity()), (None, [0; LEVELS], 0));
     }
 
-    /// Entries are added and removed while descents are unfinished.
+    /// This test adds and removes entries during unfinished descents.
     #[test]
     fn a_descent_in_parts_neither_loses_nor_duplicates_entries() {
         for seed in 0..200 {
@@ -604,7 +614,7 @@ mod tests {
         }
     }
 
-    /// Compares the wheel with a sorted map, for ticks and steps of all magnitudes.
+    /// Compares the wheel with a sorted map. The ticks and the time steps have all magnitudes.
     #[test]
     fn the_wheel_agrees_with_a_sorted_map() {
         for seed in 0..300 {
@@ -656,8 +666,7 @@ mod tests {
         assert_eq!(wheel.next_number(), 5 << 32 | 8);
         assert_eq!((first.number(), wheel.get_mut(first)), (5 << 32 | 7, Some(&mut 1)));
         assert_eq!(wheel.remove(first), Some((1, 9)));
-        // The new number has the same low half as the number of `first`, and the new entry has the same index as
-        // `first`.
+        // The number of `second` has the same low half as the number of `first`. Both entries have the same index.
         wheel.next_number = 7;
         let second = wheel.insert(9, 2);
         assert_eq!((first.index, wheel.remove(first), wheel.remove(second)), (second.index, None, Some((2, 9))));
@@ -699,8 +708,8 @@ mod tests {
     #[test]
     fn a_drain_removes_entries_from_every_list() {
         let mut wheel = Wheel::new();
-        // The entries are in different lists. One entry is due, one is on the lowest level, and two are on higher
-        // levels. One entry is in the map `far`, and one is never due.
+        // The entries are in different places. One entry is due, one entry is on the lowest level, and two entries are
+        // on higher levels. One entry is in the map `far`, and the last entry is never due.
         let ticks = [1, 9, 70, 5_000, 2 * SPAN, u64::MAX];
         let handles = ticks.map(|tick| wheel.insert(tick, tick));
         assert!(wheel.advance(3, 100));

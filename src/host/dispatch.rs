@@ -1,6 +1,6 @@
-//! Finds the handler of a command. The handler of a [`NamedCommand`] is found by the name of the command. Any other
-//! handler is found by the type of the command. The set of handlers does not change after the runtime is built.
-//! Therefore the table of handlers, in `table.rs`, has no lock.
+//! Finds the handler of a command. For a [`NamedCommand`], the name of the command selects the handler. For any other
+//! command, the type of the command selects the handler. The set of handlers does not change after the build of the
+//! runtime. Therefore the table of handlers, in `table.rs`, has no lock.
 
 pub(crate) mod attempt;
 pub(crate) mod completion;
@@ -26,16 +26,17 @@ use crate::process::state::current::Current;
 use crate::process::state::inline_command::Number;
 
 /// Handles the commands of one type. A handler may answer before `handle` returns, or later from any thread, or never.
-/// If a command may never be answered, the process should set a deadline.
+/// If a handler may never answer a command, the process should set a deadline.
 ///
-/// A handler runs on the worker that stepped the process, and must not block this worker. See
-/// [`handler`](crate::handler) for handlers that are futures or that block. Any closure `Fn(C, Completion<C::Reply>)`
-/// is a handler. A layer is a handler that wraps another handler.
+/// A handler runs on the worker that stepped the process, and must not block this worker. The module
+/// [`handler`](crate::handler) contains handlers that are futures or that block. Any closure
+/// `Fn(C, Completion<C::Reply>)` is a handler. A layer is a handler that wraps another handler.
 ///
-/// A completion holds a reference to its process, the process holds a reference to the runtime, and the runtime holds
-/// its handlers. If a handler stores a completion and never answers or drops it, none of these objects is ever freed,
-/// even after the runtime was dropped. A handler that stores completions should remove each completion that [is
-/// cancelled](Completion::is_cancelled), and drop all of them when the runtime shuts down.
+/// A completion holds a reference to its process. The process holds a reference to the runtime, and the runtime holds
+/// its handlers. Therefore a handler that stores a completion forms a reference cycle. If this handler never answers or
+/// drops the completion, the cycle is never freed, even after the drop of the runtime. A handler that stores
+/// completions should remove each completion that [is cancelled](Completion::is_cancelled). When the runtime shuts
+/// down, the handler should drop all its completions.
 ///
 /// ```
 /// use procession::{Command, Completion, Handler};
@@ -55,18 +56,17 @@ use crate::process::state::inline_command::Number;
 /// ```
 pub trait Handler<C: Command>: Send + Sync + 'static {
     /// Handles the command, and answers through `completion`, immediately or later. If this function panics while it
-    /// holds completions, the yields of these completions fail with [`Failure::Panicked`]. The panic has no other
-    /// effect.
+    /// holds completions, their yields fail with [`Failure::Panicked`]. The panic has no other effect.
     fn handle(&self, command: C, completion: Completion<C::Reply>);
 }
 
-/// A handler that can answer the inline command of an async body within the turn. The function `handle_inline` has the
-/// same effect as `handle`, but costs less, because the command does not enter the table of commands.
+/// A handler that can answer an inline command of an async body within the turn. `handle_inline` has the same effect as
+/// `handle`. `handle_inline` costs less, because the command does not enter the table of commands.
 pub(crate) trait InlineHandler<C: Command>: Handler<C> {
     fn handle_inline(&self, command: C, call: InlineCall<'_, C>);
 }
 
-/// A type-erased [`InlineHandler`]. [`Dispatcher::add`] recognizes an inline handler by this type.
+/// A type-erased [`InlineHandler`]. This type tells [`Dispatcher::add`] that a handler is an inline handler.
 pub(crate) struct AnyInline<C: Command>(Box<dyn AnyInlineHandler<C>>);
 
 impl<C: Command> AnyInline<C> {
@@ -107,7 +107,7 @@ fn handle<C: Command>(handler: &impl Handler<C>, command: &mut Option<Payload>, 
     }
 }
 
-/// Takes the inline command of this thread for its handler.
+/// Takes the inline command of this thread and returns it to the handler.
 #[inline(always)]
 fn take_inline<C: Command>(current: &Current) -> Option<C> {
     match current.inline.take_command()?.downcast::<C>() {
@@ -127,7 +127,8 @@ impl<C: Command, H: Handler<C>> AnyHandler<dyn AnyControl> for Typed<C, H> {
 
     fn handle_inline(&self, current: &Current, number: Number, home: &dyn Fn() -> Ref<dyn AnyControl>) {
         let Some(command) = take_inline::<C>(current) else { return };
-        // The answer may arrive after the turn, so the command moves to the table of yields before the handler runs.
+        // The answer may arrive after the turn. Therefore the command moves to the table of yields before the handler
+        // runs.
         if let Some(completion) = defer::<C>(number, home()) {
             completion::guarded(|| self.0.handle(command, completion));
         }
@@ -211,9 +212,13 @@ impl Dispatcher<dyn AnyControl> {
     }
 
     /// Calls the handler with this index for the inline command of this thread. The handler takes the command out of
-    /// `current.inline`. An [`InlineHandler`] may store its answer in `current.inline`, and this function then returns
-    /// true. For every other handler, the command moves to the table of yields. If the command were an argument and the
-    /// answer were a return value, moving both values would cost more time than most handlers need.
+    /// `current.inline`.
+    ///
+    /// An [`InlineHandler`] may store its answer in `current.inline`. In this case, this function returns true. For
+    /// every other handler, the command moves to the table of yields.
+    ///
+    /// The command is not an argument, and the answer is not a return value. A move of both values would cost more time
+    /// than most handlers need.
     #[inline]
     pub(crate) fn dispatch_inline(
         &self,
@@ -229,8 +234,8 @@ impl Dispatcher<dyn AnyControl> {
         current.inline.is_answered()
     }
 
-    /// Takes the command out of `command`, and passes the command to its handler. The command belongs to the yield
-    /// `tag` of the process `to`. If the command has no handler, the yield fails, and the failure names the command.
+    /// Takes the command out of `command`, and passes it to its handler. The command belongs to the yield `tag` of the
+    /// process `to`. If the command has no handler, the yield fails. The failure contains the name of the command.
     #[inline]
     pub(crate) fn dispatch(&self, command: &mut Option<Payload>, to: Ref<dyn AnyControl>, tag: Tag) {
         if let Some(type_id) = command.as_ref().map(Payload::type_id)

@@ -1,10 +1,14 @@
-//! Inspection: reads rows about all processes, and the details of one process, while the processes run.
+//! Inspection of the processes while they run. It reads rows about all processes, and the details of one process.
 //!
-//! The inspection borrows each entry of the pid table under the lock of its slot, and takes no reference. Therefore it
-//! never drops the last reference to a process, and runs no user code. Under the lock of the slot, the inspection takes
-//! the spin locks of the mailbox, the links and the yields, one at a time. No holder of one of these locks looks up a
-//! pid. Holders of the other locks of a process may look up pids. The inspection only tries to take these locks, and
-//! releases the slot if it fails.
+//! The inspection borrows each entry of the pid table under the lock of its slot, and takes no reference to the entry.
+//! Therefore the inspection never drops the last reference to a process, and runs no user code.
+//!
+//! While the inspection holds the lock of a slot, it takes other locks of the process:
+//!
+//! - The inspection waits for the spin locks of the mailbox, the links and the yields, one at a time. A thread that
+//!   holds one of these locks never looks up a pid. Therefore no deadlock is possible.
+//! - A thread that holds another lock of a process may look up a pid. The inspection does not wait for such a lock. If
+//!   the lock is busy, the inspection releases the slot and tries again.
 
 pub(crate) mod metrics;
 pub(crate) mod wait_graph;
@@ -28,16 +32,16 @@ use crate::process::yields::listing::CommandCounts;
 
 impl Host {
     /// Returns a row about each process that the query selects, in the order of the query. The rows include the
-    /// processes of all hosts of the runtime. A mailbox without a process is not listed.
+    /// processes of all hosts of the runtime. A mailbox without a process has no row.
     ///
-    /// The call can be made on any thread, also in a step, and never stops a worker. Processes may start and exit
-    /// during the call. A process that exists from the beginning to the end of the call is read exactly once. A process
-    /// that starts or exits during the call may be missing. A row describes the moment at which its process was read,
-    /// and different rows belong to different moments. The [row](ProcessInfo) states which of its figures belong
-    /// together.
+    /// Any thread can make this call, also during a step. The call never stops a worker.
     ///
-    /// The call reads the entire pid table, and its time is proportional to the largest number of processes that were
-    /// alive at one time. The call holds each lock only to read one process, and runs no user code. With a
+    /// Processes may start and exit during the call. A process that exists during the whole call is read exactly once.
+    /// A process that starts or exits during the call may be missing. Each process is read at a different moment. The
+    /// [row](ProcessInfo) states which of its values belong together.
+    ///
+    /// The call reads the entire pid table. Its duration is proportional to the largest number of processes that were
+    /// alive at one time. The call holds each lock only while it reads one process, and runs no user code. With a
     /// [limit](ProcessQuery::limit) of `n`, the call stores at most `n` rows.
     ///
     /// ```
@@ -63,11 +67,11 @@ impl Host {
         ranking.into_rows()
     }
 
-    /// Returns the details of a process: its row, and the lists behind the counts of the row. Returns `None` if no
-    /// process has this pid, or if the process exits during the call.
+    /// Returns the details of a process: its row, and the lists that the row only counts. Returns `None` if no process
+    /// has this pid, or if the process exits during the call.
     ///
-    /// The call can be made on any thread, also in a step, and never stops a worker. The call reads long lists in
-    /// pieces, and holds each lock only to read one piece. The call runs no user code.
+    /// Any thread can make this call, also during a step. The call never stops a worker. The call reads a long list in
+    /// several parts, and holds each lock only while it reads one part. The call runs no user code.
     pub fn process_details(&self, pid: Pid) -> Option<ProcessDetails> {
         let table = &self.shared().pid_table;
         let Snapshot { info, names, groups, deadline, is_awaited, waits } = table.with(pid, Snapshot::read)??;
@@ -78,7 +82,7 @@ impl Host {
         if let Some(ProcessState::Blocked | ProcessState::Idle) = info.state {
             waits_for.extend(is_awaited.then_some(WaitsFor::Message));
             waits_for.extend(yields.iter().cloned().map(WaitsFor::Command));
-            // All calls have a record, so the other counted waits are sleeps.
+            // Each call has a record in `waits`. Therefore all other counted waits are sleeps.
             let sleeps = info.waits.saturating_sub(waits.iter().filter(|wait| wait.is_counted()).count());
             waits_for.extend((sleeps != 0).then_some(WaitsFor::Sleep { count: sleeps }));
             waits_for.extend(waits.into_iter().map(|wait| self.waits_for(wait)));
@@ -100,7 +104,8 @@ impl Host {
         }
     }
 
-    /// Reads the linked processes, the processes that the process monitors, and the processes that monitor the process.
+    /// Reads three lists: the processes that are linked with this process, the processes that this process monitors,
+    /// and the processes that monitor this process.
     fn read_links(&self, pid: Pid) -> Option<[Vec<Pid>; 3]> {
         let table = &self.shared().pid_table;
         let mut lists = LinkLists::default();
@@ -140,13 +145,13 @@ impl Host {
 
 type Name = Cow<'static, str>;
 
-/// The part of the details that is read under one lock of the slot.
+/// The part of the details that is read while the slot is locked once.
 struct Snapshot {
     info: ProcessInfo,
     names: Vec<Name>,
     groups: Vec<Name>,
     deadline: Option<Instant>,
-    /// Whether a receiver waits for the next message.
+    /// True if a receiver waits for the next message.
     is_awaited: bool,
     waits: Vec<Wait>,
 }
@@ -174,7 +179,7 @@ pub(super) fn process(control: &Ref<dyn AnyControl>) -> Option<(&Head, &'static 
     if head.is_outside() { None } else { Some((head, control.type_name()?)) }
 }
 
-/// Reads the row of a process, if the query selects the process. The cheapest conditions are checked first.
+/// Reads the row of a process, if the query selects the process. The function checks the cheapest conditions first.
 fn select(control: &Ref<dyn AnyControl>, query: &ProcessQuery) -> Result<Option<ProcessInfo>, Busy> {
     let Some((head, type_name)) = process(control) else { return Ok(None) };
     let state = head.state();
@@ -204,8 +209,8 @@ fn row(
     name: Option<Name>,
 ) -> ProcessInfo {
     let links = head.links_if_any().map(Links::counts).unwrap_or_default();
-    // The number of waits is the sum of two counts that are read one after the other. If the process changes both counts
-    // meanwhile, the sum may be below zero.
+    // The number of waits is the sum of two counts. These counts are read one after the other. If the process changes
+    // both counts between the two reads, the sum may be below zero.
     let waits = usize::try_from(head.waiting() as i32).unwrap_or(0);
     ProcessInfo {
         pid: head.pid(),
@@ -227,7 +232,7 @@ fn row(
     }
 }
 
-/// The oldest name of the process.
+/// Returns the oldest name of the process.
 pub(in crate::host) fn first_name(head: &Head) -> Result<Option<Name>, Busy> {
     names(head, |names| names.first().cloned())
 }

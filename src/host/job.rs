@@ -1,5 +1,5 @@
-//! The jobs of the scheduler. A job is either a runnable process, or a runnable future in a task of `async-task`. The
-//! schedule functions in this module pass a job to the scheduler of its host.
+//! The jobs of the scheduler. A job is a runnable process, or a runnable future in a task of `async-task`. The schedule
+//! functions in this module pass a job to the scheduler of its host.
 
 pub(crate) mod batch;
 pub(crate) mod blocking_pool;
@@ -26,7 +26,8 @@ impl Schedule for Anywhere {
     }
 }
 
-/// Schedule function of every future. The schedule function is a function item, so it takes no space in the task.
+/// Schedule function of every future. The schedule function is a function item. Therefore it takes no space in the
+/// task.
 #[inline]
 pub(crate) fn schedule(runnable: Runnable<Host>, info: ScheduleInfo) {
     let source = if info.woken_while_running { WakeSource::Turn } else { WakeSource::Waiting(None) };

@@ -1,4 +1,4 @@
-//! Execution traces of a runtime. The host records the events of its processes, and begins and ends traces.
+//! Execution traces of a runtime. A host records the events of its processes. A host also starts and ends traces.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -23,24 +23,24 @@ use crate::process::pid::Pid;
 use crate::process::pid::text::Simulated;
 use crate::process::state::current::Current;
 
-/// The events of processes.
+/// Functions that record the events of processes.
 impl Host {
     fn record(&self, urgency: Urgency, event: impl FnOnce() -> TraceEvent) -> bool {
         self.shared().metrics.record(urgency, event, || self.now())
     }
 
-    /// Records that a turn begins. Returns whether the events of this turn are recorded. `steps` is false if the turn
-    /// does not begin with a step.
+    /// Records that a turn begins. Returns true if the events of this turn are recorded. `steps` is true if the turn
+    /// begins with a step.
     pub(crate) fn trace_turn(&self, head: &Head, steps: bool) -> bool {
         self.record(Urgency::First, || TraceEvent::State { process: word(head), to: ProcessState::Running, steps })
     }
 
-    /// Records that a step begins, in a turn that is recorded.
+    /// Records that a step begins. The events of its turn are recorded.
     pub(crate) fn trace_step(&self, head: &Head) {
         self.record(Urgency::Last, || TraceEvent::Step { process: word(head) });
     }
 
-    /// Records the new state of a process. [`trace_turn`](Self::trace_turn) has recorded the state `Running`.
+    /// Records the new state of a process. The state `Running` is recorded by [`trace_turn`](Self::trace_turn) instead.
     pub(in crate::host) fn trace_state(&self, head: &Head, to: ProcessState) {
         let in_turn = || Current::try_with(Current::is_traced).unwrap_or(false);
         let urgency = match to {
@@ -54,7 +54,7 @@ impl Host {
     /// Records that a mailbox has accepted a message. The caller may hold the lock of the mailbox.
     #[cold]
     pub(in crate::host) fn trace_send(&self, head: &Head) {
-        // A turn that is not recorded records no messages.
+        // If the events of a turn are not recorded, its messages are not recorded either.
         let (from, is_traced) = Current::try_with(|current| (current.pid(), current.is_traced())).unwrap_or_default();
         if from.is_none() || is_traced {
             let from = from.map_or(0, Pid::word);
@@ -62,14 +62,15 @@ impl Host {
         }
     }
 
-    /// Records that a process receives a message in a turn that is recorded.
+    /// Records that a process receives a message. If this happens in a turn, the events of the turn are recorded.
     #[cold]
     pub(crate) fn trace_receive(&self, head: &Head) {
-        // Another process, or code outside the processes, may read the mailbox. Such code is recorded, too.
+        // The thread may run no turn of this process, because other code may also read the mailbox. Such code is
+        // recorded, too.
         self.record(Urgency::InTurn, || TraceEvent::Received { process: word(head) });
     }
 
-    /// Records that the messages of a process are not received in the order in which they were sent.
+    /// Records that a process receives its messages in another order than the order in which they were sent.
     #[cold]
     pub(crate) fn trace_reorder(&self, head: &Head) {
         self.record(Urgency::InTurn, || TraceEvent::Reordered { process: word(head) });
@@ -81,7 +82,7 @@ impl Host {
         self.record(Urgency::InTurn, || TraceEvent::Yielded { process: word(head), tag: tag.number });
     }
 
-    /// Records the answer to a command of a process that is observed.
+    /// Records the answer to a command. The process of the command is observed.
     #[cold]
     pub(crate) fn trace_answer(&self, head: &Head, tag: Tag) {
         let (own, is_traced) = Current::try_with(|current| (current.pid(), current.is_traced())).unwrap_or_default();
@@ -98,7 +99,7 @@ impl Host {
         }
     }
 
-    /// Records the spawn of a process, and marks the process so that its events are recorded.
+    /// Records the spawn of a process. Marks the process, so that its events are recorded.
     #[cold]
     pub(crate) fn trace_spawn(&self, head: &Head, type_name: &'static str, method: &str) {
         head.set(flag::OBSERVED);
@@ -124,13 +125,13 @@ fn word(head: &Head) -> u64 {
     head.place().into()
 }
 
-/// The processes of a runtime, for the conversion of a trace.
+/// Access to the processes of a runtime, for the conversion of a trace.
 struct Processes(Arc<Shared>);
 
 impl Lookup for Processes {
     fn text(&self, process: u64) -> String {
         let table = &self.0.pid_table;
-        // In a simulation, equal runs have equal texts.
+        // In a simulation, the pids of equal runs have the same text.
         let _pids = self.0.clock.is_virtual().then(|| Simulated::enter(table.incarnation()));
         table.pid(LocalId::from(process)).to_string()
     }
@@ -146,20 +147,21 @@ impl Lookup for Processes {
     }
 }
 
-/// Begin and end of traces.
+/// Functions that start and end traces.
 impl Host {
-    /// Starts an execution trace, which is written to a new file at this path. [Perfetto](https://ui.perfetto.dev) opens
-    /// the file. The page [`guide::tracing`](crate::guide::tracing) shows how to read it.
+    /// Starts an execution trace, and writes it to a new file at this path. [Perfetto](https://ui.perfetto.dev) opens
+    /// the file. The page [`guide::tracing`](crate::guide::tracing) explains the display.
     ///
-    /// The trace contains the processes of all hosts of the runtime. Each worker has a lane with one slice for each step.
-    /// Each process has a track with its states. The trace ends when the handle is [finished](Trace::finish) or dropped.
-    /// If the program ends before, the file is readable up to the last event that was written, usually 20 ms before the
-    /// end.
+    /// The trace contains the processes of all hosts of the runtime. Each worker has a lane. The lane has one slice for
+    /// each step. Each process has a track with its states. The trace ends when the handle is [finished](Trace::finish)
+    /// or dropped. If the program ends earlier, the file is still readable. In this case, usually only the events of
+    /// the last 20 ms are missing.
     ///
-    /// A thread of the trace writes the file, so no worker waits for the file. Each worker stores its events in a buffer
-    /// of 512 KiB, and records at most 8,192 events in 10 ms. A worker that produces more events skips whole turns. The
-    /// trace contains the numbers of skipped events, and [`TraceSummary::lost`](crate::observe::TraceSummary::lost) is
-    /// their sum. Several traces of a runtime can run at the same time.
+    /// The trace has its own thread that writes the file. Therefore no worker waits for the file. Each worker stores
+    /// its events in a buffer of 512 KiB, and records at most 8,192 events in 10 ms. A worker with more events skips
+    /// whole turns. The trace contains the numbers of skipped events, and
+    /// [`TraceSummary::lost`](crate::observe::TraceSummary::lost) is their sum. Several traces of one runtime can run
+    /// at the same time.
     ///
     /// ```
     /// # use procession::{Context, Runtime};
@@ -177,18 +179,19 @@ impl Host {
     /// ```
     ///
     /// # Errors
-    /// Returns the error of the system if the file cannot be created, or if the thread of the trace cannot be started.
+    /// Returns the error of the system if the system cannot create the file or cannot start the thread of the trace.
     pub fn start_trace(&self, path: impl AsRef<Path>) -> io::Result<Trace> {
         self.start_trace_to(File::create(path)?)
     }
 
     /// Starts an execution trace, as [`start_trace`](Self::start_trace) does, and writes it to `writer`. If the writer
-    /// returns an error, for example because the reader of a socket has disconnected, the trace ends.
+    /// returns an error, the trace ends. For example, the reader of a socket may have disconnected.
     ///
     /// The thread of the trace calls the writer every 10 ms, with whole packets. If the writer is slow, the buffers of
-    /// the workers become full, and the workers skip events. In a [`Simulation`](crate::Simulation), there is no thread,
-    /// and the thread of the simulation calls the writer. A simulation skips no events. The times in its trace are
-    /// virtual.
+    /// the workers become full, and the workers skip events.
+    ///
+    /// In a [`Simulation`](crate::Simulation), the trace has no thread. The thread of the simulation calls the writer.
+    /// A simulation skips no events. The times in its trace are virtual.
     ///
     /// # Errors
     /// Returns the error of the system if the thread of the trace cannot be started.
@@ -205,8 +208,8 @@ impl Host {
         Ok(trace)
     }
 
-    /// Begins to record events. After this call, the events of all processes are recorded: this call marks the processes
-    /// in the pid table, and each later spawn marks its process.
+    /// Begins to record the events of all processes. This call marks the processes in the pid table. After this call,
+    /// each spawn marks its process.
     fn begin_session(&self) -> Session {
         let title = match self.name() {
             "" => Cow::Borrowed("procession"),
@@ -232,7 +235,7 @@ impl Host {
         )
     }
 
-    /// Ends a session. After the last session, a turn has the same cost as before the first session.
+    /// Ends a session. After the end of the last session, a turn has the same cost as before the first session.
     fn end_session(&self) {
         let recorder = self.shared().metrics.recorder();
         recorder.end_session(|| {

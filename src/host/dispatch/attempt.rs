@@ -1,9 +1,10 @@
-//! Lets an outer handler call an inner handler. The answer of the inner handler goes to the outer handler, and the
-//! outer handler decides what the process receives.
+//! Calls of an inner handler by an outer handler. The answer of the inner handler goes to the outer handler. The outer
+//! handler decides which answer the process receives.
 //!
-//! The inner handler gets a completion of the same yield, but the answer of this completion goes into a one-shot cell.
-//! The outer handler holds the other end of the cell, the [`HandlerCall`]. If the `HandlerCall` is dropped, or the
-//! process cancels the yield, the completion of the inner handler reports that it is cancelled.
+//! The inner handler gets a completion of the same yield. However, the answer to this completion goes into a one-shot
+//! cell. The outer handler holds the receiving end of the cell, the [`HandlerCall`]. If the outer handler drops the
+//! `HandlerCall`, the inner handler sees that its completion is cancelled. The same happens if the process cancels the
+//! yield.
 
 use std::fmt;
 use std::pin::Pin;
@@ -19,20 +20,19 @@ use crate::process::command::Command;
 use crate::process::failure::Failure;
 use crate::process::state::reply_slot::ReplySlot;
 
-/// Tells a handler whether its caller has stopped waiting. The caller may stop waiting while the yield is still in
-/// flight.
+/// Tells a handler whether its caller has stopped waiting. The caller may stop waiting before the yield is answered.
 pub(crate) trait Gate: fmt::Debug + Send + Sync {
-    /// Whether the caller has stopped waiting.
+    /// Returns true if the caller has stopped waiting.
     fn is_closed(&self) -> bool;
 
-    /// Returns true if the caller still waits. In this case `watcher` is woken when the caller stops waiting.
+    /// Returns true if the caller still waits. In this case, `watcher` is woken when the caller stops waiting.
     fn watch(&self, watcher: &Waker) -> bool;
 }
 
 /// The one-shot channel between an outer handler and an inner handler.
 struct Cell<T> {
     answer: ReplySlot<Result<T, Failure>>,
-    /// Gate of the outer handler, if another handler has called the outer handler.
+    /// Gate of the outer handler. `Some` if another handler has called the outer handler.
     outer: Option<Arc<dyn Gate>>,
 }
 
@@ -60,8 +60,8 @@ struct Asked<T> {
 
 impl<T: Send + 'static> Layer<T> for Asked<T> {
     fn answer(self: Box<Self>, answer: Result<T, Failure>, slip: UntypedCompletion) {
-        // The answer of the inner handler is not the answer to the yield. The outer handler answers the yield later,
-        // and only the answer of the outer handler is counted.
+        // The answer of the inner handler does not answer the yield. The outer handler answers the yield later, and
+        // only this later answer is counted.
         drop(slip.release());
         if let Err(late) = self.cell.answer.send(answer, || ()) {
             let _ = drop_caught(late);
@@ -85,9 +85,9 @@ pub struct HandlerCall<T> {
 }
 
 impl<T: Send + 'static> Completion<T> {
-    /// Calls `handler`, and returns a future that resolves to its answer. The answer goes to the caller of this method
-    /// instead of the process. Layers use this method to wait for an answer, to retry, or to call several handlers. The
-    /// caller must still answer this completion.
+    /// Calls `handler`, and returns a future that resolves to the handler's answer. The answer does not go to the
+    /// process. The caller of this method must still answer this completion. With this method, a layer can wait for an
+    /// answer, retry, or call several handlers.
     ///
     /// The handler runs immediately, on this thread, with a completion of the same yield.
     ///
@@ -122,14 +122,14 @@ impl<T: Send + 'static> Completion<T> {
     /// ```
     ///
     /// # Errors
-    /// If the handler fails, the future resolves to its failure, for example [`Failure::Panicked`] or
+    /// If the handler fails, the future resolves to this failure, for example [`Failure::Panicked`] or
     /// [`Failure::Abandoned`]. If the process stops waiting for the command, the future resolves to
     /// [`Failure::Cancelled`].
     ///
     /// # Cancel safety
-    /// Dropping the future cancels the call: the completion of the handler reports that it is cancelled, and a late
-    /// answer is discarded. If the process cancels the command, the completion also reports the cancellation, even if
-    /// other handlers are between the process and the called handler.
+    /// Dropping the future cancels the call. The completion of the called handler then reports the cancellation, and a
+    /// late answer is discarded. If the process cancels the command, this completion also reports the cancellation.
+    /// This is also true if other handlers are between the process and the called handler.
     pub fn call_handler<C, H>(&self, handler: &H, command: C) -> HandlerCall<T>
     where
         C: Command<Reply = T>,

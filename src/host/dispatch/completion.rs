@@ -1,9 +1,10 @@
 //! The right to answer one yield, exactly once.
 //!
-//! An answer consumes the completion. If a completion is dropped without an answer, the yield fails with
-//! [`Failure::Abandoned`]. Several events may compete for one yield: an answer through the completion, a call of
-//! `complete_yield`, a cancellation, and the exit of the process. The table of yields (`yields.rs`) decides which event
-//! takes effect.
+//! An answer consumes the completion. If a completion is dropped without an answer, its yield fails with
+//! [`Failure::Abandoned`].
+//!
+//! Several events may compete for one yield: an answer through the completion, a call of `complete_yield`, a
+//! cancellation, and the exit of the process. The table of yields (`yields.rs`) decides which event takes effect.
 
 use std::any::Any;
 use std::fmt;
@@ -31,16 +32,16 @@ use crate::process::yields::Sent;
 /// Reason in [`Failure::Panicked`] if the text of the panic is unknown.
 const SOME_PANIC: Reason = Reason::new("a handler panicked");
 
-/// A completion that was dropped during the call of a handler. The completion is stored until the handler has returned
+/// A completion that a handler dropped during its call. The thread stores the completion until the handler has returned
 /// or panicked.
 enum Kept {
     UntypedCompletion(UntypedCompletion),
-    /// A function that fails a completion whose answer passes through layers.
+    /// A function that fails a completion with layers. The failure passes through these layers.
     Layered(Box<dyn FnOnce(Failure)>),
 }
 
-/// Untyped part of a completion: the process and the tag of the yield. If this value is dropped without an answer, the
-/// yield fails with [`Failure::Abandoned`].
+/// Untyped part of a completion. It contains the process and the tag of the yield. If this value is dropped without an
+/// answer, the yield fails with [`Failure::Abandoned`].
 pub(crate) struct UntypedCompletion(Option<(Ref<dyn AnyControl>, Tag)>);
 
 impl UntypedCompletion {
@@ -57,7 +58,7 @@ impl UntypedCompletion {
         self.parts().0.head().host()
     }
 
-    /// Answers the yield. An answer that comes too late is counted and dropped.
+    /// Answers the yield. A late answer is counted and dropped.
     #[inline]
     pub(crate) fn finish(mut self, answer: Answer) {
         if let Some((to, tag)) = self.0.take() {
@@ -70,14 +71,14 @@ impl UntypedCompletion {
         Self(self.0.take())
     }
 
-    /// Whether the process still waits for the answer.
+    /// Returns true if the process still waits for the answer.
     pub(crate) fn is_wanted(&self) -> bool {
         let (to, tag) = self.parts();
         to.head().yields().is_wanted(tag)
     }
 
-    /// Returns whether the process still waits for the answer. If the process still waits, `watcher` is woken when the
-    /// process stops waiting.
+    /// Returns true if the process still waits for the answer. In this case, `watcher` is woken when the process stops
+    /// waiting.
     pub(crate) fn watch(&self, watcher: &Waker) -> bool {
         let (to, tag) = self.parts();
         to.head().yields().watch(tag, watcher)
@@ -98,21 +99,21 @@ impl UntypedCompletion {
         Poll::Ready(Ok(()))
     }
 
-    /// Returns a value that identifies the yield as long as its process exists.
+    /// Returns a value that identifies the yield. The value is unique as long as the process exists.
     fn identity(&self) -> (usize, u64) {
         let (to, tag) = self.parts();
         (to.identity(), tag.number)
     }
 
-    /// Releases the right to answer a call whose caller no longer waits, and counts a late reply.
+    /// Releases the right to answer a call whose caller no longer waits. Counts a late reply.
     pub(crate) fn late(self) {
         if let Some((to, _)) = self.release() {
             to.head().count(Counter::LateReplies);
         }
     }
 
-    /// Releases the right to answer without an answer. The yield stays in flight, and another caller may answer it by
-    /// its tag.
+    /// Releases the right to answer, but does not answer the yield. The yield stays in flight, and other code may
+    /// answer the yield by its tag.
     pub(super) fn release(mut self) -> Option<(Ref<dyn AnyControl>, Tag)> {
         self.0.take()
     }
@@ -145,10 +146,11 @@ impl Drop for UntypedCompletion {
     }
 }
 
-/// Runs a handler and returns its result. Also returns dropped completions, which the caller must answer. If the
-/// handler panics, the function returns each completion that the handler dropped while it unwound. `own` can be the
-/// identity of a yield. If the handler drops the completion of this yield, the function always returns this completion,
-/// also without a panic.
+/// Runs a handler. Returns its result, and some of the completions that the handler has dropped. The caller must answer
+/// these completions.
+///
+/// If the handler panics, the completions that it drops during the unwinding are returned. `own` can identify a yield.
+/// If the handler drops the completion of this yield, the completion is always returned, also without a panic.
 #[inline]
 fn keeping<T>(own: Option<(usize, u64)>, f: impl FnOnce() -> T) -> (Result<T, Reason>, Option<Vec<Kept>>) {
     let outer = Current::with(|current| current.handler.begin(own));
@@ -158,7 +160,7 @@ fn keeping<T>(own: Option<(usize, u64)>, f: impl FnOnce() -> T) -> (Result<T, Re
     (result, kept.map(|kept| kept.into_iter().map(typed).collect()))
 }
 
-/// Fails the yields whose completions a handler dropped while it unwound.
+/// Fails the yields of completions that a handler dropped during the unwinding.
 #[cold]
 fn fail<T>(kept: Vec<Kept>, result: &Result<T, Reason>) {
     let text = result.as_ref().err().cloned().unwrap_or(SOME_PANIC);
@@ -180,7 +182,7 @@ pub(crate) fn guarded(handle: impl FnOnce()) {
     }
 }
 
-/// Process and tag of a yield, for a task that works for the yield but does not hold its completion.
+/// Process and tag of a yield. A task that works for the yield holds this value instead of the completion.
 #[derive(Debug)]
 pub(crate) struct ReturnRoute {
     to: Ref<dyn AnyControl>,
@@ -196,9 +198,9 @@ impl ReturnRoute {
         if self.to.head().yields().watch(self.tag, cx.waker()) { Poll::Pending } else { Poll::Ready(()) }
     }
 
-    /// Runs `f`, a part of the task that works for the yield. If `f` drops a completion of this yield, this function
-    /// returns the completion, and the yield does not fail with [`Failure::Abandoned`]. The caller must answer the
-    /// yield, because only the caller knows how the task ended.
+    /// Runs `f`, which is a part of the task that works for the yield. If `f` drops a completion of this yield, the
+    /// yield does not fail with [`Failure::Abandoned`]. Instead, this function returns the completion. The caller must
+    /// answer the yield, because only the caller knows how the task ended.
     pub(crate) fn keeping<T>(&self, f: impl FnOnce() -> T) -> (Result<T, Reason>, Option<UntypedCompletion>) {
         let own = (self.to.identity(), self.tag.number);
         let (result, kept) = keeping(Some(own), f);
@@ -215,25 +217,25 @@ impl ReturnRoute {
 
 /// The right to answer one yield, from any thread, at any time.
 ///
-/// If a completion is dropped without an answer, the yield fails with [`Failure::Abandoned`]. If the process has
-/// exited, or has cancelled the yield, the answer is discarded and counted. An answer never reaches another process.
+/// If a completion is dropped without an answer, the yield fails with [`Failure::Abandoned`]. If the process has exited
+/// or has cancelled the yield, the answer is discarded and counted. An answer never reaches another process.
 ///
 /// A completion holds references to its process and its runtime, and the runtime holds its handlers. Therefore a
-/// handler that stores completions in its own state forms a reference cycle. The handler should remove each completion
-/// whose yield is [cancelled](Self::is_cancelled), and remove all completions when the runtime shuts down. Otherwise
-/// the memory is never freed.
+/// handler that stores completions in its own state forms a reference cycle. To free the memory, such a handler should
+/// remove each completion whose yield is [cancelled](Self::is_cancelled). When the runtime shuts down, the handler
+/// should remove all its completions.
 pub struct Completion<T> {
     slip: Option<UntypedCompletion>,
     layer: Option<Box<dyn Layer<T>>>,
     marker: PhantomData<fn(T)>,
 }
 
-/// A stage that an answer passes through before it reaches the process.
+/// A stage between a handler and the process. The answer passes through this stage before it reaches the process.
 pub(super) trait Layer<T>: Send + Sync {
     fn answer(self: Box<Self>, answer: Result<T, Failure>, slip: UntypedCompletion);
 
-    /// Returns a function that fails the completion. The caller calls this function later, when the text of the
-    /// handler's panic is known.
+    /// Returns a function that fails the completion. The caller calls this function later, when the panic text of the
+    /// handler is known.
     fn later(self: Box<Self>, slip: UntypedCompletion) -> Box<dyn FnOnce(Failure)>;
 
     /// Returns the gate of the handler that waits for this answer, if a handler waits for it. The answer is wanted only
@@ -241,10 +243,10 @@ pub(super) trait Layer<T>: Send + Sync {
     fn gate(&self) -> Option<&Arc<dyn Gate>>;
 }
 
-/// A layer that passes the answer to the closure `then`, together with a completion. The answer to that completion
+/// A layer that passes the answer to the closure `then`, together with a completion. The answer to this completion
 /// passes through the layer `before`.
 struct Intercept<T, F> {
-    /// The mutex is never locked. The mutex only makes this type `Sync`.
+    /// The mutex is never locked. It only makes this type `Sync`.
     then: Mutex<F>,
     before: Option<Box<dyn Layer<T>>>,
 }
@@ -306,8 +308,8 @@ impl<T: Send + 'static> Completion<T> {
         }
     }
 
-    /// Returns a new completion of the same yield. The answer to the new completion goes to `then`, together with this
-    /// completion, and `then` decides what the process receives. Layers are built with this method.
+    /// Returns a new completion of the same yield. The answer to the new completion goes to the closure `then`. The
+    /// closure also receives this completion, and decides which answer the process receives. Layers use this method.
     ///
     /// `then` runs on the thread that answers. If the new completion is dropped without an answer, `then` receives
     /// [`Failure::Abandoned`]. If the handler that holds the new completion panics, `then` receives
@@ -317,24 +319,24 @@ impl<T: Send + 'static> Completion<T> {
         Completion { slip: self.slip.take(), layer: Some(Box::new(layer)), marker: PhantomData }
     }
 
-    /// Pid of the process that made the yield.
+    /// Returns the pid of the process that made the yield.
     pub fn pid(&self) -> Pid {
         self.slip().parts().0.head().pid()
     }
 
-    /// Tag of the yield.
+    /// Returns the tag of the yield.
     pub fn tag(&self) -> Tag {
         self.slip().parts().1
     }
 
-    /// Host of the process that made the yield.
+    /// Returns the host of the process that made the yield.
     pub fn host(&self) -> &Host {
         self.slip().parts().0.head().host()
     }
 
-    /// Converts the completion into its pid and its tag. The yield stays in flight until [`Host::complete_yield`]
-    /// answers it, or until the process cancels it or exits. After this call, the yield can no longer fail because its
-    /// completion was dropped.
+    /// Converts the completion into the pid of its process and the tag of its yield. The yield stays in flight until
+    /// [`Host::complete_yield`] answers it, the process cancels it, or the process exits. After this call, the yield
+    /// has no completion. Therefore no drop of a completion can make the yield fail.
     pub fn into_tag(mut self) -> (Pid, Tag) {
         let parts = (self.pid(), self.tag());
         if let Some(slip) = self.slip.take() {
@@ -343,13 +345,16 @@ impl<T: Send + 'static> Completion<T> {
         parts
     }
 
-    /// Returns true if an answer would be discarded. In this case the process has exited, or the process has cancelled
-    /// the yield, or the handler that called this handler has stopped waiting.
+    /// Returns true if an answer would be discarded, for one of these reasons:
+    ///
+    /// - The process has exited.
+    /// - The process has cancelled the yield.
+    /// - Another handler has called this handler, and has stopped waiting.
     pub fn is_cancelled(&self) -> bool {
         !self.slip().is_wanted() || self.gate().is_some_and(|gate| gate.is_closed())
     }
 
-    /// Returns a future that resolves when the answer is not wanted any more.
+    /// Returns a future that resolves when no code waits for the answer any more.
     pub fn cancelled(&self) -> Unwanted {
         let (to, tag) = self.slip().parts();
         Unwanted { yielded: Some((to.clone(), tag)), gate: self.gate().cloned() }
@@ -361,7 +366,7 @@ impl<T: Send + 'static> Completion<T> {
         self.slip().send(item, cx.waker())
     }
 
-    /// Returns the process and the tag of this yield, without the right to answer it.
+    /// Returns the process and the tag of this yield. The returned value does not contain the right to answer.
     pub(crate) fn way(&self) -> ReturnRoute {
         let (to, tag) = self.slip().parts();
         ReturnRoute { to: to.clone(), tag }
@@ -379,9 +384,9 @@ impl<T: Send + 'static> Completion<T> {
 impl<T> Drop for Completion<T> {
     fn drop(&mut self) {
         let (Some(layer), Some(slip)) = (self.layer.take(), self.slip.take()) else { return };
-        // The layer receives the failure, and decides what its own caller receives. While the handler unwinds, the text
-        // of its panic is not known yet. Therefore the failure is deferred until the code that runs the handler knows
-        // the text.
+        // The layer receives the failure, and decides which answer its own caller receives. During the unwinding of the
+        // handler, the text of the panic is not known yet. Therefore this code stores the failure until the caller of
+        // the handler knows the text.
         if !thread::panicking() {
             return drop(catch(|| layer.answer(Err(Failure::Abandoned), slip)));
         }
@@ -406,7 +411,7 @@ impl<T> fmt::Debug for Completion<T> {
     }
 }
 
-/// Future that resolves when the answer to a yield is not wanted any more: see [`Completion::cancelled`].
+/// Future that resolves when no code waits for the answer to a yield any more: see [`Completion::cancelled`].
 ///
 /// # Cancel safety
 /// Dropping the future changes nothing.

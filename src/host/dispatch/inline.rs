@@ -1,5 +1,6 @@
-//! The right to answer an inline command. During the turn that yielded the command, the answer is stored in the
-//! thread's inline command. After that turn, the command is answered through a [`Completion`], like any other command.
+//! The right to answer an inline command. Within the turn that yielded the command, the answer is stored in the
+//! thread's place for an inline command. After this turn, a handler answers the command through a [`Completion`], like
+//! any other command.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -19,7 +20,7 @@ use crate::process::state::inline_command::Number;
 use crate::process::yields::AnswerTarget;
 
 /// The right to answer an inline command inside the turn of its process. The handler of the command receives this
-/// value, and must call `answer` or `owed`. If this value is dropped, the command gets no answer.
+/// value, and must call `answer` or `owed`. If the handler drops this value, the command gets no answer.
 pub(crate) struct InlineCall<'a, C: Command> {
     number: Number,
     home: &'a dyn Fn() -> Ref<dyn AnyControl>,
@@ -44,17 +45,17 @@ impl<'a, C: Command> InlineCall<'a, C> {
         Current::with(|current| current.inline.answer(self.number, answer.map(Payload::new)));
     }
 
-    /// Converts this right into a [`FutureAnswer`], for a handler whose future may still be pending after its first
-    /// poll.
+    /// Converts this right into a [`FutureAnswer`]. A handler with a future needs this conversion, because its future
+    /// may still be pending after the first poll.
     #[inline]
     pub(crate) fn owed(self) -> FutureAnswer<C> {
         FutureAnswer::Now(self.number, ProcessRef::new((self.home)()))
     }
 }
 
-/// Moves an inline command, which its handler has taken, to the table of yields. Returns the right to answer the command.
-/// Returns `None` if the command was cancelled while it was on the inline path. The caller must be inside the turn of the
-/// process `home`.
+/// Moves an inline command to the table of yields. The handler of the command has already taken the command. Returns
+/// the right to answer the command. Returns `None` if the command was cancelled before this call. The caller must be
+/// inside the turn of the process `home`.
 #[inline]
 pub(crate) fn defer<C: Command>(number: Number, home: Ref<dyn AnyControl>) -> Option<Completion<C::Reply>> {
     let tag = Tag::<C>::inline(number);
@@ -63,7 +64,7 @@ pub(crate) fn defer<C: Command>(number: Number, home: Ref<dyn AnyControl>) -> Op
     is_wanted.then(|| Completion::new(UntypedCompletion::new(home, tag.erase())))
 }
 
-/// How the future of a handler answers: either in the current turn, or through a completion.
+/// The way in which the future of a handler answers: in the current turn, or later through a completion.
 pub(crate) enum FutureAnswer<C: Command> {
     Now(Number, ProcessRef),
     Later(Completion<C::Reply>),
@@ -76,7 +77,7 @@ impl<C: Command> FutureAnswer<C> {
         let Self::Now(number, home) = self else { return };
         let tag = Tag::<C>::inline(*number);
         let head = home.head();
-        // If the command was cancelled on the inline path, the table refuses the answer later.
+        // If the command was cancelled before this call, the table will refuse the answer.
         let _ = head.yields().admit(tag, AnswerTarget::Own, None);
         head.measure_yield(tag.erase());
         *self = Self::Later(Completion::new(UntypedCompletion::new((*home).clone(), tag.erase())));

@@ -1,5 +1,6 @@
-//! The table of the command handlers of one host. The table does not know the types of handlers and completions:
-//! `dispatch.rs` fills the table and calls the handlers. The type parameter `E` is the control block of a process.
+//! The table of the command handlers of one host. The table does not know the types of handlers and completions. The
+//! code in `dispatch.rs` fills the table and calls the handlers. The type parameter `E` is the control block of a
+//! process.
 
 use std::any::TypeId;
 use std::borrow::Cow;
@@ -16,23 +17,23 @@ use crate::process::state::Ref;
 use crate::process::state::current::Current;
 use crate::process::state::inline_command::Number;
 
-/// Type-erased interface of a handler that is found by the type of its commands.
+/// Type-erased interface of a handler. The type of a command selects this handler.
 pub(crate) trait AnyHandler<E: ?Sized>: Send + Sync {
-    /// Takes the command of the yield `tag` of the process `to` out of `command`, and handles it.
+    /// Takes the command out of `command`, and handles it. The command belongs to the yield `tag` of the process `to`.
     fn handle(&self, command: &mut Option<Payload>, to: Ref<E>, tag: Tag);
-    /// Returns the name of the type of the commands.
+    /// Returns the name of the command type.
     fn command_name(&self) -> &'static str;
     /// Handles the inline command of this thread. `home` returns a reference to the process that yielded the command.
     fn handle_inline(&self, current: &Current, number: Number, home: &dyn Fn() -> Ref<E>);
 }
 
-/// Interface of a handler that is found by the name of its commands.
+/// Interface of a handler. The name of a command selects this handler.
 pub(crate) trait NamedHandler<C, E: ?Sized>: Send + Sync {
-    /// Handles the command of the yield `tag` of the process `to`.
+    /// Handles a command. The command belongs to the yield `tag` of the process `to`.
     fn handle(&self, command: C, to: Ref<E>, tag: Tag);
 }
 
-/// Hasher for `TypeId`. A `TypeId` already contains a hash, so this hasher only combines the words of this hash.
+/// Hasher for `TypeId`. A `TypeId` already contains a hash. Therefore this hasher only combines the words of this hash.
 #[derive(Default)]
 struct TypeIdHasher(u64);
 
@@ -63,7 +64,7 @@ pub(super) type ByName<C, E> = BTreeMap<Cow<'static, str>, Box<dyn NamedHandler<
 
 /// The handlers of one host.
 pub(crate) struct Dispatcher<E: ?Sized> {
-    /// Name of the host. The host that the runtime was built with has an empty name.
+    /// Name of the host. The first host of a runtime has an empty name.
     host: Cow<'static, str>,
     by_type: ByType,
     /// The handlers by index.
@@ -93,8 +94,8 @@ impl<E: ?Sized> Dispatcher<E> {
         &self.host
     }
 
-    /// Returns the failure of a command that has no handler. The failure names the command. If the host has a name, the
-    /// failure also names the host.
+    /// Returns the failure of a command that has no handler. The failure contains the name of the command. If the host
+    /// has a name, the failure also contains the name of the host.
     pub(super) fn no_handler(&self, command: Cow<'static, str>) -> Failure {
         Failure::NoHandler(match &*self.host {
             "" => command,

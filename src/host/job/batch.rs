@@ -1,9 +1,9 @@
-//! Batches of tasks. A batch contains either the tasks that the timers of one tick wake, or the tasks that a worker
-//! takes from the injector.
+//! Batches of tasks. The tasks of a batch were woken by the timers of one tick, or were taken from the injector by one
+//! worker.
 //!
 //! The memory of these tasks is often not in the cache. Each task needs several cache lines, and each line contains the
-//! address of the next line. If a worker ran the tasks without a prefetch, each task would wait for its lines one after
-//! the other. This module prefetches a batch step by step, so that the cache misses of different tasks overlap.
+//! address of the next line. Without a prefetch, a worker would wait for each of these lines, one after the other. This
+//! module prefetches the lines of a batch in steps. Therefore the cache misses of different tasks overlap.
 
 use std::task::Waker;
 
@@ -12,17 +12,17 @@ use crate::platform::prefetch::{TASK, prefetch};
 use crate::process::catch::catch;
 use crate::process::state::{PendingSchedule, RunnableProcess};
 
-/// Queues the processes of a batch in their order, and prefetches the data that each process points to. The timers have
-/// already prefetched the memory of the processes themselves.
+/// Queues the processes of a batch in their order, and prefetches the data to which each process points. The timers
+/// have already prefetched the memory of the processes themselves.
 pub(crate) fn queue(woken: Vec<PendingSchedule>) {
     woken.iter().filter_map(PendingSchedule::process).for_each(lead_data);
     drop(woken);
 }
 
-/// Wakes the tasks of these wakers, and queues the processes among them in their order. Leaves `ready` empty.
+/// Wakes the tasks of these wakers. Queues the woken processes in the order of their wakers. Leaves `ready` empty.
 ///
-/// A single process goes to the next slot of its worker, as after a message. Several processes go to the back of the
-/// queue: in the next slot, the last one would run first.
+/// A single process goes to the next slot of its worker, like a process that was woken by a message. Several processes
+/// go to the back of the queue, because in the next slot the last of these processes would run first.
 pub(crate) fn wake_all(ready: &mut Vec<Waker>) {
     if let [waker] = &ready[..] {
         waker.wake_by_ref();
@@ -33,8 +33,8 @@ pub(crate) fn wake_all(ready: &mut Vec<Waker>) {
         match PendingSchedule::wake(&waker) {
             Some(process) => woken.push(process),
             None => {
-                // This waker is not a waker of a process that waits. It may run user code that waits for one of the
-                // processes before it, so these processes are queued first.
+                // This waker does not belong to a waiting process. The wake may run user code, and this code may wait
+                // for a process in `woken`. Therefore the processes in `woken` are queued first.
                 queue_in_order(&mut woken);
                 let _ = catch(|| waker.wake());
             }
@@ -50,9 +50,11 @@ fn queue_in_order(woken: &mut Vec<PendingSchedule>) {
     woken.drain(..).for_each(PendingSchedule::queue_behind);
 }
 
-/// Prefetches memory of a job. If `ahead` is 1, the job runs in the next batch, and the function prefetches the process
-/// or the future. If `ahead` is 0, the job runs in this batch, and the function prefetches the data that the process
-/// points to. For this purpose, the function reads memory that the earlier call has prefetched.
+/// Prefetches memory of a job.
+///
+/// If `ahead` is 1, the job runs in the next batch. The function then prefetches the process or the future itself. If
+/// `ahead` is 0, the job runs in this batch. The function then prefetches the data to which the process points. To find
+/// this data, the function reads the process, which the earlier call has prefetched.
 #[inline]
 pub(crate) fn lead(job: &Job, ahead: usize) {
     match (ahead, job) {
@@ -63,7 +65,7 @@ pub(crate) fn lead(job: &Job, ahead: usize) {
     }
 }
 
-/// Prefetches the data that a process points to.
+/// Prefetches the data to which a process points.
 #[inline]
 fn lead_data(ready: &RunnableProcess) {
     let head = ready.head();

@@ -1,6 +1,8 @@
-//! The blocking pool: a bounded number of threads for blocking work, and a bounded queue. The pool starts threads on
-//! demand. A thread exits after it was idle for some time. The pool does not know the commands behind its jobs. The
-//! code that submits a job must wrap the job, so that the result or the panic of the job reaches the requester.
+//! The blocking pool. It has a bounded number of threads for blocking work, and a bounded queue. The pool starts
+//! threads on demand. A thread exits after it was idle for some time.
+//!
+//! The pool does not know the commands behind its jobs. The code that submits a job must pass the result of the job, or
+//! its panic, to the requester.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -14,23 +16,23 @@ use crate::process::failure::Failure;
 
 /// A job for a thread of the pool. A panic in `run` or `refuse` is caught and ignored.
 pub(crate) trait Job: Send {
-    /// Does the work, on a thread of the pool.
+    /// Does the work. This function runs on a thread of the pool.
     fn run(self: Box<Self>);
 
-    /// The pool calls this function instead of `run` if it refuses the job.
+    /// Tells the requester that the pool has refused the job. The pool then does not call `run`.
     fn refuse(self: Box<Self>, failure: Failure);
 
-    /// Whether the requester still waits for the job. If the requester does not wait any more, the pool may remove the
-    /// job from a full queue.
+    /// Returns true if the requester still waits for the job. If it does not wait, the pool may remove the job from a
+    /// full queue.
     fn is_wanted(&self) -> bool;
 }
 
-/// Reason why the pool refuses a job. The text of the failure is created without the lock of the pool.
+/// Reason why the pool refuses a job. The failure with its text is created later, without the lock of the pool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Refusal {
-    /// All threads are busy, the maximum number of threads is reached, and the queue is full.
+    /// All threads are busy, the pool has the maximum number of threads, and the queue is full.
     Full,
-    /// The job waited in the queue and was removed to make room for a newer job: see [`Overflow::DropOldest`].
+    /// The job waited in the queue, and the pool removed it to make room for a newer job: see [`Overflow::DropOldest`].
     Displaced,
     /// The pool has no thread, because the maximum is 0 or because the system refused to start a thread.
     NoThread,
@@ -57,24 +59,25 @@ impl Refusal {
     }
 }
 
-/// Policy that decides which work is refused when the queue of the blocking pool, or of a layer, is full. The requester
-/// of the refused work receives a [`Failure::Overloaded`] immediately. Default: `Reject`.
+/// Policy for a full queue of the blocking pool or of a layer: decides which work is refused. The requester of the
+/// refused work receives a [`Failure::Overloaded`] immediately. Default: `Reject`.
 ///
-/// No policy waits for free space, because a handler must not block its worker. Commands wait in the queue instead. To
-/// refuse no work, set the queue length to `usize::MAX`. In this case, only the number of commands in flight limits the
-/// length of the queue.
+/// No policy waits for free space, because a handler must not block its worker. Work waits only in the queue. To refuse
+/// no work, set the queue length to `usize::MAX`. In this case, only the number of commands in flight limits the length
+/// of the queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum Overflow {
     /// The new work is refused.
     #[default]
     Reject,
-    /// The oldest work in the queue is refused, and the new work is queued. Under overload, the most recent requests
-    /// are served. If the queue length is 0, the new work is refused, because the queue holds no older work.
+    /// The oldest work in the queue is refused, and the new work is queued. Therefore the pool serves the most recent
+    /// requests under overload. If the queue length is 0, the queue holds no older work. In this case the new work is
+    /// refused.
     DropOldest,
 }
 
-/// Function that calls its argument once, inside a context of another runtime, for example of tokio.
+/// Function that calls its argument once, in the context of another runtime, for example tokio.
 pub(crate) type Around = Arc<dyn Fn(&mut dyn FnMut()) + Send + Sync>;
 
 /// Configuration of a pool.
@@ -82,15 +85,14 @@ pub(crate) type Around = Arc<dyn Fn(&mut dyn FnMut()) + Send + Sync>;
 pub(crate) struct Options {
     /// Maximum number of threads. If the maximum is 0, every job is refused.
     pub(crate) most: usize,
-    /// Maximum number of jobs that wait for a busy thread.
+    /// Maximum number of jobs that wait because all threads are busy.
     pub(crate) queue: usize,
     pub(crate) when_full: Overflow,
-    /// A thread exits after it was idle for this time.
+    /// Idle time after which a thread exits.
     pub(crate) keep: Duration,
     /// Name of the threads.
     pub(crate) name: String,
-    /// Function that each thread calls once. The argument of the function is a closure that runs all jobs of the
-    /// thread.
+    /// Function that each thread calls once. The argument is a closure. This closure runs all jobs of the thread.
     pub(crate) around: Option<Around>,
 }
 
@@ -121,7 +123,7 @@ impl fmt::Debug for Options {
     }
 }
 
-/// Threads that run jobs in the order of their submission. Dropping the pool closes it.
+/// Threads that run jobs in the order of their submission. The drop of the pool closes the pool.
 #[derive(Debug)]
 pub(crate) struct Pool {
     shared: Arc<PoolState>,
@@ -130,9 +132,10 @@ pub(crate) struct Pool {
 #[derive(Debug)]
 struct PoolState {
     state: Mutex<State>,
-    /// Idle threads wait on this condition variable until a job is queued or the pool is closed.
+    /// Idle threads wait on this condition variable. The pool notifies it when a job is queued and when the pool is
+    /// closed.
     work: Condvar,
-    /// Notified when the last thread exits. Only a test waits for this notification.
+    /// Condition variable that is notified when the last thread exits. Only a test waits on it.
     empty: Condvar,
     options: Options,
 }
@@ -148,7 +151,7 @@ struct State {
     closed: bool,
     /// Index in the queue at which the next [sweep](State::sweep) begins.
     swept: usize,
-    /// For tests: if true, the pool cannot start threads, as if the system refused the start.
+    /// For tests: if true, each start of a thread fails, as if the system had refused the start.
     #[cfg(test)]
     exhausted: bool,
 }
@@ -165,12 +168,12 @@ impl fmt::Debug for State {
     }
 }
 
-/// Maximum number of jobs that one sweep checks. Each job that does not fit into the queue causes a sweep. The maximum
-/// is needed because the queue may be long and a sweep holds the lock of the pool.
+/// Maximum number of jobs that one sweep checks. Each new job for a full queue causes a sweep. The queue may be long,
+/// and a sweep holds the lock of the pool. Therefore the sweep needs a maximum.
 const SWEEP: usize = 128;
 
 impl State {
-    /// Returns true if one more job can be queued. If the queue is full, the function first moves unwanted jobs from
+    /// Returns true if one more job can be queued. If the queue is full, this function first moves unwanted jobs from
     /// the queue to `unwanted`. A job is unwanted if its requester no longer waits.
     fn has_room(&mut self, options: &Options, unwanted: &mut Vec<Box<dyn Job>>) -> bool {
         let most = self.free.saturating_add(options.queue);
@@ -180,8 +183,8 @@ impl State {
         self.queue.len() < most
     }
 
-    /// Checks the next [`SWEEP`] jobs of the queue, and takes out the jobs whose requesters no longer wait. The other
-    /// jobs keep their order.
+    /// Checks the next [`SWEEP`] jobs of the queue. Removes and returns the jobs whose requesters no longer wait. The
+    /// other jobs keep their order.
     fn sweep(&mut self) -> Vec<Box<dyn Job>> {
         let from = if self.swept < self.queue.len() { self.swept } else { 0 };
         let to = self.queue.len().min(from + SWEEP);
@@ -210,26 +213,28 @@ impl Pool {
         Self { shared: Arc::new(shared) }
     }
 
-    /// Runs a job on a thread of the pool: on an idle thread if there is one, else on a new thread, else on the first
-    /// thread that becomes idle. This call never waits. If the queue is full, either this job or an older job is
-    /// refused immediately.
+    /// Runs a job on a thread of the pool. If a thread is idle, it runs the job. Otherwise the pool starts a new thread
+    /// for the job. If the pool cannot start a thread, the job waits in the queue for the first idle thread. If the
+    /// pool has no thread at all, the pool refuses the job.
+    ///
+    /// This call never waits. If the queue is full, the pool immediately refuses either this job or an older job.
     pub(crate) fn run(&self, job: Box<dyn Job>) {
         let mut unwanted = Vec::new();
         if let Err((job, refusal)) = self.enqueue(job, &mut unwanted) {
             let _ = catch(|| job.refuse(refusal.failure(&self.shared.options)));
         }
-        // The unwanted jobs are dropped after the lock was released, one by one, because the drop of a job runs user
-        // code and may panic.
+        // The drop of a job runs user code and may panic. Therefore the unwanted jobs are dropped without the lock, one
+        // by one.
         for job in unwanted {
             let _ = catch(|| drop(job));
         }
     }
 
-    /// Queues a job. If the queue is full, the function first makes room: it moves each job whose requester no longer
-    /// waits from the queue to `unwanted`.
+    /// Queues a job. If the queue is full, this function first moves unwanted jobs from the queue to `unwanted`. A job
+    /// is unwanted if its requester no longer waits.
     ///
     /// # Errors
-    /// Returns the refused job: either the oldest job of the queue, or the new job.
+    /// Returns the refused job. This job is either the oldest job of the queue, or the new job.
     fn enqueue(&self, job: Box<dyn Job>, unwanted: &mut Vec<Box<dyn Job>>) -> Result<(), (Box<dyn Job>, Refusal)> {
         let shared = &self.shared;
         let options = &shared.options;
@@ -238,9 +243,9 @@ impl Pool {
             return Err((job, Refusal::ShutDown));
         }
         if state.queue.len() >= state.free {
-            // No thread is free for the job, so this function starts a thread. The lock is held during the start.
-            // Without the lock, another caller could queue a job for the new thread before the system refuses to start
-            // this thread.
+            // No thread is free for the job. Therefore this function starts a thread, and holds the lock during the
+            // start. Without the lock, another caller could queue a job for the new thread. If the system then refused
+            // to start this thread, no thread would run the job of the other caller.
             let started = state.threads < options.most && shared.start(&state).is_ok();
             if started {
                 state.threads += 1;
@@ -251,7 +256,8 @@ impl Pool {
                 if options.when_full == Overflow::Reject || options.queue == 0 {
                     return Err((job, Refusal::Full));
                 }
-                // The first `free` jobs of the queue do not wait, because free threads will soon take these jobs.
+                // Free threads will soon take the first `free` jobs of the queue. Therefore the oldest waiting job is
+                // behind these jobs.
                 let at = state.free;
                 let oldest = state.queue.remove(at).expect("with some room at all, a full queue has that many");
                 state.queue.push_back(job);
@@ -264,23 +270,23 @@ impl Pool {
         Ok(())
     }
 
-    /// Closes the pool. A closed pool accepts no jobs. This call refuses the queued jobs, and makes the threads exit.
-    /// The call does not wait for running jobs.
+    /// Closes the pool. A closed pool accepts no jobs. This call refuses the queued jobs, and makes idle threads exit.
+    /// Each busy thread exits after its job. The call does not wait for running jobs.
     pub(crate) fn close(&self) {
         let mut state = self.shared.state.lock();
         state.closed = true;
         let refused = std::mem::take(&mut state.queue);
         drop(state);
         self.shared.work.notify_all();
-        // The jobs are refused one by one, so that a panic of one job does not affect the other jobs.
+        // The jobs are refused one by one. Therefore a panic of one job does not affect the other jobs.
         for job in refused {
             let _ = catch(|| job.refuse(Failure::ShutDown));
         }
     }
 
-    /// Waits until the pool has no thread, but not longer than `within`. Returns true if the pool has no thread. If the
-    /// pool is not closed, its threads exit only after they were idle for `keep`. A job of this pool must not call this
-    /// function, because the thread of the job cannot exit before the function returns.
+    /// Waits until the pool has no thread, but at most for the time `within`. Returns true if the pool has no thread.
+    /// Without a call of `close`, a thread exits only after it was idle for the time `keep`. A job of this pool must
+    /// not call this function, because the thread of this job cannot exit during the call.
     #[cfg(test)]
     pub(crate) fn wait(&self, within: Duration) -> bool {
         let clock = crate::platform::clock::Clock::real();
@@ -306,7 +312,7 @@ impl Drop for Pool {
 }
 
 impl PoolState {
-    /// Starts a thread. `_state` proves that the caller holds the lock.
+    /// Starts a thread. The argument `_state` proves that the caller holds the lock.
     fn start(self: &Arc<Self>, _state: &State) -> io::Result<()> {
         #[cfg(test)]
         if _state.exhausted {
@@ -327,7 +333,7 @@ impl PoolState {
                     self.serve();
                 }
             };
-            // If `around` panics, or does not call the closure, the thread runs its jobs without `around`.
+            // If `around` panics or does not call the closure, the thread runs its jobs without `around`.
             let _ = catch(|| around(&mut serve));
         }
         if !served {
@@ -335,8 +341,8 @@ impl PoolState {
         }
     }
 
-    /// Runs jobs until the pool is closed, or until the thread was idle for too long. When this function is called, the
-    /// thread is counted as free. When the function returns, the thread is no longer counted.
+    /// Runs jobs until the pool is closed, or until the thread was idle for too long. The caller has already counted
+    /// the thread as free. This function removes the thread from the counts before it returns.
     fn serve(&self) {
         let mut state = self.state.lock();
         loop {
@@ -401,7 +407,7 @@ mod tests {
         }
     }
 
-    /// A pool whose jobs report their start, and then wait for permission to end.
+    /// A pool with test jobs. Each job reports its start, and then waits for the permission to end.
     struct Fixture {
         pool: Pool,
         began: Arc<Level>,
@@ -427,7 +433,7 @@ mod tests {
         }
     }
 
-    /// Whether a pool accepts a closure.
+    /// Returns true if the pool accepts the closure.
     fn runs(pool: &Pool, f: impl FnOnce() + Send + 'static) -> bool {
         let refusals = Arc::default();
         pool.run(Box::new(Closure(f, Arc::clone(&refusals))));
@@ -458,8 +464,7 @@ mod tests {
             (state.threads, state.free)
         }
 
-        /// Waits until at least `free` threads are free. A thread becomes free only a moment after its job has
-        /// finished.
+        /// Waits until at least `free` threads are free. A thread becomes free shortly after the end of its job.
         fn free(&self, free: usize) {
             while self.threads().1 < free {
                 thread::yield_now();
@@ -650,7 +655,7 @@ mod tests {
         f.pool.shared.state.lock().exhausted = false;
         assert!(f.run());
         f.began.reached(1);
-        // One thread is busy, and no other thread can be started. Jobs wait in the queue as long as the queue has free
+        // One thread is busy, and no other thread can be started. A new job waits in the queue while the queue has free
         // space.
         f.pool.shared.state.lock().exhausted = true;
         assert!(f.run() && !f.run());

@@ -107,7 +107,7 @@ impl Host {
     }
 
     /// Returns the pid, as a word, of the process that would receive a message now. Returns 0 if no process of this
-    /// runtime has this name, or if the pid belongs to another runtime.
+    /// host has this name, or if the pid belongs to another runtime.
     #[inline]
     pub(crate) fn word_of<N>(&self, way: &Way<'_, N>) -> u64 {
         match way {

@@ -1,4 +1,5 @@
-//! Inspection of the processes while they run. It reads rows about all processes, and the details of one process.
+//! Inspection of the processes while they run. The inspection reads rows about all processes, and the details of one
+//! process.
 //!
 //! The inspection borrows each entry of the pid table under the lock of its slot, and takes no reference to the entry.
 //! Therefore the inspection never drops the last reference to a process, and runs no user code.

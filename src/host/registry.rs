@@ -77,13 +77,14 @@ pub(crate) fn own() -> usize {
 /// The shared value to which all entries of a table refer.
 ///
 /// If all entries used one reference count, each spawn and each exit would contend for the cache line of this count.
-/// Therefore only several thousand entries share one count. This count contains the references of these entries in
+/// Therefore one count serves only a few thousand entries. The references of these entries are added to the count in
 /// advance.
 pub(crate) trait Lane: Sized {
-    /// References that share one count and are already counted.
+    /// Stock of references. All references of a stock share one reference count, and are already included in this
+    /// count.
     type CountedRefs: fmt::Debug;
 
-    /// Creates counted references to the same value. These references have a separate reference count.
+    /// Creates a stock of references to the same value. The stock has its own reference count.
     fn stock(&self, count: u32) -> Self::CountedRefs;
 
     /// Takes one reference out of `stock`. Returns `None` if `stock` refers to another value than `self`, or is empty.
@@ -113,9 +114,9 @@ struct Fresh<S> {
     free: Vec<LocalId>,
     /// Index of the first slot that was never used.
     next: u32,
-    /// Counted references for the next entries.
+    /// Stock of references for the next entries.
     lane: Option<S>,
-    /// True after the table was closed. A closed table stores no counted references, because they would keep the table
+    /// True after the table was closed. A closed table has no stock of references, because a stock would keep the table
     /// alive.
     closed: bool,
 }
@@ -134,7 +135,8 @@ struct Shard<E: ?Sized, L: Lane> {
     /// The slots that spawning threads take.
     fresh: CachePadded<Lock<Fresh<L::CountedRefs>>>,
     /// The slots that threads of other shards return. These slots have a separate lock. A thread of this shard takes
-    /// this lock only when `fresh` has no free slot. Only in this case can it contend with the threads of other shards.
+    /// this lock only when `fresh` has no free slot. Therefore threads of different shards rarely contend for this
+    /// lock.
     returned: CachePadded<ReturnedSlots>,
     /// Number of slots that have used all their generations.
     retired: AtomicUsize,
@@ -196,7 +198,8 @@ impl<E: ?Sized + PidEntry, L: Lane> Shard<E, L> {
         }
     }
 
-    /// Reserves a slot, and takes a counted reference for its entry. Returns `None` if the table is full.
+    /// Reserves a slot, and takes a reference for the entry of this slot from the stock. Returns `None` if the table is
+    /// full.
     fn reserve(&self, wanted: &L) -> Option<(LocalId, L)> {
         let mut fresh = self.fresh.lock();
         self.fetch(&mut fresh);
@@ -259,8 +262,7 @@ fn try_slot<E: ?Sized, R>(slot: &Slot<E>, mut f: impl FnMut(&Ref<E>) -> Result<R
 }
 
 impl<E: ?Sized + PidEntry, L: Lane> PidTable<E, L> {
-    /// Creates a table with at least `shards` shards. The real number is the next power of two, and lies between 1 and
-    /// 1024.
+    /// Creates a table with at least `shards` shards. The actual number of shards is a power of two between 1 and 1024.
     pub(crate) fn new(node: u32, incarnation: u32, shards: usize) -> Self {
         let shards = shards.clamp(1, 1024).next_power_of_two();
         let bits = shards.trailing_zeros();
@@ -315,7 +317,7 @@ impl<E: ?Sized + PidEntry, L: Lane> PidTable<E, L> {
         Some(LocalId { index, ..place })
     }
 
-    /// Drops the counted references. After this call, the table stores no counted references.
+    /// Drops the stocks of references. A closed table stores no stock any more.
     pub(crate) fn close(&self) {
         for shard in &self.shards {
             let mut fresh = shard.fresh.lock();

@@ -2,8 +2,8 @@
 //! its own lock.
 //!
 //! This module has no thread and never blocks. The scheduler gets the time until the next deadline from `wait`. After
-//! this time, the scheduler calls `fire_due_batch`. Each such call checks all wheels. Therefore a blocked worker does
-//! not delay the timers of its wheel.
+//! this time, the scheduler calls `fire_due_batch`, which checks all wheels. Therefore a blocked worker does not delay
+//! the timers of its wheel.
 
 pub(crate) mod alarm;
 pub(crate) mod backoff;
@@ -68,7 +68,7 @@ impl Fire {
     }
 }
 
-/// Key of a timer. The caller passes the key to `cancel`. Two timers of one `Timers` never have the same key.
+/// Key of a timer. The caller passes the key to `cancel`. A `Timers` never gives the same key to two timers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Key {
     shard: u32,
@@ -104,8 +104,7 @@ pub(crate) struct Timers {
     clock: Clock,
     /// One shard for each worker, and a last shard that all other threads share.
     shards: Box<[CachePadded<Shard>]>,
-    /// Time in ns at which, at the latest, a thread will check the timers. `u64::MAX` if no thread has promised a
-    /// check.
+    /// Latest time, in ns, of the next promised check of the timers. `u64::MAX` if no thread has promised a check.
     kept: CachePadded<AtomicU64>,
     /// Earliest deadline in ns that was reported to a thread. A later cancellation of the timer does not change this
     /// value. `u64::MAX` if the reported deadline has passed.
@@ -153,7 +152,7 @@ impl Timers {
     /// threads.
     ///
     /// Returns the key of the timer, and whether the caller must notify a thread. The caller must notify a thread if
-    /// both conditions are true:
+    /// the following conditions are both true:
     ///
     /// - The new deadline is the earliest deadline.
     /// - No thread has promised to check the timers by this deadline.
@@ -175,7 +174,7 @@ impl Timers {
         //
         // The SeqCst accesses pair with the accesses in `keep_time`. Either `keep_time` reads the `nearest` that was
         // stored above, or this call reads the `kept` that `keep_time` has stored. With a weaker ordering, each thread
-        // could miss the store of the other thread. The timer would then fire late.
+        // could miss the store of the other thread, and the timer would fire late.
         let earlier = first_here
             && due < self.kept.load(Ordering::SeqCst)
             && self.shards.iter().all(|other| other.nearest.load(Ordering::SeqCst) >= due);
@@ -320,10 +319,10 @@ impl Timers {
     /// Returns the time after which the caller must check the timers. With this call, the caller promises to make this
     /// check. A call of [`wait`](Self::wait) makes no such promise.
     ///
-    /// An earlier call may have reported a deadline that has not passed yet. In this case, the returned time does not
-    /// end after the reported deadline. This rule also applies if the timer of the reported deadline was cancelled.
-    /// Many programs set a timeout and then cancel it, again and again. Because of this rule, the thread wakes only
-    /// once in each period of the timeout's length. Without this rule, the thread would wake for each timeout.
+    /// An earlier call may have reported a deadline that has not passed yet. The returned time then ends at the
+    /// reported deadline at the latest, also if the timer of this deadline was cancelled. Many programs set a timeout
+    /// and cancel it, again and again. In such a program, the thread wakes at most once in the length of a timeout, and
+    /// not once for each timeout.
     pub(crate) fn keep_time(&self) -> Option<Duration> {
         let now = self.clock.now();
         let mut told = self.told.load(Ordering::Relaxed);
@@ -334,8 +333,8 @@ impl Timers {
         loop {
             let nearest = self.nearest_ns();
             self.kept.store(nearest.min(told), Ordering::SeqCst);
-            // Another thread may have inserted an earlier timer before the store to `kept` became visible. Such a
-            // thread sends no notification. Therefore this loop reads the deadlines again.
+            // Another thread may have inserted an earlier timer before the store to `kept` became visible. The other
+            // thread then sends no notification. Therefore this loop reads the deadlines again.
             if self.nearest_ns() >= nearest || planted!("timers_keeper_looks_once") {
                 let kept = nearest.min(told);
                 return (kept != u64::MAX).then(|| Instant::from_ns(kept) - now);

@@ -35,7 +35,7 @@ impl Host {
         self.record(Urgency::First, || TraceEvent::State { process: word(head), to: ProcessState::Running, steps })
     }
 
-    /// Records that a step begins. The events of its turn are recorded.
+    /// Records that a step begins. The caller must first check that the events of this turn are recorded.
     pub(crate) fn trace_step(&self, head: &Head) {
         self.record(Urgency::Last, || TraceEvent::Step { process: word(head) });
     }
@@ -62,11 +62,12 @@ impl Host {
         }
     }
 
-    /// Records that a process receives a message. If this happens in a turn, the events of the turn are recorded.
+    /// Records that a process receives a message. The caller must first check that the events of this turn are
+    /// recorded.
     #[cold]
     pub(crate) fn trace_receive(&self, head: &Head) {
-        // The thread may run no turn of this process, because other code may also read the mailbox. Such code is
-        // recorded, too.
+        // The reader of the mailbox may also be another process, or code outside the processes. In both cases, this
+        // function records the owner of the mailbox.
         self.record(Urgency::InTurn, || TraceEvent::Received { process: word(head) });
     }
 
@@ -82,7 +83,7 @@ impl Host {
         self.record(Urgency::InTurn, || TraceEvent::Yielded { process: word(head), tag: tag.number });
     }
 
-    /// Records the answer to a command. The process of the command is observed.
+    /// Records the answer to a command of an observed process.
     #[cold]
     pub(crate) fn trace_answer(&self, head: &Head, tag: Tag) {
         let (own, is_traced) = Current::try_with(|current| (current.pid(), current.is_traced())).unwrap_or_default();

@@ -3,8 +3,7 @@
 //!
 //! The inner handler gets a completion of the same yield. However, the answer to this completion goes into a one-shot
 //! cell. The outer handler holds the receiving end of the cell, the [`HandlerCall`]. If the outer handler drops the
-//! `HandlerCall`, the inner handler sees that its completion is cancelled. The same happens if the process cancels the
-//! yield.
+//! `HandlerCall`, or the process cancels the yield, the inner handler sees that its completion is cancelled.
 
 use std::fmt;
 use std::pin::Pin;

@@ -1,4 +1,4 @@
-//! The right to answer one yield, exactly once.
+//! The right to answer one yield exactly once.
 //!
 //! An answer consumes the completion. If a completion is dropped without an answer, its yield fails with
 //! [`Failure::Abandoned`].
@@ -146,11 +146,12 @@ impl Drop for UntypedCompletion {
     }
 }
 
-/// Runs a handler. Returns its result, and some of the completions that the handler has dropped. The caller must answer
-/// these completions.
+/// Runs a handler. Returns the result of the handler, and some of the completions that the handler has dropped. The
+/// caller must answer these completions.
 ///
-/// If the handler panics, the completions that it drops during the unwinding are returned. `own` can identify a yield.
-/// If the handler drops the completion of this yield, the completion is always returned, also without a panic.
+/// If the handler panics, the function returns the completions that the handler drops during the unwinding. `own` can
+/// identify a yield. If the handler drops the completion of this yield, the function always returns this completion,
+/// also without a panic.
 #[inline]
 fn keeping<T>(own: Option<(usize, u64)>, f: impl FnOnce() -> T) -> (Result<T, Reason>, Option<Vec<Kept>>) {
     let outer = Current::with(|current| current.handler.begin(own));
@@ -384,7 +385,7 @@ impl<T: Send + 'static> Completion<T> {
 impl<T> Drop for Completion<T> {
     fn drop(&mut self) {
         let (Some(layer), Some(slip)) = (self.layer.take(), self.slip.take()) else { return };
-        // The layer receives the failure, and decides which answer its own caller receives. During the unwinding of the
+        // The layer receives the failure, and decides which answer its own caller receives. During the unwinding of a
         // handler, the text of the panic is not known yet. Therefore this code stores the failure until the caller of
         // the handler knows the text.
         if !thread::panicking() {

@@ -32,15 +32,15 @@ impl Host {
         self.now().ns().max(1)
     }
 
-    /// Records the duration of a call that began at the time `since`. [`sampled_now`](Self::sampled_now) has returned
-    /// `since`, and `since` is not 0.
+    /// Records the duration of a call that began at the time `since`. `since` is a result of
+    /// [`sampled_now`](Self::sampled_now), and is not 0.
     #[cold]
     pub(crate) fn sample_call(&self, since: u64) {
         self.shared().metrics.sample(Sampled::CallTime, self.now().ns().saturating_sub(since));
     }
 
-    /// Records the duration of a command that was yielded at the time `since`. [`sampled_now`](Self::sampled_now) has
-    /// returned `since`, and `since` is not 0.
+    /// Records the duration of a command that was yielded at the time `since`. `since` is a result of
+    /// [`sampled_now`](Self::sampled_now), and is not 0.
     #[cold]
     pub(crate) fn sample_command(&self, command: &'static str, since: u64) {
         self.shared().metrics.sample_command(command, self.now().ns().saturating_sub(since));

@@ -22,16 +22,16 @@ impl Host {
     ///
     /// - A process that also waits for a message, for the answer to a command, or for the end of a sleep.
     /// - A process with a [deadline](crate::ProcessBuilder::deadline), a cancelled process, or a process whose call has
-    ///   a [time limit](crate::future::Call::timeout). The waits of these processes end.
+    ///   a [time limit](crate::future::Call::timeout). The waits of such processes end.
     ///
     /// A second reading confirms each deadlock. If the waits of a process have changed between the two readings, the
     /// process is not reported. Therefore all edges of a reported cycle existed at the same time.
     ///
     /// The runtime does not know all waits:
     ///
-    /// - A process may wait for a call and for another event in one `select`. The runtime does not know a wait for a
-    ///   future of another crate, for a [`Host::sleep`](crate::Host::sleep), for a join handle or for a socket. In this
-    ///   case, the runtime knows only the call. A reported deadlock ends if the other event occurs.
+    /// - In one `select`, a process may wait for a call and for an event that the runtime does not know. Such an event
+    ///   is the end of a future of another crate, of a [`Host::sleep`](crate::Host::sleep), of a join handle or of a
+    ///   socket operation. The graph then contains only the call. A reported deadlock ends if the unknown event occurs.
     /// - A [started](crate::future::Call::start) call has an edge, also while the process does not await the call.
     /// - A process that awaits only a [`JoinHandle`](crate::JoinHandle) has no edge.
     /// - The receiver of a request may pass the [`Reply`](crate::Reply) to another process. The graph then still has an
@@ -96,8 +96,8 @@ impl Host {
     /// Reads the edges of a process. Returns `None` if the process waits for no other process.
     fn wait_node(&self, control: &Ref<dyn AnyControl>) -> Result<Option<WaitNode>, Busy> {
         let Some((head, type_name)) = process(control) else { return Ok(None) };
-        // The code reads the state before and after the other values. If the process runs between these two reads, it
-        // may change the other values.
+        // The code reads the state before and after the other values. If the process runs between the two reads of the
+        // state, it may change the other values.
         let waits_now = || matches!(head.state(), Some(ProcessState::Blocked | ProcessState::Idle));
         let is_waiting = waits_now();
         let Waits { waits, generation } = head.waits();

@@ -30,8 +30,8 @@ impl Envelope {
 /// ([`Host::attach_node`](crate::Host::attach_node)), or under a pid of this node
 /// ([`Host::attach`](crate::Host::attach)).
 pub trait Deliver: Send + Sync + 'static {
-    /// Accepts the envelope, or returns it. This function runs on the thread of the sender. Therefore it must not
-    /// block.
+    /// Accepts the envelope, or returns it. This function runs on the thread of the sender. Therefore the function must
+    /// not block.
     ///
     /// # Errors
     /// Returns the reason for the refusal and the unchanged envelope. If the returned envelope contains a message of

@@ -14,8 +14,8 @@ use crate::process::state::Ref;
 /// Destination of a message. For a typed address or a [`Name`](crate::Name), the compiler checks the message type. For
 /// a `Pid` or a `&str`, the runtime checks the message type at each send.
 ///
-/// The sending host looks up a name at each send. Therefore the message goes to the process that has the name at this
-/// time.
+/// The sending host looks up a name at each send. Therefore the message goes to the process that has the name at the
+/// time of the send.
 #[expect(private_bounds, reason = "only the crate has targets, and only the crate asks for their route")]
 pub trait Target<M>: Route<M> {}
 

@@ -3,14 +3,15 @@
 //!
 //! The wheel follows G. Varghese and T. Lauck, *Hashed and Hierarchical Timing Wheels* (1987). A tick is written in
 //! base 64. Each digit has its own level, and each value of the digit has its own slot in this level. An entry belongs
-//! to the level of the highest digit in which its tick differs from the current tick. The value of this digit selects
-//! the slot. As the time of an entry approaches, the entry descends to lower levels. Therefore all entries of a level
-//! are due before all entries of the higher levels. Another consequence is that no slot is in the past.
+//! to the level of the highest digit in which its tick differs from the current tick. The value of this highest digit
+//! selects the slot. As the time of an entry approaches, the entry descends to lower levels. Therefore all entries of a
+//! level are due before all entries of the higher levels, and no slot is in the past.
 //!
 //! A slot is a queue of small positions, and not a linked list of the entries. Therefore the wheel can move an entry to
-//! a lower level without an access to the entry. Each such access would cost a cache miss. When an entry is removed,
-//! its position stays in the queue. The wheel drops this position when it reaches the head of the queue. The wheel also
-//! drops all such positions when half of the positions in the queue belong to removed entries.
+//! a lower level without an access to the entry. An access to an entry would cost a cache miss.
+//!
+//! When an entry is removed, its position stays in the queue. The wheel drops this position in two cases: the position
+//! reaches the head of the queue, or half of the positions in the queue belong to removed entries.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::hint::black_box;
@@ -24,8 +25,8 @@ use crate::platform::sync::planted;
 const BITS: u32 = 6;
 const SLOTS: usize = 1 << BITS;
 const LEVELS: usize = 6;
-/// Number of ticks that all levels together cover. A higher digit of a tick is not covered by any level. If the tick of
-/// an entry differs from the current tick in such a digit, the entry waits in a map.
+/// Number of ticks that all levels together cover. If an entry's tick differs from the current tick in a digit above
+/// these levels, the entry waits in a map.
 const SPAN: u64 = 1 << (BITS * LEVELS as u32);
 /// Index of the list of due entries. The indices of the slots are lower.
 const DUE: usize = LEVELS * SLOTS;
@@ -241,8 +242,8 @@ impl<T> Wheel<T> {
         Some((item, tick))
     }
 
-    /// Returns a lower bound of the ticks of all entries. At this tick, [`advance`](Self::advance) finds an entry. The
-    /// only exception is a tick whose entry was removed. Returns `None` if no entry will ever be due.
+    /// Returns a lower bound of the ticks of all entries. If the entry with this tick was not removed,
+    /// [`advance`](Self::advance) finds the entry at this tick. Returns `None` if no entry will ever be due.
     pub(crate) fn nearest(&self) -> Option<u64> {
         let lists = [Some(DUE), self.descending, self.first_slot().map(|(_, slot)| slot)];
         let near = lists.into_iter().flatten().map(|list| self.lists[list].nearest).min();
@@ -253,8 +254,8 @@ impl<T> Wheel<T> {
     }
 
     /// Finds the entries that are due at `now`. [`pop`](Self::pop) then returns these entries. The function processes
-    /// about `budget` entries. Returns false if the budget was too small for all due entries. In this case the caller
-    /// must call the function again.
+    /// about `budget` entries. Returns false if the budget was too small for all due entries. The caller must then call
+    /// the function again.
     pub(crate) fn advance(&mut self, now: u64, mut budget: usize) -> bool {
         loop {
             if let Some(slot) = self.descending {
@@ -550,8 +551,8 @@ mod tests {
     fn a_descent_from_each_level_keeps_the_order_of_one_tick() {
         for level in 1..LEVELS as u32 {
             let mut wheel = Wheel::new();
-            // The digit of this level and all lower digits of the tick are 1. Therefore the tick is in no first slot of
-            // these levels.
+            // The digit of this level and all lower digits of the tick are 1. Therefore the tick is not in the first
+            // slot of any of these levels.
             let tick = (0..=level).map(|n| 1 << (BITS * n)).sum();
             for item in 0..4 {
                 wheel.insert(tick, item);

@@ -1,9 +1,10 @@
-//! Holds the state of a runtime except its threads: pid table, names, links, cancellation, timers and command handlers.
-//! The module also delivers messages, answers and exits.
+//! Holds the state of a runtime: the pid table, the names, the links, the cancel tokens, the timers and the command
+//! handlers. This module also delivers messages, answers and exits. The worker threads of the runtime are in another
+//! module.
 //!
-//! This folder imports `platform`, `process` and `observe`. This folder does not depend on the scheduler or on the
-//! system's clock. The threaded runtime and the simulation create a [`Host`], and pass in the queueing function, a
-//! clock and a seed. This module runs no process.
+//! The files of this folder import `platform`, `process` and `observe`. The files do not depend on the scheduler or on
+//! the system's clock. The threaded runtime and the simulation each create a [`Host`]. The new host receives a clock, a
+//! seed, and the function that queues jobs. The code of this folder never runs a process.
 
 pub(crate) mod cancel;
 pub(crate) mod control;
@@ -46,19 +47,19 @@ use crate::process::pid::Pid;
 use crate::process::state::{CountedRefs, Header, Ref, RefCounted, RunState};
 use crate::process::yields::Late;
 
-/// Decides what the runtime does when a process panics. With each policy, the process exits and its exit reason is the
-/// panic.
+/// Action of the runtime when a process panics. Under every policy, the process exits, and the panic is its exit
+/// reason.
 #[derive(Clone, Default)]
 #[non_exhaustive]
 pub enum PanicPolicy {
     /// Calls the [`Observer`](crate::Observer), if the runtime has one. This is the default.
     #[default]
     Observe,
-    /// Calls the observer as `Observe` does, and then calls this function on the thread that ran the process. If the
-    /// function panics, the runtime catches the panic.
+    /// Calls the observer, and then calls this function on the thread that ran the process. The runtime catches a panic
+    /// of this function.
     Call(Arc<dyn Fn(Pid, &str) + Send + Sync>),
-    /// Calls the observer as `Observe` does, and then begins a shutdown. The runtime refuses new work from outside and
-    /// cancels every process. This shutdown has no deadline.
+    /// Calls the observer, and then begins a shutdown without a deadline. The shutdown cancels every process, and the
+    /// runtime refuses new work from outside.
     ShutDown,
 }
 
@@ -72,14 +73,15 @@ impl fmt::Debug for PanicPolicy {
     }
 }
 
-/// Handle to a runtime or a simulation: spawns processes, sends messages, cancels and kills.
+/// Handle to a runtime or a simulation. A `Host` spawns, cancels and kills processes, and sends messages to processes.
 ///
 /// A `Host` is `Clone`, `Send`, `Sync` and `'static`, and a clone costs one increment of a reference count. A `Host`
-/// works on any thread, inside and outside of processes. An application should therefore store a `Host`, and not the
-/// [`Runtime`](crate::Runtime), in the state of its request handlers. A `Host` does not keep the runtime running. After
-/// the runtime has shut down or was dropped, each spawn and each send through the host is refused.
+/// works on any thread, inside and outside of processes. An application should store a `Host` in the state of its
+/// request handlers, and not the [`Runtime`](crate::Runtime). A `Host` does not keep the runtime running. After the
+/// runtime has shut down or was dropped, the host refuses every spawn and every send.
 ///
-/// This example stores a host in the state of a web application, for example for axum's `State` extractor:
+/// This example stores a host in the state of a web application. With the web framework axum, this state would be the
+/// argument of a `State` extractor:
 ///
 /// ```
 /// use procession::{Address, CallError, Context, Exit, Host, Reply, Runtime};
@@ -120,22 +122,22 @@ pub struct Host {
     share: Ref<RefCounted<Share>>,
 }
 
-/// The data that a [`Host`] points to. The alignment puts the data and the reference count on different cache lines,
-/// because threads read the data while other threads write the count.
+/// The data that a [`Host`] points to. The alignment puts the data and the reference count on different cache lines.
+/// Some threads read the data while other threads change the reference count.
 #[repr(align(64))]
 pub(crate) struct Share {
     shared: Arc<Shared>,
     namespace: Arc<Namespace<dyn AnyControl>>,
 }
 
-/// Reference to a host that does not keep the state of the runtime alive.
+/// Weak reference to a host. A weak reference does not keep the state of the runtime alive.
 #[cfg(feature = "net")]
 #[derive(Debug)]
 pub(crate) struct WeakHost(Weak<Shared>, Weak<Namespace<dyn AnyControl>>);
 
 #[cfg(feature = "net")]
 impl WeakHost {
-    /// Returns the host, unless its runtime was dropped.
+    /// Returns the host, or `None` if the runtime was dropped.
     pub(crate) fn upgrade(&self) -> Option<Host> {
         let share = Share { shared: self.0.upgrade()?, namespace: self.1.upgrade()? };
         Some(Host { share: Ref::counted(share) })
@@ -147,19 +149,19 @@ impl Host {
         Self { share: Ref::counted(Share { shared, namespace: Arc::new(namespace) }) }
     }
 
-    /// Returns a reference that does not keep the state of the runtime alive.
+    /// Returns a weak reference to this host. A weak reference does not keep the state of the runtime alive.
     #[cfg(feature = "net")]
     pub(crate) fn downgrade(&self) -> WeakHost {
         WeakHost(Arc::downgrade(&self.share.shared), Arc::downgrade(&self.share.namespace))
     }
 
-    /// The state that all hosts of the runtime share.
+    /// Returns the state that all hosts of the runtime share.
     #[inline]
     pub(crate) fn shared(&self) -> &Arc<Shared> {
         &self.share.shared
     }
 
-    /// Namespace of this host. Each host that is added to the runtime has its own namespace.
+    /// Returns the namespace of this host. Each host that an application adds to the runtime has its own namespace.
     #[inline]
     pub(crate) fn namespace(&self) -> &Namespace<dyn AnyControl> {
         &self.share.namespace
@@ -174,8 +176,8 @@ impl Host {
         self.shared().pid_table.insert(registry::own(), self, make)
     }
 
-    /// Removes a pid from the pid table. Returns the table's reference to the control block, or `None` if the pid was
-    /// not in the table.
+    /// Removes a pid from the pid table. Returns the reference to the control block that the pid table owned. Returns
+    /// `None` if the pid was not in the table.
     #[inline]
     pub(in crate::host) fn remove_pid(&self, pid: Pid) -> Option<Ref<dyn AnyControl>> {
         self.shared().pid_table.remove(registry::own(), pid)
@@ -205,10 +207,10 @@ impl fmt::Debug for Host {
     }
 }
 
-/// Contents of a new control block. The function that places the control block must call [`fill`](Self::fill) itself,
-/// so that each field is written once, at its final address. If the fields were copied after the first write, the loads
-/// of the copy would be wider than the stores of this write. The processor cannot forward stored bytes to a wider load,
-/// so the copy would be slow.
+/// Contents of a new control block. The function that allocates a control block must call [`fill`](Self::fill) itself.
+/// Then `fill` writes each field only once, at the final address of the field. A later copy of the fields would be
+/// slow. The loads of such a copy are wider than the stores that first wrote the fields. A processor cannot forward the
+/// bytes of several narrow stores to one wide load.
 pub(crate) struct ControlParts {
     place: LocalId,
     host: Host,
@@ -223,15 +225,17 @@ impl ControlParts {
     #[inline(always)]
     pub(crate) fn fill<M>(self, life: Header, run: RunState) -> Control<M> {
         let Self { place, host, flags, parent, given, bound, most } = self;
-        // The inbox is built first because its construction branches on the mailbox capacity. If the head were built
-        // before this branch, the compiler would build the head on the stack and then copy it.
+        // The inbox is built before the head, because the construction of the inbox branches on the mailbox capacity.
+        // If the head were built before this branch, the compiler would build the head on the stack, and then copy the
+        // head.
         let inbox = Inbox::new(bound, most);
         Control { life, head: Head::new(run, place, host, flags, parent, given), inbox }
     }
 }
 
 impl Host {
-    /// Current time of the runtime's clock: monotonic, or virtual in a simulation.
+    /// Returns the current time of the runtime's clock. The clock is monotonic. In a simulation, the clock shows
+    /// virtual time.
     pub fn now(&self) -> Instant {
         self.shared().clock.now()
     }
@@ -242,35 +246,35 @@ impl Host {
         self.shared().chance.lock().next()
     }
 
-    /// Node number of this runtime.
+    /// Returns the node number of this runtime.
     pub fn node(&self) -> u32 {
         self.shared().pid_table.node()
     }
 
-    /// Returns a snapshot of the exact counts. One snapshot can be subtracted from another. The call is cheap, and its
-    /// duration does not depend on the number of processes. [`metrics`](Self::metrics) returns the same counts together
-    /// with all other figures.
+    /// Returns a snapshot of the exact counters. The caller can subtract an earlier snapshot from a later snapshot. The
+    /// call is cheap, and its duration does not depend on the number of processes. [`metrics`](Self::metrics) returns
+    /// the same counters together with all other figures.
     pub fn counters(&self) -> Counters {
         self.shared().metrics.counters()
     }
 
     /// Returns the number of processes that were spawned and have not exited.
     ///
-    /// This call reads two counters one after the other: the number of spawned and the number of exited processes. If a
-    /// process exits between the two reads, the call reads the counters again. The number of attempts is bounded. After
-    /// the last attempt, the result may be higher than the true number, but never lower.
+    /// This call reads the number of spawned processes and the number of exited processes, one after the other. If a
+    /// process exits between the two reads, the call reads the counters again. The number of attempts is limited. After
+    /// the last attempt, the result may be higher than the true number. The result is never lower than the true number.
     pub fn processes_alive(&self) -> usize {
         self.shared().metrics.alive() as usize
     }
 
-    /// Name of this host. The host that the runtime was built with has an empty name.
+    /// Returns the name of this host. The host that was created together with the runtime has an empty name.
     pub fn name(&self) -> &str {
         self.namespace().name()
     }
 
     #[inline]
-    /// Returns the error kind for a message to a process that does not exist: `ShutDown` if the runtime has shut down,
-    /// else `NoProcess`.
+    /// Returns the error kind for a message to a process that does not exist. The error kind is `ShutDown` if the
+    /// runtime has shut down, and `NoProcess` otherwise.
     pub(crate) fn gone(&self) -> SendErrorKind {
         if self.phase() == Phase::Closed { SendErrorKind::ShutDown } else { SendErrorKind::NoProcess }
     }
@@ -281,7 +285,8 @@ impl Host {
         self.shared().pid_table.get(pid).map(|control| control.high_water())
     }
 
-    /// Creates a mailbox that has a pid but no process: a channel for threads and for tasks of any executor.
+    /// Creates a mailbox that has a pid but no process. Such a mailbox is a channel for threads and for tasks of any
+    /// executor.
     ///
     /// The mailbox stays open until the [`Mailbox`](crate::Mailbox) is dropped or the pid is killed. If no pid is free,
     /// or the runtime has shut down, the mailbox is closed from the beginning.
@@ -292,7 +297,7 @@ impl Host {
         };
         let flags = flag::OUTSIDE | flag::STARTED;
         let Some(control) = self.create_control(flags, None, InheritedContext::default(), None, bound, make) else {
-            // No pid is free: returns a mailbox that is closed from the beginning.
+            // No pid is free. The function returns a mailbox that is closed from the beginning.
             return self.refused_control(Exit::Refused(Reason::from("all pids are in use")));
         };
         if self.phase() == Phase::Closed {
@@ -301,8 +306,8 @@ impl Host {
         control
     }
 
-    /// Reserves a pid, and calls `make` to build the control block in place. `make` returns one reference for the pid
-    /// table, and the result for the caller. Returns `None` if all pids are in use.
+    /// Reserves a pid, and calls `make` to build the control block at its final address. `make` returns a reference for
+    /// the pid table, and the result of this function. Returns `None` if all pids are in use.
     #[inline]
     pub(crate) fn create_control<T>(
         &self,
@@ -320,8 +325,8 @@ impl Host {
         })
     }
 
-    /// Returns the control block of a process that never runs. The mailbox of the control block is closed, and its exit
-    /// is set. The handle of a refused spawn points to this control block.
+    /// Returns the control block of a process that never runs. The control block has a closed mailbox, and `exit` is
+    /// already published. The handle of a refused spawn points to such a control block.
     pub(crate) fn refused_control<N: Send + 'static>(&self, exit: Exit) -> Ref<Control<N>> {
         let head = Head::new(RunState::over(), LocalId::NOWHERE, self.clone(), 0, None, SpawnSettings::default());
         let control = Ref::new(|life| Control { life, head, inbox: Inbox::new(MailboxCapacity::Unbounded, None) });
@@ -332,12 +337,15 @@ impl Host {
 
     // ---- Yields
 
-    /// Answers a yield by pid and tag. This untyped interface is for callers that cannot hold a
-    /// [`Completion`](crate::Completion).
+    /// Answers the yield with this tag of the process with this pid. This function is for callers that cannot hold a
+    /// typed [`Completion`](crate::Completion).
     ///
     /// # Errors
-    /// Returns the answer in the error if no process has the pid, if no yield of the process has the tag, if the yield
-    /// was already answered or cancelled, or if the type of the answer is not the reply type of the command.
+    /// Returns the answer in the error, in each of these cases:
+    /// - No process has the pid.
+    /// - No yield of the process has the tag.
+    /// - The yield was already answered or cancelled.
+    /// - The type of the answer is not the reply type of the command.
     pub fn complete_yield(
         &self,
         pid: Pid,
@@ -361,7 +369,7 @@ impl Host {
 
     // ---- Time
 
-    /// Adds an entry to the timers. If the new entry has the earliest deadline, this call notifies the thread that
+    /// Adds a timer that fires at `at`. If the new timer has the earliest deadline, this call notifies the thread that
     /// waits for the next deadline.
     pub(crate) fn fire_at(&self, at: Instant, fire: Fire) -> timer::Key {
         let (key, earlier) = self.shared().timers.insert(self.shared().metrics.worker(), at, fire);
@@ -371,14 +379,14 @@ impl Host {
         key
     }
 
-    /// Counts a process that lets other processes run because the budget of its turn is spent.
+    /// Counts that a process lets other processes run because the process has used the budget of its turn.
     pub(crate) fn count_budget_yield(&self) {
         self.shared().metrics.add(Counter::BudgetYields, 1);
         self.trace_preempted();
     }
 
-    /// Reports a state change to the observer, if the runtime has one, and to the traces. A panic of the observer is
-    /// caught.
+    /// Reports a state change to the observer, if the runtime has one, and to the traces. This function catches a panic
+    /// of the observer.
     #[cold]
     pub(crate) fn observe(&self, head: &Head, from: Option<ProcessState>, to: ProcessState) {
         if let Some(observer) = &self.shared().observer {
@@ -389,8 +397,8 @@ impl Host {
         self.trace_state(head, to);
     }
 
-    /// Counts the panic of a process, reports it to the observer, and applies the panic policy. Panics of the user's
-    /// functions are caught.
+    /// Counts the panic of a process, reports the panic to the observer, and applies the panic policy. If the observer
+    /// or the function of the policy panics, this function catches that panic.
     pub(crate) fn panicked(&self, pid: Pid, text: &str) {
         self.shared().metrics.add(Counter::Panics, 1);
         if let Some(observer) = &self.shared().observer {

@@ -1,8 +1,8 @@
-//! Control block of one process: its pid, its mailbox, its yields, and its exit.
+//! Control block of one process. A control block holds the pid, the mailbox, the yields and the exit of the process.
 //!
-//! The task, the addresses, the pid table and the completions of a process share its control block. Only the mailbox
-//! depends on the message type. [`AnyControl`] is the interface for code that does not know this type. The body of the
-//! process is not part of the control block.
+//! The task, the addresses, the pid table and the completions of a process share one control block. Only the mailbox in
+//! the control block depends on the message type. [`AnyControl`] is the interface for code that does not know the
+//! message type. The body of the process is not part of the control block.
 
 pub(crate) mod head;
 pub(crate) mod waits;
@@ -32,8 +32,8 @@ use crate::process::state::current::InTurn;
 use crate::process::state::{Header, HeaderFirst, Ref, RunnableProcess};
 use crate::process::yields::{Answered, Late};
 
-/// Control block of one process. The fields that each turn needs come before the mailbox. Therefore most turns that
-/// read no message access only one cache line of the control block.
+/// Control block of one process. The fields that each turn needs come before the mailbox. Therefore a turn that reads
+/// no message usually accesses only one cache line of the control block.
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct Control<M> {
@@ -43,16 +43,17 @@ pub(crate) struct Control<M> {
 }
 
 impl<M: Send + 'static> Control<M> {
-    /// Address of the control block. The address identifies the process as long as the control block exists.
+    /// Returns the address of the control block. The address identifies the process as long as the control block
+    /// exists.
     #[inline]
     pub(crate) fn address(&self) -> usize {
         std::ptr::from_ref(self) as usize
     }
 
-    /// Puts a message into the mailbox and wakes its receiver.
+    /// Puts a message into the mailbox, and wakes the receiver of the mailbox.
     ///
     /// # Errors
-    /// Returns the message if the process has exited or its mailbox is full.
+    /// Returns the message if the process has exited, or if the mailbox is full.
     #[inline]
     pub(crate) fn push(&self, message: M) -> Result<(), (SendErrorKind, M)> {
         match self.inbox.push(self, message, || self.accepted()) {
@@ -64,10 +65,10 @@ impl<M: Send + 'static> Control<M> {
         }
     }
 
-    /// Puts an urgent message into the mailbox and wakes its receiver.
+    /// Puts an urgent message into the mailbox, and wakes the receiver of the mailbox.
     ///
     /// # Errors
-    /// Returns the message if the process has exited or its mailbox has no room for urgent messages.
+    /// Returns the message if the process has exited, or if the mailbox has no room for urgent messages.
     #[cold]
     pub(crate) fn push_urgent(&self, message: M) -> Result<(), (SendErrorKind, M)> {
         let accepted = || {
@@ -89,14 +90,15 @@ impl<M: Send + 'static> Control<M> {
         }
     }
 
-    /// Performs the wake-ups that a change of the mailbox requires. The caller does not hold the lock of the mailbox.
+    /// Performs the wake-ups that a change of the mailbox requires. The caller must not hold the lock of the mailbox.
     #[inline]
     fn tell(&self, wakes: Wakes) {
         wakes.wake_in(&self.head.host().shared().place);
     }
 
-    /// Calls `put`, and tells `put` whether the event may wake the process. An event from inside the process's own turn
-    /// must not wake the process, because the process is stepped again in this turn anyway.
+    /// Calls `put`, which puts an event into the mailbox. The argument of `put` tells whether the event may wake the
+    /// process. If this thread is in a turn of the process, the event must not wake the process. In this case the same
+    /// turn steps the process again.
     #[inline]
     fn put_by<E>(&self, put: impl FnOnce(bool) -> Result<Wakes, E>) -> Result<Wakes, E> {
         let is_own_turn = Current::with(|current| current.is_in_turn_of(self.address()));
@@ -115,8 +117,8 @@ impl<M: Send + 'static> Control<M> {
         }
     }
 
-    /// Finishes a push that did not store the message in the usual way. If the policy dropped a message, the push
-    /// counts as successful.
+    /// Finishes a push that did not simply store the message. If the overflow policy dropped a message, the push counts
+    /// as successful.
     #[cold]
     fn settle(&self, unsent: Unsent<M>) -> Result<(), (SendErrorKind, M)> {
         match unsent {
@@ -131,9 +133,9 @@ impl<M: Send + 'static> Control<M> {
         }
     }
 
-    /// Passes a message to the router. If the router finds no receiver now, the message is either stored in the mailbox
-    /// or refused. If there is a waker, the message can wait for free space in the mailbox, as in
-    /// [`push_or_wait`](Self::push_or_wait).
+    /// Passes a message to the router of the mailbox. If the router finds no receiver, this function stores the message
+    /// in the mailbox or refuses the message. If `waker` is set, the message can wait for free space in the mailbox, as
+    /// in [`push_or_wait`](Self::push_or_wait).
     fn route(
         &self,
         message: M,
@@ -155,12 +157,14 @@ impl<M: Send + 'static> Control<M> {
         }
     }
 
-    /// Returns the reason why the mailbox would refuse a push now. Returns `None` if a push would be accepted.
+    /// Returns the reason why the mailbox would refuse a message now. Returns `None` if the mailbox would accept a
+    /// message.
     pub(crate) fn refuses(&self) -> Option<SendErrorKind> {
         self.inbox.refuses().map(|full| if full { SendErrorKind::Full } else { self.head.host().gone() })
     }
 
-    /// Returns the reason why the mailbox would refuse an urgent message now.
+    /// Returns the reason why the mailbox would refuse an urgent message now. Returns `None` if the mailbox would
+    /// accept an urgent message.
     pub(crate) fn refuses_urgent(&self) -> Option<SendErrorKind> {
         self.inbox.refuses_urgent().map(|full| if full { SendErrorKind::Full } else { self.head.host().gone() })
     }
@@ -174,15 +178,19 @@ impl<M: Send + 'static> Control<M> {
         host.dead_letters_of(&self.head, std::iter::once(message));
     }
 
-    /// Puts a message into the mailbox and wakes its receiver, as [`push`](Self::push) does. If the mailbox is full and
-    /// there is a waker, the message waits for free space, and the waker is stored with the message. If the message
-    /// waits, the function returns a number. The sender uses this number when it polls for the admission of the
-    /// message. If the mailbox is full and there is no waker, the message is refused. An overflow policy that drops
-    /// messages has no effect in this function.
+    /// Puts a message into the mailbox and wakes the receiver, as [`push`](Self::push) does. If the mailbox is full,
+    /// the result depends on `waker`:
+    ///
+    /// - If `waker` is set, the message waits for free space, and the mailbox stores the waker with the message. The
+    ///   function returns the number of the waiting message. With this number, the sender asks later whether the
+    ///   mailbox has admitted the message.
+    /// - If `waker` is `None`, the mailbox refuses the message.
+    ///
+    /// This function ignores an overflow policy that drops messages.
     ///
     /// # Errors
-    /// Returns the message if the process has exited or the mailbox accepts no messages. Also returns the message if
-    /// the mailbox is full and there is no waker.
+    /// Returns the message if the process has exited, or if the mailbox accepts no messages. Also returns the message
+    /// if the mailbox is full and `waker` is `None`.
     pub(crate) fn push_or_wait(&self, message: M, mut waker: Option<Waker>) -> Result<Option<u64>, (SendErrorKind, M)> {
         match self.inbox.push_or_wait(self, message, &mut waker, || self.accepted()) {
             Ok((None, wakes)) => {
@@ -218,7 +226,7 @@ impl<M: Send + 'static> Control<M> {
         message
     }
 
-    /// Calls [`Inbox::drain`] in the turn of the process.
+    /// Calls [`Inbox::drain`] in a turn of the process, and notifies the tasks that waited for free space.
     pub(crate) fn drain(&self, seat: ReceiverTurn, taken: &mut Option<Box<Taken<M>>>) {
         let (admitted, lent) = self.inbox.drain(self, seat, taken);
         Current::with(|current| current.note_waits_for_message(lent));
@@ -227,8 +235,8 @@ impl<M: Send + 'static> Control<M> {
         }
     }
 
-    /// Calls [`Inbox::drain_or_pop`] in the turn of the process. If the mailbox is known to be unchanged, this call
-    /// does not take the lock.
+    /// Calls [`Inbox::drain_or_pop`] in a turn of the process. If `Inbox::glance` already tells the state of the
+    /// mailbox, this function does not take the lock of the mailbox.
     #[inline]
     pub(crate) fn drain_or_pop(&self, seat: ReceiverTurn, taken: &mut Option<Box<Taken<M>>>) -> Option<M> {
         if taken.as_deref().is_none_or(|taken| taken.len() == 0) {
@@ -254,9 +262,9 @@ impl<M: Send + 'static> Control<M> {
         self.tell(wakes);
     }
 
-    /// Closes the mailbox slot at the beginning of a turn. A turn calls this function if a receiver outside the
-    /// process's turns has polled the mailbox while the slot was open. If the slot contains a message, this function
-    /// wakes that receiver.
+    /// Closes the mailbox slot at the beginning of a turn. A receiver that was split off can run outside the turns of
+    /// the process. A turn calls this function if such a receiver has polled the mailbox while the slot was open. If
+    /// the slot contains a message, this function wakes the receiver.
     #[cold]
     pub(crate) fn recalled(&self, ready: &RunnableProcess) {
         if let Some(reader) = self.inbox.recalled(ready.in_turn()) {
@@ -264,7 +272,7 @@ impl<M: Send + 'static> Control<M> {
         }
     }
 
-    /// Calls [`Inbox::begin_trial`], and wakes the replaced receiver.
+    /// Calls [`Inbox::begin_trial`], and wakes the receiver that was replaced.
     pub(crate) fn begin_trial(&self, turn: InTurn, present: &mut ReadAhead<M>) -> Option<(ReadAhead<M>, Trial)> {
         Current::with(Current::looks_into_mailbox);
         let (next, trial, waiting) = self.inbox.begin_trial(turn, present)?;
@@ -277,7 +285,7 @@ impl<M: Send + 'static> Control<M> {
         self.inbox.end_trial(trial, former).into_iter().for_each(panic::wake);
     }
 
-    /// Calls [`Inbox::hand_over`], and wakes the replaced receiver.
+    /// Calls [`Inbox::hand_over`], and wakes the receiver that was replaced.
     pub(crate) fn hand_over(&self, turn: InTurn, taken: &mut Taken<M>) -> ReadAhead<M> {
         Current::with(Current::looks_into_mailbox);
         let (next, waiting) = self.inbox.hand_over(turn, taken);
@@ -285,7 +293,7 @@ impl<M: Send + 'static> Control<M> {
         next
     }
 
-    /// Calls [`Inbox::reclaim`], and wakes the replaced receiver.
+    /// Calls [`Inbox::reclaim`], and wakes the receiver that was replaced.
     pub(crate) fn reclaim(&self, turn: InTurn, taken: &Taken<M>) {
         Current::with(Current::looks_into_mailbox);
         self.inbox.reclaim(turn, taken).into_iter().for_each(panic::wake);
@@ -293,8 +301,8 @@ impl<M: Send + 'static> Control<M> {
 }
 
 impl<M: Send + 'static> Control<M> {
-    /// Puts back the messages that a receiver has read ahead and not consumed. If the inbox is closed or has a bound,
-    /// these messages become dead letters.
+    /// Puts the messages in `front` back into the mailbox. The receiver has read these messages ahead, and has not
+    /// consumed them. If the mailbox is closed or has a bound, these messages become dead letters.
     pub(crate) fn put_back(&self, front: &mut ReadAhead<M>) {
         match self.inbox.put_back(self, front) {
             Ok(wakes) => self.tell(wakes),
@@ -302,7 +310,8 @@ impl<M: Send + 'static> Control<M> {
         }
     }
 
-    /// Handles the drop of the receiving half. If the mailbox is outside any process, the drop closes the mailbox.
+    /// Handles the drop of the mailbox's receiving half. If the mailbox belongs to no process, this function closes the
+    /// mailbox.
     pub(crate) fn leave(&self, front: &mut ReadAhead<M>) {
         self.put_back(front);
         if self.head.is_outside() {
@@ -311,20 +320,20 @@ impl<M: Send + 'static> Control<M> {
     }
 }
 
-/// Entry of the pid table: a control block whose message type is not known.
+/// Interface of a control block whose message type is not known. The entries of the pid table have this type.
 pub(crate) trait AnyControl: HeaderFirst + Send + Sync + 'static {
     fn as_any(&self) -> &dyn Any;
     fn head(&self) -> &Head;
     /// Delivers a message of any type.
     fn deliver(&self, payload: Payload) -> Result<(), (SendErrorKind, Payload)>;
-    /// Delivers an urgent message of any type. A receiver without a queue of urgent messages gets the message like any
-    /// other message.
+    /// Delivers an urgent message of any type. A receiver without a queue for urgent messages gets the message as a
+    /// normal message.
     fn deliver_urgent(&self, payload: Payload) -> Result<(), (SendErrorKind, Payload)> {
         self.deliver(payload)
     }
 
-    /// Delivers the message in `payload`. If the message is refused, it stays in `payload`. The error is boxed, so that
-    /// the result fits into one word.
+    /// Delivers the message in `payload`. A refused message stays in `payload`. The error is boxed, so that the result
+    /// fits into one word.
     fn deliver_from(&self, payload: &mut Option<Payload>) -> Result<(), Box<SendErrorKind>> {
         let Some(message) = payload.take() else { return Ok(()) };
         self.deliver(message).map_err(|(refusal, message)| {
@@ -342,21 +351,21 @@ pub(crate) trait AnyControl: HeaderFirst + Send + Sync + 'static {
     /// # Errors
     /// Returns the signal if the mailbox is closed.
     fn put(&self, signal: Signal) -> Result<Wakes, Signal>;
-    /// Puts an answer into the mailbox, and takes the answer out of `answer`.
+    /// Moves an answer from `answer` into the mailbox.
     ///
     /// # Errors
-    /// Fails if the mailbox is closed. The answer then stays in `answer`.
+    /// Fails if the mailbox is closed. In this case the answer stays in `answer`.
     fn put_answer(&self, tag: Tag, answer: &mut Option<Answer>) -> Result<Wakes, ()>;
     /// Puts the `Down` event of a monitor into the mailbox. Returns `None` if the mailbox is closed.
     fn put_down(&self, number: u64, pid: Pid, reason: &Exit) -> Option<Wakes>;
-    /// Wakes the process, and a receiver outside its turns that waits on its mailbox.
+    /// Wakes the process. Also wakes a receiver that was split off from the process and waits on the mailbox.
     fn rouse(&self);
-    /// Wakes only the process.
+    /// Wakes the process, but no receiver that was split off from the process.
     fn wake(&self);
-    /// Whether the mailbox is closed. An exit closes the mailbox before it releases names, drops the state or publishes
-    /// the exit.
+    /// Returns whether the mailbox is closed. An exiting process first closes the mailbox. Afterwards, the exiting
+    /// process releases its names, drops its state and publishes its exit.
     fn is_closed(&self) -> bool;
-    /// Closes a mailbox outside any process.
+    /// Closes a mailbox that belongs to no process.
     fn close_outside(&self, exit: &Exit);
 }
 
@@ -471,15 +480,16 @@ impl Linkable for dyn AnyControl {
         if !this.head().is_outside() {
             return this.rouse();
         }
-        // Closing this mailbox may close other mailboxes that are linked to it. A chain of links may be long. The call
-        // is deferred, because recursion could overflow the stack.
+        // If this mailbox closes, the mailboxes that are linked to this mailbox may close too. A chain of links may be
+        // long. Deeply nested calls are deferred, because recursion could overflow the stack.
         let (outside, fate) = (this.clone(), fate.clone());
         Current::with(|current| current.deferred.call(move || outside.close_outside(&fate)));
     }
 }
 
 impl dyn AnyControl {
-    /// Puts a signal into the mailbox and wakes the process. If the process has exited, the signal is dropped.
+    /// Puts a signal into the mailbox, and wakes the process. If the process has exited, this function drops the
+    /// signal.
     pub(crate) fn signal(&self, signal: Signal) {
         match AnyControl::put(self, signal) {
             Ok(wakes) => wakes.wake_in(&self.head().host().shared().place),
@@ -487,12 +497,12 @@ impl dyn AnyControl {
         }
     }
 
-    /// Answers a yield of this process, and takes the answer out of `answer`. `check` tells whether to compare the type
-    /// of the answer with the reply type of the command.
+    /// Answers a yield of this process with the answer in `answer`. `check` tells whether this function compares the
+    /// type of the answer with the reply type of the command.
     ///
     /// # Errors
-    /// Returns the reason for the refusal of the answer. Either the answer came too late, or no yield has this tag, or
-    /// the answer has the wrong type. The answer then stays in `answer`.
+    /// Returns the reason why the answer is refused. The answer is too late, or no yield has this tag, or the answer
+    /// has the wrong type. A refused answer stays in `answer`.
     pub(crate) fn complete(&self, tag: Tag, answer: &mut Option<Answer>, check: bool) -> Result<(), Late> {
         let head = self.head();
         let taken = || {
@@ -512,7 +522,8 @@ impl dyn AnyControl {
         Ok(())
     }
 
-    /// Puts an answer into the mailbox and wakes the process. If the process has exited, the answer is dropped.
+    /// Puts an answer into the mailbox, and wakes the process. If the process has exited, this function drops the
+    /// answer.
     fn answer(&self, tag: Tag, answer: &mut Option<Answer>) {
         match self.put_answer(tag, answer) {
             Ok(wakes) => wakes.wake_in(&self.head().host().shared().place),
@@ -527,21 +538,22 @@ impl dyn AnyControl {
         }
     }
 
-    /// Wakes the task of this process, unless the thread is in a turn of this process. In a turn, this function only
-    /// records the answer, because the process is stepped again in this turn anyway.
+    /// Wakes the task of this process after an answer. If this thread is in a turn of this process, the function only
+    /// records the answer. No wake-up is needed then, because the same turn steps the process again.
     pub(crate) fn wake_or_note(&self) {
         if !self.note_answered_in_turn() {
             self.wake();
         }
     }
 
-    /// Calls the waker of a combinator of the process.
+    /// Records an answer in the current turn, and calls `waker`. The waker belongs to a future combinator of the
+    /// process.
     pub(crate) fn wake_other(&self, waker: Waker) {
         self.note_answered_in_turn();
         panic::wake(waker);
     }
 
-    /// If this thread is in a turn of this process, records that the process received an answer. Returns whether the
+    /// Records that the process received an answer, if this thread is in a turn of this process. Returns whether this
     /// thread is in a turn of this process.
     fn note_answered_in_turn(&self) -> bool {
         Current::with(|current| {
@@ -553,8 +565,8 @@ impl dyn AnyControl {
         })
     }
 
-    /// Delivers the cancel event, at most once. Returns false if the event was delivered before. The function sets no
-    /// timer. The caller must set the timer that kills the process at the deadline.
+    /// Delivers the cancel event, at most once. Returns false if the event was delivered before. This function does not
+    /// set the timer that kills the process at the deadline. The caller must set this timer.
     pub(crate) fn cancel(&self, reason: Reason, deadline: Instant) -> bool {
         let head = self.head();
         if !head.set_cancel(reason.clone(), deadline) {
@@ -564,8 +576,8 @@ impl dyn AnyControl {
         true
     }
 
-    /// Kills the process, so that the process exits at its next scheduling point. A mailbox outside any process is
-    /// closed immediately.
+    /// Kills the process. The process exits at its next scheduling point. If the mailbox belongs to no process, this
+    /// function closes the mailbox immediately.
     pub(crate) fn kill(&self) {
         if !self.head().set(flag::KILLED) {
             return;

@@ -1,56 +1,63 @@
-//! Exit of a process. [`Control::run_exit`] runs the steps of an exit in order. The module also delivers dead letters,
-//! namely the unread messages of closed mailboxes.
+//! Exit of a process. [`Control::run_exit`] runs the steps of an exit in order. This module also delivers dead letters.
+//! A dead letter is a message that a mailbox accepted and that no receiver will read.
 //!
-//! The exit of a process runs on the thread that has the right to run the process. The exit of a mailbox outside any
-//! process runs on the thread that closes the mailbox. Steps that need the state of the process belong to the
-//! [`ExitOwner`], which `task.rs` implements. The following list gives the reason for the position of each step, and
-//! the race that another position would allow.
+//! The exit of a process runs on the thread that has the right to run the process. A mailbox can also exist without a
+//! process. The exit of such a mailbox runs on the thread that closes the mailbox. An [`ExitOwner`] performs the steps
+//! that need the state of the process. `task.rs` implements this trait for processes. The following list explains why
+//! each step has its position in the order, and names the race that another order would allow.
 //!
-//! 1. **Call the user's `close`.** A panic of `close` replaces the exit. Therefore step 1 comes before each step that
-//!    passes the exit to another process. Otherwise two processes could receive different exits of the same process.
-//! 2. **Close the mailbox.** Senders and step 2 use the lock of the mailbox. Therefore each message is either refused
-//!    or found by step 5. Steps 3, 6 and 8 must come after step 2. Code that adds a name, a group or the first timer
-//!    first announces the addition, and then checks the mailbox. If this check finds the mailbox open, step 3, 6 or 8
-//!    finds the addition. If steps 3, 6 and 8 came before step 2, a name, a membership or a timer could stay after the
-//!    exit.
-//! 3. **Release the names.** Step 3 comes before step 4, because destructors may run for a long time. While destructors
-//!    run, a look-up by name would find a process that accepts no message, and the successor of the process could not
-//!    get the name.
-//! 4. **Drop the state.** Messages that the process took out of the mailbox and did not read become dead letters in
-//!    step 4, because these messages are older than the messages of step 5. A panic of a destructor replaces the exit.
-//!    Therefore replies that the state drops are stored for step 7.
-//! 5. **Deliver the unread messages** of the closed mailbox. If a supervisor keeps the mailbox for the successor, the
-//!    messages go to this mailbox. Otherwise the messages become dead letters. Step 5 comes before step 10. Therefore,
-//!    when the supervisor receives the exit, the supervisor finds the messages for the successor.
-//! 6. **Count the exit, remove the pid, leave the groups.** After a thread has failed to find the pid, or has received
-//!    the leave notice, this thread finds no resource and no later message of the process. Step 6 counts the exit
-//!    before it removes the pid. Therefore a thread that no longer finds the pid sees a count that includes the exit.
-//!    For example, a shutdown uses this count to wait for the last exit.
-//! 7. **Notify the callers** whose replies the state has dropped. The exit is final after step 4. Because step 6 comes
-//!    before step 7, a caller that receives the exit does not find the pid any more.
-//! 8. **Close the yields and the timers.** In step 4 the futures of the state have cancelled their own yields and
-//!    timers. Step 8 cancels all other yields and timers. Step 8 comes before step 10. Therefore no timer of the
-//!    process fires after the exit is published, and the handlers see that no process wants their answers.
-//! 9. **Enter the state `Complete`, and subtract the process from the process count of the host.** Step 9 comes before
-//!    step 10. Therefore, if a process receives the exit and spawns a successor, the limit of the host does not refuse
-//!    the successor.
-//! 10. **Publish the exit**: to the observer, to futures that wait for it, to links, to monitors. Step 10 comes after
-//!     all steps that free a resource, because the receiver of an exit may start a successor. Code that adds a link
-//!     sets `TIED` and then reads `ENDED`. Step 10 sets `ENDED` and then reads `TIED`. Both flags are in one word.
-//!     Therefore either step 10 finds the link, or the code that adds the link sees the exit.
+//! 1. **Call the user's `close`.** If `close` panics, the panic replaces the exit. Therefore step 1 comes before each
+//!    step that passes the exit to another process. With another order, two processes could receive different exits of
+//!    the same process.
+//! 2. **Close the mailbox.** Step 2 and each sender hold the lock of the mailbox while they change the mailbox.
+//!    Therefore each message is either refused, or step 5 finds the message. Steps 3, 6 and 8 must come after step 2,
+//!    because another thread may add a name, a group or the first timer. This thread first announces the addition, and
+//!    then checks whether the mailbox is open. If the mailbox is still open, step 3, 6 or 8 finds the announced
+//!    addition. If steps 3, 6 and 8 came before step 2, a name, a membership or a timer could remain after the exit.
+//! 3. **Release the names.** Step 3 comes before step 4, because destructors in step 4 may run for a long time. During
+//!    this time, a look-up by name must not find the process, because the process accepts no message any more. The
+//!    successor of the process must be able to get the name during this time.
+//! 4. **Drop the state.** The process may have taken messages out of the mailbox without reading them. Step 4 makes
+//!    dead letters of these messages. Step 4 comes before step 5, because these messages are older than the messages of
+//!    step 5. If a destructor panics, the panic replaces the exit. Therefore step 4 only stores the replies that the
+//!    state drops, and step 7 notifies the callers.
+//! 5. **Deliver the unread messages** of the closed mailbox. If a supervisor keeps a mailbox for the successor of the
+//!    process, the messages go to the supervisor's mailbox. Otherwise the messages become dead letters. Step 5 comes
+//!    before step 10. Therefore a supervisor that receives the exit already finds the messages for the successor.
+//! 6. **Count the exit, remove the pid, leave the groups.** Another thread may fail to find the pid. Or a thread may
+//!    receive the notice that the process left a group. From then on, such a thread finds no resource and no later
+//!    message of the process. Step 6 first counts the exit, and then removes the pid. Therefore, if a thread no longer
+//!    finds the pid, the count that this thread reads includes the exit. For example, a shutdown uses this count to
+//!    wait for the last exit.
+//! 7. **Notify the callers** whose replies the state has dropped. Step 7 comes after step 4, because no panic replaces
+//!    the exit after step 4. Step 7 also comes after step 6. Therefore a caller that receives the exit does not find
+//!    the pid any more.
+//! 8. **Close the yields and the timers.** When step 4 drops the futures of the state, these futures cancel their own
+//!    yields and timers. Step 8 cancels all other yields and timers. Step 8 comes before step 10. Therefore no timer of
+//!    the process fires after step 10 has published the exit. The command handlers also see before step 10 that no
+//!    process wants their answers.
+//! 9. **Enter the state `Complete`, and subtract the process from the process count of the host.** A process that
+//!    receives the exit may spawn a successor. Step 9 comes before step 10. Therefore the process limit of the host
+//!    does not refuse the successor.
+//! 10. **Publish the exit** to the observer, to the futures that wait for the exit, to links and to monitors. Step 10
+//!     comes after all steps that free a resource, because the receiver of an exit may start a successor. Another
+//!     thread may add a link during the exit. Code that adds a link sets `TIED` and then reads `ENDED`. Step 10 sets
+//!     `ENDED` and then reads `TIED`. Both flags are in one word. Therefore either step 10 finds the link, or the code
+//!     that adds the link sees the exit.
 //! 11. **Notify a shutdown** that waits for the exit of the last top-level supervisor, or of the last process. If step
-//!     11 came before step 6, the woken shutdown could still count the process as alive and wait forever. Step 11 also
-//!     comes after step 10. A shutdown cancels the supervisors before the other processes, and the other processes must
-//!     receive the exits of the supervisors before their own cancellation.
-//! 12. **Notify the monitor that the parent set at the spawn.** The [`ExitOwner`] stores this monitor. Step 12 comes
-//!     after step 10, because step 12 marks the stored exit as received.
-//! 13. **Wake the tasks that wait on the mailbox**: a receiver that was split off, and senders that wait for free
-//!     space. If these tasks were woken before step 10, they would find neither a message nor the exit, and wait again
-//!     forever.
-//! 14. **Hand the outcome to the join handle** (`Cell::finish` in `task/cell.rs`). Step 14 comes last, so that a task
-//!     that awaits the join handle sees the effects of all other steps. The failure of a process counts as unobserved
-//!     if no link, no monitor and no join handle has received the exit. Step 14 decides last whether the failure is
-//!     unobserved, because all links, all monitors and the join handle must have had the chance to receive the exit.
+//!     11 came before step 6, the woken shutdown could still count the process as alive, and would wait forever. Step
+//!     11 also comes after step 10. A shutdown cancels the other processes when the last top-level supervisor has
+//!     exited. The other processes must receive the exits of the supervisors before their own cancellation.
+//! 12. **Notify the monitor that the parent set at the spawn.** The [`ExitOwner`] stores this monitor. Step 10 stores
+//!     the exit, and step 12 marks the stored exit as received. Therefore step 12 comes after step 10.
+//! 13. **Wake the tasks that wait on the mailbox**: a receiver that was split off from its process, and senders that
+//!     wait for free space. If these tasks were woken before step 10, these tasks would find neither a message nor the
+//!     exit. They would then wait again, forever.
+//! 14. **Hand the outcome to the join handle** (`Cell::finish` in `task/cell.rs`). Step 14 comes last. Therefore a task
+//!     that awaits the join handle sees the effects of all other steps. Step 14 also decides whether the failure of the
+//!     process is unobserved. A failure is unobserved if no link, no monitor and no join handle has received the exit.
+//!     This decision must come last, because each link, each monitor and the join handle may receive the exit before
+//!     the decision.
 
 use std::any::TypeId;
 use std::borrow::Cow;
@@ -69,28 +76,29 @@ use crate::process::payload::Payload;
 use crate::process::state::Ref;
 use crate::process::state::current::Current;
 
-/// The part of an exit that depends on the state of the process. The documentation of each method names a step of the
-/// list at the head of this file.
+/// Performs the parts of an exit that depend on the state of the process. Each method belongs to one step of the list
+/// at the top of this file. The documentation of the method names this step.
 pub(crate) trait ExitOwner {
-    /// Step 1: calls the user's `close`. A panic replaces `exit`.
+    /// Step 1: calls the user's `close`. If `close` panics, the panic replaces `exit`.
     fn close(&mut self, exit: &mut Exit);
-    /// Step 4: drops the state of the process. Replies that the state drops are stored for step 7. A panic replaces
-    /// `exit`.
+    /// Step 4: drops the state of the process, and stores the replies that the state drops. Step 7 needs these replies.
+    /// If a destructor panics, the panic replaces `exit`.
     fn drop_state(&mut self, exit: &mut Exit);
-    /// Step 6: receives the reference that the pid table owned until the pid was removed.
+    /// Step 6: takes over the reference that the pid table owned before the removal of the pid.
     fn take_entry(&mut self, entry: Option<Ref<dyn AnyControl>>);
     /// Step 7: notifies the callers whose replies step 4 has stored.
     fn notify_callers(&mut self, exit: &Exit);
     /// Step 10: returns the details for the crash report. `name` is the oldest name of the process. Returns `None` if
-    /// there is no process.
+    /// the mailbox belongs to no process.
     fn last_state(&self, name: Option<Cow<'static, str>>) -> Option<LastState>;
     /// Step 12: passes the exit to the monitor that the parent set when it spawned the process.
     fn notify_monitor(&mut self, exit: &Exit);
-    /// Step 13: whether a task may wait on the mailbox. Returns false only if no other reference to the process exists.
+    /// Step 13: returns whether a task may be waiting on the mailbox. The result is false only if no other reference to
+    /// the process exists.
     fn may_be_awaited(&self) -> bool;
 }
 
-/// Owner of a mailbox outside any process. This owner has no state, no pending replies and no parent.
+/// Owner of a mailbox that belongs to no process. This owner has no state, no pending replies and no parent.
 struct NoProcess;
 
 impl ExitOwner for NoProcess {
@@ -116,8 +124,8 @@ impl ExitOwner for NoProcess {
 }
 
 impl<M: Send + 'static> Control<M> {
-    /// Runs the exit of a process up to step 13. Returns the final exit. A panic of user code replaces `exit`. The step
-    /// numbers are the numbers in the list at the head of this file.
+    /// Runs steps 1 to 13 of an exit, and returns the final exit. If user code panics, the panic replaces `exit`. The
+    /// list at the top of this file explains each step.
     #[inline]
     pub(crate) fn run_exit(&self, owner: &mut impl ExitOwner, mut exit: Exit) -> Exit {
         let (head, host) = (&self.head, self.head.host());
@@ -145,8 +153,8 @@ impl<M: Send + 'static> Control<M> {
         if let Some(pending) = head.pending_if_any() {
             pending.close(&host.shared().timers);
         }
-        // 9. Enter `Complete`, and subtract the process from the process count. A mailbox outside any process never
-        //    enters this state and is not counted.
+        // 9. Enter `Complete`, and subtract the process from the process count. A mailbox that belongs to no process
+        //    never enters `Complete`, and the process count does not include such a mailbox.
         if !head.is_outside() {
             head.enter(head.flags(), ProcessState::Complete);
             host.namespace().leave();
@@ -174,14 +182,14 @@ impl<M: Send + 'static> Control<M> {
         exit
     }
 
-    /// Closes a mailbox outside any process, unless the exit of the mailbox is already published.
+    /// Closes a mailbox that belongs to no process. Does nothing if the exit of the mailbox is already published.
     pub(super) fn end_outside(&self, exit: &Exit) {
         if !self.head.has_ended() {
             let _ = self.run_exit(&mut NoProcess, exit.clone());
         }
     }
 
-    /// Turns messages that were taken out of the mailbox and not read into dead letters.
+    /// Makes dead letters of the messages that a receiver took out of the mailbox and did not read.
     pub(crate) fn drop_unread(&self, unread: VecDeque<M>) {
         if !unread.is_empty() {
             self.head.host().dead_letters_of(&self.head, unread.into_iter());
@@ -190,17 +198,18 @@ impl<M: Send + 'static> Control<M> {
 }
 
 impl Host {
-    /// Step 3. A registration sets `KNOWN` before it checks whether the mailbox is closed. Therefore either this
-    /// function sees the flag, or the registration sees the closed mailbox: see `registry::names`.
+    /// Step 3: releases the names of the process. A thread that registers a name first sets `KNOWN`, and then checks
+    /// whether the mailbox is closed. Step 2 closes the mailbox before this function reads `KNOWN`. Therefore either
+    /// this function sees `KNOWN`, or the registering thread sees the closed mailbox. See `registry::names`.
     #[inline]
     fn release_names(&self, head: &Head) -> Option<Cow<'static, str>> {
         if head.has(flag::KNOWN) { self.namespace().names().release(head.names()) } else { None }
     }
 
-    /// Step 6. Returns the reference of the pid table.
+    /// Step 6: counts the exit, removes the pid and leaves the groups. Returns the reference that the pid table owned.
     #[inline]
     fn remove_exited(&self, head: &Head) -> Option<Ref<dyn AnyControl>> {
-        // A mailbox outside any process was not counted as spawned.
+        // A mailbox that belongs to no process was not counted as a spawned process.
         if !head.is_outside() {
             self.shared().metrics.add_exited();
         }
@@ -216,16 +225,16 @@ impl Host {
         self.namespace().groups().release(head.pid(), head.groups());
     }
 
-    /// Step 11.
+    /// Step 11: notifies a shutdown that waits for this exit.
     #[inline]
     fn notify_shutdown(&self, head: &Head) {
         if head.has(flag::ROOT) {
             self.unregister_root();
         }
         if self.phase() != Phase::Open {
-            // Two processes may exit at the same time. The thread of each exit counts the exit before this fence.
-            // Therefore the thread whose fence is later in the order of the fences sees both counts, and notifies.
-            // Without the fence each thread could miss the count of the other thread.
+            // Two processes may exit at the same time. The thread of each exit counts the exit before this fence. All
+            // such fences have one total order. Therefore the thread with the later fence sees both counted exits, and
+            // notifies the shutdown. Without the fences, each thread could miss the exit that the other thread counts.
             fence(Ordering::SeqCst);
             if self.all_ended() {
                 self.shared().emptied.notify(usize::MAX);
@@ -233,15 +242,15 @@ impl Host {
         }
     }
 
-    /// Ends a receiver that is attached under a pid: steps 6 and 10. The receiver has no mailbox, no names and no
-    /// state, and no shutdown waits for it.
+    /// Performs steps 6 and 10 for an attached receiver. An attached receiver has a pid, but no mailbox, no names and
+    /// no state. A shutdown does not wait for an attached receiver.
     pub(super) fn end_attached(&self, head: &Head, exit: &Exit) {
         drop(self.remove_exited(head));
         head.publish_exit(exit, None);
     }
 
-    /// Reports the failure of a process if no link, monitor or join handle has received it. A failure is reported only
-    /// once. The caller knows that no join handle will return the failure.
+    /// Reports the failure of a process if no link, no monitor and no join handle has received the failure. A failure
+    /// is reported only once. The caller must know that no join handle will return the failure later.
     #[cold]
     pub(crate) fn report_unobserved(&self, head: &Head) {
         let Some(report) = head.take_unreceived() else { return };
@@ -249,7 +258,8 @@ impl Host {
         let _ = catch(|| (self.shared().on_crash)(&report));
     }
 
-    /// Sends messages to the newest mailbox of dead letters. These messages were accepted and will never be read.
+    /// Sends the messages in `mail` to the newest mailbox of dead letters. The process of `head` has accepted these
+    /// messages, and no receiver will read them.
     pub(crate) fn dead_letters_of<M: Send + 'static>(&self, head: &Head, mail: impl ExactSizeIterator<Item = M>) {
         if mail.len() == 0 {
             return;
@@ -260,8 +270,8 @@ impl Host {
         let is_dead_letter = TypeId::of::<M>() == TypeId::of::<Envelope>();
         for message in mail {
             let dead_letter_mailbox = if is_dead_letter { None } else { self.dead_letter_mailbox() };
-            // If no mailbox of dead letters accepts the message, the destructor of the message runs. This destructor is
-            // user code.
+            // If no mailbox of dead letters accepts the message, `drop_message` runs the destructor of the message.
+            // This destructor is user code.
             match dead_letter_mailbox {
                 Some(dead_letter_mailbox) => {
                     let package = Envelope { from: None, to, payload: Payload::new(message) };
@@ -274,11 +284,13 @@ impl Host {
         }
     }
 
-    /// Adds a mailbox of dead letters. The added mailbox is the newest mailbox, and receives all later dead letters.
+    /// Adds a mailbox of dead letters. The added mailbox is the newest one in the list, and therefore receives all
+    /// later dead letters.
     pub(crate) fn add_dead_letter_mailbox(&self, dead_letter_mailbox: &Ref<Control<Envelope>>) {
         let mut dead_letter_mailboxes = self.shared().dead_letter_mailboxes.lock();
-        // The look-up removes closed mailboxes only when there is a dead letter. Therefore this function also removes
-        // closed mailboxes, whenever the list would grow. The amortized cost of an addition is constant.
+        // The function `dead_letter_mailbox` removes closed mailboxes only when a dead letter exists. Therefore this
+        // function also removes closed mailboxes, before each growth of the list. The amortized cost of an addition is
+        // constant.
         if dead_letter_mailboxes.len() == dead_letter_mailboxes.capacity() {
             dead_letter_mailboxes.retain(|one| one.upgrade().is_some_and(|one| !one.head.has_ended()));
         }
@@ -288,8 +300,8 @@ impl Host {
     fn dead_letter_mailbox(&self) -> Option<Ref<Control<Envelope>>> {
         let mut dead_letter_mailboxes = self.shared().dead_letter_mailboxes.lock();
         while let Some(last) = dead_letter_mailboxes.last() {
-            // The owner of the mailbox holds a strong reference to the mailbox, and the mailbox refers to the host. The
-            // list of the host holds only weak references, so there is no cycle.
+            // The owner of the mailbox holds a strong reference to the mailbox. The mailbox refers to the host. The
+            // list of the host holds only weak references to the mailboxes. Therefore the references form no cycle.
             if let Some(dead_letter_mailbox) =
                 last.upgrade().filter(|dead_letter_mailbox| !dead_letter_mailbox.head.has_ended())
             {
@@ -301,8 +313,9 @@ impl Host {
     }
 }
 
-/// Drops a message of a mailbox that has no receiver any more. A message may own another mailbox with messages. Nested
-/// drops are deferred, because recursion could overflow the stack. If a destructor panics, the panic is caught.
+/// Drops a message that no receiver will read. A panic of the message's destructor is caught. A message may own another
+/// mailbox, and this mailbox may contain more messages. Deeply nested drops are deferred, because a recursive drop
+/// could overflow the stack.
 fn drop_message<M: Send + 'static>(message: M) {
     if std::mem::needs_drop::<M>() {
         Current::with(|current| current.deferred.call(|| drop(message)));

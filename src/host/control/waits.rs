@@ -1,14 +1,16 @@
-//! Records of the operations that the code of a process waits for: calls, sends to full mailboxes, and waits for the
-//! start or the exit of a process. The records are for inspection only. No other code reads them.
+//! Records of the operations that a process waits for. Such an operation is a call, a send to a full mailbox, or a wait
+//! for the start or exit of a process. The records are for inspection only. No other code reads the records.
 //!
 //! Most processes wait for at most two such operations. The [first two records](FirstWaits) of a process are in the
-//! boxed part of its control block. Only the thread that steps the process writes them, without a lock and without a
-//! read-modify-write. The [other records](MoreWaits) are in a table under a lock. A record that is removed on another
-//! thread may be one of the first records. Such a removal is written to the table, as a negative count.
+//! boxed part of its control block. Only the thread that steps the process writes the first two records. This thread
+//! needs no lock and no read-modify-write operation. All [other records](MoreWaits) are in a table under a lock. If
+//! another thread removes a record, this record may be one of the first two records. The other thread then writes the
+//! removal to the table, as a negative count.
 //!
-//! A sleep has no record. Its record would need 8 bytes in each sleep for the source line, and a boxed part in each
-//! sleeping process. A join has no record either. A record of a join made a spawn with its join a tenth more expensive,
-//! because a join handle has no reference to the process that polls it.
+//! A sleep has no record. The record of a sleep would need 8 bytes in each sleep for the source line. Each sleeping
+//! process would also need a boxed part of its control block. A wait for a join handle has no record either. In a
+//! measurement, such a record made a spawn with its join a tenth more expensive. The reason is that a join handle has
+//! no reference to the process that polls the handle.
 
 use std::collections::BTreeMap;
 use std::panic::Location;
@@ -17,7 +19,8 @@ use crate::platform::static_ref::AtomicStaticRef;
 use crate::platform::sync::tally::{AtomicU32, AtomicU64, Ordering, fence};
 use crate::process::pid::Pid;
 
-/// Kind of an operation. The values are the low bits of [`FirstWaits::words`]. The value 0 means no record.
+/// Kind of an operation that a process waits for. The low bits of [`FirstWaits::words`] contain the value of the kind.
+/// The value 0 means that no record exists.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub(crate) enum WaitKind {
@@ -33,14 +36,14 @@ pub(crate) enum WaitKind {
 
 const KINDS: [WaitKind; 5] = [WaitKind::Call, WaitKind::LimitedCall, WaitKind::Room, WaitKind::Exit, WaitKind::Start];
 
-/// Source line that created the future of an operation. `None` if the line is not known.
+/// Source line that created the future of an operation. The value is `None` if the line is not known.
 pub(crate) type Line = Option<&'static Location<'static>>;
 
 /// Record of one operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Wait {
     pub(crate) kind: WaitKind,
-    /// The other process as the word of its pid, or 0 if the other process is not known.
+    /// Word of the other process's pid. The value is 0 if the other process is not known.
     pub(crate) process: u64,
     pub(crate) line: Line,
 }
@@ -52,12 +55,12 @@ impl Wait {
         Self { kind, process: callee, line: Some(line) }
     }
 
-    /// Whether the operation is in the count of `Head::wait_for`.
+    /// Returns whether `Head::wait_for` counts operations of this kind.
     pub(crate) fn is_counted(&self) -> bool {
         matches!(self.kind, WaitKind::Call | WaitKind::LimitedCall)
     }
 
-    /// Record of an operation on another process.
+    /// Creates the record of an operation on another process.
     #[inline]
     pub(crate) fn on(kind: WaitKind, process: Pid, line: Line) -> Self {
         Self { kind, process: process.word(), line }
@@ -68,32 +71,34 @@ impl Wait {
 const KIND_BITS: u32 = 4;
 const KIND: u32 = (1 << KIND_BITS) - 1;
 
-/// The records in the boxed part of the control block: 40 bytes on a 64-bit system.
+/// The first two records of a process, which are in the boxed part of its control block. The records need 40 bytes on a
+/// 64-bit system.
 ///
-/// Only the thread that steps the process writes the records. A reader on another thread reads the word of a record, the
-/// two other fields, and the word again (a sequence lock: Boehm, "Can Seqlocks Get Along With Programming Language
-/// Memory Models?", MSPC 2012). Here, a new record has a new word, and the writer has no odd phase: the former record is
-/// removed first.
+/// Only the thread that steps the process writes the records. The records form a sequence lock (Boehm, "Can Seqlocks
+/// Get Along With Programming Language Memory Models?", MSPC 2012). A reader on another thread reads the word of a
+/// record, then the two other fields, and then the word again. In Boehm's sequence lock, the sequence number is odd
+/// during a write. Here, the writer first removes the former record, and later gives the new record a new word.
 ///
-/// The fields are standard atomics also under a model checker. No code of the runtime reads them to make a decision.
+/// Under a model checker, the fields are still standard atomics, because no code of the runtime reads the fields to
+/// make a decision.
 #[derive(Debug)]
 pub(crate) struct FirstWaits {
     processes: [AtomicU64; PLACES],
     lines: [AtomicStaticRef<Location<'static>>; PLACES],
-    /// The kind of each record in the low bits, and the number of records so far in the high bits.
+    /// The low bits of each word contain the kind of the record. The high bits contain the number of records so far.
     words: [AtomicU32; PLACES],
 }
 
 const PLACES: usize = 2;
 
-/// A record in the first place, or no place if the value is the default. The value is different for each record, until
-/// its 28-bit number wraps.
+/// Identifies a record in the first place. The default value identifies no record. Each record has a different value,
+/// until the 28-bit number of the records wraps.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Place(u32);
 
 impl Default for Place {
     fn default() -> Self {
-        // No kind has these bits, so no word has this value.
+        // No kind has these low bits. Therefore no word of a record has this value.
         Self(u32::MAX)
     }
 }
@@ -107,13 +112,14 @@ impl FirstWaits {
         }
     }
 
-    /// Stores a record in the first place, if it is free. This thread steps the process.
+    /// Stores a record in the first place, if the first place is free. The calling thread must step the process.
     #[inline]
     pub(crate) fn begin(&self, wait: &Wait) -> Option<Place> {
         self.begin_at(0, wait)
     }
 
-    /// Stores a record in another place, if one is free. This thread steps the process.
+    /// Stores a record in a place after the first place, if such a place is free. The calling thread must step the
+    /// process.
     pub(crate) fn begin_later(&self, wait: &Wait) -> bool {
         (1..PLACES).any(|at| self.begin_at(at, wait).is_some())
     }
@@ -124,8 +130,9 @@ impl FirstWaits {
         if word & KIND != 0 {
             return None;
         }
-        // Release pairs with the acquire loads in `read_at`. A reader that sees one of these fields also sees that the
-        // former record was removed, so its second load of the word differs from the word of the former record.
+        // The release stores pair with the acquire loads in `read_at`. A reader may see one of these new fields. Then
+        // the reader also sees the removal of the former record. Therefore the second load of the word does not return
+        // the word of the former record.
         self.processes[at].store(wait.process, Ordering::Release);
         self.lines[at].store(wait.line);
         let word = word.wrapping_add(1 << KIND_BITS) | wait.kind as u32;
@@ -133,8 +140,8 @@ impl FirstWaits {
         Some(Place(word))
     }
 
-    /// Removes the record that [`begin`](Self::begin) stored in the first place, if it is still there. This thread steps
-    /// the process.
+    /// Removes the record that [`begin`](Self::begin) stored in the first place, if the record is still there. The
+    /// calling thread must step the process.
     #[inline]
     pub(crate) fn end(&self, Place(word): Place) -> bool {
         let is_there = self.words[0].load(Ordering::Relaxed) == word;
@@ -144,7 +151,7 @@ impl FirstWaits {
         is_there
     }
 
-    /// Removes a record that is equal to `wait`, if there is one. This thread steps the process.
+    /// Removes a record that is equal to `wait`, if such a record exists. The calling thread must step the process.
     pub(crate) fn end_equal(&self, wait: &Wait) -> bool {
         (0..PLACES).any(|at| self.end_at(at, wait))
     }
@@ -160,7 +167,7 @@ impl FirstWaits {
         is_equal
     }
 
-    /// Reads the records, and a number that changes with each record.
+    /// Returns the records, and a number that changes with each new record.
     fn read(&self) -> ([Option<Wait>; PLACES], u64) {
         let [(one, first), (other, second)] = [self.read_at(0), self.read_at(1)];
         ([one, other], u64::from(second) << 32 | u64::from(first))
@@ -171,7 +178,7 @@ impl FirstWaits {
             let word = self.words[at].load(Ordering::Acquire);
             let Some(kind) = KINDS.into_iter().find(|kind| *kind as u32 == word & KIND) else { return (None, word) };
             let wait = Wait { kind, process: self.processes[at].load(Ordering::Acquire), line: self.lines[at].load() };
-            // The second load of the word must not move before the loads of the other fields.
+            // The fence keeps the second load of the word after the loads of the other fields.
             fence(Ordering::Acquire);
             if self.words[at].load(Ordering::Relaxed) == word {
                 return (Some(wait), word);
@@ -180,12 +187,13 @@ impl FirstWaits {
     }
 }
 
-/// The records that are not in the control block.
+/// Table of the records that are not among the [first two records](FirstWaits).
 #[derive(Debug, Default)]
 pub(crate) struct MoreWaits {
-    /// Number of each record. A negative number takes records away from the first records.
+    /// Number of equal records, for each record. A negative number means that this number of the first records was
+    /// removed.
     counts: BTreeMap<Wait, i32>,
-    /// Number of changes so far.
+    /// Number of changes of the table so far.
     changes: u32,
 }
 
@@ -199,8 +207,8 @@ impl MoreWaits {
         }
     }
 
-    /// Adds a record. If this thread steps the process and a first record was removed on another thread, the new record
-    /// replaces it.
+    /// Adds a record. `here` is set if this thread steps the process. In this case, the new record replaces a first
+    /// record that another thread has removed.
     pub(crate) fn begin(&mut self, wait: Wait, here: Option<&FirstWaits>) {
         if let Some(place) = here {
             for first in place.read().0.into_iter().flatten() {
@@ -225,8 +233,8 @@ impl MoreWaits {
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub(crate) struct Waits {
     pub(crate) waits: Vec<Wait>,
-    /// Numbers that change with each new record. If two readings have the same numbers and the same records, each record
-    /// existed from the first reading to the second reading.
+    /// Numbers that change with each new record. Two readings may have the same numbers and the same records. In this
+    /// case, each record existed from the first reading to the second reading.
     pub(crate) generation: (u64, u32),
 }
 

@@ -1,31 +1,40 @@
-//! The tables of links and monitors. The tables determine which processes receive the exit of a process.
+//! The tables of links and monitors. When a process exits, these tables determine which other processes receive the
+//! exit.
 //!
-//! Each process that has links or monitors has a table with its own lock. Under this lock, exit signals are put into
-//! the mailbox of the process. If a link kills the process, the fate of the process is recorded under the same lock.
+//! Each process that has links or monitors has its own table with its own lock. A thread that puts an exit signal into
+//! the mailbox of the process holds this lock. A link may also kill the process. The thread that kills the process
+//! holds the same lock while it stores the exit in the table.
 //!
 //! # The protocol
 //!
-//! A link is in the tables of both processes. A monitor is in the table of the watcher and in the table of the watched
-//! process. Each operation that sets a link or a monitor, or removes a link, locks both tables, in the order of their
-//! addresses. Therefore either both tables have the entry, or neither of them has it. (A new entry is first added to
-//! the table of the other process. The lock of that table may be released a moment before the lock of the caller's
-//! table.) An exiting process first publishes its exit (`Linkable::exit`). Then the exiting process closes its table,
-//! takes out all entries, and notifies one process after the other. Each notification locks only the table of the
-//! notified process. (A monitor that is set by a spawn is only in the table of the watcher. The child [carries](Watch)
-//! this monitor, and notifies the watcher after the child has closed its own table.) The protocol guarantees:
+//! A link has an entry in the tables of both linked processes. A monitor has an entry in the table of the watcher, and
+//! an entry in the table of the watched process. An operation that sets a link, sets a monitor or removes a link locks
+//! both tables. The operation takes the two locks in the order of the addresses of the tables. Therefore either both
+//! tables have the entry, or neither table has the entry. The operation adds a new entry to the table of the other
+//! process first. The operation may unlock this table a moment before it unlocks the caller's table.
 //!
-//! - *Notified or refused.* A caller that sets a link or monitor checks, under the locks, whether the other process has
-//!   exited. If the process has not exited, the entry is added before the table is closed, so the caller is notified
-//!   later. If the process has exited, the caller is notified immediately.
-//! - *At most once.* A notification removes the entry from the table of the notified process. Therefore there is only
-//!   one notification if two processes exit at the same time, or if a link was set twice.
-//! - *Nothing after an unlink.* A notification that comes after an unlink finds no entry. A notification that comes
-//!   before an unlink holds the table lock of the notified process while it puts the signal into the mailbox or marks
-//!   the process as killed. The unlink needs the same lock. Therefore, the notification is complete before the unlink
+//! An exiting process first publishes its exit (`Linkable::exit`). Then the exiting process closes its table, takes out
+//! all entries, and notifies the other processes one after the other. Each notification locks only the table of the
+//! notified process.
+//!
+//! A monitor that a spawn has set is only in the table of the watcher. The child [stores](Watch) this monitor outside
+//! its table. An exiting child first closes its own table, and then notifies the watcher.
+//!
+//! The protocol guarantees:
+//!
+//! - *Notified or refused.* A caller that sets a link or a monitor holds both locks. The caller checks whether the
+//!   other process has exited. If the other process has not exited, the caller adds the entry before the exit closes
+//!   the table. Therefore the other process notifies the caller later. If the other process has exited, the caller is
+//!   notified immediately.
+//! - *At most once.* A notification removes the entry from the table of the notified process. Therefore a process gets
+//!   only one notification, even if two processes exit at the same time, or if a link was set twice.
+//! - *Nothing after an unlink.* A notification after an unlink finds no entry. A notification before an unlink puts the
+//!   signal into the mailbox, or marks the process as killed. During this work, the notification holds the lock of the
+//!   notified process's table. The unlink needs the same lock. Therefore the notification is complete before the unlink
 //!   gets the lock.
 //!
-//! A process that is killed by a link exits in a turn of its own. Therefore no function of this module recurses, even
-//! if a chain of links is long. An exit costs one look-up in the table of each linked or watching process.
+//! If a link kills a process, the killed process exits in its own turn. Therefore no function of this module recurses,
+//! even if a chain of links is long. An exit looks up one entry in the table of each linked or watching process.
 
 pub(crate) mod listing;
 pub(crate) mod monitors;
@@ -41,16 +50,17 @@ use crate::process::mailbox::Wakes;
 use crate::process::pid::Pid;
 use crate::process::state::Ref;
 
-/// A process that can be linked and monitored: the operations that the tables of links and monitors need.
+/// A process that can be linked and monitored. The trait contains the operations that the tables of links and monitors
+/// need.
 pub(crate) trait Linkable {
     fn pid(&self) -> Pid;
 
-    /// Returns the table of the process, and marks the process as having a table. The exit publishes
-    /// [`exit`](Self::exit) before it checks the mark. Therefore either the exit sees the mark and closes the table, or
-    /// the caller sees the exit.
+    /// Returns the table of the process, and marks that the process has a table. An exiting process first publishes
+    /// [`exit`](Self::exit), and then checks the mark. Therefore either the exiting process sees the mark and closes
+    /// the table, or the caller sees the exit.
     fn links(&self) -> &Links<Self>;
 
-    /// The exit, if the process has exited.
+    /// Returns the exit, if the process has exited.
     fn exit(&self) -> Option<Exit>;
 
     fn has_ended(&self) -> bool;
@@ -64,16 +74,16 @@ pub(crate) trait Linkable {
     /// Puts the `Down` event of a monitor into the mailbox. Returns `None` if the mailbox is closed.
     fn put_down(&self, number: u64, pid: Pid, reason: &Exit) -> Option<Wakes>;
 
-    /// Marks the process as killed. Returns false if the process was marked before. In this case the process exits for
+    /// Marks the process as killed. Returns false if the process was marked before. In this case the process exits with
     /// the earlier reason.
     fn condemn(&self) -> bool;
 
-    /// Makes the process exit with this fate. The caller has marked the process as killed, and holds no lock of a
-    /// table.
+    /// Makes a process exit, with `fate` as its exit. The caller must have marked the process as killed. The caller
+    /// must not hold the lock of a table.
     fn fall(this: &Ref<Self>, fate: &Exit);
 }
 
-/// The table of one process.
+/// The table of links and monitors of one process.
 #[derive(Debug)]
 pub(crate) struct Links<E: ?Sized>(Lock<LinkTable<E>>);
 
@@ -83,20 +93,22 @@ impl<E: ?Sized> Default for Links<E> {
     }
 }
 
-/// Contents of the table. Most processes have only one link or monitor, so one entry is stored inline.
+/// Contents of a table of links and monitors. The first entry is stored inline, because most processes have only one
+/// link or monitor.
 #[derive(Debug)]
 struct LinkTable<E: ?Sized> {
     one: Option<(LinkEntry, Ref<E>)>,
     more: Option<Box<More<E>>>,
 }
 
-/// Reason why another process receives the exit of this process: the two processes are linked, or the other process
-/// monitors this process.
+/// Key of an entry. An entry means that another process receives the exit of this process. Either the two processes are
+/// linked, or the other process monitors this process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct LinkEntry {
-    /// Word of the other process's pid. Linked and monitoring processes belong to the same runtime.
+    /// Word of the other process's pid. The word is sufficient, because linked and monitoring processes belong to the
+    /// same runtime.
     word: u64,
-    /// Number of the monitor. The number of a link is 0. No monitor has the number 0.
+    /// Number of the monitor. For a link, the value is 0. No monitor has the number 0.
     number: u64,
 }
 
@@ -105,7 +117,7 @@ impl LinkEntry {
         Self { word: pid.word(), number: 0 }
     }
 
-    /// The entry of a monitor that a process has set under this number.
+    /// Key of the monitor with this number. The process with this pid has set the monitor.
     fn monitor(pid: Pid, number: u64) -> Self {
         debug_assert_ne!(number, 0, "numbers begin further up");
         Self { word: pid.word(), number }
@@ -114,14 +126,15 @@ impl LinkEntry {
 
 #[derive(Debug)]
 struct More<E: ?Sized> {
-    /// The process traps exits: exit signals of linked processes become events.
+    /// Whether the process traps exits. If the process traps exits, the exit of a linked process becomes an event in
+    /// the mailbox.
     traps: bool,
     ties: BTreeMap<LinkEntry, Ref<E>>,
     /// Number of links in `ties`. The other entries of `ties` are monitors.
     links: usize,
     /// The processes that this process monitors.
     watched: Watched<E>,
-    /// The exit that a link has propagated to this process.
+    /// Fate of this process: the exit that a link has propagated to this process.
     fate: Option<Exit>,
 }
 
@@ -137,7 +150,7 @@ impl<E: ?Sized> Default for More<E> {
     }
 }
 
-/// Effect of the exit of a linked process.
+/// Effect that the exit of a linked process has on this process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Verdict {
     Nothing,
@@ -150,7 +163,8 @@ impl<E: ?Sized> LinkTable<E> {
         self.more.as_ref().is_some_and(|more| more.traps)
     }
 
-    /// Effect of an exit on this process, without regard to its links.
+    /// Returns the effect of another process's exit on this process. This function assumes that the two processes are
+    /// linked.
     fn verdict(&self, exit: &Exit) -> Verdict {
         match () {
             () if self.traps() => Verdict::Event,
@@ -159,13 +173,14 @@ impl<E: ?Sized> LinkTable<E> {
         }
     }
 
-    /// Effect of the exit of another process on this process, if the two processes are linked. Removes the link.
+    /// Removes the link to the process `from`, and returns the effect of that process's exit on this process. If the
+    /// two processes were not linked, the exit has no effect.
     fn take_link_exit(&mut self, from: Pid, exit: &Exit) -> Verdict {
         let linked = self.cut(LinkEntry::link(from)).is_some() || planted!("links_hear_strangers");
         if linked { self.verdict(exit) } else { Verdict::Nothing }
     }
 
-    /// Whether the exit of a monitored process must be delivered. Marks the monitor as notified.
+    /// Marks a monitor as notified. Returns whether the `Down` event of the monitor must be delivered.
     fn take_monitor_exit(&mut self, number: u64) -> bool {
         let known = self.more.as_mut().is_some_and(|more| more.watched.tell(number));
         known || planted!("links_down_was_never_taken_back")
@@ -183,7 +198,7 @@ impl<E: ?Sized> LinkTable<E> {
         }
     }
 
-    /// Adds an entry that the table does not have.
+    /// Adds an entry. The table must not contain this entry yet.
     #[inline]
     fn add(&mut self, tie: LinkEntry, other: Ref<E>) {
         if self.one.is_none() {
@@ -210,13 +225,13 @@ impl<E: ?Sized> LinkTable<E> {
 }
 
 impl<E: Linkable + ?Sized> Links<E> {
-    /// Sets whether the process traps exits. Returns the earlier setting.
+    /// Sets whether the process traps exits. Returns the previous setting.
     pub(crate) fn trap(&self, on: bool) -> bool {
         let mut table = self.0.lock();
         (on || table.more.is_some()) && std::mem::replace(&mut table.more().traps, on)
     }
 
-    /// The exit that a link has propagated to the process.
+    /// Returns the exit that a link has propagated to the process.
     pub(crate) fn fate(&self) -> Option<Exit> {
         self.0.lock().more.as_ref().and_then(|more| more.fate.clone())
     }
@@ -229,18 +244,18 @@ impl<E: Linkable + ?Sized> Links<E> {
         one.chain(more).filter(|(tie, _)| tie.number == 0).take(most).map(|(_, other)| other.pid()).collect()
     }
 
-    /// Whether the process still wants the `Down` event of this monitor, which was just read from the mailbox. The call
-    /// removes the monitor.
+    /// Removes a monitor whose `Down` event was just read from the mailbox. Returns whether the process still wants
+    /// this event.
     pub(crate) fn collect(&self, number: u64) -> bool {
         self.0.lock().more.as_mut().is_some_and(|more| more.watched.collect(number))
     }
 
     /// Closes the table of a process that has published its exit, and notifies all linked and monitoring processes.
-    /// Returns whether at least one process received the exit: either a linked process that has not exited, or a
-    /// watcher.
+    /// Returns whether at least one process received the exit. Such a process is a linked process that has not exited,
+    /// or a watcher.
     pub(crate) fn dissolve(&self, pid: Pid, exit: &Exit) -> bool {
         let mut table = self.0.lock();
-        // No entry is added after the exit is published.
+        // The exit is already published, so no thread adds an entry after this point.
         let (one, more) = (table.one.take(), table.more.take());
         drop(table);
         let (mut fate, mut received) = (None, false);
@@ -264,8 +279,8 @@ impl<E: Linkable + ?Sized> Links<E> {
     }
 }
 
-/// Notifies a watcher of the exit of a process, unless the monitor was removed. Returns whether the watcher was
-/// notified.
+/// Notifies a watcher of the exit of a process. If the monitor was removed, the watcher is not notified. Returns
+/// whether the watcher was notified.
 fn tell_watcher<E: Linkable + ?Sized>(watcher: &Ref<E>, number: u64, pid: Pid, exit: &Exit) -> bool {
     let mut table = watcher.links().0.lock();
     let wakes = if table.take_monitor_exit(number) { watcher.put_down(number, pid, exit) } else { None };
@@ -277,8 +292,8 @@ fn tell_watcher<E: Linkable + ?Sized>(watcher: &Ref<E>, number: u64, pid: Pid, e
     is_told
 }
 
-/// Returns the exit for the processes that are linked with a process whose own exit is `exit`. In a chain of links, the
-/// returned exit names the first process that exited.
+/// Returns the exit that a process propagates to its linked processes. `exit` is the exit of the process itself. In a
+/// chain of links, the returned exit names the first process that exited.
 pub(crate) fn fate_of_peers(pid: Pid, exit: &Exit) -> Exit {
     let mut first = exit;
     let mut origin = pid;
@@ -286,16 +301,18 @@ pub(crate) fn fate_of_peers(pid: Pid, exit: &Exit) -> Exit {
         (origin, first) = (*further, reason);
     }
     match exit {
-        // In the usual case, the exit is not nested, and its reason is shared by reference count.
+        // Usually the exit `Linked` is not nested. Then a clone of the exit only increments the reference count of the
+        // reason.
         Exit::Linked { reason, .. } if std::ptr::eq(&**reason, first) => exit.clone(),
         _ => Exit::Linked { origin, reason: Arc::new(first.clone()) },
     }
 }
 
-/// Applies the verdict about the exit of another process to `peer`. Returns whether `peer` received the exit. If `peer`
-/// has exited, it does not receive the exit. If `peer` was killed before, the exit counts as received only if the fate
-/// of `peer` is a failure, because the exit of `peer` then reports a failure. A process that was killed directly exits
-/// with `Killed`, and `Killed` is no failure.
+/// Applies the exit of another process to `peer`, with the effect that `verdict` returns. Returns whether `peer`
+/// received the exit. If `peer` has exited, `peer` does not receive the exit.
+///
+/// A `peer` that was killed before receives the exit only if its own fate is a failure. In this case, the exit of
+/// `peer` reports a failure anyway. A process that was killed directly exits with `Killed`, and `Killed` is no failure.
 fn tell_peer<E: Linkable + ?Sized>(
     peer: &Ref<E>,
     from: Pid,
@@ -321,14 +338,15 @@ fn tell_peer<E: Linkable + ?Sized>(
                 E::fall(peer, fate);
                 return lives;
             }
-            // The process exits with its earlier fate. This fate is either the exit that another link has propagated,
-            // or `Killed`. The exit `Killed` would hide the failure.
+            // The process `peer` exits with its earlier fate. This fate is the exit that another link has propagated,
+            // or `Killed`. If the fate is `Killed`, the exit of `peer` would hide the failure.
             lives && table.more.as_ref().and_then(|more| more.fate.as_ref()).is_some_and(Exit::is_failure)
         }
     }
 }
 
-/// Performs the wake-up of a signal that was put into a mailbox under a lock.
+/// Performs the wake-ups for a signal after the lock of the table was released. Drops a signal that the mailbox
+/// refused.
 fn settle(put: Result<Wakes, Signal>) {
     match put {
         Ok(wakes) => wakes.wake_behind(),
@@ -338,7 +356,7 @@ fn settle(put: Result<Wakes, Signal>) {
 
 type Guard<'a, E> = LockGuard<'a, LinkTable<E>>;
 
-/// Locks two tables, in the order of their addresses, so that no deadlock is possible.
+/// Locks two tables in the order of their addresses. The fixed order prevents a deadlock.
 fn lock_both<'a, 'b, E: ?Sized>(one: &'a Links<E>, other: &'b Links<E>) -> (Guard<'a, E>, Guard<'b, E>) {
     debug_assert!(!std::ptr::eq(one, other), "a process is not tied to itself");
     if std::ptr::from_ref(one) < std::ptr::from_ref(other) || planted!("links_lock_in_any_order") {
@@ -357,12 +375,13 @@ pub(crate) enum Gone {
     Other,
 }
 
-/// Links two processes. If the caller and the other process are the same process, nothing changes. If the other process
-/// has exited, or `other` is an error, a caller that traps exits receives an exit event. `handle` is a reference to the
-/// caller.
+/// Links two processes. `handle` is a reference to the caller. If the caller and the other process are the same
+/// process, nothing changes. The other process may have exited, or `other` may be an error. In this case, a caller that
+/// traps exits receives an exit event.
 ///
 /// # Errors
-/// Returns `Gone` if the caller has exited, or if the other process does not exist and the caller does not trap exits.
+/// Returns `Gone` if the caller has exited. Also returns `Gone` if the other process does not exist and the caller does
+/// not trap exits.
 pub(crate) fn link<E: Linkable + ?Sized>(
     caller: &E,
     handle: Ref<E>,
@@ -385,9 +404,9 @@ pub(crate) fn link<E: Linkable + ?Sized>(
             if !ended {
                 if own.get(LinkEntry::link(pid)).is_none() {
                     theirs.add(LinkEntry::link(me), handle);
-                    // This thread still holds the lock of `own`. If the exit of the other process finds the entry in
-                    // `theirs`, this exit waits for the lock of `own`. Therefore the effect is the same as if both
-                    // tables were locked.
+                    // This thread still holds the lock of `own`. The exit of the other process may now find the entry
+                    // in `theirs`. To notify the caller, this exit must then wait for the lock of `own`. Therefore the
+                    // early unlock of `theirs` has no visible effect.
                     drop(theirs);
                     own.add(LinkEntry::link(pid), other);
                 }
@@ -419,14 +438,14 @@ pub(crate) fn unlink<E: Linkable + ?Sized>(caller: &E, pid: Pid) -> bool {
     let Some(other) = links.0.lock().get(LinkEntry::link(pid)).cloned() else { return false };
     let (mut own, mut theirs) = lock_both(links, other.links());
     let cut = (own.cut(LinkEntry::link(pid)), theirs.cut(LinkEntry::link(me)));
-    // The references are dropped after the unlock, because the drop of the last reference to a process drops values of
-    // the user.
+    // The references are dropped after the unlock. The drop of the last reference to a process runs destructors of the
+    // user.
     drop((own, theirs));
     cut.0.is_some()
 }
 
-/// Sets a monitor. If the process does not exist, or `other` is an error, the `Down` event is delivered immediately.
-/// `handle` is a reference to the caller.
+/// Sets a monitor on another process. `handle` is a reference to the caller. If the other process has exited, or
+/// `other` is an error, this function delivers the `Down` event immediately.
 pub(crate) fn monitor<E: Linkable + ?Sized>(
     caller: &E,
     handle: Ref<E>,
@@ -434,7 +453,7 @@ pub(crate) fn monitor<E: Linkable + ?Sized>(
     other: Result<Ref<E>, Exit>,
 ) -> MonitorRef {
     let me = caller.pid();
-    // A process that monitors itself could not receive the `Down` event, because the event is sent after the exit of
+    // A process that monitors itself would never receive the `Down` event, because this event is sent after the exit of
     // the process.
     let is_itself = me == pid;
     let absent = match other {
@@ -444,7 +463,8 @@ pub(crate) fn monitor<E: Linkable + ?Sized>(
             if !caller.has_ended() && !other.has_ended() {
                 let vacant = own.more().watched.vacant();
                 theirs.add(LinkEntry::monitor(me, vacant.number()), handle);
-                // This thread still holds the lock of `own`, as in `link`.
+                // The early unlock of `theirs` is safe, because this thread still holds the lock of `own`. The function
+                // `link` explains the reason.
                 drop(theirs);
                 return MonitorRef::new(me, vacant.watch(Some(other)));
             }
@@ -465,8 +485,8 @@ pub(crate) fn monitor<E: Linkable + ?Sized>(
     monitor
 }
 
-/// Removes a monitor. Returns true if the `Down` event of the monitor was not delivered and will never be delivered. If
-/// `flush` is true, this call also drops a `Down` event that was delivered and not read.
+/// Removes a monitor. Returns true if the `Down` event of the monitor was not delivered. In this case, the event will
+/// never be delivered. If `flush` is true, this call also discards a `Down` event that was delivered and not read.
 pub(crate) fn demonitor<E: Linkable + ?Sized>(caller: &E, monitor: MonitorRef, flush: bool) -> bool {
     let me = caller.pid();
     if !monitor.is_of(me) {
@@ -508,13 +528,13 @@ impl<E: Linkable + ?Sized> Watch<E> {
         Self { watcher, number }
     }
 
-    /// Number of the monitor among the monitors of its watcher.
+    /// Returns the number of the monitor among the monitors of the watcher.
     pub(crate) fn number(&self) -> u64 {
         self.number
     }
 
-    /// Notifies the watcher. The child has published its exit, or was never started. Returns whether the watcher was
-    /// notified.
+    /// Notifies the watcher of the child's exit. The child must have published its exit, or must never have started.
+    /// Returns whether the watcher was notified.
     pub(crate) fn tell(self, pid: Pid, exit: &Exit) -> bool {
         tell_watcher(&self.watcher, self.number, pid, exit)
     }
@@ -527,12 +547,13 @@ pub(crate) struct SpawnLinks {
     pub(crate) monitor: bool,
 }
 
-/// Sets the requested links and monitors between a process and its child. The child has not started, so it cannot exit
-/// before the links are set.
+/// Sets the requested link and the requested monitor between a process and its child. The child has not started.
+/// Therefore the child cannot exit before this function has set the link and the monitor.
 pub(crate) fn adopt<E: Linkable + ?Sized>(parent: &Ref<E>, child: &Ref<E>, ties: SpawnLinks) -> Option<MonitorRef> {
     let pid = child.pid();
     if ties.link && link(&**parent, parent.clone(), pid, Ok(child.clone())) == Err(Gone::Caller) {
-        // The parent has just exited. The child is treated as if parent and child had been linked before this exit.
+        // The parent has just exited. The child receives the exit of the parent as if the link had existed before this
+        // exit.
         let exit = parent.exit().unwrap_or(Exit::Killed);
         let fate = fate_of_peers(parent.pid(), &exit);
         tell_peer(child, parent.pid(), &exit, &fate, |table| table.verdict(&exit));
@@ -540,8 +561,8 @@ pub(crate) fn adopt<E: Linkable + ?Sized>(parent: &Ref<E>, child: &Ref<E>, ties:
     ties.monitor.then(|| monitor(&**parent, parent.clone(), pid, Ok(child.clone())))
 }
 
-/// Notifies a process that its child was never started. The spawn has requested a link between the process and its
-/// child.
+/// Notifies a process that its child was never started. The spawn of the child has requested a link between the process
+/// and the child.
 pub(crate) fn deliver_exit<E: Linkable + ?Sized>(parent: &Ref<E>, pid: Pid, exit: &Exit) {
     let fate = fate_of_peers(pid, exit);
     tell_peer(parent, pid, exit, &fate, |table| table.verdict(exit));

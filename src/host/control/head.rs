@@ -1,6 +1,6 @@
-//! The part of a control block that does not depend on the message type: identity, flags, state, pending waits, and
-//! exit of a process. This part notifies tasks that wait for the start, the cancellation or the exit of the process.
-//! The mailbox of the process is not in this part.
+//! The head of a control block. The head does not depend on the message type, so the mailbox is not in the head. The
+//! head contains the identity, the flags, the state, the pending waits and the exit of a process. The head also
+//! notifies the tasks that wait for the start, the cancellation or the exit of the process.
 
 use std::borrow::Cow;
 use std::pin::Pin;
@@ -32,11 +32,11 @@ use crate::process::yields::Yields;
 
 /// Bits of [`Head::flags`].
 pub(crate) mod flag {
-    /// The process was killed, and exits at its next scheduling point.
+    /// The process was killed. A killed process exits at its next scheduling point.
     pub(crate) const KILLED: u16 = 1;
-    /// The exit of the process was requested by a cancellation.
+    /// A cancellation has requested the exit of the process.
     pub(crate) const CANCELLED: u16 = 1 << 1;
-    /// The process has started. Usually this flag is set at the end of the first step.
+    /// The process has started. Usually the process sets this flag at the end of its first step.
     pub(crate) const STARTED: u16 = 1 << 2;
     /// The process reports its own start explicitly.
     pub(crate) const BY_HAND: u16 = 1 << 3;
@@ -46,7 +46,7 @@ pub(crate) mod flag {
     pub(crate) const ENDED: u16 = 1 << 5;
     /// A task waits, or has waited, for the start, the cancellation or the exit of the process.
     pub(crate) const LISTENED: u16 = 1 << 6;
-    /// The steps of the process are metered.
+    /// The steps of the process are limited, and therefore a meter measures each step.
     pub(crate) const LIMITED: u16 = 1 << 7;
     /// The runtime has an observer.
     pub(crate) const OBSERVED: u16 = 1 << 8;
@@ -55,21 +55,21 @@ pub(crate) mod flag {
     /// The process has high priority. A process without `HIGH` and without `LOW` has normal priority.
     pub(crate) const HIGH: u16 = 1 << 10;
     pub(crate) const LOW: u16 = 1 << 11;
-    /// A mailbox outside any process: no task runs the mailbox, and its owner reads it. Such a mailbox has no priority,
-    /// so its mark is the combination of both priorities.
+    /// Mark of a mailbox that belongs to no process. The owner of such a mailbox reads the messages, and no task runs.
+    /// The mark is the combination of `HIGH` and `LOW`, because such a mailbox has no priority.
     pub(crate) const OUTSIDE: u16 = HIGH | LOW;
     /// The process may have names, be a member of groups, or monitor groups.
     pub(crate) const KNOWN: u16 = 1 << 12;
-    /// The process has a supervisor, which terminates it in an orderly shutdown.
+    /// The process has a supervisor. In an orderly shutdown, the supervisor terminates the process.
     pub(crate) const SUPERVISED: u16 = 1 << 13;
-    /// The process is a supervisor that has no supervisor itself. An orderly shutdown cancels this process before other
-    /// processes without a supervisor.
+    /// The process is a top-level supervisor, so the process itself has no supervisor. An orderly shutdown cancels
+    /// top-level supervisors before other processes without a supervisor.
     pub(crate) const ROOT: u16 = 1 << 14;
-    /// The process was upgraded, and its new code has not reported its start yet.
+    /// The process was upgraded to new code, and the new code has not reported its start yet.
     pub(crate) const UPGRADING: u16 = 1 << 15;
 }
 
-/// Change of a count by one. The value of a variant is added with a wrapping addition.
+/// Change of a count by one. The code adds the value of the variant to the count with a wrapping addition.
 #[derive(Debug, Clone, Copy)]
 #[repr(u32)]
 pub(crate) enum Change {
@@ -77,95 +77,101 @@ pub(crate) enum Change {
     Less = u32::MAX,
 }
 
-/// State of a process that was not scheduled yet. All other values of the state field are values of [`ProcessState`].
+/// Value of the state field before the process is scheduled for the first time. All other values of the state field are
+/// values of [`ProcessState`].
 const NEW: u8 = u8::MAX;
 
 /// The part of a control block that does not depend on the message type.
 ///
-/// A million idle processes need a million values of this type. Therefore the fields that most processes never need are
-/// in [`Rare`].
+/// A million idle processes need a million heads, so a head must be small. Therefore the fields that most processes
+/// never need are in [`Rare`].
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct Head {
-    /// Run state of the task. In a control block without a task, the run state is *Over*.
+    /// Run state of the process's task. In a control block without a task, the run state is *Over*.
     pub(crate) run: RunState,
     state: AtomicU8,
     flags: AtomicU16,
-    /// Number of calls and sleeps that the process waits for. Outstanding commands are not included. Only the thread
-    /// that steps the process writes this field.
+    /// Number of calls and sleeps that the process waits for, without outstanding commands. Only the thread that steps
+    /// the process writes this field.
     waiting: AtomicU32,
-    /// Index and generation of the pid. The other parts of the pid are the same for all processes of the runtime.
+    /// Index of the pid. The head stores only the index and the generation, because the other parts are the same for
+    /// all pids of the runtime.
     index: u32,
     generation: u32,
     host: Host,
-    /// Time at which the process became runnable, in ns of the runtime's clock. The value 0 means that the turn is not
-    /// sampled.
+    /// Time at which the process became runnable, in ns of the runtime's clock. The value 0 means that the next turn of
+    /// the process is not sampled.
     ready_at: AtomicU64,
     rare: OnceBox<Rare>,
-    /// Pid of the process whose step spawned this process, as a word. The value is 0 if no step of a process spawned
-    /// this process.
+    /// Word of the parent's pid. The parent is the process whose step spawned this process. The value is 0 if this
+    /// process has no parent.
     parent: u64,
 }
 
-/// Rarely used parts, boxed at first use.
+/// Rarely used parts of the head. These parts are allocated in a box at the first use.
 #[derive(Debug)]
 struct Rare {
-    /// The links of this process, the monitors of other processes on it, and its own monitors.
+    /// Table of the links and monitors. The table contains monitors on this process, and monitors that this process has
+    /// set.
     links: Links<dyn AnyControl>,
     inherited: InheritedContext,
-    /// The first operations that the process waits for, for inspection.
+    /// Records of the first operations that the process waits for. The records are for inspection only.
     waits: FirstWaits,
     yields: Yields,
-    /// Event that is notified when the process has started, was cancelled, or has exited. Each notified waiter checks
-    /// whether the change that it waits for has occurred.
+    /// Event for the start, the cancellation and the exit of the process. A notified waiter must check which of these
+    /// changes has occurred.
     news: Event,
     cancel: OnceBox<(Reason, Instant)>,
-    /// The exit, if it is not normal.
+    /// Exit of the process, if the exit is not normal.
     exit: OnceBox<Abnormal>,
     rarest: OnceBox<RarestParts>,
 }
 
-/// An exit that is not normal.
+/// An exit that is not normal, and details of this exit.
 #[derive(Debug)]
 struct Abnormal {
     exit: Exit,
-    /// Set when a link, a monitor or a join handle has received the exit, or when the exit was reported as unobserved.
+    /// Whether a link, a monitor or a join handle has received the exit, or whether the exit was reported as
+    /// unobserved.
     received: AtomicBool,
-    /// Details for the crash report. `None` if the exit is no failure, or if the mailbox had no process.
+    /// Details for the crash report. The value is `None` if the exit is no failure, or if the mailbox belonged to no
+    /// process.
     crash: Option<CrashDetails>,
 }
 
 #[derive(Debug)]
 struct CrashDetails {
     last: LastState,
-    /// Some of the linked processes.
+    /// Pids of linked processes, at most [`MAX_LINKS`].
     links: Vec<Pid>,
 }
 
-/// Even more rarely used parts, boxed at first use.
+/// Parts of the head that are used more rarely than [`Rare`]. These parts are allocated in a box at the first use.
 #[derive(Debug, Default)]
 struct RarestParts {
-    /// Number of waits that were counted outside the steps of the process. The total number of waits is the sum of this
-    /// field and `Head::waiting`.
+    /// Count of the waits that other threads changed outside the steps of the process. The total number of waits is the
+    /// sum of this field and `Head::waiting`.
     waiting: AtomicU32,
-    /// Records of the operations that the process waits for, except the first operations.
+    /// Records of the operations that the process waits for and that are not in `Rare::waits`.
     waits: Lock<MoreWaits>,
     /// Number of pending [`Exited`](crate::future::Exited) futures of the process.
     awaited: AtomicU32,
     /// Registration of the process with its cancel token.
     cancel_registration: OnceLock<CancelRegistration>,
     meter: Meter,
-    /// Timers of the process: messages and calls that are due later.
+    /// Timers of the process. Each timer sends a message or calls a function at a later time.
     pending: Pending,
     names: names::Own,
     groups: groups::Own,
 }
 
-/// The size is not checked under a model checker, because the atomics and locks of a model checker are larger.
+/// Limit of the size of [`Rare`]. Under a model checker the size is not checked, because the atomics and locks of a
+/// model checker are larger.
 #[cfg(not(any(procession_loom, procession_shuttle)))]
 const _: () = assert!(size_of::<Rare>() <= 160);
 
-/// Initial contents of a control block: inherited values and limits, if the process has them.
+/// Initial contents of a control block: the inherited values and the limits of the process.
 #[derive(Debug, Default)]
 pub(crate) struct SpawnSettings {
     rare: OnceBox<Rare>,
@@ -249,7 +255,7 @@ impl Head {
         }
     }
 
-    /// The meter of the process's steps, if the steps are limited.
+    /// Returns the meter of the process's steps, if the steps are limited.
     #[inline]
     pub(crate) fn meter(&self) -> Option<&Meter> {
         if self.has(flag::LIMITED) { self.rarest_if_any().map(|rarer| &rarer.meter) } else { None }
@@ -265,7 +271,8 @@ impl Head {
         LocalId { index: self.index, generation: self.generation }
     }
 
-    /// Address of the head. The address identifies the process as long as its control block exists.
+    /// Returns the address of the head. The address identifies the process as long as the control block of the process
+    /// exists.
     #[inline]
     pub(crate) fn address(&self) -> usize {
         std::ptr::from_ref(self) as usize
@@ -296,7 +303,7 @@ impl Head {
         self.rare.get()?.rarest.get()
     }
 
-    /// Returns the table of yields. If the table does not exist, this function allocates the table. The function
+    /// Returns the table of yields. If the table does not exist, this function allocates the table. In contrast,
     /// [`yields_if_any`](Self::yields_if_any) allocates nothing.
     #[inline]
     pub(crate) fn yields(&self) -> &Yields {
@@ -308,41 +315,41 @@ impl Head {
         self.rare.get().map(|rare| &rare.yields)
     }
 
-    /// Returns the names of the process, and sets `KNOWN`. Code that adds a name must call this function first. If
-    /// `KNOWN` is set, the exit releases the names.
+    /// Returns the names of the process, and sets `KNOWN`. Code that adds a name must call this function first, because
+    /// the exit releases the names only if `KNOWN` is set.
     pub(crate) fn names(&self) -> &names::Own {
         self.set(flag::KNOWN);
         &self.rare().rarer().names
     }
 
-    /// The oldest name of the process, if it has one.
+    /// Returns the oldest name of the process, if the process has a name.
     pub(crate) fn first_name(&self) -> Option<Cow<'static, str>> {
         if self.has(flag::KNOWN) { self.names().lock().first().cloned() } else { None }
     }
 
-    /// Returns the names of the process, if its table of names was allocated. Unlike [`names`](Self::names), this
-    /// function changes nothing.
+    /// Returns the names of the process, if the table of names was allocated. Unlike [`names`](Self::names), this
+    /// function sets no flag and allocates nothing.
     pub(crate) fn names_if_any(&self) -> Option<&names::Own> {
         self.rarest_if_any().map(|rarer| &rarer.names)
     }
 
-    /// Returns the groups of the process, if its table of groups was allocated. Unlike [`groups`](Self::groups), this
-    /// function changes nothing.
+    /// Returns the groups of the process, if the table of groups was allocated. Unlike [`groups`](Self::groups), this
+    /// function sets no flag and allocates nothing.
     pub(crate) fn groups_if_any(&self) -> Option<&groups::Own> {
         self.rarest_if_any().map(|rarer| &rarer.groups)
     }
 
-    /// Returns the groups that the process is a member of or monitors. Like [`names`](Self::names), this function sets
+    /// Returns the groups that the process has joined or monitors. Like [`names`](Self::names), this function sets
     /// `KNOWN`.
     pub(crate) fn groups(&self) -> &groups::Own {
         self.set(flag::KNOWN);
         &self.rare().rarer().groups
     }
 
-    /// Returns the links and monitors of the process, and sets `TIED`. Code that adds a link or monitor must call this
-    /// function first. If `TIED` is set, the exit closes the table. Setting `TIED` and setting `ENDED` are
-    /// read-modify-write operations on the same word. Therefore either the exit sees `TIED`, or a caller that reads the
-    /// flags after this call sees `ENDED`.
+    /// Returns the links and monitors of the process, and sets `TIED`. Code that adds a link or a monitor must call
+    /// this function first. The exit closes the table only if `TIED` is set. Read-modify-write operations on the same
+    /// word set `TIED` and `ENDED`. Therefore either the exit sees `TIED`, or a caller that reads the flags after this
+    /// call sees `ENDED`.
     pub(crate) fn links(&self) -> &Links<dyn AnyControl> {
         if !self.has(flag::TIED) {
             self.set(flag::TIED);
@@ -354,8 +361,8 @@ impl Head {
         self.rare.get().map(|rare| &rare.links)
     }
 
-    /// Whether the process still wants a signal that was just read from the mailbox. The signal of a monitor is wanted
-    /// only while the monitor is set.
+    /// Returns whether the process still wants a signal that was just read from the mailbox. The process wants the
+    /// signal of a monitor only while the monitor is set.
     pub(crate) fn heeds(&self, signal: &Signal) -> bool {
         match *signal {
             Signal::Down { number, .. } => self.links_if_any().is_some_and(|links| links.collect(number)),
@@ -364,7 +371,8 @@ impl Head {
         }
     }
 
-    /// Exit reason of a process that was killed: the exit that a link propagated or, if there is none, `Killed`.
+    /// Returns the exit of a killed process. If a link has propagated an exit to the process, the result is this exit.
+    /// Otherwise the result is `Killed`.
     pub(crate) fn fate(&self) -> Exit {
         self.links_if_any().and_then(Links::fate).unwrap_or(Exit::Killed)
     }
@@ -373,13 +381,14 @@ impl Head {
         self.rare.get().map_or(InheritedContext::NOTHING, |rare| &rare.inherited)
     }
 
-    /// Stores the registration with the cancel token. After this call, a cancellation of the token cancels the process.
+    /// Stores the registration of the process with its cancel token. While the registration is stored, a cancellation
+    /// of the token cancels the process.
     pub(crate) fn set_cancel_registration(&self, registration: CancelRegistration) {
         let _ = self.rare().rarer().cancel_registration.set(registration);
     }
 
-    /// Returns the timers of the process. If the table of timers does not exist, this function allocates the table. The
-    /// function [`pending_if_any`](Self::pending_if_any) allocates nothing.
+    /// Returns the timers of the process. If the table of timers does not exist, this function allocates the table. In
+    /// contrast, [`pending_if_any`](Self::pending_if_any) allocates nothing.
     pub(crate) fn pending(&self) -> &Pending {
         &self.rare().rarer().pending
     }
@@ -391,8 +400,8 @@ impl Head {
 
     /// Changes the number of calls and sleeps that the process waits for. This number does not include outstanding
     /// commands. `here` tells whether this thread steps the process. Only the thread that steps the process writes
-    /// `Head::waiting`, so this thread needs no read-modify-write operation. All other threads change a separate count,
-    /// `RarestParts::waiting`.
+    /// `Head::waiting`. Therefore that thread needs no read-modify-write operation. All other threads change a separate
+    /// count, `RarestParts::waiting`.
     #[inline]
     pub(crate) fn wait_for(&self, change: Change, here: bool) {
         let change = change as u32;
@@ -403,8 +412,9 @@ impl Head {
         }
     }
 
-    /// Records an operation that the process waits for. `here` tells whether this thread steps the process. The record
-    /// does not change the [count](Self::wait_for). The result makes the end of the wait cheaper.
+    /// Records an operation that the process waits for. `here` tells whether this thread steps the process. This
+    /// function does not change the [count](Self::wait_for) of waits. The returned place makes the removal of the
+    /// record cheaper.
     #[inline]
     pub(crate) fn begin_wait(&self, wait: &Wait, here: bool) -> Place {
         let rare = self.rare();
@@ -414,7 +424,8 @@ impl Head {
         }
     }
 
-    /// Removes the record of an operation. `place` is the result of [`begin_wait`](Self::begin_wait), or the default.
+    /// Removes the record of an operation. `place` is the result of [`begin_wait`](Self::begin_wait), or the default
+    /// value.
     #[inline]
     pub(crate) fn end_wait(&self, place: Place, wait: impl FnOnce() -> Wait, here: bool) {
         let rare = self.rare();
@@ -423,26 +434,26 @@ impl Head {
         }
     }
 
-    /// Reads the records of the operations that the process waits for.
+    /// Returns the records of the operations that the process waits for.
     pub(crate) fn waits(&self) -> Waits {
         let Some(rare) = self.rare.get() else { return Waits::default() };
         let more = rare.rarest.get().map(|rarer| rarer.waits.lock());
         Waits::read(&rare.waits, more.as_deref())
     }
 
-    /// Number of answers of any kind that the process waits for.
+    /// Returns the number of answers of any kind that the process waits for.
     pub(crate) fn outstanding(&self) -> usize {
         self.waiting() as usize + self.yields_if_any().map_or(0, Yields::outstanding)
     }
 
-    /// Returns whether the process waits for an answer. A command that the process yielded without a lock is included,
-    /// even if the answer to this command is already in the mailbox.
+    /// Returns whether the process waits for an answer. The process may have yielded a command without a lock. Such a
+    /// command counts as waiting even if the answer is already in the mailbox.
     #[inline]
     pub(crate) fn is_waiting(&self) -> bool {
         self.waiting() != 0 || self.yields_if_any().is_some_and(Yields::is_waiting)
     }
 
-    /// Number of calls and sleeps that the process waits for. Outstanding commands are not included.
+    /// Returns the number of calls and sleeps that the process waits for. Outstanding commands are not included.
     #[inline]
     pub(crate) fn waiting(&self) -> u32 {
         let elsewhere = self.rarest_if_any().map_or(0, |rarer| rarer.waiting.load(Ordering::Relaxed));
@@ -459,19 +470,20 @@ impl Head {
         self.flags.load(Ordering::SeqCst) & flag != 0
     }
 
-    /// Whether this is a mailbox outside any process.
+    /// Returns whether this control block is a mailbox that belongs to no process.
     pub(crate) fn is_outside(&self) -> bool {
         self.flags() & flag::OUTSIDE == flag::OUTSIDE
     }
 
-    /// Whether the exit of the process was requested, or its mailbox contains urgent messages. Both overtake the
-    /// messages in the read-ahead buffer of the receiver. One load and one branch check both.
+    /// Returns whether the exit of the process was requested, or the mailbox contains urgent messages. The cancel event
+    /// and urgent messages overtake the messages in the read-ahead buffer of the receiver. One load and one branch
+    /// check both conditions.
     #[inline]
     pub(crate) fn is_disturbed(&self) -> bool {
         self.has(flag::CANCELLED | flag::URGENT)
     }
 
-    /// Whether the mailbox contains urgent messages.
+    /// Returns whether the mailbox contains urgent messages.
     #[inline]
     pub(crate) fn has_urgent(&self) -> bool {
         self.has(flag::URGENT)
@@ -488,14 +500,14 @@ impl Head {
         self.flags.fetch_and(!flag, Ordering::SeqCst);
     }
 
-    /// All flags. A turn loads the flags once.
+    /// Returns all flags. A turn loads the flags once.
     #[inline]
     pub(crate) fn flags(&self) -> u16 {
         self.flags.load(Ordering::SeqCst)
     }
 
-    /// Records the state that the process enters. `flags` are the flags of the process. Without an observer, this
-    /// function costs one store and one branch.
+    /// Records the state that the process enters. `flags` are the flags of the process. If nothing observes the
+    /// process, this function costs one store and one branch.
     #[inline]
     pub(crate) fn enter(&self, flags: u16, to: ProcessState) {
         if flags & flag::OBSERVED == 0 {
@@ -507,8 +519,8 @@ impl Head {
         }
     }
 
-    /// Records the state that the process enters, as [`enter`](Self::enter) does. The caller knows that the runtime has
-    /// no observer.
+    /// Records the state that the process enters, as [`enter`](Self::enter) does. The caller must know that the flag
+    /// `OBSERVED` is not set.
     #[inline]
     pub(crate) fn enter_unseen(&self, to: ProcessState) {
         self.state.store(to as u8, Ordering::Relaxed);
@@ -519,14 +531,14 @@ impl Head {
         ProcessState::from_u8(self.state.load(Ordering::Relaxed))
     }
 
-    /// Whether the runtime has an observer, or a trace records the events of this process.
+    /// Returns whether the runtime has an observer, or a trace records the events of this process.
     #[inline]
     pub(crate) fn is_observed(&self) -> bool {
         self.flags.load(Ordering::Relaxed) & flag::OBSERVED != 0
     }
 
-    /// Records that the process became runnable. Returns the priority of the process, and whether the process became
-    /// runnable for the first time.
+    /// Records that the process became runnable. Returns the priority of the process. Also returns whether the process
+    /// became runnable for the first time.
     #[inline]
     pub(crate) fn ready(&self) -> (Priority, bool) {
         let host = self.host();
@@ -548,9 +560,10 @@ impl Head {
         priority_of(flags)
     }
 
-    /// Is called when a worker begins to run the process. If the turn is sampled, this function records the scheduling
-    /// delay, and returns the host and the present time, and marks the turn of this thread as sampled. If the turn is not sampled, the function returns `None`. The
-    /// caller measures the duration of the turn from the returned time.
+    /// Records the scheduling delay if the turn that begins now is sampled. A worker calls this function when the
+    /// worker begins to run the process. For a sampled turn, the function marks the turn of this thread as sampled, and
+    /// returns the host and the present time. The caller measures the duration of the turn from the returned time. If
+    /// the turn is not sampled, the function returns `None`.
     #[inline]
     pub(crate) fn running(&self) -> Option<(Host, Instant)> {
         if self.ready_at.load(Ordering::Relaxed) == 0 {
@@ -564,7 +577,7 @@ impl Head {
         Some((host.clone(), now))
     }
 
-    /// The exit, if the process has exited.
+    /// Returns the exit, if the process has exited.
     #[inline]
     pub(crate) fn exit(&self) -> Option<Exit> {
         let exit = || self.abnormal().map_or(Exit::Normal, |abnormal| abnormal.exit.clone());
@@ -583,9 +596,9 @@ impl Head {
         }
     }
 
-    /// Returns the crash report of the process if its exit is a failure and was not received. The call marks the exit
-    /// as received, so that only one caller gets the report. While an `Exited` future is pending, this function returns
-    /// `None`, because the future will receive the exit.
+    /// Returns the crash report of the process, if the exit is a failure and was not received. The call marks the exit
+    /// as received. Therefore only one caller gets the report. While an `Exited` future of the process is pending, this
+    /// function returns `None`, because the future will receive the exit.
     pub(crate) fn take_unreceived(&self) -> Option<CrashReport> {
         let Abnormal { exit, received, crash } = self.abnormal()?;
         let is_awaited = self.rarest_if_any().is_some_and(|rarer| rarer.awaited.load(Ordering::SeqCst) != 0);
@@ -604,7 +617,7 @@ impl Head {
         })
     }
 
-    /// The process whose step spawned this process.
+    /// Returns the process whose step spawned this process.
     pub(crate) fn parent(&self) -> Option<Pid> {
         (self.parent != 0).then(|| self.host().shared().pid_table.pid(LocalId::from(self.parent)))
     }
@@ -619,7 +632,7 @@ impl Head {
         self.has(flag::ENDED)
     }
 
-    /// Publishes the exit: notifies waiters, linked processes and monitors.
+    /// Publishes the exit, and notifies waiting tasks, linked processes and monitoring processes.
     #[inline]
     pub(crate) fn publish_exit(&self, exit: &Exit, last: Option<LastState>) {
         if !exit.is_normal() {
@@ -629,7 +642,8 @@ impl Head {
         if former & flag::TIED != 0
             && let Some(links) = self.links_if_any()
         {
-            // If two threads tried to set an exit, only the first exit was stored.
+            // If two threads try to set an exit, only the first exit is stored. Therefore `exit` is read from the
+            // stored exit.
             let exit = self.abnormal().map_or(&Exit::Normal, |abnormal| &abnormal.exit);
             if links.dissolve(self.pid(), exit) {
                 self.received_exit();
@@ -648,9 +662,9 @@ impl Head {
 
     /// Sets a flag that tasks wait for, and notifies these tasks. Returns the flags that were set before.
     ///
-    /// A waiter makes sure that `LISTENED` is set before it reads the flags. Both the waiter and this function use
-    /// read-modify-write operations on the same word. If the operation of this function comes first, the waiter sees
-    /// the flag. Otherwise this function sees `LISTENED`, and notifies the waiter.
+    /// A waiter makes sure that `LISTENED` is set, and then reads the flags. Read-modify-write operations on the same
+    /// word set `LISTENED` and `flag`. If `flag` is set first, the waiter sees `flag`. Otherwise this function sees
+    /// `LISTENED`, and notifies the waiter.
     #[inline]
     fn announce(&self, flag: u16) -> u16 {
         let former = self.flags.fetch_or(flag, Ordering::SeqCst);
@@ -660,7 +674,8 @@ impl Head {
         former
     }
 
-    /// Polls until `check` returns a value. After each failed check, waits for the next announcement.
+    /// Calls `check` until `check` returns a value. After each failed check, the caller waits for the next announcement
+    /// of this process.
     pub(crate) fn poll_news<T>(
         &self,
         listener: &mut Listening,
@@ -673,8 +688,8 @@ impl Head {
         poll_news(&self.rare().news, listener, cx, check)
     }
 
-    /// Stores the first cancel request, and notifies the tasks that wait for a request. Returns false if there was a
-    /// request before.
+    /// Stores the first cancel request, and notifies the tasks that wait for a request. Returns false if an earlier
+    /// request exists.
     pub(super) fn set_cancel(&self, reason: Reason, deadline: Instant) -> bool {
         let is_first = self.rare().cancel.set(Box::new((reason, deadline))).is_ok();
         if is_first {
@@ -683,13 +698,13 @@ impl Head {
         is_first
     }
 
-    /// Whether the exit of the process was requested.
+    /// Returns whether a cancellation has requested the exit of the process.
     #[inline]
     pub(crate) fn is_cancelled(&self) -> bool {
         self.has(flag::CANCELLED)
     }
 
-    /// Reason and deadline of the cancel request, if there is one.
+    /// Returns the reason and the deadline of the cancel request, if such a request exists.
     #[inline]
     pub(crate) fn cancel(&self) -> Option<(Reason, Instant)> {
         if self.is_cancelled() { self.cancel_if_any() } else { None }
@@ -723,7 +738,8 @@ pub(crate) struct Listening {
     guard: Guard,
 }
 
-/// Polls until `check` returns a value. After each failed check, waits for the next notification of `event`.
+/// Calls `check` until `check` returns a value. After each failed check, the caller waits for the next notification of
+/// `event`.
 pub(crate) fn poll_news<T>(
     event: &Event,
     listening: &mut Listening,
@@ -736,8 +752,8 @@ pub(crate) fn poll_news<T>(
             return Poll::Ready(found);
         }
         match &mut listening.listener {
-            // After the listener is registered, the loop calls `check` once more. The second check sees a change that
-            // happened between the first check and the registration.
+            // After the registration of the listener, the loop calls `check` once more. This second call sees a change
+            // that happened between the first call and the registration.
             None => listening.listener = Some(event.listen()),
             Some(waiting) => {
                 if listening.guard.over(cx, |cx| Pin::new(waiting).poll(cx)).is_pending() {

@@ -1,5 +1,6 @@
 //! Records of the operations that a process waits for. Such an operation is a call, a send to a full mailbox, or a wait
-//! for the start or exit of a process. The records are for inspection only. No other code reads the records.
+//! for another process. A process waits for the start or for the exit of another process. The records are for
+//! inspection only. No other code reads the records.
 //!
 //! Most processes wait for at most two such operations. The [first two records](FirstWaits) of a process are in the
 //! boxed part of its control block. Only the thread that steps the process writes the first two records. This thread
@@ -79,8 +80,7 @@ const KIND: u32 = (1 << KIND_BITS) - 1;
 /// record, then the two other fields, and then the word again. In Boehm's sequence lock, the sequence number is odd
 /// during a write. Here, the writer first removes the former record, and later gives the new record a new word.
 ///
-/// Under a model checker, the fields are still standard atomics, because no code of the runtime reads the fields to
-/// make a decision.
+/// Under a model checker, the fields are still standard atomics. No decision of the runtime depends on the fields.
 #[derive(Debug)]
 pub(crate) struct FirstWaits {
     processes: [AtomicU64; PLACES],

@@ -1,12 +1,12 @@
-//! Counts and lists the links and monitors of a process, for inspection. A list is read in pieces, so that the lock of
-//! the table is held only briefly.
+//! Counts and lists the links and monitors of a process, for inspection. A reader reads a list in pieces. Therefore the
+//! reader holds the lock of the table only for a short time.
 
 use std::ops::Bound;
 
 use crate::host::link::{LinkEntry, Linkable, Links};
 use crate::process::pid::Pid;
 
-/// Maximum number of entries that are read under one lock operation.
+/// Maximum number of entries that one piece contains. The reader locks the table once for each piece.
 const PIECE: usize = 256;
 
 /// Sizes of the table of one process.
@@ -14,20 +14,22 @@ const PIECE: usize = 256;
 pub(crate) struct LinkCounts {
     /// Number of linked processes.
     pub(crate) links: usize,
-    /// Number of monitors that other processes have set on this process, without a monitor that a spawn has set.
+    /// Number of monitors that other processes have set on this process. A monitor that a spawn has set is not counted.
     pub(crate) monitored_by: usize,
-    /// Number of monitors that this process has set, including monitors whose `Down` event was not read.
+    /// Number of monitors that this process has set. A monitor whose `Down` event was delivered and not read is
+    /// included.
     pub(crate) monitors: usize,
 }
 
-/// The entries that were read so far, and the position of the next entry.
+/// The entries of a table that were read so far, and the position of the next entry.
 #[derive(Debug, Default)]
 pub(crate) struct LinkLists {
     /// Words of the pids of the linked processes.
     pub(crate) links: Vec<u64>,
     /// Words of the pids of the processes that monitor this process.
     pub(crate) monitored_by: Vec<u64>,
-    /// The processes that this process monitors. A process whose monitor was set by a spawn is not listed.
+    /// Pids of the processes that this process monitors. If a spawn has set the monitor, the monitored process is not
+    /// listed.
     pub(crate) monitors: Vec<Pid>,
     last: Option<LinkEntry>,
     slot: usize,
@@ -49,8 +51,8 @@ impl<E: Linkable + ?Sized> Links<E> {
         LinkCounts { links, monitored_by: entries - links, monitors: more.map_or(0, |more| more.watched.len()) }
     }
 
-    /// Reads the next piece of the table into `lists`. Returns false at the end of the table. An entry that is added or
-    /// removed between two pieces may be missing, or may be listed twice.
+    /// Reads the next piece of the table into `lists`. Returns false at the end of the table. If an entry is added or
+    /// removed between two pieces, the lists may miss the entry, or may contain the entry twice.
     pub(crate) fn list(&self, lists: &mut LinkLists) -> bool {
         let table = self.0.lock();
         if lists.last.is_none()
@@ -70,7 +72,8 @@ impl<E: Linkable + ?Sized> Links<E> {
         if count == PIECE {
             return true;
         }
-        // The next call finds no entry in `ties`, unless entries were added meanwhile, and continues with the monitors.
+        // The next call continues after `last`, finds only entries that were added in the meantime, and then reads the
+        // monitors.
         lists.last = lists.last.or(Some(LinkEntry { word: 0, number: 0 }));
         let end = lists.slot + PIECE;
         lists.monitors.extend(more.watched.in_slots(lists.slot..end).map(|other| other.pid()));

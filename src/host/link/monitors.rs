@@ -1,30 +1,31 @@
-//! The processes that one process monitors, by monitor number. The entries are stored in a vector of slots. Therefore a
-//! parent of a hundred thousand children finds each child in constant time.
+//! The processes that one process monitors. Each monitor has a number and a slot in a vector. The number contains the
+//! index of the slot. Therefore a parent of a hundred thousand children finds each monitor in constant time.
 //!
-//! A number consists of a slot index and a generation, and is never issued twice. A slot whose generations are
-//! exhausted is not used again.
+//! A monitor number consists of a slot index and a generation. No monitor number is issued twice. A slot is not used
+//! again when all generations of the slot were used.
 
 use std::ops::Range;
 
 use crate::process::state::Ref;
 
-/// If a vector has more slots than this number, the vector is freed when no monitor is left.
+/// Number of slots that are kept when no monitor is left. A vector with more slots is freed.
 const KEPT: usize = 64;
 
 /// Value that is not the index of any slot.
 const NONE: u32 = u32::MAX;
 /// Value of `next` in a slot whose process is monitored.
 const WATCHING: u32 = u32::MAX - 1;
-/// Value of `next` in a slot whose `Down` event was delivered and not read.
+/// Value of `next` in a slot whose `Down` event was delivered, but not read.
 const NOTIFIED: u32 = u32::MAX - 2;
 
-/// The highest generation. The highest bit of a monitor number marks the monitors of groups.
+/// The highest generation. A generation has 31 bits, because the highest bit of a monitor number marks the monitors of
+/// groups.
 const LAST: u32 = u32::MAX >> 1;
 
 #[derive(Debug)]
 pub(crate) struct Watched<E: ?Sized> {
     slots: Vec<MonitorSlot<E>>,
-    /// The slot that became free last.
+    /// Index of the slot that became free last, or [`NONE`].
     free: u32,
     taken: usize,
     /// Generation of new slots. This generation is higher than all generations of the freed slots.
@@ -33,7 +34,7 @@ pub(crate) struct Watched<E: ?Sized> {
     highest: u32,
 }
 
-/// Slot of one monitor. A parent of a million children has a million slots, so a slot must be small.
+/// Slot of one monitor. A parent of a million children has a million slots. Therefore a slot must be small.
 ///
 /// ```text
 ///            watch              tell              remove
@@ -44,11 +45,11 @@ pub(crate) struct Watched<E: ?Sized> {
 #[derive(Debug)]
 struct MonitorSlot<E: ?Sized> {
     generation: u32,
-    /// In a free slot: the index of the slot that became free before this slot. In any other slot: [`WATCHING`] or
-    /// [`NOTIFIED`].
+    /// In a free slot, this field is the index of the slot that became free before this slot. In any other slot, this
+    /// field is [`WATCHING`] or [`NOTIFIED`].
     next: u32,
-    /// The monitored process, if the table of the monitored process also contains the monitor. The value is `None` if
-    /// the monitor was set by a spawn, because then the child carries the monitor outside its table.
+    /// The monitored process, if the table of the monitored process also contains the monitor. If a spawn has set the
+    /// monitor, the value is `None`, because the child then stores the monitor outside its table.
     watched: Option<Ref<E>>,
 }
 
@@ -70,7 +71,7 @@ impl<E: ?Sized> Watched<E> {
         Vacant { index: self.free, watched: self }
     }
 
-    /// Index of the slot with this number. Returns `None` if there is no such monitor.
+    /// Returns the index of the slot of the monitor with this number. Returns `None` if no monitor has this number.
     #[inline]
     fn find(&self, number: u64) -> Option<usize> {
         let (index, generation) = ((number & u64::from(u32::MAX)) as usize, number >> 32);
@@ -78,7 +79,8 @@ impl<E: ?Sized> Watched<E> {
         (u64::from(slot.generation) == generation && matches!(slot.next, WATCHING | NOTIFIED)).then_some(index)
     }
 
-    /// Marks the `Down` event as delivered. Returns false if it was delivered before, or if there is no such monitor.
+    /// Marks the `Down` event of a monitor as delivered. Returns false if the event was delivered before, or if no
+    /// monitor has this number.
     #[inline]
     pub(crate) fn tell(&mut self, number: u64) -> bool {
         let Some(index) = self.find(number) else { return false };
@@ -87,7 +89,8 @@ impl<E: ?Sized> Watched<E> {
         std::mem::replace(&mut slot.next, NOTIFIED) == WATCHING
     }
 
-    /// Removes a monitor, whether its `Down` event was delivered or not. Returns false if there is no such monitor.
+    /// Removes a monitor. The `Down` event of the monitor may have been delivered or not. Returns false if no monitor
+    /// has this number.
     #[inline]
     pub(crate) fn collect(&mut self, number: u64) -> bool {
         let Some(index) = self.find(number) else { return false };
@@ -96,8 +99,9 @@ impl<E: ?Sized> Watched<E> {
         true
     }
 
-    /// Removes a monitor whose `Down` event was not delivered. Returns the monitored process, if the table of the
-    /// monitored process also contains the monitor.
+    /// Removes a monitor whose `Down` event was not delivered. The result is `None` if no such monitor exists.
+    /// Otherwise the inner option contains the monitored process, if the table of the monitored process also contains
+    /// the monitor.
     #[inline]
     pub(crate) fn remove(&mut self, number: u64) -> Option<Option<Ref<E>>> {
         let index = self.find(number).filter(|&index| self.slots[index].next == WATCHING)?;
@@ -121,7 +125,7 @@ impl<E: ?Sized> Watched<E> {
         }
     }
 
-    /// Issues a number that belongs to no monitor.
+    /// Returns a new number that belongs to no monitor and will never belong to a monitor.
     pub(crate) fn spend(&mut self) -> u64 {
         let number = self.vacant().tell();
         self.collect(number);
@@ -130,14 +134,14 @@ impl<E: ?Sized> Watched<E> {
 
     #[cold]
     fn give_back(&mut self) {
-        // New slots begin with a generation that no slot had. If this generation would be too high, the slots are kept,
-        // because new slots would have few generations left.
+        // New slots begin with a generation that no freed slot has used. If this generation were too high, new slots
+        // would have few generations left. In this case, the old slots are kept.
         if self.highest < LAST / 2 {
             *self = Self { first: self.highest, ..Self::default() };
         }
     }
 
-    /// Number of monitors, including monitors whose `Down` event was delivered and not read.
+    /// Returns the number of monitors. A monitor whose `Down` event was delivered and not read is included.
     pub(crate) fn len(&self) -> usize {
         self.taken
     }
@@ -146,19 +150,21 @@ impl<E: ?Sized> Watched<E> {
         self.slots.len()
     }
 
-    /// The monitored processes of these slots, except for processes whose own tables do not contain the monitor.
+    /// Returns the monitored processes in these slots. If the table of a monitored process does not contain the
+    /// monitor, this process is not included.
     pub(crate) fn in_slots(&self, slots: Range<usize>) -> impl Iterator<Item = &Ref<E>> {
         let Range { start, end } = slots;
         self.slots.iter().take(end).skip(start).filter_map(|slot| slot.watched.as_ref())
     }
 
-    /// The monitored processes, except for processes whose own tables do not contain the monitor.
+    /// Returns the monitored processes with the numbers of their monitors. If the table of a monitored process does not
+    /// contain the monitor, this process is not included.
     pub(crate) fn into_watched(self) -> impl Iterator<Item = (u64, Ref<E>)> {
         (0..).zip(self.slots).filter_map(|(index, slot)| Some((number(index, slot.generation), slot.watched?)))
     }
 }
 
-/// A free slot for a new monitor. The number of the monitor is issued when the slot is taken.
+/// A free slot for a new monitor. The functions that take the slot return the number of the monitor.
 pub(crate) struct Vacant<'a, E: ?Sized> {
     watched: &'a mut Watched<E>,
     index: u32,
@@ -170,16 +176,16 @@ impl<E: ?Sized> Vacant<'_, E> {
         number(self.index, self.watched.slots[self.index as usize].generation)
     }
 
-    /// Takes the slot for a monitor. If the table of the monitored process also contains the monitor, `watched` is the
-    /// monitored process. If the monitor was set by a spawn, `watched` is `None`, because the child carries the monitor
+    /// Takes the slot for a monitor. `watched` is the monitored process, if the table of the monitored process also
+    /// contains the monitor. If a spawn sets the monitor, `watched` is `None`, because the child stores the monitor
     /// outside its table.
     #[inline]
     pub(crate) fn watch(self, watched: Option<Ref<E>>) -> u64 {
         self.take(WATCHING, watched)
     }
 
-    /// Takes the slot for the monitor of a process that does not exist. The `Down` event of this monitor is delivered
-    /// immediately.
+    /// Takes the slot for the monitor of a process that does not exist. The caller delivers the `Down` event of this
+    /// monitor immediately.
     pub(crate) fn tell(self) -> u64 {
         self.take(NOTIFIED, None)
     }

@@ -1,5 +1,6 @@
-//! Cancellation of many processes. A [`CancelToken`] requests the exit of many processes, and a [`Cancelled`] future
-//! waits for this request. `process.rs` cancels a single process, and `spawn.rs` registers a process with a token.
+//! Cancellation of many processes. A [`CancelToken`] requests the exit of many processes. A [`Cancelled`] future waits
+//! for this request. The code in `process.rs` cancels a single process. The code in `spawn.rs` registers a process with
+//! a token.
 
 pub(crate) mod inherited;
 mod process;
@@ -22,20 +23,21 @@ use crate::process::state::Ref;
 
 /// Requests the exit of many processes and tasks.
 ///
-/// Cancelling a token cancels the processes that were [spawned with the token](crate::ProcessBuilder::cancel_token),
-/// and all processes that these processes spawned. The cancellation also resolves all futures of
-/// [`cancelled`](Self::cancelled), inside and outside of processes. A clone is a handle to the same token.
+/// If a token is cancelled, the processes that were [spawned with the token](crate::ProcessBuilder::cancel_token) are
+/// cancelled. Processes that inherited the token from their parents are cancelled too. The cancellation also resolves
+/// all futures of [`cancelled`](Self::cancelled), inside and outside of processes. A clone is a handle to the same
+/// token.
 ///
 /// Tokens form trees: cancelling a token cancels its [children](Self::child) and their descendants, but not its parent.
-/// Child tokens are notified before their parent. Within one token, the processes are notified in reverse order of
-/// their spawns, so a process is notified after the processes that it spawned. The children of a
-/// [`Supervisor`](crate::Supervisor) are notified only by that supervisor, in the supervisor's own order. A
+/// The processes of child tokens are notified before the processes of the parent token. Within one token, the
+/// cancellation notifies the processes in reverse order of their spawns. Therefore a child process is notified before
+/// its parent process. Only a [`Supervisor`](crate::Supervisor) notifies its own children, in its own order. A
 /// cancellation does not wait for exits. To terminate processes in order, use supervisors or
 /// [`SelfHandle::scope`](crate::SelfHandle::scope).
 ///
-/// A token is cancelled at most once and stays cancelled. A process that is spawned with a cancelled token is cancelled
-/// from its beginning. Dropping all handles of a token does not cancel the token. The ancestors of the token can still
-/// cancel it.
+/// A token can be cancelled only once, and then stays cancelled. If a process is spawned with a cancelled token, the
+/// process is cancelled from its beginning. Dropping all handles of a token does not cancel the token. The cancellation
+/// of an ancestor still cancels a token without handles.
 ///
 /// ```
 /// use procession::{CancelToken, Context, Exit, Runtime};
@@ -79,8 +81,8 @@ impl CancelToken {
         Self(Node::root())
     }
 
-    /// Creates a child token. When this token is cancelled, the child is cancelled too. The child can also be cancelled
-    /// on its own. The child of a cancelled token is cancelled from the beginning.
+    /// Creates a child token. If this token is cancelled, the child token is cancelled too. A cancellation of the child
+    /// token does not cancel this token. The child of a cancelled token is cancelled from the beginning.
     pub fn child(&self) -> Self {
         Self(self.0.child())
     }
@@ -90,37 +92,37 @@ impl CancelToken {
     ///
     /// The call returns after all processes and tasks were notified. The duration of the call is proportional to the
     /// number of these processes and tasks. If a process is cancelled several times, the process keeps the first
-    /// reason, even if this reason did not come from a token.
+    /// reason. The first reason may come from a token or from another cancellation.
     ///
     /// Several threads may cancel tokens of one tree at the same time. Each process is notified by the thread that
-    /// finds the process first. Therefore a process of a parent token may be notified before a process of a child token
-    /// that another thread is about to notify.
+    /// finds the process first. One thread may notify the processes of a child token while another thread notifies the
+    /// processes of the parent token. In this case, a process of the parent token may be notified first.
     pub fn cancel(&self, reason: impl Into<Reason>, grace: Duration) -> bool {
         self.0.cancel(&Cause { reason: reason.into(), grace })
     }
 
-    /// Whether the token was cancelled and all of its processes have been notified.
+    /// Returns whether the token was cancelled and all of its processes have been notified.
     pub fn is_cancelled(&self) -> bool {
         self.reason().is_some()
     }
 
-    /// Reason of the cancellation, if the token [was cancelled](Self::is_cancelled).
+    /// Returns the reason of the cancellation, if the token [was cancelled](Self::is_cancelled).
     pub fn reason(&self) -> Option<Reason> {
         self.0.reason()
     }
 
-    /// Returns a future that resolves to the reason when the token is cancelled. If the token was cancelled before, the
-    /// future resolves immediately. The future works in any executor.
+    /// Returns a future that resolves when the token is cancelled. The output of the future is the reason. If the token
+    /// is already cancelled, the future resolves immediately. The future works in any executor.
     pub fn cancelled(&self) -> Cancelled {
         Cancelled { whose: CancelSource::Token(self.clone()), listening: Listening::default(), over: false }
     }
 
-    /// Runs a future until it completes or the token is cancelled, whichever comes first: see
-    /// [`SelfHandle::run_until_cancelled`](crate::SelfHandle::run_until_cancelled). The returned future works in any
-    /// executor.
+    /// Runs a future until the future completes or the token is cancelled. The returned future works in any executor.
+    /// [`SelfHandle::run_until_cancelled`](crate::SelfHandle::run_until_cancelled) does the same for the cancellation
+    /// of a process.
     ///
     /// # Errors
-    /// [`Exit::Cancelled`] with the reason of the cancellation.
+    /// Returns [`Exit::Cancelled`] with the reason of the cancellation.
     ///
     /// # Cancel safety
     /// The returned future is as cancel safe as `future`.
@@ -128,13 +130,13 @@ impl CancelToken {
         UntilCancelled::new(future, self.cancelled())
     }
 
-    /// Whether the token was cancelled. Some processes of the token may not have been notified yet.
+    /// Returns whether the token was cancelled. Some processes of the token may not have been notified yet.
     pub(crate) fn has_begun(&self) -> bool {
         self.0.cause().is_some()
     }
 
-    /// Registers a process with this token until the returned value is dropped. If the token is already cancelled, this
-    /// call notifies the process and returns `None`.
+    /// Registers a process with this token. Dropping the returned value ends the registration. If the token is already
+    /// cancelled, this call notifies the process and returns `None`.
     pub(crate) fn adopt(&self, process: &Ref<dyn AnyControl>) -> Option<CancelRegistration> {
         self.0.adopt(process).map(|number| CancelRegistration { token: self.clone(), number })
     }
@@ -180,12 +182,12 @@ impl Drop for CancelRegistration {
     }
 }
 
-/// Future that resolves when the exit of a process is requested or a token is cancelled. The output of the future is
-/// the reason for the exit or the cancellation: see [`SelfHandle::cancelled`](crate::SelfHandle::cancelled),
-/// [`CancelToken::cancelled`].
+/// Future that resolves when the exit of a process is requested, or when a token is cancelled. The output of the future
+/// is the reason. [`SelfHandle::cancelled`](crate::SelfHandle::cancelled) and [`CancelToken::cancelled`] return this
+/// future.
 ///
 /// # Cancel safety
-/// Dropping the future changes nothing.
+/// The future is cancel safe: dropping the future does not change the process or the token.
 #[must_use = "futures do nothing unless polled"]
 #[derive(Debug)]
 pub struct Cancelled {
@@ -234,8 +236,8 @@ impl FusedFuture for Cancelled {
 }
 
 pin_project! {
-    /// Future that runs until a cancellation: see
-    /// [`SelfHandle::run_until_cancelled`](crate::SelfHandle::run_until_cancelled).
+    /// Future that runs another future until that future completes or a cancellation comes.
+    /// [`SelfHandle::run_until_cancelled`](crate::SelfHandle::run_until_cancelled) explains the details.
     #[must_use = "futures do nothing unless polled"]
     pub(crate) struct UntilCancelled<F> {
         #[pin]
@@ -257,8 +259,8 @@ impl<F: Future> Future for UntilCancelled<F> {
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.project();
         let mut cancelled = Pin::new(this.cancelled);
-        // The first poll checks for a cancellation before it polls the future. In each later poll, the future is polled
-        // first, because an output that is ready must not be lost.
+        // The first poll checks for a cancellation, and then polls `future`. Each later poll first polls `future`,
+        // because an output that is ready must not be lost.
         if !std::mem::replace(this.was_polled, true)
             && let Poll::Ready(reason) = cancelled.as_mut().poll(cx)
         {

@@ -27,7 +27,7 @@
 //!   the table. Therefore the other process notifies the caller later. If the other process has exited, the caller is
 //!   notified immediately.
 //! - *At most once.* A notification removes the entry from the table of the notified process. Therefore a process gets
-//!   only one notification, even if two processes exit at the same time, or if a link was set twice.
+//!   only one notification if two processes exit at the same time, or if a link was set twice.
 //! - *Nothing after an unlink.* A notification after an unlink finds no entry. A notification before an unlink puts the
 //!   signal into the mailbox, or marks the process as killed. During this work, the notification holds the lock of the
 //!   notified process's table. The unlink needs the same lock. Therefore the notification is complete before the unlink
@@ -93,8 +93,8 @@ impl<E: ?Sized> Default for Links<E> {
     }
 }
 
-/// Contents of a table of links and monitors. The first entry is stored inline, because most processes have only one
-/// link or monitor.
+/// Contents of a table of links and monitors. One entry is stored inline, because most processes have only one link or
+/// monitor.
 #[derive(Debug)]
 struct LinkTable<E: ?Sized> {
     one: Option<(LinkEntry, Ref<E>)>,
@@ -508,10 +508,11 @@ pub(crate) fn demonitor<E: Linkable + ?Sized>(caller: &E, monitor: MonitorRef, f
     true
 }
 
-/// A monitor that is set by a spawn. The child carries the monitor until the child's exit, so the child needs no table.
+/// A monitor that a spawn sets on the child. The child stores this monitor outside its table until the child exits.
+/// Therefore the child needs no table.
 ///
-/// If the monitor is removed, or its watcher exits, the child still carries the monitor, but the monitor notifies no
-/// process.
+/// The watcher may remove the monitor, or may exit. The child then still stores the monitor, but the monitor notifies
+/// no process.
 #[derive(Debug)]
 pub(crate) struct Watch<E: ?Sized> {
     watcher: Ref<E>,

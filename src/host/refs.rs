@@ -1,5 +1,5 @@
-//! Reference of a process to itself. Each future of the process that waits for an external event holds such a
-//! reference.
+//! References from futures to the process that polls the future. A future holds such a reference while the future waits
+//! for an external event.
 
 use std::num::NonZeroU64;
 use std::ops::Deref;
@@ -28,13 +28,13 @@ impl ProcessRef {
         host.shared().pid_table.get(Current::with(Current::pid)?).map(Self)
     }
 
-    /// Address of the control block. The address identifies the process as long as the reference exists.
+    /// Returns the address of the control block. The address identifies the process as long as the reference exists.
     #[inline]
     pub(crate) fn address(&self) -> usize {
         self.identity()
     }
 
-    /// Whether this thread is stepping the process.
+    /// Returns whether this thread is stepping the process.
     #[inline]
     pub(crate) fn is_here(&self) -> bool {
         Current::with(|current| current.steps(self.address()))
@@ -46,7 +46,8 @@ impl ProcessRef {
         self.head().wait_for(change, self.is_here());
     }
 
-    /// Counts and records an external event that the process waits for. The result makes the end of the wait cheaper.
+    /// Counts and records an external event that the process waits for. The returned place makes
+    /// [`end_wait`](Self::end_wait) cheaper.
     #[inline]
     pub(crate) fn begin_wait(&self, wait: &Wait) -> Place {
         let (head, here) = (self.head(), self.is_here());
@@ -54,7 +55,7 @@ impl ProcessRef {
         head.begin_wait(wait, here)
     }
 
-    /// Removes the count and the record of an external event.
+    /// Removes an external event from the count and from the records.
     #[inline]
     pub(crate) fn end_wait(&self, place: Place, wait: impl FnOnce() -> Wait) {
         let (head, here) = (self.head(), self.is_here());
@@ -63,20 +64,21 @@ impl ProcessRef {
     }
 }
 
-/// The process in whose step a future was polled. The process has a record of the future, but does not count it among
-/// the external events that it waits for.
+/// Identifies the process that waits for a future such as [`Exited`](crate::future::Exited). This process has a record
+/// of the wait. The process does not count the wait among the external events that the process waits for.
 ///
-/// A future such as [`Exited`](crate::future::Exited) is not created by a process, and may move from one process to
-/// another. Therefore, it finds its process at each poll that returns `Pending`.
+/// Such a future may be created outside a process, and may move from one process to another. Therefore the future looks
+/// up its process at each poll that returns `Pending`.
 #[derive(Debug, Default)]
 pub(crate) struct RecordedWait {
-    /// Word of the pid.
+    /// Word of the pid of the process that has the record.
     by: Option<NonZeroU64>,
 }
 
 impl RecordedWait {
-    /// Records a wait of the process that this thread steps. Takes the lock of the process's slot in the pid table, but
-    /// not if the process already has the record. `host` is any host of the runtime.
+    /// Records a wait of the process that this thread steps. `host` is any host of the runtime. If the process already
+    /// has the record, this function takes no lock. Otherwise this function takes the lock of the process's slot in the
+    /// pid table.
     pub(crate) fn begin(&mut self, host: &Host, wait: &Wait) {
         let table = &host.shared().pid_table;
         let pid = Current::with(Current::pid).filter(|pid| table.is_here(*pid));
@@ -94,7 +96,7 @@ impl RecordedWait {
         }
     }
 
-    /// Removes the record.
+    /// Removes the record of the wait, if a process has the record.
     #[inline]
     pub(crate) fn end(&mut self, host: &Host, wait: impl FnOnce() -> Wait) {
         if let Some(word) = self.by.take() {

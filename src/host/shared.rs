@@ -1,5 +1,6 @@
 //! The state that all hosts of a runtime share: phase, pid table, timers, counters, and the functions that queue jobs.
-//! A threaded runtime and a simulation differ only in the [`Environment`] that they pass in.
+//! A threaded runtime and a simulation create this state with different [`Environment`]s. All other parts of the state
+//! are the same.
 
 use std::collections::BTreeMap;
 use std::ops::Deref;
@@ -26,7 +27,7 @@ use crate::process::state::RunnableProcess;
 use crate::process::state::wake_order::{SchedulerHandle, WakeSource};
 use crate::process::{catch as panic, state as counted};
 
-/// Phase of the life cycle of a runtime. The phase only moves forward.
+/// Phase of a runtime. A runtime never returns to an earlier phase.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub(crate) enum Phase {
@@ -41,7 +42,7 @@ pub(crate) enum Phase {
 #[derive(Debug)]
 pub(crate) enum Job {
     Process(RunnableProcess),
-    /// A future without a pid: an async handler, or a future from `spawn_future`.
+    /// A future that has no pid. Such a future is an async handler, or a future from `spawn_future`.
     Future(Runnable<Host>),
 }
 
@@ -55,12 +56,12 @@ impl Job {
     }
 }
 
-/// Queues a job in the scheduler of its host. The `WakeSource` tells whether the job was waiting before, or has just
-/// finished a turn.
+/// Queues a job in the scheduler of its host. The `WakeSource` tells whether the job was waiting before the call, or
+/// has just finished a turn.
 pub(crate) type Enqueue = fn(Job, WakeSource<'_>);
-/// Queues many new jobs in the scheduler with the handle [`Environment::place`].
+/// Queues many new jobs in a scheduler. [`Environment::place`] is the handle of this scheduler.
 pub(crate) type EnqueueAll = fn(&SchedulerHandle, Vec<Job>);
-/// Reads the figures of the scheduler with the handle [`Environment::place`].
+/// Returns the current figures of a scheduler. [`Environment::place`] is the handle of this scheduler.
 pub(crate) type ReadGauges = fn(&SchedulerHandle) -> SchedulerGauges;
 
 /// The parts in which a threaded runtime and a simulation differ.
@@ -68,54 +69,56 @@ pub(crate) struct Environment {
     pub(crate) pid_table: PidTable<dyn AnyControl, Host>,
     pub(crate) clock: Clock,
     pub(crate) timers: Arc<Timers>,
-    /// Blocking pool. A simulation has no pool, and runs blocking work as an ordinary task.
+    /// Thread pool for blocking work. A simulation has no thread pool, and runs blocking work as an ordinary task.
     pub(crate) pool: Option<Pool>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) observer: Option<Arc<dyn Observer>>,
     pub(crate) on_panic: PanicPolicy,
-    /// Function that is called once for each exit that is counted as `unobserved`. The function runs on the thread that
-    /// detects the exit.
+    /// Function that receives the crash report of an unobserved exit. The runtime calls this function once for each
+    /// exit that is counted as `unobserved`. The function runs on the thread that detects the unobserved exit.
     pub(crate) on_crash: OnCrash,
     pub(crate) schedule: Enqueue,
     pub(crate) schedule_all: EnqueueAll,
     pub(crate) gauges: ReadGauges,
     /// Handle of the scheduler. `schedule` uses the handle to find the queues of the scheduler.
     pub(crate) place: SchedulerHandle,
-    /// Address of the scheduler. A thread compares this address with the address of its own scheduler, to find out
-    /// whether the thread works for this runtime.
+    /// Address of the scheduler. A thread compares this address with the address of the thread's own scheduler. If the
+    /// addresses are equal, the thread works for this runtime.
     pub(crate) home: usize,
-    /// Tells the thread that waits for the earliest deadline that a timer with an earlier deadline was added.
+    /// Function that is called after a timer with a new earliest deadline was added. The function notifies the thread
+    /// that waits for the earliest deadline.
     pub(crate) rearm: Box<dyn Fn() + Send + Sync>,
-    /// Asks the process with this pid word to let other processes run. Returns false if no worker is running this
-    /// process.
+    /// Function that asks the process with this pid word to let other processes run. The result is false if no worker
+    /// is running this process.
     pub(crate) preempt: Box<dyn Fn(u64) -> bool + Send + Sync>,
-    /// Returns the values of the counter tracks of a trace that only the scheduler knows.
+    /// Function that returns values for the counter tracks of a trace. Only the scheduler knows these values.
     pub(crate) trace_gauges: Box<dyn Fn() -> Gauges + Send + Sync>,
     pub(crate) chance: Mutex<Rng>,
 }
 
-/// State that all hosts of a runtime share.
+/// The state that all hosts of a runtime share.
 pub(crate) struct Shared {
     environment: Environment,
     pub(crate) phase: AtomicU8,
     /// Time in ns at which a shutdown kills the processes that have not exited.
     pub(crate) deadline: AtomicU64,
-    /// Report of the shutdown; `None` until the shutdown has ended. Every caller of [`Host::shutdown`] gets this
-    /// report.
+    /// Report of the shutdown. The value is `None` until the shutdown has ended. Every caller of [`Host::shutdown`]
+    /// gets this report.
     pub(crate) report: Mutex<Option<ShutdownReport>>,
-    /// Wakers of the pending futures that belong to no process. When the runtime enters the phase `Closed`, it calls
-    /// these wakers.
+    /// Wakers of the pending futures that belong to no process. The runtime calls these wakers when the runtime enters
+    /// the phase `Closed`.
     pub(crate) futures: Mutex<Slab<Waker>>,
-    /// Event of the shutdown: notified when the last process has exited, and when the shutdown has ended.
+    /// Event of a shutdown. The runtime notifies this event when the last process has exited, and when the shutdown has
+    /// ended.
     pub(crate) emptied: Event,
-    /// Number of running supervisors that have no supervisor themselves.
+    /// Number of running top-level supervisors. A top-level supervisor has no supervisor itself.
     pub(crate) roots: AtomicUsize,
     pub(crate) dead_letter_mailboxes: Mutex<Vec<counted::Weak<Control<Envelope>>>>,
     pub(crate) nodes: Mutex<BTreeMap<u32, Arc<dyn Deliver>>>,
 }
 
 impl Shared {
-    /// State of a runtime that has just been built.
+    /// Creates the state of a new runtime.
     pub(crate) fn new(environment: Environment) -> Self {
         panic::watch();
         Self {

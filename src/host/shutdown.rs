@@ -1,7 +1,7 @@
-//! Shutdown of a runtime: its phase, and the order in which processes are cancelled and killed.
+//! Shutdown of a runtime. This module changes the phase of the runtime, and cancels and kills the processes in order.
 //!
-//! A shutdown cancels the top-level supervisors first. When these supervisors have exited, the shutdown cancels the
-//! other processes. At the deadline, the shutdown kills the processes that have not exited. The future [`Shutdown`]
+//! A shutdown first cancels the top-level supervisors. When the top-level supervisors have exited, the shutdown cancels
+//! the other processes. At the deadline, the shutdown kills the processes that have not exited. The future [`Shutdown`]
 //! waits for the end of the shutdown. This module does not stop the worker threads.
 
 pub(crate) mod report;
@@ -24,30 +24,29 @@ use crate::platform::sync::atomic::Ordering;
 use crate::process::exit::Reason;
 use crate::process::state::Ref;
 
-/// Time after the deadline for which a shutdown waits for steps in progress. A worker needs this time to finish a short
-/// step. Without this time, the shutdown would treat a short step like a step that never returns.
+/// Time for which a shutdown waits after the deadline, so that workers can finish steps in progress. Without this time,
+/// the shutdown could not distinguish a short step from a step that never returns.
 pub(crate) const SHUTDOWN_GRACE: Duration = Duration::from_millis(10);
 
 impl Host {
-    /// Shuts the runtime down in an orderly way. The shutdown begins with this call: the runtime refuses new work from
-    /// outside and cancels every process. Processes may still perform commands to clean up. The runtime keeps running
-    /// until the last process has exited, or until `within` has passed. At the end, the runtime kills the processes
-    /// that have not exited, and refuses all work.
+    /// Shuts the runtime down in an orderly way. The shutdown begins with this call. The runtime refuses new work from
+    /// outside and cancels every process. During the shutdown, processes may still perform commands to clean up. The
+    /// runtime keeps running until the last process has exited, or until the time `within` has passed. Then the runtime
+    /// kills the processes that have not exited, and refuses all work.
     ///
     /// The returned future resolves to a report that lists the killed processes. The future resolves when all processes
-    /// have exited, but not later than at the deadline. If a step does not return, the future resolves up to 10 ms
-    /// after the deadline. Dropping the future changes nothing: the runtime still kills the remaining processes at the
-    /// deadline.
+    /// have exited, and at the latest at the deadline. If a step does not return, the future may resolve up to 10 ms
+    /// after the deadline. If the future is dropped, the runtime still kills the remaining processes at the deadline.
     ///
-    /// `shutdown` can be called on any thread, also in a step. If a process calls `shutdown`, this process is cancelled
-    /// like all other processes. Therefore this process should drop the future and return. If the process awaits the
-    /// future instead, it has not exited at the deadline, and is killed.
+    /// Any thread can call `shutdown`, and a process can call `shutdown` in a step. The shutdown also cancels the
+    /// calling process. Therefore the calling process should drop the future and return. If the calling process awaits
+    /// the future instead, the shutdown kills this process at the deadline.
     ///
-    /// When the future resolves, all processes have exited, except for a process whose step does not return. The exit
-    /// of the last process may reach its join handle, links and monitors a moment later. A second call can only make
-    /// the deadline earlier. All callers get the same report. The shutdown does not stop the worker threads. Dropping
-    /// the [`Runtime`](crate::Runtime) stops the worker threads. In a [`Simulation`](crate::Simulation) the time is
-    /// virtual.
+    /// When the future resolves, all processes have exited. The only exception is a process whose step does not return.
+    /// The exit of the last process may reach its join handle, its links and its monitors a moment later. A second call
+    /// can make the deadline earlier, but not later. All callers get the same report. The shutdown does not stop the
+    /// worker threads. Dropping the [`Runtime`](crate::Runtime) stops the worker threads. In a
+    /// [`Simulation`](crate::Simulation) the deadline is a virtual time.
     ///
     /// ```
     /// # use procession::{Context, Exit, Host, Runtime};
@@ -63,7 +62,7 @@ impl Host {
     /// ```
     ///
     /// # Cancel safety
-    /// Cancel safe: a later call returns the report.
+    /// The future is cancel safe: a later call of `shutdown` returns the same report.
     pub fn shutdown(&self, within: Duration) -> Shutdown {
         let deadline = self.now() + within;
         self.begin_shutdown(deadline);
@@ -78,7 +77,8 @@ impl Host {
             };
             self.fire_at(deadline, Fire::Call(Box::new(end)));
         }
-        // In virtual time, no alarm is needed, because the timer above wakes the future.
+        // In virtual time, the future needs no alarm, because the timer in this function ends the shutdown and wakes
+        // the future.
         let ring: Ring = if self.shared().clock.is_virtual() { |_, _| None } else { |at, w| Some(alarm::ring(at, w)) };
         Shutdown { ended: self.clone().ended_by(deadline, ring), report: None }
     }
@@ -93,8 +93,8 @@ impl Host {
         self.shared().advance(phase);
     }
 
-    /// Returns true if every spawned process is counted as exited. A process is counted before its exit is complete, so
-    /// the last process may still be finishing its exit.
+    /// Returns true if every spawned process is counted as exited. A process is counted before its exit is complete.
+    /// Therefore the last process may still be finishing its exit.
     #[inline]
     pub(crate) fn all_ended(&self) -> bool {
         self.shared().metrics.all_ended()
@@ -104,35 +104,35 @@ impl Host {
         Instant::from_ns(self.shared().deadline.load(Ordering::SeqCst))
     }
 
-    /// The processes that have not exited.
+    /// Returns the processes that have not exited.
     pub(crate) fn alive(&self) -> Vec<Ref<dyn AnyControl>> {
         self.shared().alive()
     }
 
-    /// The processes that have not exited, with the state of each.
+    /// Returns the processes that have not exited, with the state of each process.
     pub(crate) fn left(&self) -> Vec<UnfinishedProcess> {
         self.shared().left()
     }
 
-    /// Refuses work from outside and cancels the processes. Top-level supervisors are cancelled first. Each supervisor
-    /// terminates its children in its own order. The other unsupervised processes are cancelled when the last top-level
-    /// supervisor has exited.
+    /// Begins a shutdown: refuses work from outside, and cancels the top-level supervisors. Each supervisor terminates
+    /// its children in its own order. When the last top-level supervisor has exited, the runtime cancels the other
+    /// unsupervised processes.
     ///
-    /// A second call can only make the deadline earlier.
+    /// A second call can make the deadline earlier, but not later.
     pub(crate) fn begin_shutdown(&self, deadline: Instant) {
         self.shared().deadline.fetch_min(deadline.ns(), Ordering::SeqCst);
         self.advance(Phase::Closing);
         self.cancel_all(|head| head.has(flag::ROOT));
-        // The number of roots (top-level supervisors) is read after the phase was set. An exiting root decrements the
-        // number of roots before it reads the phase. Therefore, if the number read here is above zero, the last root
-        // reads the new phase and calls `shut_down_rest`.
+        // A root is a top-level supervisor. This function sets the phase, and then reads the number of roots. An
+        // exiting root first decrements the number of roots, and then reads the phase. If this function reads a number
+        // above zero, the last root therefore reads the new phase and calls `shut_down_rest`.
         if self.shared().roots.load(Ordering::SeqCst) == 0 {
             self.shut_down_rest();
         }
     }
 
-    /// Returns a future that resolves to true when every process has exited, or to false at the deadline. `ring` sets
-    /// an alarm that wakes a waker after a given time. The alarm must not depend on a worker.
+    /// Returns a future that resolves to true when every process has exited. At the deadline, the future resolves to
+    /// false. `ring` sets an alarm that calls a waker after a given time. The alarm must not depend on a worker.
     fn ended_by<A: Unpin, R: Fn(Duration, Waker) -> A + Unpin>(self, deadline: Instant, ring: R) -> AllEnded<A, R> {
         AllEnded { host: self, listening: Listening::default(), deadline, has_killed: false, ring, alarm: None }
     }
@@ -141,9 +141,9 @@ impl Host {
     pub(crate) fn register_root(&self, root: &dyn AnyControl) {
         self.shared().roots.fetch_add(1, Ordering::SeqCst);
         root.head().set(flag::ROOT);
-        // `begin_shutdown` sets the phase before it searches for roots. This function sets `ROOT` before it reads the
-        // phase. Therefore, if a shutdown begins concurrently, either the shutdown finds this root, or this function
-        // reads the new phase.
+        // A shutdown may begin at the same time. `begin_shutdown` first sets the phase, and then searches for processes
+        // with the flag `ROOT`. This function first sets `ROOT`, and then reads the phase. Therefore either the
+        // shutdown finds this root, or this function reads the new phase.
         if self.phase() != Phase::Open {
             root.cancel(Reason::SHUTDOWN, self.shutdown_deadline());
         }
@@ -166,13 +166,13 @@ impl Host {
         }
     }
 
-    /// Returns true if a shutdown has ended. The processes that the shutdown has killed may not have exited yet.
+    /// Returns true if a shutdown has ended. The killed processes may not have exited yet.
     pub(crate) fn is_shut_down(&self) -> bool {
         self.shared().report.lock().is_some()
     }
 
-    /// Refuses all work and kills the processes that have not exited. The caller must then run the queued tasks until
-    /// no task is left.
+    /// Refuses all work, and kills the processes that have not exited. Afterwards, the caller must run the queued tasks
+    /// until no task is left.
     pub(crate) fn condemn(&self) {
         self.shared().condemn();
     }
@@ -217,36 +217,36 @@ impl Shared {
         futures.into_iter().for_each(Waker::wake);
     }
 
-    /// Ends a shutdown: refuses all work, and kills the processes that have not exited. Returns the report. Only the
-    /// first call creates the report. A later call would not find the killed processes, because these processes exit
-    /// soon after the first call.
+    /// Ends a shutdown: refuses all work, kills the processes that have not exited, and returns the report. Only the
+    /// first call creates the report. A later call would not find the killed processes, because the killed processes
+    /// exit soon after the first call.
     fn end_shutdown(&self, all_ended: bool) -> ShutdownReport {
         let mut report = self.report.lock();
         if let Some(report) = &*report {
             return report.clone();
         }
-        // Another thread may have begun a spawn before the shutdown, and may finish the spawn after this point. The
-        // report does not list the spawned process, because this process never ran.
+        // Another thread may have begun a spawn before the shutdown, and may finish this spawn later. The report does
+        // not list the spawned process, because the spawned process never ran.
         let left = if all_ended { Vec::new() } else { self.left() };
         let made = report.insert(ShutdownReport { left }).clone();
         drop(report);
-        // A kill runs user code, for example wakers.
+        // The lock of the report is released before the kill, because a kill runs user code such as wakers.
         self.condemn();
         self.emptied.notify(usize::MAX);
         made
     }
 }
 
-/// Sets an alarm that wakes the waker after this time.
+/// Function that sets an alarm. The alarm calls the waker after this time.
 type Ring = fn(Duration, Waker) -> Option<Alarm>;
 
 /// Future of [`Host::shutdown`]. The future resolves to the report of the shutdown.
 ///
 /// # Cancel safety
-/// Dropping the future changes nothing, because the shutdown continues without it.
+/// The future is cancel safe: the shutdown continues after the future was dropped.
 pub struct Shutdown {
     ended: AllEnded<Option<Alarm>, Ring>,
-    /// The report. This field is set after the remaining processes were killed.
+    /// The report of the shutdown. This field is set if the shutdown has killed processes.
     report: Option<ShutdownReport>,
 }
 
@@ -270,7 +270,7 @@ impl Future for Shutdown {
             if report.left.is_empty() {
                 return Poll::Ready(report);
             }
-            // The killed processes exit now, except for a process in a step that does not return.
+            // The killed processes exit now. The only exception is a process in a step that does not return.
             this.report = Some(report);
             this.ended.kills();
         }
@@ -282,14 +282,15 @@ struct AllEnded<A, R> {
     host: Host,
     listening: Listening,
     deadline: Instant,
-    /// True after the deadline: the future then waits for the exits of the killed processes.
+    /// Whether the remaining processes were killed. If the value is true, the future waits for the exits of the killed
+    /// processes.
     has_killed: bool,
     ring: R,
     alarm: Option<A>,
 }
 
 impl<A, R> AllEnded<A, R> {
-    /// Waits for the exits of the killed processes, for a short time.
+    /// Makes the future wait for the exits of the killed processes, for [`SHUTDOWN_GRACE`] after the deadline.
     fn kills(&mut self) {
         self.deadline = self.deadline.min(self.host.shutdown_deadline()) + SHUTDOWN_GRACE;
         self.has_killed = true;
@@ -302,9 +303,9 @@ impl<A: Unpin, R: Fn(Duration, Waker) -> A + Unpin> Future for AllEnded<A, R> {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<bool> {
         let this = &mut *self;
         let host = &this.host;
-        // If the spawn of a process was in progress when the shutdown began, the process may have a pid but may not be
-        // counted as spawned yet. The second check finds this process. The process exits later, and its exit notifies
-        // this future.
+        // A spawn may have been in progress when the shutdown began. The spawned process may already have a pid, but
+        // may not be counted as spawned yet. The check of `alive` finds this process. The exit of this process later
+        // notifies this future.
         let has_killed = this.has_killed;
         let ended = || {
             let is_over = !has_killed && host.shared().report.lock().is_some();
@@ -319,8 +320,8 @@ impl<A: Unpin, R: Fn(Duration, Waker) -> A + Unpin> Future for AllEnded<A, R> {
         if now >= deadline {
             return Poll::Ready(false);
         }
-        // Each poll sets a new alarm for the deadline. The new alarm replaces the previous alarm, which may hold the
-        // waker of an earlier poll.
+        // Each poll sets a new alarm for the deadline, because the previous alarm may hold an outdated waker. The new
+        // alarm replaces the previous alarm.
         this.alarm = Some((this.ring)(deadline - now, cx.waker().clone()));
         Poll::Pending
     }
@@ -349,7 +350,7 @@ mod tests {
             clock.advance(time);
             ended.as_mut().poll(&mut Context::from_waker(Waker::noop()))
         };
-        // The first poll happens late, as if `begin_shutdown` had taken a long time.
+        // The first poll is late, as if the call of `begin_shutdown` had taken 20 ms.
         assert!(poll_after(ms(20)).is_pending());
         // This poll happens before the deadline, as if the exit of a process had woken the future.
         assert!(poll_after(ms(29)).is_pending());

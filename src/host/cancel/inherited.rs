@@ -1,5 +1,5 @@
-//! Values that a process passes on to the processes that it spawns: typed values, a deadline, a cancel token. This
-//! module stores the values. The code that spawns a process applies the deadline and the token.
+//! Values that a child process inherits from its parent: typed values, a deadline and a cancel token. This module
+//! stores the values. The code that spawns a process applies the deadline and the token.
 
 use std::any::Any;
 use std::fmt;
@@ -10,20 +10,21 @@ use crate::platform::clock::Instant;
 use crate::platform::sync::Arc;
 use crate::process::catch::Held;
 
-/// Values that a process passes on to the processes that it spawns: typed values (trace ids, identities), a deadline, a
-/// cancel token.
+/// Values that a child process inherits from its parent. These are a deadline, a cancel token, and typed values such as
+/// trace ids or identities.
 ///
-/// A parent and its child share one copy until one of the two processes changes the copy. A parent does not see values
-/// that its child adds.
+/// A parent and its child share one copy of the values. If one of the two processes changes a value, this process gets
+/// its own copy. Therefore a parent does not see values that its child adds.
 #[derive(Clone, Default)]
 pub struct InheritedContext(Option<Arc<InheritedValues>>);
 
 #[derive(Clone, Default)]
 struct InheritedValues {
-    /// The typed values. The list contains at most one value of each type, so that a long chain of spawns does not make
-    /// the list grow.
+    /// The typed values. The list contains at most one value of each type. Therefore the list does not grow along a
+    /// chain of spawns.
     values: Vec<Held<Arc<dyn Any + Send + Sync>>>,
-    /// Deadline of the process, and the grace period. After the grace period, the runtime kills the process.
+    /// Deadline of the process, and the grace period after the deadline. At the end of the grace period, the runtime
+    /// kills the process.
     deadline: Option<(Instant, Duration)>,
     token: Option<CancelToken>,
 }
@@ -31,15 +32,15 @@ struct InheritedValues {
 impl InheritedContext {
     pub(crate) const NOTHING: &Self = &Self(None);
 
-    /// Returns the most recent value of this type. The value was set by the spawner of the process or by an ancestor of
-    /// the spawner.
+    /// Returns the most recent value of this type. The spawner of the process, or an ancestor of the spawner, has set
+    /// this value.
     pub fn value<T: Send + Sync + 'static>(&self) -> Option<Arc<T>> {
         let values = &self.0.as_ref()?.values;
         let value = values.iter().map(Held::get).find(|value| (***value).is::<T>())?;
         Arc::clone(value).downcast().ok()
     }
 
-    /// Deadline of the process. At the deadline, the exit of the process is requested.
+    /// Returns the deadline of the process. At the deadline, the runtime requests the exit of the process.
     pub fn deadline(&self) -> Option<Instant> {
         self.deadline_and_grace().map(|(at, _)| at)
     }
@@ -48,29 +49,29 @@ impl InheritedContext {
         self.0.as_ref()?.deadline
     }
 
-    /// Cancel token of the process.
+    /// Returns the cancel token of the process.
     pub fn cancel_token(&self) -> Option<&CancelToken> {
         self.0.as_ref()?.token.as_ref()
     }
 
-    /// Whether neither a typed value nor a deadline nor a cancel token is set.
+    /// Returns true if no typed value, no deadline and no cancel token is set.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_none()
     }
 
-    /// Whether a deadline or a cancel token is set.
+    /// Returns whether a deadline or a cancel token is set.
     #[inline]
     pub(crate) fn has_end(&self) -> bool {
         self.0.as_ref().is_some_and(|estate| estate.deadline.is_some() || estate.token.is_some())
     }
 
-    /// Whether the deadline has passed or the token is cancelled. The process may not have been notified yet.
+    /// Returns whether the deadline has passed or the token is cancelled. The process may not have been notified yet.
     pub(crate) fn is_at_end(&self, now: Instant) -> bool {
         self.deadline().is_some_and(|at| at <= now) || self.cancel_token().is_some_and(CancelToken::has_begun)
     }
 
-    /// Adds a value. If there is a value of the same type, the new value replaces it.
+    /// Adds a value. The new value replaces an existing value of the same type.
     pub(crate) fn give<T: Send + Sync + 'static>(&mut self, value: T) {
         let value = Held::new(Arc::new(value) as Arc<dyn Any + Send + Sync>);
         let values = &mut self.estate().values;
@@ -87,7 +88,7 @@ impl InheritedContext {
         }
     }
 
-    /// Sets the cancel token. If a token is already set, the new token replaces it.
+    /// Sets the cancel token. The new token replaces an existing token.
     pub(crate) fn set_token(&mut self, token: &CancelToken) {
         self.estate().token = Some(token.clone());
     }

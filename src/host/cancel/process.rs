@@ -1,4 +1,4 @@
-//! Cancels, kills and preempts a single process, by its pid.
+//! Cancels, kills or preempts a single process. The pid identifies the process.
 
 use std::time::Duration;
 
@@ -12,11 +12,12 @@ use crate::process::pid::Pid;
 use crate::process::state::Ref;
 
 impl Host {
-    /// Requests that a process exits, and kills it if it has not exited after `grace`.
+    /// Requests that a process exits. If the process has not exited after the time `grace`, the runtime kills the
+    /// process.
     ///
-    /// The process receives one cancel event. Only the first request has an effect. A later request neither sends an
-    /// event nor changes the deadline. The runtime answers commands during the grace period as usual, so the process
-    /// can clean up.
+    /// The process receives one cancel event. Only the first request has an effect. A later request sends no event and
+    /// does not change the deadline. During the grace period, the runtime still answers the commands of the process.
+    /// Therefore the process can clean up.
     ///
     /// # Errors
     /// Returns [`NoProcess`] if the pid names no process.
@@ -27,16 +28,16 @@ impl Host {
         Ok(())
     }
 
-    /// Requests that a process exits, and kills it at `deadline`. Does nothing if the exit of the process was requested
-    /// before.
+    /// Requests that a process exits. If the process has not exited at `deadline`, the runtime kills the process. Does
+    /// nothing if the exit of the process was requested before.
     pub(crate) fn cancel_until(&self, control: &Ref<dyn AnyControl>, reason: Reason, deadline: Instant) {
         if control.cancel(reason, deadline) {
             self.kill_at(control, deadline);
         }
     }
 
-    /// Terminates a process at its next scheduling point, and cancels its outstanding yields. The process cannot refuse
-    /// a kill.
+    /// Kills a process. A killed process exits at its next scheduling point, and its outstanding yields are cancelled.
+    /// A process cannot refuse a kill.
     ///
     /// # Errors
     /// Returns [`NoProcess`] if the pid names no process.
@@ -47,13 +48,15 @@ impl Host {
 
     /// Asks a running process to let other processes run. Returns whether a worker was running the process.
     ///
-    /// [`should_yield`](crate::should_yield) and [`cooperative`](crate::cooperative()) report the request once, in the
-    /// turn that was running at the time of the call. A process that is not running needs no request. If the process
-    /// ends its turn at the moment of the call, the request may take effect in its next turn.
+    /// The process learns of the request from [`should_yield`](crate::should_yield) or
+    /// [`cooperative`](crate::cooperative()). These functions report the request once, in the turn that is running at
+    /// the time of the call. A process that is not running needs no request. If the process ends its turn at the moment
+    /// of the call, the request may take effect in the next turn.
     ///
-    /// The request is cooperative. Code that calls neither `should_yield` nor `cooperative` is not interrupted. The
-    /// request does not reach a process that is not `Send`, because [`LocalSet::run`](crate::LocalSet::run) polls these
-    /// processes inside one future. In a simulation this call returns `false`.
+    /// The request is cooperative. The request does not interrupt code that never calls `should_yield` or
+    /// `cooperative`. The request does not reach a process that is not `Send`, because
+    /// [`LocalSet::run`](crate::LocalSet::run) polls such processes inside one future. In a simulation this call
+    /// returns `false`.
     ///
     /// # Errors
     /// Returns [`NoProcess`] if the pid names no process.
@@ -62,8 +65,8 @@ impl Host {
         Ok((self.shared().preempt)(pid.word()))
     }
 
-    /// Kills a process at `deadline`, unless the process has exited before the deadline. The timer belongs to the
-    /// process. Therefore the exit of the process cancels the timer, even if the deadline is far away.
+    /// Sets a timer that kills a process at `deadline`. The timer belongs to the process. Therefore, if the process
+    /// exits before the deadline, the exit cancels the timer.
     pub(crate) fn kill_at(&self, control: &Ref<dyn AnyControl>, deadline: Instant) {
         if deadline == Instant::FAR {
             return;
@@ -82,7 +85,7 @@ mod tests {
     use super::*;
     use crate::{Context, Exit, Runtime};
 
-    /// The kill timer refers to the process. Therefore the timer must not stay set after the process has exited.
+    /// The timer of a kill refers to the process. Therefore the exit of the process must remove the timer.
     #[test]
     fn an_exit_cancels_the_kill_timer_of_a_cancel() {
         let rt = Runtime::builder().workers(0).build().unwrap();

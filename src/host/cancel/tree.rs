@@ -1,15 +1,17 @@
-//! The tree of cancel tokens: the children and subjects of each node, and the order in which a cancellation notifies
-//! them.
+//! The tree of cancel tokens. Each token is a node with child nodes and subjects. A subject is a process that a
+//! cancellation notifies. This module defines the order of the notifications.
 //!
-//! A cancellation first closes its node and then the descendants of the node, parents before children. If a thread adds
-//! a subject to a closed node, this thread notifies the subject. A child that is added to a closed node is created
-//! closed. Adding and closing both happen under the lock of the node. Therefore a node notifies each of its subjects
-//! exactly once. After all nodes are closed, the canceller notifies the subjects from the leaves to the root. Within a
-//! node, the canceller notifies newer subjects before older subjects. Each node is closed by exactly one canceller, and
-//! this canceller notifies the subjects directly below the node.
+//! A canceller is a thread that cancels a node. The canceller first closes the node, and then closes the descendants of
+//! the node, parents before children. If a thread adds a subject to a closed node, this thread notifies the subject. If
+//! a thread adds a child to a closed node, the child is created closed. A thread holds the lock of the node while it
+//! adds to the node or closes the node. Therefore each subject of a node is notified exactly once.
 //!
-//! No subject is notified, no waker is called and no value is dropped under the lock of a node. No thread holds the
-//! locks of two nodes.
+//! After all nodes are closed, the canceller notifies the subjects from the leaves to the root. Within a node, the
+//! canceller notifies newer subjects before older subjects. Exactly one canceller closes each node. This canceller
+//! notifies the subjects directly below the node.
+//!
+//! A thread that holds the lock of a node does not notify a subject, call a waker or drop a value. No thread holds the
+//! locks of two nodes at the same time.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -19,14 +21,14 @@ use crate::process::exit::Reason;
 use crate::process::state as counted;
 use crate::process::state::Ref;
 
-/// A process that a node can notify.
+/// A process that a node of the tree can notify of a cancellation.
 pub(crate) trait Subject: Send + Sync + 'static {
-    /// Notifies the subject. If a subject is notified with several causes, the subject keeps the first cause. The
-    /// function notifies no other subject, and does not panic.
+    /// Notifies a subject of a cancellation. If a subject is notified several times, the subject keeps the first cause.
+    /// This function must not notify another subject, and must not panic.
     fn tell(this: &Ref<Self>, cause: &Cause);
 }
 
-/// Reason of a cancellation, and the grace period before the kill.
+/// Reason of a cancellation, and the time between the cancellation and the kill.
 #[derive(Debug, Clone)]
 pub(crate) struct Cause {
     pub(crate) reason: Reason,
@@ -37,28 +39,29 @@ pub(crate) struct Cause {
 /// the child. Therefore a child keeps its ancestors alive, and a parent does not keep its children alive.
 #[derive(Debug)]
 pub(crate) struct Node<E: ?Sized> {
-    /// The parent, and the number of this node among the children and subjects of the parent.
+    /// The parent node, and the number under which the parent has registered this node.
     parent: Option<(Arc<Self>, u64)>,
     state: Mutex<State<E>>,
-    /// Event that is notified when [`State::over`] is set.
+    /// Event that the canceller notifies after it has set [`State::over`].
     news: Event,
 }
 
-/// State of a node. Children and subjects are numbered in the order of their registration.
+/// State of a node. Each registered child and each registered subject has a number. The numbers increase in the order
+/// of the registrations.
 #[derive(Debug)]
 struct State<E: ?Sized> {
     next: u64,
     nodes: BTreeMap<u64, Weak<Node<E>>>,
     subjects: BTreeMap<u64, counted::Weak<E>>,
-    /// Set when the node is closed.
+    /// Cause of the cancellation. This field is set when the node is closed.
     cause: Option<Cause>,
-    /// Whether the canceller that closed this node has notified the subjects of the node. The canceller first notifies
-    /// the subjects of all descendants that it has closed itself, and then the subjects of this node. If a node is
-    /// created closed, this field is true from the beginning.
+    /// Whether the canceller that closed this node has notified the subjects of the node. Before, the canceller
+    /// notifies the subjects of all descendants that the same canceller has closed. If a node is created closed, this
+    /// field is true from the beginning.
     over: bool,
 }
 
-/// Children and subjects of a node at the time when the node was closed, in the order of their registration.
+/// The children and subjects that a node had when the node was closed. The lists have the order of the registrations.
 struct Registered<E: ?Sized> {
     nodes: Vec<Arc<Node<E>>>,
     subjects: Vec<Ref<E>>,
@@ -76,7 +79,7 @@ impl<E: Subject + ?Sized> Node<E> {
         Self::new(None, None)
     }
 
-    /// Creates a child node. If this node is closed, the child is created closed.
+    /// Creates a child node. If this node is closed, the child node is created closed and has no parent.
     pub(crate) fn child(self: &Arc<Self>) -> Arc<Self> {
         let entered = self.enter(|state, number| {
             let child = Self::new(Some((Arc::clone(self), number)), None);
@@ -87,7 +90,8 @@ impl<E: Subject + ?Sized> Node<E> {
     }
 
     /// Registers a subject. Returns the number with which [`release`](Self::release) removes the subject. If the node
-    /// is closed, this function notifies the subject immediately and returns `None`, because no subject was registered.
+    /// is closed, this function notifies the subject immediately. In this case the function registers no subject and
+    /// returns `None`.
     pub(crate) fn adopt(&self, subject: &Ref<E>) -> Option<u64> {
         let entered = self.enter(|state, number| {
             state.subjects.insert(number, Ref::downgrade(subject));
@@ -96,7 +100,8 @@ impl<E: Subject + ?Sized> Node<E> {
         entered.map_err(|cause| E::tell(subject, &cause)).ok()
     }
 
-    /// Inserts a child or subject under a new number, unless the node is closed.
+    /// Inserts a child or a subject under a new number. If the node is closed, this function inserts nothing and
+    /// returns the cause.
     fn enter<T>(&self, insert: impl FnOnce(&mut State<E>, u64) -> T) -> Result<T, Cause> {
         let mut state = self.state.lock();
         if let Some(cause) = &state.cause {
@@ -116,8 +121,8 @@ impl<E: Subject + ?Sized> Node<E> {
         self.state.lock().subjects.remove(&number);
     }
 
-    /// Closes this node and all nodes below it, and notifies their subjects. Returns false if this node was closed
-    /// before.
+    /// Closes this node and all its descendants, and notifies the subjects of these nodes. Returns false if this node
+    /// was closed before.
     pub(crate) fn cancel(self: &Arc<Self>, cause: &Cause) -> bool {
         let (mut closed, mut next) = (Vec::new(), vec![Arc::clone(self)]);
         while let Some(node) = next.pop() {
@@ -127,9 +132,9 @@ impl<E: Subject + ?Sized> Node<E> {
             }
         }
         let first = !closed.is_empty();
-        // `closed` is in preorder: each node comes before its descendants, and older siblings come before newer
-        // siblings. The loop pops nodes from the end of `closed`. Therefore the loop notifies descendants before their
-        // ancestors, and newer siblings before older siblings.
+        // The list `closed` is in preorder. A node comes before its descendants, and an older sibling comes before a
+        // newer sibling. The loop below takes nodes from the end of `closed`. Therefore this loop notifies descendants
+        // before ancestors, and newer siblings before older siblings.
         if planted!("cancel_tells_from_above") {
             closed.reverse();
         }
@@ -153,23 +158,24 @@ impl<E: Subject + ?Sized> Node<E> {
         Some(Registered { nodes, subjects: subjects.collect() })
     }
 
-    /// Cause of the cancellation if the node is closed. Some subjects of the node may not have been notified yet.
+    /// Returns the cause of the cancellation, if the node is closed. Some subjects of the node may not have been
+    /// notified yet.
     pub(crate) fn cause(&self) -> Option<Cause> {
         self.state.lock().cause.clone()
     }
 
-    /// Reason of the cancellation, if the node is closed and `over` is set.
+    /// Returns the reason of the cancellation, if the node is closed and its subjects were notified.
     pub(crate) fn reason(&self) -> Option<Reason> {
         let state = self.state.lock();
         state.cause.as_ref().filter(|_| state.over).map(|cause| cause.reason.clone())
     }
 
-    /// Event that is notified when the [`reason`](Self::reason) becomes available.
+    /// Returns the event that is notified when the [`reason`](Self::reason) becomes available.
     pub(crate) fn news(&self) -> &Event {
         &self.news
     }
 
-    /// Number of child nodes and of subjects directly below this node.
+    /// Returns the number of child nodes and the number of subjects directly below this node.
     pub(crate) fn count(&self) -> (usize, usize) {
         let state = self.state.lock();
         (state.nodes.len(), state.subjects.len())
@@ -187,8 +193,8 @@ impl<E: ?Sized> Node<E> {
 
 impl<E: ?Sized> Drop for Node<E> {
     fn drop(&mut self) {
-        // If no other reference to the parent exists, this loop frees the parent. A recursive drop could overflow the
-        // stack, because a chain of parents may be long.
+        // The loop frees the parent, if no other reference to the parent exists, and then continues with the next
+        // ancestor. A recursive drop could overflow the stack, because the chain of ancestors may be long.
         let mut above = self.leave();
         while let Some(mut parent) = above.and_then(Arc::into_inner) {
             above = parent.leave();

@@ -1,4 +1,4 @@
-//! The report of a shutdown, as plain data. The shutdown itself is in `shutdown.rs`.
+//! The report of a shutdown. The report is plain data. The code of the shutdown is in `shutdown.rs`.
 
 use std::fmt;
 
@@ -9,11 +9,11 @@ use crate::process::pid::Pid;
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ShutdownReport {
-    /// The processes that had not exited at the deadline. The shutdown killed them.
+    /// The processes that had not exited at the deadline. The shutdown has killed these processes.
     pub left: Vec<UnfinishedProcess>,
 }
 
-/// A process that had not exited at the deadline of a shutdown, and its state at that time.
+/// A process that had not exited at the deadline of a shutdown, and the state of this process at the deadline.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct UnfinishedProcess {

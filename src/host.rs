@@ -2,9 +2,9 @@
 //! handlers. This module also delivers messages, answers and exits. The worker threads of the runtime are in another
 //! module.
 //!
-//! The files of this folder import `platform`, `process` and `observe`. The files do not depend on the scheduler or on
-//! the system's clock. The threaded runtime and the simulation each create a [`Host`]. The new host receives a clock, a
-//! seed, and the function that queues jobs. The code of this folder never runs a process.
+//! The files of this folder import `platform`, `process` and `observe`. The files depend neither on the scheduler nor
+//! on the system's clock. The threaded runtime and the simulation each create a [`Host`]. The new host receives a
+//! clock, a seed, and the function that queues jobs. The code of this folder never runs a process.
 
 pub(crate) mod cancel;
 pub(crate) mod control;
@@ -47,8 +47,8 @@ use crate::process::pid::Pid;
 use crate::process::state::{CountedRefs, Header, Ref, RefCounted, RunState};
 use crate::process::yields::Late;
 
-/// Action of the runtime when a process panics. Under every policy, the process exits, and the panic is its exit
-/// reason.
+/// Policy for the panic of a process. Under every policy, the process exits, and the panic becomes the exit reason of
+/// the process.
 #[derive(Clone, Default)]
 #[non_exhaustive]
 pub enum PanicPolicy {
@@ -122,8 +122,8 @@ pub struct Host {
     share: Ref<RefCounted<Share>>,
 }
 
-/// The data that a [`Host`] points to. The alignment puts the data and the reference count on different cache lines.
-/// Some threads read the data while other threads change the reference count.
+/// The data that a [`Host`] points to. The alignment of this type puts the data and the reference count on different
+/// cache lines. Some threads read the data while other threads change the reference count.
 #[repr(align(64))]
 pub(crate) struct Share {
     shared: Arc<Shared>,
@@ -297,7 +297,7 @@ impl Host {
         };
         let flags = flag::OUTSIDE | flag::STARTED;
         let Some(control) = self.create_control(flags, None, InheritedContext::default(), None, bound, make) else {
-            // No pid is free. The function returns a mailbox that is closed from the beginning.
+            // If no pid is free, this function returns a mailbox that is closed from the beginning.
             return self.refused_control(Exit::Refused(Reason::from("all pids are in use")));
         };
         if self.phase() == Phase::Closed {
@@ -379,7 +379,8 @@ impl Host {
         key
     }
 
-    /// Counts that a process lets other processes run because the process has used the budget of its turn.
+    /// Counts one early end of a turn. A process ends its turn early, and lets other processes run, when the budget of
+    /// the turn is spent.
     pub(crate) fn count_budget_yield(&self) {
         self.shared().metrics.add(Counter::BudgetYields, 1);
         self.trace_preempted();
@@ -397,8 +398,8 @@ impl Host {
         self.trace_state(head, to);
     }
 
-    /// Counts the panic of a process, reports the panic to the observer, and applies the panic policy. If the observer
-    /// or the function of the policy panics, this function catches that panic.
+    /// Counts the panic of a process, reports the panic to the observer, and applies the panic policy. This function
+    /// catches a panic of the observer, and a panic of the policy's function.
     pub(crate) fn panicked(&self, pid: Pid, text: &str) {
         self.shared().metrics.add(Counter::Panics, 1);
         if let Some(observer) = &self.shared().observer {

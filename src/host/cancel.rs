@@ -28,16 +28,16 @@ use crate::process::state::Ref;
 /// all futures of [`cancelled`](Self::cancelled), inside and outside of processes. A clone is a handle to the same
 /// token.
 ///
-/// Tokens form trees: cancelling a token cancels its [children](Self::child) and their descendants, but not its parent.
-/// The processes of child tokens are notified before the processes of the parent token. Within one token, the
-/// cancellation notifies the processes in reverse order of their spawns. Therefore a child process is notified before
-/// its parent process. Only a [`Supervisor`](crate::Supervisor) notifies its own children, in its own order. A
-/// cancellation does not wait for exits. To terminate processes in order, use supervisors or
-/// [`SelfHandle::scope`](crate::SelfHandle::scope).
+/// Tokens form trees. If a token is cancelled, its [children](Self::child) and all other descendants are cancelled too,
+/// but its parent is not cancelled. The processes of child tokens are notified before the processes of the parent
+/// token. Within one token, the cancellation notifies the processes in reverse order of their spawns. Therefore a child
+/// process is notified before its parent process. The children of a [`Supervisor`](crate::Supervisor) are notified only
+/// by their supervisor, in the supervisor's own order. A cancellation does not wait for exits. To terminate processes
+/// in order, use supervisors or [`SelfHandle::scope`](crate::SelfHandle::scope).
 ///
 /// A token can be cancelled only once, and then stays cancelled. If a process is spawned with a cancelled token, the
-/// process is cancelled from its beginning. Dropping all handles of a token does not cancel the token. The cancellation
-/// of an ancestor still cancels a token without handles.
+/// process is cancelled before its first step. If all handles of a token are dropped, the token is not cancelled. The
+/// cancellation of an ancestor token can still cancel this token.
 ///
 /// ```
 /// use procession::{CancelToken, Context, Exit, Runtime};

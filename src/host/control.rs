@@ -1,4 +1,5 @@
-//! Control block of one process. A control block holds the pid, the mailbox, the yields and the exit of the process.
+//! Defines the control block of a process. A control block holds the pid, the mailbox, the yields and the exit of the
+//! process.
 //!
 //! The task, the addresses, the pid table and the completions of a process share one control block. Only the mailbox in
 //! the control block depends on the message type. [`AnyControl`] is the interface for code that does not know the
@@ -32,7 +33,7 @@ use crate::process::state::current::InTurn;
 use crate::process::state::{Header, HeaderFirst, Ref, RunnableProcess};
 use crate::process::yields::{Answered, Late};
 
-/// Control block of one process. The fields that each turn needs come before the mailbox. Therefore a turn that reads
+/// Control block of one process. Each turn needs the fields that come before the mailbox. Therefore a turn that reads
 /// no message usually accesses only one cache line of the control block.
 #[derive(Debug)]
 #[repr(C)]
@@ -97,8 +98,8 @@ impl<M: Send + 'static> Control<M> {
     }
 
     /// Calls `put`, which puts an event into the mailbox. The argument of `put` tells whether the event may wake the
-    /// process. If this thread is in a turn of the process, the event must not wake the process. In this case the same
-    /// turn steps the process again.
+    /// process. In a turn of the process, the event must not wake the process, because the same turn steps the process
+    /// again.
     #[inline]
     fn put_by<E>(&self, put: impl FnOnce(bool) -> Result<Wakes, E>) -> Result<Wakes, E> {
         let is_own_turn = Current::with(|current| current.is_in_turn_of(self.address()));
@@ -182,8 +183,8 @@ impl<M: Send + 'static> Control<M> {
     /// the result depends on `waker`:
     ///
     /// - If `waker` is set, the message waits for free space, and the mailbox stores the waker with the message. The
-    ///   function returns the number of the waiting message. With this number, the sender asks later whether the
-    ///   mailbox has admitted the message.
+    ///   function returns the number of the waiting message. The sender needs this number to ask later whether the
+    ///   mailbox has accepted the message.
     /// - If `waker` is `None`, the mailbox refuses the message.
     ///
     /// This function ignores an overflow policy that drops messages.
@@ -235,8 +236,8 @@ impl<M: Send + 'static> Control<M> {
         }
     }
 
-    /// Calls [`Inbox::drain_or_pop`] in a turn of the process. If `Inbox::glance` already tells the state of the
-    /// mailbox, this function does not take the lock of the mailbox.
+    /// Calls [`Inbox::drain_or_pop`] in a turn of the process. If `Inbox::glance` finds the state of the mailbox
+    /// without the lock, this function does not take the lock.
     #[inline]
     pub(crate) fn drain_or_pop(&self, seat: ReceiverTurn, taken: &mut Option<Box<Taken<M>>>) -> Option<M> {
         if taken.as_deref().is_none_or(|taken| taken.len() == 0) {
@@ -301,8 +302,8 @@ impl<M: Send + 'static> Control<M> {
 }
 
 impl<M: Send + 'static> Control<M> {
-    /// Puts the messages in `front` back into the mailbox. The receiver has read these messages ahead, and has not
-    /// consumed them. If the mailbox is closed or has a bound, these messages become dead letters.
+    /// Puts the messages in `front` back into the mailbox. A receiver has read these messages ahead, but has not
+    /// consumed these messages. If the mailbox is closed or has a bound, these messages become dead letters.
     pub(crate) fn put_back(&self, front: &mut ReadAhead<M>) {
         match self.inbox.put_back(self, front) {
             Ok(wakes) => self.tell(wakes),
@@ -332,8 +333,8 @@ pub(crate) trait AnyControl: HeaderFirst + Send + Sync + 'static {
         self.deliver(payload)
     }
 
-    /// Delivers the message in `payload`. A refused message stays in `payload`. The error is boxed, so that the result
-    /// fits into one word.
+    /// Delivers the message in `payload`. A refused message stays in `payload`. The result fits into one word, because
+    /// the error is boxed.
     fn deliver_from(&self, payload: &mut Option<Payload>) -> Result<(), Box<SendErrorKind>> {
         let Some(message) = payload.take() else { return Ok(()) };
         self.deliver(message).map_err(|(refusal, message)| {
@@ -538,23 +539,23 @@ impl dyn AnyControl {
         }
     }
 
-    /// Wakes the task of this process after an answer. If this thread is in a turn of this process, the function only
-    /// records the answer. No wake-up is needed then, because the same turn steps the process again.
+    /// Wakes the task of this process after an answer. In a turn of this process, this function only records the
+    /// answer, because the same turn steps the process again.
     pub(crate) fn wake_or_note(&self) {
         if !self.note_answered_in_turn() {
             self.wake();
         }
     }
 
-    /// Records an answer in the current turn, and calls `waker`. The waker belongs to a future combinator of the
-    /// process.
+    /// Calls `waker`, which a future combinator in the process has created. If this thread is in a turn of the process,
+    /// this function also records the answer.
     pub(crate) fn wake_other(&self, waker: Waker) {
         self.note_answered_in_turn();
         panic::wake(waker);
     }
 
-    /// Records that the process received an answer, if this thread is in a turn of this process. Returns whether this
-    /// thread is in a turn of this process.
+    /// Returns whether this thread is in a turn of this process. In such a turn, this function records that the process
+    /// received an answer.
     fn note_answered_in_turn(&self) -> bool {
         Current::with(|current| {
             let is_own_turn = current.is_in_turn_of(std::ptr::from_ref(self).cast::<()>() as usize);
@@ -566,7 +567,7 @@ impl dyn AnyControl {
     }
 
     /// Delivers the cancel event, at most once. Returns false if the event was delivered before. This function does not
-    /// set the timer that kills the process at the deadline. The caller must set this timer.
+    /// set the timer that kills the process at the deadline. The caller must make sure that such a timer is set.
     pub(crate) fn cancel(&self, reason: Reason, deadline: Instant) -> bool {
         let head = self.head();
         if !head.set_cancel(reason.clone(), deadline) {

@@ -3,61 +3,63 @@
 //!
 //! The exit of a process runs on the thread that has the right to run the process. A mailbox can also exist without a
 //! process. The exit of such a mailbox runs on the thread that closes the mailbox. An [`ExitOwner`] performs the steps
-//! that need the state of the process. `task.rs` implements this trait for processes. The following list explains why
-//! each step has its position in the order, and names the race that another order would allow.
+//! that need the state of the process. `task.rs` implements this trait for processes. The following list explains the
+//! order of the steps. The list also names the races that another order would allow.
 //!
 //! 1. **Call the user's `close`.** If `close` panics, the panic replaces the exit. Therefore step 1 comes before each
-//!    step that passes the exit to another process. With another order, two processes could receive different exits of
-//!    the same process.
-//! 2. **Close the mailbox.** Step 2 and each sender hold the lock of the mailbox while they change the mailbox.
-//!    Therefore each message is either refused, or step 5 finds the message. Steps 3, 6 and 8 must come after step 2,
-//!    because another thread may add a name, a group or the first timer. This thread first announces the addition, and
+//!    step that passes the exit to another process. If step 1 came later, two processes could receive different exits
+//!    of the same process.
+//! 2. **Close the mailbox.** Step 2 and each sender change the mailbox under the lock of the mailbox. Therefore each
+//!    message is either refused, or step 5 finds the message. Steps 3, 6 and 8 must come after step 2. Another thread
+//!    may add a name, a group or the first timer at the same time. The other thread first announces the addition, and
 //!    then checks whether the mailbox is open. If the mailbox is still open, step 3, 6 or 8 finds the announced
 //!    addition. If steps 3, 6 and 8 came before step 2, a name, a membership or a timer could remain after the exit.
 //! 3. **Release the names.** Step 3 comes before step 4, because destructors in step 4 may run for a long time. During
 //!    this time, a look-up by name must not find the process, because the process accepts no message any more. The
 //!    successor of the process must be able to get the name during this time.
-//! 4. **Drop the state.** The process may have taken messages out of the mailbox without reading them. Step 4 makes
-//!    dead letters of these messages. Step 4 comes before step 5, because these messages are older than the messages of
-//!    step 5. If a destructor panics, the panic replaces the exit. Therefore step 4 only stores the replies that the
-//!    state drops, and step 7 notifies the callers.
+//! 4. **Drop the state.** The state may own messages that the process took out of the mailbox and did not read. Step 4
+//!    makes dead letters of these messages. Step 4 comes before step 5, because the messages of step 4 are older than
+//!    the messages of step 5. If a destructor panics, the panic replaces the exit. Therefore step 4 only stores the
+//!    replies that the state drops, and step 7 notifies the callers.
 //! 5. **Deliver the unread messages** of the closed mailbox. If a supervisor keeps a mailbox for the successor of the
 //!    process, the messages go to the supervisor's mailbox. Otherwise the messages become dead letters. Step 5 comes
 //!    before step 10. Therefore a supervisor that receives the exit already finds the messages for the successor.
-//! 6. **Count the exit, remove the pid, leave the groups.** Another thread may fail to find the pid. Or a thread may
-//!    receive the notice that the process left a group. From then on, such a thread finds no resource and no later
-//!    message of the process. Step 6 first counts the exit, and then removes the pid. Therefore, if a thread no longer
-//!    finds the pid, the count that this thread reads includes the exit. For example, a shutdown uses this count to
-//!    wait for the last exit.
+//! 6. **Count the exit, remove the pid, leave the groups.** Step 6 tells other threads that the process is gone. A
+//!    thread learns this from a failed look-up of the pid, or from the notice that the process left a group. From then
+//!    on, the thread finds no resource and no later message of the process. Step 6 first counts the exit, and then
+//!    removes the pid. Therefore a thread that no longer finds the pid reads a count that includes the exit. For
+//!    example, a shutdown uses this count to wait for the last exit.
 //! 7. **Notify the callers** whose replies the state has dropped. Step 7 comes after step 4, because no panic replaces
 //!    the exit after step 4. Step 7 also comes after step 6. Therefore a caller that receives the exit does not find
 //!    the pid any more.
-//! 8. **Close the yields and the timers.** When step 4 drops the futures of the state, these futures cancel their own
-//!    yields and timers. Step 8 cancels all other yields and timers. Step 8 comes before step 10. Therefore no timer of
-//!    the process fires after step 10 has published the exit. The command handlers also see before step 10 that no
-//!    process wants their answers.
+//! 8. **Close the yields and the timers.** The futures that step 4 drops cancel their own yields and timers. Step 8
+//!    cancels all other yields and timers. Step 8 comes before step 10. Therefore no timer of the process fires after
+//!    step 10 has published the exit. Before step 10, the command handlers also see that no process wants their
+//!    answers.
 //! 9. **Enter the state `Complete`, and subtract the process from the process count of the host.** A process that
 //!    receives the exit may spawn a successor. Step 9 comes before step 10. Therefore the process limit of the host
 //!    does not refuse the successor.
 //! 10. **Publish the exit** to the observer, to the futures that wait for the exit, to links and to monitors. Step 10
 //!     comes after all steps that free a resource, because the receiver of an exit may start a successor. Another
 //!     thread may add a link during the exit. Code that adds a link sets `TIED` and then reads `ENDED`. Step 10 sets
-//!     `ENDED` and then reads `TIED`. Both flags are in one word. Therefore either step 10 finds the link, or the code
-//!     that adds the link sees the exit.
+//!     `ENDED` and then reads `TIED`. Both flags are bits of one atomic word. Therefore either step 10 finds the link,
+//!     or the code that adds the link sees the exit.
 //! 11. **Notify a shutdown** that waits for the exit of the last top-level supervisor, or of the last process. If step
 //!     11 came before step 6, the woken shutdown could still count the process as alive, and would wait forever. Step
-//!     11 also comes after step 10. A shutdown cancels the other processes when the last top-level supervisor has
-//!     exited. The other processes must receive the exits of the supervisors before their own cancellation.
-//! 12. **Notify the monitor that the parent set at the spawn.** The [`ExitOwner`] stores this monitor. Step 10 stores
-//!     the exit, and step 12 marks the stored exit as received. Therefore step 12 comes after step 10.
-//! 13. **Wake the tasks that wait on the mailbox**: a receiver that was split off from its process, and senders that
-//!     wait for free space. If these tasks were woken before step 10, these tasks would find neither a message nor the
-//!     exit. They would then wait again, forever.
+//!     11 also comes after step 10. When the last top-level supervisor has exited, a shutdown cancels the other
+//!     processes. The other processes must receive the exit of this supervisor before the shutdown cancels the other
+//!     processes.
+//! 12. **Notify the monitor that the parent set at the spawn.** The function `spawn_monitor` has set this monitor, and
+//!     the [`ExitOwner`] stores the monitor. Step 10 stores the exit, and step 12 marks the stored exit as received.
+//!     Therefore step 12 comes after step 10.
+//! 13. **Wake the tasks that wait on the mailbox.** Such a task is a receiver that was split off from its process, or a
+//!     sender that waits for free space. If step 13 came before step 10, a woken task could find neither a message nor
+//!     the exit. The woken task would then wait again, forever.
 //! 14. **Hand the outcome to the join handle** (`Cell::finish` in `task/cell.rs`). Step 14 comes last. Therefore a task
 //!     that awaits the join handle sees the effects of all other steps. Step 14 also decides whether the failure of the
 //!     process is unobserved. A failure is unobserved if no link, no monitor and no join handle has received the exit.
-//!     This decision must come last, because each link, each monitor and the join handle may receive the exit before
-//!     the decision.
+//!     This decision must come last, after all links, all monitors and the join handle had the chance to receive the
+//!     exit.
 
 use std::any::TypeId;
 use std::borrow::Cow;
@@ -91,7 +93,7 @@ pub(crate) trait ExitOwner {
     /// Step 10: returns the details for the crash report. `name` is the oldest name of the process. Returns `None` if
     /// the mailbox belongs to no process.
     fn last_state(&self, name: Option<Cow<'static, str>>) -> Option<LastState>;
-    /// Step 12: passes the exit to the monitor that the parent set when it spawned the process.
+    /// Step 12: passes the exit to the monitor that the parent set at the spawn of the process.
     fn notify_monitor(&mut self, exit: &Exit);
     /// Step 13: returns whether a task may be waiting on the mailbox. The result is false only if no other reference to
     /// the process exists.
@@ -250,7 +252,7 @@ impl Host {
     }
 
     /// Reports the failure of a process if no link, no monitor and no join handle has received the failure. A failure
-    /// is reported only once. The caller must know that no join handle will return the failure later.
+    /// is reported only once. The caller knows that no join handle will return the failure later.
     #[cold]
     pub(crate) fn report_unobserved(&self, head: &Head) {
         let Some(report) = head.take_unreceived() else { return };
@@ -284,13 +286,11 @@ impl Host {
         }
     }
 
-    /// Adds a mailbox of dead letters. The added mailbox is the newest one in the list, and therefore receives all
-    /// later dead letters.
+    /// Adds a mailbox of dead letters. The newest mailbox of dead letters receives all later dead letters.
     pub(crate) fn add_dead_letter_mailbox(&self, dead_letter_mailbox: &Ref<Control<Envelope>>) {
         let mut dead_letter_mailboxes = self.shared().dead_letter_mailboxes.lock();
         // The function `dead_letter_mailbox` removes closed mailboxes only when a dead letter exists. Therefore this
-        // function also removes closed mailboxes, before each growth of the list. The amortized cost of an addition is
-        // constant.
+        // function removes closed mailboxes too, before the list grows. The amortized cost of an addition is constant.
         if dead_letter_mailboxes.len() == dead_letter_mailboxes.capacity() {
             dead_letter_mailboxes.retain(|one| one.upgrade().is_some_and(|one| !one.head.has_ended()));
         }
@@ -300,8 +300,8 @@ impl Host {
     fn dead_letter_mailbox(&self) -> Option<Ref<Control<Envelope>>> {
         let mut dead_letter_mailboxes = self.shared().dead_letter_mailboxes.lock();
         while let Some(last) = dead_letter_mailboxes.last() {
-            // The owner of the mailbox holds a strong reference to the mailbox. The mailbox refers to the host. The
-            // list of the host holds only weak references to the mailboxes. Therefore the references form no cycle.
+            // A mailbox refers to the host, and the owner of the mailbox holds a strong reference to the mailbox. The
+            // list of the host holds only weak references to mailboxes. Therefore no reference cycle exists.
             if let Some(dead_letter_mailbox) =
                 last.upgrade().filter(|dead_letter_mailbox| !dead_letter_mailbox.head.has_ended())
             {

@@ -8,17 +8,17 @@
 //! # The protocol
 //!
 //! A link has an entry in the tables of both linked processes. A monitor has an entry in the table of the watcher, and
-//! an entry in the table of the watched process. An operation that sets a link, sets a monitor or removes a link locks
-//! both tables. The operation takes the two locks in the order of the addresses of the tables. Therefore either both
-//! tables have the entry, or neither table has the entry. The operation adds a new entry to the table of the other
-//! process first. The operation may unlock this table a moment before it unlocks the caller's table.
+//! an entry in the table of the watched process. Some operations set a link, set a monitor or remove a link. Each of
+//! these operations locks both tables. The addresses of the tables determine the order of the two locks. Therefore
+//! either both tables have the entry, or neither table has the entry. An operation adds a new entry first to the table
+//! of the other process. The operation may then unlock the other process's table before it unlocks the caller's table.
 //!
 //! An exiting process first publishes its exit (`Linkable::exit`). Then the exiting process closes its table, takes out
 //! all entries, and notifies the other processes one after the other. Each notification locks only the table of the
 //! notified process.
 //!
-//! A monitor that a spawn has set is only in the table of the watcher. The child [stores](Watch) this monitor outside
-//! its table. An exiting child first closes its own table, and then notifies the watcher.
+//! A monitor that `spawn_monitor` has set is only in the table of the watcher. The child [stores](Watch) this monitor
+//! outside its table. An exiting child first closes its own table, and then notifies the watcher.
 //!
 //! The protocol guarantees:
 //!
@@ -101,8 +101,8 @@ struct LinkTable<E: ?Sized> {
     more: Option<Box<More<E>>>,
 }
 
-/// Key of an entry. An entry means that another process receives the exit of this process. Either the two processes are
-/// linked, or the other process monitors this process.
+/// Key of an entry in a table. Each entry stands for another process that receives the exit of this process. The two
+/// processes are linked, or the other process monitors this process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct LinkEntry {
     /// Word of the other process's pid. The word is sufficient, because linked and monitoring processes belong to the
@@ -301,8 +301,8 @@ pub(crate) fn fate_of_peers(pid: Pid, exit: &Exit) -> Exit {
         (origin, first) = (*further, reason);
     }
     match exit {
-        // Usually the exit `Linked` is not nested. Then a clone of the exit only increments the reference count of the
-        // reason.
+        // Usually the exit `Linked` is not nested. A clone of an exit that is not nested only increments the reference
+        // count of the reason.
         Exit::Linked { reason, .. } if std::ptr::eq(&**reason, first) => exit.clone(),
         _ => Exit::Linked { origin, reason: Arc::new(first.clone()) },
     }
@@ -312,7 +312,7 @@ pub(crate) fn fate_of_peers(pid: Pid, exit: &Exit) -> Exit {
 /// received the exit. If `peer` has exited, `peer` does not receive the exit.
 ///
 /// A `peer` that was killed before receives the exit only if its own fate is a failure. In this case, the exit of
-/// `peer` reports a failure anyway. A process that was killed directly exits with `Killed`, and `Killed` is no failure.
+/// `peer` itself reports a failure. A process that was killed directly exits with `Killed`, and `Killed` is no failure.
 fn tell_peer<E: Linkable + ?Sized>(
     peer: &Ref<E>,
     from: Pid,
@@ -339,7 +339,8 @@ fn tell_peer<E: Linkable + ?Sized>(
                 return lives;
             }
             // The process `peer` exits with its earlier fate. This fate is the exit that another link has propagated,
-            // or `Killed`. If the fate is `Killed`, the exit of `peer` would hide the failure.
+            // or `Killed`. If the fate is `Killed`, `peer` does not receive the failure, because the exit `Killed`
+            // would hide the failure.
             lives && table.more.as_ref().and_then(|more| more.fate.as_ref()).is_some_and(Exit::is_failure)
         }
     }
@@ -463,8 +464,8 @@ pub(crate) fn monitor<E: Linkable + ?Sized>(
             if !caller.has_ended() && !other.has_ended() {
                 let vacant = own.more().watched.vacant();
                 theirs.add(LinkEntry::monitor(me, vacant.number()), handle);
-                // The early unlock of `theirs` is safe, because this thread still holds the lock of `own`. The function
-                // `link` explains the reason.
+                // The early unlock of `theirs` is safe, because this thread still holds the lock of `own`. A comment in
+                // the function `link` explains the reason.
                 drop(theirs);
                 return MonitorRef::new(me, vacant.watch(Some(other)));
             }
@@ -508,8 +509,8 @@ pub(crate) fn demonitor<E: Linkable + ?Sized>(caller: &E, monitor: MonitorRef, f
     true
 }
 
-/// A monitor that a spawn sets on the child. The child stores this monitor outside its table until the child exits.
-/// Therefore the child needs no table.
+/// A monitor that `spawn_monitor` sets on the child. The child stores this monitor outside its table until the child
+/// exits. Therefore the child needs no table.
 ///
 /// The watcher may remove the monitor, or may exit. The child then still stores the monitor, but the monitor notifies
 /// no process.

@@ -1,5 +1,5 @@
-//! References from futures to the process that polls the future. A future holds such a reference while the future waits
-//! for an external event.
+//! References from a future to the process that polls the future. A future holds such a reference while the future
+//! waits for an external event.
 
 use std::num::NonZeroU64;
 use std::ops::Deref;
@@ -11,7 +11,7 @@ use crate::host::registry::LocalId;
 use crate::process::state::Ref;
 use crate::process::state::current::Current;
 
-/// Reference of a future to the process that polls it.
+/// Reference from a future to the process that polls the future.
 #[derive(Debug)]
 pub(crate) struct ProcessRef(Ref<dyn AnyControl>);
 
@@ -65,7 +65,7 @@ impl ProcessRef {
 }
 
 /// Identifies the process that waits for a future such as [`Exited`](crate::future::Exited). This process has a record
-/// of the wait. The process does not count the wait among the external events that the process waits for.
+/// of the wait. This wait is not included in the number of external events that the process waits for.
 ///
 /// Such a future may be created outside a process, and may move from one process to another. Therefore the future looks
 /// up its process at each poll that returns `Pending`.

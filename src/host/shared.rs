@@ -88,8 +88,8 @@ pub(crate) struct Environment {
     /// Function that is called after a timer with a new earliest deadline was added. The function notifies the thread
     /// that waits for the earliest deadline.
     pub(crate) rearm: Box<dyn Fn() + Send + Sync>,
-    /// Function that asks the process with this pid word to let other processes run. The result is false if no worker
-    /// is running this process.
+    /// Function that asks the process with this pid word to let other processes run. The function returns false if no
+    /// worker is running this process.
     pub(crate) preempt: Box<dyn Fn(u64) -> bool + Send + Sync>,
     /// Function that returns values for the counter tracks of a trace. Only the scheduler knows these values.
     pub(crate) trace_gauges: Box<dyn Fn() -> Gauges + Send + Sync>,

@@ -24,8 +24,8 @@ use crate::platform::sync::atomic::Ordering;
 use crate::process::exit::Reason;
 use crate::process::state::Ref;
 
-/// Time for which a shutdown waits after the deadline, so that workers can finish steps in progress. Without this time,
-/// the shutdown could not distinguish a short step from a step that never returns.
+/// Time for which a shutdown waits after the deadline. During this time, the workers finish short steps. Without this
+/// time, the shutdown could not distinguish a short step from a step that never returns.
 pub(crate) const SHUTDOWN_GRACE: Duration = Duration::from_millis(10);
 
 impl Host {
@@ -35,17 +35,18 @@ impl Host {
     /// kills the processes that have not exited, and refuses all work.
     ///
     /// The returned future resolves to a report that lists the killed processes. The future resolves when all processes
-    /// have exited, and at the latest at the deadline. If a step does not return, the future may resolve up to 10 ms
-    /// after the deadline. If the future is dropped, the runtime still kills the remaining processes at the deadline.
+    /// have exited, or at the deadline if the deadline is earlier. If a step does not return, the future may resolve up to 10
+    /// ms after the deadline. If the future is dropped, the runtime still kills the remaining processes at the
+    /// deadline.
     ///
     /// Any thread can call `shutdown`, and a process can call `shutdown` in a step. The shutdown also cancels the
     /// calling process. Therefore the calling process should drop the future and return. If the calling process awaits
     /// the future instead, the shutdown kills this process at the deadline.
     ///
     /// When the future resolves, all processes have exited. The only exception is a process whose step does not return.
-    /// The exit of the last process may reach its join handle, its links and its monitors a moment later. A second call
-    /// can make the deadline earlier, but not later. All callers get the same report. The shutdown does not stop the
-    /// worker threads. Dropping the [`Runtime`](crate::Runtime) stops the worker threads. In a
+    /// The join handle, the links and the monitors of the last process may receive the exit a moment later. A second
+    /// call can make the deadline earlier, but not later. All callers get the same report. The shutdown does not stop
+    /// the worker threads. Dropping the [`Runtime`](crate::Runtime) stops the worker threads. In a
     /// [`Simulation`](crate::Simulation) the deadline is a virtual time.
     ///
     /// ```
@@ -124,8 +125,8 @@ impl Host {
         self.advance(Phase::Closing);
         self.cancel_all(|head| head.has(flag::ROOT));
         // A root is a top-level supervisor. This function sets the phase, and then reads the number of roots. An
-        // exiting root first decrements the number of roots, and then reads the phase. If this function reads a number
-        // above zero, the last root therefore reads the new phase and calls `shut_down_rest`.
+        // exiting root first decrements the number of roots, and then reads the phase. Therefore, if this function
+        // reads a number above zero, the last root reads the new phase and calls `shut_down_rest`.
         if self.shared().roots.load(Ordering::SeqCst) == 0 {
             self.shut_down_rest();
         }
@@ -137,7 +138,7 @@ impl Host {
         AllEnded { host: self, listening: Listening::default(), deadline, has_killed: false, ring, alarm: None }
     }
 
-    /// Registers a supervisor that has no supervisor itself.
+    /// Registers a root, which is a supervisor that has no supervisor itself.
     pub(crate) fn register_root(&self, root: &dyn AnyControl) {
         self.shared().roots.fetch_add(1, Ordering::SeqCst);
         root.head().set(flag::ROOT);
@@ -304,8 +305,8 @@ impl<A: Unpin, R: Fn(Duration, Waker) -> A + Unpin> Future for AllEnded<A, R> {
         let this = &mut *self;
         let host = &this.host;
         // A spawn may have been in progress when the shutdown began. The spawned process may already have a pid, but
-        // may not be counted as spawned yet. The check of `alive` finds this process. The exit of this process later
-        // notifies this future.
+        // may not be counted as spawned yet. The check of `alive` finds the spawned process. The later exit of the
+        // spawned process notifies this future.
         let has_killed = this.has_killed;
         let ended = || {
             let is_over = !has_killed && host.shared().report.lock().is_some();

@@ -10,8 +10,8 @@
 //! canceller notifies newer subjects before older subjects. Exactly one canceller closes each node. This canceller
 //! notifies the subjects directly below the node.
 //!
-//! A thread that holds the lock of a node does not notify a subject, call a waker or drop a value. No thread holds the
-//! locks of two nodes at the same time.
+//! While a thread holds the lock of a node, the thread notifies no subject, calls no waker and drops no value. No
+//! thread holds the locks of two nodes at the same time.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -55,9 +55,9 @@ struct State<E: ?Sized> {
     subjects: BTreeMap<u64, counted::Weak<E>>,
     /// Cause of the cancellation. This field is set when the node is closed.
     cause: Option<Cause>,
-    /// Whether the canceller that closed this node has notified the subjects of the node. Before, the canceller
-    /// notifies the subjects of all descendants that the same canceller has closed. If a node is created closed, this
-    /// field is true from the beginning.
+    /// Whether the canceller that closed this node has notified the subjects of the node. Before these subjects, the
+    /// canceller notifies the subjects of all descendants that it has closed. If a node is created closed, this field
+    /// is true from the beginning.
     over: bool,
 }
 
@@ -193,8 +193,8 @@ impl<E: ?Sized> Node<E> {
 
 impl<E: ?Sized> Drop for Node<E> {
     fn drop(&mut self) {
-        // The loop frees the parent, if no other reference to the parent exists, and then continues with the next
-        // ancestor. A recursive drop could overflow the stack, because the chain of ancestors may be long.
+        // A chain of ancestors may be long, and a recursive drop could overflow the stack. Therefore this loop frees
+        // each ancestor that has no other reference.
         let mut above = self.leave();
         while let Some(mut parent) = above.and_then(Arc::into_inner) {
             above = parent.leave();

@@ -1,6 +1,6 @@
-//! The head of a control block. The head does not depend on the message type, so the mailbox is not in the head. The
-//! head contains the identity, the flags, the state, the pending waits and the exit of a process. The head also
-//! notifies the tasks that wait for the start, the cancellation or the exit of the process.
+//! Defines the head of a control block. The head does not depend on the message type. Therefore the mailbox is not in
+//! the head. The head contains the identity, the flags, the state, the pending waits and the exit of a process. The
+//! head also notifies the tasks that wait for the start, the cancellation or the exit of the process.
 
 use std::borrow::Cow;
 use std::pin::Pin;
@@ -48,22 +48,22 @@ pub(crate) mod flag {
     pub(crate) const LISTENED: u16 = 1 << 6;
     /// The steps of the process are limited, and therefore a meter measures each step.
     pub(crate) const LIMITED: u16 = 1 << 7;
-    /// The runtime has an observer.
+    /// The runtime has an observer, or a trace records the events of the process.
     pub(crate) const OBSERVED: u16 = 1 << 8;
     /// The process has a table of links and monitors.
     pub(crate) const TIED: u16 = 1 << 9;
     /// The process has high priority. A process without `HIGH` and without `LOW` has normal priority.
     pub(crate) const HIGH: u16 = 1 << 10;
     pub(crate) const LOW: u16 = 1 << 11;
-    /// Mark of a mailbox that belongs to no process. The owner of such a mailbox reads the messages, and no task runs.
-    /// The mark is the combination of `HIGH` and `LOW`, because such a mailbox has no priority.
+    /// Mark of a mailbox that belongs to no process. The owner of such a mailbox reads the messages. The mailbox has no
+    /// task. The mark is the combination of `HIGH` and `LOW`, because such a mailbox has no priority.
     pub(crate) const OUTSIDE: u16 = HIGH | LOW;
     /// The process may have names, be a member of groups, or monitor groups.
     pub(crate) const KNOWN: u16 = 1 << 12;
     /// The process has a supervisor. In an orderly shutdown, the supervisor terminates the process.
     pub(crate) const SUPERVISED: u16 = 1 << 13;
-    /// The process is a top-level supervisor, so the process itself has no supervisor. An orderly shutdown cancels
-    /// top-level supervisors before other processes without a supervisor.
+    /// The process is a top-level supervisor, so the process itself has no supervisor. An orderly shutdown cancels the
+    /// top-level supervisors first.
     pub(crate) const ROOT: u16 = 1 << 14;
     /// The process was upgraded to new code, and the new code has not reported its start yet.
     pub(crate) const UPGRADING: u16 = 1 << 15;
@@ -150,8 +150,8 @@ struct CrashDetails {
 /// Parts of the head that are used more rarely than [`Rare`]. These parts are allocated in a box at the first use.
 #[derive(Debug, Default)]
 struct RarestParts {
-    /// Count of the waits that other threads changed outside the steps of the process. The total number of waits is the
-    /// sum of this field and `Head::waiting`.
+    /// Change of the number of waits by threads that did not step the process. The total number of waits is the sum of
+    /// this field and `Head::waiting`.
     waiting: AtomicU32,
     /// Records of the operations that the process waits for and that are not in `Rare::waits`.
     waits: Lock<MoreWaits>,
@@ -315,8 +315,8 @@ impl Head {
         self.rare.get().map(|rare| &rare.yields)
     }
 
-    /// Returns the names of the process, and sets `KNOWN`. Code that adds a name must call this function first, because
-    /// the exit releases the names only if `KNOWN` is set.
+    /// Returns the names of the process, and sets `KNOWN`. Code that adds a name must call this function first. The
+    /// exit releases the names only if `KNOWN` is set.
     pub(crate) fn names(&self) -> &names::Own {
         self.set(flag::KNOWN);
         &self.rare().rarer().names
@@ -347,9 +347,9 @@ impl Head {
     }
 
     /// Returns the links and monitors of the process, and sets `TIED`. Code that adds a link or a monitor must call
-    /// this function first. The exit closes the table only if `TIED` is set. Read-modify-write operations on the same
-    /// word set `TIED` and `ENDED`. Therefore either the exit sees `TIED`, or a caller that reads the flags after this
-    /// call sees `ENDED`.
+    /// this function first. The exit closes the table only if `TIED` is set. `TIED` and `ENDED` are set by
+    /// read-modify-write operations on the same word. Therefore either the exit sees `TIED`, or a caller that reads the
+    /// flags after this call sees `ENDED`.
     pub(crate) fn links(&self) -> &Links<dyn AnyControl> {
         if !self.has(flag::TIED) {
             self.set(flag::TIED);
@@ -413,8 +413,8 @@ impl Head {
     }
 
     /// Records an operation that the process waits for. `here` tells whether this thread steps the process. This
-    /// function does not change the [count](Self::wait_for) of waits. The returned place makes the removal of the
-    /// record cheaper.
+    /// function does not change the [count](Self::wait_for) of waits. The returned place makes
+    /// [`end_wait`](Self::end_wait) cheaper.
     #[inline]
     pub(crate) fn begin_wait(&self, wait: &Wait, here: bool) -> Place {
         let rare = self.rare();
@@ -642,7 +642,7 @@ impl Head {
         if former & flag::TIED != 0
             && let Some(links) = self.links_if_any()
         {
-            // If two threads try to set an exit, only the first exit is stored. Therefore `exit` is read from the
+            // If two threads try to set an exit, only the first exit is stored. Therefore this function publishes the
             // stored exit.
             let exit = self.abnormal().map_or(&Exit::Normal, |abnormal| &abnormal.exit);
             if links.dissolve(self.pid(), exit) {
@@ -662,9 +662,9 @@ impl Head {
 
     /// Sets a flag that tasks wait for, and notifies these tasks. Returns the flags that were set before.
     ///
-    /// A waiter makes sure that `LISTENED` is set, and then reads the flags. Read-modify-write operations on the same
-    /// word set `LISTENED` and `flag`. If `flag` is set first, the waiter sees `flag`. Otherwise this function sees
-    /// `LISTENED`, and notifies the waiter.
+    /// A waiter makes sure that `LISTENED` is set, and then reads the flags. `LISTENED` and `flag` are set by
+    /// read-modify-write operations on the same word. If `flag` is set first, the waiter sees `flag`. Otherwise this
+    /// function sees `LISTENED`, and notifies the waiter.
     #[inline]
     fn announce(&self, flag: u16) -> u16 {
         let former = self.flags.fetch_or(flag, Ordering::SeqCst);

@@ -1,17 +1,17 @@
 //! Records of the operations that a process waits for. Such an operation is a call, a send to a full mailbox, or a wait
-//! for another process. A process waits for the start or for the exit of another process. The records are for
-//! inspection only. No other code reads the records.
+//! for another process. A wait for another process ends at the start or at the exit of the other process. The records
+//! are for inspection only. No other code reads the records.
 //!
 //! Most processes wait for at most two such operations. The [first two records](FirstWaits) of a process are in the
 //! boxed part of its control block. Only the thread that steps the process writes the first two records. This thread
-//! needs no lock and no read-modify-write operation. All [other records](MoreWaits) are in a table under a lock. If
-//! another thread removes a record, this record may be one of the first two records. The other thread then writes the
-//! removal to the table, as a negative count.
+//! needs no lock and no read-modify-write operation. All [other records](MoreWaits) are in a table under a lock.
+//! Another thread may remove one of the first two records. Such a thread writes the removal to the table, as a negative
+//! count.
 //!
 //! A sleep has no record. The record of a sleep would need 8 bytes in each sleep for the source line. Each sleeping
-//! process would also need a boxed part of its control block. A wait for a join handle has no record either. In a
-//! measurement, such a record made a spawn with its join a tenth more expensive. The reason is that a join handle has
-//! no reference to the process that polls the handle.
+//! process would also need a boxed part of its control block. A wait for a join handle has no record either. A join
+//! handle has no reference to the process that polls the handle. Therefore a record of this wait made a spawn with a
+//! join a tenth more expensive.
 
 use std::collections::BTreeMap;
 use std::panic::Location;
@@ -78,7 +78,7 @@ const KIND: u32 = (1 << KIND_BITS) - 1;
 /// Only the thread that steps the process writes the records. The records form a sequence lock (Boehm, "Can Seqlocks
 /// Get Along With Programming Language Memory Models?", MSPC 2012). A reader on another thread reads the word of a
 /// record, then the two other fields, and then the word again. In Boehm's sequence lock, the sequence number is odd
-/// during a write. Here, the writer first removes the former record, and later gives the new record a new word.
+/// during a write. Here, the writer first removes the former record, and then stores a new record with a new word.
 ///
 /// Under a model checker, the fields are still standard atomics. No decision of the runtime depends on the fields.
 #[derive(Debug)]
@@ -130,9 +130,9 @@ impl FirstWaits {
         if word & KIND != 0 {
             return None;
         }
-        // The release stores pair with the acquire loads in `read_at`. A reader may see one of these new fields. Then
-        // the reader also sees the removal of the former record. Therefore the second load of the word does not return
-        // the word of the former record.
+        // The release stores pair with the acquire loads in `read_at`. A reader that sees one of these new fields also
+        // sees the removal of the former record. Therefore the second load of the word does not return the word of the
+        // former record.
         self.processes[at].store(wait.process, Ordering::Release);
         self.lines[at].store(wait.line);
         let word = word.wrapping_add(1 << KIND_BITS) | wait.kind as u32;
@@ -190,8 +190,8 @@ impl FirstWaits {
 /// Table of the records that are not among the [first two records](FirstWaits).
 #[derive(Debug, Default)]
 pub(crate) struct MoreWaits {
-    /// Number of equal records, for each record. A negative number means that this number of the first records was
-    /// removed.
+    /// Number of records that are equal to the key. A negative number counts removals of records that are still in
+    /// [`FirstWaits`].
     counts: BTreeMap<Wait, i32>,
     /// Number of changes of the table so far.
     changes: u32,
@@ -207,8 +207,8 @@ impl MoreWaits {
         }
     }
 
-    /// Adds a record. `here` is set if this thread steps the process. In this case, the new record replaces a first
-    /// record that another thread has removed.
+    /// Adds a record. If this thread steps the process, `here` contains the first records. In this case, the new record
+    /// replaces a first record that another thread has removed.
     pub(crate) fn begin(&mut self, wait: Wait, here: Option<&FirstWaits>) {
         if let Some(place) = here {
             for first in place.read().0.into_iter().flatten() {
@@ -233,8 +233,8 @@ impl MoreWaits {
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub(crate) struct Waits {
     pub(crate) waits: Vec<Wait>,
-    /// Numbers that change with each new record. Two readings may have the same numbers and the same records. In this
-    /// case, each record existed from the first reading to the second reading.
+    /// Numbers that change with each new record. If two readings have equal numbers and equal records, each record
+    /// existed during the whole time between the readings.
     pub(crate) generation: (u64, u32),
 }
 

@@ -14,7 +14,8 @@ const PIECE: usize = 256;
 pub(crate) struct LinkCounts {
     /// Number of linked processes.
     pub(crate) links: usize,
-    /// Number of monitors that other processes have set on this process. A monitor that a spawn has set is not counted.
+    /// Number of monitors that other processes have set on this process. A monitor that `spawn_monitor` has set is not
+    /// counted.
     pub(crate) monitored_by: usize,
     /// Number of monitors that this process has set. A monitor whose `Down` event was delivered and not read is
     /// included.
@@ -28,8 +29,8 @@ pub(crate) struct LinkLists {
     pub(crate) links: Vec<u64>,
     /// Words of the pids of the processes that monitor this process.
     pub(crate) monitored_by: Vec<u64>,
-    /// Pids of the processes that this process monitors. If a spawn has set the monitor, the monitored process is not
-    /// listed.
+    /// Pids of the processes that this process monitors. If `spawn_monitor` has set the monitor, the monitored process
+    /// is not listed.
     pub(crate) monitors: Vec<Pid>,
     last: Option<LinkEntry>,
     slot: usize,
@@ -72,8 +73,8 @@ impl<E: Linkable + ?Sized> Links<E> {
         if count == PIECE {
             return true;
         }
-        // The next call continues after `last`, finds only entries that were added in the meantime, and then reads the
-        // monitors.
+        // The next call continues with the monitors. The next call finds no entry in `ties`, or only entries that were
+        // added in the meantime.
         lists.last = lists.last.or(Some(LinkEntry { word: 0, number: 0 }));
         let end = lists.slot + PIECE;
         lists.monitors.extend(more.watched.in_slots(lists.slot..end).map(|other| other.pid()));

@@ -1,8 +1,9 @@
-//! The processes that one process monitors. Each monitor has a number and a slot in a vector. The number contains the
-//! index of the slot. Therefore a parent of a hundred thousand children finds each monitor in constant time.
+//! The processes that one process monitors. Each monitor has a number and a slot in a vector. The number of a monitor
+//! contains the index of the slot. Therefore a parent of a hundred thousand children finds each monitor in constant
+//! time.
 //!
-//! A monitor number consists of a slot index and a generation. No monitor number is issued twice. A slot is not used
-//! again when all generations of the slot were used.
+//! A monitor number consists of a slot index and a generation. No monitor number is issued twice. A slot that has used
+//! all its generations is never used again.
 
 use std::ops::Range;
 
@@ -48,8 +49,8 @@ struct MonitorSlot<E: ?Sized> {
     /// In a free slot, this field is the index of the slot that became free before this slot. In any other slot, this
     /// field is [`WATCHING`] or [`NOTIFIED`].
     next: u32,
-    /// The monitored process, if the table of the monitored process also contains the monitor. If a spawn has set the
-    /// monitor, the value is `None`, because the child then stores the monitor outside its table.
+    /// The monitored process, if the table of the monitored process also contains the monitor. If `spawn_monitor` has
+    /// set the monitor, the value is `None`, because the child then stores the monitor outside its table.
     watched: Option<Ref<E>>,
 }
 
@@ -99,9 +100,8 @@ impl<E: ?Sized> Watched<E> {
         true
     }
 
-    /// Removes a monitor whose `Down` event was not delivered. The result is `None` if no such monitor exists.
-    /// Otherwise the inner option contains the monitored process, if the table of the monitored process also contains
-    /// the monitor.
+    /// Removes a monitor whose `Down` event was not delivered. The result is `None` if no such monitor exists. The
+    /// inner option contains the monitored process, if the table of the monitored process also contains the monitor.
     #[inline]
     pub(crate) fn remove(&mut self, number: u64) -> Option<Option<Ref<E>>> {
         let index = self.find(number).filter(|&index| self.slots[index].next == WATCHING)?;
@@ -125,7 +125,7 @@ impl<E: ?Sized> Watched<E> {
         }
     }
 
-    /// Returns a new number that belongs to no monitor and will never belong to a monitor.
+    /// Returns a number that belongs to no monitor. No later monitor will have this number.
     pub(crate) fn spend(&mut self) -> u64 {
         let number = self.vacant().tell();
         self.collect(number);
@@ -177,8 +177,8 @@ impl<E: ?Sized> Vacant<'_, E> {
     }
 
     /// Takes the slot for a monitor. `watched` is the monitored process, if the table of the monitored process also
-    /// contains the monitor. If a spawn sets the monitor, `watched` is `None`, because the child stores the monitor
-    /// outside its table.
+    /// contains the monitor. If `spawn_monitor` sets the monitor, `watched` is `None`, because the child stores the
+    /// monitor outside its table.
     #[inline]
     pub(crate) fn watch(self, watched: Option<Ref<E>>) -> u64 {
         self.take(WATCHING, watched)

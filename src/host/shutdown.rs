@@ -35,8 +35,8 @@ impl Host {
     /// kills the processes that have not exited, and refuses all work.
     ///
     /// The returned future resolves to a report that lists the killed processes. The future resolves when all processes
-    /// have exited, or at the deadline if the deadline is earlier. If a step does not return, the future may resolve up to 10
-    /// ms after the deadline. If the future is dropped, the runtime still kills the remaining processes at the
+    /// have exited, or at the deadline if the deadline is earlier. If a step does not return, the future may resolve up
+    /// to 10 ms after the deadline. If the future is dropped, the runtime still kills the remaining processes at the
     /// deadline.
     ///
     /// Any thread can call `shutdown`, and a process can call `shutdown` in a step. The shutdown also cancels the

@@ -1,9 +1,11 @@
-//! API for the code of a process. A [`SelfHandle`] sends, calls, spawns and sleeps. A [`Mailbox`] receives. A
-//! [`Context`] contains a `SelfHandle` and a `Mailbox`, and is the argument of an async body. The trait `Process` and
-//! its `StepOutput` are in `step.rs`.
+//! Types that the code of a process uses. A process sends, calls, spawns and sleeps with its [`SelfHandle`]. A process
+//! receives messages and events with its [`Mailbox`]. A [`Context`] contains a `SelfHandle` and a `Mailbox`, and is the
+//! argument of an async body. Hand-written processes use the trait `Process` and the type `StepOutput`, which are in
+//! `step.rs`.
 //!
-//! This folder imports `platform`, `process`, `observe` and `host`. The modules of this folder define these types, and
-//! the futures that their methods return. The module `task` polls and steps the processes.
+//! The modules of this folder also define the futures that the methods of these types return. The folder imports the
+//! modules `platform`, `process`, `observe` and `host`. The module `task` contains the code that polls and steps a
+//! process.
 
 pub(crate) mod address;
 pub(crate) mod call;
@@ -30,10 +32,12 @@ use crate::process::exit::Exit;
 use crate::process::payload::Payload;
 use crate::process::state::Ref;
 
-/// Argument of an async process body. A context contains the API of the process and its mailbox. A `Context` receives
-/// messages of any type as [`Payload`]. A `Context<Msg>` receives messages of type `Msg`.
+/// Argument of an async process body. A context contains the [`SelfHandle`] and the [`Mailbox`] of the process. A
+/// `Context<Msg>` receives messages of type `Msg`. A `Context` without a type parameter receives messages of any type,
+/// as values of the type [`Payload`].
 ///
-/// A `Context` dereferences to [`SelfHandle`]. The receiving methods of [`Mailbox`] are also methods of `Context`.
+/// A `Context` dereferences to [`SelfHandle`]. `Context` also has the methods of [`Mailbox`] that receive messages and
+/// events.
 ///
 /// ```
 /// # use procession::{Context, Exit, Runtime};
@@ -70,7 +74,8 @@ impl<M: Send + 'static> Deref for Context<M> {
 }
 
 impl<M: Send + 'static> Context<M> {
-    /// Makes the first receiver of this control block. The caller must call this only once for each control block.
+    /// Creates the context of a new process, with the first receiver of this process. The caller must call this
+    /// function at most once for each control block.
     pub(crate) fn new(control: Ref<Control<M>>) -> Self {
         Self::of(Mailbox::new(control))
     }
@@ -79,26 +84,27 @@ impl<M: Send + 'static> Context<M> {
         Self { mailbox }
     }
 
-    /// Waits for the next message. Same as [`Mailbox::receive`].
+    /// Waits for the next message. This method calls [`Mailbox::receive`].
     ///
     /// # Errors
-    /// - [`Exit::Cancelled`] after the process was asked to exit. The `?` operator returns this error from the body.
-    /// - [`Exit::Failed`] after [another receiver](Mailbox) has replaced this receiver.
+    /// - [`Exit::Cancelled`] after the process was asked to exit. With the `?` operator, the body returns this error,
+    ///   and the process exits.
+    /// - [`Exit::Failed`] after another receiver has replaced this receiver: see [`Mailbox`].
     ///
     /// # Cancel safety
-    /// Cancel safe: a dropped future has taken no message.
+    /// This method is cancel safe. If the future is dropped while it is pending, no message is lost.
     pub fn receive(&mut self) -> Receive<'_, M> {
         self.mailbox.receive()
     }
 
-    /// Waits at most this time for the next message. The time begins when this method is called. Returns `Ok(None)` if
-    /// no message arrives within the time. Same as [`Mailbox::receive_timeout`].
+    /// Waits for the next message, but not longer than `time`. The time limit starts when this method is called.
+    /// Returns `Ok(None)` if no message arrives before the time limit. This method calls [`Mailbox::receive_timeout`].
     ///
     /// # Errors
-    /// Same as [`receive`](Self::receive).
+    /// This method returns the same errors as [`receive`](Self::receive).
     ///
     /// # Cancel safety
-    /// Cancel safe: a dropped future has taken no message.
+    /// This method is cancel safe. If the future is dropped while it is pending, no message is lost.
     pub fn receive_timeout(
         &mut self,
         time: Duration,
@@ -106,51 +112,52 @@ impl<M: Send + 'static> Context<M> {
         self.mailbox.receive_timeout(time)
     }
 
-    /// Waits for the first message that `pick` accepts. Same as [`Mailbox::receive_where`].
+    /// Waits for the first message that `pick` accepts. This method calls [`Mailbox::receive_where`].
     ///
     /// # Errors
-    /// Same as [`receive`](Self::receive).
+    /// This method returns the same errors as [`receive`](Self::receive).
     ///
     /// # Cancel safety
-    /// Cancel safe: a dropped future has taken no message, and the skipped messages keep their order.
+    /// This method is cancel safe. If the future is dropped while it is pending, no message is lost, and the skipped
+    /// messages keep their order.
     pub async fn receive_where<T>(&mut self, pick: impl FnMut(M) -> Result<T, M>) -> Result<T, Exit> {
         self.mailbox.receive_where(pick).await
     }
 
-    /// Returns the next message, or `None` if the mailbox is empty. Same as [`Mailbox::try_receive`].
+    /// Returns the next message, or `None` if the mailbox is empty. This method calls [`Mailbox::try_receive`].
     pub fn try_receive(&mut self) -> Option<M> {
         self.mailbox.try_receive()
     }
 
-    /// Stores a message until [`unstash`](Self::unstash) is called. Same as [`Mailbox::stash`].
+    /// Stores a message until [`unstash`](Self::unstash) is called. This method calls [`Mailbox::stash`].
     pub fn stash(&mut self, message: M) {
         self.mailbox.stash(message);
     }
 
-    /// Moves the stashed messages to the front of the mailbox. Returns the number of moved messages. Same as
+    /// Moves the stashed messages to the front of the mailbox. Returns the number of moved messages. This method calls
     /// [`Mailbox::unstash`].
     pub fn unstash(&mut self) -> usize {
         self.mailbox.unstash()
     }
 
-    /// Waits for the next event of any kind. Same as [`Mailbox::event`].
+    /// Waits for the next event of any kind. This method calls [`Mailbox::event`].
     ///
     /// # Cancel safety
-    /// Cancel safe: a dropped future has taken no event.
+    /// This method is cancel safe. If the future is dropped while it is pending, no event is lost.
     pub async fn event(&mut self) -> Event<M> {
         self.mailbox.event().await
     }
 
-    /// Returns the receiving half.
+    /// Returns the mailbox of this context.
     pub fn mailbox(&mut self) -> &mut Mailbox<M> {
         &mut self.mailbox
     }
 
-    /// Splits the context into a `SelfHandle` and a `Mailbox`. After the split, the body can pass the mailbox to a
-    /// combinator while calls are in flight.
+    /// Splits the context into a `SelfHandle` and a `Mailbox`. After the split, the body can poll the mailbox and the
+    /// future of a call at the same time, for example with `select!`.
     ///
-    /// The mailbox can also be sent to another thread or process. There, the mailbox is still the only receiver of this
-    /// process.
+    /// The body can also send the mailbox to another thread or to another process. The mailbox then remains the only
+    /// receiver of this process.
     pub fn split(self) -> (SelfHandle<M>, Mailbox<M>) {
         (self.mailbox.me().clone(), self.mailbox)
     }

@@ -1,5 +1,6 @@
-//! The typed address of a process, and the future that resolves when a process has exited. The address points directly
-//! to the control block of the process. Therefore a send through an address needs no lookup in the pid table.
+//! Defines [`Address`], the typed address of a process, and [`Exited`], a future that waits for the exit of a process.
+//! An address points directly to the control block of the process. Therefore a send to an address does not search the
+//! pid table.
 
 pub(crate) mod recipient;
 pub(crate) mod send_wait;
@@ -24,8 +25,9 @@ use crate::process::exit::Exit;
 use crate::process::pid::Pid;
 use crate::process::state::Ref;
 
-/// Typed address of a process: sends messages of type `M` without a lookup of the pid. An address is cheap to clone and
-/// works on any thread. Two addresses are equal if they belong to the same process.
+/// Typed address of a process. An address sends messages of type `M` to the process. A send to an address is faster
+/// than a send to a [`Pid`], because the runtime does not look up the pid. An address is cheap to clone, and any thread
+/// can use it. Two addresses are equal if they belong to the same process.
 ///
 /// ```
 /// use procession::{Address, Context, Exit, Runtime};
@@ -85,14 +87,17 @@ impl<M: Send + 'static> Address<M> {
         self.control.head.pid()
     }
 
-    /// Sends a message. This method never blocks. Messages from one sender arrive in the order in which they were sent.
+    /// Sends a message. This method never blocks. The messages of one sender arrive in the order in which they were
+    /// sent.
     ///
-    /// If the mailbox is full and its [`MailboxCapacity`](crate::MailboxCapacity) drops messages, the send succeeds and
-    /// one message becomes a dead letter.
+    /// The [`MailboxCapacity`](crate::MailboxCapacity) of the mailbox determines what happens when the mailbox is full.
+    /// If the mailbox then drops a message, the send succeeds, and the dropped message becomes a dead letter.
     ///
     /// # Errors
-    /// Returns the message if the process has exited, if its mailbox is full and rejects messages, or if the runtime
-    /// has shut down.
+    /// Returns the message in three cases:
+    /// - the process has exited;
+    /// - the mailbox is full and rejects messages;
+    /// - the runtime has shut down.
     #[inline]
     pub fn send(&self, message: M) -> Result<(), SendError<M>> {
         self.control.push(message).map_err(|(refusal, message)| {
@@ -101,16 +106,17 @@ impl<M: Send + 'static> Address<M> {
         })
     }
 
-    /// Sends an urgent message. This method never blocks. The receiver reads the message before all messages and events
-    /// that it has not read yet, also before the messages that [`receive_where`](crate::Mailbox::receive_where) has
-    /// skipped. Urgent messages are read in the order in which they were sent.
+    /// Sends an urgent message. This method never blocks. The receiver reads an urgent message before all unread normal
+    /// messages and events. The messages that [`receive_where`](crate::Mailbox::receive_where) has skipped are also
+    /// unread messages. The receiver reads urgent messages in the order in which they were sent.
     ///
-    /// Urgent messages use no room of a [`MailboxCapacity`](crate::MailboxCapacity). A mailbox with a capacity of n
-    /// stores up to n urgent messages in addition, and then refuses further urgent messages. No policy drops an urgent
-    /// message. An urgent message to a [`Pool`](crate::Pool) goes to one of its members, and is refused if no member
-    /// takes it.
+    /// Urgent messages do not count as normal messages for the [`MailboxCapacity`](crate::MailboxCapacity). A mailbox
+    /// with a capacity of n stores at most n normal messages and at most n urgent messages. The mailbox refuses further
+    /// urgent messages, and never drops an urgent message. A [`Pool`](crate::Pool) passes an urgent message to one of
+    /// its members. If no member accepts the urgent message, the send fails.
     ///
-    /// An urgent message does not interrupt a step. To stop a process, use [`Host::cancel`] or [`Host::kill`].
+    /// An urgent message does not interrupt the current step of the receiver. To stop a process, use [`Host::cancel`]
+    /// or [`Host::kill`].
     ///
     /// ```
     /// # use procession::{Context, Exit, Runtime};
@@ -125,8 +131,10 @@ impl<M: Send + 'static> Address<M> {
     /// ```
     ///
     /// # Errors
-    /// Returns the message if the process has exited, if its mailbox has no room for urgent messages, or if the runtime
-    /// has shut down.
+    /// Returns the message in three cases:
+    /// - the process has exited;
+    /// - the mailbox has no free space for urgent messages;
+    /// - the runtime has shut down.
     pub fn send_urgent(&self, message: M) -> Result<(), SendError<M>> {
         self.control.push_urgent(message).map_err(|(refusal, message)| {
             self.control.head.count(Counter::Refused);
@@ -136,8 +144,9 @@ impl<M: Send + 'static> Address<M> {
 
     /// Sends a request that carries a [`Reply`]. Returns a future that resolves to the reply.
     ///
-    /// This method calls `request` immediately. The message is sent at the first poll, or by [`Call::start`]. If the
-    /// call fails, the future resolves to a [`CallError`](crate::CallError).
+    /// This method immediately calls `request`, which makes the message from the `Reply`. The first poll of the future,
+    /// or [`Call::start`], sends the message. If the call fails, the future resolves to a
+    /// [`CallError`](crate::CallError).
     ///
     /// ```
     /// # use procession::{Context, Exit, Reply, Runtime};
@@ -159,26 +168,29 @@ impl<M: Send + 'static> Address<M> {
         self.control.head.host().call(self, request)
     }
 
-    /// Returns whether the mailbox of the process is closed. If the mailbox is closed, the process is exiting or has
-    /// exited, and every later send fails.
+    /// Returns whether the mailbox of the process is closed. A closed mailbox refuses every message, because the
+    /// process is exiting or has exited.
     ///
-    /// If `is_closed` returns `false`, the process can still exit before the caller uses the result. A killed process
-    /// closes its mailbox only when the process runs next.
+    /// If `is_closed` returns `false`, the process can still exit before the caller uses the result. After a kill, the
+    /// mailbox stays open until the killed process runs next.
     pub fn is_closed(&self) -> bool {
         self.control.inbox.is_closed()
     }
 
-    /// Returns a future that resolves to the exit of the process when the process has exited.
+    /// Returns a future that waits until the process has exited, and then resolves to the exit of the process.
     pub fn exited(&self) -> Exited {
         Exited::new(Some(self.control.any()))
     }
 
-    /// Returns the highest number of unread messages that were in the mailbox at the same time.
+    /// Returns the maximum number of unread messages that were in the mailbox at the same time.
     ///
-    /// Without a [`MailboxCapacity`](crate::MailboxCapacity), the method returns the larger of two numbers. The first
-    /// number is the largest number of messages that the receiver has taken out of the mailbox in one operation. The
-    /// second number is the number of messages that are in the mailbox now. The result does not include messages in the
-    /// read-ahead buffer of the receiver.
+    /// For a mailbox without a [`MailboxCapacity`](crate::MailboxCapacity), the result is the larger of these two
+    /// numbers:
+    /// - the largest number of messages that the receiver has taken out of the mailbox in one operation;
+    /// - the number of messages that are in the mailbox now.
+    ///
+    /// The receiver takes messages out of the mailbox in batches, and keeps a batch in a buffer. The result does not
+    /// include the messages in this buffer.
     pub fn peak_mailbox_len(&self) -> usize {
         self.control.inbox.high()
     }
@@ -192,29 +204,29 @@ impl<M: Send + 'static> Route<M> for &Address<M> {
 }
 
 impl Host {
-    /// Returns the typed address of a process. Returns `None` if the process has exited or if its message type is not
-    /// `N`.
+    /// Returns the typed address of the process with this pid. Returns `None` if the process has exited or if its
+    /// message type is not `N`.
     pub fn address<N: Send + 'static>(&self, pid: Pid) -> Option<Address<N>> {
         self.typed(pid).map(Address::new)
     }
 
-    /// Returns the control block of a process whose message type is `N`.
+    /// Returns the control block of the process with this pid, if the message type of the process is `N`.
     fn typed<N: Send + 'static>(&self, pid: Pid) -> Option<Ref<Control<N>>> {
         self.shared().pid_table.get(pid)?.downcast()
     }
 
-    /// Returns a future that resolves to the exit of the process when the process has exited. If the process is not
-    /// alive in this runtime, the future resolves to [`Exit::NoProcess`] immediately.
+    /// Returns a future that waits until the process has exited, and then resolves to the exit of the process. If no
+    /// process of this runtime has this pid, the future immediately resolves to [`Exit::NoProcess`].
     pub fn exited(&self, pid: Pid) -> Exited {
         Exited::new(self.shared().pid_table.get(pid))
     }
 }
 
-/// Future that resolves to the [`Exit`] of a process when the process has exited. If the process did not exist when the
-/// future was made, the future resolves to [`Exit::NoProcess`].
+/// Future that waits until a process has exited, and then resolves to the [`Exit`] of the process. If the process did
+/// not exist when the future was created, the future resolves to [`Exit::NoProcess`].
 ///
-/// A pending `Exited` counts as an observer of the exit. If a pending `Exited` receives a failure, the runtime does not
-/// report this failure as unobserved.
+/// The runtime reports the failure of a process as unobserved if no observer receives the exit. A pending `Exited` is
+/// such an observer.
 #[must_use = "futures do nothing unless polled"]
 #[derive(Debug)]
 pub struct Exited {
@@ -232,7 +244,7 @@ impl Exited {
         Self { control, listening: Listening::default(), over: false, recorded: RecordedWait::default() }
     }
 
-    /// Decrements the number of futures that wait for the exit of the process.
+    /// Records that this future no longer waits for the exit of the process.
     fn leave(&mut self) {
         if let Some(control) = self.control.take() {
             let head = control.head();

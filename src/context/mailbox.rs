@@ -1,6 +1,6 @@
-//! Defines [`Mailbox`], the receiving half of a context. A mailbox belongs to a process. A mailbox that
-//! [`Host::mailbox`] made belongs to no process. The receiver takes messages in order or selectively. The queue that
-//! senders share is in `process::mailbox`.
+//! Defines [`Mailbox`], the part of a context that receives messages and events. A mailbox belongs to a process, or is
+//! created by [`Host::mailbox`] and belongs to no process. The owner of a mailbox receives messages in their order, or
+//! selects messages. The queue into which the senders put their messages is in `process::mailbox`.
 
 mod urgent;
 
@@ -28,46 +28,51 @@ use crate::process::state::current::{Current, InTurn};
 /// The caller that polls the mailbox.
 #[derive(Clone, Copy)]
 enum Poller {
-    /// The process's own task, in its turn.
+    /// The task of the process, in a turn of the process.
     Task(InTurn),
-    /// Any other caller: a combinator, another thread or another process.
+    /// Any other caller, for example a combinator, another thread or another process.
     Other,
 }
 
-/// State of the inbox as it is known without taking the lock. The state does not include the messages in the read-ahead
-/// buffer.
+/// The state of the inbox, as far as the receiver knows this state without the lock of the inbox. The messages in the
+/// read-ahead buffer are not part of this state.
 #[derive(Clone, Copy)]
 enum Known {
-    /// The receiver waits, and no message has arrived.
+    /// The receiver is registered as waiting, and no message has arrived.
     Empty,
-    /// The receiver waits, and a sender has written one message into the slot.
+    /// The receiver is registered as waiting, and a sender has written one message into the slot.
     Delivered(ReceiverTurn),
     Unknown,
 }
 
-/// Receiving half of a [`Context`](crate::Context): returns messages in the order in which they arrived.
+/// Part of a [`Context`](crate::Context) that receives messages. A mailbox returns the messages in the order in which
+/// they arrived.
 ///
-/// The `Stream` of a mailbox ends when the process is asked to exit. [`Host::mailbox`] makes a mailbox outside any
-/// process, for threads and for tasks of other executors. A mailbox outside any process exists until it is dropped or
-/// killed.
+/// A mailbox is a `Stream` of messages. The stream ends when the process is asked to exit. [`Host::mailbox`] creates a
+/// mailbox outside any process, for threads and for tasks of other executors. A mailbox outside any process exists
+/// until it is dropped or killed.
 ///
-/// A process has one receiver at a time. A mailbox that was [split](crate::Context::split) from its context can be sent
-/// to another thread or process. There, the mailbox is still the receiver. Another receiver replaces a mailbox in two
-/// cases:
+/// At any time, a process has exactly one receiver. A mailbox can be [split](crate::Context::split) from its context
+/// and sent to another thread or process. The mailbox then remains the receiver. Another receiver replaces a mailbox in
+/// two cases:
 ///
-/// - [An upgrade](crate::Context::upgrade) gave this mailbox to a new body, and the new body failed to start. In this
-///   case, the old body is the receiver again.
-/// - A hand-written process delegated a step to [`EntryPoints`](crate::EntryPoints). Later, the process reads its
-///   [`Events`](crate::Events) itself, or delegates a step to other `EntryPoints`.
+/// - An [upgrade](crate::Context::upgrade) gave this mailbox to a new body, and the new body failed to start. The
+///   mailbox of the old body is then the receiver again.
+/// - A hand-written process delegated a step to [`EntryPoints`](crate::EntryPoints), which read the events through this
+///   mailbox. Later, the process reads its [`Events`](crate::Events) itself, or delegates a step to other
+///   `EntryPoints`.
 ///
-/// After the replacement, this mailbox receives nothing. [`receive`](Self::receive) and
-/// [`receive_where`](Self::receive_where) fail with [`Exit::Failed`], the `Stream` ends,
-/// [`try_receive`](Self::try_receive) returns `None`, and [`event`](Self::event) never resolves. This mailbox may
-/// contain messages that it has read ahead and not returned. These messages go to the new receiver when this mailbox is
-/// next asked for a message, or when this mailbox is dropped.
+/// A replaced mailbox receives no further messages:
+/// - [`receive`](Self::receive) and [`receive_where`](Self::receive_where) fail with [`Exit::Failed`].
+/// - [`try_receive`](Self::try_receive) returns `None`.
+/// - [`event`](Self::event) never resolves.
+/// - The `Stream` ends.
+///
+/// A replaced mailbox may still have messages in its read-ahead buffer. The new receiver gets these messages when the
+/// replaced mailbox is next used to receive, or when the replaced mailbox is dropped.
 pub struct Mailbox<M: Send + 'static> {
     me: SelfHandle<M>,
-    /// The read-ahead buffer: messages that were taken out of the inbox and have not been returned yet.
+    /// The read-ahead buffer. The buffer contains the messages that were taken out of the inbox and are still unread.
     front: ReadAhead<M>,
 }
 
@@ -78,18 +83,18 @@ impl<M: Send + 'static> fmt::Debug for Mailbox<M> {
 }
 
 impl<M: Send + 'static> Mailbox<M> {
-    /// Makes the first receiver of this control block. The caller must call this only once for each control block.
+    /// Creates the first receiver of a process. The caller must call this function at most once for each control block.
     pub(crate) fn new(control: Ref<Control<M>>) -> Self {
         Self::with(control, ReadAhead::default())
     }
 
-    /// Makes a receiver that replaces another receiver.
+    /// Creates a receiver that replaces another receiver.
     pub(crate) fn with(control: Ref<Control<M>>, front: ReadAhead<M>) -> Self {
         Self { me: SelfHandle::new(control), front }
     }
 
-    /// Makes a new receiver that replaces this receiver until the trial ends. The new receiver gets the messages that
-    /// this receiver has read ahead or stashed.
+    /// Starts a trial: creates a new receiver that replaces this receiver until the trial ends. The new receiver gets
+    /// the messages that this receiver has read ahead or stashed.
     ///
     /// # Errors
     /// Fails if another receiver has already replaced this receiver.
@@ -101,12 +106,12 @@ impl<M: Send + 'static> Mailbox<M> {
         }
     }
 
-    /// Ends a failed trial. After this call, `self` is the receiver again.
+    /// Ends a failed trial. After this call, this mailbox is the receiver again.
     pub(crate) fn end_trial(&mut self, trial: &Trial) {
         self.me.control().end_trial(trial, &mut self.front);
     }
 
-    /// Returns the error of a receiver that was replaced. The unread messages of `self` go to the new receiver.
+    /// Returns the error of a replaced receiver, and passes the unread messages of this mailbox to the new receiver.
     #[cold]
     fn refuse(&mut self) -> Exit {
         self.me.control().put_back(&mut self.front);
@@ -121,8 +126,8 @@ impl<M: Send + 'static> Mailbox<M> {
         self.me.control()
     }
 
-    /// Returns the number of unread events. The number includes events that will be discarded, for example the events
-    /// of a removed monitor.
+    /// Returns the number of unread events. The number includes events that the process will never see, for example the
+    /// events of a removed monitor.
     pub(crate) fn unread(&mut self) -> usize {
         self.front.len() + self.me.control().inbox.len()
     }
@@ -135,22 +140,23 @@ impl<M: Send + 'static> Mailbox<M> {
     /// Waits for the next message.
     ///
     /// # Errors
-    /// - [`Exit::Cancelled`] after the process was asked to exit. After the request, each call of `receive` fails, even
-    ///   if there are unread messages. [`try_receive`](Self::try_receive) still returns the unread messages.
-    /// - [`Exit::Failed`] after [another receiver](Mailbox) has replaced this receiver.
-    /// - The exit of the process, if it has exited. If a mailbox outside any process was killed, `receive` first
-    ///   returns the messages that were read ahead, and then fails with [`Exit::Killed`].
-    /// - [`Exit::Refused`] for a mailbox outside any process that was closed from the start: see [`Host::mailbox`].
+    /// - [`Exit::Cancelled`] after the process was asked to exit. After the request, `receive` fails even if the
+    ///   mailbox contains unread messages. [`try_receive`](Self::try_receive) still returns the unread messages.
+    /// - [`Exit::Failed`] after another receiver has replaced this receiver: see [`Mailbox`].
+    /// - The exit of the process, if the process has exited. The receiver of a killed mailbox outside any process first
+    ///   returns the messages in its read-ahead buffer. After these messages, `receive` fails with [`Exit::Killed`].
+    /// - [`Exit::Refused`], if a mailbox outside any process was already closed when it was created: see
+    ///   [`Host::mailbox`].
     ///
     /// # Cancel safety
-    /// Cancel safe: a dropped future has taken no message.
+    /// This method is cancel safe. If the future is dropped while it is pending, no message is lost.
     pub fn receive(&mut self) -> Receive<'_, M> {
         Receive { mailbox: Some(self) }
     }
 
-    /// Waits at most this time for the next message. The time begins when this method is called. Returns `Ok(None)` if
-    /// no message arrives within the time. With a time of zero, this method takes a message only if the mailbox already
-    /// contains a message.
+    /// Waits for the next message, but not longer than `time`. The time limit starts when this method is called.
+    /// Returns `Ok(None)` if no message arrives before the time limit. If `time` is zero, the method returns a message
+    /// only if the mailbox already contains a message.
     ///
     /// ```
     /// # use procession::{Context, Exit, Runtime};
@@ -172,10 +178,10 @@ impl<M: Send + 'static> Mailbox<M> {
     /// ```
     ///
     /// # Errors
-    /// Same as [`receive`](Self::receive).
+    /// This method returns the same errors as [`receive`](Self::receive).
     ///
     /// # Cancel safety
-    /// Cancel safe: a dropped future has taken no message.
+    /// This method is cancel safe. If the future is dropped while it is pending, no message is lost.
     pub fn receive_timeout(
         &mut self,
         time: Duration,
@@ -192,8 +198,8 @@ impl<M: Send + 'static> Mailbox<M> {
         if !sleep.is_terminated() && sleep.poll_unpin(cx).is_pending() {
             return Poll::Pending;
         }
-        // If the budget of the process was spent, this poll has not checked the mailbox. In this case, the process
-        // checks the mailbox once more, in its next turn.
+        // If the budget of the turn is spent, this poll has not checked the mailbox. In this case, the process checks
+        // the mailbox in its next turn, although the time limit has passed.
         let is_spent = |current: &Current| {
             let is_spent = current.steps(self.me.control().address()) && current.is_spent();
             if is_spent {
@@ -208,14 +214,16 @@ impl<M: Send + 'static> Mailbox<M> {
         Poll::Ready(Ok(None))
     }
 
-    /// Waits for the first message that `pick` accepts, and returns the value that `pick` made from the message. If
-    /// `pick` returns a message as an `Err`, this message keeps its position in the mailbox.
+    /// Waits for the first message that `pick` accepts. `pick` accepts a message if it returns `Ok`, and this method
+    /// then returns the value in the `Ok`. If `pick` returns the message in an `Err`, this message keeps its position
+    /// in the mailbox.
     ///
     /// # Errors
-    /// Same as [`receive`](Self::receive).
+    /// This method returns the same errors as [`receive`](Self::receive).
     ///
     /// # Cancel safety
-    /// Cancel safe: a dropped future has taken no message, and the skipped messages keep their order.
+    /// This method is cancel safe. If the future is dropped while it is pending, no message is lost, and the skipped
+    /// messages keep their order.
     pub async fn receive_where<T>(&mut self, mut pick: impl FnMut(M) -> Result<T, M>) -> Result<T, Exit> {
         let mut looked_at = LookedAt::default();
         let picked = std::future::poll_fn(|cx| self.poll_where(cx, &mut pick, &mut looked_at)).await;
@@ -268,9 +276,10 @@ impl<M: Send + 'static> Mailbox<M> {
         }
     }
 
-    /// Passes the messages of a bounded queue to `take`, oldest first. A message that `take` returns keeps its
-    /// position. If `all` is false, the loop ends at the first message that `take` returns. Returns whether a message
-    /// is left. If no message is left, the receiver waits for the next message.
+    /// Passes the messages of a bounded queue to `take`, starting with the oldest message. A message that `take`
+    /// returns keeps its position in the queue. If `all` is false, this function stops at the first message that `take`
+    /// returns. The result is true if `take` has returned a message. If `take` has accepted all messages, the receiver
+    /// is registered as waiting for the next message.
     pub(crate) fn offer(
         &mut self,
         cx: &mut Cx<'_>,
@@ -280,7 +289,8 @@ impl<M: Send + 'static> Mailbox<M> {
         let (mut number, mut left) = (0, false);
         loop {
             let gather = |control: &Control<M>, front: &mut ReadAhead<M>, reader| {
-                // The pool routes its urgent messages, so its mailbox contains none.
+                // The mailbox of a pool contains no urgent messages, because the pool routes its urgent messages to its
+                // members.
                 control.inbox.gather_or_wait(control, front, &mut number, usize::MAX, reader)
             };
             let poller = self.poller(cx);
@@ -308,7 +318,7 @@ impl<M: Send + 'static> Mailbox<M> {
     }
 
     /// Returns the next message, or `None` if the mailbox is empty. After the process was asked to exit, this method
-    /// still returns messages, so the process can drain its mailbox.
+    /// still returns messages. Therefore the process can read all messages before it exits.
     pub fn try_receive(&mut self) -> Option<M> {
         if self.front.is_replaced() {
             self.refuse();
@@ -322,8 +332,8 @@ impl<M: Send + 'static> Mailbox<M> {
         message
     }
 
-    /// Stores a message until [`unstash`](Self::unstash) is called. After the call of `unstash`, the message is
-    /// received again. A stashed message does not use the [`MailboxCapacity`]. If the process exits before the call of
+    /// Stores a message until [`unstash`](Self::unstash) is called. After `unstash`, the mailbox returns the message
+    /// again. A stashed message uses no space of the [`MailboxCapacity`]. If the process exits before it calls
     /// `unstash`, the stashed message becomes a dead letter.
     ///
     /// ```
@@ -358,7 +368,8 @@ impl<M: Send + 'static> Mailbox<M> {
         self.front.unstash()
     }
 
-    /// Records that messages are received in another order than they were sent, if this turn is traced.
+    /// If this turn is traced, records that the process receives messages in another order than the order in which they
+    /// were sent.
     fn trace_reorder(&self) {
         if Current::with(Current::is_traced) {
             let head = &self.me.control().head;
@@ -366,12 +377,12 @@ impl<M: Send + 'static> Mailbox<M> {
         }
     }
 
-    /// Waits for the next event: a message, a cancel, a `Down` or any other event. Events are returned in the order in
-    /// which they arrived. If the process has exited or [another receiver](Mailbox) has replaced this receiver, the
-    /// future never resolves.
+    /// Waits for the next event. An event is a message, a cancel request, a `Down` or any other [`Event`]. The method
+    /// returns events in the order in which they arrived. If the process has exited, the future never resolves. The
+    /// future also never resolves after another receiver has replaced this receiver: see [`Mailbox`].
     ///
     /// # Cancel safety
-    /// Cancel safe: a dropped future has taken no event.
+    /// This method is cancel safe. If the future is dropped while it is pending, no event is lost.
     pub async fn event(&mut self) -> Event<M> {
         std::future::poll_fn(|cx| self.poll_event(cx)).await
     }
@@ -387,8 +398,8 @@ impl<M: Send + 'static> Mailbox<M> {
         })
     }
 
-    /// Returns the next message from the read-ahead buffer. Returns `None` if the buffer is empty, if the next event is
-    /// a signal, or if the budget of this turn is spent.
+    /// Returns the next message from the read-ahead buffer. Returns `None` if the buffer is empty, or if the budget of
+    /// this turn is spent. Also returns `None` if a signal may come before the next message.
     #[inline]
     pub(crate) fn pop_ahead(&mut self) -> Option<M> {
         if !self.front.is_clear() || !self.spend() {
@@ -401,8 +412,8 @@ impl<M: Send + 'static> Mailbox<M> {
         message
     }
 
-    /// Same as [`event`](Self::event), but uses no budget. If the event is a message, the poll returns the message. If
-    /// the event is a signal, the poll stores the signal in `signal` and returns `None`.
+    /// Polls for the next event, and uses no budget. If the event is a message, the poll returns the message. If the
+    /// event is a signal, the poll stores the signal in `signal`, and returns `None`.
     #[inline]
     pub(crate) fn next_event(&mut self, signal: &mut Option<Signal>, cx: &mut Cx<'_>) -> Poll<Option<M>> {
         let next = if self.me.control().head.has_urgent()
@@ -418,7 +429,8 @@ impl<M: Send + 'static> Mailbox<M> {
         next
     }
 
-    /// Polls for the next event, without the check for an urgent message before the poll.
+    /// Polls for the next event that is not an urgent message. An urgent message that arrives during the poll is still
+    /// returned.
     #[inline]
     fn next_in_order(&mut self, signal: &mut Option<Signal>, cx: &mut Cx<'_>) -> Poll<Option<M>> {
         match self.front.pop_clear() {
@@ -427,7 +439,7 @@ impl<M: Send + 'static> Mailbox<M> {
         }
     }
 
-    /// Records the receipt of a message, if this turn is traced.
+    /// If this turn is traced, records that the process has received a message.
     #[inline]
     fn trace_receive(&self) {
         if Current::with(Current::is_traced) {
@@ -462,8 +474,8 @@ impl<M: Send + 'static> Mailbox<M> {
                 Poll::Ready(Ok(Some(()))) => match &signal {
                     None => return Poll::Ready(message),
                     Some(signal) if self.me.control().head.heeds(signal) => return Poll::Ready(None),
-                    // The signal is discarded, for example because its monitor was removed while the signal was in the
-                    // mailbox.
+                    // The signal is no longer valid, for example because its monitor was removed while the signal was
+                    // in the mailbox. The signal is discarded here.
                     Some(_) => *signal = None,
                 },
                 Poll::Ready(Err(_)) | Poll::Pending => return Poll::Pending,
@@ -475,9 +487,10 @@ impl<M: Send + 'static> Mailbox<M> {
     pub(crate) fn poll_receive(&mut self, cx: &mut Cx<'_>) -> Poll<Result<M, Exit>> {
         let poller = self.poller(cx);
         let known = self.glance(poller);
-        // A delivered message is moved directly into the result, in the receiver's own code. If the message were moved
-        // again right after it was written, the loads of that move would be wider than the stores of the write. The
-        // processor cannot forward stored bytes to a wider load, so that move would be slow.
+        // The receiver's own code moves a delivered message directly into the result. A second move would read the
+        // message immediately after the first move has written it. The loads of the second move could be wider than the
+        // stores of the first move. The processor cannot forward stored bytes to a wider load, so the second move would
+        // be slow.
         if let Known::Delivered(seat) = known
             && !self.me.control().head.is_cancelled()
             && Current::with(Current::spend)
@@ -488,9 +501,9 @@ impl<M: Send + 'static> Mailbox<M> {
             self.me.control().inbox.take_delivered_with(seat, |message| received = Poll::Ready(Ok(message)));
             return received;
         }
-        // The message is returned separately from the result. If the whole result were returned, the result would be
-        // copied with wider loads than the stores that wrote it. The processor cannot forward stored bytes to a wider
-        // load, so the copy would be slow.
+        // `poll_further` stores the message in `message`, and not in its result. A result that contains the message
+        // would be copied with loads that are wider than the stores of the message. The processor cannot forward stored
+        // bytes to a wider load, so the copy would be slow.
         let mut message = None;
         match self.poll_further(poller, known, cx, &mut message) {
             Poll::Ready(Ok(())) => match message {
@@ -532,8 +545,9 @@ impl<M: Send + 'static> Mailbox<M> {
         self.poll_inbox(poller, cx, message)
     }
 
-    /// This code is a separate function, so that the code that reads the read-ahead buffer needs few registers. During
-    /// a burst, most messages are in the read-ahead buffer.
+    /// Takes the next message from the read-ahead buffer or from the inbox. This code is not part of `poll_further`,
+    /// because the path of `poll_further` to the read-ahead buffer must need few registers. During a burst, most
+    /// messages are in the read-ahead buffer.
     #[inline(never)]
     fn poll_inbox(&mut self, poller: Poller, cx: &mut Cx<'_>, message: &mut Option<M>) -> Poll<Result<(), Exit>> {
         if let Some(next) = self.front.pop() {
@@ -557,8 +571,8 @@ impl<M: Send + 'static> Mailbox<M> {
         }
     }
 
-    /// Returns the caller of this poll. In a step of the process, this function also deletes the turn's note about the
-    /// mailbox, because the note is no longer valid.
+    /// Returns which caller polls the mailbox. In a step of the process, this function also deletes the turn's note
+    /// about the mailbox, because the poll makes the note invalid.
     #[inline]
     fn poller(&self, cx: &Cx<'_>) -> Poller {
         Current::with(|current| {
@@ -568,8 +582,8 @@ impl<M: Send + 'static> Mailbox<M> {
         })
     }
 
-    /// Returns the state of the inbox without taking the lock. The state is known only if the process's own task polls
-    /// and the read-ahead buffer is empty.
+    /// Returns the state of the inbox, and does not take the lock of the inbox. The state is known only if the task of
+    /// the process polls the mailbox and the read-ahead buffer is empty.
     #[inline]
     fn glance(&mut self, poller: Poller) -> Known {
         let Poller::Task(turn) = poller else { return Known::Unknown };
@@ -581,22 +595,24 @@ impl<M: Send + 'static> Mailbox<M> {
         }
     }
 
-    /// Takes the delivered message. The task continues to wait for the next message.
+    /// Takes the delivered message. The task remains registered as waiting for the next message.
     #[inline]
     fn take_delivered(&mut self, seat: ReceiverTurn) -> Option<M> {
         Current::with(Current::note_delivered);
         self.me.control().inbox.take_delivered(seat)
     }
 
-    /// Takes one unit from the budget if this thread steps the process. Returns false if the budget was already spent.
+    /// Takes one unit from the budget of the turn. Returns false if the budget was already spent. If this thread does
+    /// not step the process, returns true and takes no unit.
     #[inline]
     fn spend(&self) -> bool {
         Current::with(|current| !current.steps(self.me.control().address()) || current.spend())
     }
 
-    /// Returns whether the budget of this turn is spent. If the budget is spent, this function also wakes the task, so
-    /// that the task is stepped again after other tasks. Without this limit, a process whose mailbox is never empty
-    /// would occupy the worker.
+    /// Takes one unit from the budget of the turn, and returns whether the budget was already spent. If the budget was
+    /// spent, this function also wakes the task, and the worker steps the task again after other tasks. The budget
+    /// limits the length of a turn. Without a budget, a process with a mailbox that is never empty would never release
+    /// the worker.
     #[inline]
     pub(crate) fn is_spent(&self, cx: &Cx<'_>) -> bool {
         if self.spend() {
@@ -608,8 +624,9 @@ impl<M: Send + 'static> Mailbox<M> {
         true
     }
 
-    /// Takes a message from the read-ahead buffer or, if the buffer is empty, from the inbox. If both are empty, the
-    /// receiver waits. Returns `Ok(None)` if an urgent message has arrived meanwhile, and the receiver does not wait.
+    /// Calls `take_or_wait`, which takes a message from the read-ahead buffer or from the inbox. If there is no
+    /// message, `take_or_wait` registers the receiver as waiting. If an urgent message has arrived meanwhile, the
+    /// receiver does not wait, and the result is `Ok(None)`.
     #[inline]
     fn take<R>(
         &mut self,
@@ -623,13 +640,13 @@ impl<M: Send + 'static> Mailbox<M> {
             Poller::Other => None,
         };
         let reader = match seat {
-            // If the steps of a process are counted, the process does not open its mailbox slot. With an open slot, a
-            // delivery without the lock could wake the process once more than necessary.
+            // A sender can write a message into an open mailbox slot without the lock. Such a delivery may cause an
+            // unnecessary step. Therefore a process whose steps are counted does not open its mailbox slot.
             Some(seat) => {
                 let lends = !self.me.control().head.has(flag::LIMITED);
                 Reader::Task { seat, lends }
             }
-            // This case includes a receiver whose trial has not ended, and a receiver that was replaced. The waker is
+            // A receiver whose trial has not ended also uses this case, and so does a replaced receiver. The waker is
             // cloned before the lock is taken, because `clone` runs user code.
             None => Reader::Other(cx.waker().clone()),
         };
@@ -650,12 +667,13 @@ impl<M: Send + 'static> Mailbox<M> {
         }
         let exit = self.me.control().head.exit();
         if exit.is_some() {
-            // The exit of the process may have collected the wakers before this waker was stored. Without this line, no
-            // code would then drop this waker.
+            // The exit of the process collects the stored wakers only once. If the exit has collected the wakers before
+            // this waker was stored, only this line drops this waker.
             drop(self.me.control().inbox.forget_reader());
         }
-        // A cancel sets its flag before it searches for a waiting receiver. Therefore, either this code sees the flag,
-        // or the cancel wakes this receiver.
+        // A cancel request first sets its flag, and then looks for a waiting receiver. This receiver was registered
+        // before it reads the flag here. Therefore, either this code sees the flag, or the cancel request wakes this
+        // receiver.
         if checks_cancel && let Some((reason, _)) = self.me.control().head.cancel() {
             return Poll::Ready(Err(Exit::Cancelled(reason)));
         }
@@ -683,26 +701,27 @@ impl<M: Send + 'static> Unpin for Mailbox<M> {}
 impl<M: Send + 'static> Drop for Mailbox<M> {
     fn drop(&mut self) {
         let control = &self.me.control();
-        // A mailbox outside any process has no other owner, so the drop of the mailbox releases its pid.
+        // A mailbox outside any process has no other owner. Therefore the drop of such a mailbox must release its pid.
         if control.head.is_outside() || !self.front.is_empty() {
             control.leave(&mut self.front);
         }
     }
 }
 
-/// Progress of a selective receive. A selective receive passes no message to `pick` twice.
+/// Progress of one selective receive. With this progress, a selective receive passes each message to `pick` only once.
 #[derive(Debug, Default)]
 struct LookedAt {
     /// Number of urgent messages that were already passed to `pick`.
     urgent: usize,
     /// Number of messages in the read-ahead buffer that were already passed to `pick`.
     ahead: usize,
-    /// For a bounded queue: all messages whose number is lower than this value were already passed to `pick`.
+    /// In a bounded queue, each message has a number. All messages with a number below this value were already passed
+    /// to `pick`.
     number: u64,
 }
 
-/// The reserved position of a message in a bounded queue while `pick` has the message. If `pick` accepts the message or
-/// panics, this value is dropped, and the drop releases the position.
+/// The reserved position of a message in a bounded queue. The position is reserved while `pick` has the message. If
+/// `pick` accepts the message or panics, this value is dropped, and its drop releases the position.
 struct ReservedPlace<'a, M: Send + 'static> {
     control: &'a Control<M>,
     number: u64,
@@ -732,10 +751,10 @@ impl<M: Send + 'static> Drop for ReservedPlace<'_, M> {
 /// Future of [`Mailbox::receive`]. The future resolves to the next message.
 ///
 /// # Errors
-/// See [`Mailbox::receive`].
+/// The errors are listed at [`Mailbox::receive`].
 ///
 /// # Cancel safety
-/// Cancel safe: a dropped future has taken no message.
+/// This method is cancel safe. If the future is dropped while it is pending, no message is lost.
 #[must_use = "futures do nothing unless polled"]
 #[derive(Debug)]
 pub struct Receive<'a, M: Send + 'static> {
@@ -763,11 +782,11 @@ impl<M: Send + 'static> FusedFuture for Receive<'_, M> {
 }
 
 impl Host {
-    /// Makes a mailbox that has a pid but no process. The mailbox is a channel for threads and for tasks of any
-    /// executor.
+    /// Creates a mailbox that has a pid but belongs to no process. Threads and tasks of any executor can use such a
+    /// mailbox as a channel.
     ///
     /// The mailbox exists until the [`Mailbox`] is dropped or its pid is killed. If all pids are in use or the runtime
-    /// has shut down, the mailbox is closed from the start. A closed mailbox refuses all messages, and
+    /// has shut down, this method returns a closed mailbox. Such a mailbox refuses all messages, and
     /// [`receive`](Mailbox::receive) fails with [`Exit::Refused`].
     ///
     /// ```
@@ -782,19 +801,20 @@ impl Host {
         self.mailbox_with(MailboxCapacity::Unbounded)
     }
 
-    /// Same as [`mailbox`](Self::mailbox), but with a capacity.
+    /// Creates a mailbox that has a pid but belongs to no process, like [`mailbox`](Self::mailbox). `bound` sets the
+    /// capacity of the mailbox.
     pub fn mailbox_with<N: Send + 'static>(&self, bound: MailboxCapacity) -> (Address<N>, Mailbox<N>) {
         let control = self.outside_control(bound);
         (Address::new(control.clone()), Mailbox::new(control))
     }
 
-    /// Makes a mailbox for dead letters. A dead letter is an accepted message that no receiver will read, because its
-    /// receiver has exited or because a full mailbox has dropped it. If there are several mailboxes for dead letters,
-    /// the newest mailbox gets each dead letter. If there is no mailbox for dead letters, each dead letter is counted
-    /// and dropped.
+    /// Creates a mailbox that receives the dead letters of the runtime. A dead letter is a message that a mailbox
+    /// accepted but no process will read. For example, the receiver has exited, or the full mailbox has dropped the
+    /// message. If this method was called several times, only the newest mailbox gets the dead letters. If there is no
+    /// mailbox for dead letters, the runtime counts each dead letter and drops it.
     ///
-    /// If a dead letter contains a [`Reply`](crate::Reply), the caller gets an answer only when the dead letter is
-    /// dropped.
+    /// A dead letter may be a request that contains a [`Reply`](crate::Reply). The caller of this request gets no
+    /// answer before the dead letter is dropped.
     pub fn dead_letters(&self) -> Mailbox<crate::host::Envelope> {
         let control = self.outside_control(MailboxCapacity::Unbounded);
         self.add_dead_letter_mailbox(&control);

@@ -1,6 +1,9 @@
-//! Defines [`Perform`], the future of a command that an async body yields. Both [`Perform`] and streams use
-//! [`BodyYield`]. The first command of a step takes the inline path, if the command has no time limit and its handler is
-//! found by the type of the command. All other commands go through the table of commands (`process/yields.rs`).
+//! Defines [`Perform`], the future of a command that an async body yields. A `Perform` contains a [`BodyYield`], and a
+//! stream also contains a `BodyYield`.
+//!
+//! A command reaches its handler on one of two paths. The first command of a step takes the inline path, which is
+//! faster. A command with a time limit cannot take the inline path. The conditions are listed at `BodyYield::offer`.
+//! All other commands go through the table of yields (`process/yields.rs`).
 
 use std::any::TypeId;
 use std::fmt;
@@ -24,17 +27,17 @@ use crate::process::yields::buffer::Buffer;
 use crate::process::yields::{AnswerTarget, Yields};
 
 enum State<C> {
-    /// The command has not been yielded yet.
+    /// The process has not yielded the command yet.
     Fresh(Payload),
-    /// The command was yielded on the inline path: see `process::state::inline_command`. Afterwards the command may
-    /// have moved to the table of yields.
+    /// The process yielded the command on the inline path (`process::state::inline_command`). Since then, the command
+    /// may have moved to the table of yields.
     Inline(Number),
-    /// The yield is in the table of yields. If the yield has a time limit, the timer is set.
+    /// The yield is in the table of yields. If the yield has a time limit, the timer of the limit is set.
     Flying(Tag<C>),
     Over,
 }
 
-/// A yield of an async body, from its creation to its answer or cancellation.
+/// One yield of an async body. The yield ends with its answer or with its cancellation.
 pub(crate) struct BodyYield<C: Command> {
     control: ProcessRef,
     state: State<C>,
@@ -50,16 +53,16 @@ impl<C: Command> BodyYield<C> {
         &self.control
     }
 
-    /// Sets a time limit. The time begins when this method is called. If there are several limits, the earliest limit
-    /// applies.
+    /// Sets a time limit. The time limit starts when this method is called. If a yield has several limits, the earliest
+    /// limit applies.
     pub(crate) fn limit(&mut self, time: Duration) {
         let at = self.control.head().host().now() + time;
         let at = self.deadline.map_or(at, |before| before.min(at));
         self.deadline = Some(at);
         match self.state {
             State::Flying(tag) => deadline::answer_at(&self.control, tag.erase(), at, Err(Failure::TimedOut)),
-            // If the handler has already taken the command, `find_in_table` finds the yield in flight and sets the
-            // limit.
+            // If a handler has already taken the command, `move_to_table` fails. In this case, `find_in_table` looks
+            // for the yield in the table of yields, and sets the limit there.
             State::Inline(number) => {
                 let _ = self.move_to_table(|| AnswerTarget::Own) || self.find_in_table(number);
             }
@@ -72,11 +75,12 @@ impl<C: Command> BodyYield<C> {
         self.control.is_here()
     }
 
-    /// Yields the command if the command was not yielded before. The handler gets the command when the step returns.
+    /// Yields the command, unless the process has already yielded the command. The handler gets the command when the
+    /// step returns.
     ///
     /// # Errors
     /// Fails with [`Failure::Outside`] if this thread is not in a step of the process. Fails with [`Failure::TimedOut`]
-    /// if the deadline passed before the command was yielded; no handler then gets the command.
+    /// if the deadline has passed before the command is yielded. In this case, no handler gets the command.
     pub(crate) fn launch(
         &mut self,
         target: impl FnOnce() -> AnswerTarget,
@@ -113,7 +117,8 @@ impl<C: Command> BodyYield<C> {
         }
     }
 
-    /// Returns the tag of the yield if the yield is in the table of yields and has no answer yet.
+    /// Returns the tag of the yield if the yield is in the table of yields, and the future has not taken the answer
+    /// yet.
     pub(crate) fn flying(&self) -> Option<Tag> {
         match &self.state {
             State::Flying(tag) => Some(tag.erase()),
@@ -125,7 +130,8 @@ impl<C: Command> BodyYield<C> {
         matches!(self.state, State::Over)
     }
 
-    /// Records that the answer was taken. After this call, `end` and the drop of this value do not cancel the command.
+    /// Records that the future has taken the answer. After this call, neither `end` nor the drop of this value cancels
+    /// the command.
     pub(crate) fn answered(&mut self) {
         self.state = State::Over;
     }
@@ -140,13 +146,13 @@ impl<C: Command> BodyYield<C> {
         }
     }
 
-    /// Tries to make the command the inline command of this turn. Returns true on success. The command must meet these
-    /// conditions:
+    /// Tries to yield the command on the inline path. Returns true if the command is now the inline command of this
+    /// turn. The conditions are:
     /// - The command has no deadline.
     /// - This turn has no other inline command.
     /// - No other command is pending in the table of yields.
-    /// - The task itself polls the future, in its own step.
-    /// - The handler is found by the type of the command.
+    /// - The task of the process polls the future with its own waker, in a step of the process.
+    /// - The type of the command determines the handler.
     #[inline]
     fn offer(&mut self, cx: &Context<'_>) -> bool {
         let head = self.control.head();
@@ -179,13 +185,14 @@ impl<C: Command> BodyYield<C> {
         })
     }
 
-    /// Takes the answer to an inline command, if the handler has answered in this turn.
+    /// Takes the answer to an inline command. Returns `None` if the handler has not answered in this turn.
     #[inline]
     fn claim(&self, number: Number) -> Option<Answer> {
         Current::with(|current| current.inline_of(self.control.address())?.claim(number))
     }
 
-    /// Returns true and sets the state to `Flying`, if the inline command has moved to the table of yields.
+    /// Checks whether the inline command has moved to the table of yields. If the command has moved, sets the state to
+    /// `Flying` and returns true.
     #[cold]
     fn find_in_table(&mut self, number: Number) -> bool {
         let tag = Tag::<C>::inline(number);
@@ -196,15 +203,19 @@ impl<C: Command> BodyYield<C> {
         is_there
     }
 
-    /// Moves an inline command to the table of yields, unless a handler has already taken the command. A command stays
-    /// inline only if the command has no time limit and the task itself waits for the answer.
+    /// Moves an inline command to the table of yields. Returns false if the command is not inline, or if a handler has
+    /// already taken the command.
+    ///
+    /// A command can stay inline only while the command has no time limit, and while the task of the process itself
+    /// waits for the answer.
     #[cold]
     fn move_to_table(&mut self, target: impl FnOnce() -> AnswerTarget) -> bool {
         let State::Inline(number) = self.state else { return false };
         let Some(command) = self.withdraw(number) else { return false };
         let tag = Tag::<C>::inline(number);
         let head = self.control.head();
-        // This thread withdrew the command, so the command was not cancelled.
+        // `admit` refuses only a cancelled command. This command was not cancelled, because this thread has withdrawn
+        // the command.
         let _ = head.yields().admit(tag, target(), Some(command));
         head.measure_yield(tag.erase());
         self.flies(tag);
@@ -216,7 +227,7 @@ impl<C: Command> BodyYield<C> {
         self.control.head().yields().poll(tag, answer_target(cx))
     }
 
-    /// Takes an inline command back from the turn, unless a handler has already taken the command.
+    /// Takes an inline command back from the turn. Returns `None` if a handler has already taken the command.
     fn withdraw(&self, number: Number) -> Option<Payload> {
         Current::with(|current| current.inline_of(self.control.address())?.withdraw(number))
     }
@@ -240,7 +251,8 @@ impl<C: Command> Drop for BodyYield<C> {
     }
 }
 
-/// Returns the target of an answer for which a future waits. `cx` is the context with which this future is polled.
+/// Returns the answer target for a future that waits for an answer. `cx` is the context with which this future is
+/// polled.
 pub(crate) fn answer_target(cx: &Context<'_>) -> AnswerTarget {
     if Current::with(|current| current.is_own_waker(cx.waker())) {
         AnswerTarget::Own
@@ -249,14 +261,15 @@ pub(crate) fn answer_target(cx: &Context<'_>) -> AnswerTarget {
     }
 }
 
-/// Future that resolves to the answer of a command. See [`SelfHandle::perform`](crate::SelfHandle::perform).
+/// Future that resolves to the answer to a command. [`SelfHandle::perform`](crate::SelfHandle::perform) returns this
+/// future.
 ///
 /// # Errors
 /// See [`SelfHandle::perform`](crate::SelfHandle::perform).
 ///
 /// # Cancel safety
-/// Dropping the future cancels the command. Detaching the future with [`detach`](Self::detach) does not cancel the
-/// command.
+/// If the future is dropped, the command is cancelled. If the future is [detached](Self::detach), the command
+/// continues.
 #[must_use = "futures do nothing unless polled"]
 pub struct Perform<C: Command>(BodyYield<C>);
 
@@ -271,36 +284,37 @@ impl<C: Command> Perform<C> {
         Self(BodyYield::new(control, Payload::new(command)))
     }
 
-    /// Sets a time limit. The time begins when this method is called. If the answer does not arrive in time, the
-    /// command is cancelled and the future fails with [`Failure::TimedOut`]. If there are several limits, the earliest
-    /// limit applies.
+    /// Sets a time limit. The time limit starts when this method is called. If the answer does not arrive in time, the
+    /// command is cancelled, and the future fails with [`Failure::TimedOut`]. If a command has several limits, the
+    /// earliest limit applies.
     ///
-    /// After the command is yielded, the limit works even if the future is detached or is not polled: the handler sees
-    /// the cancellation at the deadline. If the limit passes before the command is yielded, the command fails and no
-    /// handler gets the command. An example is a limit of zero. A deadline beyond the clock's range of 584 years has no
-    /// effect.
+    /// The limit also applies if the future is detached or is not polled after the command was yielded. The handler
+    /// then sees the cancellation at the deadline. If the limit passes before the command is yielded, the command
+    /// fails, and no handler gets the command. A limit of zero passes immediately. A limit beyond the clock's range of
+    /// 584 years has no effect.
     pub fn timeout(mut self, time: Duration) -> Self {
         self.0.limit(time);
         self
     }
 
-    /// Yields the command now instead of at the first poll. The handler gets the command when the step returns. If the
-    /// caller is outside the process of the command, this method has no effect, and the first poll fails with
-    /// [`Failure::Outside`].
+    /// Yields the command immediately. Without this call, the first poll of the future yields the command. The handler
+    /// gets the command when the step returns. If this method is called outside the process, the method has no effect,
+    /// and the first poll fails with [`Failure::Outside`].
     pub fn start(mut self) -> Self {
         let _ = self.0.launch(|| AnswerTarget::Own, None);
         self
     }
 
-    /// Lets the command run, and discards its answer. If the command has not been yielded yet and this thread is in a
-    /// step of the process, this method yields the command.
+    /// Lets the command continue, and discards its answer. If the process has not yielded the command yet, this method
+    /// yields the command. The method can yield the command only in a step of the process.
     pub fn detach(mut self) {
         let _ = self.0.launch(|| AnswerTarget::Discard, None);
         if let State::Inline(number) = self.0.state
             && !self.0.move_to_table(|| AnswerTarget::Discard)
             && !self.0.find_in_table(number)
         {
-            // If there is an answer, this line drops the answer. If there is no answer, this line cancels the command.
+            // If there is an answer, this line drops the answer. If there is no answer, the state stays `Inline`, and
+            // the drop of `self` cancels the command.
             drop(self.0.claim(number).inspect(|_| self.0.state = State::Over));
         }
         if let State::Flying(tag) = self.0.state {

@@ -1,5 +1,5 @@
-//! Defines [`Recipient`], an address for one type of message. A `Recipient` hides the message type of the process
-//! behind a trait object, and converts each message with `From`.
+//! Defines [`Recipient`], an address that accepts one type of message. A `Recipient` uses a trait object to hide the
+//! message type of the process. A `Recipient` converts each message to the message type of the process.
 
 use std::any::type_name;
 use std::fmt;
@@ -11,7 +11,7 @@ use crate::process::error::{Addressee, SendError};
 use crate::process::pid::Pid;
 use crate::process::state::Ref;
 
-/// Address that takes only messages of type `A`. A `Recipient` converts each message with `From`, from `A` to the
+/// Address that accepts only messages of type `A`. A `Recipient` uses `From` to convert each message from `A` to the
 /// message type of the process.
 ///
 /// ```
@@ -40,7 +40,7 @@ pub struct Recipient<A> {
     to: Ref<dyn Takes<A>>,
 }
 
-/// Trait of the control blocks that take messages of type `A`.
+/// A control block that accepts messages of type `A`.
 pub(crate) trait Takes<A>: Send + Sync {
     fn pid(&self) -> Pid;
     fn take(&self, message: A) -> Result<(), SendError<A>>;
@@ -57,8 +57,8 @@ impl<A: Send + 'static, M: From<A> + Send + 'static> Takes<A> for Control<M> {
             self.head.count(Counter::Refused);
             return Err(SendError::new(refusal, message).to(Addressee::Process(self.head.pid())));
         }
-        // The conversion is user code, so it is called without a lock. The conversion cannot be undone. Therefore, if
-        // the mailbox refuses the converted message, the message becomes a dead letter.
+        // The conversion runs user code, so no lock may be held here. A converted message cannot be converted back to
+        // `A`. Therefore, if the mailbox refuses the converted message, this message becomes a dead letter.
         if let Err((_, message)) = self.push(M::from(message)) {
             self.head.host().dead_letters_of(&self.head, std::iter::once(message));
         }
@@ -78,7 +78,7 @@ impl<A: Send + 'static, M: From<A> + Send + 'static> Takes<A> for Control<M> {
 }
 
 impl<M: Send + 'static> Address<M> {
-    /// Returns an address of this process that takes only messages of type `A`.
+    /// Returns an address of this process that accepts only messages of type `A`.
     pub fn recipient<A: Send + 'static>(&self) -> Recipient<A>
     where
         M: From<A>,
@@ -105,24 +105,29 @@ impl<A> Recipient<A> {
         self.to.pid()
     }
 
-    /// Sends a message. This method never blocks. Unlike [`Address::send`], this method converts the message. The
-    /// method first checks that the mailbox takes messages, then converts the message, and then sends the result. If
-    /// the process exits or its mailbox fills up during the conversion, the send succeeds, and the message becomes a
-    /// [dead letter](crate::Host::dead_letters).
+    /// Sends a message. This method never blocks.
+    ///
+    /// The method first checks that the mailbox accepts messages. The method then converts the message and sends the
+    /// converted message. If the mailbox is closed or full after the conversion, the send still succeeds. The converted
+    /// message then becomes a [dead letter](crate::Host::dead_letters).
     ///
     /// # Errors
-    /// Returns the message if the process has exited, if its mailbox is full and rejects messages, or if the runtime
-    /// has shut down.
+    /// Returns the message in three cases:
+    /// - the process has exited;
+    /// - the mailbox is full and rejects messages;
+    /// - the runtime has shut down.
     pub fn send(&self, message: A) -> Result<(), SendError<A>> {
         self.to.take(message)
     }
 
-    /// Sends an urgent message: see [`Address::send_urgent`]. The method converts the message as [`send`](Self::send)
-    /// does.
+    /// Sends an urgent message: see [`Address::send_urgent`]. Like [`send`](Self::send), this method converts the
+    /// message.
     ///
     /// # Errors
-    /// Returns the message if the process has exited, if its mailbox has no room for urgent messages, or if the runtime
-    /// has shut down.
+    /// Returns the message in three cases:
+    /// - the process has exited;
+    /// - the mailbox has no free space for urgent messages;
+    /// - the runtime has shut down.
     pub fn send_urgent(&self, message: A) -> Result<(), SendError<A>> {
         self.to.take_urgent(message)
     }

@@ -1,5 +1,6 @@
-//! Defines [`SendWait`], a future, and [`AddressSink`], a `Sink`. Both wait for free space in a bounded mailbox. The
-//! queue of waiting senders is part of the mailbox (`process::mailbox::bounded`).
+//! Defines the future [`SendWait`] and the sink [`AddressSink`], which send a message to a bounded mailbox. If the
+//! mailbox is full, a `SendWait` or an `AddressSink` waits for free space. The queue of waiting senders is part of the
+//! mailbox (`process::mailbox::bounded`).
 
 use std::any::type_name;
 use std::panic::Location;
@@ -31,15 +32,15 @@ struct WaitingSend<M: Send + 'static> {
 }
 
 impl<M: Send + 'static> WaitingSend<M> {
-    /// Records that the process of this step waits for free space.
+    /// Records that the process that polls this future waits for free space. The record is for inspection.
     fn record(&mut self) {
         let head = &self.control.head;
         self.recorded.begin(head.host(), &Wait::on(WaitKind::Room, head.pid(), Some(self.line)));
     }
 
     fn poll(&mut self, cx: &Context<'_>) -> Poll<Result<(), (SendErrorKind, M)>> {
-        // `clone` and `drop` of a waker run user code. Therefore both are called while the lock of the mailbox is not
-        // held.
+        // `clone` and `drop` of a waker run user code. Therefore this function clones and drops wakers only while the
+        // mailbox is not locked.
         let mut waker = Some(cx.waker().clone());
         let admitted = self.control.inbox.poll_admitted(self.number, &mut waker);
         drop(waker);
@@ -62,28 +63,29 @@ impl<M: Send + 'static> Drop for WaitingSend<M> {
 }
 
 enum State<M: Send + 'static> {
-    /// No code locks this mutex. The mutex only makes the type `Sync` for messages that are `Send` but not `Sync`.
+    /// The message is not sent yet. No code locks the mutex of the message. The mutex makes the future `Sync`, also if
+    /// the message type is not `Sync`.
     Unsent {
         host: Host,
         to: Destination<M>,
         message: Mutex<M>,
     },
     Waiting(WaitingSend<M>),
-    /// The receiver takes messages of any type.
+    /// The message waits as a `Payload`, because the receiver accepts messages of any type.
     Untyped(WaitingSend<Payload>),
     Over,
 }
 
-/// Future of a send that waits for free space if the mailbox is full. The future resolves when the message is in the
-/// mailbox.
+/// Future that sends a message. If the mailbox is full, the future waits for free space. The future resolves when the
+/// message is in the mailbox.
 ///
-/// At its first poll, the future sends the message or, if the mailbox is full, adds the message to the queue of waiting
-/// senders. As soon as there is free space, the next waiting message enters the mailbox. Waiting messages enter the
-/// mailbox in the order in which their futures were first polled. If the policy of the
-/// [`MailboxCapacity`](crate::MailboxCapacity) drops messages, the future still waits for free space.
+/// The first poll of the future sends the message. If the mailbox is full, the first poll adds the message to the queue
+/// of waiting senders. When the mailbox has free space again, the first message of this queue enters the mailbox. Thus,
+/// waiting messages enter the mailbox in the order in which their futures were first polled. The future also waits for
+/// free space if the [`MailboxCapacity`](crate::MailboxCapacity) of the mailbox drops messages.
 ///
-/// If the receiver is a process of another node, or is attached as a [`Deliver`](crate::Deliver), the receiver accepts
-/// or refuses the message immediately. For these receivers, the future never waits.
+/// The receiver can also be a process of another node, or can be attached as a [`Deliver`](crate::Deliver). Such a
+/// receiver accepts or refuses the message immediately, and the future never waits.
 ///
 /// # Errors
 /// Returns the message
@@ -94,11 +96,11 @@ enum State<M: Send + 'static> {
 ///
 /// # Cancel safety
 /// If the future is dropped while its message waits for free space, the message is not sent. If space became free
-/// before the drop, the message is already in the mailbox.
+/// before the drop, the message stays in the mailbox.
 #[must_use = "futures do nothing unless polled"]
 pub struct SendWait<M: Send + 'static> {
     state: State<M>,
-    /// Source line that created the future, for inspection.
+    /// Line of the source code that created the future. The line is shown in inspections.
     line: &'static Location<'static>,
 }
 
@@ -113,8 +115,8 @@ impl<M: Send + 'static> fmt::Debug for SendWait<M> {
     }
 }
 
-/// Puts a message into a mailbox or, if the mailbox is full, into the queue of waiting senders. If the message waits,
-/// `wait` makes the state of the future.
+/// Puts a message into a mailbox. If the mailbox is full and `cx` is `Some`, puts the message into the queue of waiting
+/// senders. In this case, `wait` creates the new state of the future.
 fn enter<N: Send + 'static, M: Send + 'static>(
     control: Ref<Control<M>>,
     message: M,
@@ -134,8 +136,8 @@ fn typed<N: Send + 'static>(payload: Payload) -> N {
     payload.downcast().unwrap_or_else(|_| unreachable!("a refused message has the type that it was sent with"))
 }
 
-/// Sends the message, or adds the message to the queue of waiting senders. If there is no context, the message cannot
-/// wait, and a full mailbox refuses the message with [`SendErrorKind::Full`].
+/// Sends the message. If the mailbox is full, adds the message to the queue of waiting senders. If `cx` is `None`, the
+/// message cannot wait. In this case, a full mailbox refuses the message with [`SendErrorKind::Full`].
 fn begin<N: Send + 'static>(
     host: &Host,
     to: &Destination<N>,
@@ -217,15 +219,15 @@ impl<M: Send + 'static> FusedFuture for SendWait<M> {
 }
 
 impl Host {
-    /// Sends a message, and waits for free space if the mailbox is full. At its first poll, the future sends the
-    /// message or adds the message to the queue of waiting senders.
+    /// Returns a future that sends a message. If the mailbox is full, the future waits for free space. The first poll
+    /// sends the message, or adds the message to the queue of waiting senders.
     ///
     /// # Errors
-    /// Returns the message and the reason of the refusal: see [`SendWait`].
+    /// If the message is refused, the error contains the message and the reason: see [`SendWait`].
     ///
     /// # Cancel safety
     /// If the future is dropped while its message waits for free space, the message is not sent. If space became free
-    /// before the drop, the message is already in the mailbox.
+    /// before the drop, the message stays in the mailbox.
     #[track_caller]
     pub fn send_wait<N: Send + 'static>(&self, to: impl Target<N>, message: N) -> SendWait<N> {
         SendWait::new(self.clone(), to.way().keep(), message)
@@ -233,33 +235,34 @@ impl Host {
 }
 
 impl<M: Send + 'static> Address<M> {
-    /// Sends a message, and waits for free space if the mailbox is full. Same as [`Host::send_wait`].
+    /// Returns a future that sends a message. If the mailbox is full, the future waits for free space. This method does
+    /// the same as [`Host::send_wait`].
     ///
     /// # Errors
-    /// Returns the message and the reason of the refusal: see [`SendWait`].
+    /// If the message is refused, the error contains the message and the reason: see [`SendWait`].
     ///
     /// # Cancel safety
-    /// Same as [`Host::send_wait`].
+    /// The future of this method is as cancel safe as the future of [`Host::send_wait`].
     #[track_caller]
     pub fn send_wait(&self, message: M) -> SendWait<M> {
         let control = self.control();
         SendWait::new(control.head.host().clone(), Destination::Here(control.clone()), message)
     }
 
-    /// Returns this address as a `Sink`, for example to forward a stream to this address. Like
+    /// Returns a `Sink` that sends to this address. For example, a program can forward a stream to this sink. Like
     /// [`send_wait`](Self::send_wait), the sink waits for free space in the mailbox.
     pub fn sink(&self) -> AddressSink<M> {
         AddressSink { address: self.clone(), waiting: None }
     }
 }
 
-/// An [`Address`] as a `futures::Sink`. If a message is refused, the error of the sink contains the message, like the
-/// error of [`Address::send`].
+/// A `futures::Sink` that sends each message to an [`Address`]. If a message is refused, the error contains the
+/// message.
 ///
-/// `start_send` sends a message immediately if there is free space. If there is no free space, the sink stores the
-/// message, and is not ready until the message is in the mailbox. The message enters the mailbox's queue of waiting
-/// senders at the next call of `poll_ready`, `poll_flush` or `poll_close`. If the sink is dropped while a message
-/// waits, the message is discarded.
+/// If the mailbox has free space, `start_send` immediately sends the message. If the mailbox is full, `start_send`
+/// stores the message in the sink. The next call of `poll_ready`, `poll_flush` or `poll_close` adds the stored message
+/// to the queue of waiting senders. The sink is not ready until the stored message is in the mailbox. If the sink is
+/// dropped before that time, the stored message is discarded.
 ///
 /// ```
 /// use futures::{StreamExt, stream};
@@ -279,7 +282,7 @@ pub struct AddressSink<M: Send + 'static> {
     waiting: Option<SendWait<M>>,
 }
 
-/// Makes another sink for the same address. The new sink starts without a waiting message.
+/// Creates another sink for the same address. The new sink has no stored message.
 impl<M: Send + 'static> Clone for AddressSink<M> {
     fn clone(&self) -> Self {
         self.address.sink()
@@ -302,13 +305,13 @@ impl<M: Send + 'static> Sink<M> for AddressSink<M> {
         Poll::Ready(sent)
     }
 
-    /// Sends the message, or stores it until there is free space.
+    /// Sends the message. If the mailbox is full, stores the message until the mailbox has free space.
     ///
     /// # Errors
     /// Returns the message if the process has exited or the runtime has shut down.
     ///
     /// # Panics
-    /// Panics if the previous message still waits, because the sink is then not ready.
+    /// Panics if the sink is not ready, because the previous message still waits for free space.
     #[track_caller]
     fn start_send(mut self: Pin<&mut Self>, message: M) -> Result<(), SendError<M>> {
         let is_ready = self.waiting.is_none();

@@ -1,5 +1,6 @@
-//! Receives urgent messages. A flag of the process tells whether its mailbox has urgent messages, and only then the
-//! receiver calls the functions of this file. The queue of the urgent messages is in `process/mailbox/urgent.rs`.
+//! The part of the receiver that takes urgent messages. The process has the flag `URGENT` while its mailbox contains
+//! urgent messages. The receiver calls the functions of this file only if this flag is set. The queue of urgent
+//! messages is in `process/mailbox/urgent.rs`.
 
 use std::task::{Context as Cx, Poll};
 
@@ -8,14 +9,15 @@ use crate::host::control::flag;
 use crate::process::exit::Exit;
 
 impl<M: Send + 'static> Mailbox<M> {
-    /// Takes the next urgent message.
+    /// Takes the next urgent message, if there is one.
     #[cold]
     pub(super) fn take_urgent(&mut self) -> Option<M> {
         let control = self.me.control();
         control.inbox.pop_urgent(&mut self.front, || control.head.unset(flag::URGENT))
     }
 
-    /// Passes the urgent messages to `pick`, oldest first. A message that `pick` returns keeps its position.
+    /// Passes the urgent messages to `pick`, starting with the oldest message. A message that `pick` returns keeps its
+    /// position in the queue.
     #[cold]
     pub(super) fn pick_urgent<T>(
         &mut self,
@@ -40,7 +42,8 @@ impl<M: Send + 'static> Mailbox<M> {
         None
     }
 
-    /// Checks for a cancel and for an urgent message. Returns `None` if there is neither.
+    /// Checks for a cancel request and for an urgent message. Returns `None` if there is no cancel request and no
+    /// urgent message.
     #[cold]
     pub(super) fn poll_disturbed(
         &mut self,

@@ -142,7 +142,8 @@ impl<M: Send + 'static> Address<M> {
         })
     }
 
-    /// Sends a request that carries a [`Reply`]. Returns a future that resolves to the reply.
+    /// Returns a future that sends a request and resolves to the reply. The request contains a [`Reply`], which the
+    /// receiver uses to answer.
     ///
     /// This method immediately calls `request`, which makes the message from the `Reply`. The first poll of the future,
     /// or [`Call::start`], sends the message. If the call fails, the future resolves to a

@@ -1,6 +1,9 @@
-//! Defines [`Reply`], which a request message carries, and [`Call`], the future of the answer. The caller and the
-//! callee share one reply slot, whose two ends are in `answer`. This file adds the request and the time limit. This
-//! file also counts the call among the operations that the calling process waits for.
+//! Calls: a process sends a request and waits for the answer. The request contains a [`Reply`], which the callee uses
+//! to answer. The caller awaits a [`Call`], which is the future of the answer.
+//!
+//! The caller and the callee share a cell with one reply slot. The module `answer` defines the caller's half and the
+//! callee's half of this cell. This file adds the request, the time limit, and the records of the calls for which a
+//! process waits.
 
 pub(crate) mod answer;
 
@@ -32,14 +35,15 @@ use crate::process::payload::Payload;
 use crate::process::state::Ref;
 use crate::process::state::current::Current;
 
-/// The caller's own part of the cell.
+/// The part of the cell that belongs to the caller.
 struct CallRecord {
     stage: RequestStage,
-    /// Source line that created the call, for inspection. It takes 8 bytes on a 64-bit system, like the callee.
+    /// Line of the source code that created the call. The line is shown in inspections. The reference has 8 bytes on a
+    /// 64-bit system, like `callee`.
     line: &'static Location<'static>,
-    /// Word of the callee's pid, for inspection. 0 if the callee is not known.
+    /// The pid of the callee as a word, for inspections. The value is 0 if the callee is not known.
     callee: u64,
-    /// Place of the record of this call.
+    /// Place of this call in the wait records of the calling process.
     place: Place,
 }
 
@@ -54,20 +58,20 @@ impl CallRecord {
         }
     }
 
-    /// Returns the record of the call, for inspection.
+    /// Returns the wait record of the call, which is shown in inspections.
     #[inline]
     fn wait(&self, is_limited: bool) -> Wait {
         Wait::call(self.callee, is_limited, self.line)
     }
 }
 
-/// State of the request. Only the caller accesses it.
+/// State of the request. Only the caller accesses this state.
 enum RequestStage {
     Unsent(Request),
     Sent {
-        /// Whether the calling process counts and records this call among the operations that it waits for.
+        /// Whether the calling process counts and records this call as an operation for which the process waits.
         counted: bool,
-        /// Time of the request in ns if the call is measured, and 0 otherwise.
+        /// Time of the request in ns. The value is 0 if the call is not measured.
         since: u64,
     },
     Refused(CallError),
@@ -81,24 +85,25 @@ type Replier<T> = ReplySender<Caller, CallRecord, Answer<T>>;
 /// The caller's half of the shared cell.
 type PendingReply<T> = ReplyReceiver<Caller, CallRecord, Answer<T>>;
 
-/// The process, host or yield that the call belongs to. Each variant gives access to the host. The caller and the
-/// callee share one value of this type.
+/// The process, host or yield to which a call belongs. Each variant gives access to a host. The caller and the callee
+/// of a call share one value of this type.
 enum Caller {
     /// The calling process. The process counts the call as soon as the request is sent.
     Process(ProcessRef),
-    /// The process in whose turn the call was made through an address. A handler may own the future, or the future may
-    /// move to another process. Therefore, the process counts the call only when its own task polls the future.
+    /// The process in whose turn the call was made through an address or through a host. A handler may own the future
+    /// of such a call, or the future may move to another process. Therefore, the process counts the call only when the
+    /// task of the process polls the future.
     Within(ProcessRef),
-    /// The callee. This variant is used if the call was made outside any process, through an address.
+    /// The callee of a call that was made through an address outside any process.
     Callee(Ref<dyn AnyControl>),
     Host(Host),
-    /// The yield that the reply answers. A hand-written process made this yield. For this variant there is no `Call`
-    /// future, and only the `Reply` refers to the cell.
+    /// The yield of a hand-written process that the reply answers. In this variant, there is no `Call` future, and only
+    /// the `Reply` refers to the cell.
     Yield(UntypedCompletion),
 }
 
 impl Caller {
-    /// Returns the process that may wait for the answer.
+    /// Returns the process that may wait for the answer, if the caller is a process.
     #[inline]
     fn asker(&self) -> Option<&ProcessRef> {
         match self {
@@ -121,7 +126,8 @@ impl Caller {
         }
     }
 
-    /// Returns whether this poll is made by the task of the calling process, in its own step and with its own waker.
+    /// Returns whether the task of the calling process polls the future. In this case, this thread steps the process,
+    /// and `waker` is the waker of the task.
     #[inline]
     fn is_polled_by_task(&self, waker: &Waker) -> bool {
         self.asker()
@@ -153,7 +159,7 @@ fn into_yield<T>(mut to: Replier<T>) -> UntypedCompletion {
     }
 }
 
-/// Answers a yield.
+/// Answers the yield to which the reply belongs.
 #[cold]
 fn finish<T: Send + 'static>(to: Replier<T>, value: T) -> Result<(), T> {
     let slip = into_yield(to);
@@ -165,17 +171,18 @@ fn finish<T: Send + 'static>(to: Replier<T>, value: T) -> Result<(), T> {
     Ok(())
 }
 
-/// The right to answer one call. A `Reply` is sent inside the request message, and can be forwarded to another process.
-/// The size of a `Reply` is one word.
+/// The right to answer one call. The request message contains the `Reply`, and the callee can forward the `Reply` to
+/// another process. A `Reply` has the size of one word.
 ///
-/// If a `Reply` is dropped without an answer, the caller gets [`CallError::Dropped`]. If a process exits while it holds
-/// a `Reply`, or while a `Reply` is unread in its mailbox, the caller gets [`CallError::Died`] with the exit of that
-/// process. The caller gets this error as soon as the exit is known.
+/// If a `Reply` is dropped before it has sent an answer, the caller gets [`CallError::Dropped`]. A process may also
+/// exit while it owns a `Reply` or while a `Reply` is in its mailbox. In this case, the caller gets [`CallError::Died`]
+/// with the exit of the process. The caller gets this error as soon as the exit is known.
 pub struct Reply<T: Send + 'static> {
     to: Option<Replier<T>>,
 }
 
-/// The size matters because a message of a `Reply` and one other word fits into a [`Payload`] without allocation.
+/// A message that contains a `Reply` and one other word must fit into a [`Payload`], because such a `Payload` needs no
+/// allocation.
 const _: () = assert!(size_of::<Reply<u64>>() == size_of::<usize>());
 
 impl<T: Send + 'static> Reply<T> {
@@ -183,7 +190,8 @@ impl<T: Send + 'static> Reply<T> {
         Self { to: Some(ReplySender::alone(Caller::Yield(slip), || CallRecord::sent_elsewhere(0))) }
     }
 
-    /// Answers the call. If the caller has stopped waiting, the value is dropped and counted as a late reply.
+    /// Answers the call. If the caller no longer waits for the answer, the value is dropped and counted as a late
+    /// reply.
     pub fn send(self, value: T) {
         let _late = self.try_send(value);
     }
@@ -191,7 +199,7 @@ impl<T: Send + 'static> Reply<T> {
     /// Answers the call.
     ///
     /// # Errors
-    /// Returns the value if the caller has stopped waiting. The value is counted as a late reply.
+    /// Returns the value if the caller no longer waits for the answer. In this case, the runtime counts a late reply.
     pub fn try_send(self, value: T) -> Result<(), T> {
         let Some(to) = ManuallyDrop::new(self).to.take() else { unreachable!("a reply is used once, by value") };
         if let Caller::Yield(_) = *to {
@@ -203,7 +211,7 @@ impl<T: Send + 'static> Reply<T> {
         })
     }
 
-    /// Returns whether the caller has stopped waiting for the answer.
+    /// Returns whether the caller no longer waits for the answer.
     pub fn is_closed(&self) -> bool {
         self.to.as_ref().is_none_or(|to| match &**to {
             Caller::Yield(slip) => !slip.is_wanted(),
@@ -211,10 +219,10 @@ impl<T: Send + 'static> Reply<T> {
         })
     }
 
-    /// Resolves when the caller has stopped waiting for the answer.
+    /// Completes as soon as the caller no longer waits for the answer.
     ///
     /// # Cancel safety
-    /// Cancel safe: dropping the future has no effect on the call.
+    /// This method is cancel safe. If the future is dropped, the call continues.
     pub async fn closed(&self) {
         std::future::poll_fn(|cx| {
             let closed = self.to.as_ref().is_none_or(|to| match &**to {
@@ -249,9 +257,9 @@ impl<T: Send + 'static> fmt::Debug for Reply<T> {
     }
 }
 
-/// A request before and after it is sent. The send takes the message out of the request.
+/// The request of a call. The send takes the message out of the request, and leaves `None`.
 enum Request {
-    /// The target is a control block. The message in the payload has the message type of the target.
+    /// A request to a control block. The message in the payload has the message type of the target.
     Here(Ref<dyn AnyControl>, Option<Payload>),
     There(Option<Box<dyn FnOnce() -> Result<(), CallError> + Send>>),
 }
@@ -269,8 +277,8 @@ impl Request {
     }
 }
 
-/// Future of a call. The future resolves to the reply. Dropping the future cancels the call: if the callee replies
-/// later, the reply is dropped and counted as late.
+/// Future of a call, which resolves to the reply. If the future is dropped, the call is cancelled. A reply that the
+/// callee sends afterwards is dropped and counted as late.
 ///
 /// # Errors
 /// - [`CallError::Send`] if the request is refused;
@@ -279,13 +287,13 @@ impl Request {
 /// - [`CallError::TimedOut`] if the time limit of [`timeout`](Self::timeout) has passed.
 ///
 /// # Cancel safety
-/// Dropping the future loses the reply. If the request was already sent, the request stays in the mailbox of the
-/// callee.
+/// This future is not cancel safe: if the future is dropped, the reply is lost. A request that was already sent stays
+/// in the mailbox of the callee.
 #[must_use = "futures do nothing unless polled"]
 pub struct Call<T> {
-    // The future is only two words long, because it is moved before it is polled. Therefore the request is stored in
-    // the shared cell.
-    /// The field is `None` after the call has ended.
+    // The future is moved before its first poll, so the future should be small. Therefore the request is stored in the
+    // shared cell, and the future has only two words.
+    /// The caller's half of the cell. The field is `None` after the call has ended.
     asking: Option<PendingReply<T>>,
     limit: Option<Box<Sleep>>,
 }
@@ -296,7 +304,7 @@ impl<T> fmt::Debug for Call<T> {
     }
 }
 
-/// Sends the request. The request must not have been sent before.
+/// Sends the request of an unsent call.
 fn send<T>(asking: &mut PendingReply<T>, is_limited: bool) {
     let (party, asked) = asking.parts();
     let RequestStage::Unsent(request) = &mut asked.stage else { unreachable!("only an unsent call is sent") };
@@ -309,8 +317,8 @@ fn send<T>(asking: &mut PendingReply<T>, is_limited: bool) {
             }
         }
         Err(error) => {
-            // The request still contains the message, and the message may contain the callee's half of this cell. Its
-            // drop must not wake the caller, so the slot is closed before.
+            // The refused request may still contain the message, and the message may contain the callee's half of this
+            // cell. The drop of the callee's half must not wake the caller. Therefore the slot is closed first.
             let refused = mem::replace(&mut asked.stage, RequestStage::Refused(*error));
             asking.close();
             drop(refused);
@@ -319,17 +327,19 @@ fn send<T>(asking: &mut PendingReply<T>, is_limited: bool) {
 }
 
 impl<T> Call<T> {
-    /// Sends the request now instead of at the first poll.
+    /// Sends the request immediately. Without this call, the first poll of the future sends the request.
     pub fn start(mut self) -> Self {
         if let Some(asking) = &mut self.asking {
-            // The task waits only from the first poll: an earlier answer must not wake it.
+            // The task does not wait for the answer before it polls the future. An answer that arrives before the first
+            // poll must not wake the task.
             asking.listen_later();
             send(asking, self.limit.is_some());
         }
         self
     }
 
-    /// Ends the call. If `answered` is true, the answer was already taken, so this function does not close the cell.
+    /// Ends the call. `answered` is true if the answer was already taken. In this case, this function does not close
+    /// the cell.
     #[inline]
     fn end(&mut self, answered: bool) {
         let is_limited = self.limit.take().is_some();
@@ -347,8 +357,8 @@ impl<T> Call<T> {
                 }
             }
             // The unsent request contains the callee's half of the cell, and the cell contains the request. Without
-            // this drop, the request and the cell would keep each other alive. The slot is closed first, so the drop of
-            // the callee's half does not wake the caller.
+            // this drop, this cycle of references would never be freed. The slot is closed first, because the drop of
+            // the callee's half must not wake the caller.
             RequestStage::Unsent(_) => {
                 let request = mem::replace(&mut asked.stage, RequestStage::Sent { counted: false, since: 0 });
                 asking.close();
@@ -358,8 +368,9 @@ impl<T> Call<T> {
         }
     }
 
-    /// Returns the answer if the request was sent and the answer is in the cell. An answer to an unsent request is left
-    /// there: the function that made the request can have kept the `Reply`.
+    /// Takes the answer if the request was sent and the answer is in the cell. The function that made the request may
+    /// have kept the `Reply`, and may answer before the request is sent. Such an early answer stays in the cell until
+    /// the request is sent.
     #[inline(always)]
     fn take(&mut self) -> Option<Answer<T>> {
         let asking = self.asking.as_mut()?;
@@ -369,8 +380,8 @@ impl<T> Call<T> {
         Some(answer)
     }
 
-    /// Sets a time limit. The time begins when this method is called. If the reply does not arrive in time, the future
-    /// fails with [`CallError::TimedOut`]. A second limit replaces the first limit.
+    /// Sets a time limit. The time limit starts when this method is called. If the reply does not arrive in time, the
+    /// future fails with [`CallError::TimedOut`]. A second time limit replaces the first time limit.
     pub fn timeout(mut self, time: Duration) -> Self {
         if let Some(asking) = &mut self.asking {
             let limit = Box::new(asking.party().host().sleep(time));
@@ -390,8 +401,8 @@ impl<T> Future for Call<T> {
 
     #[inline(always)]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        // A future that is polled again usually has its answer. This path is inlined into the caller's code, so that
-        // the return does not move the answer once more.
+        // When a future is polled for the second time, the answer has usually arrived. This path is inlined into the
+        // caller's code. Without the inlining, the return from this function would move the answer once more.
         match self.take() {
             Some(answer) => Poll::Ready(answer),
             None => self.poll_slowly(cx),
@@ -405,11 +416,13 @@ impl<T> Call<T> {
         let this = self;
         let Some(asking) = &mut this.asking else { return Poll::Pending };
         let is_task = asking.parts().0.is_polled_by_task(cx.waker());
-        // The request is sent also if the clone of the waker panics in `listen`.
+        // The request is sent before `listen` is called, because `listen` may clone the waker, and this clone may
+        // panic. The request is then already sent.
         if let RequestStage::Unsent(_) = asking.parts().1.stage {
             send(asking, this.limit.is_some());
         }
-        // The waker is registered before `take`: if `take` finds no answer, the answer will wake it.
+        // The waker must be registered before `take` is called. If `take` finds no answer, a later answer wakes the
+        // registered waker.
         asking.listen(is_task, cx.waker());
         if let Some(answer) = this.take() {
             return Poll::Ready(answer);
@@ -447,7 +460,7 @@ impl<T> Drop for Call<T> {
     }
 }
 
-/// Sends a request. If the request is refused, the function counts the refusal at the host of the caller.
+/// Sends a request. If the request is refused, this function counts the refusal in the metrics of the caller's host.
 fn ask<N: Send + 'static>(host: &Host, to: &Way<'_, N>, request: N) -> Result<(), SendError<N>> {
     match to {
         Way::Here(control) => control.push(request).map_err(|(refusal, request)| {
@@ -458,9 +471,9 @@ fn ask<N: Send + 'static>(host: &Host, to: &Way<'_, N>, request: N) -> Result<()
     }
 }
 
-/// Makes a call, but does not send the request. Returns the call and the request, which the caller of this function
-/// must send. `asker` is the calling process. If there is none, the caller is the host, or the process in whose turn
-/// this function is called.
+/// Creates a call and its request, and does not send the request. The caller of this function must send the returned
+/// request. `asker` is the calling process. If `asker` is `None`, the call belongs to the process in whose turn this
+/// function is called. If there is no such process, the call belongs to the host.
 #[track_caller]
 pub(crate) fn sent_elsewhere<N, T: Send + 'static>(
     host: &Host,
@@ -475,9 +488,10 @@ pub(crate) fn sent_elsewhere<N, T: Send + 'static>(
 }
 
 impl<T> Call<T> {
-    /// Counts a sent call among the operations that its process waits for. A call that was made through a host is
-    /// counted only if `waker` is the waker of the process's own task, and this thread is in a step of this task.
-    /// Returns whether the call is counted.
+    /// Counts a sent call as an operation for which the calling process waits. Returns whether the call is counted.
+    ///
+    /// A call that was made through a host has the variant `Caller::Within`. Such a call is counted only in a step of
+    /// its process, and only if `waker` is the waker of the process's task.
     pub(crate) fn count_as_waiting(&mut self, waker: &Waker) -> bool {
         let Some(asking) = &mut self.asking else { return false };
         let (party, asked) = asking.parts();
@@ -492,9 +506,8 @@ impl<T> Call<T> {
 }
 
 impl Host {
-    /// Sends a request that carries a [`Reply`]. Returns a future that resolves to the reply: see
-    /// [`Address::call`](crate::Address::call). If `to` is a name or a pid, the process is looked up when the request
-    /// is sent.
+    /// Returns a future that sends a request and resolves to the reply: see [`Address::call`](crate::Address::call). If
+    /// `to` is a name or a pid, the runtime looks up the process when the request is sent.
     #[track_caller]
     pub fn call<N: Send + 'static, T: Send + 'static>(
         &self,
@@ -552,7 +565,7 @@ impl Host {
     }
 }
 
-/// Sends a request on behalf of a hand-written process. The reply answers the yield with this tag.
+/// Sends a request for a hand-written process. The reply answers the yield with this tag.
 pub(crate) fn call_as_yield<N: Send + 'static, T: Send + 'static>(
     control: &Ref<dyn AnyControl>,
     tag: Tag,
@@ -562,8 +575,9 @@ pub(crate) fn call_as_yield<N: Send + 'static, T: Send + 'static>(
     let message = request(Reply::to_yield(UntypedCompletion::new(control.clone(), tag)));
     if let Err(refused) = ask(control.head().host(), to, message) {
         let error = CallError::Send(refused.kind());
-        // The refusal must answer the yield before the refused message is dropped. When the message is dropped, its
-        // `Reply` is dropped, and the drop of the `Reply` answers `Dropped`.
+        // The drop of the refused message also drops its `Reply`, and this drop answers the yield with `Dropped`. The
+        // first answer to a yield takes effect. Therefore the refusal must answer the yield before the message is
+        // dropped.
         let _ = control.complete(tag, &mut Some(Err(Failure::new(error))), false);
         drop(refused);
     }

@@ -1,5 +1,6 @@
-//! Cooperative scheduling of async bodies. [`cooperative`] wraps a future; if the budget of the turn is spent, the
-//! wrapper yields first. The budget itself is in `process::state::current`.
+//! Cooperative scheduling of async bodies. The function [`cooperative`] wraps a future. If the budget of the turn is
+//! spent, the wrapper first yields to other processes, and polls the future later. The budget is in
+//! `process::state::current`.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -10,13 +11,16 @@ use pin_project_lite::pin_project;
 
 use crate::process::state::current::Current;
 
-/// Wraps a future, so that other processes can run before the future is polled. If the budget of the turn is spent, or
-/// the process was [asked to yield](crate::Host::preempt), the wrapper yields once before it polls the future.
+/// Wraps a future so that other processes can run before the future is polled. The wrapper yields once if the budget of
+/// the turn is spent. The wrapper also yields once if the process was [asked to yield](crate::Host::preempt). After the
+/// yield, the wrapper polls the future.
 ///
-/// If all futures that a body awaits are ready, the body never ends its turn. With this wrapper, the body can yield
-/// before each wrapped future. The wrapper cannot yield within a future. A future that is pending costs no budget.
-/// Outside a process, the wrapper has no effect. A hand-written process does not need this wrapper: each
-/// [step](crate::Process::step) can do a part of the work and return [`Next::Again`](crate::Next::Again).
+/// A body that awaits only ready futures never ends its turn, and other processes on the same worker cannot run. This
+/// wrapper ends the turn when the budget is spent. The wrapper can yield only before it polls the future, and not
+/// within a poll. A pending future uses no budget. Outside a process, the wrapper has no effect.
+///
+/// A hand-written process does not need this wrapper. Each [step](crate::Process::step) can do a part of the work and
+/// return [`Next::Again`](crate::Next::Again).
 ///
 /// ```
 /// # use procession::{Context, Exit, Runtime, cooperative};
@@ -42,7 +46,8 @@ pub fn cooperative<F: Future>(future: F) -> Cooperative<F> {
 }
 
 pin_project! {
-    /// Future that first yields to other processes if the budget of the turn is spent: see [`cooperative`].
+    /// Future that [`cooperative`] returns. If the budget of the turn is spent, this future first yields to other
+    /// processes.
     #[derive(Debug)]
     #[must_use = "futures do nothing unless polled"]
     pub struct Cooperative<F> {
@@ -62,8 +67,8 @@ impl<F: Future> Future for Cooperative<F> {
     }
 }
 
-/// Takes one unit from the budget of the turn. If the budget is spent, or the process was asked to yield, returns `Pending`
-/// once.
+/// Takes one unit from the budget of the turn. Returns `Pending` if the budget is spent or the process was asked to
+/// yield. In this case, the task is polled again after other tasks.
 pub(crate) fn spend_budget(cx: &Context<'_>) -> Poll<()> {
     let yields = Current::with(|current| {
         let yields = current.should_yield();
@@ -79,8 +84,8 @@ pub(crate) fn spend_budget(cx: &Context<'_>) -> Poll<()> {
     Poll::Ready(())
 }
 
-/// Gives the unit of the budget back if the future is pending. Otherwise, if many futures are polled together and all are
-/// pending, the last of these futures would never be polled.
+/// Gives the unit back to the budget if the future is pending. Without this function, many pending futures that are
+/// polled together would spend the whole budget. The last of these futures would then never be polled.
 pub(crate) fn refund_if_pending<R>(polled: &Poll<R>) {
     if polled.is_pending() {
         Current::with(Current::refund);

@@ -1,5 +1,5 @@
-//! Methods that set the links and monitors of a process. The tables and the protocol are in `host::link`. The guide for
-//! users is [`guide::lifecycle`](crate::guide::lifecycle).
+//! Methods that set and remove the links and the monitors of a process. The tables of links and their protocol are in
+//! `host::link`. The guide for users is [`guide::lifecycle`](crate::guide::lifecycle).
 
 use crate::context::mailbox::Mailbox;
 use crate::context::me::SelfHandle;
@@ -15,8 +15,8 @@ use crate::process::pid::Pid;
 use crate::process::state::Ref;
 
 impl Host {
-    /// Returns the process with this pid, for a link or a monitor. If the pid table of this runtime does not contain
-    /// the process, returns the exit to report.
+    /// Returns the process to which a link or a monitor refers. If the pid table of this runtime does not contain the
+    /// pid, returns the exit that the link or monitor must report.
     fn other(&self, pid: Pid) -> Result<Ref<dyn AnyControl>, Exit> {
         let absent = || if pid.node() == self.node() { Exit::NoProcess } else { Exit::NodeDown };
         self.shared().pid_table.get(pid).ok_or_else(absent)
@@ -26,18 +26,19 @@ impl Host {
 macro_rules! ties {
     ($caller:ident) => {
         impl<M: Send + 'static> $caller<M> {
-            /// Links this process with another process, in any host of the runtime. If one of the two processes exits
-            /// abnormally, the other process exits with [`Exit::Linked`]. If the other process [traps
-            /// exits](Self::trap_exit), it does not exit. A second link between the same two processes has no effect. A
-            /// link of a process with itself has no effect.
+            /// Links this process with another process in any host of the runtime. If one of the linked processes exits
+            /// abnormally, the other linked process exits with [`Exit::Linked`]. A process that [traps
+            /// exits](Self::trap_exit) receives an event instead. A second link between the same two processes has no
+            /// effect. A link of a process with itself has no effect.
             ///
             /// # Errors
-            /// Fails with [`NoProcess`], which contains `pid`, if the other process is not alive in this runtime.
-            /// However, if this process traps exits, the call succeeds, and an [`Event::Exit`](crate::Event::Exit)
-            /// arrives. For a pid of this node, the event contains [`Exit::NoProcess`]. For a pid of another node, the
-            /// event contains [`Exit::NodeDown`].
+            /// If the other process is not alive in this runtime, the call fails with [`NoProcess`]. The error contains
+            /// `pid`. If this process traps exits, the call succeeds instead, and an
+            /// [`Event::Exit`](crate::Event::Exit) arrives. For a pid of this node, the event contains
+            /// [`Exit::NoProcess`]. For a pid of another node, the event contains [`Exit::NodeDown`].
             ///
-            /// Fails with [`NoProcess`], which contains the pid of this process, if this process has exited.
+            /// If this process has exited, the call fails with [`NoProcess`]. The error contains the pid of this
+            /// process.
             pub fn link(&self, pid: Pid) -> Result<(), NoProcess> {
                 let control = self.control();
                 let other = control.head.host().other(pid);
@@ -48,30 +49,31 @@ macro_rules! ties {
                 })
             }
 
-            /// Removes the link with another process, if there is a link. After this call, the exit of the other
-            /// process does not affect this process. An [`Event::Exit`](crate::Event::Exit) that is already in the
-            /// mailbox stays there.
+            /// Removes the link with another process, if the two processes are linked. After this call, the exit of the
+            /// other process does not affect this process. If an [`Event::Exit`](crate::Event::Exit) is already in the
+            /// mailbox, this event stays in the mailbox.
             pub fn unlink(&self, pid: Pid) {
                 table::unlink::<dyn AnyControl>(&**self.control(), pid);
             }
 
-            /// Sets whether this process traps exits. If this process traps exits, each exit of a linked process
-            /// arrives as an [`Event::Exit`](crate::Event::Exit), and this process continues. A normal exit also
-            /// arrives as an event. Returns the previous setting. Default: false.
+            /// Sets whether this process traps exits, and returns the previous setting. A process that traps exits does
+            /// not exit when a linked process exits. The process receives each exit of a linked process as an
+            /// [`Event::Exit`](crate::Event::Exit), also a normal exit. Default: false.
             ///
-            /// A process cannot trap its own kill. If a linked process is killed, this process can trap the exit of
-            /// that process.
+            /// A process cannot trap its own kill. However, a process can trap the exit of a linked process that was
+            /// killed.
             pub fn trap_exit(&self, on: bool) -> bool {
                 self.control().head.links().trap(on)
             }
 
-            /// Monitors another process, in any host of the runtime. When that process has exited, one
+            /// Monitors another process in any host of the runtime. When the other process has exited, one
             /// [`Event::Down`](crate::Event::Down) arrives for each monitor. The `Down` event arrives after all
-            /// messages that the exited process sent. [`event`](crate::Mailbox::event) returns the `Down` event.
-            /// [`receive`](crate::Mailbox::receive) skips the `Down` event, and the event stays in the mailbox.
+            /// messages that the exited process sent to this process. The method [`event`](crate::Mailbox::event) of
+            /// the mailbox returns the `Down` event. The method [`receive`](crate::Mailbox::receive) skips the `Down`
+            /// event and leaves it in the mailbox.
             ///
-            /// If the other process is not alive in this runtime, a `Down` event arrives immediately. For a pid of this
-            /// node, the event contains [`Exit::NoProcess`]. For a pid of another node, the event contains
+            /// If the other process is not alive in this runtime, the `Down` event arrives immediately. For a pid of
+            /// this node, the event contains [`Exit::NoProcess`]. For a pid of another node, the event contains
             /// [`Exit::NodeDown`]. If a process monitors itself, no event arrives.
             pub fn monitor(&self, pid: Pid) -> MonitorRef {
                 let control = self.control();
@@ -80,13 +82,13 @@ macro_rules! ties {
                 monitor(caller, control.any(), pid, other)
             }
 
-            /// Removes a monitor of this process. Returns true if the `Down` event of the monitor had not arrived
-            /// before this call. In this case, the `Down` event never arrives after this call. Returns false if the
-            /// `Down` event had arrived before this call, even if the event is unread. Also returns false if this
-            /// process has no monitor with this reference.
+            /// Removes a monitor of this process. Returns true if the `Down` event of the monitor has not arrived yet.
+            /// In this case, the `Down` event never arrives. Returns false if the `Down` event is already in the
+            /// mailbox or was already read. Also returns false if this process has no monitor with this reference.
             ///
-            /// For a monitor of a [group](Self::monitor_group), no further event of the monitor arrives, and the unread
-            /// events of the monitor are discarded. For such a monitor, the method returns true if the monitor existed.
+            /// The removed monitor can also be the monitor of a [group](Self::monitor_group). In this case, no further
+            /// event of the monitor arrives, and the unread events of the monitor are discarded. For the monitor of a
+            /// group, the method returns true if the monitor existed.
             pub fn demonitor(&self, monitor: MonitorRef) -> bool {
                 let head = &self.control().head;
                 if monitor.is_of_group() {
@@ -96,7 +98,8 @@ macro_rules! ties {
                 demonitor::<dyn AnyControl>(&**self.control(), monitor, false)
             }
 
-            /// Same as [`demonitor`](Self::demonitor), but also discards an unread `Down` event.
+            /// Removes a monitor of this process like [`demonitor`](Self::demonitor), and also discards an unread
+            /// `Down` event of the monitor.
             pub fn demonitor_flush(&self, monitor: MonitorRef) -> bool {
                 if monitor.is_of_group() {
                     return self.demonitor(monitor);

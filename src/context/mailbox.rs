@@ -52,9 +52,9 @@ enum Known {
 /// mailbox outside any process, for threads and for tasks of other executors. A mailbox outside any process exists
 /// until it is dropped or killed.
 ///
-/// At any time, a process has exactly one receiver. A mailbox can be [split](crate::Context::split) from its context
-/// and sent to another thread or process. The mailbox then remains the receiver. Another receiver replaces a mailbox in
-/// two cases:
+/// A process has only one receiver at a time. A mailbox can be [split](crate::Context::split) from its context and sent
+/// to another thread or process. The mailbox then remains the receiver. Another receiver replaces a mailbox in two
+/// cases:
 ///
 /// - An [upgrade](crate::Context::upgrade) gave this mailbox to a new body, and the new body failed to start. The
 ///   mailbox of the old body is then the receiver again.
@@ -143,8 +143,9 @@ impl<M: Send + 'static> Mailbox<M> {
     /// - [`Exit::Cancelled`] after the process was asked to exit. After the request, `receive` fails even if the
     ///   mailbox contains unread messages. [`try_receive`](Self::try_receive) still returns the unread messages.
     /// - [`Exit::Failed`] after another receiver has replaced this receiver: see [`Mailbox`].
-    /// - The exit of the process, if the process has exited. The receiver of a killed mailbox outside any process first
-    ///   returns the messages in its read-ahead buffer. After these messages, `receive` fails with [`Exit::Killed`].
+    /// - The exit of the process, if the process has exited. If a mailbox outside any process was killed, `receive`
+    ///   first returns the messages in the read-ahead buffer. After these messages, `receive` fails with
+    ///   [`Exit::Killed`].
     /// - [`Exit::Refused`], if a mailbox outside any process was already closed when it was created: see
     ///   [`Host::mailbox`].
     ///
@@ -474,8 +475,8 @@ impl<M: Send + 'static> Mailbox<M> {
                 Poll::Ready(Ok(Some(()))) => match &signal {
                     None => return Poll::Ready(message),
                     Some(signal) if self.me.control().head.heeds(signal) => return Poll::Ready(None),
-                    // The signal is no longer valid, for example because its monitor was removed while the signal was
-                    // in the mailbox. The signal is discarded here.
+                    // The process no longer wants the signal, for example because it has removed the monitor of the
+                    // signal. Therefore the signal is discarded.
                     Some(_) => *signal = None,
                 },
                 Poll::Ready(Err(_)) | Poll::Pending => return Poll::Pending,

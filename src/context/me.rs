@@ -1,5 +1,5 @@
-//! Defines [`SelfHandle`]. A process uses its `SelfHandle` to send, call, yield commands and set timers. The other
-//! modules of this folder define the futures that a `SelfHandle` returns.
+//! Defines [`SelfHandle`]. A process uses its `SelfHandle` to send messages, call other processes, yield commands and
+//! set timers. The other modules of this folder define the futures that the methods of `SelfHandle` return.
 
 use std::fmt;
 use std::task::Poll;
@@ -30,11 +30,12 @@ use crate::process::pid::Pid;
 use crate::process::state::Ref;
 use crate::process::state::current::Current;
 
-/// Handle of a process to itself, with all operations of a [`Context`](crate::Context) except receiving.
+/// Handle of a process to itself. A `SelfHandle` has all operations of a [`Context`](crate::Context), but cannot
+/// receive messages or events.
 ///
-/// A `SelfHandle` is cheap to clone. The futures that a `SelfHandle` returns borrow nothing. The first poll of a future
-/// starts the operation, and the drop of the future cancels the operation. The futures of [`perform`](Self::perform)
-/// and [`stream`](Self::stream) work only inside their own process.
+/// A `SelfHandle` is cheap to clone. Its methods return futures that do not borrow the `SelfHandle`. The first poll of
+/// such a future starts the operation. If the future is dropped, the operation is cancelled. Only the process itself
+/// can poll the futures of [`perform`](Self::perform) and [`stream`](Self::stream).
 pub struct SelfHandle<M = Payload> {
     control: Ref<Control<M>>,
 }
@@ -64,7 +65,7 @@ impl<M: Send + 'static> SelfHandle<M> {
         self.control.any()
     }
 
-    /// Returns a new reference to this process, for a future of this process.
+    /// Returns a new reference to this process. The futures of this process contain such a reference.
     #[inline]
     pub(crate) fn home(&self) -> ProcessRef {
         ProcessRef::new(self.any())
@@ -87,8 +88,8 @@ impl<M: Send + 'static> SelfHandle<M> {
 
     // ---- Commands and messages
 
-    /// Returns a future that yields a command at its first poll, and resolves to the answer. Several commands can be in
-    /// flight at the same time, with `join!`, `select!` or `FuturesUnordered`.
+    /// Returns a future that yields a command at its first poll, and resolves to the answer. With `join!`, `select!` or
+    /// `FuturesUnordered`, several commands can be in flight at the same time.
     ///
     /// ```
     /// # use procession::{Command, Context, Failure, Runtime};
@@ -105,60 +106,61 @@ impl<M: Send + 'static> SelfHandle<M> {
     /// ```
     ///
     /// # Errors
-    /// - the failure of the handler, namely [`Failure::Error`], [`Failure::Panicked`] or [`Failure::Abandoned`];
+    /// - [`Failure::Error`], [`Failure::Panicked`] or [`Failure::Abandoned`] if the handler fails;
     /// - [`Failure::NoHandler`] if no handler is registered for the command;
     /// - [`Failure::TimedOut`] if the time limit of [`Perform::timeout`] has passed;
     /// - [`Failure::Cancelled`] if the yield was cancelled;
     /// - [`Failure::Outside`] if the future is polled outside this process.
     ///
     /// # Cancel safety
-    /// Dropping the future cancels the command: the handler sees the cancellation, and a late answer is discarded.
-    /// After a call of [`Perform::detach`], the command continues and its answer is discarded.
+    /// If the future is dropped, the command is cancelled. The handler sees the cancellation, and a late answer is
+    /// discarded. After a call of [`Perform::detach`], the command continues, and its answer is discarded.
     pub fn perform<C: Command>(&self, command: C) -> Perform<C> {
         Perform::new(self.home(), command)
     }
 
-    /// Returns a `Stream` of the items of a stream command. The stream yields the command at its first poll. After the
-    /// last item, [`last`](ItemStream::last) returns the reply. The handler can be at most [`StreamCommand::BUFFER`]
-    /// items ahead of the process.
+    /// Returns a `Stream` of the items of a stream command. The first poll of the stream yields the command. After the
+    /// last item, [`last`](ItemStream::last) returns the reply. The handler can send at most [`StreamCommand::BUFFER`]
+    /// items that the process has not pulled yet.
     ///
     /// # Cancel safety
-    /// Dropping the future of `next()` loses no item. Dropping the stream itself cancels the command, and the handler
-    /// sees the cancellation.
+    /// If the future of `next()` is dropped, no item is lost. If the stream itself is dropped, the command is
+    /// cancelled, and the handler sees the cancellation.
     pub fn stream<C: StreamCommand>(&self, command: C) -> ItemStream<C> {
         ItemStream::new(self.home(), command)
     }
 
-    /// Sends a message. This method never waits. It is the same as [`Host::send`].
+    /// Sends a message. This method never waits. The method calls [`Host::send`].
     ///
     /// # Errors
-    /// Returns the message and the reason of the refusal.
+    /// If the message is refused, the error contains the message and the reason.
     pub fn send<N: Send + 'static>(&self, to: impl Target<N>, message: N) -> Result<(), SendError<N>> {
         self.host().send(to, message)
     }
 
-    /// Sends an urgent message. Same as [`Host::send_urgent`].
+    /// Sends an urgent message. This method calls [`Host::send_urgent`].
     ///
     /// # Errors
-    /// Returns the message and the reason of the refusal.
+    /// If the message is refused, the error contains the message and the reason.
     pub fn send_urgent<N: Send + 'static>(&self, to: impl Target<N>, message: N) -> Result<(), SendError<N>> {
         self.host().send_urgent(to, message)
     }
 
-    /// Sends a message, and waits for free space if the mailbox is full. Same as [`Host::send_wait`].
+    /// Returns a future that sends a message. If the mailbox is full, the future waits for free space. This method
+    /// calls [`Host::send_wait`].
     ///
     /// # Errors
-    /// Returns the message and the reason of the refusal: see [`SendWait`].
+    /// If the message is refused, the error contains the message and the reason: see [`SendWait`].
     ///
     /// # Cancel safety
     /// If the future is dropped while its message waits for free space, the message is not sent. If space became free
-    /// before the drop, the message is already in the mailbox.
+    /// before the drop, the message stays in the mailbox.
     #[track_caller]
     pub fn send_wait<N: Send + 'static>(&self, to: impl Target<N>, message: N) -> SendWait<N> {
         self.host().send_wait(to, message)
     }
 
-    /// Returns a future that sends a request and resolves to the reply. Same as [`Address::call`].
+    /// Returns a future that sends a request and resolves to the reply: see [`Address::call`].
     #[track_caller]
     pub fn call<N: Send + 'static, T: Send + 'static>(
         &self,
@@ -168,7 +170,7 @@ impl<M: Send + 'static> SelfHandle<M> {
         self.host().call_from(self.home(), to, request)
     }
 
-    /// Calls several processes at once. Same as [`Host::multi_call`].
+    /// Calls several processes at the same time: see [`Host::multi_call`].
     pub fn multi_call<N: Send + 'static, T: Send + 'static>(
         &self,
         to: impl Callees<N>,
@@ -189,14 +191,14 @@ impl<M: Send + 'static> SelfHandle<M> {
         self.host().random()
     }
 
-    /// Returns a future that resolves when this time has passed. The time begins when `sleep` is called.
+    /// Returns a future that resolves when the duration `time` has passed. The duration starts when `sleep` is called.
     #[inline(always)]
     pub fn sleep(&self, time: Duration) -> Sleep {
         Sleep::for_time(Sleeper::Process(self.home()), self.seen_now(), time)
     }
 
-    /// Reads the clock. Inside a step of this process, this method also records the time in the turn. With the recorded
-    /// time, a sleep can reuse the timer of an earlier sleep.
+    /// Reads the clock. In a step of this process, this method also records the clock reading in the turn. A sleep
+    /// needs this record to reuse the timer of an earlier sleep.
     #[inline(never)]
     fn seen_now(&self) -> Instant {
         let now = self.now();
@@ -208,8 +210,8 @@ impl<M: Send + 'static> SelfHandle<M> {
         now
     }
 
-    /// Returns a future that resolves at this time. If the time has already passed, the future resolves at its first
-    /// poll.
+    /// Returns a future that resolves at the time `at`. If this time has already passed, the future resolves at its
+    /// first poll.
     pub fn sleep_until(&self, at: Instant) -> Sleep {
         Sleep::new(Sleeper::Process(self.home()), at)
     }
@@ -223,8 +225,8 @@ impl<M: Send + 'static> SelfHandle<M> {
         self.interval_at(self.now() + every, every)
     }
 
-    /// Same as [`interval`](Self::interval), but the first tick is due at `first`. If that time has passed, the first
-    /// tick is due immediately.
+    /// Returns an interval that ticks once per period. The first tick is due at the time `first`. If this time has
+    /// already passed, the first tick is due immediately.
     ///
     /// # Panics
     /// Panics if the period is zero.
@@ -234,12 +236,13 @@ impl<M: Send + 'static> SelfHandle<M> {
         Interval::new(self.sleep_until(first), every)
     }
 
-    /// Returns a future that resolves to the output of `future`. If `future` is not ready within this time, the
-    /// returned future fails with [`Failure::TimedOut`]. The time begins when `timeout` is called. If both `future` and
-    /// the timer are ready at the same poll, the output is returned.
+    /// Runs `future` with a time limit. The returned future resolves to the output of `future`. If `future` is not
+    /// ready before the time limit, the returned future fails with [`Failure::TimedOut`]. The time limit starts when
+    /// `timeout` is called. If `future` and the timer are ready in the same poll, the returned future resolves to the
+    /// output.
     ///
     /// # Errors
-    /// [`Failure::TimedOut`] if the time passes before `future` is ready.
+    /// [`Failure::TimedOut`] if the time limit passes before `future` is ready.
     pub fn timeout<F: Future>(
         &self,
         time: Duration,
@@ -248,8 +251,8 @@ impl<M: Send + 'static> SelfHandle<M> {
         Timeout::new(future, self.sleep(time))
     }
 
-    /// Sends a message when this time has passed. If this process exits before that time, the message is not sent. If
-    /// the receiver refuses the message, the message is dropped and counted as refused.
+    /// Sends a message after the duration `time`. If this process exits before the duration has passed, the message is
+    /// not sent. If the receiver refuses the message, the runtime drops the message and counts a refused message.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -270,11 +273,11 @@ impl<M: Send + 'static> SelfHandle<M> {
     }
 
     /// Sends a clone of a message once per period. The first clone is sent one period after this call. If the timer
-    /// fires late, the periods that have passed are skipped, so a delay causes no burst of messages.
+    /// fires late, the timer skips the periods that have passed. Therefore a delay causes no burst of messages.
     ///
-    /// The interval ends when it is cancelled, when this process exits, when `clone` panics, or when a message is
-    /// refused. In two cases, the interval continues after a refusal: the mailbox is full, or `to` is a name that no
-    /// process has at that time.
+    /// The timer ends when it is cancelled, when this process exits, or when `clone` panics. The timer also ends when a
+    /// message is refused. However, the timer continues in two cases: the mailbox is full, or `to` is a name that no
+    /// process currently has.
     ///
     /// # Panics
     /// Panics if the period is zero.
@@ -294,19 +297,19 @@ impl<M: Send + 'static> SelfHandle<M> {
         assert!(!every.is_zero(), "process {} made an interval of zero; pass a period longer than zero", self.pid());
     }
 
-    /// Cancels a timer of this process. If the timer was active, returns the time that was left; the message will not
-    /// be sent. Returns `None` if the message was already sent or the timer was already cancelled.
+    /// Cancels a timer of this process. If the timer was active, returns the remaining time until the timer would have
+    /// fired. In this case, the message will not be sent. Returns `None` if the message was already sent or the timer
+    /// was already cancelled.
     ///
-    /// A timer that [`send_interval`](Self::send_interval) created stays active after each message. This timer is
-    /// active until its interval ends.
+    /// A timer of [`send_interval`](Self::send_interval) stays active after each message.
     pub fn cancel_timer(&self, timer: TimerRef) -> Option<Duration> {
         later::cancel(&self.control.head, timer)
     }
 
     // ---- Scheduling and life cycle
 
-    /// Yields to other processes. The future resolves when this process is stepped again. The tasks that were queued
-    /// before this process run first.
+    /// Lets other processes run. The tasks that are already in the queue run first. The future resolves when this
+    /// process is stepped again.
     pub async fn yield_now(&self) {
         let mut yielded = false;
         std::future::poll_fn(|cx| {
@@ -325,16 +328,16 @@ impl<M: Send + 'static> SelfHandle<M> {
         .await;
     }
 
-    /// Returns a future that resolves when this process is asked to exit. The output of the future is the reason for
-    /// which the process was asked to exit. If the process was already asked to exit, the future resolves immediately.
-    /// Use this method in a body that waits for something other than its mailbox.
+    /// Returns a future that waits until this process is asked to exit. The future resolves to the reason of the
+    /// request. If the process was already asked to exit, the future resolves immediately. A body needs this method
+    /// when the body waits for an operation that does not receive from the mailbox.
     pub fn cancelled(&self) -> Cancelled {
         Cancelled::new(self.any())
     }
 
     /// Runs a future until the future completes or this process is asked to exit. When the process is asked to exit,
-    /// the future is dropped. If the future is ready in the same poll, its output is returned. If the process was asked
-    /// to exit before the first poll, the future is not polled.
+    /// `future` is dropped. If `future` completes in the same poll, its output is returned. If the process was asked to
+    /// exit before the first poll, `future` is never polled.
     ///
     /// ```
     /// # use procession::{Context, Exit, Reason, Runtime};
@@ -350,7 +353,8 @@ impl<M: Send + 'static> SelfHandle<M> {
     /// ```
     ///
     /// # Errors
-    /// [`Exit::Cancelled`] with the reason of the request. The `?` operator returns this error from the body.
+    /// [`Exit::Cancelled`] with the reason of the request. With the `?` operator, the body returns this error, and the
+    /// process exits.
     ///
     /// # Cancel safety
     /// The returned future is as cancel safe as `future`.
@@ -366,26 +370,27 @@ impl<M: Send + 'static> SelfHandle<M> {
         self.control.head.is_cancelled()
     }
 
-    /// Reports that the process has started. This call is needed only if
-    /// [`ProcessBuilder::manual_start`](crate::ProcessBuilder::manual_start) was set.
+    /// Reports that this process has started. Only a process that was spawned with
+    /// [`ProcessBuilder::manual_start`](crate::ProcessBuilder::manual_start) needs this call.
     pub fn mark_started(&self) {
         self.control.head.started();
     }
 
-    /// Returns the token that cancels this process and the processes that it spawns. Returns `None` if no token was set
-    /// for the process and the process has inherited no token.
+    /// Returns the cancel token of this process. The token cancels this process and all processes that this process
+    /// spawns. Returns `None` if the process has neither its own token nor an inherited token.
     pub fn cancel_token(&self) -> Option<CancelToken> {
         self.control.head.inherited().cancel_token().cloned()
     }
 
-    /// Returns the deadline of this process: at this time the process is asked to exit. If the process has its own
-    /// deadline and an inherited deadline, returns the earlier deadline. Returns `None` if the process has no deadline.
+    /// Returns the deadline of this process. At the deadline, the runtime asks the process to exit. If the process has
+    /// its own deadline and an inherited deadline, returns the earlier deadline. Returns `None` if the process has no
+    /// deadline.
     pub fn deadline(&self) -> Option<Instant> {
         self.control.head.inherited().deadline()
     }
 
-    /// Returns the inherited value of this type. The process that spawned this process has either set this value or
-    /// inherited this value.
+    /// Returns the inherited value of the type `T`, if there is one. The parent of this process has either set this
+    /// value or inherited this value.
     pub fn value<T: Send + Sync + 'static>(&self) -> Option<Arc<T>> {
         self.control.head.inherited().value()
     }

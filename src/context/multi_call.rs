@@ -1,8 +1,10 @@
-//! Calls to many processes: [`MultiCall`] makes one [`Call`] for each process and collects the answers. The model is
-//! `gen_server:multi_call` of Erlang/OTP. In addition, a multi-call can end at the first reply or at a quorum.
+//! Calls to many processes. A [`MultiCall`] makes one [`Call`] for each process, and collects the answers. The model is
+//! `gen_server:multi_call` of Erlang/OTP. Unlike this model, a multi-call can also end at the first reply, or when a
+//! given number of processes have replied.
 //!
-//! A `FuturesUnordered` polls only the calls that were woken. Therefore a multi-call to n processes makes about n polls
-//! of calls, and not n². This file adds the sends, the end of the multi-call, and the time limit.
+//! A multi-call stores its calls in a `FuturesUnordered`, which polls only calls that were woken. Therefore a
+//! multi-call to n processes polls calls about n times, and not n² times. This file adds the sends, the end of the
+//! multi-call, and the time limit.
 
 use std::any::type_name;
 use std::fmt;
@@ -43,18 +45,19 @@ impl<N> Callee<N> {
 }
 
 pub(crate) trait Expand<N> {
-    /// Returns the processes to call, in order.
+    /// Returns the processes that a multi-call must call, in the order of the calls.
     fn callees(&self, host: &Host) -> Vec<Callee<N>>;
 }
 
-/// Processes that a [`multi_call`](Host::multi_call) calls, and whose message type is `N`:
+/// Processes that a [`multi_call`](Host::multi_call) calls. All these processes have the message type `N`. The possible
+/// types are:
 /// - a [`Group`]: the members of the group, in the order in which they joined;
-/// - a [`Target`](crate::Target) that is a [`Pool`](crate::Pool): the members of the pool. A pool that has not
-///   [started](crate::JoinHandle::started) yet counts as one process, and one of its members answers;
-/// - any other [`Target`](crate::Target), for example an address: this process. A name that no process has stands for no
-///   process;
-/// - a slice or a `Vec` of addresses: these processes, in order. Each address counts as one process, even if it is the
-///   address of a pool. For a group whose name is a text, pass `&host.members(name)`.
+/// - a [`Target`](crate::Target) that is a [`Pool`](crate::Pool): the members of the pool. If the pool has not
+///   [started](crate::JoinHandle::started) yet, the pool counts as one process, and one of its members answers;
+/// - any other [`Target`](crate::Target), for example an address: the process of the target. If no process has a name,
+///   a multi-call to this name calls no process;
+/// - a slice or a `Vec` of addresses: the processes of the addresses, in order. Each address counts as one process,
+///   also the address of a pool. To call a group whose name is a text, pass `&host.members(name)`.
 #[expect(private_bounds, reason = "only the crate lists the processes")]
 pub trait Callees<N>: Expand<N> {}
 
@@ -102,13 +105,13 @@ macro_rules! one_target {
 }
 one_target!(Pid, &str, Name<N>, &Address<N>);
 
-/// Returns the process of a target. If this process is a pool, returns the members of the pool.
+/// Returns the process of a target. If the target is a pool, returns the members of the pool.
 pub(crate) fn expand_way<N: Send + 'static>(way: &Way<'_, N>, host: &Host) -> Vec<Callee<N>> {
     let control = match *way {
         Way::Here(control) => return members(control),
         Way::Pid(pid) => match host.shared().pid_table.get(pid) {
             Some(control) => control,
-            // The process has exited, or it runs on another node.
+            // The process has exited, or the process runs on another node.
             None => return vec![Callee { pid, to: Destination::Pid(pid) }],
         },
         Way::Name(name) => match host.namespace().names().get(name) {
@@ -119,12 +122,13 @@ pub(crate) fn expand_way<N: Send + 'static>(way: &Way<'_, N>, host: &Host) -> Ve
     let pid = control.head().pid();
     match control.downcast() {
         Some(control) => members(&control),
-        // The send returns the error that names the expected type.
+        // The message type of the process is not `N`. The send will return an error that names the expected type.
         None => vec![Callee { pid, to: Destination::Pid(pid) }],
     }
 }
 
-/// Returns the members of a pool. If the process is not a running pool, returns the process itself.
+/// Returns the members of a pool. If the process is not a pool, or is a pool that has not started, returns the process
+/// itself.
 fn members<N: Send + 'static>(control: &Ref<Control<N>>) -> Vec<Callee<N>> {
     let targets = control.inbox.router().map(|router| router.targets().downcast::<Arc<[Ref<Control<N>>]>>());
     match targets {
@@ -133,16 +137,16 @@ fn members<N: Send + 'static>(control: &Ref<Control<N>>) -> Vec<Callee<N>> {
     }
 }
 
-/// A call that was made, but whose request was not sent.
+/// A call whose request was not sent yet.
 struct Unsent<N, T> {
-    /// Position of the process in the list of answers.
+    /// Position of the called process in the list of answers.
     place: usize,
     to: Destination<N>,
     call: Call<T>,
     request: N,
 }
 
-/// A sent call with the position of its process in the list of answers.
+/// A sent call, and the position of the called process in the list of answers.
 struct Numbered<T> {
     place: usize,
     call: Call<T>,
@@ -160,7 +164,8 @@ impl<T> Future for Numbered<T> {
 /// The answer of one process. The answer is `None` while the call is in flight.
 type Answer<T> = (Pid, Option<Result<T, CallError>>);
 
-/// Output of a multi-call that waits for all answers: each called process and its answer, in the order of the call.
+/// Output of a multi-call that waits for all answers. The output contains the pid and the answer of each called
+/// process, in the order of the calls.
 type All<T> = Vec<(Pid, Result<T, CallError>)>;
 
 /// Number of replies that a multi-call waits for.
@@ -171,15 +176,17 @@ enum Needed {
     Replies(usize),
 }
 
-/// Future of a call to several processes: see [`Host::multi_call`]. The parameter `N` is the message type of the called
-/// processes, `T` is the type of a reply, and `O` is the output of the future. By default, the future resolves when
-/// each process has replied or failed. The output is then a list of all called processes in the order of the call, each
-/// with its reply or its [`CallError`].
+/// Future of a call to several processes: see [`Host::multi_call`]. By default, the future resolves when each process
+/// has replied or failed. The output is then a list of all called processes in the order of the calls. The list
+/// contains the reply or the [`CallError`] of each process.
+///
+/// The parameter `N` is the message type of the called processes. `T` is the type of a reply, and `O` is the output
+/// type of the future.
 ///
 /// # Cancel safety
-/// Dropping the future loses the replies, and cancels the calls that are in flight. Each reply that arrives later is
-/// dropped and counted as late. A request that was already sent stays in the mailbox of its process. The future can be
-/// awaited by reference.
+/// If the future is dropped, the replies are lost, and the calls in flight are cancelled. Each reply that arrives later
+/// is dropped and counted as late. A request that was already sent stays in the mailbox of its receiver. A program can
+/// await `&mut` of this future, and later await the future again.
 #[must_use = "futures do nothing unless polled"]
 pub struct MultiCall<N, T, O = All<T>> {
     host: Host,
@@ -189,11 +196,11 @@ pub struct MultiCall<N, T, O = All<T>> {
     replied: usize,
     failed: usize,
     needed: Needed,
-    /// Whether the calling process counts the calls among the operations that it waits for.
+    /// Whether the calling process counts the calls as operations for which the process waits.
     counted: bool,
     limit: Option<Box<Sleep>>,
     undelivered: Vec<(Pid, N)>,
-    /// Converts the answers to the output. The field is `None` after the multi-call has ended.
+    /// Function that converts the answers to the output. The field is `None` after the multi-call has ended.
     output: Option<fn(Vec<Answer<T>>, usize) -> O>,
 }
 
@@ -255,25 +262,25 @@ impl<N: Send + 'static, T: Send + 'static> MultiCall<N, T> {
         }
     }
 
-    /// Ends the multi-call at the first reply. The output is this reply with the pid of its process. A process that
-    /// fails does not end the multi-call, as long as another process can still reply. The other calls are cancelled,
-    /// and their replies are counted as late.
+    /// Ends the multi-call at the first reply. The output is this reply and the pid of the process that has replied. If
+    /// a process fails, the multi-call continues while another process can still reply. At the end, the remaining calls
+    /// are cancelled, and their later replies are counted as late.
     ///
     /// # Errors
-    /// The future fails with [`CallError::NoQuorum`] as soon as no called process can reply any more. If there is no
-    /// process to call, the future fails at its first poll.
+    /// The future fails with [`CallError::NoQuorum`] as soon as all called processes have failed. If there is no
+    /// process to call, the first poll fails.
     pub fn first(self) -> MultiCall<N, T, Result<(Pid, T), CallError>> {
         self.ending(1, first_reply)
     }
 
-    /// Ends the multi-call when `needed` processes have replied. The output is `needed` replies, each with the pid of its
-    /// process, in the order of the call. The other calls are cancelled, and replies that arrive later are counted as
-    /// late.
+    /// Ends the multi-call when `needed` processes have replied. The output contains `needed` replies and the pids of
+    /// their processes, in the order of the calls. The remaining calls are cancelled, and their later replies are
+    /// counted as late.
     ///
     /// # Errors
-    /// The future fails with [`CallError::NoQuorum`] as soon as fewer than `needed` processes have replied or can still
-    /// reply. The error contains the answers so far. If fewer than `needed` processes are called, the future fails at
-    /// its first poll, and sends no request.
+    /// The future fails with [`CallError::NoQuorum`] as soon as so many processes have failed that `needed` replies are
+    /// no longer possible. The error contains the answers that have arrived. If fewer than `needed` processes are
+    /// called, the first poll fails and sends no request.
     pub fn quorum(self, needed: usize) -> MultiCall<N, T, Result<Vec<(Pid, T)>, CallError>> {
         self.ending(needed, quorum_of)
     }
@@ -288,9 +295,9 @@ impl<N: Send + 'static, T: Send + 'static> MultiCall<N, T> {
 }
 
 impl<N: Send + 'static, T: Send + 'static, O> MultiCall<N, T, O> {
-    /// Sets a time limit for all calls together. The time begins when this method is called. At the limit, each process
-    /// that has not replied has failed with [`CallError::TimedOut`], and the multi-call ends. A second limit replaces
-    /// the first limit. Default: no limit.
+    /// Sets one time limit for all calls. The time limit starts when this method is called. At the time limit, the
+    /// multi-call ends. The answer of each process that has not replied is then [`CallError::TimedOut`]. A second time
+    /// limit replaces the first time limit. Default: no time limit.
     pub fn timeout(mut self, time: Duration) -> Self {
         if self.output.is_some() {
             self.limit = Some(Box::new(self.host.sleep(time)));
@@ -298,18 +305,18 @@ impl<N: Send + 'static, T: Send + 'static, O> MultiCall<N, T, O> {
         self
     }
 
-    /// Sends the requests now instead of at the first poll.
+    /// Sends the requests immediately. Without this call, the first poll of the future sends the requests.
     pub fn start(mut self) -> Self {
         self.send();
         self.counted = self.count_as_waiting(Waker::noop());
         self
     }
 
-    /// Takes the requests that were not delivered, each with the pid of its process. A request is not delivered if the
-    /// process refuses the request, or if the multi-call ends before it sends the request. The answer of the process
-    /// contains the reason of a refusal ([`CallError::Send`]).
+    /// Takes the requests that were not delivered, and the pids of their receivers. A request is not delivered if the
+    /// receiver refuses the request. The answer of the receiver is then [`CallError::Send`] with the reason of the
+    /// refusal. A request is also not delivered if the multi-call ends before the request is sent.
     ///
-    /// To use this method, await the future by reference:
+    /// To use this method, await `&mut` of the future:
     /// ```
     /// # use procession::{CallError, Context, MailboxCapacity, Reply, Runtime, SendErrorKind};
     /// # let rt = Runtime::builder().workers(0).build()?;
@@ -327,7 +334,7 @@ impl<N: Send + 'static, T: Send + 'static, O> MultiCall<N, T, O> {
         std::mem::take(&mut self.undelivered)
     }
 
-    /// Returns whether the present answers decide the outcome.
+    /// Returns whether the answers that have arrived decide the output of the multi-call.
     fn is_decided(&self) -> bool {
         let called = self.answers.len();
         match self.needed {
@@ -336,7 +343,7 @@ impl<N: Send + 'static, T: Send + 'static, O> MultiCall<N, T, O> {
         }
     }
 
-    /// Sends the requests that were not sent yet, unless the outcome is decided before the first send.
+    /// Sends the requests that were not sent yet. If the output is decided before the first send, sends no request.
     fn send(&mut self) {
         if self.is_decided() {
             return;
@@ -346,7 +353,8 @@ impl<N: Send + 'static, T: Send + 'static, O> MultiCall<N, T, O> {
                 Ok(()) => self.calls.push(Numbered { place, call }),
                 Err((refusal, request)) => {
                     self.host.shared().metrics.add(Counter::Refused, 1);
-                    // The request contains a `Reply`. The call is closed first, so that this reply answers no call.
+                    // The refused request contains a `Reply`. The call is closed first, because this `Reply` must not
+                    // answer the call.
                     drop(call);
                     self.undelivered.push((self.answers[place].0, request));
                     self.answer(place, Err(CallError::Send(refusal)));
@@ -360,7 +368,7 @@ impl<N: Send + 'static, T: Send + 'static, O> MultiCall<N, T, O> {
         self.answers[place].1 = Some(answer);
     }
 
-    /// Cancels the calls that are in flight, and returns the output.
+    /// Ends the multi-call: cancels the calls in flight, and returns the output.
     fn end(&mut self, output: fn(Vec<Answer<T>>, usize) -> O) -> O {
         self.output = None;
         self.limit = None;
@@ -376,14 +384,14 @@ impl<N: Send + 'static, T: Send + 'static, O> MultiCall<N, T, O> {
         output(std::mem::take(&mut self.answers), needed)
     }
 
-    /// Counts the calls among the operations that the calling process waits for, if it waits for them. All calls have
-    /// the same caller, so the first call decides.
+    /// Counts the calls as operations for which the calling process waits. Returns whether the calls are counted. All
+    /// calls have the same caller, so either all calls are counted or no call is counted.
     fn count_as_waiting(&mut self, waker: &Waker) -> bool {
         Pin::new(&mut self.calls).iter_pin_mut().all(|numbered| numbered.get_mut().call.count_as_waiting(waker))
     }
 }
 
-/// The future never pins the messages and the replies that it contains.
+/// The future contains messages and replies, but never pins them.
 impl<N, T, O> Unpin for MultiCall<N, T, O> {}
 
 impl<N: Send + 'static, T: Send + 'static, O> Future for MultiCall<N, T, O> {
@@ -418,12 +426,12 @@ impl<N: Send + 'static, T: Send + 'static, O> FusedFuture for MultiCall<N, T, O>
 }
 
 impl Host {
-    /// Calls several processes at once. Returns a future that resolves to the answers of all processes. Use
-    /// [`first`](MultiCall::first) to wait only for the first reply, and [`quorum`](MultiCall::quorum) to wait for a
-    /// number of replies.
+    /// Calls several processes at the same time. Returns a future that resolves to the answers of all processes. Use
+    /// [`first`](MultiCall::first) to wait only for the first reply. Use [`quorum`](MultiCall::quorum) to wait for a
+    /// given number of replies.
     ///
-    /// This method lists the processes, and calls `request` once for each of them, before it returns. The requests are
-    /// sent at the first poll, or by [`MultiCall::start`].
+    /// This method immediately lists the processes, and calls `request` once for each process. The first poll of the
+    /// future, or [`MultiCall::start`], sends the requests.
     ///
     /// ```
     /// use std::time::Duration;

@@ -1,5 +1,5 @@
-//! A name is a text that identifies a process in its host. This file has the public types and methods; the table of
-//! names is in `host::registry::names`.
+//! Names of processes. A name is a text that identifies a process in its host. This file contains the public types and
+//! methods. The table of names is in `host::registry::names`.
 
 pub(crate) mod groups;
 
@@ -20,8 +20,8 @@ use crate::process::state::Ref;
 
 /// Name of a process whose message type is `M`. A name is usually a constant.
 ///
-/// The name is looked up at each send. Therefore, a send also reaches a process that was restarted under the same name.
-/// At any time, a name belongs to at most one process of a host. Each host has its own names.
+/// Each send looks up the name. Therefore, a send also reaches a new process that has got the name after a restart. A
+/// name belongs to at most one process of a host at a time. Each host has its own names.
 ///
 /// ```
 /// use procession::{Context, Exit, Name, Reply, Runtime};
@@ -50,7 +50,7 @@ pub struct Name<M> {
 }
 
 impl<M> Name<M> {
-    /// Makes a typed name from this text.
+    /// Creates a typed name from a text.
     pub const fn new(name: &'static str) -> Self {
         Self { name, marker: PhantomData }
     }
@@ -113,7 +113,8 @@ mod sealed {
 }
 use sealed::Sealed;
 
-/// A name of a process whose message type is `M`. The name is either a [`Name`] of that type or a text.
+/// Types of a process name, where `M` is the message type of the process. A process name is either a `Name<M>` or a
+/// text.
 pub trait IntoName<M>: Sealed<M> + Into<Cow<'static, str>> + AsRef<str> {}
 
 macro_rules! process_names {
@@ -125,7 +126,8 @@ macro_rules! process_names {
 process_names!(Name<M>, &'static str, String, Cow<'static, str>);
 
 impl Host {
-    /// Returns the pid of the process that now has this name in this host. The name is a text or a [`Name`].
+    /// Returns the pid of the process that has this name in this host. The name is a text or a [`Name`]. Returns `None`
+    /// if no process has the name.
     pub fn whereis(&self, name: impl AsRef<str>) -> Option<Pid> {
         self.namespace().names().get(name.as_ref()).map(|holder| holder.head().pid())
     }
@@ -147,15 +149,16 @@ fn unregister<M: Send + 'static>(control: &Control<M>, name: &str) -> bool {
 }
 
 impl<M: Send + 'static> SelfHandle<M> {
-    /// Gives this process a name in its host. The process keeps the name until it exits or
-    /// [unregisters](Self::unregister) the name. A process can have several names. If the process already has this
-    /// name, nothing changes.
+    /// Gives this process a name in its host. The process keeps the name until the process exits or
+    /// [unregisters](Self::unregister) the name. A process can have several names. If this process already has the
+    /// name, this method has no effect.
     ///
-    /// When a process exits, its names are released before a monitor or another observer receives the exit.
+    /// When a process exits, the runtime first releases the names of the process. Monitors and other observers receive
+    /// the exit afterwards.
     ///
     /// # Errors
-    /// Fails with [`NameError::Taken`] if another process has the name. The error contains the pid of that process.
-    /// Fails with [`NameError::Exited`] if this process has exited.
+    /// Fails with [`NameError::Taken`] if another process has the name. This error contains the pid of the other
+    /// process. Fails with [`NameError::Exited`] if this process has exited.
     pub fn register(&self, name: impl IntoName<M>) -> Result<(), NameError> {
         register(self.control(), name.into())
     }
@@ -167,10 +170,11 @@ impl<M: Send + 'static> SelfHandle<M> {
 }
 
 impl<M: Send + 'static> Mailbox<M> {
-    /// Gives this mailbox a name, even if the mailbox belongs to no process. Same as [`SelfHandle::register`].
+    /// Gives this mailbox a name: see [`SelfHandle::register`]. A mailbox that belongs to no process can also have a
+    /// name.
     ///
     /// # Errors
-    /// Same as [`SelfHandle::register`].
+    /// This method returns the same errors as [`SelfHandle::register`].
     pub fn register(&self, name: impl IntoName<M>) -> Result<(), NameError> {
         register(self.control(), name.into())
     }

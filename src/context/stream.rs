@@ -1,5 +1,5 @@
-//! Defines [`ItemStream`], the stream of a stream command in an async body. The stream returns the items and then the
-//! answer. The buffer of the items is in `process::yields::buffer`.
+//! Defines [`ItemStream`], which an async body uses to read the items of a stream command. After the items, the
+//! `ItemStream` returns the answer to the command. The buffer of the items is in `process::yields::buffer`.
 
 use std::fmt;
 use std::pin::Pin;
@@ -18,13 +18,13 @@ use crate::process::payload::Payload;
 use crate::process::yields::buffer::Buffer;
 use crate::process::yields::{AnswerTarget, Pulled};
 
-/// Stream of the items of a stream command: see [`SelfHandle::stream`](crate::SelfHandle::stream).
+/// Stream of the items of a stream command. [`SelfHandle::stream`](crate::SelfHandle::stream) returns this stream.
 ///
 /// The stream ends after the last item, even if the answer is a failure. [`last`](Self::last) returns the answer.
 #[must_use = "streams do nothing unless polled"]
 pub struct ItemStream<C: StreamCommand> {
     issue: BodyYield<C>,
-    /// The answer. The field is set when all items have been pulled.
+    /// The answer to the command. The field is set when all items have been pulled, or when the stream has failed.
     last: Option<Answer>,
 }
 
@@ -33,28 +33,30 @@ impl<C: StreamCommand> ItemStream<C> {
         Self { issue: BodyYield::new(control, Payload::new(Streamed(command))), last: None }
     }
 
-    /// Sets a time limit. The time begins when this method is called. If the answer does not arrive in time, the stream
-    /// ends with [`Failure::TimedOut`], and the handler is cancelled. Items that the handler sent before the limit can
-    /// still be pulled.
+    /// Sets a time limit. The time limit starts when this method is called. If the answer does not arrive in time, the
+    /// stream ends with [`Failure::TimedOut`], and the handler is cancelled. The process can still pull the items that
+    /// the handler has sent before the time limit.
     pub fn timeout(mut self, time: Duration) -> Self {
         self.issue.limit(time);
         self
     }
 
-    /// Yields the command now instead of at the first poll. If the caller is outside the process, this method has no
-    /// effect, and the stream fails with [`Failure::Outside`] at the first poll.
+    /// Yields the command immediately. Without this call, the first poll of the stream yields the command. If this
+    /// method is called outside the process, the method has no effect, and the first poll fails with
+    /// [`Failure::Outside`].
     pub fn start(mut self) -> Self {
         let _ = self.issue.launch(|| AnswerTarget::Own, Some(Buffer::new(C::BUFFER)));
         self
     }
 
-    /// Waits for the answer of the stream. Items that were not pulled are dropped.
+    /// Waits for the answer to the stream command. This method drops the items that were not pulled.
     ///
     /// # Errors
-    /// The failure of the handler, or one of the failures of [`SelfHandle::perform`](crate::SelfHandle::perform).
+    /// If the command fails, the error is the [`Failure`] of the command. The possible failures are listed at
+    /// [`SelfHandle::perform`](crate::SelfHandle::perform).
     ///
     /// # Cancel safety
-    /// Not cancel safe: dropping the future cancels the stream.
+    /// This method is not cancel safe. If the future is dropped, the stream command is cancelled.
     pub async fn last(mut self) -> Result<C::Reply, Failure> {
         std::future::poll_fn(|cx| {
             while let Some(item) = std::task::ready!(self.poll_pull(cx)) {

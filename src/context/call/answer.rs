@@ -1,10 +1,11 @@
-//! The two ends of the answer to one call: a [reply slot](ReplySlot) in a cell with two halves. The caller has the
-//! [`ReplyReceiver`], and the callee has the [`ReplySender`]. Either end may be dropped first. The caller has a part of
-//! the cell for itself, for the state of the request.
+//! The cell that the caller and the callee of one call share. The cell contains a [reply slot](ReplySlot) for the
+//! answer. The caller has the [`ReplyReceiver`], and the callee has the [`ReplySender`]. The caller or the callee may
+//! drop its half first. The cell also has a part that only the caller accesses. This part contains the state of the
+//! request.
 //!
-//! Usually the caller is a process whose own task makes the call and then waits only for the answer. So the slot of a
-//! call that is made in a turn of this task has the task as its listener from the start. Such a caller needs no lock to
-//! wait, and none to take the answer if the callee has already dropped its half.
+//! Usually, the task of a process makes the call and then waits only for the answer. Therefore, if a call is made in a
+//! turn of a process, the task of the process is the listener of the slot from the start. Such a task needs no lock to
+//! wait for the answer. If the callee has already dropped its half, the task also needs no lock to take the answer.
 
 use std::ops::Deref;
 use std::task::Waker;
@@ -12,33 +13,33 @@ use std::task::Waker;
 use crate::platform::shared_cell::{Half, OwnerHalf};
 use crate::process::state::reply_slot::{Listener, ReplySlot};
 
-/// The data of the caller that both ends can access.
+/// The data of the caller that both halves of the cell can access.
 pub(crate) trait CallParty {
     /// Wakes the task of the calling process.
     fn wake(&self);
 }
 
-/// The part of the cell that both ends share.
+/// The part of the cell that both halves share.
 pub(crate) struct Shared<P, A> {
     party: P,
     slot: ReplySlot<A>,
 }
 
-/// The part of the cell that only the caller's end accesses.
+/// The part of the cell that only the caller's half accesses.
 pub(crate) struct CallerPart<O> {
     /// Whether the listener is the task of the calling process.
     task_listens: bool,
     stage: O,
 }
 
-/// The caller's end. It includes the caller's own part of the cell.
+/// The caller's half of the cell. This half has access to the whole cell.
 pub(crate) struct ReplyReceiver<P, O, A>(OwnerHalf<Shared<P, A>, CallerPart<O>>);
 
-/// The callee's end.
+/// The callee's half of the cell. This half has access only to the shared part of the cell.
 pub(crate) struct ReplySender<P, O, A>(Half<Shared<P, A>, CallerPart<O>>);
 
 impl<P: CallParty, O, A> ReplyReceiver<P, O, A> {
-    /// Makes both ends. If `task_listens` is set, the answer wakes the task of the calling process.
+    /// Creates the cell and both halves. If `task_listens` is true, the answer wakes the task of the calling process.
     #[inline(always)]
     pub(crate) fn new(
         task_listens: bool,
@@ -50,7 +51,7 @@ impl<P: CallParty, O, A> ReplyReceiver<P, O, A> {
         (Self(owner), ReplySender(peer))
     }
 
-    /// Returns the part that both ends know, and the caller's own part.
+    /// Returns the shared data of the caller, and the state that only the caller accesses.
     #[inline]
     pub(crate) fn parts(&mut self) -> (&P, &mut O) {
         let (shared, own) = self.0.parts();
@@ -61,9 +62,9 @@ impl<P: CallParty, O, A> ReplyReceiver<P, O, A> {
         &self.0.party
     }
 
-    /// Has the answer wake `waker`. If `is_task` is set, `waker` is the waker of the caller's task, and this thread is
-    /// in a step of that task. A [`take`](Self::take) that follows either returns the answer, or the answer will wake
-    /// `waker`.
+    /// Registers `waker`: the answer will wake this waker. `is_task` is true if `waker` is the waker of the calling
+    /// process's task, and this thread is in a step of this task. If a [`take`](Self::take) after this call returns
+    /// `None`, the answer will wake `waker`.
     pub(crate) fn listen(&mut self, is_task: bool, waker: &Waker) {
         let (shared, own) = self.0.parts();
         if is_task && own.task_listens {
@@ -73,7 +74,7 @@ impl<P: CallParty, O, A> ReplyReceiver<P, O, A> {
         own.task_listens = is_task;
     }
 
-    /// Has the answer wake no task until the next [`listen`](Self::listen).
+    /// Removes the task as the listener. The answer wakes no task until the next call of [`listen`](Self::listen).
     pub(crate) fn listen_later(&mut self) {
         let (shared, own) = self.0.parts();
         if own.task_listens {
@@ -82,7 +83,7 @@ impl<P: CallParty, O, A> ReplyReceiver<P, O, A> {
         }
     }
 
-    /// Takes the answer, if it is there.
+    /// Takes the answer. Returns `None` if the answer has not arrived.
     #[inline(always)]
     pub(crate) fn take(&mut self) -> Option<A> {
         if !self.0.slot.may_be_full() {
@@ -94,14 +95,14 @@ impl<P: CallParty, O, A> ReplyReceiver<P, O, A> {
         }
     }
 
-    /// Ends the call without an answer, and wakes the watchers.
+    /// Closes the slot: the caller no longer waits for the answer. Wakes the watchers of the slot.
     pub(crate) fn close(&self) {
         drop(self.0.slot.close());
     }
 }
 
 impl<P: CallParty, O, A> ReplySender<P, O, A> {
-    /// Makes the callee's end of a cell that has no caller.
+    /// Creates the callee's half of a cell that has no caller's half.
     pub(crate) fn alone(party: P, stage: impl FnOnce() -> O) -> Self {
         let shared = || Shared { party, slot: ReplySlot::new(None) };
         Self(Half::alone(shared, || CallerPart { task_listens: false, stage: stage() }))
@@ -110,24 +111,25 @@ impl<P: CallParty, O, A> ReplySender<P, O, A> {
     /// Stores the answer and wakes the caller.
     ///
     /// # Errors
-    /// Returns this end and the answer if the caller has stopped waiting.
+    /// Returns this half and the answer if the caller no longer waits.
     #[inline(always)]
     pub(crate) fn answer(self, answer: A) -> Result<(), (Self, A)> {
         let shared = &*self.0;
         shared.slot.send(answer, || shared.party.wake()).map_err(|answer| (self, answer))
     }
 
-    /// Returns whether the caller has stopped waiting. If so, an answer is refused.
+    /// Returns whether the caller no longer waits. In this case, the slot refuses an answer.
     pub(crate) fn is_closed(&self) -> bool {
         self.0.slot.is_closed()
     }
 
-    /// Returns whether the caller has stopped waiting. If not, `watcher` is woken when the caller stops waiting.
+    /// Returns whether the caller no longer waits. If the caller still waits, registers `watcher`. The slot wakes
+    /// `watcher` when the caller no longer waits.
     pub(crate) fn watch(&self, watcher: &Waker) -> bool {
         self.0.slot.watch(watcher)
     }
 
-    /// Returns the caller data of a cell that has no caller.
+    /// Returns the data of the caller if the callee's half is the only half of the cell.
     pub(crate) fn party_if_alone(&mut self) -> Option<&mut P> {
         self.0.value_if_alone().map(|shared| &mut shared.party)
     }

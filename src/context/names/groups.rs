@@ -1,5 +1,6 @@
-//! A group is a name that several processes share. Groups are used for broadcasts and membership events. This file has
-//! the public types and methods; the table of groups is in `host::registry::groups`.
+//! Groups of processes. A group is a name that several processes share. A process can send a message to all members of
+//! a group, and can monitor the group for new and lost members. This file contains the public types and methods. The
+//! table of groups is in `host::registry::groups`.
 
 use std::any::type_name;
 use std::fmt;
@@ -17,7 +18,7 @@ use crate::process::state::Ref;
 /// Name of a group of processes whose message type is `M`. A group name is usually a constant. Any number of processes
 /// can join a group.
 ///
-/// A group does not have to be created, because a group exists as long as it has members. Each host has its own groups.
+/// A program does not create a group explicitly: a group exists while it has members. Each host has its own groups.
 ///
 /// ```
 /// use procession::{Context, Exit, Group, Runtime};
@@ -47,7 +48,7 @@ pub struct Group<M> {
 }
 
 impl<M> Group<M> {
-    /// Makes a typed group name from a text.
+    /// Creates a typed group name from a text.
     pub const fn new(name: &'static str) -> Self {
         Self { name, marker: PhantomData }
     }
@@ -90,7 +91,7 @@ pub(crate) trait Sealed<M> {
     fn text(&self) -> &str;
 }
 
-/// A name of a group of processes whose message type is `M`. The name is either a [`Group`] of that type or a text.
+/// Types of a group name, where `M` is the message type of the members. A group name is either a `Group<M>` or a text.
 #[expect(private_bounds, reason = "only the crate has such names, and only the crate reads their text")]
 pub trait IntoGroup<M>: Sealed<M> {}
 
@@ -109,51 +110,53 @@ impl<M> Sealed<M> for &str {
 }
 
 impl Host {
-    /// Returns the members of a group whose message type is `N`. The members are in the order in which they joined the
-    /// group. If a process joins or leaves during this call, the result may or may not contain this process. The result
-    /// does not contain a process whose exit was already reported.
+    /// Returns the members of a group that have the message type `N`, in the order in which they joined the group. If a
+    /// process joins or leaves the group during this call, the result may or may not contain the process. The result
+    /// contains no process whose exit was already reported to an observer.
     pub fn members<N: Send + 'static>(&self, group: impl IntoGroup<N>) -> Vec<Address<N>> {
         let members = self.namespace().groups().members(group.text());
         members.into_iter().filter_map(|member| member.downcast().map(Address::new)).collect()
     }
 
-    /// Sends a clone of a message to each [member](Self::members) of a group. Returns the number of members that
-    /// accepted the message.
+    /// Sends a clone of a message to each member of a group: see [`members`](Self::members). Returns the number of
+    /// members that have accepted the message.
     pub fn broadcast<N: Clone + Send + 'static>(&self, group: impl IntoGroup<N>, message: N) -> usize {
         self.members(group).into_iter().filter(|member| member.send(message.clone()).is_ok()).count()
     }
 }
 
 impl<M: Send + 'static> SelfHandle<M> {
-    /// Adds this process to a group of its host. The process stays a member until it exits or
-    /// [leaves](Self::leave_group) the group. Joining a group again has no effect. A process that has exited cannot
-    /// join a group.
+    /// Adds this process to a group of its host. The process stays a member until the process exits or
+    /// [leaves](Self::leave_group) the group. If this process is already a member or has exited, this method has no
+    /// effect.
     pub fn join_group(&self, group: impl IntoGroup<M>) {
         let head = &self.control().head;
         let lives = || !self.control().inbox.is_closed();
         head.host().namespace().groups().join(group.text().to_owned().into(), &self.any(), head.groups(), lives);
     }
 
-    /// Removes this process from a group. Has no effect if the process is not a member.
+    /// Removes this process from a group. If this process is not a member, this method has no effect.
     pub fn leave_group(&self, group: impl IntoGroup<M>) {
         let head = &self.control().head;
         head.host().namespace().groups().leave(group.text(), head.pid(), head.groups());
     }
 
-    /// Monitors a group of the process's host. Returns the monitor and the pids of the present members. The pids are in
-    /// the order in which the members joined.
+    /// Monitors a group of this host. Returns the reference of the monitor and the pids of the current members. The
+    /// pids are in the order in which the members joined the group.
     ///
-    /// After this call, an [`Event::Joined`](crate::Event::Joined) arrives for each process that joins, and an
-    /// [`Event::Left`](crate::Event::Left) for each member that leaves or exits. Each monitor reports each change
-    /// exactly once. A second call creates another monitor.
+    /// After this call, an [`Event::Joined`](crate::Event::Joined) arrives for each process that joins the group. An
+    /// [`Event::Left`](crate::Event::Left) arrives for each member that leaves the group or exits. Each monitor reports
+    /// each change exactly once. A second call for the same group creates another monitor.
     ///
-    /// All monitors of a group report its changes in the same order. If a process sends messages and then leaves, the
-    /// messages arrive before the `Left` event of this process. The `Left` event of a process arrives before any other
-    /// event about the exit of this process. [`event`](crate::Mailbox::event) returns the `Joined` and `Left` events.
-    /// [`receive`](crate::Mailbox::receive) skips the `Joined` and `Left` events, and these events stay in the mailbox.
+    /// All monitors of a group report the changes of the group in the same order. If a member sends messages and then
+    /// leaves the group, the messages arrive before the `Left` event of the member. If a member exits, the `Left` event
+    /// arrives before any other event about this exit.
     ///
-    /// A group without members can also be monitored. When a process joins or leaves, the thread that makes this change
-    /// puts one event into the mailbox of each monitoring process.
+    /// The method [`event`](crate::Mailbox::event) of the mailbox returns `Joined` and `Left` events. The method
+    /// [`receive`](crate::Mailbox::receive) skips these events and leaves them in the mailbox.
+    ///
+    /// A process can also monitor a group that has no members. When a process joins or leaves a group, the thread of
+    /// this change puts one event into the mailbox of each monitoring process.
     ///
     /// ```
     /// use procession::{Context, Event, Exit, Group, Runtime};
@@ -191,7 +194,7 @@ impl<M: Send + 'static> SelfHandle<M> {
 }
 
 impl<M: Send + 'static> Mailbox<M> {
-    /// Same as [`SelfHandle::monitor_group`].
+    /// Monitors a group of this host: see [`SelfHandle::monitor_group`].
     pub fn monitor_group(&self, group: impl AsRef<str>) -> (MonitorRef, Vec<Pid>) {
         monitor(self.control(), group.as_ref())
     }

@@ -33,9 +33,10 @@ use crate::process::state::current::Current;
 /// Handle of a process to itself. A `SelfHandle` has all operations of a [`Context`](crate::Context), but cannot
 /// receive messages or events.
 ///
-/// A `SelfHandle` is cheap to clone. Its methods return futures that do not borrow the `SelfHandle`. The first poll of
-/// such a future starts the operation. If the future is dropped, the operation is cancelled. Only the process itself
-/// can poll the futures of [`perform`](Self::perform) and [`stream`](Self::stream).
+/// A `SelfHandle` is cheap to clone. Its methods return futures that do not borrow the `SelfHandle`. Only the future of
+/// [`yield_now`](Self::yield_now) borrows the `SelfHandle`. The first poll of such a future starts the operation. If
+/// the future is dropped, the operation is cancelled. Only the process itself can poll the futures of
+/// [`perform`](Self::perform) and [`stream`](Self::stream).
 pub struct SelfHandle<M = Payload> {
     control: Ref<Control<M>>,
 }

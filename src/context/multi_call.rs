@@ -278,9 +278,9 @@ impl<N: Send + 'static, T: Send + 'static> MultiCall<N, T> {
     /// counted as late.
     ///
     /// # Errors
-    /// The future fails with [`CallError::NoQuorum`] as soon as so many processes have failed that `needed` replies are
-    /// no longer possible. The error contains the answers that have arrived. If fewer than `needed` processes are
-    /// called, the first poll fails and sends no request.
+    /// The future fails with [`CallError::NoQuorum`] as soon as `needed` replies are no longer possible, because too
+    /// many processes have failed. The error contains the answers that have arrived. If fewer than `needed` processes
+    /// are called, the first poll fails and sends no request.
     pub fn quorum(self, needed: usize) -> MultiCall<N, T, Result<Vec<(Pid, T)>, CallError>> {
         self.ending(needed, quorum_of)
     }
@@ -384,8 +384,9 @@ impl<N: Send + 'static, T: Send + 'static, O> MultiCall<N, T, O> {
         output(std::mem::take(&mut self.answers), needed)
     }
 
-    /// Counts the calls as operations for which the calling process waits. Returns whether the calls are counted. All
-    /// calls have the same caller, so either all calls are counted or no call is counted.
+    /// Counts the calls as operations for which the calling process waits: see [`Call::count_as_waiting`]. Returns
+    /// whether the calls are counted. All calls have the same caller, so either all calls are counted or no call is
+    /// counted.
     fn count_as_waiting(&mut self, waker: &Waker) -> bool {
         Pin::new(&mut self.calls).iter_pin_mut().all(|numbered| numbered.get_mut().call.count_as_waiting(waker))
     }

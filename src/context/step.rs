@@ -1,6 +1,6 @@
-//! The interface of hand-written processes: the trait [`Process`], and the types [`Events`] and [`StepOutput`] that a
-//! step gets. Events are defined in `process::event`, commands in `process::command`, exits in `process::exit`. The
-//! states of a process are described at [`ProcessState`](crate::observe::ProcessState).
+//! Interface of hand-written processes. The trait [`Process`] has the method `step`, whose arguments are [`Events`] and
+//! [`StepOutput`]. The module `process::event` defines events, `process::command` defines commands, and `process::exit`
+//! defines exits. The states of a process are described at [`ProcessState`](crate::observe::ProcessState).
 
 use std::any::{Any, TypeId};
 use std::collections::VecDeque;
@@ -36,20 +36,21 @@ use crate::process::yields::{AnswerTarget, Yields};
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Start<'a> {
-    /// Name of the entry point. The name is empty if no entry point was set.
+    /// Name of the entry point. If the spawn set no entry point, the name is empty.
     pub method: &'a str,
-    /// Input of the entry point. The input is `()` if no input was set.
+    /// Input of the entry point. If the spawn set no input, the input is `()`.
     pub input: Payload,
     /// Pid of the new process.
     pub pid: Pid,
-    /// Values that the process inherits from the process that spawned it.
+    /// Values that the new process inherits from its parent.
     pub context: &'a InheritedContext,
 }
 
-/// A hand-written process: a state machine that the runtime calls step by step.
+/// A hand-written process. Such a process is a state machine, and the runtime calls its method [`step`](Self::step)
+/// when events arrive.
 ///
-/// A hand-written process runs in the same kind of task as an async body, and has the same operations. A hand-written
-/// process needs no allocated future, and receives every event.
+/// A hand-written process runs in the same kind of task as an async body, and has the same operations. Unlike an async
+/// body, a hand-written process needs no allocation for a future, and always receives every event.
 ///
 /// ```
 /// use procession::{Event, Events, Exit, Next, Process, Reply, Runtime, StepOutput};
@@ -83,76 +84,77 @@ pub struct Start<'a> {
 /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
 /// ```
 pub trait Process: 'static {
-    /// Type of the messages that the [`Address`](crate::Address) of the process accepts. With the type [`Payload`], the
-    /// process accepts messages of any type.
+    /// Type of the messages that the process accepts. If this type is [`Payload`], the process accepts messages of any
+    /// type.
     type Message: Send + 'static;
     /// Type of the result that the join handle of the process returns.
     type Output: Send + 'static;
 
-    /// Prepares the process for its first step. This method runs on a worker. Before the first step, messages wait in
-    /// the mailbox.
+    /// Prepares the process for its first step. A worker calls this method. Messages that arrive before the first step
+    /// wait in the mailbox.
     ///
     /// # Errors
-    /// If this method returns an error, the process exits with [`Exit::InitFailed`], without any step.
+    /// If this method returns an error, the process exits with [`Exit::InitFailed`], and `step` is never called.
     fn init(&mut self, start: Start<'_>) -> Result<(), InitError> {
         let _ = start;
         Ok(())
     }
 
-    /// Handles the events that arrived since the last step, and returns what the process does next.
+    /// Handles the events that have arrived since the last step. The result is the next action of the process.
     ///
-    /// The first step follows `init` directly, and may have no events. If a step does not read all of its events, the
-    /// next step reads the remaining events first.
+    /// The first step follows immediately after `init`, and may have no events. If a step does not read all its events,
+    /// the next step starts with the unread events.
     ///
     /// # Errors
-    /// If this method returns an [`Exit`] as an error, the process exits with this [`Exit`].
+    /// If this method returns an error, the process exits with this [`Exit`].
     fn step(
         &mut self,
         events: Events<'_, Self::Message>,
         out: &mut StepOutput<'_, Self::Message>,
     ) -> Result<Next<Self::Output>, Exit>;
 
-    /// Cleans up after the last step. The runtime calls this method for every kind of exit, and exactly once for each
-    /// process whose `init` succeeded.
+    /// Cleans up after the last step. If `init` has succeeded, the runtime calls this method exactly once, for every
+    /// kind of exit.
     fn close(&mut self) {}
 }
 
-/// A process as a trait object. Only its message type and its output type are known.
+/// Trait object of a process with the message type `M` and the output type `T`.
 pub(crate) type AnyProcess<M, T> = Box<dyn Process<Message = M, Output = T> + Send>;
 
 /// Next action of the process after a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Next<T> {
-    /// Waits for an event.
+    /// The process waits for an event.
     Wait,
-    /// The process is stepped again. The tasks that are queued before this process run first.
+    /// The process is stepped again. The tasks that are already in the queue run first.
     Again,
-    /// Exits with this result. The commands of this step are still dispatched; their answers are discarded.
+    /// The process exits with this result. The runtime still dispatches the commands of this step, but discards the
+    /// answers.
     Done(T),
 }
 
-/// The messages and signals that a hand-written process has taken from its inbox but has not read yet. Between steps,
-/// the task of the process stores these messages and signals.
+/// The messages and signals that a hand-written process has taken from its inbox and has not read yet. The task of the
+/// process stores a `Mail` between the steps.
 #[derive(Debug)]
 pub(crate) struct Mail<M> {
-    /// The box is allocated when the process takes a signal, or takes more than one message at a time. Before the
-    /// allocation, this field needs only the space of a pointer.
+    /// The messages and signals are in a box, because most processes do not need the space. The box is allocated when
+    /// the process takes a signal, or takes several messages at the same time.
     taken: Option<Box<Taken<M>>>,
     look: Look,
     /// Number of unread urgent messages when the task last checked for missed events.
     urgent: u32,
 }
 
-/// Whether the current step has taken its events from the inbox, or has passed the inbox to another receiver.
+/// State of the inbox in the current step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Look {
     NotYet,
     Taken,
-    /// The step has not taken its events from the inbox.
+    /// The step leaves its events in the inbox.
     Left,
-    /// A [`Mailbox`](crate::Mailbox) is the receiver. When the process reads its events itself, the process becomes the
-    /// receiver again.
+    /// A [`Mailbox`](crate::Mailbox) is the receiver of the process. When the process reads an event itself, the
+    /// process becomes the receiver again.
     HandedOver,
 }
 
@@ -161,7 +163,7 @@ impl<M: Send + 'static> Mail<M> {
         Self { taken: None, look: Look::NotYet, urgent: 0 }
     }
 
-    /// Returns the events for a step that begins.
+    /// Returns the events for the next step.
     #[inline]
     pub(crate) fn events<'a>(&'a mut self, control: &'a Control<M>) -> Events<'a, M> {
         if self.look != Look::HandedOver {
@@ -170,8 +172,8 @@ impl<M: Send + 'static> Mail<M> {
         Events { mail: self, control, here: PhantomData, yields: None }
     }
 
-    /// The task calls this function after a step has returned. The result is true if new events have arrived and the
-    /// step has read no events. If the result is true, the process must be stepped again.
+    /// Returns whether the process must be stepped again, because the step has not checked the inbox and new events
+    /// have arrived. The task of the process calls this function after each step.
     pub(crate) fn missed(&mut self, control: &Control<M>, turn: InTurn) -> bool {
         if self.look != Look::NotYet {
             return false;
@@ -185,7 +187,7 @@ impl<M: Send + 'static> Mail<M> {
         unread(self) > before || urgent > std::mem::replace(&mut self.urgent, urgent)
     }
 
-    /// Takes the unread messages and signals. The signals are dropped with the process.
+    /// Takes the unread messages and the unread signals. The caller drops the signals together with the process.
     pub(crate) fn take(&mut self) -> (VecDeque<M>, Held<Option<Box<Taken<M>>>>) {
         let mut taken = self.taken.take();
         let messages = taken.as_deref_mut().map(|taken| std::mem::take(&mut taken.messages)).unwrap_or_default();
@@ -193,60 +195,63 @@ impl<M: Send + 'static> Mail<M> {
     }
 }
 
-/// Maximum number of answered yields that are removed from the table of yields under one lock.
+/// Maximum number of answered yields that one lock operation removes from the table of yields.
 const COLLECT_AT: usize = 32;
 
-/// The events since the last step, in the order in which they arrived. When the first event is requested, the events
-/// are taken from the inbox.
+/// Iterator over the events that have arrived since the last step, in the order of their arrival. The first call of
+/// `next` takes the events from the inbox.
 ///
-/// `Events` stays on the thread that steps the process. If the step calls [`block_on`](crate::Runtime::block_on), the
-/// thread may run nested steps of other processes. During a nested step, `next` takes no events from the inbox and
-/// returns `None`. After the nested step, the events can be read. If an earlier step was delegated to
-/// [`EntryPoints`](crate::EntryPoints), another receiver reads the mailbox. When the process then reads its first event
-/// itself, the process becomes the receiver again: see [`Mailbox`](crate::Mailbox).
+/// `Events` cannot leave the thread that steps the process. If the step calls [`block_on`](crate::Runtime::block_on),
+/// this thread may run nested steps of other processes. During a nested step, `next` takes no events from the inbox and
+/// returns `None`. After the nested step, the process can read the events.
+///
+/// If the process has delegated an earlier step to [`EntryPoints`](crate::EntryPoints), a [`Mailbox`](crate::Mailbox)
+/// is the receiver of the process. When the process itself reads an event again, the process becomes the receiver
+/// again.
 pub struct Events<'a, M> {
     mail: &'a mut Mail<M>,
     control: &'a Control<M>,
-    /// This field makes the type not `Send`, because another thread must not read the mailbox at the same time as the
-    /// process.
+    /// This field prevents that `Events` is `Send`, because no other thread may read the mailbox at the same time as
+    /// the process.
     here: PhantomData<*const ()>,
-    /// The table of yields. The table is looked up only once per step, because each lookup reads a cache line that
-    /// other cores write when they answer yields.
+    /// The table of yields. Each step looks up the table at most once. A lookup reads a cache line that other cores
+    /// write when they answer yields, so a lookup is slow.
     yields: Option<&'a Yields>,
 }
 
 impl<M: Send + 'static> Events<'_, M> {
-    /// Leaves the events in the inbox. A process that reads the inbox through a [`Mailbox`](crate::Mailbox) calls this
-    /// method.
+    /// Leaves the events in the inbox. The caller is a process that reads its inbox through a
+    /// [`Mailbox`](crate::Mailbox).
     pub(crate) fn leave(self) {
         if self.mail.look != Look::HandedOver {
             self.mail.look = Look::Left;
         }
     }
 
-    /// Makes a new [`Mailbox`](crate::Mailbox) the receiver, so that the process itself is no longer the receiver.
-    /// Returns the read-ahead buffer of the new `Mailbox`. Returns `None` outside the turn of the process.
+    /// Makes a new [`Mailbox`](crate::Mailbox) the receiver of the process. The process itself is then no longer the
+    /// receiver. Returns the read-ahead buffer of the new `Mailbox`. If this thread is not in a turn of the process,
+    /// returns `None`.
     pub(crate) fn hand_over(self) -> Option<ReadAhead<M>> {
         let turn = self.turn()?;
         self.mail.look = Look::HandedOver;
         Some(self.control.hand_over(turn, self.mail.taken.get_or_insert_default()))
     }
 
-    /// Returns the turn of the process, or `None` outside the turn of the process. The turn is looked up at each use,
-    /// because the turn of another process may be nested in the step. Records about a mailbox belong to the innermost
-    /// turn.
+    /// Returns the turn of the process. If this thread is not in a turn of the process, returns `None`. Each operation
+    /// must look up the turn again, because the turn of another process may be nested in the step. The thread's record
+    /// about a mailbox belongs to the innermost turn.
     #[inline]
     fn turn(&self) -> Option<InTurn> {
         Current::with(|current| current.in_step(self.control.address()))
     }
 
-    /// Returns whether these events belong to the process with this control block.
+    /// Returns whether these events are the events of the process with this control block.
     pub(crate) fn are_of(&self, control: &Control<M>) -> bool {
         std::ptr::eq(self.control, control)
     }
 
-    /// Makes the process itself the receiver again, so that its `Mailbox` is no longer the receiver. Takes the events
-    /// that are in the inbox.
+    /// Makes the process itself the receiver again, and takes the events from the inbox. The `Mailbox` of the process
+    /// is then no longer the receiver.
     #[cold]
     fn reclaim(&mut self, turn: InTurn) {
         self.mail.look = Look::Taken;
@@ -258,9 +263,10 @@ impl<M: Send + 'static> Events<'_, M> {
 impl<M: Send + 'static> Iterator for Events<'_, M> {
     type Item = Event<M>;
 
-    /// This method is inlined into the caller, so that a single message is moved directly to its final address. The
-    /// loads of a second move could be wider than the stores of the first move. The processor cannot forward stored
-    /// bytes to a wider load, so the second move would be slow.
+    /// This method is inlined into its caller, and then moves a single message directly to its final address. Without
+    /// the inlining, the caller would move the message a second time. The loads of the second move could be wider than
+    /// the stores of the first move. The processor cannot forward stored bytes to a wider load, so the second move
+    /// would be slow.
     #[inline(always)]
     fn next(&mut self) -> Option<Event<M>> {
         if self.mail.look != Look::Taken {
@@ -280,7 +286,7 @@ impl<M: Send + 'static> Iterator for Events<'_, M> {
 }
 
 impl<M: Send + 'static> Events<'_, M> {
-    /// Takes the next urgent message out of the inbox.
+    /// Takes the next urgent message from the inbox.
     #[cold]
     fn take_urgent(&mut self) -> Option<M> {
         self.turn()?;
@@ -288,7 +294,8 @@ impl<M: Send + 'static> Events<'_, M> {
         self.control.inbox.pop_urgent_event(|| self.control.head.unset(flag::URGENT))
     }
 
-    /// Returns the next urgent message, or the next event that was taken from the inbox.
+    /// Returns the next urgent message. If there is no urgent message, returns the next event that was taken from the
+    /// inbox.
     #[inline(never)]
     fn next_taken(&mut self) -> Option<Event<M>> {
         if self.control.head.has_urgent()
@@ -301,12 +308,13 @@ impl<M: Send + 'static> Events<'_, M> {
         while let Some(signal) = taken.pop_signal() {
             let yields = *self.yields.get_or_insert_with(|| self.control.head.yields());
             match signal {
-                // The yield was cancelled while its answer was in this buffer.
+                // The process has cancelled the yield after the answer was taken from the inbox. The answer is
+                // discarded.
                 Signal::Completed(Completed { tag, .. }) if !yields.wants_answer(tag) => {}
                 Signal::Completed(completed) => {
                     taken.read.push(completed.tag);
-                    // The process may reuse a chosen tag immediately. Therefore the yield of a chosen tag is removed
-                    // from the table now.
+                    // After the process has read the answer, the process may immediately reuse a chosen tag. Therefore
+                    // the yield of a chosen tag is removed from the table now.
                     if completed.tag.is_chosen() || taken.read.len() == COLLECT_AT {
                         yields.collect(taken.read.drain(..));
                     }
@@ -328,7 +336,7 @@ impl<M: Send + 'static> Events<'_, M> {
         message.map(Event::Message)
     }
 
-    /// Records the receipt of a message, if this turn is traced.
+    /// If this turn is traced, records that the process has received a message.
     #[inline]
     fn trace_receive(&self) {
         if Current::with(Current::is_traced) {
@@ -356,18 +364,18 @@ impl<M> fmt::Debug for Events<'_, M> {
     }
 }
 
-/// Operations of a step.
+/// Operations that a step of a hand-written process can use.
 ///
 /// A `StepOutput` dereferences to [`SelfHandle`]. Sends and spawns take effect immediately and return their results.
-/// Some operations of [`SelfHandle`] return a future, for example `perform`. The methods of `StepOutput` with the same
-/// names return a [`Tag`] instead. The answer arrives as [`Event::Completed`] with this tag.
+/// Some methods of [`SelfHandle`], such as `perform`, return a future. The method of `StepOutput` with the same name
+/// returns a [`Tag`] instead. The answer arrives as [`Event::Completed`] with this tag.
 #[derive(Debug)]
 pub struct StepOutput<'a, M: Send + 'static> {
     me: &'a SelfHandle<M>,
     waker: &'a Waker,
-    /// Returns the type of the process's result, and the name of that type.
+    /// Returns the output type of the process, and the name of this type.
     output: fn() -> (TypeId, &'static str),
-    /// The process that replaces the present process when the step has returned.
+    /// The process that replaces the present process after the step.
     successor: Option<Box<dyn Any + Send>>,
 }
 
@@ -380,13 +388,13 @@ impl<M: Send + 'static> Deref for StepOutput<'_, M> {
 }
 
 impl<'a, M: Send + 'static> StepOutput<'a, M> {
-    /// Makes the output for a process whose result type is `T`.
+    /// Creates the `StepOutput` for a step of a process with the output type `T`.
     #[inline]
     pub(crate) fn new<T: 'static>(me: &'a SelfHandle<M>, waker: &'a Waker) -> Self {
         Self { me, waker, output: || (TypeId::of::<T>(), std::any::type_name::<T>()), successor: None }
     }
 
-    /// Returns the type of the process's result, and the name of that type.
+    /// Returns the output type of the process, and the name of this type.
     pub(crate) fn output(&self) -> (TypeId, &'static str) {
         (self.output)()
     }
@@ -400,13 +408,13 @@ impl<'a, M: Send + 'static> StepOutput<'a, M> {
         self.successor.take()
     }
 
-    /// Returns the waker of the task. A process uses this waker to poll futures.
+    /// Returns the waker of the task of the process. The process uses this waker to poll futures.
     pub(crate) fn waker(&self) -> &'a Waker {
         self.waker
     }
 
     fn start<C: Command>(&mut self, command: Option<Payload>, buffer: Option<Buffer>) -> Tag<C> {
-        // A call or a sleep has no command, and its time is not the time of a command.
+        // The duration of a call or a sleep is not measured, because a call or a sleep has no command.
         let is_command = command.is_some();
         let started = self.yields().start(AnswerTarget::Event, None, command, buffer);
         let tag: Tag<C> = started.unwrap_or_else(|_| unreachable!("no tag was chosen"));
@@ -429,24 +437,25 @@ impl<'a, M: Send + 'static> StepOutput<'a, M> {
         self.me.control().head.yields()
     }
 
-    /// Yields a command. When the step returns, the handlers get the commands of the step in the order of the yields.
-    /// The answer arrives as [`Event::Completed`] with the returned tag.
+    /// Yields a command. When the step returns, the handlers get the commands in the order in which the step yielded
+    /// them. The answer arrives as [`Event::Completed`] with the returned tag.
     pub fn perform<C: Command>(&mut self, command: C) -> Tag<C> {
         self.start(Some(Payload::new(command)), None)
     }
 
-    /// Same as [`perform`](Self::perform), with a time limit: see [`set_timeout`](Self::set_timeout).
+    /// Yields a command with a time limit. This method calls [`perform`](Self::perform) and
+    /// [`set_timeout`](Self::set_timeout).
     pub fn perform_within<C: Command>(&mut self, time: Duration, command: C) -> Tag<C> {
         let tag = self.perform(command);
         self.set_timeout(tag, time);
         tag
     }
 
-    /// Same as [`perform`](Self::perform), with a tag that the process has chosen.
+    /// Yields a command like [`perform`](Self::perform), but with a tag that the process has chosen.
     ///
     /// # Errors
-    /// If a yield with this tag is still in flight, returns the command with [`SendErrorKind::TagInUse`]. The error is
-    /// the same if the tag was not made by [`Tag::chosen`](crate::Tag::chosen).
+    /// Returns the command with [`SendErrorKind::TagInUse`] if a yield with this tag is still in flight. Returns the
+    /// same error if [`Tag::chosen`](crate::Tag::chosen) did not create the tag.
     pub fn perform_as<C: Command>(&mut self, tag: Tag<C>, command: C) -> Result<(), SendError<C>> {
         let refuse = |command| SendError::new(SendErrorKind::TagInUse, command).to(Addressee::Handler(self.me.pid()));
         if !tag.is_chosen() {
@@ -465,9 +474,9 @@ impl<'a, M: Send + 'static> StepOutput<'a, M> {
         }
     }
 
-    /// Yields a stream command. The handler can be at most [`StreamCommand::BUFFER`] items ahead of the process. Each
-    /// call of [`pull`](Self::pull) requests one item, and the item arrives as [`Event::Item`]. When all items have
-    /// been pulled, the answer arrives as [`Event::Completed`].
+    /// Yields a stream command. Each call of [`pull`](Self::pull) requests one item. Each requested item arrives as
+    /// [`Event::Item`]. When all items have been pulled, the answer arrives as [`Event::Completed`]. The handler can
+    /// send at most [`StreamCommand::BUFFER`] items that the process has not pulled yet.
     ///
     /// ```
     /// # use procession::*;
@@ -515,8 +524,8 @@ impl<'a, M: Send + 'static> StepOutput<'a, M> {
         self.start(Some(Payload::new(Streamed(command))), Some(Buffer::new(C::BUFFER)))
     }
 
-    /// Requests one more item of a stream. Several requests can be outstanding. Returns false if the stream was
-    /// cancelled or its answer was read. In this case, no further item arrives.
+    /// Requests one more item of a stream. A process can request several items before the first item arrives. Returns
+    /// false if the stream was cancelled, or if its answer was read. In this case, no further item arrives.
     pub fn pull<C: StreamCommand>(&mut self, tag: Tag<C>) -> bool {
         let control = self.me.any();
         let due = control.head().yields().want(tag.erase());
@@ -526,17 +535,17 @@ impl<'a, M: Send + 'static> StepOutput<'a, M> {
         due.is_some()
     }
 
-    /// Sets a time limit for a yield. The time begins when this method is called. When the time has passed, the yield
-    /// fails with [`Failure::TimedOut`](crate::Failure), and the handler sees the cancellation. The limit of a stream
-    /// applies to the whole stream. If a yield has several limits, the earliest limit applies. A limit of zero passes
-    /// immediately. A limit that ends after the clock's range of 584 years has no effect.
+    /// Sets a time limit for a yield. The time limit starts when this method is called. At the time limit, the yield
+    /// fails with [`Failure::TimedOut`](crate::Failure), and the handler sees the cancellation. The time limit of a
+    /// stream applies to the whole stream. If a yield has several time limits, the earliest time limit applies.
+    ///
+    /// A time limit of zero passes immediately. A time limit beyond the clock's range of 584 years has no effect.
     pub fn set_timeout<C>(&mut self, tag: Tag<C>, time: Duration) {
         let host = self.me.host();
         answer_at(&self.me.any(), tag.erase(), host.now() + time, Err(Failure::TimedOut));
     }
 
-    /// Sends a request to another process. The message is sent immediately. The reply arrives as [`Event::Completed`]
-    /// with the returned tag.
+    /// Sends a request to another process immediately. The reply arrives as [`Event::Completed`] with the returned tag.
     ///
     /// If the call fails, the answer is a [`Failure::Error`] that contains a [`CallError`](crate::CallError).
     pub fn call<N: Send + 'static, T: Send + 'static>(
@@ -549,19 +558,21 @@ impl<'a, M: Send + 'static> StepOutput<'a, M> {
         tag
     }
 
-    /// Starts a sleep. When this time has passed, [`Event::Completed`] arrives with the returned tag. The time begins
-    /// when this method is called.
+    /// Starts a sleep of the duration `time`. The sleep starts when this method is called. At the end of the sleep,
+    /// [`Event::Completed`] arrives with the returned tag.
     pub fn sleep(&mut self, time: Duration) -> Tag<BuiltinCommand<()>> {
         let tag = self.start::<BuiltinCommand<()>>(None, None);
-        // If the yield is cancelled or the process exits, the timer is also cancelled.
+        // If the yield is cancelled or the process exits, the timer of the sleep is also cancelled.
         answer_at(&self.me.any(), tag.erase(), self.me.host().now() + time, Ok(Payload::new(())));
         tag
     }
 
-    /// Cancels a yield. The yield can be a command, a call, a sleep or a stream. If a handler has received the command,
-    /// the handler sees the cancellation. If the command was not dispatched yet, no handler receives the command. No
-    /// further event of the yield arrives, even if the answer is already in the mailbox. Returns true if the yield was
-    /// in flight. Returns false if the yield was already answered or cancelled.
+    /// Cancels a yield, which can be a command, a call, a sleep or a stream. If a handler has already received the
+    /// command, the handler sees the cancellation. If the command was not dispatched yet, no handler receives the
+    /// command. After this call, no event of the yield arrives. If the answer is already in the mailbox, the answer is
+    /// discarded.
+    ///
+    /// Returns true if the yield was in flight. Returns false if the yield was already answered or cancelled.
     pub fn cancel_yield<C>(&mut self, tag: Tag<C>) -> bool {
         self.yields().cancel(tag.erase())
     }
@@ -574,8 +585,8 @@ mod tests {
     use super::*;
     use crate::{Context, Runtime};
 
-    /// A turn contains records only about the mailbox of its own process. A sender that writes the mailbox slot without
-    /// the lock relies on these records.
+    /// A turn may contain records only about the mailbox of its own process. A sender that writes the mailbox slot
+    /// without the lock relies on these records.
     #[test]
     fn events_are_taken_only_in_the_turn_of_their_process() {
         let rt = Runtime::builder().workers(0).build().unwrap();

@@ -1,5 +1,5 @@
-//! Sleeps and timeouts on the runtime's clock. A sleep sets a timer in `host::timer`, or reuses the timer of an earlier
-//! sleep (`reuse`).
+//! Sleeps and time limits on the clock of the runtime. A sleep sets a timer of `host::timer`, or reuses the timer of an
+//! earlier sleep: see the module `reuse`.
 
 pub(crate) mod deadline;
 pub(crate) mod interval;
@@ -28,33 +28,34 @@ use crate::platform::clock::{Instant, StdInstant};
 use crate::process::failure::Failure;
 use crate::process::state::current::Current;
 
-/// Future that resolves at its deadline, and never earlier. Dropping the future cancels the sleep.
+/// Future that resolves at its deadline, and never earlier. If the future is dropped, the sleep is cancelled.
 ///
-/// The duration of a sleep begins when the sleep is created. The timers tick once per millisecond. A sleep ends at the
-/// first tick that is at or after its deadline. A sleep with a duration of zero resolves at its first poll. If the
-/// deadline is beyond the clock's range of 584 years, the sleep never resolves. If the runtime of the sleep has shut
-/// down, the sleep still resolves at its deadline. If the [`Simulation`](crate::Simulation) of the sleep has ended, the
-/// sleep resolves immediately.
+/// The duration of a sleep starts when the sleep is created. The timers tick once per millisecond, and a sleep ends at
+/// the first tick at or after its deadline. A sleep with a duration of zero resolves at its first poll. If the deadline
+/// is beyond the clock's range of 584 years, the sleep never resolves.
+///
+/// If the runtime has shut down, a sleep still resolves at its deadline. If the [`Simulation`](crate::Simulation) of a
+/// sleep has ended, the sleep resolves immediately.
 #[must_use = "futures do nothing unless polled"]
 pub struct Sleep {
     sleeper: Sleeper,
     deadline: Instant,
-    /// The timer of this sleep. If an earlier sleep has set the timer, the timer may be due before the deadline of this
-    /// sleep.
+    /// The timer that wakes this sleep. If an earlier sleep has set the timer, the timer may be due before the deadline
+    /// of this sleep.
     timer: Option<Timer>,
-    /// True if the timer is an alarm of the program's alarm thread. The sleep uses this thread after the runtime has
-    /// shut down, because the timers of the runtime no longer fire.
+    /// True if the timer is an alarm of the alarm thread, which the whole program shares. A sleep uses the alarm thread
+    /// after the runtime has shut down, because the timers of the runtime then no longer fire.
     rings: bool,
     over: bool,
-    /// True if the duration of the sleep is above zero and the sleep was not polled yet.
+    /// True if the duration of the sleep is longer than zero and the sleep was not polled yet.
     fresh: bool,
-    /// True if the timer wakes the task of the sleeping process.
+    /// True if the timer wakes the task of the process that owns this sleep.
     own: bool,
-    /// True if the process counts this sleep as an external event that it waits for.
+    /// True if the process counts this sleep as an external event for which the process waits.
     outstanding: bool,
 }
 
-/// The size matters because an application may have a million sleeps.
+/// A sleep must be small, because an application may have a million sleeps.
 #[cfg(target_pointer_width = "64")]
 const _: () = assert!(size_of::<Sleep>() == 56);
 
@@ -72,8 +73,8 @@ impl Sleeper {
         }
     }
 
-    /// Returns whether a sleep that is polled with this waker may reuse timers. Such a sleep may reuse the timer of an
-    /// earlier sleep, and may leave its own timer behind for a later sleep.
+    /// Returns whether a sleep that is polled with this waker may share timers with other sleeps of its process. Such a
+    /// sleep may reuse the timer of an earlier sleep, and may leave its own timer to a later sleep.
     #[inline]
     fn passes_on(&self, waker: &Waker) -> bool {
         match self {
@@ -89,9 +90,11 @@ impl Sleep {
         Self { sleeper, deadline, timer: None, rings: false, over: false, fresh: false, own: false, outstanding: false }
     }
 
-    /// Creates a sleep of this duration, counted from `now`. The function is inlined into the caller. Without inlining,
-    /// the returned `Sleep` would be copied with wider loads than the stores that wrote the `Sleep`. The processor
-    /// cannot forward stored bytes to a wider load, so the copy would be slow.
+    /// Creates a sleep of the duration `time`, which starts at `now`.
+    ///
+    /// This function is inlined into its caller. Without the inlining, the caller would copy the returned `Sleep`. The
+    /// loads of this copy would be wider than the stores that wrote the `Sleep`. The processor cannot forward stored
+    /// bytes to a wider load, so the copy would be slow.
     #[inline(always)]
     pub(crate) fn for_time(sleeper: Sleeper, now: Instant, time: Duration) -> Self {
         let mut sleep = Self::new(sleeper, now + time);
@@ -104,7 +107,7 @@ impl Sleep {
         self.deadline
     }
 
-    /// Sets another deadline. If the sleep has already ended, the sleep starts again and ends at the new deadline.
+    /// Sets a new deadline. If the sleep has already ended, the sleep starts again, and ends at the new deadline.
     pub fn reset(&mut self, deadline: Instant) {
         self.stop();
         self.deadline = deadline;
@@ -125,8 +128,8 @@ impl Sleep {
         self.timer = None;
     }
 
-    /// If this sleep has a timer and the process may keep the timer, leaves the timer behind for the next sleep of the
-    /// process. Returns true if the timer was left behind.
+    /// Leaves the timer of this sleep to the next sleep of the process. Returns false if this sleep has no timer, or if
+    /// the process may not keep the timer.
     #[inline]
     fn passes_timer(&self) -> bool {
         match (&self.sleeper, &self.timer) {
@@ -146,22 +149,21 @@ impl Sleep {
         }
     }
 
-    /// Takes over the kept timer of an earlier sleep. The timer must be due at or before the deadline of this sleep.
-    /// Returns true if this sleep now uses the timer of an earlier sleep.
+    /// Takes over the timer that an earlier sleep has left. Returns false if there is no such timer, or if the timer is
+    /// due after the deadline of this sleep. Also returns false if the timer may have fired before this turn.
     #[inline]
     fn take_over(&mut self) -> bool {
         let Sleeper::Process(home) = &self.sleeper else { return false };
         let Some(timer) = spare::take(home, self.deadline) else { return false };
         self.timer = Some(timer);
         self.own = true;
-        // The process has counted the earlier sleep as an external event. From here on, this count belongs to the
-        // present sleep.
+        // The process has counted the earlier sleep as an external event, and has not removed this count. From now on,
+        // the count belongs to this sleep.
         self.outstanding = true;
         true
     }
 
-    /// If `outstanding` is true, the process counts this sleep as an external event that the process waits for. If
-    /// `outstanding` is false, the process stops counting this sleep.
+    /// Sets whether the process counts this sleep as an external event for which the process waits.
     fn count(&mut self, outstanding: bool) {
         if let Sleeper::Process(control) = &self.sleeper
             && outstanding != self.outstanding
@@ -177,8 +179,8 @@ impl Future for Sleep {
 
     #[inline]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        // The deadline of a new sleep has not passed yet, so the clock is not read. If the deadline passes before the
-        // timer is set, the timer fires immediately.
+        // The clock is not read here, because the deadline of a new sleep usually has not passed yet. If the deadline
+        // has passed before the timer is set, the timer fires immediately.
         if self.fresh && self.sleeper.passes_on(cx.waker()) && self.take_over() {
             self.fresh = false;
             return Poll::Pending;
@@ -207,21 +209,21 @@ impl Sleep {
         }
         let is_set = own
             && match self.timer {
-                // The timer wakes this task. If the timer has already fired, it has fired during this turn, and then
-                // causes another turn.
+                // The timer wakes this task. If the timer has already fired, the timer has fired during this turn, and
+                // this wake-up causes another turn.
                 Some(timer) => self.own && Current::with(|current| current.has_seen_before(timer.due())),
                 None => self.take_over(),
             };
         if is_set {
-            // If a shutdown of the runtime has cleared the timers, the shutdown has also killed this process. Therefore
-            // this process is not polled again.
+            // A shutdown of the runtime clears the timers, but also kills this process. A killed process is not polled
+            // again, so this sleep needs no check for a shutdown.
             return Poll::Pending;
         }
         self.own = false;
         if self.sleeper.host().phase() == Phase::Closed {
             self.cancel();
             if self.sleeper.host().shared().clock.is_virtual() {
-                // The virtual clock no longer advances, so the sleep would wait forever.
+                // The virtual clock no longer advances, so the sleep would never reach its deadline.
                 self.over = true;
                 return Poll::Ready(());
             }
@@ -237,8 +239,8 @@ impl Sleep {
             let key = host.fire_at(self.deadline, Fire::Wake(cx.waker().clone()));
             self.timer = Some(Timer::new(key, self.deadline));
             if host.phase() == Phase::Closed {
-                // A shutdown may have cleared the timers before this timer was set. Therefore this line wakes the task,
-                // so that the task polls the sleep again.
+                // The runtime has shut down, and may have cleared its timers before this timer was set. Such a timer
+                // never fires. Therefore this line wakes the task, and the task polls the sleep again.
                 cx.waker().wake_by_ref();
             }
         }
@@ -269,7 +271,7 @@ impl fmt::Debug for Sleep {
 }
 
 pin_project! {
-    /// Future with a time limit: see [`SelfHandle::timeout`](crate::SelfHandle::timeout).
+    /// Future with a time limit. [`SelfHandle::timeout`](crate::SelfHandle::timeout) returns this future.
     #[must_use = "futures do nothing unless polled"]
     pub(crate) struct Timeout<F> {
         #[pin]
@@ -289,7 +291,8 @@ impl<F: Future> Future for Timeout<F> {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.project();
-        // The future is polled before the timer. If both are ready because of a late poll, the output is not lost.
+        // The future is polled before the timer. A late poll may find that the future and the timer are ready. In this
+        // case, the output of the future is returned.
         if let Poll::Ready(output) = this.future.poll(cx) {
             return Poll::Ready(Ok(output));
         }
@@ -298,12 +301,12 @@ impl<F: Future> Future for Timeout<F> {
 }
 
 impl Host {
-    /// Converts an instant of this runtime's clock to an instant of the standard library. For example, a program can
-    /// pass the result to tokio as a deadline.
+    /// Converts an instant of the runtime's clock to an instant of the standard library. For example, a program can use
+    /// the result as a deadline in tokio.
     ///
-    /// The conversion back gives the same instant. The two clocks differ by at most the time of one clock reading,
-    /// about 50 ns. Returns `None` if `at` means *never*. The method also returns `None` in a
-    /// [`Simulation`](crate::Simulation), because its virtual clock has no relation to real time.
+    /// [`instant_from_std`](Self::instant_from_std) converts the result back to the same instant. The two clocks differ
+    /// by at most the time of one clock reading, which is about 50 ns. Returns `None` if `at` means *never*. Also
+    /// returns `None` in a [`Simulation`](crate::Simulation), because a virtual clock has no relation to real time.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -318,17 +321,17 @@ impl Host {
         self.shared().timers.clock().to_std(at)
     }
 
-    /// Converts an instant of the standard library to an instant of this runtime's clock: see
-    /// [`instant_to_std`](Self::instant_to_std).
+    /// Converts an instant of the standard library to an instant of the runtime's clock.
+    /// [`instant_to_std`](Self::instant_to_std) is the inverse conversion.
     ///
-    /// An instant before the start of the runtime is converted to the start of the runtime. Returns `None` in a
+    /// If `at` is before the start of the runtime, the result is the start of the runtime. Returns `None` in a
     /// [`Simulation`](crate::Simulation).
     pub fn instant_from_std(&self, at: StdInstant) -> Option<Instant> {
         self.shared().timers.clock().instant_of_std(at)
     }
 
-    /// Returns a sleep on the runtime's clock. The sleep can be awaited in a process, in a thread or in another
-    /// executor. The time begins when this method is called.
+    /// Returns a future that resolves when the duration `time` has passed. The duration starts when this method is
+    /// called. A process, a thread or a task of another executor can await this future.
     pub fn sleep(&self, time: Duration) -> Sleep {
         Sleep::for_time(Sleeper::Outside(self.clone()), self.now(), time)
     }

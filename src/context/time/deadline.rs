@@ -1,6 +1,7 @@
-//! Timers that answer yields. These timers are used for the deadline of a yield and for the sleep of a hand-written
-//! process. The timer sends its answer to the tag of the yield. If another answer is sent to the same tag, the table of
-//! yields decides which answer takes effect. If the yield ends before the timer fires, the timer is cancelled.
+//! Timers that answer yields. Such a timer implements the deadline of a yield, or the sleep of a hand-written process.
+//! When the timer fires, the timer sends its answer to the tag of the yield. If the handler also sends an answer, the
+//! table of yields accepts only the first of the two answers. If the yield ends before the timer fires, the timer is
+//! cancelled.
 
 use std::task::{Wake, Waker};
 
@@ -12,8 +13,9 @@ use crate::process::catch::drop_caught;
 use crate::process::event::{Answer, Tag};
 use crate::process::state::Ref;
 
-/// Answers a yield at this time, if the yield was not answered or cancelled before. If the time has already passed,
-/// this function answers immediately. If the time is [`Instant::FAR`], this function never answers.
+/// Sets a timer that answers a yield at the time `at`. If this time has already passed, this function answers the yield
+/// immediately. If the yield was already answered or cancelled at this time, the timer has no effect. If the time is
+/// [`Instant::FAR`], no timer is set.
 pub(crate) fn answer_at(to: &Ref<dyn AnyControl>, tag: Tag, at: Instant, answer: Answer) {
     if at == Instant::FAR {
         return;
@@ -25,20 +27,21 @@ pub(crate) fn answer_at(to: &Ref<dyn AnyControl>, tag: Tag, at: Instant, answer:
     let whom = to.clone();
     let key = host.fire_at(at, Fire::Call(Box::new(move || finish(&*whom, tag, answer))));
     let timer = Arc::new(Timer { timers: Arc::clone(&host.shared().timers), key });
-    // If the yield has already ended, `watch` drops the waker, and this drop cancels the timer.
+    // The table of yields owns the waker from now on. If the yield has already ended, `watch` drops the waker, and this
+    // drop cancels the timer.
     to.head().yields().watch(tag, &Waker::from(timer));
 }
 
 fn finish(to: &dyn AnyControl, tag: Tag, answer: Answer) {
     let mut answer = Some(answer);
     if to.complete(tag, &mut answer, false).is_err() {
-        // The yield ended before the timer fired.
+        // The yield ended before the timer fired, so the answer is dropped.
         let _ = drop_caught(answer);
     }
 }
 
-/// The timer of one yield, in the form of a waker. The table of yields stores this waker. When the yield ends, the
-/// table wakes or drops this waker. When the last reference to the waker is dropped, the timer is cancelled.
+/// The timer of one yield, which implements `Wake`. The table of yields stores the waker of this timer. When the yield
+/// ends, the table wakes or drops the waker. When the last clone of the waker is dropped, the timer is cancelled.
 struct Timer {
     timers: Arc<Timers>,
     key: Key,

@@ -1,5 +1,5 @@
-//! A future and stream of periodic ticks: [`Interval`]. An interval contains a `Sleep`, and resets this `Sleep` after
-//! each tick.
+//! Defines [`Interval`], which ticks periodically. An interval contains a `Sleep`, and resets this `Sleep` after each
+//! tick.
 
 use std::fmt;
 use std::pin::Pin;
@@ -12,23 +12,23 @@ use futures::stream::FusedStream;
 use crate::context::time::Sleep;
 use crate::platform::clock::Instant;
 
-/// Policy for missed ticks. A tick is missed if its time has passed before the program awaits the tick.
+/// Policy for missed ticks. A tick is missed if the tick becomes due while the program does not await the interval.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum MissedTickBehavior {
-    /// The missed ticks follow immediately, one after the other, until the interval is on schedule again. `Burst` is
-    /// the default.
+    /// The interval returns the missed ticks immediately, one after the other. After the missed ticks, the interval
+    /// follows the original schedule again. `Burst` is the default.
     #[default]
     Burst,
-    /// Missed ticks are skipped. The next tick is due one period after the late tick.
+    /// The interval skips missed ticks. The next tick is due one period after the program has received the late tick.
     Delay,
-    /// Missed ticks are skipped. The next tick is due at the next time of the original schedule.
+    /// The interval skips missed ticks. The next tick is due at the next time of the original schedule.
     Skip,
 }
 
-/// Ticks once per period: see [`SelfHandle::interval`](crate::SelfHandle::interval).
+/// Interval that ticks once per period. [`SelfHandle::interval`](crate::SelfHandle::interval) returns an interval.
 ///
-/// As a `Stream`, an interval never ends.
+/// An interval is also a `Stream` of ticks. This stream never ends.
 #[must_use = "an interval does nothing unless it is awaited"]
 pub struct Interval {
     sleep: Sleep,
@@ -51,7 +51,7 @@ impl Interval {
     /// Waits for the next tick. Returns the time at which the tick was due.
     ///
     /// # Cancel safety
-    /// Cancel safe: a dropped future loses no tick.
+    /// This method is cancel safe. If the future is dropped while it is pending, no tick is lost.
     pub async fn tick(&mut self) -> Instant {
         std::future::poll_fn(|cx| self.poll_tick(cx)).await
     }
@@ -64,14 +64,16 @@ impl Interval {
     }
 }
 
-/// Returns the time of the next tick. The last tick was due at `due`, and the program received this tick at `now`.
+/// Returns the time of the next tick. The previous tick was due at `due`, and the program received the previous tick at
+/// `now`.
 pub(crate) fn next(due: Instant, now: Instant, every: Duration, missed: MissedTickBehavior) -> Instant {
     match missed {
         MissedTickBehavior::Burst => due + every,
         MissedTickBehavior::Delay => now + every,
         MissedTickBehavior::Skip => {
             let late = (now - due).as_nanos() % every.as_nanos();
-            // `late` is the time since the last scheduled tick. `rest` is the time until the next scheduled tick.
+            // `late` is the time that has passed since the last time of the schedule. `rest` is the remaining time
+            // until the next time of the schedule.
             let rest = every - Duration::from_nanos(u64::try_from(late).unwrap_or(u64::MAX));
             now.max(due) + rest
         }

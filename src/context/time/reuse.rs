@@ -1,15 +1,16 @@
-//! Reuse of timers. When a sleep is dropped, its timer stays on the thread until the step ends. During this time, the
-//! next sleep of the same process can reuse the timer.
+//! Reuse of timers. When a sleep is dropped, its timer is kept on the thread until the step ends. Until then, the next
+//! sleep of the same process can reuse the timer.
 //!
-//! A process usually sets and cancels time limits one after the other, and a limit rarely passes before it is
-//! cancelled. The next limit usually ends later than the previous limit. Therefore the next sleep can reuse the timer
-//! of the previous sleep. The timer then wakes the process at the deadline of the previous sleep, and after this
-//! wake-up the next sleep sets a new timer. Before this wake-up, the sleeps take no lock and do not change the timer
-//! wheel.
+//! A process usually sets and cancels many time limits, one after the other. A time limit rarely passes before the
+//! process cancels the time limit. Each time limit usually ends later than the previous time limit. Therefore a sleep
+//! can usually reuse the timer of the previous sleep. The reused timer wakes the process at the deadline of the
+//! previous sleep, and the later sleep then sets a new timer. Before this wake-up, the sleeps take no lock and do not
+//! change the timer wheel.
 //!
-//! A sleep may reuse only a timer that has not fired before this turn. The turn records the time of its first clock
-//! reading. If the recorded time is before the deadline of the timer, the timer had not fired at the recorded time. If
-//! the timer has fired during this turn, the timer has woken the running task, and the task is polled again.
+//! A sleep may reuse a timer only if the timer has not fired before the current turn. To check this condition, the turn
+//! records the time of its first clock reading. If the recorded time is before the deadline of the timer, the timer had
+//! not fired at the recorded time. The timer may still fire later in this turn. The timer then wakes the running task,
+//! and the task is polled again.
 
 use std::num::NonZeroU64;
 
@@ -22,8 +23,8 @@ use crate::process::state::current::Current;
 /// A timer that wakes a process with the waker of its task.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Timer {
-    /// Deadline in ns. Because the deadline is never 0, an `Option<Timer>` is as small as a `Timer`. The deadline is a
-    /// whole word, because the code moves the deadline separately from the key.
+    /// Deadline in ns. The deadline is never 0, so an `Option<Timer>` is as small as a `Timer`. The deadline has a
+    /// whole word, because the code moves the deadline and the key separately.
     due: NonZeroU64,
     key: Key,
 }
@@ -46,9 +47,11 @@ impl Timer {
     }
 }
 
-/// Keeps a timer for the next sleep of the process. The timer still counts as an external event that the process waits
-/// for. Returns false if another timer is already kept, if this thread is not in a step of the process, or if the step
-/// cannot keep timers. If this function returns false, the caller must cancel the timer.
+/// Keeps a timer for the next sleep of the process. The process still counts the kept timer as an external event for
+/// which the process waits.
+///
+/// Returns false in three cases: another timer is already kept, this thread is not in a step of the process, or the
+/// step cannot keep timers. In these cases, the caller must cancel the timer.
 #[inline]
 pub(crate) fn keep(of: &ProcessRef, timer: &Timer) -> bool {
     let address = of.address();
@@ -61,8 +64,8 @@ pub(crate) fn keep(of: &ProcessRef, timer: &Timer) -> bool {
     })
 }
 
-/// Takes over the timer that is kept for this process. The timer must be due at `by` or earlier, and must not have
-/// fired before this turn.
+/// Takes over the timer that is kept for this process. Returns `None` if no timer is kept, if the timer is due after
+/// `by`, or if the timer may have fired before this turn.
 #[inline]
 pub(crate) fn take(of: &ProcessRef, by: Instant) -> Option<Timer> {
     Current::with(|current| {
@@ -71,8 +74,8 @@ pub(crate) fn take(of: &ProcessRef, by: Instant) -> Option<Timer> {
     })
 }
 
-/// Cancels the timer that is kept for this process, if no sleep has reused the timer. The task calls this function when
-/// a step of the process ends.
+/// Cancels the timer that is kept for this process. If a sleep has reused the timer, this function has no effect. The
+/// task of the process calls this function at the end of each step.
 pub(crate) fn cancel(current: &Current, address: usize, of: &Head) {
     if let Some(key) = current.timer.take(address) {
         of.wait_for(Change::Less, current.steps(address));

@@ -1,5 +1,5 @@
-//! Messages that a timer sends once or periodically. The timer belongs to the process that has set the timer. When this
-//! process exits, the timer is cancelled. The table of a process's timers is in `host::timer::pending`.
+//! Timers that send a message once or periodically. Such a timer belongs to the process that has set the timer. When
+//! this process exits, the timer is cancelled. The table of the timers of one process is in `host::timer::pending`.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use crate::process::catch::{catch, drop_caught};
 use crate::process::error::SendErrorKind;
 use crate::process::state::Ref;
 
-/// A message that is sent periodically.
+/// A timer that sends clones of a message periodically.
 struct Repeat<N> {
     owner: Ref<dyn AnyControl>,
     timer: TimerRef,
@@ -38,7 +38,7 @@ impl<N: Clone + Send + 'static> Repeat<N> {
         let sent = catch(|| self.message.get_mut().clone()).map(|message| host.send_by(&self.to.way(), message));
         let continues = match sent.map(|sent| sent.map_err(|refused| refused.kind())) {
             Ok(Ok(()) | Err(SendErrorKind::Full)) => true,
-            // If a process registers the name later, this process receives the next messages.
+            // No process has the name now. A process that registers the name later receives the next messages.
             Ok(Err(SendErrorKind::NoProcess)) => matches!(self.to, Destination::Name(_)),
             _ => false,
         };
@@ -46,14 +46,15 @@ impl<N: Clone + Send + 'static> Repeat<N> {
             let next = next(due, host.now(), self.every, MissedTickBehavior::Skip);
             self.set(next);
         } else {
-            // This line is reached if the receiver has exited, the message was refused for another reason, or the
-            // `clone` of the message panicked.
+            // The timer ends in three cases: the receiver has exited, the receiver has refused the message for another
+            // reason, or the `clone` of the message has panicked.
             pending.end(self.timer);
         }
     }
 }
 
-/// Sends a message at this time, if the process has not exited before this time.
+/// Sets a timer that sends a message at the time `at`. If the owner of the timer exits before this time, the message is
+/// not sent.
 pub(crate) fn send_at<N: Send + 'static>(
     owner: &Ref<dyn AnyControl>,
     at: Instant,
@@ -66,8 +67,8 @@ pub(crate) fn send_at<N: Send + 'static>(
     })
 }
 
-/// Sends clones of a message once per period. The period must not be zero. The first clone is sent one period after
-/// this call.
+/// Sets a timer that sends a clone of a message once per period. The period must not be zero. The first clone is sent
+/// one period after this call.
 pub(crate) fn send_every<N: Clone + Send + 'static>(
     owner: Ref<dyn AnyControl>,
     every: Duration,
@@ -80,13 +81,15 @@ pub(crate) fn send_every<N: Clone + Send + 'static>(
     timer
 }
 
-/// Cancels a timer, and returns the time that was left. If the cancellation races with the firing of the timer, the
-/// operation that comes first removes the entry from the table. If the cancellation is first, the timer finds no entry
-/// when the timer fires, and sends no message.
+/// Cancels a timer, and returns the time that remained until the deadline of the timer. Returns `None` if the timer has
+/// no entry in the table.
+///
+/// A cancellation may race with the timer that fires. The operation that is first removes the entry from the table. If
+/// the cancellation is first, the timer finds no entry and sends no message.
 pub(crate) fn cancel(owner: &Head, timer: TimerRef) -> Option<Duration> {
     let set = owner.pending().end(timer)?;
-    // If the timer has no key yet, another thread is in the middle of setting the timer. That thread will find no
-    // entry, and will then cancel the timer.
+    // If the timer has no key yet, another thread is setting the timer at the same time. The other thread will find no
+    // entry in the table, and will then cancel the timer.
     let cancelled = set.and_then(|(key, at)| Some((owner.host().shared().timers.cancel(key)?, at)));
     let left = cancelled.as_ref().map_or(Duration::ZERO, |&(_, at)| at - owner.host().now());
     let _ = drop_caught(cancelled);

@@ -33,7 +33,7 @@ use crate::process::payload::Payload;
 use crate::process::state::Ref;
 
 /// Argument of an async process body. A context contains the [`SelfHandle`] and the [`Mailbox`] of the process. A
-/// `Context<Msg>` receives messages of type `Msg`. A `Context` without a type parameter receives messages of any type,
+/// `Context<Msg>` receives messages of type `Msg`. The default type `Context<Payload>` receives messages of any type,
 /// as values of the type [`Payload`].
 ///
 /// A `Context` dereferences to [`SelfHandle`]. `Context` also has the methods of [`Mailbox`] that receive messages and
@@ -92,7 +92,7 @@ impl<M: Send + 'static> Context<M> {
     /// - [`Exit::Failed`] after another receiver has replaced this receiver: see [`Mailbox`].
     ///
     /// # Cancel safety
-    /// This method is cancel safe. If the future is dropped while it is pending, no message is lost.
+    /// This method is cancel safe. If the pending future is dropped, no message is lost.
     pub fn receive(&mut self) -> Receive<'_, M> {
         self.mailbox.receive()
     }
@@ -104,7 +104,7 @@ impl<M: Send + 'static> Context<M> {
     /// This method returns the same errors as [`receive`](Self::receive).
     ///
     /// # Cancel safety
-    /// This method is cancel safe. If the future is dropped while it is pending, no message is lost.
+    /// This method is cancel safe. If the pending future is dropped, no message is lost.
     pub fn receive_timeout(
         &mut self,
         time: Duration,
@@ -118,8 +118,8 @@ impl<M: Send + 'static> Context<M> {
     /// This method returns the same errors as [`receive`](Self::receive).
     ///
     /// # Cancel safety
-    /// This method is cancel safe. If the future is dropped while it is pending, no message is lost, and the skipped
-    /// messages keep their order.
+    /// This method is cancel safe. If the pending future is dropped, no message is lost, and the skipped messages keep
+    /// their order.
     pub async fn receive_where<T>(&mut self, pick: impl FnMut(M) -> Result<T, M>) -> Result<T, Exit> {
         self.mailbox.receive_where(pick).await
     }
@@ -143,7 +143,7 @@ impl<M: Send + 'static> Context<M> {
     /// Waits for the next event of any kind. This method calls [`Mailbox::event`].
     ///
     /// # Cancel safety
-    /// This method is cancel safe. If the future is dropped while it is pending, no event is lost.
+    /// This method is cancel safe. If the pending future is dropped, no event is lost.
     pub async fn event(&mut self) -> Event<M> {
         self.mailbox.event().await
     }
@@ -153,8 +153,8 @@ impl<M: Send + 'static> Context<M> {
         &mut self.mailbox
     }
 
-    /// Splits the context into a `SelfHandle` and a `Mailbox`. After the split, the body can poll the mailbox and the
-    /// future of a call at the same time, for example with `select!`.
+    /// Splits the context into a `SelfHandle` and a `Mailbox`. After the split, the body can await the mailbox and the
+    /// future of a call at the same time.
     ///
     /// The body can also send the mailbox to another thread or to another process. The mailbox then remains the only
     /// receiver of this process.

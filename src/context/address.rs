@@ -26,8 +26,8 @@ use crate::process::pid::Pid;
 use crate::process::state::Ref;
 
 /// Typed address of a process. An address sends messages of type `M` to the process. A send to an address is faster
-/// than a send to a [`Pid`], because the runtime does not look up the pid. An address is cheap to clone, and any thread
-/// can use it. Two addresses are equal if they belong to the same process.
+/// than a send to a [`Pid`], because the runtime does not look up the pid. An address is cheap to clone. Any thread can
+/// use an address. Two addresses of the same process are equal.
 ///
 /// ```
 /// use procession::{Address, Context, Exit, Runtime};
@@ -87,11 +87,10 @@ impl<M: Send + 'static> Address<M> {
         self.control.head.pid()
     }
 
-    /// Sends a message. This method never blocks. The messages of one sender arrive in the order in which they were
-    /// sent.
+    /// Sends a message. This method never blocks. Messages from one sender arrive in the order in which they were sent.
     ///
     /// The [`MailboxCapacity`](crate::MailboxCapacity) of the mailbox determines what happens when the mailbox is full.
-    /// If the mailbox then drops a message, the send succeeds, and the dropped message becomes a dead letter.
+    /// If a full mailbox drops a message, the send succeeds, and the dropped message becomes a dead letter.
     ///
     /// # Errors
     /// Returns the message in three cases:
@@ -108,7 +107,7 @@ impl<M: Send + 'static> Address<M> {
 
     /// Sends an urgent message. This method never blocks. The receiver reads an urgent message before all unread normal
     /// messages and events. The messages that [`receive_where`](crate::Mailbox::receive_where) has skipped are also
-    /// unread messages. The receiver reads urgent messages in the order in which they were sent.
+    /// unread messages. The receiver reads urgent messages in the order of their arrival.
     ///
     /// Urgent messages do not count as normal messages for the [`MailboxCapacity`](crate::MailboxCapacity). A mailbox
     /// with a capacity of n stores at most n normal messages and at most n urgent messages. The mailbox refuses further

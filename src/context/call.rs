@@ -1,9 +1,9 @@
 //! Calls: a process sends a request and waits for the answer. The request contains a [`Reply`], which the callee uses
 //! to answer. The caller awaits a [`Call`], which is the future of the answer.
 //!
-//! The caller and the callee share a cell with one reply slot. The module `answer` defines the caller's half and the
-//! callee's half of this cell. This file adds the request, the time limit, and the records of the calls for which a
-//! process waits.
+//! The caller and the callee share a cell, which contains the slot for the reply. The module `answer` defines the
+//! caller's half and the callee's half of this cell. This file adds the request, the time limit, and the records of the
+//! calls for which a process waits.
 
 pub(crate) mod answer;
 
@@ -90,9 +90,9 @@ type PendingReply<T> = ReplyReceiver<Caller, CallRecord, Answer<T>>;
 enum Caller {
     /// The calling process. The process counts the call as soon as the request is sent.
     Process(ProcessRef),
-    /// The process in whose turn the call was made through an address or through a host. A handler may own the future
-    /// of such a call, or the future may move to another process. Therefore, the process counts the call only when the
-    /// task of the process polls the future.
+    /// The process that made the call through an address or through a host, in a turn of the process. A handler may own
+    /// the future of such a call, or the future may move to another process. Therefore, the process counts the call
+    /// only when the task of the process polls the future.
     Within(ProcessRef),
     /// The callee of a call that was made through an address outside any process.
     Callee(Ref<dyn AnyControl>),
@@ -171,12 +171,12 @@ fn finish<T: Send + 'static>(to: Replier<T>, value: T) -> Result<(), T> {
     Ok(())
 }
 
-/// The right to answer one call. The request message contains the `Reply`, and the callee can forward the `Reply` to
-/// another process. A `Reply` has the size of one word.
+/// The right to answer a call. The request message contains the `Reply`, and the callee can forward the `Reply` to
+/// another process. The size of a `Reply` is one word.
 ///
-/// If a `Reply` is dropped before it has sent an answer, the caller gets [`CallError::Dropped`]. A process may also
-/// exit while it owns a `Reply` or while a `Reply` is in its mailbox. In this case, the caller gets [`CallError::Died`]
-/// with the exit of the process. The caller gets this error as soon as the exit is known.
+/// If an unanswered `Reply` is dropped, the caller gets [`CallError::Dropped`]. If the drop is due to the exit of a
+/// process, the caller gets [`CallError::Died`] with this exit instead. This case includes a `Reply` in an unread
+/// message of the mailbox. The caller gets [`CallError::Died`] as soon as the exit is known.
 pub struct Reply<T: Send + 'static> {
     to: Option<Replier<T>>,
 }
@@ -330,8 +330,8 @@ impl<T> Call<T> {
     /// Sends the request immediately. Without this call, the first poll of the future sends the request.
     pub fn start(mut self) -> Self {
         if let Some(asking) = &mut self.asking {
-            // The task does not wait for the answer before it polls the future. An answer that arrives before the first
-            // poll must not wake the task.
+            // The task does not wait for the answer before the first poll. An answer that arrives before the first poll
+            // must not wake the task.
             asking.listen_later();
             send(asking, self.limit.is_some());
         }
@@ -416,8 +416,7 @@ impl<T> Call<T> {
         let this = self;
         let Some(asking) = &mut this.asking else { return Poll::Pending };
         let is_task = asking.parts().0.is_polled_by_task(cx.waker());
-        // The request is sent before `listen` is called, because `listen` may clone the waker, and this clone may
-        // panic. The request is then already sent.
+        // The request is sent first. `listen` may clone the waker, and a panic in this clone must not prevent the send.
         if let RequestStage::Unsent(_) = asking.parts().1.stage {
             send(asking, this.limit.is_some());
         }
@@ -472,8 +471,8 @@ fn ask<N: Send + 'static>(host: &Host, to: &Way<'_, N>, request: N) -> Result<()
 }
 
 /// Creates a call and its request, and does not send the request. The caller of this function must send the returned
-/// request. `asker` is the calling process. If `asker` is `None`, the call belongs to the process in whose turn this
-/// function is called. If there is no such process, the call belongs to the host.
+/// request. `asker` is the calling process. If `asker` is `None`, the call belongs to the process that this thread
+/// steps. If this thread steps no process, the call belongs to the host.
 #[track_caller]
 pub(crate) fn sent_elsewhere<N, T: Send + 'static>(
     host: &Host,
@@ -490,8 +489,8 @@ pub(crate) fn sent_elsewhere<N, T: Send + 'static>(
 impl<T> Call<T> {
     /// Counts a sent call as an operation for which the calling process waits. Returns whether the call is counted.
     ///
-    /// A call that was made through a host has the variant `Caller::Within`. Such a call is counted only in a step of
-    /// its process, and only if `waker` is the waker of the process's task.
+    /// A call that was made through a host has the variant `Caller::Within`. Such a call is counted only if this thread
+    /// steps the calling process, and `waker` is the waker of this process's task.
     pub(crate) fn count_as_waiting(&mut self, waker: &Waker) -> bool {
         let Some(asking) = &mut self.asking else { return false };
         let (party, asked) = asking.parts();

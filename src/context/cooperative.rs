@@ -11,13 +11,13 @@ use pin_project_lite::pin_project;
 
 use crate::process::state::current::Current;
 
-/// Wraps a future so that other processes can run before the future is polled. The wrapper yields once if the budget of
+/// Wraps a future, and lets other processes run before the future is polled. The wrapper yields once if the budget of
 /// the turn is spent. The wrapper also yields once if the process was [asked to yield](crate::Host::preempt). After the
 /// yield, the wrapper polls the future.
 ///
 /// A body that awaits only ready futures never ends its turn, and other processes on the same worker cannot run. This
-/// wrapper ends the turn when the budget is spent. The wrapper can yield only before it polls the future, and not
-/// within a poll. A pending future uses no budget. Outside a process, the wrapper has no effect.
+/// wrapper ends the turn when the budget is spent. The wrapper can yield before a poll of the future, but not during a
+/// poll. A pending future uses no budget. Outside a process, the wrapper has no effect.
 ///
 /// A hand-written process does not need this wrapper. Each [step](crate::Process::step) can do a part of the work and
 /// return [`Next::Again`](crate::Next::Again).

@@ -69,8 +69,8 @@ macro_rules! ties {
             /// Monitors another process in any host of the runtime. When the other process has exited, one
             /// [`Event::Down`](crate::Event::Down) arrives for each monitor. The `Down` event arrives after all
             /// messages that the exited process sent to this process. The method [`event`](crate::Mailbox::event) of
-            /// the mailbox returns the `Down` event. The method [`receive`](crate::Mailbox::receive) skips the `Down`
-            /// event and leaves it in the mailbox.
+            /// the mailbox returns the `Down` event. The method [`receive`](crate::Mailbox::receive) leaves the `Down`
+            /// event in the mailbox.
             ///
             /// If the other process is not alive in this runtime, the `Down` event arrives immediately. For a pid of
             /// this node, the event contains [`Exit::NoProcess`]. For a pid of another node, the event contains

@@ -34,7 +34,7 @@ enum Poller {
     Other,
 }
 
-/// The state of the inbox, as far as the receiver knows this state without the lock of the inbox. The messages in the
+/// The state of the inbox. The receiver can determine this state without the lock of the inbox. The messages in the
 /// read-ahead buffer are not part of this state.
 #[derive(Clone, Copy)]
 enum Known {
@@ -45,16 +45,16 @@ enum Known {
     Unknown,
 }
 
-/// Part of a [`Context`](crate::Context) that receives messages. A mailbox returns the messages in the order in which
-/// they arrived.
+/// The part of a [`Context`](crate::Context) that receives messages and events. A mailbox returns messages in the order
+/// of their arrival.
 ///
-/// A mailbox is a `Stream` of messages. The stream ends when the process is asked to exit. [`Host::mailbox`] creates a
-/// mailbox outside any process, for threads and for tasks of other executors. A mailbox outside any process exists
-/// until it is dropped or killed.
+/// A mailbox is also a `Stream` of messages. The `Stream` ends when the process is asked to exit. [`Host::mailbox`]
+/// creates a mailbox outside any process, for threads and for tasks of other executors. A mailbox outside any process
+/// exists until it is dropped or killed.
 ///
 /// A process has only one receiver at a time. A mailbox can be [split](crate::Context::split) from its context and sent
-/// to another thread or process. The mailbox then remains the receiver. Another receiver replaces a mailbox in two
-/// cases:
+/// to another thread or process. After the send, the mailbox is still the receiver of the process. Another receiver
+/// replaces a mailbox in two cases:
 ///
 /// - An [upgrade](crate::Context::upgrade) gave this mailbox to a new body, and the new body failed to start. The
 ///   mailbox of the old body is then the receiver again.
@@ -93,8 +93,8 @@ impl<M: Send + 'static> Mailbox<M> {
         Self { me: SelfHandle::new(control), front }
     }
 
-    /// Starts a trial: creates a new receiver that replaces this receiver until the trial ends. The new receiver gets
-    /// the messages that this receiver has read ahead or stashed.
+    /// Starts the trial of a new body. Creates a new receiver, which replaces this receiver until the trial ends. The
+    /// new receiver gets the messages that this receiver has read ahead or stashed.
     ///
     /// # Errors
     /// Fails if another receiver has already replaced this receiver.
@@ -146,11 +146,10 @@ impl<M: Send + 'static> Mailbox<M> {
     /// - The exit of the process, if the process has exited. If a mailbox outside any process was killed, `receive`
     ///   first returns the messages in the read-ahead buffer. After these messages, `receive` fails with
     ///   [`Exit::Killed`].
-    /// - [`Exit::Refused`], if a mailbox outside any process was already closed when it was created: see
-    ///   [`Host::mailbox`].
+    /// - [`Exit::Refused`], if [`Host::mailbox`] has returned a closed mailbox.
     ///
     /// # Cancel safety
-    /// This method is cancel safe. If the future is dropped while it is pending, no message is lost.
+    /// This method is cancel safe. If the pending future is dropped, no message is lost.
     pub fn receive(&mut self) -> Receive<'_, M> {
         Receive { mailbox: Some(self) }
     }
@@ -182,7 +181,7 @@ impl<M: Send + 'static> Mailbox<M> {
     /// This method returns the same errors as [`receive`](Self::receive).
     ///
     /// # Cancel safety
-    /// This method is cancel safe. If the future is dropped while it is pending, no message is lost.
+    /// This method is cancel safe. If the pending future is dropped, no message is lost.
     pub fn receive_timeout(
         &mut self,
         time: Duration,
@@ -215,16 +214,16 @@ impl<M: Send + 'static> Mailbox<M> {
         Poll::Ready(Ok(None))
     }
 
-    /// Waits for the first message that `pick` accepts. `pick` accepts a message if it returns `Ok`, and this method
-    /// then returns the value in the `Ok`. If `pick` returns the message in an `Err`, this message keeps its position
-    /// in the mailbox.
+    /// Waits for the first message that `pick` accepts. To accept a message, `pick` returns `Ok` with a value, and this
+    /// method returns this value. To skip a message, `pick` returns the message in an `Err`. A skipped message keeps
+    /// its position in the mailbox.
     ///
     /// # Errors
     /// This method returns the same errors as [`receive`](Self::receive).
     ///
     /// # Cancel safety
-    /// This method is cancel safe. If the future is dropped while it is pending, no message is lost, and the skipped
-    /// messages keep their order.
+    /// This method is cancel safe. If the pending future is dropped, no message is lost, and the skipped messages keep
+    /// their order.
     pub async fn receive_where<T>(&mut self, mut pick: impl FnMut(M) -> Result<T, M>) -> Result<T, Exit> {
         let mut looked_at = LookedAt::default();
         let picked = std::future::poll_fn(|cx| self.poll_where(cx, &mut pick, &mut looked_at)).await;
@@ -362,15 +361,14 @@ impl<M: Send + 'static> Mailbox<M> {
         self.front.stash(message);
     }
 
-    /// Moves all [stashed](Self::stash) messages to the front of the mailbox, in the order in which they were stashed.
-    /// Returns the number of moved messages.
+    /// Moves all [stashed](Self::stash) messages to the front of the mailbox. The moved messages keep the order in
+    /// which they were stashed. Returns the number of moved messages.
     pub fn unstash(&mut self) -> usize {
         self.trace_reorder();
         self.front.unstash()
     }
 
-    /// If this turn is traced, records that the process receives messages in another order than the order in which they
-    /// were sent.
+    /// If this turn is traced, records that messages are not received in the order in which they were sent.
     fn trace_reorder(&self) {
         if Current::with(Current::is_traced) {
             let head = &self.me.control().head;
@@ -379,11 +377,11 @@ impl<M: Send + 'static> Mailbox<M> {
     }
 
     /// Waits for the next event. An event is a message, a cancel request, a `Down` or any other [`Event`]. The method
-    /// returns events in the order in which they arrived. If the process has exited, the future never resolves. The
-    /// future also never resolves after another receiver has replaced this receiver: see [`Mailbox`].
+    /// returns events in the order of their arrival. If the process has exited, the future never resolves. The future
+    /// also never resolves after another receiver has replaced this receiver: see [`Mailbox`].
     ///
     /// # Cancel safety
-    /// This method is cancel safe. If the future is dropped while it is pending, no event is lost.
+    /// This method is cancel safe. If the pending future is dropped, no event is lost.
     pub async fn event(&mut self) -> Event<M> {
         std::future::poll_fn(|cx| self.poll_event(cx)).await
     }
@@ -475,7 +473,7 @@ impl<M: Send + 'static> Mailbox<M> {
                 Poll::Ready(Ok(Some(()))) => match &signal {
                     None => return Poll::Ready(message),
                     Some(signal) if self.me.control().head.heeds(signal) => return Poll::Ready(None),
-                    // The process no longer wants the signal, for example because it has removed the monitor of the
+                    // The signal is no longer wanted. For example, the process has removed the monitor that sent the
                     // signal. Therefore the signal is discarded.
                     Some(_) => *signal = None,
                 },
@@ -488,10 +486,10 @@ impl<M: Send + 'static> Mailbox<M> {
     pub(crate) fn poll_receive(&mut self, cx: &mut Cx<'_>) -> Poll<Result<M, Exit>> {
         let poller = self.poller(cx);
         let known = self.glance(poller);
-        // The receiver's own code moves a delivered message directly into the result. A second move would read the
-        // message immediately after the first move has written it. The loads of the second move could be wider than the
-        // stores of the first move. The processor cannot forward stored bytes to a wider load, so the second move would
-        // be slow.
+        // The receiver's own code moves a delivered message directly into the result. A second move would immediately
+        // read the message that the first move has written. The loads of the second move could be wider than the stores
+        // of the first move. The processor cannot forward stored bytes to a wider load, so the second move would be
+        // slow.
         if let Known::Delivered(seat) = known
             && !self.me.control().head.is_cancelled()
             && Current::with(Current::spend)
@@ -572,8 +570,8 @@ impl<M: Send + 'static> Mailbox<M> {
         }
     }
 
-    /// Returns which caller polls the mailbox. In a step of the process, this function also deletes the turn's note
-    /// about the mailbox, because the poll makes the note invalid.
+    /// Returns which caller polls the mailbox. In a step of the process, this function also deletes the note of the
+    /// turn about the mailbox. The poll makes this note invalid.
     #[inline]
     fn poller(&self, cx: &Cx<'_>) -> Poller {
         Current::with(|current| {
@@ -611,7 +609,7 @@ impl<M: Send + 'static> Mailbox<M> {
     }
 
     /// Takes one unit from the budget of the turn, and returns whether the budget was already spent. If the budget was
-    /// spent, this function also wakes the task, and the worker steps the task again after other tasks. The budget
+    /// spent, this function also wakes the task. The worker then steps the task again after other tasks. The budget
     /// limits the length of a turn. Without a budget, a process with a mailbox that is never empty would never release
     /// the worker.
     #[inline]
@@ -647,8 +645,8 @@ impl<M: Send + 'static> Mailbox<M> {
                 let lends = !self.me.control().head.has(flag::LIMITED);
                 Reader::Task { seat, lends }
             }
-            // A receiver whose trial has not ended also uses this case, and so does a replaced receiver. The waker is
-            // cloned before the lock is taken, because `clone` runs user code.
+            // A receiver in a trial that has not ended also uses this case. A replaced receiver also uses this case.
+            // The waker is cloned before the lock is taken, because `clone` runs user code.
             None => Reader::Other(cx.waker().clone()),
         };
         let (taken, spare) = take_or_wait(self.me.control(), &mut self.front, reader);
@@ -672,9 +670,9 @@ impl<M: Send + 'static> Mailbox<M> {
             // this waker was stored, only this line drops this waker.
             drop(self.me.control().inbox.forget_reader());
         }
-        // A cancel request first sets its flag, and then looks for a waiting receiver. This receiver was registered
-        // before it reads the flag here. Therefore, either this code sees the flag, or the cancel request wakes this
-        // receiver.
+        // A cancel request first sets its flag, and then looks for a waiting receiver. This code first registers the
+        // receiver, and then reads the flag. Therefore, either this code sees the flag, or the cancel request wakes
+        // this receiver.
         if checks_cancel && let Some((reason, _)) = self.me.control().head.cancel() {
             return Poll::Ready(Err(Exit::Cancelled(reason)));
         }
@@ -755,7 +753,7 @@ impl<M: Send + 'static> Drop for ReservedPlace<'_, M> {
 /// The errors are listed at [`Mailbox::receive`].
 ///
 /// # Cancel safety
-/// This method is cancel safe. If the future is dropped while it is pending, no message is lost.
+/// This future is cancel safe. If the pending future is dropped, no message is lost.
 #[must_use = "futures do nothing unless polled"]
 #[derive(Debug)]
 pub struct Receive<'a, M: Send + 'static> {
@@ -802,8 +800,7 @@ impl Host {
         self.mailbox_with(MailboxCapacity::Unbounded)
     }
 
-    /// Creates a mailbox that has a pid but belongs to no process, like [`mailbox`](Self::mailbox). `bound` sets the
-    /// capacity of the mailbox.
+    /// Creates a mailbox like [`mailbox`](Self::mailbox), with the capacity `bound`.
     pub fn mailbox_with<N: Send + 'static>(&self, bound: MailboxCapacity) -> (Address<N>, Mailbox<N>) {
         let control = self.outside_control(bound);
         (Address::new(control.clone()), Mailbox::new(control))
@@ -811,8 +808,8 @@ impl Host {
 
     /// Creates a mailbox that receives the dead letters of the runtime. A dead letter is a message that a mailbox
     /// accepted but no process will read. For example, the receiver has exited, or the full mailbox has dropped the
-    /// message. If this method was called several times, only the newest mailbox gets the dead letters. If there is no
-    /// mailbox for dead letters, the runtime counts each dead letter and drops it.
+    /// message. If several mailboxes for dead letters exist, only the newest of these mailboxes gets the dead letters.
+    /// If there is no mailbox for dead letters, the runtime counts and drops each dead letter.
     ///
     /// A dead letter may be a request that contains a [`Reply`](crate::Reply). The caller of this request gets no
     /// answer before the dead letter is dropped.

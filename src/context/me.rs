@@ -34,8 +34,8 @@ use crate::process::state::current::Current;
 /// receive messages or events.
 ///
 /// A `SelfHandle` is cheap to clone. Its methods return futures that do not borrow the `SelfHandle`. Only the future of
-/// [`yield_now`](Self::yield_now) borrows the `SelfHandle`. The first poll of such a future starts the operation. If
-/// the future is dropped, the operation is cancelled. Only the process itself can poll the futures of
+/// [`yield_now`](Self::yield_now) borrows the `SelfHandle`. The first poll of a future starts its operation. If the
+/// future is dropped, the operation is cancelled. Only the process itself can poll the futures of
 /// [`perform`](Self::perform) and [`stream`](Self::stream).
 pub struct SelfHandle<M = Payload> {
     control: Ref<Control<M>>,
@@ -276,9 +276,9 @@ impl<M: Send + 'static> SelfHandle<M> {
     /// Sends a clone of a message once per period. The first clone is sent one period after this call. If the timer
     /// fires late, the timer skips the periods that have passed. Therefore a delay causes no burst of messages.
     ///
-    /// The timer ends when it is cancelled, when this process exits, or when `clone` panics. The timer also ends when a
-    /// message is refused. However, the timer continues in two cases: the mailbox is full, or `to` is a name that no
-    /// process currently has.
+    /// The timer ends when the timer is cancelled, when this process exits, or when `clone` panics. The timer also ends
+    /// when a message is refused. However, the timer continues in two cases: the mailbox is full, or `to` is a name
+    /// that no process currently has.
     ///
     /// # Panics
     /// Panics if the period is zero.
@@ -330,8 +330,8 @@ impl<M: Send + 'static> SelfHandle<M> {
     }
 
     /// Returns a future that waits until this process is asked to exit. The future resolves to the reason of the
-    /// request. If the process was already asked to exit, the future resolves immediately. A body needs this method
-    /// when the body waits for an operation that does not receive from the mailbox.
+    /// request. If the process was already asked to exit, the future resolves immediately. Use this method in a body
+    /// that does not wait for its mailbox.
     pub fn cancelled(&self) -> Cancelled {
         Cancelled::new(self.any())
     }

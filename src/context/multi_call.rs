@@ -53,11 +53,11 @@ pub(crate) trait Expand<N> {
 /// types are:
 /// - a [`Group`]: the members of the group, in the order in which they joined;
 /// - a [`Target`](crate::Target) that is a [`Pool`](crate::Pool): the members of the pool. If the pool has not
-///   [started](crate::JoinHandle::started) yet, the pool counts as one process, and one of its members answers;
+///   [started](crate::JoinHandle::started) yet, the pool counts as one process, and a member answers;
 /// - any other [`Target`](crate::Target), for example an address: the process of the target. If no process has a name,
 ///   a multi-call to this name calls no process;
-/// - a slice or a `Vec` of addresses: the processes of the addresses, in order. Each address counts as one process,
-///   also the address of a pool. To call a group whose name is a text, pass `&host.members(name)`.
+/// - a slice or a `Vec` of addresses: the processes of the addresses, in order. The address of a pool counts as one
+///   process. To call a group whose name is a text, pass `&host.members(name)`.
 #[expect(private_bounds, reason = "only the crate lists the processes")]
 pub trait Callees<N>: Expand<N> {}
 
@@ -392,7 +392,7 @@ impl<N: Send + 'static, T: Send + 'static, O> MultiCall<N, T, O> {
     }
 }
 
-/// The future contains messages and replies, but never pins them.
+/// The future contains messages and replies, but never pins a message or a reply.
 impl<N, T, O> Unpin for MultiCall<N, T, O> {}
 
 impl<N: Send + 'static, T: Send + 'static, O> Future for MultiCall<N, T, O> {

@@ -1,9 +1,9 @@
 //! Defines [`Perform`], the future of a command that an async body yields. A `Perform` contains a [`BodyYield`], and a
 //! stream also contains a `BodyYield`.
 //!
-//! A command reaches its handler on one of two paths. The first command of a step takes the inline path, which is
-//! faster. A command with a time limit cannot take the inline path. The conditions are listed at `BodyYield::offer`.
-//! All other commands go through the table of yields (`process/yields.rs`).
+//! A command reaches its handler on the inline path or through the table of yields (`process/yields.rs`). The first
+//! command of a step takes the inline path, which is faster. A command with a time limit cannot take the inline path.
+//! The conditions are listed at `BodyYield::offer`. All other commands go through the table of yields.
 
 use std::any::TypeId;
 use std::fmt;
@@ -75,8 +75,8 @@ impl<C: Command> BodyYield<C> {
         self.control.is_here()
     }
 
-    /// Yields the command, unless the process has already yielded the command. The handler gets the command when the
-    /// step returns.
+    /// Yields the command. If the process has already yielded the command, this function has no effect. The handler
+    /// gets the command when the step returns.
     ///
     /// # Errors
     /// Fails with [`Failure::Outside`] if this thread is not in a step of the process. Fails with [`Failure::TimedOut`]
@@ -117,8 +117,8 @@ impl<C: Command> BodyYield<C> {
         }
     }
 
-    /// Returns the tag of the yield if the yield is in the table of yields, and the future has not taken the answer
-    /// yet.
+    /// Returns the tag of the yield. Returns `None` if the yield is not in the table of yields, or if the future has
+    /// taken the answer.
     pub(crate) fn flying(&self) -> Option<Tag> {
         match &self.state {
             State::Flying(tag) => Some(tag.erase()),
@@ -206,8 +206,8 @@ impl<C: Command> BodyYield<C> {
     /// Moves an inline command to the table of yields. Returns false if the command is not inline, or if a handler has
     /// already taken the command.
     ///
-    /// A command can stay inline only while the command has no time limit, and while the task of the process itself
-    /// waits for the answer.
+    /// A command can stay inline only while two conditions hold. The command has no time limit, and the task of the
+    /// process itself waits for the answer.
     #[cold]
     fn move_to_table(&mut self, target: impl FnOnce() -> AnswerTarget) -> bool {
         let State::Inline(number) = self.state else { return false };

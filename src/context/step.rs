@@ -36,9 +36,9 @@ use crate::process::yields::{AnswerTarget, Yields};
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Start<'a> {
-    /// Name of the entry point. If the spawn set no entry point, the name is empty.
+    /// Name of the entry point. The name is empty if no entry point was set.
     pub method: &'a str,
-    /// Input of the entry point. If the spawn set no input, the input is `()`.
+    /// Input of the entry point. The input is `()` if no input was set.
     pub input: Payload,
     /// Pid of the new process.
     pub pid: Pid,
@@ -46,11 +46,11 @@ pub struct Start<'a> {
     pub context: &'a InheritedContext,
 }
 
-/// A hand-written process. Such a process is a state machine, and the runtime calls its method [`step`](Self::step)
-/// when events arrive.
+/// A hand-written process. Such a process is a state machine. The runtime calls the method [`step`](Self::step), which
+/// handles the events of the process.
 ///
 /// A hand-written process runs in the same kind of task as an async body, and has the same operations. Unlike an async
-/// body, a hand-written process needs no allocation for a future, and always receives every event.
+/// body, a hand-written process needs no allocation for a future, and receives every kind of event.
 ///
 /// ```
 /// use procession::{Event, Events, Exit, Next, Process, Reply, Runtime, StepOutput};
@@ -138,15 +138,15 @@ pub enum Next<T> {
 /// process stores a `Mail` between the steps.
 #[derive(Debug)]
 pub(crate) struct Mail<M> {
-    /// The messages and signals are in a box, because most processes do not need the space. The box is allocated when
-    /// the process takes a signal, or takes several messages at the same time.
+    /// The box is allocated when the process takes a signal, or takes several messages at the same time. Before the
+    /// allocation, this field needs only the space of a pointer.
     taken: Option<Box<Taken<M>>>,
     look: Look,
     /// Number of unread urgent messages when the task last checked for missed events.
     urgent: u32,
 }
 
-/// State of the inbox in the current step.
+/// Tells what the current step has done with the events in the inbox.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Look {
     NotYet,
@@ -181,7 +181,7 @@ impl<M: Send + 'static> Mail<M> {
         let unread = |mail: &Self| mail.taken.as_deref().map_or(0, Taken::len);
         let before = unread(self);
         control.drain(ReceiverTurn::of_events(turn), &mut self.taken);
-        // Urgent messages stay in the inbox until the process reads them.
+        // An urgent message stays in the inbox until the process reads the message.
         let urgent = if control.head.has_urgent() { control.inbox.urgent_len() } else { 0 };
         let urgent = u32::try_from(urgent).unwrap_or(u32::MAX);
         unread(self) > before || urgent > std::mem::replace(&mut self.urgent, urgent)
@@ -211,11 +211,11 @@ const COLLECT_AT: usize = 32;
 pub struct Events<'a, M> {
     mail: &'a mut Mail<M>,
     control: &'a Control<M>,
-    /// This field prevents that `Events` is `Send`, because no other thread may read the mailbox at the same time as
-    /// the process.
+    /// Because of this field, `Events` is not `Send`. No other thread may read the mailbox at the same time as the
+    /// process.
     here: PhantomData<*const ()>,
-    /// The table of yields. Each step looks up the table at most once. A lookup reads a cache line that other cores
-    /// write when they answer yields, so a lookup is slow.
+    /// The table of yields. Each step looks up the table at most once. A lookup is slow, because the lookup reads a
+    /// cache line that other cores write when they answer yields.
     yields: Option<&'a Yields>,
 }
 
@@ -308,8 +308,7 @@ impl<M: Send + 'static> Events<'_, M> {
         while let Some(signal) = taken.pop_signal() {
             let yields = *self.yields.get_or_insert_with(|| self.control.head.yields());
             match signal {
-                // The process has cancelled the yield after the answer was taken from the inbox. The answer is
-                // discarded.
+                // The yield was cancelled before the process read the answer. The answer is discarded.
                 Signal::Completed(Completed { tag, .. }) if !yields.wants_answer(tag) => {}
                 Signal::Completed(completed) => {
                     taken.read.push(completed.tag);
@@ -437,8 +436,8 @@ impl<'a, M: Send + 'static> StepOutput<'a, M> {
         self.me.control().head.yields()
     }
 
-    /// Yields a command. When the step returns, the handlers get the commands in the order in which the step yielded
-    /// them. The answer arrives as [`Event::Completed`] with the returned tag.
+    /// Yields a command. When the step returns, the handlers get the commands in the order of the yields. The answer
+    /// arrives as [`Event::Completed`] with the returned tag.
     pub fn perform<C: Command>(&mut self, command: C) -> Tag<C> {
         self.start(Some(Payload::new(command)), None)
     }

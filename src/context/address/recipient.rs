@@ -1,5 +1,5 @@
-//! Defines [`Recipient`], an address that accepts one type of message. A `Recipient` uses a trait object to hide the
-//! message type of the process. A `Recipient` converts each message to the message type of the process.
+//! Defines [`Recipient`], an address that accepts only messages of a chosen type. A `Recipient` uses a trait object to
+//! hide the message type of the process. A `Recipient` converts each message to the message type of the process.
 
 use std::any::type_name;
 use std::fmt;

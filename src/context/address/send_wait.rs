@@ -32,7 +32,7 @@ struct WaitingSend<M: Send + 'static> {
 }
 
 impl<M: Send + 'static> WaitingSend<M> {
-    /// Records that the process that polls this future waits for free space. The record is for inspection.
+    /// Records, for inspection, that the polling process waits for free space.
     fn record(&mut self) {
         let head = &self.control.head;
         self.recorded.begin(head.host(), &Wait::on(WaitKind::Room, head.pid(), Some(self.line)));
@@ -63,7 +63,7 @@ impl<M: Send + 'static> Drop for WaitingSend<M> {
 }
 
 enum State<M: Send + 'static> {
-    /// The message is not sent yet. No code locks the mutex of the message. The mutex makes the future `Sync`, also if
+    /// The message is not sent yet. No code locks the mutex of the message. The mutex makes the future `Sync`, even if
     /// the message type is not `Sync`.
     Unsent {
         host: Host,
@@ -88,7 +88,7 @@ enum State<M: Send + 'static> {
 /// receiver accepts or refuses the message immediately, and the future never waits.
 ///
 /// # Errors
-/// Returns the message
+/// Returns the message:
 /// - if the receiver has exited, or exits while the message waits;
 /// - if the receiver takes messages of another type;
 /// - if the receiver's mailbox takes [no messages at all](crate::Limits::mailbox_capacity);
@@ -308,7 +308,7 @@ impl<M: Send + 'static> Sink<M> for AddressSink<M> {
     /// Sends the message. If the mailbox is full, stores the message until the mailbox has free space.
     ///
     /// # Errors
-    /// Returns the message if the process has exited or the runtime has shut down.
+    /// Returns the message: if the process has exited or the runtime has shut down.
     ///
     /// # Panics
     /// Panics if the sink is not ready, because the previous message still waits for free space.

@@ -3,9 +3,9 @@
 //! drop its half first. The cell also has a part that only the caller accesses. This part contains the state of the
 //! request.
 //!
-//! Usually, the task of a process makes the call and then waits only for the answer. Therefore, if a call is made in a
-//! turn of a process, the task of the process is the listener of the slot from the start. Such a task needs no lock to
-//! wait for the answer. If the callee has already dropped its half, the task also needs no lock to take the answer.
+//! Usually, the task of a process makes a call, and then waits only for the answer. Therefore, a call in a turn of a
+//! process immediately registers the task of the process as the listener of the slot. Such a task needs no lock to wait
+//! for the answer. If the callee has already dropped its half, the task also needs no lock to take the answer.
 
 use std::ops::Deref;
 use std::task::Waker;
@@ -32,10 +32,10 @@ pub(crate) struct CallerPart<O> {
     stage: O,
 }
 
-/// The caller's half of the cell. This half has access to the whole cell.
+/// The caller's half of the cell. The caller's half has access to the whole cell.
 pub(crate) struct ReplyReceiver<P, O, A>(OwnerHalf<Shared<P, A>, CallerPart<O>>);
 
-/// The callee's half of the cell. This half has access only to the shared part of the cell.
+/// The callee's half of the cell. The callee's half has access only to the shared part of the cell.
 pub(crate) struct ReplySender<P, O, A>(Half<Shared<P, A>, CallerPart<O>>);
 
 impl<P: CallParty, O, A> ReplyReceiver<P, O, A> {
@@ -62,9 +62,9 @@ impl<P: CallParty, O, A> ReplyReceiver<P, O, A> {
         &self.0.party
     }
 
-    /// Registers `waker`: the answer will wake this waker. `is_task` is true if `waker` is the waker of the calling
-    /// process's task, and this thread is in a step of this task. If a [`take`](Self::take) after this call returns
-    /// `None`, the answer will wake `waker`.
+    /// Registers `waker`: the answer will wake this waker. `is_task` means that `waker` is the waker of the calling
+    /// process's task, and that this thread steps this task. If a [`take`](Self::take) after this call returns `None`,
+    /// the answer will wake `waker`.
     pub(crate) fn listen(&mut self, is_task: bool, waker: &Waker) {
         let (shared, own) = self.0.parts();
         if is_task && own.task_listens {

@@ -1,6 +1,6 @@
 //! Groups of processes. A group is a name that several processes share. A process can send a message to all members of
-//! a group, and can monitor the group for new and lost members. This file contains the public types and methods. The
-//! table of groups is in `host::registry::groups`.
+//! a group. A process can also monitor a group, and receives an event when a member joins or leaves. This file contains
+//! the public types and methods. The table of groups is in `host::registry::groups`.
 
 use std::any::type_name;
 use std::fmt;
@@ -18,7 +18,8 @@ use crate::process::state::Ref;
 /// Name of a group of processes whose message type is `M`. A group name is usually a constant. Any number of processes
 /// can join a group.
 ///
-/// A program does not create a group explicitly: a group exists while it has members. Each host has its own groups.
+/// A group exists while the group has members. Therefore a program does not create a group explicitly. Each host has
+/// its own groups.
 ///
 /// ```
 /// use procession::{Context, Exit, Group, Runtime};
@@ -110,9 +111,9 @@ impl<M> Sealed<M> for &str {
 }
 
 impl Host {
-    /// Returns the members of a group that have the message type `N`, in the order in which they joined the group. If a
-    /// process joins or leaves the group during this call, the result may or may not contain the process. The result
-    /// contains no process whose exit was already reported to an observer.
+    /// Returns the members of a group whose message type is `N`. The members are sorted by the time at which they
+    /// joined the group. If a process joins or leaves the group during this call, the result may or may not contain the
+    /// process. The result contains no process whose exit was already reported to an observer.
     pub fn members<N: Send + 'static>(&self, group: impl IntoGroup<N>) -> Vec<Address<N>> {
         let members = self.namespace().groups().members(group.text());
         members.into_iter().filter_map(|member| member.downcast().map(Address::new)).collect()
@@ -153,10 +154,10 @@ impl<M: Send + 'static> SelfHandle<M> {
     /// arrives before any other event about this exit.
     ///
     /// The method [`event`](crate::Mailbox::event) of the mailbox returns `Joined` and `Left` events. The method
-    /// [`receive`](crate::Mailbox::receive) skips these events and leaves them in the mailbox.
+    /// [`receive`](crate::Mailbox::receive) leaves `Joined` and `Left` events in the mailbox.
     ///
-    /// A process can also monitor a group that has no members. When a process joins or leaves a group, the thread of
-    /// this change puts one event into the mailbox of each monitoring process.
+    /// A process can also monitor a group that has no members. The thread on which a process joins or leaves a group
+    /// puts an event into the mailbox of each monitoring process.
     ///
     /// ```
     /// use procession::{Context, Event, Exit, Group, Runtime};

@@ -16,8 +16,8 @@ use crate::platform::clock::Instant;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum MissedTickBehavior {
-    /// The interval returns the missed ticks immediately, one after the other. After the missed ticks, the interval
-    /// follows the original schedule again. `Burst` is the default.
+    /// The interval returns all missed ticks immediately, in sequence. After the missed ticks, the interval follows the
+    /// original schedule again. `Burst` is the default.
     #[default]
     Burst,
     /// The interval skips missed ticks. The next tick is due one period after the program has received the late tick.
@@ -51,7 +51,7 @@ impl Interval {
     /// Waits for the next tick. Returns the time at which the tick was due.
     ///
     /// # Cancel safety
-    /// This method is cancel safe. If the future is dropped while it is pending, no tick is lost.
+    /// This method is cancel safe. If the pending future is dropped, no tick is lost.
     pub async fn tick(&mut self) -> Instant {
         std::future::poll_fn(|cx| self.poll_tick(cx)).await
     }

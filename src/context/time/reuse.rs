@@ -1,11 +1,11 @@
 //! Reuse of timers. When a sleep is dropped, its timer is kept on the thread until the step ends. Until then, the next
 //! sleep of the same process can reuse the timer.
 //!
-//! A process usually sets and cancels many time limits, one after the other. A time limit rarely passes before the
-//! process cancels the time limit. Each time limit usually ends later than the previous time limit. Therefore a sleep
-//! can usually reuse the timer of the previous sleep. The reused timer wakes the process at the deadline of the
-//! previous sleep, and the later sleep then sets a new timer. Before this wake-up, the sleeps take no lock and do not
-//! change the timer wheel.
+//! A process usually sets and cancels many time limits in sequence. A time limit rarely passes before the process
+//! cancels the time limit. Each time limit usually ends later than the previous time limit. Therefore a sleep can
+//! usually reuse the timer of the previous sleep. The reused timer wakes the process at the deadline of the previous
+//! sleep, and the later sleep then sets a new timer. Before this wake-up, the sleeps take no lock and do not change the
+//! timer wheel.
 //!
 //! A sleep may reuse a timer only if the timer has not fired before the current turn. To check this condition, the turn
 //! records the time of its first clock reading. If the recorded time is before the deadline of the timer, the timer had
@@ -50,8 +50,10 @@ impl Timer {
 /// Keeps a timer for the next sleep of the process. The process still counts the kept timer as an external event for
 /// which the process waits.
 ///
-/// Returns false in three cases: another timer is already kept, this thread is not in a step of the process, or the
-/// step cannot keep timers. In these cases, the caller must cancel the timer.
+/// If the timer cannot be kept, this function returns false, and the caller must cancel the timer. The reasons are:
+/// - Another timer is already kept.
+/// - This thread is not in a step of the process.
+/// - The step cannot keep timers.
 #[inline]
 pub(crate) fn keep(of: &ProcessRef, timer: &Timer) -> bool {
     let address = of.address();
@@ -64,8 +66,8 @@ pub(crate) fn keep(of: &ProcessRef, timer: &Timer) -> bool {
     })
 }
 
-/// Takes over the timer that is kept for this process. Returns `None` if no timer is kept, if the timer is due after
-/// `by`, or if the timer may have fired before this turn.
+/// Takes over the timer that is kept for this process. Returns `None` if there is no kept timer, or if the timer is due
+/// after `by`. Also returns `None` if the timer may have fired before this turn.
 #[inline]
 pub(crate) fn take(of: &ProcessRef, by: Instant) -> Option<Timer> {
     Current::with(|current| {

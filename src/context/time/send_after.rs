@@ -1,5 +1,6 @@
 //! Timers that send a message once or periodically. Such a timer belongs to the process that has set the timer. When
-//! this process exits, the timer is cancelled. The table of the timers of one process is in `host::timer::pending`.
+//! this process exits, the timer is cancelled. Each process has a table of its timers, which is defined in
+//! `host::timer::pending`.
 
 use std::time::Duration;
 
@@ -46,8 +47,8 @@ impl<N: Clone + Send + 'static> Repeat<N> {
             let next = next(due, host.now(), self.every, MissedTickBehavior::Skip);
             self.set(next);
         } else {
-            // The timer ends in three cases: the receiver has exited, the receiver has refused the message for another
-            // reason, or the `clone` of the message has panicked.
+            // The message was refused, or its `clone` has panicked. Such a refusal is permanent, for example because
+            // the receiver has exited. Therefore the timer ends.
             pending.end(self.timer);
         }
     }

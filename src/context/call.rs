@@ -181,8 +181,8 @@ pub struct Reply<T: Send + 'static> {
     to: Option<Replier<T>>,
 }
 
-/// A message that contains a `Reply` and one other word must fit into a [`Payload`], because such a `Payload` needs no
-/// allocation.
+/// A message of a `Reply` and one other word must fit into a [`Payload`] without an allocation. Therefore a `Reply`
+/// must have the size of one word.
 const _: () = assert!(size_of::<Reply<u64>>() == size_of::<usize>());
 
 impl<T: Send + 'static> Reply<T> {

@@ -544,9 +544,9 @@ impl<M: Send + 'static> Mailbox<M> {
         self.poll_inbox(poller, cx, message)
     }
 
-    /// Takes the next message from the read-ahead buffer or from the inbox. This code is not part of `poll_further`,
-    /// because the path of `poll_further` to the read-ahead buffer must need few registers. During a burst, most
-    /// messages are in the read-ahead buffer.
+    /// Takes the next message from the read-ahead buffer or from the inbox. This code is not a part of `poll_further`.
+    /// As a result, the code of `poll_further` that reads the read-ahead buffer needs few registers. During a burst,
+    /// most messages are in the read-ahead buffer.
     #[inline(never)]
     fn poll_inbox(&mut self, poller: Poller, cx: &mut Cx<'_>, message: &mut Option<M>) -> Poll<Result<(), Exit>> {
         if let Some(next) = self.front.pop() {

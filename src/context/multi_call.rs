@@ -186,7 +186,7 @@ enum Needed {
 /// # Cancel safety
 /// If the future is dropped, the replies are lost, and the calls in flight are cancelled. Each reply that arrives later
 /// is dropped and counted as late. A request that was already sent stays in the mailbox of its receiver. A program can
-/// await `&mut` of this future, and later await the future again.
+/// also await a `&mut` reference to this future.
 #[must_use = "futures do nothing unless polled"]
 pub struct MultiCall<N, T, O = All<T>> {
     host: Host,
@@ -278,9 +278,9 @@ impl<N: Send + 'static, T: Send + 'static> MultiCall<N, T> {
     /// counted as late.
     ///
     /// # Errors
-    /// The future fails with [`CallError::NoQuorum`] as soon as `needed` replies are no longer possible, because too
-    /// many processes have failed. The error contains the answers that have arrived. If fewer than `needed` processes
-    /// are called, the first poll fails and sends no request.
+    /// The future fails with [`CallError::NoQuorum`] as soon as `needed` replies are no longer possible. The error
+    /// contains the answers that have arrived. If fewer than `needed` processes are called, the first poll fails and
+    /// sends no request.
     pub fn quorum(self, needed: usize) -> MultiCall<N, T, Result<Vec<(Pid, T)>, CallError>> {
         self.ending(needed, quorum_of)
     }
@@ -316,7 +316,7 @@ impl<N: Send + 'static, T: Send + 'static, O> MultiCall<N, T, O> {
     /// receiver refuses the request. The answer of the receiver is then [`CallError::Send`] with the reason of the
     /// refusal. A request is also not delivered if the multi-call ends before the request is sent.
     ///
-    /// To use this method, await `&mut` of the future:
+    /// To use this method, await a `&mut` reference to the future:
     /// ```
     /// # use procession::{CallError, Context, MailboxCapacity, Reply, Runtime, SendErrorKind};
     /// # let rt = Runtime::builder().workers(0).build()?;

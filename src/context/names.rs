@@ -20,8 +20,8 @@ use crate::process::state::Ref;
 
 /// Name of a process whose message type is `M`. A name is usually a constant.
 ///
-/// Each send looks up the name. Therefore, a send also reaches a new process that has got the name after a restart. A
-/// name belongs to at most one process of a host at a time. Each host has its own names.
+/// Each send looks up the name. Therefore, a send also reaches a process that was restarted under the same name. A name
+/// belongs to at most one process of a host at a time. Each host has its own names.
 ///
 /// ```
 /// use procession::{Context, Exit, Name, Reply, Runtime};

@@ -1,9 +1,10 @@
 //! Defines [`Perform`], the future of a command that an async body yields. A `Perform` contains a [`BodyYield`], and a
 //! stream also contains a `BodyYield`.
 //!
-//! A command reaches its handler on the inline path or through the table of yields (`process/yields.rs`). The first
-//! command of a step takes the inline path, which is faster. A command with a time limit cannot take the inline path.
-//! The conditions are listed at `BodyYield::offer`. All other commands go through the table of yields.
+//! A command reaches its handler on the inline path or through the table of yields (`process/yields.rs`). The inline
+//! path is faster. The first command of a step takes the inline path, if the command meets the conditions of
+//! `BodyYield::offer`. For example, the command must not have a time limit. All other commands go through the table of
+//! yields.
 
 use std::any::TypeId;
 use std::fmt;

@@ -172,8 +172,8 @@ impl<M: Send + 'static> Mail<M> {
         Events { mail: self, control, here: PhantomData, yields: None }
     }
 
-    /// Returns whether the process must be stepped again, because the step has not checked the inbox and new events
-    /// have arrived. The task of the process calls this function after each step.
+    /// Returns true if new events have arrived and the step has not checked the inbox. In this case, the process must
+    /// be stepped again. The task of the process calls this function after each step.
     pub(crate) fn missed(&mut self, control: &Control<M>, turn: InTurn) -> bool {
         if self.look != Look::NotYet {
             return false;
@@ -206,8 +206,7 @@ const COLLECT_AT: usize = 32;
 /// returns `None`. After the nested step, the process can read the events.
 ///
 /// If the process has delegated an earlier step to [`EntryPoints`](crate::EntryPoints), a [`Mailbox`](crate::Mailbox)
-/// is the receiver of the process. When the process itself reads an event again, the process becomes the receiver
-/// again.
+/// is the receiver of the process. When the process itself reads an event, the process becomes the receiver again.
 pub struct Events<'a, M> {
     mail: &'a mut Mail<M>,
     control: &'a Control<M>,
@@ -263,10 +262,10 @@ impl<M: Send + 'static> Events<'_, M> {
 impl<M: Send + 'static> Iterator for Events<'_, M> {
     type Item = Event<M>;
 
-    /// This method is inlined into its caller, and then moves a single message directly to its final address. Without
-    /// the inlining, the caller would move the message a second time. The loads of the second move could be wider than
-    /// the stores of the first move. The processor cannot forward stored bytes to a wider load, so the second move
-    /// would be slow.
+    /// This method is inlined into its caller. As a result, a single message is moved directly to its final address.
+    /// Without the inlining, the caller would move the message a second time. The loads of the second move could be
+    /// wider than the stores of the first move. The processor cannot forward stored bytes to a wider load, so the
+    /// second move would be slow.
     #[inline(always)]
     fn next(&mut self) -> Option<Event<M>> {
         if self.mail.look != Look::Taken {

@@ -27,8 +27,8 @@ pub(crate) fn answer_at(to: &Ref<dyn AnyControl>, tag: Tag, at: Instant, answer:
     let whom = to.clone();
     let key = host.fire_at(at, Fire::Call(Box::new(move || finish(&*whom, tag, answer))));
     let timer = Arc::new(Timer { timers: Arc::clone(&host.shared().timers), key });
-    // The table of yields owns the waker from now on. If the yield has already ended, `watch` drops the waker, and this
-    // drop cancels the timer.
+    // The table of yields stores the waker until the yield ends. If the yield has already ended, `watch` drops the
+    // waker, and this drop cancels the timer.
     to.head().yields().watch(tag, &Waker::from(timer));
 }
 

@@ -1,10 +1,17 @@
 //! Work-stealing scheduler: worker threads, guest threads, their queues, and the wake-up protocol.
 //!
-//! This folder imports `platform` and `observe`. `hooks.rs` also imports `process/catch.rs`, to run user code. The
-//! scheduler is generic over the task type and does not know processes. Time comes from a [`Driver`]. The scheduler
-//! relies on each task being in at most one queue at a time. The run state of the task guarantees this. `worker.rs`
-//! defines the order in which a worker looks for work. `README.md` in the folder `scheduler` describes the protocols
-//! and sketches their proof.
+//! - A *worker* is a place that runs tasks. Each worker has a numbered *slot*, and one thread at a time occupies the
+//!   slot. This thread is either a thread of the scheduler, or a *guest*: a thread of the application.
+//! - The *timekeeper* is the parked worker that wakes up at the nearest deadline.
+//! - The *monitor* is a thread that detects *long steps*. During a long step, another thread runs the queued tasks of
+//!   the blocked worker. This transfer of tasks is the *hand-over*.
+//!
+//! This folder imports `platform` and `observe`. The scheduler is generic over the task type and does not know
+//! processes. A [`Driver`] provides the clock and the timers. A task must be in at most one queue at a time. The run
+//! state of the task guarantees this rule.
+//!
+//! `worker.rs` defines the order in which a worker looks for tasks. `README.md` in the folder `scheduler` describes the
+//! protocols and sketches their proof.
 
 pub(crate) mod guest;
 pub(crate) mod hooks;
@@ -48,56 +55,56 @@ pub(crate) use crate::scheduler::worker::{Here, Local};
 
 /// Unit of work that a scheduler runs.
 pub(crate) trait Task: Sized + Send + 'static {
-    /// Data that `begin` computes and `run` uses.
+    /// Data that [`begin`](Self::begin) computes and [`run`](Self::run) uses.
     type Begun;
-    /// Called immediately before [`run`](Self::run). Returns the label of the task and the data for `run`. Observers
-    /// and preemption requests use the label to identify the task.
+    /// Returns the label of the task and the data for [`run`](Self::run). The worker calls this method immediately
+    /// before `run`. Observers and preemption requests use the label to identify the task.
     fn begin(&self) -> (u64, Self::Begun);
 
-    /// Prefetches data that this task will touch. `ahead` is 0 if the worker takes the task's batch from the queue now,
-    /// and 1 if the worker will take this batch next.
+    /// Prefetches data that this task will use. A worker takes several tasks from the global queue together. `ahead` is
+    /// 0 if the worker takes this task now, and 1 if the next access to the queue will take this task.
     fn lead(&self, _ahead: usize) {}
 
-    /// Runs one turn.
+    /// Runs one turn of the task.
     fn run(self, begun: Self::Begun);
 
-    /// Thread-local with the worker of the current thread, for tasks of this type.
+    /// Returns the thread-local that contains the worker of the current thread, for tasks of this type.
     fn current() -> &'static LocalKey<Here<Self>>;
 }
 
 /// Source of time of a scheduler: a clock and timers.
 pub(crate) trait Driver: Send + Sync + 'static {
-    /// Guard of an alarm. Dropping it cancels the alarm.
+    /// Guard of an alarm. Dropping the guard cancels the alarm.
     type Alarm: Send + 'static;
 
     /// Returns the time since a fixed moment.
     fn now(&self) -> Duration;
 
-    /// Fires timers that are due, possibly not all of them. Returns the number of timers fired.
+    /// Fires some or all of the due timers. Returns the number of fired timers.
     fn fire_due(&self) -> usize;
 
-    /// Returns the time until the nearest deadline. Returns zero if this deadline has passed, and `None` if there is no
-    /// deadline. The call should be cheap if there is no deadline.
+    /// Returns the time until the nearest deadline. The result is zero if this deadline has passed, and `None` if there
+    /// is no deadline. If there is no deadline, the call should be cheap.
     fn wait(&self) -> Option<Duration>;
 
-    /// Returns whether a deadline has passed at `now`, a time that [`now`](Self::now) returned.
+    /// Returns whether a deadline has passed at the time `now`. This time is a result of [`now`](Self::now).
     fn is_due(&self, now: Duration) -> bool;
 
-    /// Returns the same time as [`wait`](Self::wait), for the timekeeper. The timekeeper checks the timers again when
-    /// the returned time has elapsed. Until then, the driver [calls the scheduler](Scheduler::rearm) only for a new
-    /// deadline that is before the end of the returned time. This promise ends with the call of
-    /// [`keeps_no_time`](Self::keeps_no_time).
+    /// Returns the same time as [`wait`](Self::wait). The timekeeper calls this method, and promises to check the
+    /// timers again when the returned time has elapsed. Therefore the driver must [call the
+    /// scheduler](Scheduler::rearm) only if a new deadline is earlier than this moment. A call of
+    /// [`keeps_no_time`](Self::keeps_no_time) ends the promise.
     fn keep_time(&self) -> Option<Duration>;
 
-    /// Ends the promise of `keep_time`: until `keep_time` is called again, it is not certain that a thread checks the
-    /// timers.
+    /// Ends the promise of [`keep_time`](Self::keep_time). After this call, no thread has promised to check the timers,
+    /// until the next call of `keep_time`.
     fn keeps_no_time(&self);
 
-    /// Wakes `waker` after the time `after`. No thread of the scheduler is needed for this.
+    /// Sets an alarm that wakes `waker` after the time `after`. The alarm needs no thread of the scheduler.
     fn alarm(&self, waker: &Waker, after: Duration) -> Self::Alarm;
 
-    /// Calls the wakers, which the poller has returned, and queues the woken tasks in the same order. Leaves the vector
-    /// empty.
+    /// Calls the wakers that the poller has returned, and queues the woken tasks in the order of the wakers. Leaves
+    /// `ready` empty.
     fn wake_all(&self, ready: &mut Vec<Waker>);
 }
 
@@ -106,52 +113,55 @@ pub(crate) trait Driver: Send + Sync + 'static {
 pub(crate) enum Placement {
     /// The task was spawned and has not run yet.
     New,
-    /// The task was woken while it waited: it goes to the next slot.
+    /// The task was woken while it waited. The task goes to the *next slot* of its worker, which holds the task that
+    /// this worker runs next.
     Woken,
-    /// The task was woken while it waited, but is not urgent: it goes to the back of the queue.
+    /// The task was woken while it waited, but the task is not urgent. The task goes to the back of the queue.
     Behind,
-    /// The task was woken during its own turn: it goes to the back of the queue.
+    /// The task was woken during its own turn. The task goes to the back of the queue.
     Yielded,
-    /// The priority of the task is not normal: it goes to the queue of its priority.
+    /// The priority of the task is high or low. The task goes to the queue of this priority.
     Ranked(Rank),
 }
 
-/// Limit of the delay of sockets. If the monitor notices a long step only after a longer time, another worker must
-/// protect sockets from long steps.
+/// Maximum delay of a socket that the monitor alone may cause. If the monitor needs more time to notice a long step, a
+/// timekeeper that finds work must wake another worker, which then waits for the sockets.
 const LONGEST_DELAY_OF_SOCKETS: Duration = Duration::from_millis(100);
 
 type Around = Arc<dyn Fn(&mut dyn FnMut()) + Send + Sync>;
-/// Callback for changes of worker states. Its arguments are the slot, the new state and, if a long step blocks the
-/// worker, the label of the task.
+/// Callback for changes of worker states. The arguments are the slot and the new state of the worker. If a long step
+/// blocks the worker, the third argument is the label of the task.
 type Observe = Arc<dyn Fn(usize, WorkerState, Option<u64>) + Send + Sync>;
 
 /// Configuration of a scheduler.
 pub(crate) struct Options {
     pub(crate) workers: usize,
-    /// Prefix of the names of the worker threads; a dash and a number follow.
+    /// Prefix of the names of the worker threads. A dash and a number follow the prefix.
     pub(crate) name: String,
     pub(crate) stack_size: Option<usize>,
     pub(crate) seed: u64,
     pub(crate) order: QueueOrder,
-    /// Sends about half of the new and woken tasks to the back of the queue and not to the next slot. For tests.
+    /// If true, about half of the new and woken tasks go to the back of the queue instead of the next slot. This option
+    /// is for tests.
     pub(crate) shuffle: bool,
     pub(crate) around: Option<Around>,
     pub(crate) hooks: Hooks,
     pub(crate) observe: Option<Observe>,
     /// Time after which a step is a long step. `None` disables the monitor.
     pub(crate) long_step: Option<Duration>,
-    /// Maximum number of workers that replace blocked workers at the same time.
+    /// Maximum number of additional workers that replace blocked workers at the same time.
     pub(crate) substitutes: usize,
 }
 
-/// Error: more workers were requested than there are slots. There is one slot for each bit of the idle word.
+/// Error: the requested number of workers is larger than the number of slots. The idle word has one bit for each slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct TooManyWorkers {
     pub(crate) asked: usize,
     pub(crate) most: usize,
 }
 
-/// Default number of workers: the available parallelism of the machine, between 1 and `SLOTS`.
+/// Returns the default number of workers. This number is the available parallelism of the machine, but at least 1 and
+/// at most `SLOTS`.
 pub(crate) fn cores() -> usize {
     thread::available_parallelism().map_or(1, std::num::NonZero::get).min(SLOTS)
 }
@@ -163,23 +173,24 @@ pub(crate) struct Scheduler<T: Task> {
     metrics: Arc<Metrics>,
     global: CachePadded<Injector<T>>,
     priorities: PriorityQueues<T>,
-    /// Thieves' ends of the queues, indexed by slot. The queues of vacant slots are empty.
+    /// The parts of the queues that thieves use, indexed by slot. The queues of vacant slots are empty.
     remotes: Box<[Remote<T>]>,
     /// Published states of the workers, indexed by slot.
     posts: Box<[Arc<CachePadded<WorkerSlot>>]>,
     idle: Idle,
-    /// Vacant slots, each with the owner's end of its queues.
+    /// Vacant slots. Each entry contains the part of the slot's queues that the owner of the slot uses.
     vacant: Mutex<Vec<(usize, Queues<T>)>>,
     /// Notified when a slot becomes vacant. Guest threads that have no slot wait for this event.
     vacancy: Event,
-    /// No slot from this number on was ever occupied. Therefore searches skip these slots.
+    /// The slots with this number and all higher numbers were never occupied. Therefore a search skips these slots.
     reached: AtomicUsize,
     /// Number of occupied slots.
     present: AtomicUsize,
-    /// Orders to all workers: the bits `STOP` and `TOO_MANY` of `threads.rs`.
+    /// Orders to all workers. The bits are `STOP` and `TOO_MANY` of `threads.rs`.
     orders: AtomicUsize,
     crew: Mutex<WorkerThreads<T>>,
-    /// The counted threads that run now. No protocol depends on this lock: a thread looks up only its own entry.
+    /// The counted threads that run now. A thread looks up only its own entry. Therefore no protocol depends on this
+    /// lock.
     counted_threads: TallyLock<Vec<usize>>,
     /// Notified when a thread of the scheduler exits.
     left: Condvar,
@@ -188,9 +199,9 @@ pub(crate) struct Scheduler<T: Task> {
     monitor: Monitor,
     /// The poller of the sockets. The first socket opens the poller.
     poller: OnceLock<Arc<Poller>>,
-    /// Set after `poller`. From then on, the timekeeper waits in the poller.
+    /// Set after `poller` was set. While this flag is set, the timekeeper waits in the poller.
     polls: AtomicBool,
-    /// The runtime that this scheduler belongs to. The scheduler only stores it.
+    /// The runtime that this scheduler belongs to. The scheduler only stores this value and does not use it.
     #[cfg(feature = "net")]
     owner: OnceLock<Box<dyn std::any::Any + Send + Sync>>,
 }
@@ -270,8 +281,8 @@ impl<T: Task> Scheduler<T> {
                 ((slot, queues), remote)
             })
             .unzip();
-        // `occupy` takes the last entry. In reversed order the worker threads get the lowest slots, because they start
-        // first. Guest threads get the slots above them.
+        // `occupy` takes the last entry, so the last entry must be the lowest slot. The worker threads start first, so
+        // they get the lowest slots. Guest threads get higher slots.
         vacant.reverse();
         Ok(Arc::new(Self {
             crew: Mutex::new(WorkerThreads::new(options.workers)),
@@ -299,19 +310,19 @@ impl<T: Task> Scheduler<T> {
         }))
     }
 
-    /// Occupies a vacant slot for the thread that will work in it. `lent` is true for a guest thread. Returns `None` if
-    /// all slots are occupied.
+    /// Occupies a vacant slot and returns its worker. `lent` is true if a guest thread will work in the slot. Returns
+    /// `None` if all slots are occupied.
     fn occupy(self: &Arc<Self>, lent: bool) -> Option<Local<T>> {
         let (slot, queues) = self.vacant.lock().pop()?;
         self.posts[slot].occupied(lent);
-        // This store comes before the first push to the queues of this slot. A worker that sees such a push and then
-        // checks all queues includes this slot.
+        // This operation comes before the first push to the queues of this slot. Therefore, if a worker knows of such a
+        // push and then checks all queues, its check includes this slot.
         self.reached.fetch_max(slot + 1, Ordering::SeqCst);
         self.present.fetch_add(1, Ordering::SeqCst);
         Some(Local::new(Arc::clone(self), slot, queues))
     }
 
-    /// Makes a slot vacant and notifies one guest thread that waits for a slot.
+    /// Makes a slot vacant. Notifies one guest thread that waits for a slot.
     fn vacate(&self, slot: usize, queues: Queues<T>) {
         self.present.fetch_sub(1, Ordering::SeqCst);
         self.vacant.lock().push((slot, queues));
@@ -333,7 +344,8 @@ impl<T: Task> Scheduler<T> {
             Some(local) if local.is_of(address) => task.take().is_some_and(|task| local.push(task, how)),
             _ => false,
         };
-        // `tell` may call a waker, which is user code. The thread-local must not be borrowed during this call.
+        // `tell` may call a waker, and a waker is user code. Therefore the borrow of the thread-local must end before
+        // this call.
         if T::current().try_with(push).unwrap_or(false)
             && let Some(local) = Local::<T>::here()
         {
@@ -342,10 +354,10 @@ impl<T: Task> Scheduler<T> {
         task.map_or(Ok(()), Err)
     }
 
-    /// Queues a task, from a thread that is not one of this scheduler's workers. A closed scheduler drops the task.
+    /// Queues a task from a thread that is not a worker of this scheduler. A closed scheduler drops the task.
     pub(crate) fn schedule_elsewhere(&self, task: T, how: Placement) {
-        // A closed scheduler returns the task and will never run it. Dropping the task drops its future and so
-        // terminates the task.
+        // A closed scheduler returns the task, because the task will never run. The drop of the task drops its future,
+        // and this terminates the task.
         drop(self.share(task, how));
     }
 
@@ -375,16 +387,17 @@ impl<T: Task> Scheduler<T> {
         }
     }
 
-    /// Queues the tasks in the global queue under one lock, from any thread. Wakes up to one parked worker for each
-    /// task, minus the number of searching workers. A closed scheduler drops the tasks.
+    /// Queues the tasks in the global queue, from any thread. All tasks are queued under one lock. The maximum number
+    /// of workers that this call wakes is the number of tasks minus the number of searching workers. A closed scheduler
+    /// drops the tasks.
     pub(crate) fn schedule_all(&self, mut tasks: Vec<T>) {
         let count = tasks.len();
         self.global.append(&mut tasks);
         if tasks.is_empty() {
             self.notify_many(count);
         }
-        // A closed global queue leaves the tasks in the vector. They will never run, so they are dropped, as in
-        // `schedule_elsewhere`.
+        // If the global queue is closed, the tasks are still in the vector. These tasks will never run, so this line
+        // drops them.
         drop(tasks);
     }
 
@@ -395,25 +408,25 @@ impl<T: Task> Scheduler<T> {
         }
     }
 
-    /// Wakes a worker after a push, unless a worker searches already.
+    /// Wakes a worker after a push. If a worker already searches, wakes no worker.
     fn notify(&self) {
         self.notify_many(1);
     }
 
-    /// Asks the task with this label to yield. Returns false if no worker runs it now.
+    /// Asks the task with this label to yield. Returns false if no worker runs this task now.
     pub(crate) fn preempt(&self, label: u64) -> bool {
         self.posts[..self.reached.load(Ordering::SeqCst)].iter().any(|post| post.ask(label))
     }
 
-    /// Called after a deadline was inserted that is earlier than all other deadlines, and after the poller was opened.
-    /// Wakes the timekeeper, because the timekeeper has parked until the former earliest deadline, or outside the
-    /// poller.
+    /// Wakes the timekeeper, or any worker if there is no timekeeper. This function is called in two cases: a new
+    /// deadline is earlier than all other deadlines, or the poller was opened. In the first case the timekeeper sleeps
+    /// until a later deadline. In the second case the timekeeper sleeps outside the poller.
     pub(crate) fn rearm(&self) {
         match self.idle.timekeeper() {
             Some(_) if planted!("rearm_forgets_timekeeper") => {}
             Some(slot) => self.idle.wake(slot),
-            // Workers that are awake look at the timers before they park. If all workers are parked, none of them has
-            // seen the deadline.
+            // A worker that is awake checks the timers before it parks. If all workers are parked, none of them has
+            // seen the new deadline. Therefore one worker must wake up.
             None => self.notify(),
         }
     }
@@ -423,13 +436,14 @@ impl<T: Task> Scheduler<T> {
         (self.poller().is_some() || self.driver.wait().is_some()) && self.idle.timekeeper().is_none()
     }
 
-    /// Called for a worker that was the timekeeper and has found work. Returns whether this worker must wake another
-    /// worker, which then becomes the timekeeper.
+    /// Returns whether a worker that was the timekeeper and has found work must wake another worker. The other worker
+    /// then becomes the timekeeper.
     ///
     /// The former timekeeper checks the timers and the poller between its tasks, so only a long step delays these
-    /// checks. If the monitor is on, it notices the long step within its [bound](Monitor::bound), hands the tasks over,
-    /// and wakes another worker, which becomes the timekeeper. So this function returns true only in three cases: a
-    /// deadline lies within the bound, there is a poller and the bound is long, or the monitor is off.
+    /// checks. If the monitor is on, the monitor notices the long step within its [bound](Monitor::bound) and wakes
+    /// another worker. This worker then becomes the timekeeper. Therefore the former timekeeper must wake another
+    /// worker only in three cases: a deadline lies within the bound, there is a poller and the bound is long, or the
+    /// monitor is off.
     fn needs_timekeeper(&self) -> bool {
         let Some(bound) = self.monitor.bound() else { return self.is_untimed() };
         let is_needed = self.driver.wait().is_some_and(|wait| wait <= bound)
@@ -456,19 +470,20 @@ impl<T: Task> Scheduler<T> {
         let _ = self.owner.set(Box::new(owner));
     }
 
-    /// Returns the value of [`set_owner`](Self::set_owner), if it has this type.
+    /// Returns the value that [`set_owner`](Self::set_owner) has stored, if this value has the type `O`.
     #[cfg(feature = "net")]
     pub(crate) fn owner<O: 'static>(&self) -> Option<&O> {
         self.owner.get()?.downcast_ref()
     }
 
-    /// Returns the poller if it is open.
+    /// Returns the poller of the sockets. Returns `None` if the poller is not open.
     #[inline]
     pub(crate) fn poller(&self) -> Option<&Arc<Poller>> {
         if self.polls.load(Ordering::SeqCst) { self.poller.get() } else { None }
     }
 
-    /// Returns the poller. If the poller is not open yet, opens it. The timekeeper then waits in the poller.
+    /// Returns the poller of the sockets. If the poller is not open yet, this call opens the poller. From then on, the
+    /// timekeeper waits in the poller.
     ///
     /// # Errors
     /// Returns the error of `open`.
@@ -480,21 +495,23 @@ impl<T: Task> Scheduler<T> {
         if let Some(poller) = self.poller() {
             return Ok(poller);
         }
-        // Because of this lock, only one poller is opened, and the end of the runtime sees the poller.
+        // This lock has two purposes. Only one thread opens a poller, and the stop of the scheduler sees an open
+        // poller.
         let crew = self.crew.lock();
         if self.poller.get().is_none() {
             let poller = open()?;
             if crew.stopping {
-                // The runtime has already closed its poller, or had no poller. No thread will wait in the new poller.
+                // The scheduler is stopping, so no thread will wait in the new poller.
                 poller.close();
             }
             let _ = self.poller.set(Arc::new(poller));
         }
         self.polls.store(true, Ordering::SeqCst);
         drop(crew);
-        // `rearm` executes a fence and then reads the timekeeper. A worker becomes the timekeeper, executes a fence in
-        // `announce`, and then reads `polls`. So either this thread sees the timekeeper and wakes it, or the timekeeper
-        // sees `polls` and waits in the poller.
+        // This thread has stored `polls`. `rearm` executes a fence and then reads the timekeeper. Another worker may
+        // become the timekeeper at the same time. This worker executes a fence in `announce` and then reads `polls`.
+        // Either this thread sees the timekeeper and wakes the timekeeper, or the timekeeper sees `polls` and waits in
+        // the poller.
         if !planted!("poller_opens_quietly") {
             self.rearm();
         }
@@ -513,7 +530,7 @@ impl<T: Task> Scheduler<T> {
             || self.remotes().iter().any(|remote| !remote.is_empty())
     }
 
-    /// Thieves' ends of the queues of all slots that were ever occupied.
+    /// Returns the parts of the queues that thieves use, for all slots that were ever occupied.
     fn remotes(&self) -> &[Remote<T>] {
         &self.remotes[..self.reached.load(Ordering::SeqCst)]
     }
@@ -522,12 +539,12 @@ impl<T: Task> Scheduler<T> {
         self.orders() & STOP != 0
     }
 
-    /// Returns the orders to all workers; 0 if there are none.
+    /// Returns the orders to all workers. The result is 0 if there are no orders.
     fn orders(&self) -> usize {
         self.orders.load(Ordering::SeqCst)
     }
 
-    /// Removes and returns all queued tasks. Called after [`stop`](Self::stop).
+    /// Removes and returns all queued tasks. The caller has called [`stop`](Self::stop) before.
     pub(crate) fn drain(&self) -> Vec<T> {
         let mut all: Vec<T> = self.global.drain().into();
         self.priorities.drain(&mut all);
@@ -535,7 +552,7 @@ impl<T: Task> Scheduler<T> {
         all
     }
 
-    /// Closes the global queue and the priority queues: later pushes to them fail.
+    /// Closes the global queue and the priority queues. Later pushes to these queues fail.
     pub(crate) fn close(&self) {
         self.global.close();
         self.priorities.close();
@@ -570,7 +587,7 @@ impl<T: Task> Scheduler<T> {
         }
     }
 
-    /// Returns the values of the counter tracks of a trace that the scheduler knows.
+    /// Returns the values that the scheduler knows for the counter tracks of a trace.
     pub(crate) fn trace_gauges(&self) -> Gauges {
         Gauges {
             queued_global: self.global.len() as u64,

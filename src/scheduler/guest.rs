@@ -1,8 +1,8 @@
-//! Guest threads: application threads that run tasks, either inside a future that an executor polls (`run`) or blocked
-//! on a future (`block_on`).
+//! Guest threads: application threads that also run tasks. A guest is either a thread in `block_on`, or a `run` future
+//! that an executor polls. A *polled guest* is a guest of the second kind.
 //!
-//! A guest occupies a worker slot and uses the worker code of `worker.rs`. This file decides how a guest divides its
-//! time between its own future and tasks.
+//! A guest occupies a worker slot and uses the worker code of `worker.rs`. Each guest has its *own future*, namely the
+//! argument of `block_on` or `run`. This file decides how a guest divides its time between its own future and tasks.
 
 use std::future::Future;
 use std::ops::Deref;
@@ -21,27 +21,28 @@ use crate::scheduler::{Local, Scheduler, Task};
 
 /// Maximum number of tasks that a polled guest runs in one poll.
 const TASKS_PER_POLL: u32 = 200;
-/// A poll ends when a reading of the clock shows that this time has passed. A poll itself costs an executor about a
-/// microsecond, so a longer time would save at most one percent. Other tasks of the executor wait for at most this time
-/// plus one task.
+/// Time after which a poll of a guest ends. The guest reads the clock between tasks. A poll itself costs an executor
+/// about a microsecond, so a longer time would save at most one percent. Other tasks of the executor wait for at most
+/// this time plus one task.
 const TIME_PER_POLL: Duration = Duration::from_micros(100);
-/// While tasks are short, the clock is read at most once in this number of tasks. One reading can cost as much as a
-/// fifth of a short task.
+/// While tasks are short, a guest reads the clock once in this number of tasks. One reading can cost as much as a fifth
+/// of a short task.
 const TASKS_PER_READING: u32 = 16;
-/// Tasks are short if the total time of all tasks between two readings of the clock is less than this time.
+/// The tasks between two readings of the clock are short if their total time is less than this time.
 const SHORT: Duration = Duration::from_micros(20);
-/// Maximum number of polls of a guest's own future in a row. The limit matters if another thread wakes the future
-/// during each poll.
+/// Maximum number of successive polls of a guest's own future, if another thread wakes the future during each poll.
+/// After these polls, one task runs.
 const OWN_POLLS_IN_A_ROW: u32 = 16;
 /// Maximum time that a thread without a worker slot parks before it checks the timers.
 const PARK_WITHOUT_SLOT: Duration = Duration::from_secs(1);
-/// Pause of a polled guest between two calls of the poller, if the helper thread that would wait in the poller could
-/// not be started.
+/// Time after which a polled guest without work checks the poller again. This time is used only if the system could not
+/// start the helper thread that waits in the poller.
 const POLL_WITHOUT_THREAD: Duration = Duration::from_millis(10);
 /// Number of rounds of a search of a guest thread. A guest parks early, because its time belongs to the application.
 const GUEST_ROUNDS: u32 = 1;
 
-/// Decides after which tasks a guest reads the clock: after each long task, but less often while tasks are short.
+/// Decides after which tasks a guest reads the clock. The guest reads the clock after each long task, but less often
+/// while tasks are short.
 #[derive(Debug)]
 struct Pace {
     /// Number of tasks since the last reading.
@@ -56,7 +57,7 @@ impl Pace {
         Self { tasks: 0, stride: 1, last: now }
     }
 
-    /// Counts a task that has run. Returns the time if the clock is read now.
+    /// Counts a task that has run. If the clock must be read now, reads the clock and returns the time.
     #[inline]
     fn has_run(&mut self, now: impl FnOnce() -> Duration) -> Option<Duration> {
         self.tasks += 1;
@@ -72,7 +73,8 @@ impl Pace {
     }
 }
 
-/// Remaining number of tasks and remaining time of a guest, before it must return to its executor.
+/// Remaining number of tasks and remaining time of a guest. When the budget is over, the guest must return to its
+/// executor.
 #[derive(Debug)]
 pub(crate) struct Budget {
     tasks: u32,
@@ -107,11 +109,11 @@ impl Budget {
         Some(now)
     }
 
-    /// Counts a poll of the guest's own future. The poll counts as one task, but its duration does not affect the pace
-    /// of clock readings.
+    /// Counts a poll of the guest's own future. The poll counts as one task. The duration of the poll does not affect
+    /// the decision when the clock is read.
     ///
-    /// If the time is over, the budget keeps one task. Otherwise a future whose polls take the whole time would starve
-    /// all tasks.
+    /// If the time is over, the budget keeps at most one task. Without this rule, no task would run if each poll of the
+    /// future takes the whole time.
     pub(crate) fn spend_own(&mut self, now: Duration) {
         self.tasks = self.tasks.saturating_sub(1);
         if now >= self.until {
@@ -120,29 +122,29 @@ impl Budget {
     }
 }
 
-/// The guest's own future was not woken since the last poll of this future began.
+/// The guest's own future was not woken after the start of its last poll.
 const QUIET: u8 = 0;
-/// The future was woken during its poll and on the same thread. A future that yields does this. One task runs before
-/// the next poll of the future.
+/// The future was woken during its poll by the thread that polls the future. A future that yields wakes itself in this
+/// way. One task runs before the next poll of the future.
 const YIELDED: u8 = 1;
-/// The future was woken in another way. It is polled again before any task runs.
+/// The future was woken in another way. The future is polled again before the next task runs.
 const WOKEN: u8 = 2;
 
-/// Whether a guest's own future was woken.
+/// Records whether a guest's own future was woken.
 #[derive(Debug)]
 pub(crate) struct OwnWake {
     state: AtomicU8,
-    /// The thread that polls the future now, or 0 between polls.
+    /// The thread that polls the future now. The value is 0 between two polls.
     polled_on: AtomicUsize,
 }
 
 impl OwnWake {
-    /// Creates the state of a future that was never polled. This state is `WOKEN`.
+    /// Creates the record for a future that was never polled. The initial state is `WOKEN`.
     pub(crate) fn new() -> Self {
         Self { state: AtomicU8::new(WOKEN), polled_on: AtomicUsize::new(0) }
     }
 
-    /// Records a wake-up. Returns true if this is the first wake-up since the last poll began.
+    /// Records a wake-up. Returns true if there was no other wake-up after the start of the last poll.
     pub(crate) fn wake(&self) -> bool {
         let yields = self.polled_on.load(Ordering::Relaxed) == this_thread();
         self.state.fetch_max(if yields { YIELDED } else { WOKEN }, Ordering::SeqCst) == QUIET
@@ -152,7 +154,7 @@ impl OwnWake {
         self.state.load(Ordering::SeqCst) != QUIET
     }
 
-    /// Polls the future with `poll`.
+    /// Calls `poll`, which polls the future, and forgets the earlier wake-ups.
     pub(crate) fn poll<R>(&self, poll: impl FnOnce() -> R) -> R {
         self.polled_on.store(this_thread(), Ordering::Relaxed);
         self.state.swap(QUIET, Ordering::SeqCst);
@@ -161,8 +163,8 @@ impl OwnWake {
         polled
     }
 
-    /// Returns whether the future must be polled before the next task. `polls` is the number of polls in a row since
-    /// the last task. `tasks` is the number of tasks since the last poll.
+    /// Returns whether the future must be polled before the next task. `polls` is the number of polls since the last
+    /// task. `tasks` is the number of tasks since the last poll.
     pub(crate) fn comes_first(&self, polls: u32, tasks: u32) -> bool {
         match self.state.load(Ordering::SeqCst) {
             QUIET => false,
@@ -172,7 +174,8 @@ impl OwnWake {
     }
 }
 
-/// Waker of a guest's own future. It records the wake-up and wakes the executor that polls the guest.
+/// Waker of the own future of a polled guest. The waker records the wake-up and wakes the executor that polls the
+/// guest.
 #[derive(Debug)]
 pub(crate) struct OwnWaker {
     pub(crate) own: OwnWake,
@@ -213,11 +216,12 @@ impl Wake for OwnWaker {
     }
 }
 
-/// A guest: it occupies a worker slot until it leaves or is dropped.
+/// A guest, which occupies a worker slot. The guest leaves the slot when `leave` is called or when the guest is
+/// dropped.
 struct GuestSlot<T: Task> {
     scheduler: Arc<Scheduler<T>>,
     local: Option<Local<T>>,
-    /// Set when the guest announces that it sleeps, and cleared when the guest retracts the announcement.
+    /// Whether the guest has announced that it sleeps, and has not retracted the announcement.
     asleep: bool,
     vacancy: Option<EventListener>,
     alarm: Option<Mutex<Box<dyn Send>>>,
@@ -228,11 +232,12 @@ impl<T: Task> GuestSlot<T> {
         Self { scheduler, local: None, asleep: false, vacancy: None, alarm: None }
     }
 
-    /// Occupies a slot, if one is vacant. Otherwise the waker of `cx` is woken when a slot becomes vacant.
+    /// Occupies a slot, if the guest has none and a slot is vacant. If no slot is vacant, the waker of `cx` is woken
+    /// when a slot becomes vacant.
     fn arrive(&mut self, cx: &mut Context<'_>) {
         while self.local.is_none() {
-            // This thread may belong to a task that blocks its worker in `block_on`. The task may wait for another task
-            // that it has just woken.
+            // This thread may be a worker whose task calls `block_on`. The task may wait for another task in the local
+            // queues of this worker. Therefore another worker is woken, which can steal this other task.
             Local::<T>::share_here();
             self.local = self.scheduler.occupy(true);
             if self.local.is_some() {
@@ -259,7 +264,7 @@ impl<T: Task> GuestSlot<T> {
     }
 
     /// Makes the slot vacant. A push may have chosen this slot just before. In this case `wake_up` detects the choice,
-    /// and the worker's `leave` passes the wake-up on.
+    /// and `Local::leave` wakes another worker.
     fn leave(&mut self) {
         self.wake_up();
         if let Some(local) = self.local.take() {
@@ -267,9 +272,10 @@ impl<T: Task> GuestSlot<T> {
         }
     }
 
-    /// Announces that this guest sleeps until the executor polls it again. Returns false if there is something to do.
+    /// Announces that this guest sleeps until the executor polls the guest again. Returns false if there is work for
+    /// the guest.
     fn sleeps(&mut self, cx: &Context<'_>, own: &OwnWake) -> bool {
-        // Without a slot, the guest waits for a slot and for its own future.
+        // A guest without a slot waits for a slot and for its own future.
         let Some(local) = &self.local else { return true };
         let early = planted!("polled_guest_looks_early").then(|| self.scheduler.poller_has_no_thread());
         if !local.may_sleep() {
@@ -277,8 +283,8 @@ impl<T: Task> GuestSlot<T> {
         }
         self.asleep = true;
         let mut time = local.time_if_unkept();
-        // This check comes after the announcement. If a timekeeper leaves after the check, it sees that this slot sleeps
-        // and wakes this guest, and the guest checks again.
+        // This check must come after the announcement. Then a timekeeper that leaves after the check sees that this
+        // slot sleeps, and wakes this guest. The guest then makes the check again.
         if early.unwrap_or_else(|| self.scheduler.poller_has_no_thread()) && self.scheduler.start_poll_thread().is_err()
         {
             time = Some(time.map_or(POLL_WITHOUT_THREAD, |time| time.min(POLL_WITHOUT_THREAD)));
@@ -286,8 +292,8 @@ impl<T: Task> GuestSlot<T> {
         if let Some(time) = time {
             self.alarm = Some(Mutex::new(self.scheduler.driver.alarm(cx.waker(), time)));
         }
-        // If the guest's own future is woken, the idle word does not change. Either this check sees the wake-up, or the
-        // wake-up wakes the executor.
+        // A wake-up of the guest's own future does not retract the announcement. Either this check sees the wake-up, or
+        // the wake-up wakes the executor.
         if own.is_woken() {
             self.wake_up();
             return false;
@@ -295,7 +301,8 @@ impl<T: Task> GuestSlot<T> {
         true
     }
 
-    /// Runs `f`, which may wake tasks, while this thread acts as the guest's worker.
+    /// Runs `f` while this thread acts as the guest's worker. Therefore the tasks that `f` wakes go to the queues of
+    /// this worker.
     fn inside<R>(&mut self, f: impl FnOnce() -> R) -> R {
         let Some(seated) = SeatedGuest::new(self) else { return f() };
         seated.enter_own_future();
@@ -311,11 +318,11 @@ impl<T: Task> GuestSlot<T> {
         }
     }
 
-    /// Finds tasks and runs them until the budget is spent, no task is found, or the guest's own future comes first.
-    /// Returns the number of tasks that have run.
+    /// Runs tasks until the budget is over, no task is found, or the guest's own future must be polled. Returns the
+    /// number of tasks that have run.
     ///
-    /// Each time that this function reads the clock, it also fires due timers, because the guest's own future may wait
-    /// for one of these timers. A worker thread checks the timers only once in 61 tasks.
+    /// When this function reads the clock, it also fires the due timers, because the guest's own future may wait for a
+    /// timer. A worker thread checks the timers less often, namely once in 61 tasks.
     fn run(&mut self, budget: &mut Budget, own: &OwnWake, polls: u32) -> u32 {
         let Some(seated) = SeatedGuest::new(self) else { return 0 };
         let mut count = 0;
@@ -332,7 +339,7 @@ impl<T: Task> GuestSlot<T> {
     }
 }
 
-/// Guard of a guest's thread while the thread acts as a worker.
+/// Guard of a thread that acts as the worker of a guest.
 struct SeatedGuest<'a, T: Task> {
     seat: Option<WorkerGuard<T>>,
     place: &'a mut Option<Local<T>>,
@@ -369,14 +376,15 @@ impl<T: Task> Drop for GuestSlot<T> {
 }
 
 pin_project! {
-    /// Future that polls another future and runs tasks during its own polls, until that other future completes.
+    /// Future that polls the guest's own future. Each poll of this future also runs tasks. This future completes when
+    /// the guest's own future completes.
     #[must_use = "futures do nothing unless polled"]
     pub(crate) struct Run<T: Task, F> {
         #[pin]
         future: F,
         lender: GuestSlot<T>,
         own: Arc<OwnWaker>,
-        // Number of polls of the future since the last task. Earlier polls of this `Run` count too.
+        // Number of polls of the guest's own future since the last task. One poll of `Run` may contain several of them.
         polls: u32,
     }
 }
@@ -401,7 +409,8 @@ impl<T: Task, F: Future> Future for Run<T, F> {
                 let poll = || this.future.as_mut().poll(&mut Context::from_waker(&waker));
                 let polled = lender.inside(|| own.poll(poll));
                 if polled.is_ready() {
-                    // The guest leaves now and not only when it is dropped: no more tasks will run in this slot.
+                    // No more tasks will run in this slot. Therefore the guest leaves its slot now, and does not wait
+                    // for the drop of this `Run`.
                     lender.leave();
                     return polled;
                 }
@@ -433,7 +442,7 @@ struct Unpark {
     thread: thread::Thread,
     /// Whether the thread waits in the poller or is about to wait there.
     is_in_poller: AtomicBool,
-    /// Waker that wakes the poller. Set before `is_in_poller`.
+    /// Waker that wakes the thread in the poller. Set before `is_in_poller`.
     poller: OnceLock<Waker>,
 }
 
@@ -443,13 +452,13 @@ impl Unpark {
         Arc::new(Self { own: OwnWake::new(), thread: thread::current(), is_in_poller, poller: OnceLock::new() })
     }
 
-    /// Calls `park`, unless the future was woken. If there is a poller, `park` may wait in the poller.
+    /// Calls `park` if the future was not woken. If there is a poller, `park` may wait in the poller.
     fn park(&self, poller: Option<&Arc<Poller>>, park: impl FnOnce()) {
         if let Some(poller) = poller {
             self.poller.get_or_init(|| poller.waker().clone());
             self.is_in_poller.store(!planted!("guest_hides_in_poller"), Ordering::Relaxed);
-            // Pairs with the fence in `wake_by_ref`. Either this thread sees below that the future was woken, or
-            // `wake_by_ref` sees that this thread waits in the poller.
+            // Pairs with the fence in `wake_by_ref`. Either this thread sees that the future was woken, or
+            // `wake_by_ref` sees `is_in_poller` and wakes the poller.
             fence(Ordering::SeqCst);
         }
         if !self.own.is_woken() {
@@ -477,13 +486,13 @@ impl Wake for Unpark {
 }
 
 impl<T: Task> Scheduler<T> {
-    /// Wraps `future`: each poll of the returned future also runs tasks on the polling thread.
+    /// Wraps `future` in a future that also runs tasks. The tasks run on the thread that polls the returned future.
     pub(crate) fn run<F: Future>(self: &Arc<Self>, future: F) -> Run<T, F> {
         Run { future, lender: GuestSlot::new(Arc::clone(self)), own: OwnWaker::new(), polls: 0 }
     }
 
-    /// Returns a guest that occupies a slot and has announced that it sleeps. The guest leaves its slot when it is
-    /// dropped. For models.
+    /// Returns a guest that occupies a slot and has announced that it sleeps. The guest leaves its slot when the guest
+    /// is dropped. Only models call this function.
     #[cfg(procession_loom)]
     pub(crate) fn sleeping_guest(self: &Arc<Self>) -> Box<dyn std::any::Any> {
         let mut lender = GuestSlot::new(Arc::clone(self));
@@ -498,7 +507,8 @@ impl<T: Task> Scheduler<T> {
         self.driver.now()
     }
 
-    /// Fires the due timers. A guest calls this each time that it reads the clock. Panics of wakers are caught.
+    /// Fires the timers that are due at the time `now`. A guest calls this function each time that the guest reads the
+    /// clock. This function catches the panics of wakers.
     pub(crate) fn fire_due(&self, now: Duration) {
         if self.driver.is_due(now) {
             contain(|| {
@@ -537,8 +547,9 @@ impl<T: Task> Scheduler<T> {
                 continue;
             }
             let Some(local) = &lender.local else {
-                // All slots are occupied. This thread waits for its own future and for a slot. All other threads may be
-                // blocked in steps that wait here too. Then no other thread checks the timers, so this thread does it.
+                // All slots are occupied. Therefore this thread waits for a slot and for its own future. The threads in
+                // the slots may all be blocked in steps that also wait for a slot. In this case no thread in a slot
+                // checks the timers. Therefore this thread checks the timers.
                 Local::<T>::share_here();
                 if !own.is_woken() {
                     let time = self.driver.wait().map_or(PARK_WITHOUT_SLOT, |time| time.min(PARK_WITHOUT_SLOT));
@@ -576,7 +587,7 @@ mod tests {
         };
         assert_eq!(readings(4, SHORT), [1, 2, 3, 4]);
         assert_eq!(readings(47, STEP), [1, 3, 7, 15, 31, 47]);
-        // Tasks become long: the first reading comes after a whole stride, later readings after each task.
+        // The tasks become long. The first reading still comes after 16 tasks. The later readings come after each task.
         assert_eq!(readings(19, SHORT), [16, 17, 18, 19]);
     }
 
@@ -595,9 +606,9 @@ mod tests {
         assert_eq!(tasks(Duration::ZERO), Some(TASKS_PER_POLL));
         assert_eq!(tasks(TIME_PER_POLL), Some(1));
         assert_eq!(tasks(TIME_PER_POLL / 4), Some(4));
-        // A budget exceeds its time by at most one stride.
+        // A guest may exceed its time by at most the tasks between two readings of the clock.
         assert!(tasks(STEP).is_some_and(|tasks| (100..100 + TASKS_PER_READING).contains(&tasks)));
-        // After a poll of the guest's own future, the budget keeps one task, even if the first poll takes very long.
+        // After the first poll of the guest's own future, the budget keeps one task, even if this poll takes very long.
         let mut own = Budget::of_a_poll(now);
         own.spend_own(now + 2 * TIME_PER_POLL);
         assert!(!own.is_over());

@@ -1,8 +1,8 @@
-//! The idle word records which workers search and which workers sleep. This file also parks and wakes sleeping workers.
+//! State of the searching and the sleeping workers, in one atomic *idle word*. This file also parks and wakes workers.
 //!
 //! This file does not know the queues. A thread that pushes tasks calls `wake_many` after its push. A worker that wants
-//! to sleep calls `announce` and then checks every queue. `README.md` in this folder explains why this protocol loses
-//! no wake-up.
+//! to sleep calls `announce` and then checks every queue. A *polled* slot runs tasks only while an executor polls the
+//! slot. `README.md` in this folder explains why no wake-up is lost.
 
 use std::fmt;
 use std::task::Waker;
@@ -12,15 +12,15 @@ use crate::platform::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering
 use crate::platform::sync::{CachePadded, Mutex, planted, thread};
 use crate::platform::unwind::contain;
 
-/// Number of worker slots of a scheduler, for worker threads and guest threads. Each slot has one bit. Under the model
-/// checker the number of slots is small, so that a pass over all slots takes few steps.
+/// Number of worker slots of a scheduler, for worker threads and guest threads. Each slot has one bit in the idle word.
+/// Under the model checker, the number is small, because each slot adds steps to every pass over the slots.
 pub(crate) const SLOTS: usize = if cfg!(procession_loom) { 3 } else { 48 };
-/// Value that is added to the idle word for each searching worker. The number of searching workers is stored above the
-/// bits of the sleeping slots.
+/// One searching worker, as a summand of the idle word. The number of searching workers is stored above the bits of the
+/// sleeping slots.
 const SEARCHER: u64 = 1 << SLOTS;
 const SLEEPERS: u64 = SEARCHER - 1;
 
-/// The idle word in parts.
+/// The idle word. It contains the number of searching workers, and a bit for each sleeping slot.
 ///
 /// ```text
 ///  63          48 47                     0
@@ -51,8 +51,8 @@ impl fmt::Debug for Word {
 #[must_use]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Woken {
-    /// No push chose the worker. The worker woke up because it saw work, because its sleep time was over, or for
-    /// another reason. The worker is not counted as searching.
+    /// No push chose the worker. The worker woke up for another reason, for example because it saw work or because its
+    /// sleep time was over. The worker is not counted as searching.
     ByItself,
     /// A push chose the worker. The worker is counted as searching, and must search.
     Chosen,
@@ -73,20 +73,21 @@ impl Iterator for Chosen {
     }
 }
 
-/// How the worker of a slot is woken.
+/// The means to wake the worker of a slot.
 #[derive(Debug, Default)]
 enum Parker {
     #[default]
     Vacant,
     Thread(thread::Thread),
-    /// The waker of the last poll, for a [polled](Idle::announce_polled) slot.
+    /// For a [polled](Idle::announce_polled) slot, the waker of the last poll. While a thread waits in the poller, the
+    /// waker of the poller.
     Waker(Waker),
 }
 
 #[derive(Debug)]
 struct ParkSlot {
-    /// Set before the thread is unparked. The unpark alone is not enough, because a process may itself call `park` on
-    /// this thread and consume the unpark.
+    /// Whether the slot was woken. A thread sets this token before it unparks the thread of the slot. The unpark alone
+    /// is not enough: a process on the sleeping thread may itself call `park` and consume the unpark.
     token: AtomicBool,
     parker: Mutex<Parker>,
 }
@@ -105,7 +106,7 @@ struct Words {
 pub(crate) struct Idle {
     words: CachePadded<Words>,
     slots: Box<[ParkSlot]>,
-    /// The slot of the timekeeper plus one, or 0 if there is no timekeeper.
+    /// The number of the timekeeper's slot plus one. The value is 0 if there is no timekeeper.
     timekeeper: AtomicUsize,
 }
 
@@ -129,8 +130,8 @@ impl Idle {
         (self.load().sleepers() | self.words.polled.load(Ordering::SeqCst)) & (1 << slot) != 0
     }
 
-    /// Begins a search, unless half of the `present` workers search already. If no worker searches, one worker may
-    /// always begin. Returns whether the search began.
+    /// Begins a search if fewer than `present / 2` workers search. If no worker searches, one worker may always begin a
+    /// search. Returns whether the search began.
     pub(crate) fn start_searching(&self, present: usize) -> bool {
         let most = (present as u64 / 2).max(1);
         let mut word = self.load();
@@ -147,26 +148,27 @@ impl Idle {
         }
     }
 
-    /// Ends the search of a worker that does not announce a sleep. Returns true if no worker searches any more. In this
-    /// case the caller must check every queue, and must wake another worker if there are more tasks.
+    /// Ends the search of a worker. Returns true if no worker searches any more. In this case the caller must check
+    /// every queue, and must wake another worker if there are more tasks. A worker that announces its sleep does not
+    /// call this function, because the announcement ends the search.
     #[must_use]
     pub(crate) fn stop_searching(&self) -> bool {
         let was_last = Word(self.words.word.fetch_sub(SEARCHER, Ordering::SeqCst)).searchers() == 1;
-        // Pairs with the fence in `wake_many`: either this worker sees the pushed task, or the pushing thread sees no
-        // searching worker.
+        // Pairs with the fence in `wake_many`. Either this worker sees the pushed task, or the pushing thread sees that
+        // this worker no longer searches.
         if !planted!("idle_stop_has_no_fence") {
             fence(Ordering::SeqCst);
         }
         was_last
     }
 
-    /// Chooses the sleeping workers that must be woken after a push of `count` tasks. The function chooses at most
-    /// `count` workers, minus the number of searching workers. Each chosen thread is counted as searching. If too few
-    /// threads sleep, this function also chooses all polled slots that sleep. A polled slot is not counted as
-    /// searching, because the slot may never be polled again. The caller must [`wake`](Self::wake) all returned slots.
+    /// Chooses the sleeping workers that must be woken after a push of `count` tasks. The number of needed workers is
+    /// `count` minus the number of searching workers. Each chosen thread is counted as searching. If too few threads
+    /// sleep, this function also chooses all polled slots that sleep. A polled slot is not counted as searching,
+    /// because the slot may never be polled again. The caller must [`wake`](Self::wake) all returned slots.
     pub(crate) fn wake_many(&self, count: usize) -> Chosen {
-        // Pairs with the fence in `announce`: either the sleeping worker sees the pushed tasks, or this thread sees the
-        // bit of the sleeping worker.
+        // Pairs with the fence in `announce`. Either the worker that announces its sleep sees the pushed tasks, or this
+        // thread sees the bit of that worker.
         if !planted!("idle_no_fence") {
             fence(Ordering::SeqCst);
         }
@@ -181,7 +183,7 @@ impl Idle {
             if more == 0 {
                 return Chosen(polled);
             }
-            // The lowest bits are chosen. `stay` contains the bits that are not chosen.
+            // The function chooses the slots with the lowest bits. `stay` contains the bits of the other slots.
             let stay = (0..more).fold(word.sleepers(), |left, _| left & (left - 1));
             let chosen = word.sleepers() & !stay;
             let searching = if planted!("idle_batch_counts_one") { 1 } else { more };
@@ -205,8 +207,8 @@ impl Idle {
         self.words.polled.fetch_and(!taken, Ordering::SeqCst) & taken
     }
 
-    /// Announces that the worker of this slot will sleep. If `searching` is true, also ends the search of the worker.
-    /// After this call, the caller must check every queue once more.
+    /// Announces that the worker of this slot will sleep. If `searching` is true, this call also ends the search of the
+    /// worker. After this call, the caller must check every queue once more.
     pub(crate) fn announce(&self, slot: usize, searching: bool) {
         let mut word = self.load();
         loop {
@@ -216,33 +218,32 @@ impl Idle {
                 Err(now) => word = Word(now),
             }
         }
-        // Pairs with the fence in `wake_many`: either this worker sees the pushed tasks, or the pushing thread sees the
+        // Pairs with the fence in `wake_many`. Either this worker sees the pushed tasks, or the pushing thread sees the
         // bit of this worker.
         if !planted!("idle_no_fence") {
             fence(Ordering::SeqCst);
         }
     }
 
-    /// Announces the sleep of a polled slot, as [`announce`](Self::announce) does for a thread. A polled slot runs
-    /// tasks only while an executor polls the slot. The executor may never poll the slot again. Therefore no push
-    /// relies on this slot alone.
+    /// Announces the sleep of a polled slot, as [`announce`](Self::announce) does for a thread. The executor may never
+    /// poll the slot again. Therefore no push relies on this slot alone.
     pub(crate) fn announce_polled(&self, slot: usize, searching: bool) {
         self.words.polled.fetch_or(1 << slot, Ordering::SeqCst);
         if searching {
             self.words.word.fetch_sub(SEARCHER, Ordering::SeqCst);
         }
-        // Pairs with the fence in `wake_many`, as in `announce`.
+        // Pairs with the fence in `wake_many`, as the fence in `announce` does.
         fence(Ordering::SeqCst);
     }
 
-    /// Retracts the announcement of a polled slot, because the slot is awake.
+    /// Retracts the announcement of a polled slot. Called when the slot is awake.
     pub(crate) fn retract_polled(&self, slot: usize) {
         self.words.polled.fetch_and(!(1 << slot), Ordering::SeqCst);
         self.slots[slot].token.store(false, Ordering::SeqCst);
     }
 
-    /// Retracts the announcement, because this slot is awake. The result tells whether a push has chosen the slot. In
-    /// this case the worker of the slot must search.
+    /// Retracts the announcement of this slot. Called when the worker of the slot is awake. The result tells whether a
+    /// push has chosen the worker. A chosen worker must search.
     pub(crate) fn retract(&self, slot: usize) -> Woken {
         let bit = 1 << slot;
         let former = self.words.word.fetch_and(!bit, Ordering::SeqCst);
@@ -250,8 +251,8 @@ impl Idle {
         if former & bit != 0 { Woken::ByItself } else { Woken::Chosen }
     }
 
-    /// Sets the token of a slot and wakes its worker. The caller is either a pushing thread that has chosen the worker,
-    /// or a thread that makes the worker check the clock again.
+    /// Sets the token of a slot and wakes its worker. The caller is, for example, a pushing thread that has chosen the
+    /// worker, or a thread that has inserted a deadline.
     pub(crate) fn wake(&self, slot: usize) {
         let slot = &self.slots[slot];
         slot.token.store(true, Ordering::SeqCst);
@@ -263,14 +264,14 @@ impl Idle {
                     thread.unpark();
                     Parker::Vacant
                 }
-                // The waker is moved out, because a clone would run user code under the lock. The next poll sets the
-                // waker again.
+                // The waker is moved out of the slot, because a clone would run user code under the lock. The next poll
+                // sets the waker again.
                 Parker::Waker(_) => std::mem::take(&mut *parker),
             }
         };
         if let Parker::Waker(waker) = waker {
             // A waker is user code and may panic. The panic must not unwind through the caller, because the caller may
-            // not have finished its push.
+            // be in the middle of a push.
             contain(|| waker.wake());
         }
     }
@@ -303,8 +304,8 @@ impl Idle {
         self.slots[slot].token.load(Ordering::SeqCst)
     }
 
-    /// Parks the thread until the slot is woken or the time is over. This function may also return spuriously. If the
-    /// token is set, the function returns immediately.
+    /// Parks the thread until the slot is woken, or until the duration `time` has passed. If the slot was already
+    /// woken, the function returns immediately. The function may also return spuriously.
     pub(crate) fn park(&self, slot: usize, time: Option<Duration>) {
         if self.is_woken(slot) {
             return;
@@ -325,9 +326,9 @@ impl Idle {
         self.timekeeper.compare_exchange(slot + 1, 0, Ordering::SeqCst, Ordering::SeqCst).is_ok()
     }
 
-    /// Returns the slot of the timekeeper, which sleeps until the nearest deadline.
+    /// Returns the slot of the timekeeper. The timekeeper sleeps at most until the nearest deadline.
     pub(crate) fn timekeeper(&self) -> Option<usize> {
-        // Pairs with the fence in `announce`. `rearm` calls this function after a deadline was inserted. Either the
+        // Pairs with the fence in `announce`. `rearm` calls this function after the insertion of a deadline. Either the
         // timekeeper sees the deadline after its announcement, or this load sees the timekeeper.
         fence(Ordering::SeqCst);
         self.timekeeper.load(Ordering::SeqCst).checked_sub(1)
@@ -399,8 +400,8 @@ mod tests {
         assert!(idle.stop_searching());
         assert_eq!(idle.wake_many(1).collect::<Vec<_>>(), [0, 5]);
         assert_eq!((idle.load().searchers(), idle.is_sleeping(0)), (0, false));
-        // In this test, slots 0 and 5 are not polled again after their wake-up. The next push does not rely on slots 0
-        // and 5.
+        // In this test, the slots 0 and 5 are not polled again after their wake-up. The next push does not rely on
+        // these two slots.
         idle.announce_polled(6, false);
         assert_eq!(idle.wake_many(1).collect::<Vec<_>>(), [6]);
         idle.announce(3, false);
@@ -414,7 +415,7 @@ mod tests {
         assert!(!idle.is_sleeping(0));
     }
 
-    /// Waker that counts its wake-ups, and panics at the second wake-up.
+    /// Waker that counts its wake-ups. The waker panics at the second wake-up.
     #[derive(Default)]
     struct Bell(AtomicUsize);
 

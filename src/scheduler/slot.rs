@@ -1,6 +1,6 @@
-//! Published state of a worker. The state tells whether the worker runs tasks, which task the worker runs, and whether
-//! its queues were handed over to another thread. Other threads read this state. This file makes no decisions. The file
-//! `threads.rs` starts replacement threads, and the file `monitor.rs` detects long steps.
+//! Published state of a worker, which other threads read. The state tells whether the worker runs tasks, which task the
+//! worker runs, and whether the current step was handed over. This file makes no decisions. The file `threads.rs`
+//! starts replacement threads, and the file `monitor.rs` detects long steps.
 
 use std::fmt;
 
@@ -11,7 +11,7 @@ use crate::platform::sync::{Arc, tally};
 
 /// Label of a task that has no label of its own.
 pub(crate) const NOBODY: u64 = u64::MAX;
-/// Label of a guest's own future. A poll of this future may take a long time.
+/// Label of a guest's own future. This future is not a task, and a poll of this future may take a long time.
 pub(super) const OWN_FUTURE: u64 = u64::MAX - 1;
 
 /// States of a worker slot:
@@ -25,8 +25,8 @@ pub(super) const OWN_FUTURE: u64 = u64::MAX - 1;
 /// ```
 ///
 /// The worker calls `begin`, `rest` and `resume`. A caller of `take` holds the lock of the worker threads, because the
-/// caller also changes the counts that this lock protects. A worker thread also calls `resume` under this lock, except
-/// when the thread occupies its slot.
+/// caller also changes the counts that this lock protects. A worker thread also holds this lock when it calls `resume`.
+/// There is one exception: a thread that occupies the slot calls `resume` without the lock.
 const FREE: u8 = 0;
 const BUSY: u8 = 1;
 const TAKEN: u8 = 2;
@@ -62,10 +62,10 @@ impl WorkerSlot {
         }
     }
 
-    /// Initializes the state when a thread occupies this slot.
+    /// Initializes the state. Called when a thread occupies this slot.
     pub(crate) fn occupied(&self, lent: bool) {
         self.lent.store(lent, Ordering::Relaxed);
-        // If the scheduler was stopped, the former worker may have left without a check for a hand-over.
+        // If the scheduler was stopped, the former worker may have left the slot in the state TAKEN.
         self.resume();
     }
 
@@ -73,28 +73,29 @@ impl WorkerSlot {
         self.lent.load(Ordering::Relaxed)
     }
 
-    /// Records that the worker begins to run tasks. The state TAKEN does not change until the worker has seen it.
+    /// Records that the worker begins to run tasks. The state TAKEN does not change, because the worker must first see
+    /// this state.
     pub(crate) fn begin(&self) {
-        // The operations here and below are SeqCst for the following reason. The worker calls `begin` and then checks
+        // The operations on `duty` are SeqCst for the following reason. The worker calls `begin` and then checks
         // whether the monitor sleeps. The monitor stores that it sleeps, and then checks whether a worker runs tasks.
         // Either the worker must see that the monitor sleeps, or the monitor must see that the worker runs tasks.
         let _ = self.duty.compare_exchange(FREE, BUSY, Ordering::SeqCst, Ordering::SeqCst);
     }
 
-    /// Records that the worker runs no task. The state TAKEN does not change, and the worker checks for TAKEN after
+    /// Records that the worker runs no task. The state TAKEN does not change. The worker checks for this state after
     /// this call.
     pub(crate) fn rest(&self) {
         let _ = self.duty.compare_exchange(BUSY, FREE, Ordering::SeqCst, Ordering::SeqCst);
     }
 
     /// Marks the current step as handed over. Returns false if the worker runs no task, or if the step was already
-    /// handed over. Only the worker can undo this mark, by `resume`. `rest` and `is_taken` read the state without a
-    /// lock and rely on this rule.
+    /// handed over. Only the worker may remove this mark, by a call of `resume`. `rest` and `is_taken` read the state
+    /// without a lock and rely on this rule.
     pub(crate) fn take(&self) -> bool {
         self.duty.compare_exchange(BUSY, TAKEN, Ordering::SeqCst, Ordering::SeqCst).is_ok()
     }
 
-    /// Records that the step has returned after its hand-over.
+    /// Records that a step that was handed over has returned.
     pub(crate) fn resume(&self) {
         self.duty.store(FREE, Ordering::SeqCst);
     }
@@ -104,8 +105,8 @@ impl WorkerSlot {
         self.duty.load(Ordering::SeqCst) != FREE
     }
 
-    /// Returns whether the current step was handed over. Relaxed is enough, because each action that depends on the
-    /// result happens under a lock. If a worker misses the change now, the worker sees the change after the next task.
+    /// Returns whether the current step was handed over. Relaxed is enough, because a thread takes a lock before it
+    /// acts on the result. If the worker does not see a hand-over now, it sees the hand-over after its next task.
     #[inline]
     pub(crate) fn is_taken(&self) -> bool {
         self.duty.load(Ordering::Relaxed) == TAKEN
@@ -117,7 +118,7 @@ impl WorkerSlot {
         self.label.store(label, Ordering::Relaxed);
     }
 
-    /// If the task in this slot has this label, asks the task to yield. Returns whether the task has this label.
+    /// If the slot runs the task with this label, asks the task to yield. Returns whether the slot runs this task.
     pub(crate) fn ask(&self, label: u64) -> bool {
         let here = self.is_busy() && self.label() == label;
         if here {
@@ -126,7 +127,7 @@ impl WorkerSlot {
         here
     }
 
-    /// Returns the preemption request. The thread in this slot polls this request.
+    /// Returns the preemption request of this slot. The thread in this slot checks this request.
     pub(crate) fn asked(&self) -> &Arc<Asked> {
         &self.asked
     }

@@ -1,15 +1,14 @@
 //! Queue of the new tasks of a worker. A new task was spawned on the worker and has not run yet.
 //!
-//! The newest task is first, so that a tree of processes is walked depth first. Therefore the number of live processes
-//! grows with the height of the tree, and not with its width. A thief takes the oldest task, because the largest part
-//! of the tree is below this task (Blumofe and Leiserson, "Scheduling Multithreaded Computations by Work Stealing",
-//! 1999).
+//! The owner takes the newest task first. If processes spawn a tree of processes, this order is depth first. Therefore
+//! the number of live processes grows with the height of the tree, and not with its width. A thief takes the oldest
+//! task, because this task has the largest subtree (Blumofe and Leiserson, "Scheduling Multithreaded Computations by
+//! Work Stealing", 1999).
 //!
-//! If the newest task were always first, the oldest task would starve. Therefore there are two exceptions. If the queue
-//! is full, tasks are spawned faster than they run. In this case the oldest task is first until half of the queue is
-//! empty. While the queue is full, each new task goes to the back of the deque instead. The second exception is for a
-//! queue that never becomes full but always contains a newer task. Therefore every `OLDEST_EVERY`th task that the owner
-//! takes is the oldest task.
+//! If the owner always took the newest task, the oldest task might never run. Therefore there are two exceptions.
+//! First, if the queue is full, the owner takes the oldest tasks until half of the queue is empty. While the queue is
+//! full, each new task goes to the back of the deque instead. Second, once in `OLDEST_EVERY` tasks, the owner takes the
+//! oldest task. This rule is for a queue that never becomes full, but always contains a newer task.
 
 #[cfg(all(test, not(procession_loom)))]
 pub(crate) mod tests;
@@ -20,8 +19,8 @@ use crossbeam_deque::{Steal, Stealer, Worker as Deque};
 
 /// Capacity of the queue.
 const ROOM: usize = 4096;
-/// The owner takes the oldest task once in this number of tasks. The tasks that the oldest task spawns run before all
-/// other tasks, and often form a large subtree. With the value 64, nearly all processes of a large tree existed at the
+/// The owner takes the oldest task once in this number of tasks. The oldest task often spawns a large subtree of tasks,
+/// and these tasks run before all other tasks. With the value 64, nearly all processes of a large tree existed at the
 /// same time. With the value 1,024, a tree of thirty million processes needs at most a dozen megabytes.
 const OLDEST_EVERY: u32 = 1024;
 
@@ -41,10 +40,10 @@ pub(super) fn certain<T>(steal: impl Fn() -> Steal<T>) -> Option<T> {
 pub(super) struct NewTasks<T> {
     deque: Deque<T>,
     oldest: Stealer<T>,
-    /// Whether the last `pop` found no task and no task was pushed since then. Reading this field is cheaper than
-    /// reading the deque.
+    /// Whether the last `pop` found no task and no task was pushed since then. A check of this field is cheaper than a
+    /// check of the deque.
     idle: Cell<bool>,
-    /// Whether the queue was full and is still more than half full.
+    /// Whether the queue was full, and the owner has not yet emptied half of the queue.
     is_draining: Cell<bool>,
     taken: Cell<u32>,
 }
@@ -101,7 +100,7 @@ impl<T> NewTasks<T> {
         Ok(waiting + 1)
     }
 
-    /// Takes the newest task. In the two exceptional cases, takes the oldest task.
+    /// Takes the newest task. In the two exceptional cases that the file comment describes, takes the oldest task.
     pub(super) fn pop(&self) -> Option<T> {
         let taken = self.taken.get().wrapping_add(1);
         self.taken.set(taken);

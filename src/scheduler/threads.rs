@@ -1,9 +1,10 @@
-//! The threads of the scheduler: how many threads work, how many are blocked in long steps, and when threads start and
-//! exit.
+//! The threads of the scheduler. This file decides how many threads work, and when threads start and exit. It counts
+//! the threads that are blocked in long steps.
 //!
-//! All counts are under one lock. No thread takes this lock in the normal case. It does not matter which thread works
-//! in which slot. If a thread returns from a long step and another thread has taken over its work, the returning thread
-//! leaves and the other thread stays. `README.md` in this folder describes the protocol of the hand-over.
+//! All counts are under one lock, the *lock of the worker threads*. Workers rarely take this lock. Any thread may work
+//! in any slot. A replacement thread may have taken over the work of a thread in a long step. When this step returns,
+//! its thread leaves the slot and the replacement thread stays. `README.md` in this folder describes the protocol of
+//! the hand-over.
 
 use std::collections::VecDeque;
 use std::io;
@@ -18,15 +19,16 @@ use crate::platform::sync::{Arc, Mutex, MutexGuard, planted, this_thread, thread
 use crate::platform::unwind::contain;
 use crate::scheduler::{Local, SLOTS, Scheduler, Task, hooks};
 
-/// How long a thread without work waits for new employment. Blocking steps often come in groups, so the thread may be
-/// needed again soon.
+/// Time that a thread without a slot waits for a new slot before the thread exits. Blocking steps often come in groups,
+/// so the thread may be needed again soon.
 const SPARE_FOR: Duration = Duration::from_millis(500);
 
-/// If `start` fails, it waits this long for the exit of the threads that it has started. These threads only run their
-/// hooks.
+/// If `start` fails, `start` waits at most this time for the exit of the threads that it has already started. These
+/// threads run only their hooks.
 const STARTED_FOR: Duration = Duration::from_secs(1);
 
-/// Orders to all workers, as bits. `STOP` means: leave. `TOO_MANY` means: check whether there are too many workers.
+/// Orders to all workers, as bits. `STOP` orders every worker to leave its slot. `TOO_MANY` orders every worker to
+/// check whether there are too many workers.
 pub(super) const STOP: usize = 1;
 pub(super) const TOO_MANY: usize = 2;
 
@@ -35,15 +37,15 @@ pub(super) const TOO_MANY: usize = 2;
 pub(super) struct WorkerThreads<T: Task> {
     /// Requested number of workers.
     target: usize,
-    /// Number of workers that run or will start to run.
+    /// Number of workers that run or will start to run. A worker whose step was handed over is not included.
     active: usize,
     /// Number of workers whose current step was handed over.
     pub(super) taken: usize,
-    /// Number of threads, including the thread of the monitor.
+    /// Number of threads of the scheduler, including the threads of the monitor and of the poller.
     threads: usize,
     /// Number of threads that wait for a slot.
     spare: usize,
-    /// Slots that are assigned to these waiting threads.
+    /// Slots that were assigned to waiting threads, but that no waiting thread has taken yet.
     calls: VecDeque<Local<T>>,
     /// Number of worker threads ever started, for their names.
     started: usize,
@@ -72,16 +74,17 @@ impl<T: Task> WorkerThreads<T> {
         }
     }
 
-    /// Returns whether the scheduler has neither a worker nor a helper thread that waits in the poller.
+    /// Returns whether the helper thread is needed if no guest waits in the poller. The result is true if the requested
+    /// number of workers is 0, the helper thread was not started, and the scheduler is not stopping.
     fn needs_poll_thread(&self) -> bool {
         self.target == 0 && !self.polled && !self.stopping
     }
 }
 
-/// Guard that counts a thread until the thread exits. A panic of the thread counts as an exit.
+/// Guard that counts a thread of the scheduler until the thread exits. A panic of the thread also drops the guard.
 pub(super) struct CountedThread<T: Task> {
     scheduler: Arc<Scheduler<T>>,
-    /// Number of the counted thread, after this thread has begun to run.
+    /// Number of the counted thread. `None` until this thread begins to run.
     thread: Option<usize>,
 }
 
@@ -91,8 +94,9 @@ impl<T: Task> CountedThread<T> {
         Self { scheduler, thread: None }
     }
 
-    /// Called by the counted thread before it runs any user code. A counted thread may drop the last handle of its
-    /// runtime, for example in a waker or in a hook. The drop waits for the exit of all other counted threads.
+    /// Registers the calling thread as the counted thread. The thread must call this function before it runs user code.
+    /// User code, for example a waker or a hook, may drop the last handle of the runtime on this thread. The drop then
+    /// waits for the exit of all other counted threads, but not for the calling thread.
     pub(super) fn begins(&mut self) {
         let thread = this_thread();
         self.thread = Some(thread);
@@ -102,7 +106,8 @@ impl<T: Task> CountedThread<T> {
 
 impl<T: Task> Drop for CountedThread<T> {
     fn drop(&mut self) {
-        // If the thread could not be started, another thread drops this guard.
+        // If the thread could not be started, the number is `None`, and the thread that tried to start it drops this
+        // guard.
         if let Some(exited) = self.thread {
             self.scheduler.counted_threads.with(|threads| threads.retain(|thread| *thread != exited));
         }
@@ -115,8 +120,8 @@ impl<T: Task> Scheduler<T> {
     /// Starts the worker threads.
     ///
     /// # Errors
-    /// Returns the error of a thread that could not be started. The threads that were started before have exited,
-    /// unless a hook keeps one of them for more than a second.
+    /// Returns the error of the system if a thread cannot be started. In this case, this function stops the other
+    /// threads and waits up to one second for their exit. A hook may run longer than this time.
     pub(crate) fn start(self: &Arc<Self>) -> io::Result<()> {
         for _ in 0..self.options.workers {
             let Some(local) = self.occupy(false) else { unreachable!("there are as many slots as workers at least") };
@@ -135,8 +140,8 @@ impl<T: Task> Scheduler<T> {
         self.crew.lock().target
     }
 
-    /// Sets the requested number of workers, at most the number of slots. Surplus workers leave after their current
-    /// task.
+    /// Sets the requested number of workers. The maximum is the number of slots. Surplus workers leave after their
+    /// current task.
     pub(crate) fn set_workers(self: &Arc<Self>, count: usize) {
         let mut crew = self.crew.lock();
         crew.target = count.min(SLOTS);
@@ -155,30 +160,31 @@ impl<T: Task> Scheduler<T> {
             let is_awaited = crew.is_awaited;
             if crew.needs_poll_thread() && (is_awaited || self.idle.timekeeper().is_none()) {
                 drop(crew);
-                // If the helper thread cannot be started, the guests ask the poller.
+                // If the helper thread cannot be started, the guests check the poller themselves.
                 let _ = self.start_poll_thread();
             }
         }
         self.notify();
     }
 
-    /// Returns whether the poller is open, but neither a worker nor the helper thread will wait in it.
+    /// Returns whether the poller is open, but no thread waits or will wait in the poller.
     pub(super) fn poller_has_no_thread(&self) -> bool {
         self.poller().is_some() && self.idle.timekeeper().is_none() && self.crew.lock().needs_poll_thread()
     }
 
-    /// Called before a thread outside the scheduler waits for a socket. Ensures that a thread waits in the poller.
+    /// Ensures that a thread waits in the poller. Called before a thread outside the scheduler waits for a socket.
     ///
-    /// A guest in `block_on` may wait in the poller now, but this guest may leave while the calling thread still waits
-    /// for its socket. So without workers, the helper thread is needed even if there is a timekeeper.
+    /// A guest in `block_on` may be the timekeeper and wait in the poller. However, this guest may leave while the
+    /// calling thread still waits for its socket. Therefore, if there are no workers, the helper thread is needed even
+    /// if there is a timekeeper.
     ///
     /// # Errors
     /// Returns the error of the system if the thread cannot be started.
     #[cfg(any(feature = "net", procession_loom))]
     pub(crate) fn is_awaited_outside(self: &Arc<Self>) -> io::Result<()> {
         let mut crew = self.crew.lock();
-        // `set_workers` changes the requested number under this lock, and then reads this flag. So one of the two
-        // functions sees the value that the other function has stored.
+        // `set_workers` changes the requested number of workers under this lock, and reads this flag later. Therefore
+        // either this function sees the new number, or `set_workers` sees the flag.
         crew.is_awaited = !planted!("outside_wait_is_not_noted");
         let is_left_to_guest = planted!("guest_polls_for_outside") && self.idle.timekeeper().is_some();
         let needs_thread = crew.needs_poll_thread() && !is_left_to_guest;
@@ -186,8 +192,9 @@ impl<T: Task> Scheduler<T> {
         if needs_thread { self.start_poll_thread() } else { Ok(()) }
     }
 
-    /// Starts the helper thread, which waits in the poller until the scheduler stops. Needed for a scheduler without
-    /// workers: a polled guest cannot wait in the poller, because its executor parks the thread.
+    /// Starts the helper thread. The helper thread waits in the poller until the scheduler stops. A scheduler without
+    /// workers needs the helper thread, because a polled guest cannot wait in the poller: its executor parks the thread
+    /// of the guest.
     ///
     /// # Errors
     /// Returns the error of the system if the thread cannot be started.
@@ -217,7 +224,7 @@ impl<T: Task> Scheduler<T> {
     fn poll_until_stop(&self) {
         let Some(poller) = self.poller() else { return };
         let mut ready = Vec::new();
-        // If the system returns an error, the poller is unusable, and the thread exits.
+        // If the system returns an error, the poller is unusable, and the helper thread exits.
         while !self.is_stopping() && poller.poll(Wait::Alone, &mut ready) {
             // A waker is user code. If it panics, the helper thread must continue.
             contain(|| self.driver.wake_all(&mut ready));
@@ -225,12 +232,12 @@ impl<T: Task> Scheduler<T> {
         }
     }
 
-    /// Employs one more worker if there are too few. Returns false if there are enough workers, or if no more can be
-    /// employed.
+    /// Adds one active worker if there are too few active workers. Returns false if there are enough active workers, or
+    /// if no worker can be added.
     fn hire(self: &Arc<Self>) -> bool {
         let lacks = |crew: &WorkerThreads<T>| {
-            // The number of replacement threads is bounded, so that a thousand blocking steps do not start a thousand
-            // threads. The bound may be `usize::MAX`.
+            // The bound `substitutes` limits the number of replacement threads. Otherwise a thousand blocking steps
+            // would start a thousand threads. The bound may be `usize::MAX`.
             crew.active < crew.target
                 && crew.active + crew.taken < crew.target.saturating_add(self.options.substitutes)
                 && !crew.stopping
@@ -249,13 +256,14 @@ impl<T: Task> Scheduler<T> {
             drop(crew);
             Some(local)
         };
-        // Leaving a slot may call the waker of a thread that waits for a slot. So it happens after the lock was
-        // released.
+        // `leave` may call the waker of a guest that waits for a slot, and a waker is user code. Therefore the lock was
+        // released before this call.
         spare.into_iter().for_each(Local::leave);
         false
     }
 
-    /// Employs a thread in this slot: either a waiting thread or a new one.
+    /// Assigns this slot to a thread. If a thread without a slot waits, this thread gets the slot. Otherwise a new
+    /// thread is started.
     fn employ(
         self: &Arc<Self>,
         mut crew: MutexGuard<'_, WorkerThreads<T>>,
@@ -276,8 +284,8 @@ impl<T: Task> Scheduler<T> {
         let mut counted = CountedThread::new(&mut crew, Arc::clone(self));
         crew.active += 1;
         crew.started += 1;
-        // The closure owns `counted`. If the start fails, the closure is dropped, and the drop of `counted` takes this
-        // lock. So the lock must be released here.
+        // The closure owns `counted`. If the start of the thread fails, the closure is dropped, and the drop of
+        // `counted` takes the lock of the worker threads. Therefore the lock must be released here.
         drop(crew);
         let started = builder.spawn(move || {
             counted.begins();
@@ -310,8 +318,8 @@ impl<T: Task> Scheduler<T> {
         }
     }
 
-    /// Waits for a slot to work in, for at most `SPARE_FOR`. Returns `None` if no slot was assigned in this time, or if
-    /// the scheduler stops.
+    /// Waits at most the time `SPARE_FOR` for a slot to work in. Returns `None` if no slot was assigned in this time,
+    /// or if the scheduler stops.
     fn wait_for_slot(&self) -> Option<Local<T>> {
         let mut crew = self.crew.lock();
         crew.spare += 1;
@@ -323,17 +331,17 @@ impl<T: Task> Scheduler<T> {
         crew.calls.pop_front()
     }
 
-    /// Hands the tasks of the worker in `slot` over to another thread, because its step is long. If `polls` is given
-    /// and differs from the worker's poll count, does nothing. Returns whether a step was handed over. If no other
-    /// thread can be employed, the present workers steal the tasks.
+    /// Hands the tasks of the worker in `slot` over to another thread, because the current step of the worker is long.
+    /// Returns whether the step was handed over. If `polls` is given and differs from the worker's poll count, this
+    /// function does nothing. If no replacement thread can be started, the other workers steal the tasks.
     pub(crate) fn hand_over(self: &Arc<Self>, slot: usize, polls: Option<u64>) -> bool {
         let post = &self.posts[slot];
         let mut crew = self.crew.lock();
-        // The poll count is compared before `take`, because nothing can undo `take`: the worker reads the state without
-        // this lock. Suppose that `take` were undone. If the worker had already seen TAKEN, it would count its return
-        // from a hand-over that was never counted. If it had called `rest` meanwhile, the slot would stay BUSY. If the
-        // step returns between the comparison and `take`, the next step is handed over instead. This costs a change of
-        // threads, but all counts stay correct.
+        // The comparison of the poll count comes before `take`, because this thread cannot undo `take`: the worker
+        // reads the state without this lock. Suppose that this thread undid `take`. If the worker had already seen
+        // TAKEN, the worker would end a hand-over that was never counted. If the worker had called `rest` in the
+        // meantime, the slot would stay BUSY. The step may return between the comparison and `take`. Then the next step
+        // of the worker is handed over instead. This error costs a change of threads, but all counts stay correct.
         if polls.is_some_and(|polls| self.metrics.polls(slot) != polls) {
             if planted!("handover_is_undone") && post.take() {
                 post.resume();
@@ -356,7 +364,7 @@ impl<T: Task> Scheduler<T> {
         true
     }
 
-    /// Called when a step that was handed over has returned. Returns false if its worker must leave because there are
+    /// Ends a hand-over after the step has returned. Returns false if the worker must leave its slot because there are
     /// enough other workers.
     pub(super) fn comes_back(&self, slot: usize) -> bool {
         let mut crew = self.crew.lock();
@@ -364,8 +372,8 @@ impl<T: Task> Scheduler<T> {
         crew.taken -= 1;
         let room = crew.active < crew.target || planted!("handover_returns_anyway");
         crew.active += usize::from(room);
-        // If the scheduler stops, the result is true, because each worker leaves by itself when it sees that the
-        // scheduler stops.
+        // If the scheduler stops, the result is true. The worker then continues, sees that the scheduler stops, and
+        // leaves.
         room || crew.stopping
     }
 
@@ -382,16 +390,16 @@ impl<T: Task> Scheduler<T> {
         self.idle.timekeeper().is_some()
     }
 
-    /// Returns whether the worker in this slot is surplus. If the worker is surplus, this call stops counting it as
-    /// active.
+    /// Returns whether the worker in this slot is surplus and must leave. A surplus worker does not count as active
+    /// after this call.
     pub(super) fn leave_if_surplus(&self, slot: usize) -> bool {
         let mut crew = self.crew.lock();
-        // If the step of this worker was handed over just now, the worker is already not counted as active. It learns
-        // of the hand-over when the step returns.
+        // If the last step of this worker was handed over just before, the worker does not count as active any more. In
+        // this case this function does not count the worker a second time.
         let one_too_many = crew.active > crew.target && !self.posts[slot].is_taken();
         if one_too_many {
             crew.active -= 1;
-            // No hand-over of this slot can happen any more.
+            // After this line, no other thread can hand over this slot, because its state is FREE.
             self.posts[slot].resume();
         }
         if crew.active <= crew.target {
@@ -411,7 +419,7 @@ impl<T: Task> Scheduler<T> {
         self.trace(TraceEvent::Worker { slot: slot as u32, state });
     }
 
-    /// Records for the traces that the worker of this thread has stolen tasks.
+    /// Records for the traces that the worker of this thread has stolen tasks from the slot `victim`.
     pub(super) fn trace_steal(&self, victim: usize) {
         self.trace(TraceEvent::Stolen { victim: victim as u32 });
     }
@@ -435,8 +443,8 @@ impl<T: Task> Scheduler<T> {
         (0..SLOTS).for_each(|slot| self.idle.wake(slot));
     }
 
-    /// Waits until all threads of the scheduler have exited, except the calling thread. Returns false if the threads
-    /// have not exited within the time `within`.
+    /// Waits until all threads of the scheduler have exited. If the calling thread is one of these threads, waits only
+    /// for the other threads. Returns false if the threads have not exited within the time `within`.
     pub(crate) fn wait_stopped(&self, within: Duration) -> bool {
         let is_counted = |threads: &mut Vec<usize>| threads.contains(&this_thread());
         let here = usize::from(!planted!("thread_waits_for_itself") && self.counted_threads.with(is_counted));

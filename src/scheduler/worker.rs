@@ -1,7 +1,8 @@
-//! Worker of the scheduler: it looks for tasks in a fixed order, runs them, and parks when there are no tasks.
+//! Worker of the scheduler. A worker looks for tasks in a fixed order, runs the tasks, and parks when there are no
+//! tasks.
 //!
-//! `queue.rs` owns the local queues of the worker, and `idle.rs` the state of parked and searching workers. `README.md`
-//! in this folder explains why no wake-up is lost.
+//! The file `queue.rs` owns the local queues of the worker. The file `idle.rs` owns the state of parked and searching
+//! workers. `README.md` in this folder explains why no wake-up is lost.
 
 use std::cell::{Cell, RefCell};
 use std::collections::vec_deque::Drain;
@@ -24,56 +25,60 @@ use crate::scheduler::slot::{OWN_FUTURE, WorkerSlot};
 use crate::scheduler::threads::TOO_MANY;
 use crate::scheduler::{Placement, Scheduler, Task, hooks};
 
-/// Every 61st time that a worker looks for a task, it checks the global queue and the timers first. So busy local
-/// queues starve neither of them.
+/// Every 61st time that a worker looks for a task, the worker first checks the timers and the global queue. Otherwise a
+/// worker with many local tasks would never check them.
 const GLOBAL_EVERY: u32 = 61;
 /// With LIFO order, a worker takes the oldest local task every 16th time that it looks for a task.
 const OLDEST_EVERY: u32 = 16;
-/// The position of this turn among the 16. In this turn no priority queue comes first, see `priority.rs`.
+/// Remainder that selects one of every `OLDEST_EVERY` attempts to find a task. At this attempt, no priority queue comes
+/// before the local queues: see `priority.rs`.
 const OLDEST_AT: u32 = 8;
-/// Number of passes over all victims in one round of a search.
+/// Number of passes over the other workers in one round of a search.
 const PASSES: u32 = 4;
-/// A search begins with this number of rounds without a pause. After each later round, the thread yields.
+/// The first rounds of a search, in this number, follow each other without a pause. After each later round, the thread
+/// yields its core to other threads.
 const TIGHT_ROUNDS: u32 = 4;
-/// Maximum number of rounds of a search before the worker parks. A failed search that is followed by a long sleep
-/// halves the number of rounds of the next search.
+/// Maximum number of rounds of a search before the worker parks. If a search finds no task and the worker then sleeps
+/// for a long time, the next search has half as many rounds.
 const ROUNDS: u32 = if cfg!(any(procession_loom, procession_shuttle)) { 1 } else { 16 };
-/// If a sleep was shorter than this time, the next search has all rounds: a longer search would have cost less than
-/// this sleep.
+/// If a sleep was shorter than this time, the next search has all `ROUNDS` rounds. A longer search would have cost less
+/// than such a short sleep.
 const SHORT_SLEEP: Duration = Duration::from_micros(50);
 
-/// A worker. A thread that acts as this worker first [sits](Self::sit) in the slot. While the thread sits there, tasks
-/// that it wakes go to the local queues.
+/// A worker. A thread acts as this worker after a call of [`sit`](Self::sit). While the thread acts as this worker, the
+/// tasks that the thread wakes go to the local queues of this worker.
 pub(crate) struct Local<T: Task> {
     scheduler: Arc<Scheduler<T>>,
-    /// Address of the scheduler. A wake-up compares it with the scheduler of the woken task.
+    /// Address of the scheduler. A wake-up compares this address with the address of the woken task's scheduler.
     home: usize,
     slot: usize,
     post: Arc<CachePadded<WorkerSlot>>,
     queues: Queues<T>,
     looks: Cell<u32>,
     searching: Cell<bool>,
-    /// A push has woken the worker, and the worker has not found a task since then. A polled slot does not use this
-    /// field, because it does not search after a wake-up.
+    /// Whether a push has woken the worker, and the worker has not found a task since then. A polled slot does not use
+    /// this field, because a polled slot does not search after a wake-up.
     woken: Cell<bool>,
     /// Number of rounds that the next search has.
     rounds: Cell<u32>,
-    /// The worker was the timekeeper when it woke up, and has not yet checked that there is another timekeeper.
+    /// Whether the worker was the timekeeper when it woke up, and has not yet checked whether another timekeeper is
+    /// needed.
     kept_time: Cell<bool>,
-    /// The worker runs tasks only while an executor polls it. The executor may never poll it again.
+    /// Whether the worker runs tasks only while an executor polls the worker. The executor may never poll the worker
+    /// again.
     polled: Cell<bool>,
-    /// The wakers that the poller returned, until their tasks are queued. The worker reuses the memory of this vector.
+    /// Buffer for the wakers that the poller returns. The worker reuses the memory of this vector.
     ready: Cell<Vec<Waker>>,
     shuffles: bool,
     rng: RefCell<Rng>,
     state: Cell<WorkerState>,
 }
 
-/// The worker that a thread acts as, or `None`.
+/// The worker that a thread acts as. `None` if the thread acts as no worker.
 pub(crate) type Here<T> = NeverDropped<RefCell<Option<Rc<Local<T>>>>>;
 
-/// Guard of a thread that acts as a worker. When the guard is dropped, the thread acts as its previous worker again, if
-/// it had one.
+/// Guard of a thread that acts as a worker. When the guard is dropped, the thread acts as its previous worker again. If
+/// there was no previous worker, the thread then acts as no worker.
 #[must_use]
 pub(super) struct WorkerGuard<T: Task> {
     local: Rc<Local<T>>,
@@ -91,7 +96,7 @@ impl<T: Task> Deref for WorkerGuard<T> {
 }
 
 impl<T: Task> WorkerGuard<T> {
-    /// Leaves the slot. Returns the worker, so that another thread can use it.
+    /// Ends the role of this thread as the worker. Returns the worker, so that another thread can act as this worker.
     pub(super) fn rise(self) -> Local<T> {
         let local = Rc::clone(&self.local);
         drop(self);
@@ -135,7 +140,7 @@ impl<T: Task> Local<T> {
         }
     }
 
-    /// Makes this thread act as the worker, until the returned guard is dropped.
+    /// Makes this thread act as the worker until the returned guard is dropped.
     pub(super) fn sit(self) -> WorkerGuard<T> {
         let _counting = self.scheduler.metrics.enter(self.slot);
         let _asked = self.post.asked().sit();
@@ -150,8 +155,8 @@ impl<T: Task> Local<T> {
         T::current().with(|here| here.borrow().clone())
     }
 
-    /// Runs `f` while this thread acts as no worker. `f` is not a task. Tasks that `f` wakes go to a shared queue,
-    /// because this worker may not check its local queues for a long time.
+    /// Runs `f` while this thread acts as no worker. Therefore the tasks that `f` wakes go to a shared queue. They must
+    /// not go to the local queues, because this worker may not check its local queues for a long time.
     fn aside<R>(f: impl FnOnce() -> R) -> R {
         struct Back<T: Task>(Option<Rc<Local<T>>>);
         impl<T: Task> Drop for Back<T> {
@@ -177,8 +182,8 @@ impl<T: Task> Local<T> {
         self.home == address
     }
 
-    /// Queues a task. It is either the running task itself, or a task that the running task woke or spawned. Returns
-    /// true if the caller must [wake](Self::tell) another worker.
+    /// Queues a task on this worker. The task is either the running task itself, or a task that the running task woke
+    /// or spawned. Returns true if the caller must [wake](Self::tell) another worker.
     #[inline]
     #[must_use]
     pub(super) fn push(&self, task: T, how: Placement) -> bool {
@@ -197,13 +202,13 @@ impl<T: Task> Local<T> {
             Placement::Ranked(_) => return self.push_shared(task, how),
         };
         match pushed {
-            // This worker runs the task as soon as the current task returns. The cost of waking a second worker for it
-            // is higher than the gain.
+            // This worker runs the task as soon as the current task returns. It would cost more to wake a second worker
+            // for this task.
             Pushed::ToSlot => false,
-            // The push of the first of these tasks has woken a worker. When a worker finds one of these tasks, it wakes
-            // the next worker.
+            // At least two other tasks wait. The push of an earlier task has woken a worker. When the woken worker
+            // finds a task, the woken worker wakes the next worker.
             Pushed::ToDeque(3..) => false,
-            // It is the only queued task. This worker runs it next and needs no help.
+            // The task is the only queued task. This worker runs the task next, so no other worker is needed.
             Pushed::ToDeque(1) if self.queues.slot_is_empty() => false,
             Pushed::ToDeque(_) => true,
             Pushed::BatchFull => {
@@ -213,7 +218,7 @@ impl<T: Task> Local<T> {
         }
     }
 
-    /// Wakes another worker, which can take tasks that are queued here.
+    /// Wakes another worker, which can steal tasks from this worker.
     #[cold]
     pub(super) fn tell(&self) {
         self.scheduler.notify();
@@ -226,8 +231,8 @@ impl<T: Task> Local<T> {
         self.queues.overflow(&self.scheduler.global);
     }
 
-    /// With LIFO order, queues a task behind all local tasks, that is, in the global queue. Returns false if no other
-    /// task waits here: this worker then takes the task itself.
+    /// Queues a task in the global queue, which comes after all local tasks. Only a worker with LIFO order calls this
+    /// function. Returns false if this worker has no local task. In this case this worker takes the task itself.
     #[cold]
     fn push_behind(&self, task: T) -> bool {
         let alone = self.queues.is_empty();
@@ -240,10 +245,10 @@ impl<T: Task> Local<T> {
         }
     }
 
-    /// Queues a task while this worker is in a long step that was handed over. A woken task is urgent, so it goes to a
-    /// shared queue: workers check the shared queues before they search. A spawned task stays in the local queue.
-    /// Often many tasks are spawned at once, and thieves take several at a time from the deque without a lock (bench
-    /// `spawn-inside` 0.86).
+    /// Queues a task while this worker is in a long step that was handed over. A woken task is urgent. Therefore a
+    /// woken task goes to a shared queue, because workers check the shared queues before they search. A spawned task
+    /// goes to the local deque. A step often spawns many tasks, and thieves can take several tasks at a time from the
+    /// deque without a lock (bench `spawn-inside` 0.86).
     #[cold]
     fn push_for_others(&self, task: T, how: Placement) -> bool {
         if how != Placement::New {
@@ -255,23 +260,23 @@ impl<T: Task> Local<T> {
         true
     }
 
-    /// Queues a task in a shared queue, either because its priority is not normal or because this worker does not check
-    /// its local queues for some time.
+    /// Queues a task in a shared queue. There are two reasons: the priority of the task is high or low, or this worker
+    /// does not check its local queues for some time.
     #[cold]
     fn push_shared(&self, task: T, how: Placement) -> bool {
         match self.scheduler.put_where_all_look(task, how) {
             Ok(()) => true,
             Err(task) => {
-                // The scheduler is closed. Here the task is not dropped, unlike in `Scheduler::schedule_elsewhere`. The
-                // drop would run user code while the thread-local is borrowed.
+                // The scheduler is closed. The task must not be dropped here, because the drop would run user code
+                // while the thread-local is borrowed. Therefore the local deque keeps the task.
                 self.queues.keep(task);
                 false
             }
         }
     }
 
-    /// Wakes another worker if any task is queued here, including a task in the next slot. Called when this thread is
-    /// about to wait.
+    /// Wakes another worker if any local queue contains a task. This check includes the next slot. Called before this
+    /// thread waits.
     fn share(&self) {
         if !self.queues.is_empty() {
             self.scheduler.notify();
@@ -279,7 +284,7 @@ impl<T: Task> Local<T> {
     }
 
     /// Hands over the tasks of the worker that this thread acts as. Does nothing if the thread acts as no worker.
-    /// Called when the thread is about to block.
+    /// Called before the thread blocks.
     pub(crate) fn hand_over_here() {
         let Some(local) = Self::here() else { return };
         if local.scheduler.hand_over(local.slot, None) {
@@ -302,14 +307,14 @@ impl<T: Task> Local<T> {
         let looks = self.looks.get().wrapping_add(1);
         self.looks.set(looks);
         if looks.is_multiple_of(GLOBAL_EVERY) {
-            // This time, the timers, the sockets and the global queue come first, even if local tasks wait.
+            // At every 61st attempt, the timers, the sockets and the global queue come first, even if local tasks wait.
             self.turn_driver();
             self.poll_sockets();
             if let Some(task) = self.take_global() {
                 return Some(task);
             }
         }
-        // Tasks of the other priorities come first at fixed values of `looks`.
+        // At fixed values of `looks`, a task of high or low priority comes first.
         if !self.scheduler.priorities.is_empty()
             && let Some(task) = self.scheduler.priorities.first(looks)
         {
@@ -336,13 +341,14 @@ impl<T: Task> Local<T> {
         // Due timers. The tasks that the timers wake go to the queues of this worker.
         self.turn_driver();
         if self.polled.get() {
-            // A polled slot never waits in the poller. So it asks the poller each time that it finds no local task.
+            // A polled slot never waits in the poller. Therefore the slot asks the poller each time that it finds no
+            // local task.
             self.poll_sockets();
         }
         self.queues.next().or_else(|| self.take_ranked())
     }
 
-    /// Asks the poller without waiting, and queues the tasks of the ready sockets on this worker. Does nothing if
+    /// Asks the poller for ready sockets without blocking, and queues their tasks on this worker. Does nothing if
     /// another thread uses the poller.
     fn poll_sockets(&self) {
         if let Some(poller) = self.scheduler.poller() {
@@ -387,17 +393,17 @@ impl<T: Task> Local<T> {
         }
     }
 
-    /// Passes up to `passes` times over all other workers that are not parked. Each pass begins at a random worker. The
-    /// thief takes half of the tasks of one victim. In the last pass, it also takes the task in the victim's next slot
-    /// if it finds no other task there.
+    /// Steals tasks. The thief passes up to `passes` times over all other workers that are not parked. Each pass begins
+    /// at a random worker. The thief takes half of the tasks of one victim. In the last pass, if the victim has no
+    /// other task, the thief takes the task in the victim's next slot.
     pub(super) fn steal(&self, passes: u32) -> Option<T> {
         let (scheduler, metrics) = (&self.scheduler, &self.scheduler.metrics);
         let remotes = scheduler.remotes();
         let (count, others) = (remotes.len(), remotes.len() - 1);
         for pass in 0..passes {
             let (last, mut lost_a_race) = (pass + 1 == passes, false);
-            // The random start is a slot below `reached`. If higher slots were possible, the search would nearly always
-            // begin at the first worker after them.
+            // The random start is one of the slots that were ever occupied. If the start could be a higher slot, the
+            // pass would nearly always begin at the same worker, namely the first worker after the vacant slots.
             let start = self.rng.borrow_mut().below(others);
             for victim in (start..others).chain(0..start).map(|n| (self.slot + 1 + n) % count) {
                 let remote = &remotes[victim];
@@ -407,7 +413,8 @@ impl<T: Task> Local<T> {
                 metrics.add(Counter::StealsTried, 1);
                 let mut stolen = remote.steal_half(&self.queues);
                 if last && stolen.is_empty() {
-                    // The victim itself would run this task next, so a thief takes it only if it finds no other task.
+                    // The victim itself would run this task next. Therefore a thief takes this task only if there is no
+                    // other task.
                     stolen = remote.steal_slot();
                 }
                 match stolen {
@@ -441,29 +448,31 @@ impl<T: Task> Local<T> {
         Some(task)
     }
 
-    /// Called when this worker has found a task and was searching or was the timekeeper before.
+    /// Ends the search of this worker and wakes other workers if this is necessary. Called when a worker that was
+    /// searching or was the timekeeper has found a task.
     #[cold]
     fn has_found(&self) {
         self.woken.set(false);
         let lacks_timekeeper = || self.scheduler.needs_timekeeper() && !planted!("idle_keeper_keeps_quiet");
         if self.searching.take() && self.scheduler.idle.stop_searching() {
-            // This was the last searching worker. During its search, no push woke a worker, so it checks for their
-            // tasks here. A push after this point wakes a worker itself. A timekeeper that found work also woke no
-            // worker.
+            // This worker was the last searching worker. During its search, no push woke a worker. Therefore this
+            // worker checks now whether there are more tasks. A push after this point wakes a worker itself. During the
+            // search, a former timekeeper also woke no worker. Therefore this worker also checks whether a timekeeper
+            // is needed.
             let is_needed = self.scheduler.has_work() || lacks_timekeeper();
             if is_needed && !planted!("idle_last_searcher_keeps_quiet") {
                 self.scheduler.notify();
             }
         }
         if self.kept_time.take() && lacks_timekeeper() {
-            // It may be long before this worker checks the timers again. Therefore it wakes another worker to become
-            // the timekeeper.
+            // This worker may not check the timers again for a long time. Therefore this worker wakes another worker,
+            // which becomes the timekeeper.
             self.scheduler.notify();
         }
     }
 
-    /// Ends the search before wakers are called. A waker is user code and may block. A searching worker that blocks
-    /// would keep other workers from searching, although every push relies on its search.
+    /// Ends the search before this worker calls wakers. A waker is user code and may block. While a worker searches, a
+    /// push wakes no other worker. If the searching worker blocked, the pushed tasks would wait.
     #[cold]
     fn ends_search(&self) {
         self.woken.set(false);
@@ -489,16 +498,16 @@ impl<T: Task> Local<T> {
             if self.scheduler.is_stopping() {
                 return None;
             }
-            // In a search of only one round, the worker does not ask the poller: the worker parks next. If it is then
-            // the timekeeper, it takes the events from the poller.
+            // In a search of only one round, the worker does not ask the poller, because the worker parks next. If the
+            // parked worker is the timekeeper, it receives the events from the poller.
             if rounds > 1 && self.scheduler.poller().is_some() {
                 self.poll_sockets();
                 if let Some(task) = self.queues.next() {
                     return Some(task);
                 }
                 if !self.searching.get() {
-                    // The calls of the wakers ended the search of this worker, but no woken task is in the queues of
-                    // this worker.
+                    // `poll_sockets` has called wakers and therefore ended the search of this worker. However, no woken
+                    // task is in the queues of this worker.
                     return None;
                 }
             }
@@ -511,8 +520,8 @@ impl<T: Task> Local<T> {
         None
     }
 
-    /// Runs a task. The task catches the panics of its process. A panic that reaches this function does not belong to a
-    /// process, and the worker goes on.
+    /// Runs a task. The task itself catches the panics of its process. This function catches all other panics, so that
+    /// the worker continues.
     #[inline]
     pub(super) fn run(&self, task: T) {
         self.enter(WorkerState::Running);
@@ -546,8 +555,7 @@ impl<T: Task> Local<T> {
         self.scheduler.trace_worker(self.slot, state);
     }
 
-    /// Called when the last step of this worker was handed over to another thread. Returns false if this worker must
-    /// leave its slot.
+    /// Ends the hand-over of this worker's step, which has returned. Returns false if this worker must leave its slot.
     #[cold]
     pub(super) fn return_from_hand_over(&self) -> bool {
         self.state.set(WorkerState::Blocked);
@@ -558,10 +566,10 @@ impl<T: Task> Local<T> {
         self.scheduler.comes_back(self.slot)
     }
 
-    /// Called before a guest's own future is polled.
+    /// Prepares this guest for a poll of its own future.
     pub(super) fn enter_own_future(&self) {
-        // The future is user code and may block. So the guest must not count as searching during the poll. If the guest
-        // was the timekeeper, another thread must be able to take this role.
+        // The future is user code and may block. Therefore the guest must not count as searching during the poll. If
+        // the guest was the timekeeper, the guest may have to wake another worker, which becomes the timekeeper.
         if self.searching.get() || self.kept_time.get() {
             self.has_found();
         }
@@ -569,14 +577,16 @@ impl<T: Task> Local<T> {
         self.post.set_label(OWN_FUTURE);
     }
 
-    /// Called when a task or a guest's own future has returned.
+    /// Ends the hand-over of the last step, if there was a hand-over. Called when a task or a guest's own future has
+    /// returned.
     pub(super) fn has_run(&self) {
         if self.post.is_taken() {
             let _stays = self.return_from_hand_over();
         }
     }
 
-    /// Marks this slot as polled: the slot runs tasks only while an executor polls it, with this waker.
+    /// Marks this slot as polled. A polled slot runs tasks only while an executor polls the slot. `waker` is the waker
+    /// of the executor.
     pub(super) fn is_polled_with(&self, waker: &Waker) {
         self.polled.set(true);
         self.scheduler.idle.parks_as_waker(self.slot, waker);
@@ -586,40 +596,42 @@ impl<T: Task> Local<T> {
     fn announce(&self) {
         let scheduler = &self.scheduler;
         if self.polled.get() {
-            // A polled slot does not become the timekeeper, because it may never be polled again.
+            // A polled slot does not become the timekeeper, because the executor may never poll the slot again.
             return scheduler.idle.announce_polled(self.slot, self.searching.take());
         }
-        // The worker tries to become the timekeeper before the announcement, because otherwise there may be no
-        // timekeeper. Each insertion of an earliest deadline would then wake a parked worker.
+        // The worker tries to become the timekeeper before the announcement. Otherwise this worker would be parked for
+        // a moment while there is no timekeeper. If a new earliest deadline is inserted at this moment, the insertion
+        // wakes a parked worker.
         if scheduler.idle.keep_time(self.slot) {
             let _ = scheduler.driver.keep_time();
         }
         scheduler.idle.announce(self.slot, self.searching.take());
-        // The former timekeeper may have stopped since then without waking a worker, because this worker counted as
-        // searching. After the announcement, either this worker sees that there is no timekeeper, or the former
-        // timekeeper sees that this worker sleeps.
+        // The first attempt fails if there is another timekeeper. This other timekeeper may have given up its role
+        // before the announcement, and may have woken no worker because this worker counted as searching. Therefore
+        // this worker checks once more. After the announcement, either this worker sees that there is no timekeeper, or
+        // the former timekeeper sees that this worker sleeps.
         if scheduler.is_untimed() && !planted!("idle_office_is_left_empty") && scheduler.idle.keep_time(self.slot) {
             let _ = scheduler.driver.keep_time();
         }
     }
 
     /// Announces that this worker will park, and then checks every queue and the timers once more. Returns true if
-    /// there is no work.
+    /// there is no work, so that the worker may sleep.
     pub(super) fn may_sleep(&self) -> bool {
         let scheduler = &self.scheduler;
         if self.woken.take() {
             scheduler.metrics.add(Counter::WakesWithoutWork, 1);
         }
         self.announce();
-        // A stop of the scheduler needs no check here, because it sets the tokens of all slots.
+        // This function does not check whether the scheduler stops, because a stop sets the tokens of all slots.
         if scheduler.has_work() && !planted!("idle_no_second_look") {
             self.wake_up();
-            // The work may have been pushed while this worker counted as searching. Such a push wakes no worker.
+            // The task may have been pushed while this worker counted as searching. Such a push wakes no worker.
             // Therefore this worker searches again, and wakes the next worker when it finds a task.
             self.searching.set(self.searching.get() || scheduler.idle.start_searching(scheduler.present()));
             if !self.searching.get() {
-                // Enough workers search already. This worker tries again until one of the searching workers has the
-                // task. The searching worker may need this core.
+                // Enough workers search already, and one of them will find the task. Until then, this worker repeats
+                // its attempt to sleep. The yield lets a searching worker use this core.
                 thread::yield_now();
             }
             return false;
@@ -629,7 +641,7 @@ impl<T: Task> Local<T> {
         true
     }
 
-    /// Retracts the announcement.
+    /// Retracts the announcement that this worker will park.
     pub(super) fn wake_up(&self) {
         if self.polled.get() {
             return self.scheduler.idle.retract_polled(self.slot);
@@ -643,28 +655,28 @@ impl<T: Task> Local<T> {
         }
     }
 
-    /// Stops being the timekeeper. Returns true if this worker was the timekeeper, and false otherwise.
+    /// If this worker is the timekeeper, ends this role and returns true. Otherwise returns false.
     fn stop_keeping_time(&self) -> bool {
         let scheduler = &self.scheduler;
         if scheduler.idle.timekeeper() != Some(self.slot) {
             return false;
         }
-        // This call comes first, while no other worker can have become the timekeeper. A later call would erase the
-        // deadline that a new timekeeper has published.
+        // This call comes before the end of the role, while no other worker can become the timekeeper. After the end of
+        // the role, this call could erase the deadline that a new timekeeper has published.
         scheduler.driver.keeps_no_time();
         scheduler.idle.stop_keeping_time(self.slot)
     }
 
-    /// Returns how long this worker may park. The timekeeper may park until the nearest deadline. Other workers may
-    /// park without limit (`None`).
+    /// Returns how long this worker may park. The timekeeper may park until the nearest deadline. For other workers,
+    /// the result is `None`: they may park without a limit.
     pub(super) fn time_to_keep(&self) -> Option<Duration> {
         // A nearer deadline may have been inserted since this worker became the timekeeper.
         if self.scheduler.idle.timekeeper() == Some(self.slot) { self.scheduler.driver.keep_time() } else { None }
     }
 
-    /// Returns the time until the nearest deadline. Returns `None` if there is no deadline, or if a thread is the
-    /// timekeeper. A polled slot calls this after its announcement. If a thread stops being the timekeeper after this
-    /// call, it sees that this slot sleeps, and wakes it.
+    /// Returns the time until the nearest deadline. Returns `None` if there is no deadline, or if there is a
+    /// timekeeper. A polled slot calls this function after its announcement. If the timekeeper ends its role after this
+    /// call, the former timekeeper sees that this slot sleeps, and wakes the slot.
     pub(super) fn time_if_unkept(&self) -> Option<Duration> {
         if self.scheduler.idle.timekeeper().is_some() { None } else { self.scheduler.driver.wait() }
     }
@@ -673,14 +685,15 @@ impl<T: Task> Local<T> {
         self.scheduler.driver.now()
     }
 
-    /// Fires due timers. Called when the clock was read between two tasks.
+    /// Fires the timers that are due at the time `now`. A guest calls this function when it has read the clock between
+    /// two tasks.
     #[inline]
     pub(super) fn fire_due(&self, now: Duration) {
         self.scheduler.fire_due(now);
     }
 
-    /// Called when a polled guest returns to its executor with tasks left. The executor may never poll the guest again.
-    /// Therefore the guest ends its search, and wakes another worker if the guest's queues are not empty.
+    /// Ends the search of a polled guest that returns to its executor with tasks left. If the queues of the guest are
+    /// not empty, wakes another worker, because the executor may never poll the guest again.
     #[cold]
     pub(super) fn pause(&self) {
         if self.searching.take() && self.scheduler.idle.stop_searching() && self.scheduler.has_work() {
@@ -690,7 +703,8 @@ impl<T: Task> Local<T> {
         self.share();
     }
 
-    /// Works in this slot until the worker must leave it, and then leaves it. Called on a worker thread.
+    /// Runs tasks on this thread until the worker must leave its slot, and then leaves the slot. Called on a worker
+    /// thread.
     pub(super) fn work(self) {
         let local = self.sit();
         let scheduler = &local.scheduler;
@@ -703,8 +717,8 @@ impl<T: Task> Local<T> {
     /// Runs tasks until the worker must leave its slot.
     fn serve(&self) {
         loop {
-            // This check is also needed if the worker found no task: the last step may have been handed over just when
-            // it returned.
+            // The last step may have been handed over at the moment of its return. Therefore this check is necessary
+            // even if the worker has not run a task since the last check.
             if self.post.is_taken() && !self.return_from_hand_over() {
                 return;
             }
@@ -736,8 +750,8 @@ impl<T: Task> Local<T> {
             hooks::call(scheduler.options.hooks.park.as_ref());
             let began = scheduler.driver.now();
             self.park(&mut ready);
-            // If a socket ended this sleep, the task of the socket became runnable only through the poller. So a longer
-            // search before this sleep would not have found this task.
+            // If a socket ended this sleep, a longer search before the sleep would not have found the task of the
+            // socket. Therefore this sleep counts as a long sleep.
             let slept = scheduler.driver.now().saturating_sub(began);
             self.learn(if ready.is_empty() { slept } else { Duration::MAX });
             self.wake_up();
@@ -747,8 +761,8 @@ impl<T: Task> Local<T> {
     }
 
     /// Parks the thread until the slot is woken. The timekeeper parks at most until the nearest deadline. If the poller
-    /// is open, the timekeeper waits in the poller, and appends the wakers of the ready operations to `ready`. May
-    /// return spuriously.
+    /// is open, the timekeeper waits in the poller. The poller then appends the wakers of the ready operations to
+    /// `ready`. This function may return spuriously.
     pub(super) fn park(&self, ready: &mut Vec<Waker>) {
         let scheduler = &self.scheduler;
         let time = self.time_to_keep();
@@ -761,11 +775,12 @@ impl<T: Task> Local<T> {
         scheduler.idle.park(self.slot, time);
     }
 
-    /// Waits in the poller. Returns false if this thread has not waited, because another thread waits in the poller.
+    /// Waits in the poller. Returns false if this thread has not waited because another thread already waits in the
+    /// poller.
     fn park_in(&self, poller: &Poller, time: Option<Duration>, ready: &mut Vec<Waker>) -> bool {
         let idle = &self.scheduler.idle;
-        // After this line, `wake` wakes the poller. If `wake` has already set the token, this thread sees the token
-        // below.
+        // After this line, a thread that wakes this slot wakes the poller. If another thread has already woken this
+        // slot, this thread sees the token in the next line and does not wait.
         idle.parks_as_waker(self.slot, poller.waker());
         let is_woken = idle.is_woken(self.slot) && !planted!("poller_ignores_token");
         let waited = is_woken || poller.poll(Wait::For(time), ready);
@@ -773,16 +788,17 @@ impl<T: Task> Local<T> {
         waited
     }
 
-    /// Sets the number of rounds of the next search. Called when a search found nothing and the worker then slept for
-    /// `slept`. If a search lasts as long as the cost of one sleep, the total cost is at most twice the optimum
-    /// (Karlin, Li, Manasse and Owicki, "Empirical Studies of Competitive Spinning for a Shared-Memory Multiprocessor",
-    /// 1991). Before a long sleep the search was useless, so the number of rounds is halved.
+    /// Sets the number of rounds of the next search. Called after a search that found no task, and a sleep of the
+    /// duration `slept`. If a search costs as much as one sleep, the total cost is at most twice the optimum (Karlin,
+    /// Li, Manasse and Owicki, "Empirical Studies of Competitive Spinning for a Shared-Memory Multiprocessor", 1991).
+    /// Before a long sleep, the search was useless. Therefore a long sleep halves the number of rounds.
     fn learn(&self, slept: Duration) {
         let rounds = self.rounds.get();
         self.rounds.set(if slept < SHORT_SLEEP { ROUNDS } else { (rounds / 2).max(1) });
     }
 
-    /// Leaves the slot. Moves the queued tasks to the global queue, and passes a pending wake-up on to another worker.
+    /// Leaves the slot, and moves the queued tasks to the global queue. Wakes another worker if tasks were moved, if
+    /// this worker counted as searching, or if a timekeeper is missing.
     pub(super) fn leave(self) {
         let scheduler = Arc::clone(&self.scheduler);
         let mut rest = self.queues.drain();
@@ -794,14 +810,14 @@ impl<T: Task> Local<T> {
         if searched {
             let _last = scheduler.idle.stop_searching();
         }
-        // The call of `vacate` below makes the slot vacant. An observer must not see a vacant slot in the state running
-        // or searching.
+        // `vacate` makes the slot vacant. An observer must not see a vacant slot in the state running or searching.
+        // Therefore the state changes to parked before the call of `vacate`.
         self.enter(WorkerState::Parked);
         let Local { slot, queues, .. } = self;
         scheduler.vacate(slot, queues);
         drop(rest);
-        // A guest stops being the timekeeper each time it wakes up, possibly before this call. Therefore this condition
-        // asks whether there is a timekeeper now, not whether this worker has just stopped.
+        // A guest that was the timekeeper may have ended this role before this call, because each wake-up ends the
+        // role. Therefore this condition asks whether there is a timekeeper now.
         let passes_on = searched && !planted!("idle_leaver_keeps_wake");
         if brought || passes_on || scheduler.is_untimed() {
             scheduler.notify();

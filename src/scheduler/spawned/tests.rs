@@ -2,8 +2,8 @@
 
 use crate::scheduler::spawned::*;
 
-/// Pushes and pops alternately, so that the queue always contains a newer task. Returns the number of pops before the
-/// pop that returns `item`.
+/// Alternately pushes a new task and pops a task, until `item` is popped. Returns the number of pops before this last
+/// pop. The queue always contains a task that is newer than `item`.
 fn comes_after(new_tasks: &NewTasks<u32>, item: u32) -> u32 {
     (0..)
         .find(|_| {
@@ -21,13 +21,12 @@ fn the_newest_task_is_first_but_every_1024th_task_is_the_oldest() {
         assert_eq!(new_tasks.push(n), Ok(n as usize + 1));
     }
     assert_eq!(new_tasks.pop(), Some(2));
-    // At first `0` is the oldest task, and later `1` is the oldest task. Both are taken when the owner takes the oldest
-    // task.
+    // At first `0` is the oldest task. After the pop of `0`, the oldest task is `1`.
     assert_eq!(comes_after(&new_tasks, 0), OLDEST_EVERY - 2);
     assert_eq!(comes_after(&new_tasks, 1), OLDEST_EVERY - 1);
 }
 
-/// If tasks are spawned faster than they run, the oldest task is first until half of the tasks are taken.
+/// After the queue was full, the owner takes the oldest tasks until half of the queue is empty.
 #[test]
 fn a_full_queue_returns_the_oldest_tasks_first_until_it_is_half_empty() {
     let (new_tasks, _remote) = NewTasks::new();

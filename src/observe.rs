@@ -1,7 +1,7 @@
-//! Observation of a runtime: the states of processes and workers, the `Observer` that is notified when these states
-//! change, the counters, the histograms, and the data of the inspection of processes.
+//! Observation of a runtime: the states of processes and workers, the `Observer`, the counters, the histograms, the
+//! traces, and the rows about processes.
 //!
-//! This folder imports `platform` and `process`. This folder only reports, and takes no scheduling decisions.
+//! This folder imports `platform` and `process`. Its code only reports, and makes no scheduling decisions.
 
 pub(crate) mod counters;
 pub(crate) mod crash;
@@ -44,18 +44,18 @@ pub struct Transition {
     pub from: Option<ProcessState>,
     /// The new state.
     pub to: ProcessState,
-    /// The worker on which the change happened. `None` if the thread is no worker, for example if a thread outside the
-    /// runtime sends a message.
+    /// The worker whose thread made the change. `None` if another thread made the change, for example a thread outside
+    /// the runtime that sent a message.
     pub worker: Option<usize>,
     /// Time of the change.
     pub at: Instant,
 }
 
-/// Is notified of every state change in a runtime immediately.
+/// Receives a call for every state change in a runtime, at the moment of the change.
 ///
-/// Each method is called on the thread on which the change happens, while the scheduler is working. Several threads may
-/// call the methods at the same time. Keep the methods short, and never block in them. For one process, the calls
-/// follow the order of its changes. A panic in a method is caught and ignored.
+/// The thread that makes the change calls the method, and waits until the method returns. Therefore keep the methods
+/// short, and never block in them. Several threads may call the methods at the same time. For one process, the calls
+/// follow the order of its changes. The runtime catches and ignores a panic in a method.
 ///
 /// An `Arc` of an observer and a `&'static` reference to an observer also implement this trait. Therefore an
 /// application can pass an `Arc` to the builder, and read the observer through another `Arc`.
@@ -79,14 +79,15 @@ pub struct Transition {
 pub trait Observer: Send + Sync + 'static {
     /// A process was spawned. `type_name` is the name of the type of its code: the type of the
     /// [`Process`](crate::Process), or of the function or closure of an async body. `name` is the name that the
-    /// [builder](crate::ProcessBuilder::name) of the process registered. A name that the process registers itself is
-    /// not known yet. This call is the first call for the process, before its first transition.
+    /// [builder](crate::ProcessBuilder::name) of the process registered. It cannot be a name that the process registers
+    /// itself, because the process has not run yet. This call is the first call for the process, before its first
+    /// transition.
     fn started(&self, pid: Pid, name: Option<&str>, type_name: &'static str) {}
 
     /// A process has exited. The mailbox of the process is closed, its state is dropped, and its pid and its names are
-    /// free. `name` is the name of the process. If the process had several names, `name` is the name that it registered
-    /// first. Links, monitors and the join handle receive the exit after this call. This call is the last call for the
-    /// process, after the transition to [`ProcessState::Complete`].
+    /// free. `name` is the name of the process. If the process had several names, `name` is the name that the process
+    /// registered first. Links, monitors and the join handle receive the exit after this call. This call is the last
+    /// call for the process, after the transition to [`ProcessState::Complete`].
     fn ended(&self, pid: Pid, name: Option<&str>, type_name: &'static str, exit: &Exit) {}
 
     /// The state of a process changed.
@@ -95,13 +96,13 @@ pub trait Observer: Send + Sync + 'static {
     /// The state of a worker changed to `state`.
     fn worker(&self, worker: usize, state: WorkerState, at: Instant) {}
 
-    /// A step has run for longer than [`Builder::long_step_threshold`](crate::Builder::long_step_threshold), and has
-    /// not returned yet. `pid` is the process of the step, or `None` for a future without a pid. The monitor thread
-    /// calls this method once per step. Until the step returns, the state of the worker is [`WorkerState::Blocked`].
+    /// A step has run for longer than the [long-step threshold](crate::Builder::long_step_threshold), and has not
+    /// returned yet. `pid` is the process of the step, or `None` for a future without a pid. The monitor thread calls
+    /// this method once per step. Until the step returns, the state of the worker is [`WorkerState::Blocked`].
     fn blocked(&self, worker: usize, pid: Option<Pid>, at: Instant) {}
 
-    /// A process panicked with this message. By default, a panic has two effects: the process exits, and this method is
-    /// called. The builder of the runtime can set another policy.
+    /// A process panicked with this message. By default, the process exits after the panic. The builder of the runtime
+    /// can set another policy.
     fn panicked(&self, pid: Pid, message: &str) {}
 }
 

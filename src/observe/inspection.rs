@@ -18,11 +18,11 @@ use crate::process::state::priority::Priority;
 
 /// Row about one process: see [`Host::processes`](crate::Host::processes).
 ///
-/// The runtime reads the fields one after the other while the process may run. Therefore, two fields of a row may
-/// belong to different moments. For example, a row may contain the state `Idle` and a message that arrived after the
-/// state was read. The fields `mailbox_len`, `signals` and `mailbox_peak` belong to the same moment, and the fields
-/// `links`, `monitors` and `monitored_by` belong to the same moment. If the process waits, and no other thread acts on
-/// it, the row is exact.
+/// The runtime reads the fields one after the other, and the process may run at this time. Therefore, two fields of a
+/// row may belong to different moments. For example, a row may contain the state `Idle` and a message that arrived
+/// after the state was read. The fields `mailbox_len`, `signals` and `mailbox_peak` belong to one moment. The fields
+/// `links`, `monitors` and `monitored_by` also belong to one moment. If the process waits, and no other thread acts on
+/// the process, the row is exact.
 ///
 /// `Display` prints the row as one line:
 ///
@@ -30,7 +30,8 @@ use crate::process::state::priority::Priority;
 /// <0.0.1> "cache" app::Cache: Blocked, mailbox 3 (peak 10), yields 2, waits 1, links 1
 /// ```
 ///
-/// The line contains the counts of the mailbox. It contains the other counts only if they are not zero.
+/// The line always contains the two counts of the mailbox. The line contains another count only if this count is not
+/// zero.
 ///
 /// With the feature `serde`, a row implements `Serialize`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -51,17 +52,17 @@ pub struct ProcessInfo {
     pub state: Option<ProcessState>,
     /// Priority of the process.
     pub priority: Priority,
-    /// Number of messages in the mailbox. A process may take several messages out of the mailbox together, and read them
-    /// one by one. The number does not include messages that the process has taken out in this way. It does not include
-    /// the messages of senders that wait for room in a full mailbox either.
+    /// Number of messages in the mailbox. A process may take several messages out of the mailbox together, and then
+    /// read the messages one by one. The number does not include messages that the process has taken out, and messages
+    /// of senders that wait for room in a full mailbox.
     pub mailbox_len: usize,
     /// Number of events in the mailbox that are not messages, for example exits and answers to yields.
     pub signals: usize,
     /// Largest number of messages in the mailbox so far: see
     /// [`Address::peak_mailbox_len`](crate::Address::peak_mailbox_len).
     pub mailbox_peak: usize,
-    /// Number of yields (commands) without an answer. For a hand-written process, its calls and sleeps are also yields.
-    /// While the process runs, a command of its present turn may not be counted yet.
+    /// Number of yields (commands) without an answer. The calls and sleeps of a hand-written process are also yields.
+    /// While the process runs, this number may not include the commands of its present turn.
     pub yields: usize,
     /// Number of calls and sleeps of an async body that have not finished. A future of another crate is not counted.
     pub waits: usize,
@@ -110,9 +111,9 @@ impl fmt::Display for ProcessInfo {
 
 /// Details of one process: see [`Host::process_details`](crate::Host::process_details).
 ///
-/// The runtime reads each list at a different moment, and reads a long list in pieces. If the process changes a list
-/// meanwhile, the list may contain the changed entry or not, and may differ from the count in `info`. If the process
-/// waits, and no other thread acts on it, the details are exact.
+/// The runtime reads each list at a different moment, and reads a long list in pieces. If an entry of a list changes
+/// during the read, the list contains either the old or the new entry. The length of a list may also differ from the
+/// count in `info`. If the process waits, and no other thread acts on the process, the details are exact.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ProcessDetails {
@@ -133,17 +134,16 @@ pub struct ProcessDetails {
     pub monitored_by: Vec<Pid>,
     /// Yields without an answer, by command type, in the order of the type names.
     pub yields: Vec<CommandCount>,
-    /// Deadlines of the timers that the process has set and that have not fired, earliest first. The timers belong to
-    /// messages and calls that are due later, for example by [`send_after`](crate::SelfHandle::send_after). The list
-    /// also contains the [deadline](crate::ProcessBuilder::deadline) of the process. A sleep of an async body is not in
-    /// the list.
+    /// Deadlines of the timers that the process has set and that have not fired, earliest first. Such a timer belongs
+    /// to a message or call that is due later, for example a message of [`send_after`](crate::SelfHandle::send_after).
+    /// The list also contains the [deadline](crate::ProcessBuilder::deadline) of the process. A sleep of an async body
+    /// is not in the list.
     pub timers: Vec<Instant>,
     /// Deadline of the process, which the process may have [inherited](crate::InheritedContext::deadline).
     pub deadline: Option<Instant>,
-    /// Events that the process waits for, as far as the runtime knows them. Each of these events makes the process
-    /// ready. The list is empty if the state of the process is not `Blocked` or `Idle`. The list is also empty if the
-    /// process waits only for events that the runtime does not know, for example for a join handle or for a future of
-    /// another crate.
+    /// Events that the process waits for. The list contains only events that the runtime knows. It does not contain,
+    /// for example, a join handle or a future of another crate. Each event of the list makes the process ready. In the
+    /// states `Ready`, `Running` and `Complete`, the list is empty.
     pub waits_for: Vec<WaitsFor>,
 }
 
@@ -168,9 +168,9 @@ pub enum WaitsFor {
     Command(CommandCount),
     /// The answer to a call of an async body.
     Call {
-        /// Process that received the request. The process may have passed the [`Reply`](crate::Reply) on to another
-        /// process, and the runtime does not know this. `None` if the receiver is not known, for example if the receiver
-        /// belongs to another node.
+        /// Process that received the request. This process may have passed the [`Reply`](crate::Reply) on to another
+        /// process, but the runtime does not know the other process. `None` if the receiver is not known, for example
+        /// if the receiver belongs to another node.
         callee: Option<Pid>,
         /// Whether the call has a [time limit](crate::future::Call::timeout).
         is_limited: bool,
@@ -254,7 +254,7 @@ pub enum ProcessColumn {
     Name,
     /// Orders by [`ProcessInfo::type_name`].
     TypeName,
-    /// Orders by [`ProcessInfo::state`]. A new process, `Ready`, `Running`, `Blocked` and `Idle` follow in this order.
+    /// Orders by [`ProcessInfo::state`]. The order is: new processes, `Ready`, `Running`, `Blocked`, `Idle`.
     State,
     /// Orders by [`ProcessInfo::priority`].
     Priority,
@@ -276,8 +276,8 @@ pub enum ProcessColumn {
     MonitoredBy,
 }
 
-/// Selects and orders the rows that [`Host::processes`](crate::Host::processes) returns. By default, a query selects all
-/// processes, and orders them by pid.
+/// Selects and orders the rows that [`Host::processes`](crate::Host::processes) returns. By default, a query selects
+/// all processes and orders the rows by pid.
 ///
 /// A process is selected if it satisfies all conditions of the query.
 ///
@@ -346,18 +346,18 @@ impl ProcessQuery {
         self
     }
 
-    /// Whether the query selects a process with this state and type name.
+    /// Returns whether the query selects a process with this state and type name.
     pub(crate) fn selects(&self, state: Option<ProcessState>, type_name: &str) -> bool {
         self.state.is_none_or(|wanted| state == Some(wanted))
             && self.type_name.as_deref().is_none_or(|text| type_name.contains(text))
     }
 
-    /// Text that a name of the process must contain.
+    /// Returns the text that a name of the process must contain.
     pub(crate) fn name_text(&self) -> Option<&str> {
         self.name.as_deref()
     }
 
-    /// Minimum number of messages in the mailbox.
+    /// Returns the minimum number of messages in the mailbox.
     pub(crate) fn least_mailbox_len(&self) -> usize {
         self.min_mailbox_len
     }

@@ -12,9 +12,9 @@
 ///                     └───────────── Idle ◀─────────────┘   nothing outstanding
 /// ```
 ///
-/// Any event and any wake-up makes a blocked or an idle process ready. The two states differ only in whether yields are
-/// outstanding. Messages to an async body are an exception. If a body does not await its mailbox, a message does not
-/// cause a poll of the body. The body finds the message when it awaits its mailbox.
+/// Any event and any wake-up makes a blocked or an idle process ready. A blocked process has outstanding yields, and an
+/// idle process has none. There is one exception: if an async body does not await its mailbox, a message does not cause
+/// a poll of the body. The body finds the message when it awaits its mailbox.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum ProcessState {
@@ -50,8 +50,8 @@ pub enum WorkerState {
     Searching,
     /// The worker sleeps until it is woken for new work.
     Parked,
-    /// The worker is in a step that takes too long, or that called [`block_in_place`](crate::block_in_place). A
-    /// replacement thread may take over the queues of this worker. For a long step, the monitor thread reports this
-    /// state, so the report may arrive after later changes of the worker.
+    /// The worker is in a long step, or in a step that called [`block_in_place`](crate::block_in_place). A replacement
+    /// thread may run the tasks in the queues of this worker. The monitor thread reports a long step. Therefore this
+    /// report may arrive after the report of a later state of the worker.
     Blocked,
 }

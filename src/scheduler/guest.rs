@@ -112,8 +112,8 @@ impl Budget {
     /// Counts a poll of the guest's own future. The poll counts as one task. The duration of the poll does not affect
     /// the decision when the clock is read.
     ///
-    /// If the time is over, the budget keeps at most one task. Without this rule, no task would run if each poll of the
-    /// future takes the whole time.
+    /// If the time is over, one task may still run. Otherwise no task would ever run if each poll of the future takes
+    /// the whole time.
     pub(crate) fn spend_own(&mut self, now: Duration) {
         self.tasks = self.tasks.saturating_sub(1);
         if now >= self.until {

@@ -1,14 +1,14 @@
-//! Hooks that the builder of a runtime registers for the worker threads. The hooks are user code, so the scheduler
-//! calls them while it holds no lock. The builder wraps each hook so that it does not unwind.
+//! Hooks for the worker threads. A program registers hooks with the builder of a runtime. The hooks are user code, so
+//! the scheduler holds no lock when it calls a hook. The builder wraps each hook in code that catches panics.
 
 use std::fmt;
 
 use crate::platform::sync::Arc;
 
-/// A hook without arguments, which does not unwind.
+/// A hook without arguments. A call of the hook does not unwind.
 pub(crate) type Hook = Arc<dyn Fn() + Send + Sync>;
 
-/// The hooks of a scheduler. By default there are none.
+/// The hooks of a scheduler. Default: no hooks.
 #[derive(Clone, Default)]
 pub(crate) struct Hooks {
     /// Called on a worker thread, before its first task.
@@ -19,7 +19,7 @@ pub(crate) struct Hooks {
     pub(crate) park: Option<Hook>,
     /// Called after a worker was unparked.
     pub(crate) unpark: Option<Hook>,
-    /// Called when a thread occupies the slot with this number. Does not unwind.
+    /// Called with the number of a slot, when a worker thread occupies this slot. The call does not unwind.
     pub(crate) seat: Option<Arc<dyn Fn(usize) + Send + Sync>>,
 }
 

@@ -1,7 +1,7 @@
-//! Global queue that all workers share. The queue receives tasks from other threads, and tasks that overflowed a local
-//! queue.
+//! Global queue that all workers share. The queue receives tasks from threads outside the workers, and tasks for which
+//! a local queue has no room.
 //!
-//! The queue wakes no worker. After a push, the caller must wake a worker.
+//! A push does not wake a worker. After a push, the caller must wake a worker.
 
 use std::collections::VecDeque;
 use std::collections::vec_deque::Drain;
@@ -12,12 +12,12 @@ use crate::platform::sync::atomic::{AtomicUsize, Ordering};
 /// Maximum number of tasks that a worker takes in addition to the first task.
 const GLOBAL_TAKE: usize = 16;
 
-/// A queue under a lock. The two priority queues also have the type `Injector`.
+/// A queue under a lock. The global queue and the two priority queues have this type.
 #[derive(Debug)]
 pub(crate) struct Injector<T> {
-    /// Length of the queue. Workers read this length without the lock, so that an empty queue costs one load. A pushing
-    /// thread executes a fence after its push and then wakes a worker. A worker that wants to sleep executes a fence
-    /// and then reads this length. See `idle.rs`.
+    /// Length of the queue. Workers read this length without the lock, so a check of an empty queue costs only one
+    /// load. The fences in `idle.rs` order this load. A pushing thread pushes, executes a fence, and then reads which
+    /// workers sleep. A worker announces its sleep, executes a fence, and then reads this length.
     len: AtomicUsize,
     queue: Mutex<(VecDeque<T>, bool)>,
 }
@@ -34,7 +34,7 @@ impl<T> Injector<T> {
     /// Appends a task.
     ///
     /// # Errors
-    /// Returns the task if the queue is closed. The caller must drop the task after the lock was released.
+    /// Returns the task if the queue is closed. The task must not be dropped under the lock of the queue.
     pub(crate) fn push(&self, item: T) -> Result<(), T> {
         let mut guard = self.queue.lock();
         if guard.1 {
@@ -55,9 +55,10 @@ impl<T> Injector<T> {
         self.len.store(guard.0.len(), Ordering::Release);
     }
 
-    /// Takes the first task. Passes up to 16 more tasks to `refill`, but not more than the fair share of one worker.
-    /// The fair share is the number of queued tasks divided by `workers`, plus one. Calls `lead(task, 0)` for each task
-    /// that this call takes. Calls `lead(task, 1)` for each task that the next call will take.
+    /// Takes the first task. Also takes up to 16 more tasks and passes them to `refill`, but not more than the fair
+    /// share of one worker. The fair share is the number of queued tasks divided by `workers`, plus one. Calls
+    /// `lead(task, 0)` for each task that this call takes. Calls `lead(task, 1)` for each task that the next call will
+    /// probably take.
     pub(crate) fn take(
         &self,
         workers: usize,
@@ -97,12 +98,12 @@ impl<T> Injector<T> {
         std::mem::take(&mut guard.0)
     }
 
-    /// Memory of the queue in bytes.
+    /// Returns the memory of the queue in bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.queue.lock().0.capacity() * size_of::<T>()
     }
 
-    /// Closes the queue: later pushes fail.
+    /// Closes the queue. Later pushes to the queue fail.
     pub(crate) fn close(&self) {
         self.queue.lock().1 = true;
     }

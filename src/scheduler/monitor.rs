@@ -1,8 +1,9 @@
-//! The monitor is a thread that detects long steps. Twice per threshold, the monitor checks whether a worker is still
-//! in the same step. If a step is too long, the monitor hands the queues of the worker over to another thread.
+//! The monitor is a thread that detects long steps. A step is long if it takes longer than a threshold. Twice per
+//! threshold, the monitor checks whether each worker is still in the same step. If a step is long, the monitor hands
+//! the tasks in the worker's queues over to another thread.
 //!
-//! The monitor compares poll counters, so that no step has to read a clock. The monitor thread starts with the first
-//! task. While no worker runs tasks, the monitor sleeps without periodic wake-ups.
+//! The monitor compares the numbers of polls that the workers count, so no step has to read a clock. The monitor thread
+//! starts with the first task. While no worker runs tasks, the monitor sleeps without periodic wake-ups.
 
 use std::time::Duration;
 
@@ -15,21 +16,21 @@ use crate::scheduler::{Scheduler, Task};
 
 /// Shortest time between two checks.
 const SHORTEST: Duration = Duration::from_millis(1);
-/// The monitor sleeps after this number of successive checks that find no busy worker. For a worker, waking the monitor
-/// costs as much as waking another worker.
+/// After this number of successive checks that find no busy worker, the monitor sleeps. A worker must later wake the
+/// monitor, and this wake-up costs as much as the wake-up of another worker.
 const GRACE: u32 = 10;
-/// Pause after a check that found no busy worker, in multiples of the usual pause. Each check costs a wake-up of the
-/// monitor thread. A step that begins after such a check is handed over after at most 2 + [`LONG`] pauses, as
-/// [`bound`](Monitor::bound) states. In the row `pause` of the bench `sockets`, the monitor took 23 % of the CPU time
-/// when this constant was 1.
+/// Pause after a check that found no busy worker, in multiples of the usual pause. The longer pause saves wake-ups of
+/// the monitor thread. A step that begins after such a check is handed over after at most 2 + [`LONG`] usual pauses:
+/// see [`bound`](Monitor::bound). With the value 1, the monitor took 23 % of the CPU time in the row `pause` of the
+/// bench `sockets`.
 const IDLE_PAUSES: u32 = 2;
-/// A step is long if the monitor sees the step in a first check and in this number of further checks. One threshold
-/// lasts as long as this number of checks.
+/// A step counts as long if the monitor sees the same step in a first check and in this number of further checks. The
+/// pause between two checks is the threshold divided by this number.
 const LONG: u32 = 2;
 
 const ASLEEP: u8 = 0;
 const AWAKE: u8 = 1;
-/// State without a monitor. In this state, no worker has to wake the monitor.
+/// The monitor is turned off. In this state, no worker wakes the monitor.
 const OFF: u8 = 2;
 
 /// State of the monitor. The condition variable of the monitor belongs to the lock of the worker threads.
@@ -54,8 +55,8 @@ impl Monitor {
         let _ = self.state.compare_exchange(OFF, ASLEEP, Ordering::SeqCst, Ordering::SeqCst);
     }
 
-    /// Maximum time after which a step is noticed, within the precision of the system's timers. `None` if no step is
-    /// noticed.
+    /// Returns the maximum time after which the monitor notices a long step, within the precision of the system's
+    /// timers. Returns `None` if the monitor is off.
     pub(super) fn bound(&self) -> Option<Duration> {
         let is_on = self.state.load(Ordering::Relaxed) != OFF;
         is_on.then(|| self.pause.saturating_mul(IDLE_PAUSES + LONG))
@@ -67,7 +68,7 @@ impl Monitor {
 
     /// Returns whether a worker that begins to run tasks must wake the monitor.
     pub(super) fn is_asleep(&self) -> bool {
-        // Pairs with the fence in `Scheduler::doze`: either this worker sees that the monitor sleeps, or the monitor
+        // Pairs with the fence in `Scheduler::doze`. Either this worker sees that the monitor sleeps, or the monitor
         // sees that this worker is busy.
         if !planted!("monitor_has_no_fence") {
             fence(Ordering::SeqCst);
@@ -76,11 +77,11 @@ impl Monitor {
     }
 }
 
-/// Observations of one worker in the last checks of the monitor.
+/// What the monitor has observed of one worker in its last checks.
 #[derive(Debug, Clone, Copy, Default)]
 struct Seen {
     polls: u64,
-    /// Number of successive checks after the first check in which the counter was unchanged.
+    /// Number of further checks in which the number of polls was unchanged.
     times: u32,
 }
 
@@ -120,10 +121,10 @@ impl<T: Task> Scheduler<T> {
             for (slot, seen) in seen.iter_mut().enumerate().take(self.remotes().len()) {
                 busy |= self.look_at(slot, seen);
             }
-            // A worker that stops being the timekeeper may run many short steps without a pause. Then it checks the
-            // timers and the poller only once in 61 tasks. If two successive checks of the monitor find no timekeeper,
-            // the monitor wakes a worker, which becomes the timekeeper. The monitor does not react to a single check,
-            // because the former timekeeper often sleeps again soon.
+            // A former timekeeper may run many short steps without a pause. During this time it checks the timers and
+            // the poller only once in 61 tasks. Therefore, if two successive checks of the monitor find that a
+            // timekeeper is missing, the monitor wakes a worker. This worker becomes the timekeeper. After only one
+            // such check, the monitor does nothing, because the former timekeeper often sleeps again soon.
             let is_untimed = self.is_untimed();
             if busy && is_untimed && was_untimed {
                 self.notify();
@@ -147,7 +148,7 @@ impl<T: Task> Scheduler<T> {
     /// Sleeps until a worker runs tasks or the scheduler stops.
     fn doze(&self) {
         self.monitor.state.store(ASLEEP, Ordering::SeqCst);
-        // Pairs with the fence in `Monitor::is_asleep`: either this thread sees that a worker is busy, or the worker
+        // Pairs with the fence in `Monitor::is_asleep`. Either this thread sees that a worker is busy, or the worker
         // sees that the monitor sleeps.
         if !planted!("monitor_has_no_fence") {
             fence(Ordering::SeqCst);
@@ -161,7 +162,8 @@ impl<T: Task> Scheduler<T> {
     }
 
     /// Wakes a worker if tasks wait in a slot whose step was handed over. The step may have put a task into the next
-    /// slot just before the step saw the hand-over. A push to the next slot wakes no worker.
+    /// slot at the moment of the hand-over. A push to the next slot wakes no worker, so this task would wait for the
+    /// end of the step.
     pub(crate) fn wake_for_taken_slot(&self, slot: usize) {
         if !self.remotes[slot].is_empty() && !planted!("handover_is_no_rescue") {
             self.notify();
@@ -184,7 +186,7 @@ impl<T: Task> Scheduler<T> {
         match seen {
             Some(seen) if seen.polls == polls => {
                 seen.times += 1;
-                // A cooperative step may yield when the step sees this preemption request.
+                // A step that cooperates checks for this preemption request, and may yield.
                 let label = post.label();
                 post.ask(label);
                 if seen.times >= LONG && self.hand_over(slot, Some(polls)) && label != OWN_FUTURE {
@@ -211,7 +213,7 @@ impl<T: Task> Scheduler<T> {
         self.doze();
     }
 
-    /// Begins to run tasks in a free slot. Only models call this function.
+    /// Occupies a slot and begins to run tasks there. Only models call this function.
     #[cfg(procession_loom)]
     pub(crate) fn begin_as_worker(self: &Arc<Self>) {
         let local = self.occupy(false).expect("no place is taken yet");

@@ -1,8 +1,8 @@
 //! Queues of the high and the low priority, and the rule that decides when each priority comes first. All workers share
-//! these queues, because an urgent task should not wait for one particular worker. A task of low priority need not run
-//! on the core whose cache contains its data.
+//! these queues. An urgent task should not wait for one particular worker. A task of low priority may run on any core,
+//! even if the cache of another core contains its data.
 //!
-//! While both queues are empty, a check of the two queues costs one load.
+//! While both queues are empty, a check of both queues costs only one load.
 
 use crate::platform::sync::atomic::{AtomicUsize, Ordering};
 use crate::scheduler::injector::Injector;
@@ -14,9 +14,9 @@ pub(crate) enum Rank {
     Low,
 }
 
-/// A worker numbers its attempts to find a task. If the number is a multiple of `LOW_EVERY`, the low priority comes
-/// first. Otherwise, if the number is a multiple of `NORMAL_EVERY`, the normal priority comes first. At all other
-/// attempts, the high priority comes first.
+/// A worker counts its attempts to find a task. If the count is a multiple of `LOW_EVERY`, the low priority comes
+/// first. At the other multiples of `NORMAL_EVERY`, the normal priority comes first. At all other counts, the high
+/// priority comes first.
 const LOW_EVERY: u32 = 16;
 const NORMAL_EVERY: u32 = 4;
 
@@ -39,7 +39,7 @@ impl<T> PriorityQueues<T> {
         self.waiting.load(Ordering::SeqCst) == 0
     }
 
-    /// Number of tasks in both queues.
+    /// Returns the number of tasks in both queues.
     pub(super) fn len(&self) -> usize {
         self.high.len() + self.low.len()
     }
@@ -60,7 +60,8 @@ impl<T> PriorityQueues<T> {
         pushed
     }
 
-    /// Returns the task that must run before the normal tasks at the attempt with the number `look`, if there is one.
+    /// Takes the task that must run before the normal tasks at the attempt with the number `look`. Returns `None` if
+    /// there is no such task.
     #[cold]
     pub(super) fn first(&self, look: u32) -> Option<T> {
         if look.is_multiple_of(LOW_EVERY) {
@@ -72,7 +73,7 @@ impl<T> PriorityQueues<T> {
         }
     }
 
-    /// Returns the next task when there is no normal task. The high priority comes before the low priority.
+    /// Takes the next task when there is no normal task. The high priority comes before the low priority.
     #[cold]
     pub(super) fn last(&self) -> Option<T> {
         self.take(&self.high).or_else(|| self.take(&self.low))

@@ -1,10 +1,13 @@
-//! The local queues of a worker, and the order in which the worker takes tasks from them: next slot, queue of new
-//! tasks, deque. The queues that all workers share are in `injector.rs` and `priority.rs`.
+//! The local queues of a worker, and the order in which the worker takes tasks from these queues.
 //!
-//! The local queues are crossbeam deques. With FIFO order, a thief takes several tasks in one compare-and-swap. With
-//! LIFO order for the owner, a thief takes the tasks one by one. With LIFO order, a single compare-and-swap for several
-//! tasks could lose tasks or take a task twice. The next slot is also a deque, with at most one task, so that thieves
-//! can steal this task without a lock.
+//! The worker takes tasks first from the *next slot*, then from the *queue of new tasks*, and then from the *deque*.
+//! The next slot holds at most one task. If the deque is full, further tasks go to the *batch*. A full batch moves to
+//! the global queue. The queues that all workers share are in `injector.rs` and `priority.rs`.
+//!
+//! The next slot, the queue of new tasks and the deque are crossbeam deques, so thieves can steal from them without a
+//! lock. With FIFO order, a thief takes several tasks of the deque in one compare-and-swap. With LIFO order, a single
+//! compare-and-swap for several tasks could lose a task or take a task twice. Therefore, with LIFO order, a thief takes
+//! the tasks one by one.
 
 #[cfg(all(test, not(procession_loom)))]
 pub(crate) mod tests;
@@ -19,18 +22,18 @@ use crate::platform::sync::{Arc, Lock};
 use crate::scheduler::injector::Injector;
 use crate::scheduler::spawned::{NewTasks, NewTasksRemote, certain};
 
-/// Budget of the next slot and the queue of new tasks. While tasks wait in the deque, at most this number of tasks from
-/// the next slot and the queue of new tasks run in a row.
+/// Budget that the next slot and the queue of new tasks share. While tasks wait in the deque, at most this number of
+/// tasks from the next slot and the queue of new tasks run in a row.
 const BUDGET: u8 = 16;
-/// Usually, when the budget is spent, the oldest task of the deque runs next. If this value is `n`, a new task runs
-/// instead at every `n`-th time that the budget is spent.
+/// When the budget is spent, the next task usually comes from the deque. However, every fourth time that the budget is
+/// spent, the next task comes from the queue of new tasks.
 const NEW_EVERY: u32 = 4;
-/// If the deque contains at least this number of tasks, further tasks go to the batch for the global queue.
+/// Length from which the deque counts as full. If the deque is full, further tasks go to the batch.
 const LOCAL_FULL: usize = 4096;
-/// If a batch contains this number of tasks, the whole batch goes to the global queue under one lock.
+/// Number of tasks in a full batch. A full batch moves to the global queue as a whole, under one lock.
 const BATCH: usize = 128;
-/// Maximum number of tasks of one steal. The thief copies all these tasks. If the owner takes a task during the copy,
-/// the steal fails and must be retried.
+/// Maximum number of tasks that one steal takes. The thief copies these tasks. If the owner takes a task during the
+/// copy, the steal fails and the thief must try again.
 const STEAL_MOST: usize = 32;
 
 /// Order in which a worker runs the processes in its own queue, see
@@ -38,29 +41,29 @@ const STEAL_MOST: usize = 32;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum QueueOrder {
-    /// First in, first out. However, the process that was woken last waits in the next slot and runs first. This is the
-    /// default.
+    /// First in, first out. However, the process that was woken last runs first. This order is the default.
     ///
-    /// Spawned processes that have not run yet come before all other processes, the newest first. Therefore the
-    /// scheduler walks a tree of processes depth first. The next slot and these new processes share a budget of 16 runs
-    /// in a row while other processes wait.
+    /// Spawned processes that have not run yet run before the other waiting processes, the newest first. Therefore, if
+    /// processes spawn a tree of processes, the tree runs depth first. While other processes wait, at most 16 processes
+    /// that were woken last or that are new run in a row. Then one of the other processes runs.
     #[default]
     Fifo,
-    /// Newest first. A woken process also counts as new, because its data is still in the cache.
+    /// Last in, first out. The process that was woken or spawned last runs first, because its data is still in the
+    /// cache.
     ///
-    /// Thieves take processes from the older half. Every 16th time that a worker takes a process, it takes the oldest
-    /// process. A process that yields goes to the back of the global queue. With this order, a yield costs more than
-    /// with `Fifo`.
+    /// When another worker steals processes, it takes the older half of the queue. Every 16th time that a worker takes
+    /// a process, the worker takes the oldest process. A process that yields goes to the back of the global queue.
+    /// Therefore a yield costs more than with `Fifo`.
     Lifo,
 }
 
-/// Tasks that wait to go to the global queue together. These tasks are older than all tasks that are pushed later.
-/// Therefore, while the batch is not empty, every push to the back goes to the batch. Other workers can take the batch,
-/// because its owner may be in a step that does not return.
+/// Tasks that will move to the global queue together. While the batch is not empty, every push to the back goes to the
+/// batch. Therefore no newer task overtakes the tasks of the batch. Thieves can also take the batch, because the owner
+/// may be in a step that does not return.
 #[derive(Debug)]
 struct Batch<T> {
-    /// Number of tasks in the batch. Threads read this number without the lock. No model pushes enough tasks to create
-    /// a batch, so the model checker need not see this atomic.
+    /// Number of tasks in the batch. Threads read this number without the lock. The model checker does not see this
+    /// atomic. This is safe, because no model pushes enough tasks to create a batch.
     len: Tally,
     items: Lock<Vec<T>>,
 }
@@ -105,9 +108,9 @@ impl<T> Remote<T> {
         self.deque.len() + self.new_tasks.len() + self.slot.len() + self.batch.len()
     }
 
-    /// Steals half of the deque, rounded up, but at most 32 tasks. If the deque is empty, the thief steals the oldest
-    /// new task. If there is no new task, the thief steals the whole batch. Returns one task and pushes the other tasks
-    /// to `into`. With LIFO order, the thief needs a separate compare-and-swap for each task.
+    /// Steals half of the deque, rounded up, but at most 32 tasks. If the deque is empty, steals the oldest new task.
+    /// If there is no new task either, steals the whole batch. Returns one stolen task and pushes the other stolen
+    /// tasks to `into`. With LIFO order, the steal needs a separate compare-and-swap for each task.
     pub(crate) fn steal_half(&self, into: &Queues<T>) -> Steal<T> {
         let stolen = self.deque.steal_batch_with_limit_and_pop(&into.deque, STEAL_MOST);
         if !stolen.is_empty() {
@@ -144,31 +147,33 @@ impl<T> Remote<T> {
 #[derive(Debug)]
 pub(crate) struct Queues<T> {
     slot: Deque<T>,
-    /// Whether the task in the next slot is new, that is, has not run yet. If the slot is empty, this field has no
-    /// meaning.
+    /// Whether the task in the next slot is new, that is, whether the task has not run yet. If the next slot is empty,
+    /// this field has no meaning.
     slot_is_new: Cell<bool>,
-    /// Remaining budget, namely the number of tasks that may still run from the next slot and the queue of new tasks
-    /// before a task of the deque runs.
+    /// Remaining budget. At most this number of tasks from the next slot and the queue of new tasks run before a task
+    /// of the deque.
     budget: Cell<u8>,
     /// Number of times that the budget was spent.
     spent: Cell<u32>,
     new_tasks: NewTasks<T>,
     deque: Deque<T>,
     batch: Arc<Batch<T>>,
-    /// A stealer of the worker's own deque. The stealer exists only with LIFO order.
+    /// A stealer of the worker's own deque, with which the worker takes the oldest task. Only a LIFO deque needs this
+    /// stealer.
     oldest: Option<Stealer<T>>,
 }
 
-/// Result of a push. With this result, the caller decides whether it must wake another worker.
+/// Result of a push. The result helps the caller to decide whether another worker must be woken.
 #[must_use]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Pushed {
-    /// The task is in the next slot and displaced no task. This worker runs the task next, so no other worker needs to
-    /// be woken.
+    /// The task is in the next slot and displaced no other task. This worker runs the task next, so the caller need not
+    /// wake another worker.
     ToSlot,
-    /// Thieves can take a task now. The number is the number of waiting tasks, without the task in the next slot.
+    /// A task is now in a queue from which thieves steal. The field is the number of waiting tasks, not counting the
+    /// task in the next slot.
     ToDeque(usize),
-    /// The batch is full and must go to the global queue.
+    /// The batch is full. The caller must move the batch to the global queue.
     BatchFull,
 }
 
@@ -215,7 +220,7 @@ impl<T> Queues<T> {
         }
     }
 
-    /// Returns whether no task waits outside the next slot.
+    /// Returns whether the queue of new tasks, the deque and the batch are empty.
     fn nothing_behind(&self) -> bool {
         self.deque.is_empty() && self.new_tasks.is_empty() && self.batch.is_empty()
     }
@@ -236,11 +241,12 @@ impl<T> Queues<T> {
         self.fill_slot(item, false)
     }
 
-    /// Puts a task that has not run yet into the next slot. The next push to the slot moves the task to the queue of
-    /// new tasks, if this queue is not full. In the queue of new tasks, the newest task is first.
+    /// Puts a task that has not run yet into the next slot. The next push to the slot moves this task to the queue of
+    /// new tasks. If this queue is full, the task moves to the back of the deque instead.
     #[inline]
     pub(crate) fn push_new(&self, item: T) -> Pushed {
-        // A LIFO deque returns the newest task first in any case, so new tasks need no special treatment.
+        // A LIFO deque already returns the newest task first. Therefore, with LIFO order, the queue of new tasks is not
+        // used.
         self.fill_slot(item, !self.is_lifo())
     }
 
@@ -259,8 +265,8 @@ impl<T> Queues<T> {
         }
     }
 
-    /// Pushes a task to the deque. With FIFO order the task runs after all other tasks. With LIFO order the task runs
-    /// before all other tasks.
+    /// Pushes a task to the deque, or to the batch if the deque is full. With FIFO order, this task runs after all
+    /// other tasks of the deque. With LIFO order, this task runs before all other tasks of the deque.
     #[inline]
     pub(crate) fn push_back(&self, item: T) -> Pushed {
         let waiting = self.deque.len();
@@ -277,9 +283,9 @@ impl<T> Queues<T> {
         if gathered >= BATCH { Pushed::BatchFull } else { Pushed::ToDeque(LOCAL_FULL + gathered) }
     }
 
-    /// Pushes to the deque a task that this worker has just run. With FIFO order, this task runs after all other tasks.
-    /// The task goes to the deque even if the deque is full. If the task went through the global queue, the task would
-    /// move to another core at every turn.
+    /// Pushes a task that this worker has just run to the deque. With FIFO order, this task runs after all other tasks
+    /// of the deque. The task goes to the deque even if the deque is full. Otherwise the task would go through the
+    /// global queue, and would move to another core at every turn.
     #[inline]
     pub(crate) fn push_again(&self, item: T) -> Pushed {
         if !self.batch.is_empty() {
@@ -300,9 +306,8 @@ impl<T> Queues<T> {
         self.batch.with(|items| global.append(items));
     }
 
-    /// Returns the next local task. The next slot comes before the queue of new tasks, and the queue of new tasks comes
-    /// before the deque. The next slot and the queue of new tasks share a budget. When the budget is spent, the deque
-    /// comes first.
+    /// Takes the next local task. The next slot comes first, then the queue of new tasks, and then the deque. The next
+    /// slot and the queue of new tasks share a budget. When the budget is spent, the deque usually comes first.
     #[inline]
     pub(crate) fn next(&self) -> Option<T> {
         let budget = self.budget.get();
@@ -323,10 +328,10 @@ impl<T> Queues<T> {
         self.pop()
     }
 
-    /// Returns the next local task when the budget is spent. The task in the next slot goes to the back, unless it is
-    /// the only task. Therefore two processes that wake each other continue on this worker and wake no second worker,
-    /// if no other task waits. Every fourth time, a new task comes first, because two processes that wake each other
-    /// must not starve the new tasks.
+    /// Takes the next local task when the budget is spent. If other tasks wait, the task in the next slot goes to the
+    /// back of the deque. If no other task waits, the task in the next slot runs. Therefore two processes that wake
+    /// each other stay on this worker and wake no second worker, as long as no other task waits. Every fourth time, a
+    /// new task comes first. Otherwise two processes that wake each other would keep the new tasks from running.
     #[cold]
     fn next_spent(&self) -> Option<T> {
         self.budget.set(BUDGET);
@@ -334,8 +339,8 @@ impl<T> Queues<T> {
             if self.nothing_behind() {
                 return Some(item);
             }
-            // A worker was already woken for the waiting tasks, so the result is not needed. If the batch is full, the
-            // next push reports the full batch.
+            // A worker was already woken for the waiting tasks, so the result of the push is not needed. If the batch
+            // is full, the next push to the batch reports this.
             let _ = self.push_again(item);
         }
         let spent = self.spent.get().wrapping_add(1);
@@ -344,8 +349,7 @@ impl<T> Queues<T> {
         new.or_else(|| self.pop()).or_else(|| self.new_tasks.pop())
     }
 
-    /// Takes the next task of the deque. If the deque is less than half full, the function first moves the batch to the
-    /// deque.
+    /// Takes the next task of the deque. If the deque is less than half full, first moves the batch to the deque.
     #[inline]
     fn pop(&self) -> Option<T> {
         if !self.batch.is_empty() {
@@ -361,8 +365,8 @@ impl<T> Queues<T> {
         }
     }
 
-    /// Takes the oldest task of the deque if the deque has LIFO order. With LIFO order, the oldest task would otherwise
-    /// never run while newer tasks are added. If the deque has FIFO order, this function returns `None`.
+    /// Takes the oldest task of a LIFO deque. Without this function, the oldest task would never run while newer tasks
+    /// are added. Returns `None` if the deque is empty or has FIFO order.
     pub(crate) fn pop_oldest(&self) -> Option<T> {
         let oldest = self.oldest.as_ref()?;
         certain(|| oldest.steal())

@@ -480,7 +480,7 @@ fn block_on_works_in_a_task_of_the_same_scheduler_and_of_another_scheduler() {
     });
 }
 
-/// The owner of the batch is blocked, because the owner waits for the tasks in this batch.
+/// The worker that owns the batch is blocked, because its current task waits for the tasks in the batch.
 #[test]
 fn a_task_can_wait_for_all_tasks_that_it_has_spawned() {
     within(|| {
@@ -590,7 +590,7 @@ fn a_worker_ends_its_search_before_it_calls_a_waker() {
         let scheduler = Scheduler::new(options(0), Waits(Arc::clone(&timer)), metrics).unwrap();
         *timer.1.lock() = Some(Arc::clone(&scheduler));
         let worker = scheduler.occupy(false).unwrap().sit();
-        // The sleeping worker is chosen to search for a task, but another thread takes the task first.
+        // The sleeping worker is woken and must search, but there is no task.
         assert!(worker.may_sleep());
         scheduler.notify();
         worker.wake_up();
@@ -605,7 +605,7 @@ fn a_worker_ends_its_search_before_it_calls_a_waker() {
 /// timekeeper.
 #[test]
 fn another_worker_becomes_the_timekeeper_while_the_former_timekeeper_is_busy() {
-    /// Wakes itself again and again, until a worker is the timekeeper.
+    /// Queues itself again until a worker is the timekeeper.
     fn run_until_timed(scheduler: &Arc<Scheduler<Job>>, done: Flag) {
         if scheduler.idle.timekeeper().is_some() {
             return done.set();
@@ -616,7 +616,8 @@ fn another_worker_becomes_the_timekeeper_while_the_former_timekeeper_is_busy() {
     within(|| {
         let driver = Moved::default();
         driver.0.armed.store(true, Ordering::SeqCst);
-        // The deadline is later than the bound of this monitor. So the former timekeeper wakes no other worker itself.
+        // The deadline is later than the bound of this monitor. Therefore the former timekeeper itself wakes no other
+        // worker.
         let scheduler = started_with(Options { long_step: Some(Duration::from_millis(2)), ..options(2) }, driver);
         let both_sleep = || asleep(&scheduler, 0) && asleep(&scheduler, 1);
         // A push wakes the lower slot. So this slot must be the timekeeper.

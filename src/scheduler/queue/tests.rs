@@ -22,7 +22,7 @@ fn all<T>(queues: &Queues<T>) -> Vec<T> {
     std::iter::from_fn(|| queues.next()).collect()
 }
 
-/// 4.2d: tasks from the next slot run 16 times in a row, and then the other tasks run. If a task in the next slot is
+/// 4.2d: at most 16 tasks from the next slot run in a row, and then another task runs. If the task in the next slot is
 /// the only task, this task continues to run.
 #[test]
 fn tasks_in_the_next_slot_share_one_budget() {
@@ -76,8 +76,8 @@ fn new_tasks_are_first_within_the_budget() {
     assert!(queues.new_tasks.is_empty());
 }
 
-/// In a chain, each task spawns the next task. The chain is interrupted after 16 tasks, and its next task goes to the
-/// back. Therefore two chains both make progress.
+/// In a chain, each task spawns the next task. After 16 tasks, the next task of the chain goes to the back. Therefore
+/// two chains both make progress.
 #[test]
 fn a_chain_of_spawns_is_interrupted_when_the_budget_is_spent() {
     let (queues, _remote) = Queues::new(QueueOrder::Fifo);
@@ -349,8 +349,8 @@ fn thieves_lose_no_item_and_take_no_item_twice() {
                 scope.spawn(|| {
                     let (own, _) = Queues::new(order);
                     loop {
-                        // The flag is read before the queues. If the flag is set, no task is added after the check
-                        // below.
+                        // The flag is read before the queues. If the flag is set, no task is added to the queues any
+                        // more.
                         let is_over = over.load(Ordering::SeqCst) == 1;
                         let found = match remote.steal_half(&own) {
                             Steal::Empty => match remote.steal_slot() {
@@ -394,8 +394,7 @@ fn thieves_lose_no_item_and_take_no_item_twice() {
     }
 }
 
-/// Returns four sets of queues with one item each. In these four sets, the item is in the next slot, in the queue of
-/// new tasks, in the deque, and in the batch, respectively.
+/// Returns four sets of queues. Each set contains one item, in the queue that the text names.
 fn with_one_in_each_place() -> [(&'static str, (Queues<u32>, Remote<u32>)); 4] {
     let slot = Queues::new(QueueOrder::Fifo);
     let _ = slot.0.push_next(7);

@@ -45,7 +45,7 @@ fn a_dropped_guest_passes_its_tasks_on() {
             std::future::pending::<()>().await;
         }));
         assert!(poll_once(lender.as_mut(), &count).is_pending());
-        // The poll of the guest's own future counts as a task.
+        // The limit is 200 tasks, and the poll of the guest's own future counts as one task.
         assert_eq!(ran.load(Ordering::SeqCst), 199);
         drop(lender);
         assert_eq!(scheduler.global.len(), 401);
@@ -57,8 +57,8 @@ fn a_dropped_guest_passes_its_tasks_on() {
     });
 }
 
-/// A push chooses a sleeping guest, so the guest counts as searching. At the same time the guest's own future is woken. The
-/// future waits for a task that only a worker can run.
+/// A push chooses a sleeping guest. Therefore the guest counts as searching. At the same time, the guest's own future
+/// is woken. This future waits for a task that only a worker can run.
 #[test]
 fn a_guest_does_not_count_as_searching_while_its_own_future_runs() {
     within(|| {
@@ -74,7 +74,7 @@ fn a_guest_does_not_count_as_searching_while_its_own_future_runs() {
                     *stored.lock() = Some(cx.waker().clone());
                     return Poll::Pending;
                 }
-                // The second task displaces the first one from the next slot, so a worker can take the first one.
+                // The second task displaces the first task from the next slot, so a worker can take the first task.
                 let sets = ran.clone();
                 inner.schedule(job(move || sets.set()), Placement::Woken);
                 inner.schedule(job(|| ()), Placement::Woken);
@@ -140,7 +140,7 @@ fn each_polled_guest_sets_its_own_alarm() {
     }
 }
 
-/// If a guest waits for its own future, the guest sleeps, even if the workers have left.
+/// A guest that waits for its own future sleeps, even after the workers have left.
 #[test]
 fn a_guest_sleeps_after_the_workers_were_stopped() {
     within(|| {
@@ -402,8 +402,8 @@ fn a_future_that_is_always_woken_does_not_keep_tasks_from_running() {
     });
 }
 
-/// The forgotten guest is not polled any more. The forgotten guest either sleeps or has woken its executor. In both
-/// cases another guest takes over the tasks and the wake-ups of the forgotten guest.
+/// The executor never polls the forgotten guest again. The forgotten guest either sleeps or has woken its executor. In
+/// both cases, another guest runs the tasks of the forgotten guest and receives the wake-ups.
 #[test]
 fn a_forgotten_guest_delays_no_task() {
     within(|| {

@@ -20,10 +20,11 @@ macro_rules! counters {
 
         /// Snapshot of the exact counts of a runtime: see [`Host::counters`](crate::Host::counters).
         ///
-        /// Each count is exact and never decreases. The counts are read one after another while the runtime runs, so
-        /// related counts may differ by the operations in progress. However, `exited` never exceeds `spawned`. Subtract
-        /// an earlier snapshot from a later snapshot to get the counts between the two snapshots. `Display` prints one
-        /// line with the counts that are not zero. With the feature `serde`, a snapshot implements `Serialize`.
+        /// Each count is exact and never decreases. The counts are read one after another while the runtime runs.
+        /// Therefore, two related counts may differ by the operations that are in progress. However, `exited` never
+        /// exceeds `spawned`. To get the counts between two snapshots, subtract the earlier snapshot from the later
+        /// snapshot. `Display` prints one line with the counts that are not zero. With the feature `serde`, a snapshot
+        /// implements `Serialize`.
         ///
         /// [`Host::metrics`](crate::Host::metrics) returns these counts together with all other figures.
         #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -33,7 +34,7 @@ macro_rules! counters {
         }
 
         impl Counters {
-            /// Calls `read` for each counter. The exited processes are read first: see `Metrics::exited`.
+            /// Calls `read` for each counter. The counter of exited processes is read first: see `Metrics::exited`.
             pub(super) fn read(read: impl Fn(Counter) -> u64) -> Self {
                 let exited = read(Counter::Exited);
                 let all = Self { $($field: read(Counter::$name),)* };
@@ -72,8 +73,8 @@ counters! {
     Polls => polls,
     /// Steps of processes.
     ///
-    /// The worker counts each step when the step returns. One poll may contain several steps, because a process is
-    /// stepped again if an answer arrives in the turn of its yield.
+    /// The worker counts each step when the step returns. One poll may contain several steps: if a command is answered
+    /// during the turn that yielded the command, the process takes another step in the same turn.
     Steps => steps,
     /// Polls that kept their worker for longer than the long-step threshold.
     ///
@@ -106,8 +107,8 @@ counters! {
     Wakes => wakes,
     /// Wake-ups after which the woken worker found no task.
     ///
-    /// The woken worker counts the wake-up when its search ends without a task. Other workers have taken the tasks
-    /// before. Each of these wake-ups is also counted in `wakes`. A guest thread that an executor polls does not count
+    /// The woken worker counts the wake-up when its search ends without a task, because other workers have taken the
+    /// tasks. Each of these wake-ups is also counted in `wakes`. A guest thread that an executor polls does not count
     /// such wake-ups.
     WakesWithoutWork => wakes_without_work,
     /// Times that a worker moved a full batch of tasks from its local queue to the global queue.
@@ -132,8 +133,8 @@ counters! {
     DeadLetters => dead_letters,
     /// Messages that the policy of a full mailbox dropped.
     ///
-    /// The policy drops either a queued message in favor of a newer message, or the newest message. The sender counts
-    /// the message. These messages are also counted as dead letters.
+    /// The policy drops either a queued message, to make room for a newer message, or the newest message. The sender
+    /// counts the message. Each of these messages is also counted as a dead letter.
     DroppedByPolicy => dropped_by_policy,
     /// Commands that processes yielded.
     ///

@@ -14,7 +14,7 @@ pub(crate) const MAX_LINKS: usize = 16;
 /// Function that receives crash reports.
 pub(crate) type OnCrash = Box<dyn Fn(&CrashReport) + Send + Sync>;
 
-/// Data about an exited process for the observer and the crash report, in addition to the exit.
+/// Data about an exited process, without the exit itself. The observer and the crash report use this data.
 #[derive(Debug)]
 pub(crate) struct LastState {
     /// Name of the process at its exit. If the process had several names, this field is the name that the process
@@ -28,10 +28,10 @@ pub(crate) struct LastState {
 
 /// Report of a failed process whose exit no link, monitor, supervisor or join handle received.
 ///
-/// The runtime makes one report for each exit that no link, monitor, supervisor or join handle receives. The report is
-/// made either at the exit of the process, or when its [`JoinHandle`](crate::JoinHandle) is dropped without taking the
-/// exit. As in OTP, an exit on request is not a failure and is not reported. A process exits on request if it is
-/// cancelled, or if it is killed, or if it is linked to a cancelled or killed process.
+/// The runtime makes one report for each such process. Usually the runtime makes the report at the exit of the process.
+/// If the process has a [`JoinHandle`](crate::JoinHandle), the runtime makes the report when the handle is dropped and
+/// has not taken the exit. As in OTP, an exit on request is not a failure and is not reported. A process exits on
+/// request if it is cancelled, if it is killed, or if it is linked to a cancelled or killed process.
 ///
 /// By default the runtime prints the report to stderr, as one block of lines:
 ///
@@ -43,14 +43,15 @@ pub(crate) struct LastState {
 ///   links:   none
 /// ```
 ///
-/// To send the reports elsewhere or to silence them, use [`Builder::on_crash`](crate::Builder::on_crash). In a
-/// [`Simulation`](crate::Simulation), no report is printed. Instead, in a [`check`](crate::check()), the run of the
-/// seed fails.
+/// To send the reports to another place or to silence them, use [`Builder::on_crash`](crate::Builder::on_crash). A
+/// [`Simulation`](crate::Simulation) prints no report. In a [`check`](crate::check()), such a process makes the run of
+/// the present seed fail.
 ///
-/// The panic hook of the program runs for every panic, before the runtime knows whether the exit is received. The hook
-/// of the standard library prints the thread, the location, the message and, with `RUST_BACKTRACE=1`, the backtrace.
-/// The report repeats the location and the message, because the report may be written to another place than the output
-/// of the hook. If a program replaces the hook after it has built its first runtime, the report contains no location.
+/// The panic hook of the program runs for every panic, before the runtime knows whether a link, monitor, supervisor or
+/// join handle receives the exit. The hook of the standard library prints the thread, the location and the message.
+/// With `RUST_BACKTRACE=1`, this hook also prints the backtrace. The report repeats the location and the message,
+/// because the report and the output of the hook may go to different places. If a program replaces the hook after it
+/// has built its first runtime, the report contains no location.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct CrashReport {
@@ -81,7 +82,8 @@ impl CrashReport {
         self.exit.panic_location()
     }
 
-    /// Returns the process that failed first. If the exit came through links, the result is another process.
+    /// Returns the process that failed first. If links caused the exit of this process, the result is the first process
+    /// of the chain of links.
     pub(crate) fn origin(&self) -> Pid {
         if let Exit::Linked { origin, .. } = self.exit { origin } else { self.pid }
     }

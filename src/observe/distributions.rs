@@ -23,10 +23,10 @@ macro_rules! distributions {
         /// Distributions of durations in a runtime: see [`Host::metrics`](crate::Host::metrics).
         ///
         /// The durations are sampled, because the measurement of a duration costs more than most operations of a
-        /// process. With a rate of `n`, about one duration in `n` was measured. A distribution describes the measured
-        /// durations, and [`Histogram::count`] is the number of measured durations.
+        /// process. With a rate of `n`, about one duration in `n` is measured. A distribution contains only the
+        /// measured durations. Therefore [`Histogram::count`] is the number of measured durations.
         ///
-        /// Subtract an earlier snapshot from a later snapshot to get the durations between the two snapshots.
+        /// To get the durations between two snapshots, subtract the earlier snapshot from the later snapshot.
         #[derive(Debug, Clone, PartialEq, Eq)]
         #[non_exhaustive]
         pub struct Distributions {
@@ -34,11 +34,11 @@ macro_rules! distributions {
             /// Time from the yield of a command until its answer is accepted, for each command type, in the order of the
             /// names of the types.
             ///
-            /// The time includes the handler and, for a blocking handler, the wait for a thread of the blocking pool.
-            /// The runtime measures the commands that a process yields in a turn whose [step time](Self::step_time) is
-            /// measured, and at most 64 commands of one process at the same time. A cancelled or detached command is not
-            /// recorded. All named commands have the type [`NamedCommand`](crate::NamedCommand). A command type is listed
-            /// after its first measured command.
+            /// The time includes the run of the handler. If the handler is blocking, the time also includes the wait
+            /// for a thread of the blocking pool. The runtime measures the commands that a process yields in a turn
+            /// whose [step time](Self::step_time) is measured. At most 64 commands of one process are measured at the
+            /// same time. A cancelled or detached command is not recorded. All named commands have the type
+            /// [`NamedCommand`](crate::NamedCommand). A command type is listed after its first measured command.
             pub command_time: Vec<CommandTime>,
             /// Sampling rate. If the rate is `n`, one in `n` durations was measured. Default: 64. With
             /// [`Builder::sample_every_step`](crate::Builder::sample_every_step), the rate is 1.
@@ -93,9 +93,9 @@ distributions! {
     StepTime => step_time,
     /// Time from the send of a request until the caller takes the reply.
     ///
-    /// The runtime measures the calls that an async body makes in a turn whose step time is measured. A call is recorded
-    /// when it ends, also if the callee exits or drops the reply. A call that the caller stops earlier, for example
-    /// because of a time limit, is not recorded.
+    /// The runtime measures the calls that an async body makes in a turn whose step time is measured. A call is
+    /// recorded when it ends. A call also ends when the callee exits or drops the reply. If the caller stops the call
+    /// earlier, for example because of a time limit, the call is not recorded.
     CallTime => call_time,
 }
 

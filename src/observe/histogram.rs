@@ -1,4 +1,5 @@
-//! `Histogram`: a distribution of durations with a relative resolution of a quarter. `Buckets` counts the durations.
+//! `Histogram`: a distribution of durations. The error of a recorded duration is at most a quarter. `Buckets` counts
+//! the durations.
 //!
 //! `Metrics` decides which thread counts in which buckets, and when.
 
@@ -13,9 +14,9 @@ use crate::platform::sync::tally::Ordering::Relaxed;
 
 /// Distribution of durations.
 ///
-/// The histogram is log-linear, that is, each power of two of nanoseconds is divided into four buckets. Therefore, each
-/// duration between one nanosecond and 584 years is recorded with an error of at most a quarter of the duration. There
-/// are 252 buckets, which take two kilobytes. Each count and the sum wrap around at 2⁶⁴.
+/// The histogram is log-linear: it divides the range from one power of two to the next power, in nanoseconds, into four
+/// buckets. Therefore, the error of each recorded duration is at most a quarter of the duration. The longest possible
+/// duration is 584 years. There are 252 buckets, which take two kilobytes. Each count and the sum wrap around at 2⁶⁴.
 ///
 /// `Display` prints the number of durations and three quantiles, for example `4096, p50 1.023µs, p99 4.095µs, p99.9
 /// 8.191µs`. With the feature `serde`, a histogram implements `Serialize`.
@@ -49,9 +50,10 @@ impl Histogram {
         filled.map(|(bucket, &n)| (Duration::from_nanos(longest(bucket)), n))
     }
 
-    /// Returns the `q`-quantile: a fraction `q` of the durations does not exceed the result. For example,
-    /// `quantile(0.99)` is the 99th percentile. The result is the upper end of a bucket. Therefore the result is too
-    /// long by at most a quarter. `q` is clamped to the range from 0 to 1. Returns `None` if there are no durations.
+    /// Returns the `q`-quantile. A fraction `q` of the durations is shorter than or equal to the result. For example,
+    /// `quantile(0.99)` is the 99th percentile. The result is the upper end of a bucket. Therefore the result may be
+    /// too long, by at most a quarter. `q` is clamped to the range from 0 to 1. Returns `None` if there are no
+    /// durations.
     pub fn quantile(&self, q: f64) -> Option<Duration> {
         let count = self.count();
         if count == 0 {
@@ -112,8 +114,8 @@ impl<'a> Sum<&'a Buckets> for Histogram {
     }
 }
 
-/// The buckets of a histogram to which threads still add durations. The buckets take two kilobytes. The memory is
-/// allocated at the first duration, because a runtime has one `Buckets` for each possible worker.
+/// The buckets of a histogram to which threads add durations. The buckets take two kilobytes. A runtime has one
+/// `Buckets` for each possible worker. To save memory, the buckets are allocated at the first duration.
 #[derive(Debug)]
 pub(crate) struct Buckets(OnceLock<Box<Cells>>);
 
@@ -164,8 +166,8 @@ const fn longest(bucket: usize) -> u64 {
     }
     let power = bucket / 4 + 1;
     let width = 1_u64 << (power - 2);
-    // The sum of the lowest duration and the width would overflow for the last bucket, so 1 is subtracted before the
-    // addition.
+    // For the last bucket, the sum of the lowest duration and the width would overflow. Therefore 1 is subtracted from
+    // the width before the addition.
     (4 + bucket as u64 % 4) * width + (width - 1)
 }
 

@@ -1,7 +1,7 @@
 //! The recorder of a runtime: exact counters and sampled durations.
 //!
-//! The counters are always on and exact. Each worker and a few other threads write to separate blocks. All other
-//! threads share some blocks. Therefore threads rarely contend for a cache line.
+//! The counters are exact and cannot be turned off. Each worker and a few other threads have separate blocks of
+//! counters. All other threads share some blocks. Therefore two threads rarely write to the same cache line.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -17,11 +17,11 @@ use crate::platform::sync::{Arc, CachePadded, TallyLock, thread_local};
 
 /// The counters of one runtime.
 ///
-/// Each worker has a *slot*. The thread that runs as the worker enters the slot, and counts in the slot's block with a
-/// plain load and store. The counts are exact under two conditions: only one thread at a time is in a slot, and a
-/// thread enters the slot only after it has synchronized with the previous thread. The hand-over of a worker to another
-/// thread ensures both conditions. A thread that is in no slot may own a [separate block](CounterBlock), and then
-/// counts in this block in the same way.
+/// Each worker has a *slot* with a block of counters. The thread that acts as the worker enters the slot, and counts in
+/// this block with a plain load and store. The counts are exact under two conditions. First, only one thread at a time
+/// is in a slot. Second, a thread enters a slot only after it has synchronized with the previous thread in the slot.
+/// The scheduler ensures both conditions when a slot passes to another thread. A thread that is in no slot may own a
+/// [separate block](CounterBlock), and then counts in this block in the same way.
 #[derive(Debug)]
 pub(crate) struct Metrics {
     slots: Box<[CachePadded<Block>]>,
@@ -44,14 +44,15 @@ struct Block {
 const SAMPLE_ONE_IN: u32 = 64;
 const _: () = assert!(SAMPLE_ONE_IN.is_power_of_two());
 
-/// Maximum number of threads that are in no slot and own a block. An owning thread has one block in each runtime.
+/// Maximum number of threads that are in no slot and own a block. Such a thread owns the block with its number in each
+/// runtime.
 const OWNED_BLOCKS: usize = 8;
 /// Number of blocks that all other threads share.
 const SHARED_BLOCKS: usize = 4;
 
-/// The exclusive right of a thread to write the blocks with this index. A thread with this right increments a counter
-/// with a load and a store, without an atomic read-modify-write. An atomic read-modify-write would cost a quarter of
-/// the time of an answer (bench `command-thread`).
+/// The exclusive right of a thread to write the blocks with this index. A thread with this right needs only a load and
+/// a store to increment a counter. An atomic read-modify-write would cost a quarter of the time of an answer (bench
+/// `command-thread`).
 struct CounterBlock(usize);
 
 /// Bit set of the `CounterBlock`s that threads own.
@@ -60,7 +61,7 @@ static TAKEN: AtomicUsize = AtomicUsize::new(0);
 impl CounterBlock {
     fn take() -> Option<Self> {
         let next = |taken: usize| (taken.trailing_ones() < OWNED_BLOCKS as u32).then_some(taken | (taken + 1));
-        // Acquire pairs with the release in `drop`, so that the counts of the last owner are visible. Therefore the
+        // Acquire pairs with the release in `drop`. Therefore this thread sees the counts of the last owner, and its
         // plain load and store lose no count.
         let taken = TAKEN.fetch_update(Ordering::Acquire, Relaxed, next).ok()?;
         Some(Self(taken.trailing_ones() as usize))
@@ -152,8 +153,8 @@ thread_local! {
     static OWNED_BLOCK: Cell<Option<CounterBlock>> = const { Cell::new(None) };
 }
 
-/// Makes this thread count in its slot, until the guard is dropped. The guards of a thread are dropped in reverse
-/// order.
+/// While this guard exists, its thread counts in a slot. A thread must drop its guards in the reverse order of their
+/// creation.
 #[derive(Debug)]
 #[must_use]
 pub(crate) struct SlotGuard {
@@ -163,9 +164,10 @@ pub(crate) struct SlotGuard {
     _here: PhantomData<*const ()>,
 }
 
-/// Marks the turn of this thread as sampled, or ends the mark. The calls and commands of a sampled turn are measured. A
-/// turn that runs inside a sampled turn on the same thread also counts as sampled, and the end of an inner sampled turn
-/// ends the mark of the outer turn. A guard would restore the outer mark, but costs 12 instructions in every turn.
+/// Sets or clears the mark that the present turn of this thread is sampled. The calls and commands of a sampled turn
+/// are measured. A turn may run inside another turn on the same thread. If the outer turn is sampled, the inner turn
+/// also counts as sampled. If the inner turn is sampled, its end also clears the mark of the outer turn. A guard could
+/// restore the outer mark, but would cost 12 instructions in every turn.
 pub(crate) fn mark_sampled_turn(is_sampled: bool) {
     let _ = HERE.try_with(|here| here.in_sampled_turn.set(is_sampled));
 }
@@ -199,7 +201,7 @@ impl Metrics {
         self
     }
 
-    /// Makes all threads record their events in one ring, so that events with the same time stay in order.
+    /// Makes all threads record their trace events in one ring. Therefore events with the same time stay in order.
     pub(crate) fn in_order(mut self) -> Self {
         self.recorder = Recorder::new(0);
         self
@@ -236,14 +238,15 @@ impl Metrics {
     /// Counts an exited process.
     #[inline]
     pub(crate) fn add_exited(&self) {
-        // Release pairs with the fence in `exited`: a thread that sees this count also sees that the process was
+        // Release pairs with the fence in `exited`. A thread that sees this count also sees that the process was
         // counted as spawned.
         let (block, own) = self.block();
         add_to(&block.counts[Counter::Exited as usize], 1, own, Ordering::Release);
     }
 
-    /// Returns the number of exited processes. If a caller calls this function first and then reads the number of
-    /// spawned processes, the second number is at least as large as the first number.
+    /// Returns the number of exited processes. A caller may call this function first and then read the number of
+    /// spawned processes. In this order, the number of spawned processes is at least as large as the number of exited
+    /// processes.
     fn exited(&self) -> u64 {
         let exited = self.sum(Counter::Exited);
         fence(Ordering::SeqCst);
@@ -272,7 +275,8 @@ impl Metrics {
     #[inline]
     pub(crate) fn tick(&self) -> bool {
         let ticks = HERE.try_with(|here| here.ticks.replace(here.ticks.get().wrapping_add(1))).unwrap_or(1);
-        // The rate is a power of two. A division here would be the most expensive instruction of a message.
+        // The rate is a power of two, so a mask replaces the division. A division would be the most expensive
+        // instruction of a message.
         ticks & (self.sample_one_in - 1) == 0
     }
 
@@ -281,12 +285,13 @@ impl Metrics {
         self.slots[slot].counts[Counter::Polls as usize].load(Ordering::Acquire)
     }
 
-    /// Returns the number of processes that are alive. The result is exact if no process exited during one of the
-    /// attempts to read the counters. Otherwise the result may be too high, but never too low.
+    /// Returns the number of processes that are alive. This function makes several attempts to read the counters. If no
+    /// process exits during one of these attempts, the result is exact. Otherwise the result may be too high, but never
+    /// too low.
     pub(crate) fn alive(&self) -> u64 {
         let spawned = || {
             let spawned = self.sum(Counter::Spawned);
-            // The exited processes are counted again after this fence.
+            // `difference` reads the number of exited processes again after this fence.
             fence(Ordering::SeqCst);
             spawned
         };
@@ -362,9 +367,9 @@ const ATTEMPTS: u32 = 16;
 /// Returns the difference of two counters that only grow. `less` never exceeds `more`.
 ///
 /// `less` is read before and after `more`. If both values of `less` are equal, the result is the exact difference at
-/// the moment when `more` was read. If the two values of `less` differ, `more` may include additions that the first
-/// value of `less` does not include, so the difference may be too high. In this case both counters are read again.
-/// After several attempts, the lowest result is returned.
+/// the moment when `more` was read. If the two values of `less` differ, the difference may be too high, because `more`
+/// may be newer than the first value of `less`. In this case both counters are read again. After `ATTEMPTS` attempts,
+/// the lowest difference is returned.
 fn difference(mut less: impl FnMut() -> u64, mut more: impl FnMut() -> u64) -> u64 {
     let mut lowest = u64::MAX;
     let mut before = less();
@@ -462,8 +467,8 @@ mod tests {
         assert_eq!((metrics.worker(), metrics.counters().polls), (Some(7), 2));
     }
 
-    /// Two threads are in slots. Some of the other threads own blocks, and some of them share a block. Later threads
-    /// use the same blocks again.
+    /// Two threads are in slots. Some of the other threads own blocks, and some share blocks. Later threads use the
+    /// same blocks again.
     #[test]
     fn counts_are_exact_with_several_threads() {
         const EACH: u64 = 5_000;

@@ -1,7 +1,7 @@
 //! `RuntimeMetrics`: one snapshot of all figures of a runtime, and the list of these figures.
 //!
-//! The host reads the figures and fills in this data. The list of figures is the common source of the Prometheus text
-//! and of the other exports, so that each export has the same names and the same help texts.
+//! The host reads the figures and creates the snapshot. The Prometheus text and all other exports use the same list of
+//! figures. Therefore each export has the same names and help texts.
 
 pub(crate) mod prometheus;
 #[cfg(feature = "metrics")]
@@ -28,8 +28,8 @@ use crate::observe::{ProcessState, WorkerState};
 /// - All other fields are *gauges*: they describe the moment of the snapshot. The runtime reads the gauges one after
 ///   another while it runs, so two gauges may belong to different moments.
 ///
-/// `later - earlier` returns the counts and the durations between the two snapshots, and the gauges of the later
-/// snapshot. Both snapshots must belong to the same runtime.
+/// `later - earlier` is a snapshot with the counts and the durations between the two snapshots. The gauges are those of
+/// the later snapshot. Both snapshots must belong to the same runtime.
 ///
 /// `Display` prints all figures on a page with one topic per line. [`to_prometheus`](Self::to_prometheus) returns the
 /// Prometheus text format. With the feature `serde`, a snapshot implements `Serialize`. With the feature `metrics`, a
@@ -37,8 +37,9 @@ use crate::observe::{ProcessState, WorkerState};
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct RuntimeMetrics {
-    /// Time that the counters and the distributions cover. This is the time since the start of the runtime, on the
-    /// clock of the runtime. In a difference, this is the time between the two snapshots.
+    /// Time that the counters and the distributions cover. In a snapshot, this time begins with the start of the
+    /// runtime. In a difference, this field is the time between the two snapshots. The time is measured on the clock of
+    /// the runtime.
     pub elapsed: Duration,
     /// The exact counts.
     pub counters: Counters,
@@ -66,7 +67,7 @@ pub struct RuntimeMetrics {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct WorkerMetrics {
-    /// Number of the worker. An [`Observer`](crate::Observer) receives the same number.
+    /// Number of the worker. The methods of an [`Observer`](crate::Observer) receive the same number.
     pub worker: usize,
     /// State of the worker. A guest thread that returned to its executor with tasks left counts as searching.
     pub state: WorkerState,
@@ -109,7 +110,7 @@ impl ProcessMetrics {
             Some(ProcessState::Running) => &mut self.running,
             Some(ProcessState::Blocked) => &mut self.blocked,
             Some(ProcessState::Idle) => &mut self.idle,
-            // The exit removes the process from the pid table at the same time.
+            // An exited process is not counted, because the exit also removes the process from the pid table.
             Some(ProcessState::Complete) => return,
         } += 1;
         self.mailbox_messages += messages;
@@ -206,8 +207,8 @@ impl RuntimeMetrics {
     /// Returns the throughput: the number of steps of processes per second of [`elapsed`](Self::elapsed). Returns 0 if no
     /// time has passed.
     ///
-    /// The throughput of a short interval is usually more useful than the throughput since the start: subtract an
-    /// earlier snapshot first.
+    /// The throughput of a short interval is usually more useful than the throughput since the start of the runtime. To
+    /// get the throughput of an interval, subtract an earlier snapshot first.
     pub fn throughput(&self) -> f64 {
         let seconds = self.elapsed.as_secs_f64();
         if seconds == 0.0 { 0.0 } else { self.counters.steps as f64 / seconds }

@@ -1,4 +1,5 @@
-//! The first rows in the order of a query. If the query has a limit, the rows are in a heap of this size.
+//! Selects the first rows in the order of a query. The rows are in a heap, whose maximum size is the limit of the
+//! query.
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
@@ -11,7 +12,7 @@ pub(crate) struct Ranking {
     column: ProcessColumn,
     descending: bool,
     limit: usize,
-    /// The last row in the order of the query is the greatest row of the heap.
+    /// Heap of the selected rows. The greatest row of the heap is the last row in the order of the query.
     rows: BinaryHeap<Ranked>,
 }
 
@@ -68,7 +69,8 @@ impl Ranking {
         Self { column, descending, limit: query.limit.unwrap_or(usize::MAX), rows: BinaryHeap::new() }
     }
 
-    /// Adds a row. If there are then more rows than the limit, drops the last row in the order of the query.
+    /// Adds a row. If there are more rows than the limit after the addition, drops the last row in the order of the
+    /// query.
     pub(crate) fn add(&mut self, row: ProcessInfo) {
         let ranked = Ranked { column: self.column, descending: self.descending, row };
         if self.rows.len() < self.limit {
@@ -80,7 +82,7 @@ impl Ranking {
         }
     }
 
-    /// The rows in the order of the query.
+    /// Returns the rows in the order of the query.
     pub(crate) fn into_rows(self) -> Vec<ProcessInfo> {
         self.rows.into_sorted_vec().into_iter().map(|ranked| ranked.row).collect()
     }

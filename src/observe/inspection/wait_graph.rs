@@ -1,9 +1,9 @@
 //! The wait-for graph: which process waits for which process, and the deadlocks in this graph.
 //!
-//! A process may wait for several events at once, and the runtime does not know whether one of them is enough, as in
-//! `select`, or all of them are needed, as in `join`. The search assumes that one of them is enough (the *OR model*:
-//! Knapp, "Deadlock Detection in Distributed Databases", ACM Computing Surveys 19(4), 1987). Therefore a process is
-//! deadlocked only if each event that it waits for must come from another deadlocked process.
+//! A process may wait for several events at once. Either one event is enough, as in `select`, or all events are needed,
+//! as in `join`. The runtime does not know which is the case. The search assumes that one event is enough (the *OR
+//! model*: Knapp, "Deadlock Detection in Distributed Databases", ACM Computing Surveys 19(4), 1987). Therefore a
+//! process is deadlocked only if it waits only for events of deadlocked processes.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -43,7 +43,7 @@ impl fmt::Display for WaitEdge {
     }
 }
 
-/// Processes that wait for each other, so that none of them can ever run again: see
+/// Processes that wait for each other and can never run again: see
 /// [`Host::wait_for_graph`](crate::Host::wait_for_graph).
 ///
 /// `Display` prints one line for each process of the cycle, and one line with the number of processes that wait for the
@@ -102,7 +102,8 @@ pub(crate) struct WaitNode {
     pub(crate) edges: Vec<WaitEdge>,
     /// Whether the process may run again without an action of the targets.
     pub(crate) is_free: bool,
-    /// Numbers that change with each wait of the process.
+    /// Two numbers that change with each wait of the process. With these numbers, a second reading detects whether the
+    /// process has run meanwhile.
     pub(crate) generation: (u64, u32),
 }
 
@@ -125,8 +126,8 @@ pub(crate) fn stuck(nodes: &WaitNodes) -> BTreeSet<Pid> {
     stuck
 }
 
-/// Returns the cycles among the stuck processes. The first edge of each stuck process leads to another stuck process, so
-/// each stuck process is in a cycle of first edges, or its first edges lead to such a cycle.
+/// Returns the cycles among the stuck processes. This function follows the first edge of each process. The first edge
+/// of a stuck process leads to a stuck process. Therefore, from each stuck process, the first edges lead to a cycle.
 pub(crate) fn deadlocks(nodes: &WaitNodes, stuck: &BTreeSet<Pid>) -> Vec<Deadlock> {
     let first = |pid: Pid| &nodes[&pid].edges[0];
     let mut found: Vec<Deadlock> = Vec::new();
@@ -163,7 +164,7 @@ mod tests {
         Pid::new(0, 0, index, 1)
     }
 
-    /// Makes a graph. `free` contains the processes that may run without their targets.
+    /// Makes a graph. `free` contains the processes that may run again without an action of their targets.
     fn graph(edges: &[(u32, u32)], free: &[u32]) -> WaitNodes {
         let mut nodes = WaitNodes::new();
         for &(from, to) in edges {
@@ -200,7 +201,8 @@ mod tests {
         assert_eq!(found(&[(1, 2), (2, 1), (1, 3), (3, 1)], &[]), [(vec![1, 2], vec![3])]);
     }
 
-    /// The result equals the definition: no set of processes that wait only for each other is larger.
+    /// A stuck set is closed: each process of the set waits only for processes of the set. The test computes the
+    /// largest closed set from this definition.
     #[test]
     fn the_stuck_set_is_the_largest_closed_set() {
         let mut chance = Rng::seeded(7);

@@ -9,7 +9,8 @@ use crate::observe::histogram::Histogram;
 use crate::observe::snapshot::{Family, RuntimeMetrics, Value};
 
 /// Binary logarithms of the bounds of the exported buckets, in ns: from 256 ns to 69 s, in steps of a factor of 4. The
-/// histogram has more buckets, but each exported bucket is a time series of its own.
+/// histogram has more buckets. They are not all exported, because Prometheus keeps a separate time series for each
+/// exported bucket.
 const BOUNDS: std::ops::RangeInclusive<u32> = 8..=36;
 const STEP: usize = 2;
 
@@ -22,7 +23,8 @@ impl RuntimeMetrics {
     /// of a histogram is the number of *measured* durations: see
     /// [`Distributions::sampled_one_in`](crate::observe::Distributions::sampled_one_in).
     ///
-    /// Export snapshots of the whole run, and no differences of snapshots, because Prometheus computes rates itself.
+    /// Export snapshots of the whole run. Do not export differences of snapshots, because Prometheus computes rates
+    /// itself.
     ///
     /// ```
     /// let rt = procession::Runtime::builder().workers(0).build()?;
@@ -70,7 +72,8 @@ fn write_buckets(text: &mut String, name: &str, label: &str, histogram: &Histogr
     let mut buckets = histogram.buckets().peekable();
     let mut count = 0;
     for bound in BOUNDS.step_by(STEP) {
-        // A bucket of the histogram ends right before the power of two. Therefore no bucket contains a bound.
+        // The last bucket below a power of two ends immediately before this power. Therefore no bucket of the histogram
+        // extends across a bound.
         let longest = std::time::Duration::from_nanos((1 << bound) - 1);
         while let Some((_, more)) = buckets.next_if(|&(end, _)| end <= longest) {
             count += more;

@@ -10,10 +10,11 @@ use crate::observe::snapshot::{Family, RuntimeMetrics, Value};
 
 /// Passes snapshots of one runtime to the recorder of the crate `metrics`. Needs the feature `metrics`.
 ///
-/// The names and the help texts are the same as in the
-/// [Prometheus format](RuntimeMetrics::to_prometheus). Counters are published as absolute values and gauges as their
-/// present values. For a distribution, the publisher records the durations that were measured since its previous call,
-/// each with the upper end of its bucket, in seconds. Therefore, use one publisher for the whole run.
+/// The names and the help texts are the same as in the [Prometheus format](RuntimeMetrics::to_prometheus). The
+/// publisher publishes counters as absolute values, and gauges as their present values. For a distribution, the
+/// publisher records the durations that were measured after its previous call. Each duration is recorded as the upper
+/// end of its bucket, in seconds. Because the publisher remembers its previous call, use one publisher for the whole
+/// run.
 ///
 /// The publisher uses the recorder that is installed at the time of the call, and never installs a recorder. If no
 /// recorder is installed, the call has no effect.

@@ -111,8 +111,8 @@ impl fmt::Display for ProcessInfo {
 
 /// Details of one process: see [`Host::process_details`](crate::Host::process_details).
 ///
-/// The runtime reads each list at a different moment, and reads a long list in pieces. If an entry of a list changes
-/// during the read, the list contains either the old or the new entry. The length of a list may also differ from the
+/// The runtime reads each list at a different moment, and reads a long list in pieces. If the process adds or removes
+/// an entry during the read, the list may or may not contain this entry. The length of a list may also differ from the
 /// count in `info`. If the process waits, and no other thread acts on the process, the details are exact.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
@@ -142,8 +142,8 @@ pub struct ProcessDetails {
     /// Deadline of the process, which the process may have [inherited](crate::InheritedContext::deadline).
     pub deadline: Option<Instant>,
     /// Events that the process waits for. The list contains only events that the runtime knows. It does not contain,
-    /// for example, a join handle or a future of another crate. Each event of the list makes the process ready. In the
-    /// states `Ready`, `Running` and `Complete`, the list is empty.
+    /// for example, a join handle or a future of another crate. Each event of the list makes the process ready. If the
+    /// state of the process is not `Blocked` or `Idle`, the list is empty.
     pub waits_for: Vec<WaitsFor>,
 }
 

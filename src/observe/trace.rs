@@ -1,15 +1,15 @@
-//! Execution trace: the events of a trace, the recorder that the threads of a runtime write to, and the session that
-//! converts the events to the format of Perfetto.
+//! Execution trace. This file defines the events of a trace, and the recorder to which the threads of a runtime write.
+//! A [`session`] converts the events to the format of Perfetto.
 //!
-//! Each worker writes its events to a ring of its own, without a lock and without I/O. All other threads share a few
-//! rings, each with a lock. A reader copies the records out of the rings: see [`session`]. If a worker produces events
-//! faster than its limit, it discards whole turns, and counts them. Therefore a trace neither stops a worker nor needs
+//! Each worker writes its events to a separate ring, without a lock and without I/O. All other threads share a few
+//! rings, each with a lock. A session copies the records out of the rings. If a worker produces more events than its
+//! limit permits, the worker discards whole turns and counts them. Therefore a trace neither blocks a worker nor needs
 //! unbounded memory.
 //!
-//! The events of a process are recorded only while its flag `OBSERVED` is set. A runtime that is not traced, and has no
-//! observer, never sets this flag. A turn tests the flag together with the flag for a kill, so a turn without a trace has
-//! no additional cost. A turn that is recorded sets a note of its thread, and the messages and commands of the turn test
-//! this note.
+//! The events of a process are recorded only while its flag `OBSERVED` is set. A runtime without a trace and without an
+//! observer never sets this flag. One test checks this flag and the flag for a kill, so a turn without a trace has no
+//! additional cost. A turn that is recorded sets a mark of its thread. The messages and commands of the turn test this
+//! mark.
 
 pub(crate) mod handle;
 pub(crate) mod names;
@@ -34,13 +34,13 @@ use crate::platform::sync::{OnceLock, TallyLock, thread_local};
 const CAPACITY: usize = 1 << 14;
 /// Number of rings that the threads outside the worker slots share.
 const SHARED_RINGS: usize = 4;
-/// Number of events in a turn that a worker may record beyond its limit. A turn that was begun below the limit is
-/// usually recorded as a whole.
+/// Number of events beyond its limit that a worker may record in a turn. Therefore a turn that begins below the limit
+/// is usually recorded as a whole.
 const IN_TURN: u64 = 256;
-/// The same number for the wake-ups after the turn.
+/// Number of events beyond its limit that a worker may record for the wake-ups after a turn.
 const AFTER_TURN: u64 = 2 * IN_TURN;
 
-/// An event of a trace. A number `process` is a pid without the parts that all pids of the runtime share.
+/// An event of a trace. The number `process` stands for a pid, without the parts that all pids of the runtime share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum TraceEvent {
     /// The process entered this state. `steps` is true if the process enters the state `Running` for a step.
@@ -67,8 +67,8 @@ pub(crate) enum TraceEvent {
     Yielded { process: u64, tag: u64 },
     /// The command of the process was answered.
     Completed { process: u64, tag: u64 },
-    /// The thread has discarded turns and other events, because it had reached its limit. `total` is the number since the
-    /// first trace of the runtime.
+    /// The thread has discarded turns and other events, because the thread had reached its limit. `total` is the number
+    /// of discarded turns and events since the first trace of the runtime.
     Lost { total: u64 },
 }
 
@@ -169,7 +169,7 @@ fn thread_number() -> u16 {
         }
         number.get()
     });
-    // A thread that is exiting may have dropped its number.
+    // A thread that is exiting may have dropped its number. Such a thread has the largest number.
     number.ok().and_then(|number| u16::try_from(number).ok()).unwrap_or(u16::MAX)
 }
 
@@ -177,13 +177,14 @@ fn thread_number() -> u16 {
 pub(crate) struct Recorder {
     /// Number of sessions that read the rings. Events are recorded only while this number is not 0.
     sessions: AtomicUsize,
-    /// One ring for each worker slot. Only the thread in the slot writes the ring. A simulation has no such ring: all its
-    /// threads write the first shared ring, so that events with the same virtual time stay in order.
+    /// One ring for each worker slot. Only the thread in the slot writes the ring. A simulation has no such ring. All
+    /// threads of a simulation write the first shared ring, so that events with the same virtual time stay in order.
     workers: Box<[OnceLock<Ring>]>,
     /// Rings that all other threads share. A thread writes a ring under the lock.
     shared: Box<[(TallyLock<()>, OnceLock<Ring>)]>,
     labels: TallyLock<Names>,
-    /// Held while a session begins or ends, so that the flags of the processes agree with `sessions`.
+    /// Lock that a thread holds while it begins or ends a session. Therefore the flags of the processes agree with
+    /// `sessions`.
     changes: TallyLock<()>,
     /// Functions that make room in the rings. Only a simulation has such functions, one for each trace.
     overflow: TallyLock<Vec<Overflow>>,
@@ -213,7 +214,7 @@ impl Recorder {
     /// Returns whether at least one session reads the events.
     #[inline]
     pub(crate) fn is_on(&self) -> bool {
-        // SeqCst: see `Host::begin_session`.
+        // `Host::begin_session` explains why this load is SeqCst.
         self.sessions.load(Ordering::SeqCst) != 0
     }
 
@@ -222,15 +223,15 @@ impl Recorder {
         self.labels.with(|labels| labels.number(name, type_name, method))
     }
 
-    /// Adds a function that makes room in the rings when a limit is reached. Without such a function, events are
-    /// discarded at the limit. The end of the last session removes the functions.
+    /// Adds a function that makes room in the rings. The recorder calls the function when a limit is reached. Without
+    /// such a function, events are discarded at the limit. The end of the last session removes the functions.
     pub(crate) fn on_overflow(&self, f: impl FnMut() + Send + 'static) {
         self.overflow.with(|all| all.push(Box::new(f)));
     }
 
     #[cold]
     fn make_room(&self) {
-        // The functions call the user's writer, so no lock is held meanwhile.
+        // The functions call the user's writer, which is user code. Therefore no lock is held during these calls.
         let mut all = self.overflow.with(std::mem::take);
         all.iter_mut().for_each(|f| f());
         if self.is_on() {
@@ -238,28 +239,30 @@ impl Recorder {
         }
     }
 
-    /// All rings.
+    /// Returns all rings.
     fn rings(&self) -> impl Iterator<Item = &OnceLock<Ring>> {
         self.workers.iter().chain(self.shared.iter().map(|(_, ring)| ring))
     }
 }
 
-/// When an event may be discarded.
+/// Decides when an event may be discarded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Urgency {
     /// The first event of a turn, or an event outside the turns. The event is discarded if the limit is reached.
     First,
-    /// An event in a turn that is recorded. The caller may hold a lock.
+    /// An event in a turn that is recorded. The event is discarded only if the limit is exceeded by `IN_TURN` records.
+    /// The caller may hold a lock.
     InTurn,
-    /// A wake-up.
+    /// A wake-up. The event is discarded only if the limit is exceeded by `AFTER_TURN` records.
     Wake,
     /// The end of something that was recorded. The event is never discarded.
     Last,
 }
 
 impl Metrics {
-    /// Records an event, unless the limit of this thread is reached. Returns whether the event was recorded. The
-    /// functions `event` and `at` are called only if the event is recorded. `at` returns the time.
+    /// Records an event if a session exists and the limit of this thread permits the event. Returns whether the event
+    /// was recorded. `event` returns the event and `at` returns the time. Both functions are called only if the event
+    /// is recorded.
     #[cold]
     pub(crate) fn record(
         &self,
@@ -283,8 +286,9 @@ impl Metrics {
             _ => (Some(&recorder.shared[0].0), &recorder.shared[0].1),
         };
         let ring = place.get_or_init(|| Ring::new(CAPACITY, session::PERMITTED));
-        // In a simulation, `make_room` calls the user's writer. Therefore it is not called for events that may be recorded
-        // under a lock. A simulation never discards such an event.
+        // In a simulation, `make_room` calls the user's writer. Therefore `make_room` must not be called for an event
+        // that may be recorded under a lock. The maximum reserve ensures this, and a simulation never discards such an
+        // event.
         let reserve = match urgency {
             Urgency::InTurn if recorder.workers.is_empty() => u64::MAX,
             urgency => urgency.reserve(),

@@ -18,13 +18,14 @@ const INTERVAL: Duration = Duration::from_millis(10);
 pub struct TraceSummary {
     /// Number of events that the trace contains.
     pub events: u64,
-    /// Number of turns and other events that are missing from the trace, because a worker reached its limit.
+    /// Number of turns and other events that are missing from the trace, because a thread reached its limit.
     pub lost: u64,
 }
 
 /// A running execution trace: see [`Host::start_trace`](crate::Host::start_trace).
 ///
-/// Dropping the handle ends the trace, and ignores errors. [`finish`](Self::finish) returns them.
+/// Dropping the handle ends the trace and ignores the errors of the writer. [`finish`](Self::finish) also ends the
+/// trace, and returns the first error.
 #[must_use = "dropping the handle ends the trace"]
 pub struct Trace {
     shared: Arc<HandleState>,
@@ -135,8 +136,8 @@ impl Trace {
         self.shared.state.lock().has_ended
     }
 
-    /// Ends the trace, and writes its remaining events. This call waits until the writer has written them, so it blocks
-    /// the thread.
+    /// Ends the trace and writes its remaining events. This call blocks the thread until the writer has written the
+    /// events.
     ///
     /// # Errors
     /// Returns the first error of the writer. After this error, the trace contains no further events.

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-/// Maximum number of labels. All further processes have the label 0, so that a program with a new name for each process
-/// needs bounded memory.
+/// Maximum number of labels. All further processes have the label 0. Otherwise a program with a new name for each
+/// process would need unbounded memory.
 const MOST: usize = 1 << 16;
 
 /// Label of the processes without a label of their own.
@@ -14,8 +14,8 @@ const OTHERS: &str = "process";
 pub(super) struct Names {
     numbers: BTreeMap<String, u32>,
     labels: Vec<String>,
-    /// The number of the most recent label without a name and a method. Processes of one type are often spawned one
-    /// after the other.
+    /// The type and the number of the most recent label that has neither a name nor a method. Processes of one type are
+    /// often spawned one after the other, so this field saves searches.
     recent: Option<(&'static str, u32)>,
 }
 

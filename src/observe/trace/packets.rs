@@ -1,8 +1,8 @@
 //! The packets of a Perfetto trace: tracks, slices, instants and counters.
 //!
-//! A trace is a sequence of `TracePacket` messages without a header or a trailer. Therefore a trace that was cut off is
-//! readable up to its last whole packet. All packets belong to one sequence, so each name is written only once. The
-//! field numbers come from `protos/perfetto/trace` in the repository of Perfetto.
+//! A trace is a sequence of `TracePacket` messages without a header or a trailer. Therefore an incomplete trace is
+//! readable up to its last whole packet. All packets belong to one sequence, so the trace contains each name only once.
+//! The field numbers come from `protos/perfetto/trace` in the repository of Perfetto.
 
 use std::collections::BTreeSet;
 
@@ -92,7 +92,7 @@ pub(super) enum Track {
 }
 
 impl Track {
-    /// Id of the track. The computation is the finalizer of splitmix64 (Steele, Lea and Flood, 2014).
+    /// Returns the id of the track. The function `mix` computes the id.
     pub(super) fn uuid(self) -> u64 {
         let (kind, number) = match self {
             Self::Runtime => (1, 0),
@@ -108,7 +108,8 @@ impl Track {
     }
 }
 
-/// Returns an id for two numbers. The ids for one first number differ, because each step is invertible.
+/// Returns an id for two numbers. The computation is the finalizer of splitmix64 (Steele, Lea and Flood, 2014). For a
+/// fixed first number, different second numbers have different ids, because each step is invertible.
 pub(super) fn mix(one: u64, two: u64) -> u64 {
     let mixed = two.wrapping_add(one.wrapping_mul(0x9e37_79b9_7f4a_7c15));
     let mixed = (mixed ^ mixed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -211,7 +212,7 @@ pub(super) struct TrackEvent<'a> {
 #[derive(Debug)]
 pub(super) struct Packets {
     out: Message,
-    /// The labels that were written.
+    /// The labels that the trace already contains.
     labels: BTreeSet<u32>,
 }
 

@@ -1,15 +1,16 @@
-//! Writer of protobuf messages, as far as a trace needs it.
+//! Writer of protobuf messages. It writes only the kinds of fields that a trace needs.
 //!
-//! The messages of a trace use three wire types, and none of them needs a schema at run time. The crates for the format
-//! of Perfetto either link the C library of Perfetto or record the spans of the crate `tracing`. A general protobuf
-//! crate would need generated code for the messages of Perfetto, which is longer than this file.
+//! The messages of a trace use three wire types, and none of these types needs a schema at run time. This file replaces
+//! an external crate for the following reasons. The crates for the format of Perfetto either link the C library of
+//! Perfetto or record the spans of the crate `tracing`. A general protobuf crate would need generated code for the
+//! messages of Perfetto, and this code would be longer than this file.
 
 /// Appends protobuf fields to a buffer.
 #[derive(Debug, Default, Clone)]
 pub(super) struct Message(Vec<u8>);
 
 impl Message {
-    /// Bytes of the message.
+    /// Returns the bytes of the message.
     pub(super) fn bytes(&self) -> &[u8] {
         &self.0
     }

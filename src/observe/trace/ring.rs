@@ -1,8 +1,8 @@
 //! Ring of trace records. One thread at a time writes a ring, and never waits. Other threads copy the newest records out
 //! of the ring.
 //!
-//! All words of the ring are atomics, so the ring needs no unsafe code. The reader detects records that the writer has
-//! overwritten during the copy, as the reader of a sequence lock does.
+//! All words of the ring are atomics, so the ring needs no unsafe code. A writer may overwrite a record while a reader
+//! copies this record. The reader detects this, as the reader of a sequence lock does.
 
 use crate::platform::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use crate::platform::sync::atomic::{AtomicU64, fence};
@@ -10,17 +10,17 @@ use crate::platform::sync::{CachePadded, planted};
 
 /// Number of words of a record.
 pub(super) const WORDS: usize = 4;
-/// A record: see `Event::record`.
+/// A record. `TraceEntry::pack` defines the meaning of the words.
 pub(super) type Record = [u64; WORDS];
 
 /// Ring of records with one writer.
 #[derive(Debug)]
 pub(super) struct Ring {
     slots: Box<[[AtomicU64; WORDS]]>,
-    /// The words that only the writer changes, in a cache line of their own.
+    /// The words that only the writer changes. They are in a separate cache line.
     writer: CachePadded<Writer>,
-    /// Number of records that the writer may have written before it discards further events. Only readers change this
-    /// number.
+    /// Limit of the number of written records. When the writer has written this number of records, the writer discards
+    /// further events. Only readers change this limit.
     limit: AtomicU64,
 }
 
@@ -75,8 +75,8 @@ impl Ring {
         self.writer.lost.load(Relaxed)
     }
 
-    /// If events were discarded since the last call, returns the number of all discarded events. The caller is the only
-    /// writer.
+    /// Returns the number of all discarded events, if at least one event was discarded since the last call. Otherwise
+    /// returns `None`. The caller is the only writer.
     pub(super) fn report_lost(&self) -> Option<u64> {
         let lost = self.lost();
         let is_new = self.writer.reported.load(Relaxed) != lost;
@@ -89,7 +89,7 @@ impl Ring {
         self.writer.written.load(Acquire)
     }
 
-    /// Permits `count` further records, and none beyond them.
+    /// Permits the writer to write `count` further records, and replaces the former limit.
     pub(super) fn permit(&self, count: u64) {
         self.limit.store(self.written().saturating_add(count), Relaxed);
     }
@@ -107,8 +107,8 @@ impl Ring {
             .collect();
         // Pairs with the fence in `push`.
         fence(Acquire);
-        // The writer may be writing the record with the number `written`. This record overwrites the record that is one
-        // capacity older. Therefore, also this older record is not valid.
+        // The writer may be writing the record with the number `written` now. This record overwrites an older record in
+        // the same slot of the ring. Therefore the copy of this older record is not valid either.
         let written = self.writer.written.load(Relaxed) + u64::from(!planted!("trace_reads_torn_record"));
         let valid = written.saturating_sub(self.slots.len() as u64).clamp(begin, end);
         copies.into_iter().skip((valid - begin) as usize).for_each(&mut each);
@@ -158,8 +158,8 @@ mod tests {
         assert!(ring.has_room(0));
     }
 
-    /// A reader that runs concurrently with the writer never returns a record whose words belong to different records.
-    /// Each record is either returned once, in order, or counted as overwritten.
+    /// A reader that runs concurrently with the writer never returns a mixture of two records. Each record is either
+    /// returned once, in order, or counted as overwritten.
     #[test]
     fn a_concurrent_reader_returns_only_whole_records() {
         const COUNT: u64 = if cfg!(miri) { 200 } else { 200_000 };

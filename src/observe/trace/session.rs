@@ -9,27 +9,28 @@ use crate::observe::trace::{CAPACITY, Recorder, TraceEntry, TraceEvent};
 use crate::platform::sync::Arc;
 use crate::platform::sync::tally::Ordering;
 
-/// Number of records that a thread may write until the session collects the next time. Half of the ring stays free, so
-/// that the events of a turn that was begun below this limit do not overwrite records.
+/// Number of records that a thread may write between two collections of the session. This limit leaves half of the ring
+/// free for the remaining events of a turn that begins below the limit. Therefore these events do not overwrite
+/// records.
 pub(super) const PERMITTED: u64 = CAPACITY as u64 / 2;
 
 /// Reads the events of a runtime in the order of their times.
 ///
 /// While a session exists, the threads of the runtime record events. Between two calls of [`collect`](Self::collect), a
-/// thread records at most `PERMITTED` events. It discards all further turns, and counts them.
+/// thread that has recorded `PERMITTED` events discards all further turns, and counts the discarded turns.
 pub(crate) struct Session {
     metrics: Arc<Metrics>,
-    /// What the session has read of each ring.
+    /// The progress of the session in each ring.
     cursors: Vec<Cursor>,
-    /// Entries that were read, but are newer than the last but one call of `collect`. Older entries may still arrive
-    /// from other rings.
+    /// Entries that were read but not converted yet. They must wait, because the rings may still contain entries with
+    /// an earlier time.
     held: Vec<TraceEntry>,
     /// Time of the last call of `collect`.
     collected: u64,
     timeline: Timeline,
 }
 
-/// What a session has read of a ring.
+/// The progress of a session in one ring.
 #[derive(Debug, Clone, Copy, Default)]
 struct Cursor {
     /// Number of the next record.
@@ -109,7 +110,8 @@ impl Session {
             let (next, overwritten) = ring.read(cursor.next, |record| {
                 let Some(mut entry) = TraceEntry::unpack(record) else { return };
                 if let TraceEvent::Lost { total } = &mut entry.event {
-                    // From here on, the event contains the number since the last such event of this ring.
+                    // In a record, the number counts from the first trace. In an entry, the number counts from the last
+                    // such event of this ring.
                     let known = std::mem::replace(&mut cursor.lost, *total);
                     *total -= known.min(*total);
                 }

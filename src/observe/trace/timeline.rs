@@ -1,5 +1,5 @@
-//! Converts the entries of a trace to tracks: one lane for each thread with a slice for each step, and one track for
-//! each process with a slice for each state.
+//! Converts the entries of a trace to tracks. Each thread has a track, the *lane*, with a slice for each step. Each
+//! process has a track with a slice for each state.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -59,7 +59,7 @@ struct LaneState {
     /// Number of the lane in the trace.
     number: u16,
     running: Running,
-    /// Whether the slice of the step contains a slice for the time during which its worker was replaced.
+    /// Whether a slice for the replacement of the worker is open inside the slice of the step.
     blocked: bool,
     /// Whether a slice for the search or the sleep of the worker is open.
     rests: bool,
@@ -70,7 +70,7 @@ struct LaneState {
 enum Running {
     #[default]
     Nothing,
-    /// The turn began at this time, and the slice is not written yet, because its category is not known.
+    /// The turn began at the time `since`. The slice of the turn is not written yet, because its category is not known.
     Begins {
         process: u64,
         since: u64,
@@ -112,10 +112,10 @@ pub(super) struct Timeline {
     /// Number of lanes of threads outside the slots.
     outside: u16,
     processes: BTreeMap<u64, ProcessTrack>,
-    /// Number of processes at which [`forget_dead`](Self::forget_dead) removes the dead processes.
+    /// Minimum number of processes at which [`forget_dead`](Self::forget_dead) searches for dead processes.
     most: usize,
-    /// For each process, the arrows of the messages that it has not received yet, in the order of the mailbox. A process is
-    /// missing if the trace does not know the contents of its mailbox.
+    /// For each process, the arrows of the messages that the process has not received yet, in the order of the mailbox.
+    /// If the trace does not know the contents of a mailbox, its process is not in this map.
     messages: BTreeMap<u64, VecDeque<u64>>,
     /// Number of arrows of messages.
     arrows: u64,
@@ -204,8 +204,9 @@ impl Timeline {
         self.events += 1;
     }
 
-    /// Removes the processes whose exits were lost, if there may be many such processes. Therefore the size of the tables
-    /// is proportional to the number of living processes.
+    /// Removes the dead processes from the tables if the tables are large. The tables contain a dead process if the
+    /// event of its exit was lost. Because of this function, the size of the tables is proportional to the number of
+    /// living processes.
     pub(super) fn forget_dead(&mut self) {
         let Self { alive, processes, messages, lookup, most, .. } = self;
         if processes.len() + alive.len() >= *most {
@@ -248,8 +249,8 @@ impl Timeline {
     }
 }
 
-/// Maximum number of arrows that wait for their messages, for each process. If a mailbox has more messages, its messages
-/// have no arrows.
+/// Maximum number of arrows to messages that a process has not received yet. If a mailbox contains more messages, its
+/// messages have no arrows.
 const MOST_ARROWS: usize = 1 << 16;
 
 /// Id of the arrow of a command.
@@ -296,7 +297,7 @@ impl View<'_> {
     fn sent(&mut self, to: u64) {
         let pid = self.pid(to);
         self.timeline.arrows += 1;
-        // The ids of the arrows of commands have no top bit.
+        // The highest bit distinguishes the arrows of messages from the arrows of commands.
         let arrow = self.timeline.arrows | 1 << 63;
         let flow = match self.timeline.messages.get_mut(&to) {
             Some(waiting) if waiting.len() < MOST_ARROWS => {
@@ -335,7 +336,8 @@ impl View<'_> {
             self.track(process);
         }
         self.end_state(process);
-        // The process has no further events. Therefore the table contains only living processes.
+        // The process has no further events. Therefore it is removed from the tables, which contain only living
+        // processes.
         self.timeline.processes.remove(&process);
         self.timeline.alive.remove(&process);
         self.timeline.messages.remove(&process);
@@ -374,7 +376,7 @@ impl View<'_> {
 
     /// Ends the slice of the turn on this lane, if there is a turn.
     fn end_running(&mut self) {
-        // A turn without a step ends the process.
+        // If the slice of the turn is not written yet, the turn had no step. Such a turn ends the process.
         self.open(Word::Exit);
         let lane = self.lane_state();
         let ends = u32::from(std::mem::take(&mut lane.blocked)) + u32::from(lane.running != Running::Nothing);

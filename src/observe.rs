@@ -6,6 +6,7 @@
 pub(crate) mod counters;
 pub(crate) mod crash;
 pub(crate) mod distributions;
+pub(crate) mod exits;
 pub(crate) mod histogram;
 pub(crate) mod inspection;
 pub(crate) mod metrics;
@@ -18,6 +19,7 @@ pub use crate::observe::counters::Counters;
 pub use crate::observe::crash::CrashReport;
 pub(crate) use crate::observe::distributions::Sampled;
 pub use crate::observe::distributions::{CommandTime, Distributions};
+pub use crate::observe::exits::ExitRecord;
 pub use crate::observe::histogram::Histogram;
 pub use crate::observe::inspection::wait_graph::{Deadlock, WaitEdge, WaitForGraph};
 pub use crate::observe::inspection::{

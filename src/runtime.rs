@@ -36,6 +36,7 @@ use crate::host::timer::alarm::Alarm;
 use crate::host::timer::{Timers, alarm};
 use crate::host::{Environment, Host, PanicPolicy, Shared};
 use crate::observe::crash::{CrashReport, OnCrash};
+use crate::observe::exits::ExitHistory;
 use crate::observe::{Metrics, Observer, ProcessState, WorkerState};
 use crate::platform::clock::Clock;
 use crate::platform::random as chance;
@@ -378,10 +379,8 @@ pub struct Builder {
     observer: Option<Arc<dyn Observer>>,
     on_panic: PanicPolicy,
     on_crash: OnCrash,
-    blocking_threads: usize,
-    blocking_queue: usize,
-    blocking_idle: Duration,
-    when_blocking_full: Overflow,
+    exits: ExitHistory,
+    blocking: blocking::Options,
     around: Option<WrapThread>,
     tokio: TokioContext,
     hooks: Hooks,
@@ -412,10 +411,8 @@ impl Builder {
             observer: None,
             on_panic: PanicPolicy::default(),
             on_crash: Box::new(CrashReport::print),
-            blocking_threads: 64,
-            blocking_queue: 1 << 16,
-            blocking_idle: Duration::from_secs(10),
-            when_blocking_full: Overflow::default(),
+            exits: ExitHistory::default(),
+            blocking: blocking::Options { most: 64, queue: 1 << 16, ..blocking::Options::default() },
             around: None,
             tokio: TokioContext::default(),
             hooks: Hooks::default(),
@@ -496,10 +493,29 @@ impl Builder {
         self
     }
 
+    /// Sets the number of abnormal exits that [`Host::last_exits`] returns. Default: 64. The runtime keeps the records of
+    /// the last exits, about 150 bytes each, and the texts of their errors. If the number is 0, the runtime keeps no
+    /// record.
+    ///
+    /// ```
+    /// # use procession::{Context, Runtime};
+    /// let rt = Runtime::builder().exit_history(1).build()?;
+    /// for error in ["first", "second"] {
+    ///     assert!(rt.block_on(rt.spawn(async move |_: Context| Err::<(), _>(error))).is_err());
+    /// }
+    /// let [last] = &rt.last_exits()[..] else { panic!("the runtime keeps one record") };
+    /// assert_eq!(last.exit.to_string(), "failed: second");
+    /// # Ok::<(), procession::BuildError>(())
+    /// ```
+    pub fn exit_history(mut self, count: usize) -> Self {
+        self.exits = ExitHistory::new(count);
+        self
+    }
+
     /// Sets the maximum number of threads of the blocking pool. Default: 64. A thread is started when a job needs the
     /// thread. If the maximum is 0, the pool refuses every job.
     pub fn max_blocking_threads(mut self, most: usize) -> Self {
-        self.blocking_threads = most;
+        self.blocking.most = most;
         self
     }
 
@@ -507,14 +523,14 @@ impl Builder {
     /// Default: 65,536. If the maximum is 0, no job waits. If the queue is full,
     /// [`blocking_overflow`](Self::blocking_overflow) determines which job is refused.
     pub fn blocking_queue_capacity(mut self, most: usize) -> Self {
-        self.blocking_queue = most;
+        self.blocking.queue = most;
         self
     }
 
     /// Sets the time for which an idle thread of the blocking pool waits for a job before it exits. Default: 10 s. If
     /// the time is zero, the thread exits as soon as no job is queued.
     pub fn blocking_keep_alive(mut self, time: Duration) -> Self {
-        self.blocking_idle = time;
+        self.blocking.keep = time;
         self
     }
 
@@ -522,7 +538,7 @@ impl Builder {
     /// [`Overflow::Reject`], which refuses the new job. Handlers and [`Host::spawn_blocking`] never wait for room in
     /// the queue.
     pub fn blocking_overflow(mut self, policy: Overflow) -> Self {
-        self.when_blocking_full = policy;
+        self.blocking.when_full = policy;
         self
     }
 
@@ -767,18 +783,12 @@ impl Builder {
             pid_table: PidTable::new(node, incarnation, 4 * workers.max(1)),
             clock,
             timers,
-            pool: Some(Pool::new(blocking::Options {
-                most: self.blocking_threads,
-                queue: self.blocking_queue,
-                when_full: self.when_blocking_full,
-                keep: self.blocking_idle,
-                name: "procession-blocking".into(),
-                around,
-            })),
+            pool: Some(Pool::new(blocking::Options { around, ..self.blocking })),
             metrics,
             observer: self.observer,
             on_panic: self.on_panic,
             on_crash: self.on_crash,
+            exits: self.exits,
             schedule: to_threads,
             schedule_all: all_to_threads,
             gauges: gauges_of_threads,

@@ -11,6 +11,7 @@
 //! - A thread that holds another lock of a process may look up a pid. The inspection does not wait for such a lock. If
 //!   the lock is busy, the inspection releases the slot and tries again.
 
+pub(crate) mod exits;
 pub(crate) mod metrics;
 pub(crate) mod wait_graph;
 

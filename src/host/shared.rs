@@ -16,6 +16,7 @@ use crate::host::shutdown::report::ShutdownReport;
 use crate::host::timer::Timers;
 use crate::host::{Deliver, Envelope, Host, PanicPolicy};
 use crate::observe::crash::OnCrash;
+use crate::observe::exits::ExitHistory;
 use crate::observe::snapshot::SchedulerGauges;
 use crate::observe::trace::timeline::Gauges;
 use crate::observe::{Metrics, Observer};
@@ -77,6 +78,8 @@ pub(crate) struct Environment {
     /// Function that receives the crash report of an unobserved exit. The runtime calls this function once for each
     /// exit that is counted as `unobserved`. The function runs on the thread that detects the unobserved exit.
     pub(crate) on_crash: OnCrash,
+    /// The last abnormal exits.
+    pub(crate) exits: ExitHistory,
     pub(crate) schedule: Enqueue,
     pub(crate) schedule_all: EnqueueAll,
     pub(crate) gauges: ReadGauges,

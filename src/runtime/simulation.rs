@@ -22,6 +22,7 @@ use crate::host::registry::PidTable;
 use crate::host::shutdown::report::{ShutdownReport, UnfinishedProcess};
 use crate::host::timer::Timers;
 use crate::host::{Environment, Host, PanicPolicy, Phase, Shared};
+use crate::observe::exits::ExitHistory;
 use crate::observe::snapshot::SchedulerGauges;
 use crate::observe::trace::timeline::Gauges;
 use crate::observe::{Counter, CrashReport, Metrics, Observer};
@@ -223,6 +224,7 @@ impl Simulation {
             observer: Some(Arc::clone(&trace) as Arc<dyn Observer>),
             on_panic: PanicPolicy::Observe,
             on_crash: Box::new(move |report| reported.lock().push(report.clone())),
+            exits: ExitHistory::default(),
             schedule: to_queue,
             schedule_all: all_to_queue,
             gauges: gauges_of_queue,

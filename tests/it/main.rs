@@ -16,6 +16,7 @@ mod each_step;
 mod embed;
 mod erlang;
 mod exit_storms;
+mod exits;
 mod fairness;
 mod foreign;
 mod giver;

@@ -653,6 +653,9 @@ impl Head {
 
     #[cold]
     fn set_abnormal(&self, exit: Exit, last: Option<LastState>) {
+        if let Some(last) = &last {
+            self.host().record_exit(self, &exit, last);
+        }
         let crash = last.filter(|_| exit.is_failure()).map(|last| CrashDetails {
             last,
             links: self.links_if_any().map_or(Vec::new(), |links| links.linked(MAX_LINKS)),

@@ -1,0 +1,203 @@
+//! The last abnormal exits of a runtime, in a bounded list.
+//!
+//! The host fills the list when a process exits abnormally. This module stores and prints the records. A record contains
+//! no value of user code, so a stored record keeps no such value alive, and its drop runs no user code.
+
+use std::borrow::Cow;
+use std::collections::VecDeque;
+use std::error::Error;
+use std::fmt;
+use std::time::Duration;
+
+use crate::platform::clock::Instant;
+use crate::platform::sync::{Arc, TallyLock};
+use crate::process::catch::catch;
+use crate::process::error::InitError;
+use crate::process::exit::{BoxError, Exit};
+use crate::process::pid::Pid;
+
+/// Default number of records.
+const DEFAULT: usize = 64;
+
+/// Record of an abnormal exit: see [`Host::last_exits`](crate::Host::last_exits).
+///
+/// `Display` prints the record as one line. If the message of a panic has several lines, the further lines follow,
+/// indented:
+///
+/// ```text
+/// <0.0.1> "cache" app::Cache panicked at src/cache.rs:41:9: boom (12.5s after the start, mailbox 3, parent <0.0.7>)
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ExitRecord {
+    /// Pid of the process.
+    pub pid: Pid,
+    /// Registered name of the process at its exit. If the process had several names, this field is the name that the
+    /// process registered first.
+    pub name: Option<Cow<'static, str>>,
+    /// Name of the type of the process's code: the type of the [`Process`](crate::Process), or of the function or
+    /// closure of an async body.
+    pub type_name: &'static str,
+    /// Parent: the process that spawned this process in one of its steps. `None` if the spawn was made outside the
+    /// processes of the runtime.
+    pub parent: Option<Pid>,
+    /// The exit. An error in this exit is replaced by its text, so that the record does not keep the error alive.
+    /// Therefore [`Exit::error`] does not find the type of the error.
+    pub exit: Exit,
+    /// Number of messages that the process had accepted and did not read. These messages became dead letters.
+    pub mailbox_len: usize,
+    /// Time of the exit on the clock of the runtime.
+    pub at: Instant,
+}
+
+impl ExitRecord {
+    /// Returns the place in the source where the process panicked, as `file:line:column`. If a chain of links made the
+    /// process exit, the result is the place where the first process of the chain panicked. Returns `None` if no
+    /// process panicked, or if the place is unknown.
+    pub fn location(&self) -> Option<&str> {
+        self.exit.panic_location()
+    }
+}
+
+impl fmt::Display for ExitRecord {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ", self.pid)?;
+        if let Some(name) = &self.name {
+            write!(f, "{name:?} ")?;
+        }
+        let exit = self.exit.to_string().replace('\n', "\n  ");
+        let at = Duration::from_nanos(self.at.ns());
+        write!(f, "{} {exit} ({at:?} after the start, mailbox {}", self.type_name, self.mailbox_len)?;
+        match self.parent {
+            Some(parent) => write!(f, ", parent {parent})"),
+            None => f.write_str(")"),
+        }
+    }
+}
+
+/// The last abnormal exits, oldest first.
+#[derive(Debug)]
+pub(crate) struct ExitHistory {
+    /// No protocol depends on this lock: only an abnormal exit and a reader take it.
+    records: TallyLock<VecDeque<ExitRecord>>,
+    capacity: usize,
+}
+
+impl Default for ExitHistory {
+    fn default() -> Self {
+        Self::new(DEFAULT)
+    }
+}
+
+impl ExitHistory {
+    pub(crate) fn new(capacity: usize) -> Self {
+        Self { records: TallyLock::new(VecDeque::new()), capacity }
+    }
+
+    /// Whether the list stores no records at all.
+    pub(crate) fn is_off(&self) -> bool {
+        self.capacity == 0
+    }
+
+    /// Adds a record. If the list is full, the oldest record is dropped. This function replaces the error of the exit by
+    /// its text. The text of the error is user code, and is computed without the lock.
+    pub(crate) fn add(&self, record: ExitRecord) {
+        let record = ExitRecord { exit: without_errors(&record.exit), ..record };
+        let dropped = self.records.with(|records| {
+            let dropped = if records.len() >= self.capacity { records.pop_front() } else { None };
+            records.push_back(record);
+            dropped
+        });
+        drop(dropped);
+    }
+
+    pub(crate) fn list(&self) -> Vec<ExitRecord> {
+        self.records.with(|records| records.iter().cloned().collect())
+    }
+}
+
+/// Returns the exit with the text of its error instead of the error.
+fn without_errors(exit: &Exit) -> Exit {
+    match exit {
+        Exit::Failed(error) => Exit::Failed(text_of(&**error).into()),
+        Exit::InitFailed(error) => match &**error {
+            InitError::Failed(error) => Exit::InitFailed(Arc::new(InitError::Failed(text_of(&**error)))),
+            _ => exit.clone(),
+        },
+        Exit::Linked { origin, reason } if matches!(&**reason, Exit::Failed(_) | Exit::InitFailed(_)) => {
+            Exit::Linked { origin: *origin, reason: Arc::new(without_errors(reason)) }
+        }
+        _ => exit.clone(),
+    }
+}
+
+/// Returns an error with the text of `error`. If the `Display` of the error panics, the text says so.
+fn text_of(error: &dyn Error) -> BoxError {
+    catch(|| error.to_string()).unwrap_or_else(|panic| format!("the text of the error panicked: {panic}")).into()
+}
+
+#[cfg(all(test, not(any(procession_loom, procession_shuttle))))]
+mod tests {
+    use super::*;
+    use crate::process::exit::Reason;
+
+    fn record(index: u32, exit: Exit) -> ExitRecord {
+        let pid = Pid::new(1, 0, index, 1);
+        let at = Instant::from_ns(2_500_000);
+        ExitRecord { pid, name: None, type_name: "app::Cache", parent: None, exit, mailbox_len: 0, at }
+    }
+
+    #[test]
+    fn the_oldest_record_is_dropped_first() {
+        let history = ExitHistory::new(2);
+        (1..=3).for_each(|index| history.add(record(index, Exit::Killed)));
+        assert_eq!(history.list(), [record(2, Exit::Killed), record(3, Exit::Killed)]);
+    }
+
+    #[test]
+    fn a_record_is_printed_as_one_line() {
+        let exit = Exit::Panicked(Reason::panic("two\nlines", "src/cache.rs:41:9".into()));
+        let parent = Some(Pid::new(1, 0, 7, 1));
+        let full = ExitRecord { name: Some("cache".into()), parent, mailbox_len: 3, ..record(4, exit) };
+        let [pid, parent] = [full.pid, full.parent.expect("set above")].map(|pid| pid.to_string());
+        let text = format!(
+            "{pid} \"cache\" app::Cache panicked at src/cache.rs:41:9: two\n  lines (2.5ms after the start, mailbox 3, \
+             parent {parent})"
+        );
+        assert_eq!(full.to_string(), text);
+        assert_eq!(full.location(), Some("src/cache.rs:41:9"));
+        let short = format!("{pid} app::Cache killed (2.5ms after the start, mailbox 0)");
+        assert_eq!(record(4, Exit::Killed).to_string(), short);
+    }
+
+    /// An error whose `Display` panics.
+    #[derive(Debug)]
+    struct NoText;
+
+    impl fmt::Display for NoText {
+        fn fmt(&self, _: &mut fmt::Formatter<'_>) -> fmt::Result {
+            panic!("no text")
+        }
+    }
+
+    impl Error for NoText {}
+
+    #[test]
+    fn the_text_of_an_error_replaces_the_error() {
+        let history = ExitHistory::default();
+        let error = || std::io::Error::other("disk");
+        let linked = Exit::Linked { origin: Pid::new(1, 0, 9, 1), reason: Arc::new(Exit::failed(error())) };
+        let init = Exit::InitFailed(Arc::new(InitError::failed(error())));
+        let all = [Exit::failed(error()), linked, init];
+        all.iter().for_each(|exit| history.add(record(1, exit.clone())));
+        for (record, exit) in history.list().iter().zip(&all) {
+            assert_eq!(record.exit.to_string(), exit.to_string());
+            assert!(exit.error::<std::io::Error>().is_some() && record.exit.error::<std::io::Error>().is_none());
+        }
+        history.add(record(1, Exit::failed(NoText)));
+        assert_eq!(
+            history.list().last().expect("added above").exit.to_string(),
+            "failed: the text of the error panicked: no text"
+        );
+    }
+}

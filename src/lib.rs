@@ -85,6 +85,7 @@
 //! | measure the runtime | [`Host::metrics`], [`Host::counters`], [`observe::RuntimeMetrics`] |
 //! | record what each worker and process does | [`Host::start_trace`], [`guide::tracing`] |
 //! | list and inspect processes | [`Host::processes`], [`Host::process_details`], [`observe::ProcessQuery`] |
+//! | find out why nothing moves | [`Host::explain`], [`Host::wait_for_graph`], [`guide::troubleshooting`] |
 //! | see how processes exited | [`Host::last_exits`], [`CrashReport`] |
 //!
 //! # Limits

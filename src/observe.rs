@@ -7,6 +7,7 @@ pub(crate) mod counters;
 pub(crate) mod crash;
 pub(crate) mod distributions;
 pub(crate) mod exits;
+pub(crate) mod explanation;
 pub(crate) mod histogram;
 pub(crate) mod inspection;
 pub(crate) mod metrics;
@@ -20,6 +21,7 @@ pub use crate::observe::crash::CrashReport;
 pub(crate) use crate::observe::distributions::Sampled;
 pub use crate::observe::distributions::{CommandTime, Distributions};
 pub use crate::observe::exits::ExitRecord;
+pub use crate::observe::explanation::{Activity, Explanation, Finding};
 pub use crate::observe::histogram::Histogram;
 pub use crate::observe::inspection::wait_graph::{Deadlock, WaitEdge, WaitForGraph};
 pub use crate::observe::inspection::{

@@ -31,7 +31,7 @@ use std::fmt;
 use std::task::Waker;
 use std::time::Duration;
 
-use crate::observe::snapshot::SchedulerGauges;
+use crate::observe::snapshot::{CurrentStep, SchedulerGauges};
 use crate::observe::trace::timeline::Gauges;
 use crate::observe::{Counter, Metrics, WorkerMetrics, WorkerState};
 use crate::platform::poller::Poller;
@@ -49,7 +49,7 @@ pub(crate) use crate::scheduler::priority::Rank;
 pub use crate::scheduler::queue::QueueOrder;
 use crate::scheduler::queue::{Queues, Remote};
 pub(crate) use crate::scheduler::slot::NOBODY;
-use crate::scheduler::slot::WorkerSlot;
+use crate::scheduler::slot::{OWN_FUTURE, WorkerSlot};
 use crate::scheduler::threads::{STOP, WorkerThreads};
 pub(crate) use crate::scheduler::worker::{Here, Local};
 
@@ -563,14 +563,32 @@ impl<T: Task> Scheduler<T> {
         let reached = self.reached.load(Ordering::SeqCst);
         let vacant: Vec<usize> = self.vacant.lock().iter().map(|(slot, _)| *slot).collect();
         let occupied = (0..reached).filter(|slot| !vacant.contains(slot));
+        let (active, worker_target) = self.crew.lock().active_and_target();
         SchedulerGauges {
             workers: occupied
                 .map(|slot| WorkerMetrics::new(slot, self.state_of(slot), self.remotes[slot].len()))
                 .collect(),
+            steps: (0..reached).filter_map(|slot| self.current_step(slot)).collect(),
+            worker_target,
+            is_complete: active >= worker_target,
+            sockets: self.poller().map_or(0, |poller| poller.len()),
             global_queue_depth: self.global.len(),
             priority_queue_depth: self.priorities.len(),
             global_queue_bytes: self.global.bytes(),
         }
+    }
+
+    /// Returns the step that the worker in this slot runs.
+    fn current_step(&self, slot: usize) -> Option<CurrentStep> {
+        let post = &self.posts[slot];
+        if !post.is_busy() {
+            return None;
+        }
+        let (since, label) = (post.blocked_since(), post.label());
+        // If the step has returned meanwhile, the label may belong to a later step.
+        let blocked_since = since.filter(|_| post.blocked_since() == since);
+        let is_own_future = label == OWN_FUTURE;
+        Some(CurrentStep { worker: slot, process: (label < OWN_FUTURE).then_some(label), is_own_future, blocked_since })
     }
 
     /// Returns the state of the worker in this slot.

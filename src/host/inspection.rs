@@ -12,6 +12,7 @@
 //!   the lock is busy, the inspection releases the slot and tries again.
 
 pub(crate) mod exits;
+pub(crate) mod explain;
 pub(crate) mod metrics;
 pub(crate) mod wait_graph;
 
@@ -123,13 +124,20 @@ impl Host {
 
     fn read_yields(&self, pid: Pid) -> Option<Vec<CommandCount>> {
         let mut counts = CommandCounts::new();
-        let mut from = Some(0);
+        self.count_yields(pid, 0, &mut counts)?;
+        Some(counts.into_iter().map(|(command, count)| CommandCount { command, count }).collect())
+    }
+
+    /// Counts the yields of a process by command type, beginning at the key `from` of the table. Returns `None` if no
+    /// process has this pid.
+    fn count_yields(&self, pid: Pid, from: usize, counts: &mut CommandCounts) -> Option<()> {
+        let mut from = Some(from);
         while let Some(begin) = from {
             from = self.shared().pid_table.with(pid, |control| {
-                Ok(control.head().yields_if_any().and_then(|yields| yields.count_commands(begin, &mut counts)))
+                Ok(control.head().yields_if_any().and_then(|yields| yields.count_commands(begin, counts)))
             })?;
         }
-        Some(counts.into_iter().map(|(command, count)| CommandCount { command, count }).collect())
+        Some(())
     }
 
     fn read_timers(&self, pid: Pid) -> Option<Vec<Instant>> {

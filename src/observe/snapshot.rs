@@ -18,6 +18,7 @@ use crate::observe::counters::Counters;
 use crate::observe::distributions::{CommandTime, Distributions};
 use crate::observe::histogram::Histogram;
 use crate::observe::{ProcessState, WorkerState};
+use crate::platform::clock::Instant;
 
 /// Snapshot of all figures of a runtime: see [`Host::metrics`](crate::Host::metrics).
 ///
@@ -184,10 +185,31 @@ impl MemoryMetrics {
 #[derive(Debug, Default)]
 pub(crate) struct SchedulerGauges {
     pub(crate) workers: Vec<WorkerMetrics>,
+    /// The steps that the workers run now.
+    pub(crate) steps: Vec<CurrentStep>,
+    /// Requested number of workers.
+    pub(crate) worker_target: usize,
+    /// Whether the requested number of workers is active. A worker in a blocked step is not active, but its replacement
+    /// is.
+    pub(crate) is_complete: bool,
+    /// Number of sockets of the poller.
+    pub(crate) sockets: usize,
     pub(crate) global_queue_depth: usize,
     pub(crate) priority_queue_depth: usize,
     /// Memory of the global queue in bytes.
     pub(crate) global_queue_bytes: usize,
+}
+
+/// Step that a worker runs now.
+#[derive(Debug)]
+pub(crate) struct CurrentStep {
+    pub(crate) worker: usize,
+    /// The process as a word. `None` for a future without a pid.
+    pub(crate) process: Option<u64>,
+    /// Whether the step is a poll of the future that a guest thread runs.
+    pub(crate) is_own_future: bool,
+    /// Time at which the step was first seen to block, if the monitor or the step itself has reported this.
+    pub(crate) blocked_since: Option<Instant>,
 }
 
 impl WorkerMetrics {

@@ -100,3 +100,11 @@ pub struct BuiltinCommand<T>(std::marker::PhantomData<fn() -> T>);
 impl<T: Send + 'static> Command for BuiltinCommand<T> {
     type Reply = T;
 }
+
+/// Returns whether this is the name of a [`BuiltinCommand`] type, for any type of the reply.
+pub(crate) fn is_builtin(command_name: &str) -> bool {
+    let of_unit = type_name::<BuiltinCommand<()>>();
+    of_unit
+        .split_once('<')
+        .is_some_and(|(generic, _)| command_name.strip_prefix(generic).is_some_and(|rest| rest.starts_with('<')))
+}

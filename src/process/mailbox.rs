@@ -66,6 +66,10 @@ pub(crate) struct MailboxFigures {
     pub(crate) peak: usize,
     /// Whether a receiver waits for the next message or signal.
     pub(crate) is_awaited: bool,
+    /// Capacity of the mailbox, if it has one and has no room now.
+    pub(crate) full_at: Option<usize>,
+    /// Number of senders that wait for room.
+    pub(crate) waiting_senders: usize,
 }
 
 /// The part of a mailbox that the senders and the receiver share.
@@ -159,7 +163,10 @@ impl<M> Inbox<M> {
     /// Returns the lengths of the queues, and whether a receiver waits. One lock operation reads all of these figures.
     pub(crate) fn figures(&self) -> MailboxFigures {
         let mut state = self.lock();
+        let (full_at, waiting_senders) = state.bounded().map_or((None, 0), |bounded| bounded.fullness());
         MailboxFigures {
+            full_at,
+            waiting_senders,
             messages: state.queued_len() + state.urgent_len(),
             signals: state.aside.as_deref().map_or(0, |aside| aside.signals.len()),
             peak: state.peak(),

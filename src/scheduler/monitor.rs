@@ -81,6 +81,8 @@ impl Monitor {
 #[derive(Debug, Clone, Copy, Default)]
 struct Seen {
     polls: u64,
+    /// Time of the first check that saw the step.
+    since: Duration,
     /// Number of further checks in which the number of polls was unchanged.
     times: u32,
 }
@@ -189,13 +191,16 @@ impl<T: Task> Scheduler<T> {
                 // A step that cooperates checks for this preemption request, and may yield.
                 let label = post.label();
                 post.ask(label);
+                if seen.times >= LONG {
+                    post.set_blocked_since(seen.since);
+                }
                 if seen.times >= LONG && self.hand_over(slot, Some(polls)) && label != OWN_FUTURE {
                     self.metrics.add(Counter::LongSteps, 1);
                     self.observe(slot, WorkerState::Blocked, Some(label));
                     self.trace_worker(slot, WorkerState::Blocked);
                 }
             }
-            _ => *seen = Some(Seen { polls, times: 0 }),
+            _ => *seen = Some(Seen { polls, since: self.driver.now(), times: 0 }),
         }
         true
     }

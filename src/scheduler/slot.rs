@@ -3,7 +3,9 @@
 //! starts replacement threads, and the file `monitor.rs` detects long steps.
 
 use std::fmt;
+use std::time::Duration;
 
+use crate::platform::clock::Instant;
 use crate::platform::preempt::Asked;
 use crate::platform::sync::atomic::{AtomicU8, Ordering};
 use crate::platform::sync::tally::AtomicU64;
@@ -40,6 +42,10 @@ pub(crate) struct WorkerSlot {
     asked: Arc<Asked>,
     /// Whether a guest thread occupies the slot.
     lent: tally::AtomicBool,
+    /// Time in ns at which the present or the last blocked step was first seen: see [`set_blocked_since`].
+    ///
+    /// [`set_blocked_since`]: Self::set_blocked_since
+    blocked_since: AtomicU64,
 }
 
 impl fmt::Debug for WorkerSlot {
@@ -59,6 +65,7 @@ impl WorkerSlot {
             label: AtomicU64::new(NOBODY),
             asked: Asked::new(),
             lent: tally::AtomicBool::new(false),
+            blocked_since: AtomicU64::new(0),
         }
     }
 
@@ -93,6 +100,18 @@ impl WorkerSlot {
     /// without a lock and rely on this rule.
     pub(crate) fn take(&self) -> bool {
         self.duty.compare_exchange(BUSY, TAKEN, Ordering::SeqCst, Ordering::SeqCst).is_ok()
+    }
+
+    /// Stores the time at which the present step was first seen to block. Called before [`take`](Self::take).
+    pub(crate) fn set_blocked_since(&self, time: Duration) {
+        self.blocked_since.store(time.as_nanos() as u64, Ordering::Relaxed);
+    }
+
+    /// Returns the time at which the present step was first seen to block, if the step was handed over.
+    pub(crate) fn blocked_since(&self) -> Option<Instant> {
+        // SeqCst includes acquire, which pairs with `take`: a thread that sees TAKEN also sees the time.
+        let is_taken = self.duty.load(Ordering::SeqCst) == TAKEN;
+        is_taken.then(|| Instant::from_ns(self.blocked_since.load(Ordering::Relaxed)))
     }
 
     /// Records that a step that was handed over has returned.

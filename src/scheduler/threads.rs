@@ -74,6 +74,11 @@ impl<T: Task> WorkerThreads<T> {
         }
     }
 
+    /// Returns the number of workers that run or will start to run, and the requested number of workers.
+    pub(super) fn active_and_target(&self) -> (usize, usize) {
+        (self.active, self.target)
+    }
+
     /// Returns whether the helper thread is needed if no guest waits in the poller. The result is true if the requested
     /// number of workers is 0, the helper thread was not started, and the scheduler is not stopping.
     fn needs_poll_thread(&self) -> bool {
@@ -348,6 +353,9 @@ impl<T: Task> Scheduler<T> {
                 post.begin();
             }
             return false;
+        }
+        if polls.is_none() {
+            post.set_blocked_since(self.driver.now());
         }
         if !post.take() {
             return false;

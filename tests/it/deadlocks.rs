@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures::future::{join, select};
-use procession::observe::{Deadlock, ProcessQuery, ProcessState, WaitForGraph, WaitsFor};
+use procession::observe::{Deadlock, Explanation, Finding, ProcessQuery, ProcessState, WaitForGraph, WaitsFor};
 use procession::*;
 
 use crate::{everywhere, step_aside};
@@ -321,6 +321,10 @@ fn no_deadlock_is_invented_in_a_storm() {
                 let graph = inspected.wait_for_graph();
                 assert_eq!(graph.deadlocks, []);
                 edges += graph.edges.len();
+                let Explanation { findings, .. } = inspected.explain();
+                let is_invented =
+                    |finding: &Finding| matches!(finding, Finding::Deadlock(_) | Finding::NothingOutstanding { .. });
+                assert!(!findings.iter().any(is_invented), "{findings:?}");
                 ctx.yield_now().await;
             }
             Ok::<_, Exit>(edges)

@@ -17,6 +17,7 @@ mod embed;
 mod erlang;
 mod exit_storms;
 mod exits;
+mod explain;
 mod fairness;
 mod foreign;
 mod giver;

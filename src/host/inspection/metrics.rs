@@ -77,7 +77,7 @@ impl Host {
     /// ```
     pub fn metrics(&self) -> RuntimeMetrics {
         let shared = self.shared();
-        let SchedulerGauges { workers, global_queue_depth, priority_queue_depth, global_queue_bytes } =
+        let SchedulerGauges { workers, global_queue_depth, priority_queue_depth, global_queue_bytes, .. } =
             (shared.gauges)(&shared.place);
         let mut processes = ProcessMetrics::default();
         shared.pid_table.visit(|control| {

@@ -207,6 +207,11 @@ impl Pool {
         BlockingPoolMetrics { threads: state.threads, idle_threads: state.free, queue_depth: state.queue.len() }
     }
 
+    /// Returns the maximum number of threads, and the maximum number of jobs that wait for a thread.
+    pub(crate) fn limits(&self) -> (usize, usize) {
+        (self.shared.options.most, self.shared.options.queue)
+    }
+
     /// Creates a pool without threads.
     pub(crate) fn new(options: Options) -> Self {
         let shared = PoolState { state: Mutex::default(), work: Condvar::new(), empty: Condvar::new(), options };

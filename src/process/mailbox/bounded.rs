@@ -147,6 +147,11 @@ impl<M> Bounded<M> {
         self.high
     }
 
+    /// Returns the capacity, if the queue is full, and the number of waiting senders.
+    pub(super) fn fullness(&self) -> (Option<usize>, usize) {
+        ((!self.has_room()).then_some(self.most), self.senders.len())
+    }
+
     fn has_room(&self) -> bool {
         self.queue.len() < self.most
     }

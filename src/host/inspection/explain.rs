@@ -1,0 +1,288 @@
+//! Finds the reasons why processes do not run: reads all processes, the workers, the blocking pool and the timers.
+
+use crate::host::control::AnyControl;
+use crate::host::control::waits::WaitKind;
+use crate::host::inspection::{first_name, process, row};
+use crate::host::registry::{Busy, LocalId};
+use crate::host::{Host, Phase};
+use crate::observe::explanation::{Activity, Explanation, Finding};
+use crate::observe::inspection::ranking::Ranking;
+use crate::observe::inspection::{CommandCount, ProcessColumn, ProcessDetails, ProcessInfo, ProcessQuery};
+use crate::observe::snapshot::{CurrentStep, SchedulerGauges};
+use crate::observe::{BlockingPoolMetrics, Counters, ProcessState, WorkerMetrics, WorkerState};
+use crate::platform::clock::Instant;
+use crate::process::command::is_builtin;
+use crate::process::mailbox::MailboxFigures;
+use crate::process::pid::Pid;
+use crate::process::state::Ref;
+use crate::process::yields::listing::CommandCounts;
+
+/// Minimum length of a mailbox that is reported as growing.
+const LONG_MAILBOX: usize = 1_000;
+/// Maximum number of full and of growing mailboxes that are reported.
+const MAILBOXES: usize = 16;
+/// Maximum number of processes in a finding about many processes.
+const LISTED: usize = 20;
+
+impl Host {
+    /// Explains why processes of this runtime do not run. The result lists the [reasons](crate::observe::Finding) that
+    /// the runtime finds, and counts what the processes wait for. The result includes the processes of all hosts of the
+    /// runtime.
+    ///
+    /// The runtime finds deadlocks, blocked workers, a busy blocking pool, commands without an answer, full and growing
+    /// mailboxes, processes that ignore the cancellation of a shutdown, a runtime without a thread, and processes that
+    /// nothing can wake. The documentation of each [finding](crate::observe::Finding) defines its condition.
+    ///
+    /// The call can be made on any thread, also in a step, and also while all workers are blocked. The call never stops
+    /// a worker, and runs no user code. The runtime reads the processes one after the other while they run. The finding
+    /// [`NothingOutstanding`](crate::observe::Finding::NothingOutstanding) is reported only if no step ran during the
+    /// call and all workers are parked. The time of the call is proportional to the largest number of processes that were alive at one time, about
+    /// 100 ns per process.
+    ///
+    /// ```
+    /// # use procession::{Command, Completion, Context, Runtime};
+    /// use procession::observe::Finding;
+    ///
+    /// struct Ask;
+    /// impl Command for Ask { type Reply = u64; }
+    ///
+    /// // The handler keeps the completion, and never answers.
+    /// let rt = Runtime::builder().workers(0).handler(|_: Ask, kept: Completion<u64>| std::mem::forget(kept)).build()?;
+    /// let asks = rt.spawn(async |ctx: Context| ctx.perform(Ask).await);
+    /// # rt.block_on(rt.spawn(async |_: Context| ()))?;
+    /// let explanation = rt.explain();
+    /// println!("{explanation}");
+    /// let is_unanswered = |finding: &Finding| matches!(finding, Finding::UnansweredCommands(one) if one.count == 1);
+    /// assert!(explanation.findings.iter().any(is_unanswered));
+    /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
+    /// ```
+    pub fn explain(&self) -> Explanation {
+        let begun = self.progress();
+        let deadlocks = self.wait_for_graph().deadlocks;
+        let reading = self.read_processes();
+        let gauges = (self.shared().gauges)(&self.shared().place);
+        let is_at_rest = reading.all_wait() && self.is_at_rest() && self.progress() == begun;
+        let mut findings = Vec::new();
+        let has_thread = self.shared().clock.is_virtual() || gauges.worker_target != 0 || !gauges.workers.is_empty();
+        if !has_thread && reading.activity.processes != 0 {
+            findings.push(Finding::NoThread { processes: reading.activity.processes });
+        }
+        findings.extend(deadlocks.into_iter().map(Finding::Deadlock));
+        findings.extend(self.blocked_workers(&gauges));
+        findings.extend(self.busy_pool());
+        let Reading { activity, full, growing, commands, cancelled, waiting, .. } = reading;
+        let commands = commands.into_iter().filter(|(command, _)| !is_builtin(command));
+        findings.extend(commands.map(|(command, count)| Finding::UnansweredCommands(CommandCount { command, count })));
+        findings.extend(full.into_rows().into_iter().filter_map(|process| self.full_mailbox(process)));
+        findings.extend(growing.into_rows().into_iter().map(|process| Finding::GrowingMailbox { process }));
+        findings.extend(self.ignored_cancellation(cancelled));
+        if is_at_rest {
+            let processes = self.details_of(waiting);
+            findings.push(Finding::NothingOutstanding { count: activity.processes, processes });
+        }
+        Explanation::new(findings, activity)
+    }
+
+    /// Returns counts that change with each step of a process, and with each event that makes a process ready.
+    fn progress(&self) -> [u64; 5] {
+        let Counters { polls, spawned, exited, messages, completions, .. } = self.counters();
+        [polls, spawned, exited, messages, completions]
+    }
+
+    fn read_processes(&self) -> Reading {
+        let table = &self.shared().pid_table;
+        let mut reading = Reading::new();
+        table.visit(|control| reading.add(control));
+        for (pid, from) in std::mem::take(&mut reading.long_tables) {
+            // If the process has exited meanwhile, its other commands have no requester any more.
+            let _ = self.count_yields(pid, from, &mut reading.commands);
+        }
+        reading
+    }
+
+    /// Whether no part of the runtime except a process can make a process run. The caller has read all processes before,
+    /// and compares the [progress](Self::progress) afterwards.
+    ///
+    /// The order of the readings matters. A source, for example a timer, first makes a process ready and then counts as
+    /// gone, or its thread is not parked meanwhile. Therefore, if the sources are gone, each process that they made
+    /// ready is in a queue, or a worker has taken it. A worker that takes a process between the readings of its state
+    /// and of the queues is found by the second reading of the states, or has counted the poll of the process.
+    fn is_at_rest(&self) -> bool {
+        let shared = self.shared();
+        let BlockingPoolMetrics { threads, idle_threads, queue_depth } = self.pool_figures();
+        let is_pool_idle = threads == idle_threads && queue_depth == 0;
+        if !is_pool_idle || shared.timers.len() != 0 || !shared.futures.lock().is_empty() {
+            return false;
+        }
+        let gauges = || (shared.gauges)(&shared.place);
+        let SchedulerGauges { workers, sockets, global_queue_depth, priority_queue_depth, .. } = gauges();
+        let queued = workers.iter().map(|worker| worker.local_queue_depth).sum::<usize>();
+        let SchedulerGauges { workers, steps, .. } = gauges();
+        // This thread may be a guest thread that polls its own future. It fires no timer now.
+        let here = shared.metrics.worker();
+        let polls_own = |worker| steps.iter().any(|step| step.worker == worker && step.is_own_future);
+        let is_parked = |&WorkerMetrics { worker, state, .. }: &WorkerMetrics| {
+            state == WorkerState::Parked || here == Some(worker) && polls_own(worker)
+        };
+        queued + global_queue_depth + priority_queue_depth + sockets == 0 && workers.iter().all(is_parked)
+    }
+
+    fn pool_figures(&self) -> BlockingPoolMetrics {
+        self.shared().pool.as_ref().map(|pool| pool.figures()).unwrap_or_default()
+    }
+
+    fn blocked_workers(&self, gauges: &SchedulerGauges) -> Vec<Finding> {
+        let now = self.now();
+        let blocked = gauges.steps.iter().filter(|step| !step.is_own_future);
+        let finding = |CurrentStep { worker, process, blocked_since, .. }: &CurrentStep| {
+            let since = (*blocked_since)?;
+            let process = process.and_then(|word| self.row_of(self.shared().pid_table.pid(LocalId::from(word))));
+            let (worker, lasts, is_replaced) = (*worker, now - since, gauges.is_complete);
+            Some(Finding::BlockedWorker { worker, process, since, lasts, is_replaced })
+        };
+        blocked.filter_map(finding).collect()
+    }
+
+    /// Reads the row of one process.
+    fn row_of(&self, pid: Pid) -> Option<ProcessInfo> {
+        let read = |control: &Ref<dyn AnyControl>| {
+            let Some((head, type_name)) = process(control) else { return Ok(None) };
+            let (state, figures) = (head.state(), control.mailbox_figures());
+            Ok(Some(row(head, type_name, state, figures, first_name(head)?)))
+        };
+        self.shared().pid_table.with(pid, read)?
+    }
+
+    fn busy_pool(&self) -> Option<Finding> {
+        let BlockingPoolMetrics { threads, idle_threads, queue_depth } = self.pool_figures();
+        let (most, queue_capacity) = self.shared().pool.as_ref()?.limits();
+        let is_busy = threads != 0 && threads == most && idle_threads == 0;
+        is_busy.then_some(Finding::BusyBlockingPool { threads, queue_depth, queue_capacity })
+    }
+
+    /// Reads the capacity of a mailbox that was full. Returns `None` if the mailbox has room now.
+    fn full_mailbox(&self, process: ProcessInfo) -> Option<Finding> {
+        let read = |control: &Ref<dyn AnyControl>| Ok(control.mailbox_figures());
+        let MailboxFigures { full_at, waiting_senders, .. } = self.shared().pid_table.with(process.pid, read)?;
+        Some(Finding::FullMailbox { process, capacity: full_at?, waiting_senders })
+    }
+
+    fn ignored_cancellation(&self, (count, pids): (usize, Vec<Pid>)) -> Option<Finding> {
+        if self.phase() == Phase::Open || count == 0 {
+            return None;
+        }
+        let deadline = Some(self.shutdown_deadline()).filter(|&deadline| deadline != Instant::FAR);
+        Some(Finding::IgnoredCancellation { deadline, count, processes: self.details_of(pids) })
+    }
+
+    fn details_of(&self, pids: Vec<Pid>) -> Vec<ProcessDetails> {
+        pids.into_iter().filter_map(|pid| self.process_details(pid)).collect()
+    }
+}
+
+/// Figures of all processes.
+struct Reading {
+    activity: Activity,
+    full: Ranking,
+    growing: Ranking,
+    /// Commands without an answer, except the other pieces of the tables in `long_tables`.
+    commands: CommandCounts,
+    /// Processes whose tables of commands are too long for one lock operation, and the keys at which the next pieces
+    /// begin.
+    long_tables: Vec<(Pid, usize)>,
+    /// Number of cancelled processes that wait, and the first of them.
+    cancelled: (usize, Vec<Pid>),
+    /// The first processes that wait.
+    waiting: Vec<Pid>,
+}
+
+impl Reading {
+    fn new() -> Self {
+        let longest = ProcessQuery::new().descending(ProcessColumn::MailboxLen).limit(MAILBOXES);
+        Self {
+            activity: Activity::default(),
+            full: Ranking::new(&longest),
+            growing: Ranking::new(&longest),
+            commands: CommandCounts::new(),
+            long_tables: Vec::new(),
+            cancelled: (0, Vec::new()),
+            waiting: Vec::new(),
+        }
+    }
+
+    /// Whether there is a process, all processes wait, and no command lacks an answer. A call of a hand-written process
+    /// is not such a command: another process must answer the call.
+    fn all_wait(&self) -> bool {
+        let Activity { processes, waiting, .. } = self.activity;
+        processes != 0 && processes == waiting && self.commands.keys().all(|command| is_builtin(command))
+    }
+
+    /// Adds the figures of a process. The caller holds the lock of its slot.
+    fn add(&mut self, control: &Ref<dyn AnyControl>) -> Result<(), Busy> {
+        let Some((head, type_name)) = process(control) else { return Ok(()) };
+        let (state, figures) = (head.state(), control.mailbox_figures());
+        let is_full = figures.full_at.is_some();
+        let is_growing = !is_full && figures.messages >= LONG_MAILBOX.max(figures.peak);
+        let is_running = state == Some(ProcessState::Running);
+        let has_row = is_full || is_growing || is_running;
+        // Nothing after this line fails. Therefore each process is counted once.
+        let row = if has_row { Some(row(head, type_name, state, figures, first_name(head)?)) } else { None };
+        match state {
+            Some(ProcessState::Complete) => return Ok(()),
+            None | Some(ProcessState::Ready) => self.activity.ready += 1,
+            Some(ProcessState::Running) => self.activity.running.extend(row.clone()),
+            Some(ProcessState::Blocked | ProcessState::Idle) => self.add_waiting(control, &figures),
+        }
+        self.activity.processes += 1;
+        if let Some(yields) = head.yields_if_any()
+            && yields.outstanding() != 0
+            && let Some(next) = yields.count_commands(0, &mut self.commands)
+        {
+            self.long_tables.push((head.pid(), next));
+        }
+        if let Some(row) = row {
+            match (is_full, is_growing) {
+                (true, _) => self.full.add(row),
+                (_, true) => self.growing.add(row),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds the figures of a process that waits for an event.
+    fn add_waiting(&mut self, control: &Ref<dyn AnyControl>, figures: &MailboxFigures) {
+        let (head, activity) = (control.head(), &mut self.activity);
+        activity.waiting += 1;
+        let waits = head.waits().waits;
+        let has = |kinds: &[WaitKind]| usize::from(waits.iter().any(|wait| kinds.contains(&wait.kind)));
+        let counted = waits.iter().filter(|wait| wait.is_counted()).count();
+        let kinds = [
+            (&mut activity.for_message, usize::from(figures.is_awaited)),
+            (
+                &mut activity.for_command,
+                usize::from(head.yields_if_any().is_some_and(|yields| yields.outstanding() != 0)),
+            ),
+            (&mut activity.for_call, has(&[WaitKind::Call, WaitKind::LimitedCall])),
+            // A wait without a record is a sleep.
+            (&mut activity.for_sleep, usize::from(usize::try_from(head.waiting() as i32).unwrap_or(0) > counted)),
+            (&mut activity.for_room, has(&[WaitKind::Room])),
+            (&mut activity.for_process, has(&[WaitKind::Start, WaitKind::Exit])),
+        ];
+        let mut known = 0;
+        for (total, count) in kinds {
+            *total += count;
+            known += count;
+        }
+        activity.for_unknown += usize::from(known == 0);
+        if self.waiting.len() < LISTED {
+            self.waiting.push(head.pid());
+        }
+        if head.is_cancelled() {
+            self.cancelled.0 += 1;
+            if self.cancelled.1.len() < LISTED {
+                self.cancelled.1.push(head.pid());
+            }
+        }
+    }
+}

@@ -1,0 +1,354 @@
+//! Explanation of a runtime: the reasons why its processes do not run, and what the processes wait for.
+//!
+//! The host reads the figures, decides which reasons apply, and fills in this data. This module only prints the data.
+
+use std::fmt;
+use std::time::Duration;
+
+use crate::observe::ProcessState;
+use crate::observe::inspection::wait_graph::Deadlock;
+use crate::observe::inspection::{CommandCount, ProcessDetails, ProcessInfo, WaitsFor};
+use crate::platform::clock::Instant;
+
+/// Explanation why processes of a runtime do not run: see [`Host::explain`](crate::Host::explain).
+///
+/// `Display` prints the findings as a numbered list, and one line about all processes. Each finding states what to do:
+///
+/// ```text
+/// 1 finding:
+/// 1. the process <0.0.1> "cache" app::Cache has run one step on worker 0 for 1.2s; other threads run its queued tasks
+///    what to do: move blocking calls to `spawn_blocking`, and call `should_yield` in long computations
+/// 4 processes: 1 running, 0 ready, 3 waiting (2 for a message, 1 for an answer to a call)
+/// running: <0.0.1> "cache" app::Cache: Running, mailbox 3 (peak 3)
+/// ```
+///
+/// If there is no finding, the first line is `no finding`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Explanation {
+    /// The reasons why processes do not run, in the order of the variants of [`Finding`].
+    pub findings: Vec<Finding>,
+    /// The processes, by state and by the events that they wait for.
+    pub activity: Activity,
+}
+
+impl Explanation {
+    pub(crate) fn new(findings: Vec<Finding>, activity: Activity) -> Self {
+        Self { findings, activity }
+    }
+}
+
+impl fmt::Display for Explanation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.findings.len() {
+            0 => f.write_str("no finding")?,
+            1 => f.write_str("1 finding:")?,
+            count => write!(f, "{count} findings:")?,
+        }
+        for (at, finding) in self.findings.iter().enumerate() {
+            write!(f, "\n{}. {}", at + 1, finding.to_string().replace('\n', "\n   "))?;
+        }
+        write!(f, "\n{}", self.activity)
+    }
+}
+
+/// A reason why processes of a runtime do not run: see [`Host::explain`](crate::Host::explain).
+///
+/// Not every finding is an error of the program. A full mailbox, a busy blocking pool and commands without an answer
+/// are normal for a short time. They explain the delay if the same finding is still there a few seconds later.
+///
+/// `Display` prints the finding in one or more lines. The last line begins with `what to do:`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Finding {
+    /// The runtime has no worker, and no thread is inside [`Runtime::run`](crate::Runtime::run) or
+    /// [`Runtime::block_on`](crate::Runtime::block_on). Therefore no process runs, and no timer fires.
+    NoThread {
+        /// Number of processes that are alive. At least 1.
+        processes: usize,
+    },
+    /// Processes that wait for each other: see [`Host::wait_for_graph`](crate::Host::wait_for_graph). A second reading
+    /// has confirmed the deadlock.
+    Deadlock(Deadlock),
+    /// A worker has run one step for longer than
+    /// [`Builder::long_step_threshold`](crate::Builder::long_step_threshold), or the step has called
+    /// [`block_in_place`](crate::block_in_place) and has not returned.
+    ///
+    /// The monitor thread notices a long step after once to twice the threshold, so a shorter step is not found. If the
+    /// threshold is `Duration::MAX`, or if the runtime has no workers, no long step is found. In these cases,
+    /// [`Activity::running`] of two explanations still shows a process that runs all the time.
+    BlockedWorker {
+        /// Number of the worker. An [`Observer`](crate::Observer) receives the same number.
+        worker: usize,
+        /// Process that runs the step. `None` for a future without a pid, for example of an async handler, and for a
+        /// process that exited during the reading.
+        process: Option<ProcessInfo>,
+        /// Time at which the monitor has first seen the step. The step began at most one threshold earlier. If the step
+        /// called `block_in_place`, this is the time of that call.
+        since: Instant,
+        /// Time from `since` to the explanation.
+        lasts: Duration,
+        /// Whether the runtime has as many active workers as requested. If this field is false, the number of
+        /// [replacement threads](crate::Builder::max_replacement_threads) has reached its maximum, and fewer threads run
+        /// the other processes.
+        is_replaced: bool,
+    },
+    /// All threads of the blocking pool run a job, and the pool has its maximum number of threads. A further job waits
+    /// in the queue. If the queue is full, a job is refused.
+    BusyBlockingPool {
+        /// Number of threads.
+        threads: usize,
+        /// Number of jobs in the queue.
+        queue_depth: usize,
+        /// Maximum number of jobs in the queue.
+        queue_capacity: usize,
+    },
+    /// Commands of one type that no handler has answered yet. Calls and sleeps of hand-written processes are not
+    /// included. The runtime does not record the age of a command.
+    UnansweredCommands(CommandCount),
+    /// A mailbox with a capacity has no room. At most 16 mailboxes are listed, the longest mailboxes first.
+    FullMailbox {
+        /// Process that owns the mailbox.
+        process: ProcessInfo,
+        /// Capacity of the mailbox.
+        capacity: usize,
+        /// Number of sends that [wait for room](crate::Address::send_wait).
+        waiting_senders: usize,
+    },
+    /// A mailbox that is long and grows: it holds at least 1,000 messages, has never been longer, and has no capacity
+    /// that is reached. At most 16 mailboxes are listed, the longest mailboxes first.
+    GrowingMailbox {
+        /// Process that owns the mailbox.
+        process: ProcessInfo,
+    },
+    /// The runtime shuts down, and cancelled processes wait and do not exit.
+    IgnoredCancellation {
+        /// Time at which the shutdown kills the processes. `None` if the shutdown has no deadline.
+        deadline: Option<Instant>,
+        /// Number of cancelled processes that wait.
+        count: usize,
+        /// At most 20 of these processes.
+        processes: Vec<ProcessDetails>,
+    },
+    /// All processes wait, and nothing inside the runtime can make one of them run: no process is runnable, no timer is
+    /// set, no command lacks an answer, no job of the blocking pool and no future without a pid is pending, and no
+    /// socket is open.
+    ///
+    /// Only an event from outside the runtime can make a process run: a thread that sends a message, or a thread that
+    /// wakes a future of another crate. If there is no such thread, no process can ever run again. In a
+    /// [`Simulation`](crate::Simulation), only the future that the simulation runs can act.
+    ///
+    /// A program that waits for the next request of its own thread is also in this situation. The finding is then not
+    /// an error.
+    NothingOutstanding {
+        /// Number of processes that wait. At least 1.
+        count: usize,
+        /// At most 20 of these processes, with the events that they wait for.
+        processes: Vec<ProcessDetails>,
+    },
+}
+
+/// Prints `count` and the noun, with an `s` if the count is not 1.
+fn plural(count: usize, noun: &str) -> String {
+    format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
+}
+
+/// Prints the pid, the name and the type of a process.
+struct Named<'a>(&'a ProcessInfo);
+
+impl fmt::Display for Named<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ", self.0.pid)?;
+        if let Some(name) = &self.0.name {
+            write!(f, "{name:?} ")?;
+        }
+        f.write_str(self.0.type_name)
+    }
+}
+
+/// Prints one line for each process, with the events that the process waits for.
+struct Waiting<'a> {
+    processes: &'a [ProcessDetails],
+    count: usize,
+}
+
+impl fmt::Display for Waiting<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for ProcessDetails { info, waits_for, .. } in self.processes {
+            write!(f, "\n  {} waits for ", Named(info))?;
+            let events: Vec<String> = waits_for.iter().map(WaitsFor::to_string).collect();
+            f.write_str(if events.is_empty() { "an event that the runtime does not know" } else { "" })?;
+            f.write_str(&events.join(", or for "))?;
+        }
+        match self.count.saturating_sub(self.processes.len()) {
+            0 => Ok(()),
+            more => write!(f, "\n  and {more} more"),
+        }
+    }
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoThread { processes } => {
+                match processes {
+                    1 => f.write_str("1 process is alive, but no thread runs it")?,
+                    _ => write!(f, "{processes} processes are alive, but no thread runs them")?,
+                }
+                f.write_str(": there is no worker, and no thread is in `run` or `block_on`")?;
+            }
+            Self::Deadlock(deadlock) => write!(f, "{deadlock}")?,
+            Self::BlockedWorker { worker, process, lasts, is_replaced, .. } => {
+                match process {
+                    Some(process) => write!(f, "the process {} has run one step", Named(process))?,
+                    None => f.write_str("a future without a pid has run one step")?,
+                }
+                let others = if *is_replaced { "other threads run" } else { "no replacement thread runs" };
+                write!(f, " on worker {worker} for {lasts:?}; {others} its queued tasks")?;
+            }
+            Self::BusyBlockingPool { threads, queue_depth, queue_capacity } => {
+                let (threads, jobs) = (plural(*threads, "thread"), plural(*queue_depth, "job"));
+                write!(f, "each of the {threads} of the blocking pool runs a job, and {jobs} ")?;
+                f.write_str(if *queue_depth == 1 { "waits" } else { "wait" })?;
+                let is_full = queue_depth >= queue_capacity;
+                f.write_str(if is_full { "; the queue is full, so further jobs are refused" } else { "" })?;
+            }
+            Self::UnansweredCommands(CommandCount { command, count }) => {
+                let (commands, have) = (plural(*count, "command"), if *count == 1 { "has" } else { "have" });
+                write!(f, "{commands} {command} {have} no answer yet")?;
+            }
+            Self::FullMailbox { process, capacity, waiting_senders } => {
+                write!(f, "the mailbox of {} is full with {}", Named(process), plural(*capacity, "message"))?;
+                write!(f, ", and {} for room; {}", waits(*waiting_senders), Receiving(process))?;
+            }
+            Self::GrowingMailbox { process } => {
+                write!(f, "the mailbox of {} holds {}", Named(process), plural(process.mailbox_len, "message"))?;
+                write!(f, " and has never been longer; {}", Receiving(process))?;
+            }
+            Self::IgnoredCancellation { count, processes, .. } => {
+                let (subject, verb) = if *count == 1 { ("process", "waits") } else { ("processes", "wait") };
+                write!(f, "the runtime shuts down, and {count} cancelled {subject} {verb} and did not exit:")?;
+                write!(f, "{}", Waiting { processes, count: *count })?;
+            }
+            Self::NothingOutstanding { count, processes } => {
+                let waiting = if *count == 1 { "1 process waits".into() } else { format!("{count} processes wait") };
+                write!(f, "nothing is outstanding: {waiting}, and no timer, command, blocking job or socket of the ")?;
+                write!(f, "runtime can make a process run:{}", Waiting { processes, count: *count })?;
+            }
+        }
+        write!(f, "\nwhat to do: {}", self.advice())
+    }
+}
+
+/// Returns the number of waiting senders and the verb.
+fn waits(senders: usize) -> String {
+    format!("{} {}", plural(senders, "send"), if senders == 1 { "waits" } else { "wait" })
+}
+
+/// Prints whether the owner of a mailbox may receive.
+struct Receiving<'a>(&'a ProcessInfo);
+
+impl fmt::Display for Receiving<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0.state {
+            Some(state @ (ProcessState::Blocked | ProcessState::Idle)) => {
+                write!(f, "the process is {state:?} and does not receive")
+            }
+            Some(state) => write!(f, "the process is {state:?}"),
+            None => f.write_str("the process is new"),
+        }
+    }
+}
+
+impl Finding {
+    /// Returns the remedy for this finding.
+    fn advice(&self) -> &'static str {
+        match self {
+            Self::NoThread { .. } => "poll `Runtime::run`, call `Runtime::block_on`, or set `Builder::workers`",
+            Self::Deadlock(_) => {
+                "set a time limit with `Call::timeout`, or let one of the processes answer with a message"
+            }
+            Self::BlockedWorker { is_replaced: true, .. } => {
+                "move blocking calls to `spawn_blocking`, and call `should_yield` in long computations"
+            }
+            Self::BlockedWorker { .. } => {
+                "move blocking calls to `spawn_blocking`, or raise `Builder::max_replacement_threads`"
+            }
+            Self::BusyBlockingPool { .. } => "make the jobs shorter, or raise `Builder::max_blocking_threads`",
+            Self::UnansweredCommands(_) => {
+                "if the number stays, look for a handler that keeps the `Completion`, or set `Perform::timeout`"
+            }
+            Self::FullMailbox { process, .. } | Self::GrowingMailbox { process } => match process.state {
+                Some(ProcessState::Blocked | ProcessState::Idle) => {
+                    "read `Host::process_details` of the process to see what it waits for"
+                }
+                _ => "if this lasts, make the senders slower, or share the work in a `Pool`",
+            },
+            Self::IgnoredCancellation { .. } => {
+                "await `cancelled` or `receive` together with the other event, or set time limits"
+            }
+            Self::NothingOutstanding { .. } => {
+                "send a message from another thread; if no thread will send, no process can ever run again"
+            }
+        }
+    }
+}
+
+/// Processes of a runtime, by state and by the events that they wait for: see [`Explanation::activity`].
+///
+/// A process that waits for several kinds of events is counted for each kind. The runtime reads the processes one after
+/// the other while they run, so the counts of two states may belong to different moments.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct Activity {
+    /// Number of processes.
+    pub processes: usize,
+    /// The processes that a thread runs now.
+    pub running: Vec<ProcessInfo>,
+    /// Number of processes that wait for a worker. A process that was not queued for the first time yet is included.
+    pub ready: usize,
+    /// Number of processes that wait for an event.
+    pub waiting: usize,
+    /// Number of processes that wait for a message.
+    pub for_message: usize,
+    /// Number of processes that wait for an answer to a command. For a hand-written process, the ends of its calls and
+    /// sleeps are also answers.
+    pub for_command: usize,
+    /// Number of async bodies that wait for an answer to a call.
+    pub for_call: usize,
+    /// Number of async bodies that wait for the end of a sleep.
+    pub for_sleep: usize,
+    /// Number of async bodies that wait for room in the mailbox of another process.
+    pub for_room: usize,
+    /// Number of async bodies that wait for the start or the exit of another process.
+    pub for_process: usize,
+    /// Number of processes that wait only for events that the runtime does not know, for example for a join handle or
+    /// for a future of another crate.
+    pub for_unknown: usize,
+}
+
+impl fmt::Display for Activity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { processes, running, ready, waiting, .. } = self;
+        let noun = if *processes == 1 { "process" } else { "processes" };
+        write!(f, "{processes} {noun}: {} running, {ready} ready, {waiting} waiting", running.len())?;
+        let kinds = [
+            ("a message", self.for_message),
+            ("an answer to a command", self.for_command),
+            ("an answer to a call", self.for_call),
+            ("the end of a sleep", self.for_sleep),
+            ("room in a mailbox", self.for_room),
+            ("the start or the exit of a process", self.for_process),
+            ("an event that the runtime does not know", self.for_unknown),
+        ];
+        let kinds: Vec<String> = kinds
+            .iter()
+            .filter(|(_, count)| *count != 0)
+            .map(|(event, count)| format!("{count} for {event}"))
+            .collect();
+        if !kinds.is_empty() {
+            write!(f, " ({})", kinds.join(", "))?;
+        }
+        running.iter().try_for_each(|process| write!(f, "\nrunning: {process}"))
+    }
+}

@@ -1,0 +1,587 @@
+//! Section 9.2 of the specification: `Host::explain` finds the reasons why processes do not run. Each test plants one
+//! cause.
+
+use std::future::pending;
+use std::sync::{Arc, Mutex, mpsc};
+use std::thread;
+use std::time::Duration;
+
+use futures::executor::block_on;
+use futures::future::select;
+use procession::observe::{Activity, Explanation, Finding, ProcessQuery, ProcessState, WaitsFor};
+use procession::*;
+
+use crate::{alone, step_aside, within};
+
+const HOUR: Duration = Duration::from_secs(3600);
+
+/// Path of this module, as it appears in type names.
+const HERE: &str = module_path!();
+
+type Question = Reply<()>;
+
+/// A command whose handler never answers.
+struct Never;
+impl Command for Never {
+    type Reply = ();
+}
+
+/// Another command whose handler never answers.
+struct Later;
+impl Command for Later {
+    type Reply = u64;
+}
+
+/// Ignores its mailbox.
+async fn deaf<M: Send>(_: Context<M>) {
+    pending().await
+}
+
+async fn receives(mut ctx: Context<u64>) -> Result<(), Exit> {
+    loop {
+        ctx.receive().await?;
+    }
+}
+
+async fn sleeps(ctx: Context) {
+    ctx.sleep(HOUR).await;
+}
+
+/// Returns a runtime without workers. The handlers of `Never` and `Later` never answer.
+fn runtime(builder: Builder) -> Runtime {
+    let (kept, kept_too) = (Mutex::new(Vec::new()), Mutex::new(Vec::new()));
+    builder
+        .workers(0)
+        .handler(move |_: Never, completion: Completion<()>| kept.lock().unwrap().push(completion))
+        .handler(move |_: Later, completion: Completion<u64>| kept_too.lock().unwrap().push(completion))
+        .build()
+        .unwrap()
+}
+
+/// Runs all runnable processes, and then returns the explanation. This thread is a guest thread during the call.
+fn explained(rt: &Runtime) -> Explanation {
+    let ready = ProcessQuery::new().state(ProcessState::Ready).limit(1);
+    rt.block_on(async {
+        for _ in 0..8 {
+            step_aside().await;
+        }
+        while !rt.processes(&ready).is_empty() {
+            step_aside().await;
+        }
+        rt.explain()
+    })
+}
+
+/// Waits until the runtime has this finding.
+fn eventually<T>(host: &Host, find: impl Fn(&Explanation) -> Option<T>) -> T {
+    for _ in 0..20_000 {
+        if let Some(found) = find(&host.explain()) {
+            return found;
+        }
+        thread::park_timeout(Duration::from_millis(1));
+    }
+    panic!("the finding never appears: {}", host.explain());
+}
+
+fn lines(value: &impl ToString) -> Vec<String> {
+    value.to_string().lines().map(String::from).collect()
+}
+
+/// 9.2g: a runtime in which a timer is set and a process waits for a message has no finding. The text counts what the
+/// processes wait for.
+#[test]
+fn a_runtime_without_a_problem_has_no_finding() {
+    let rt = runtime(Runtime::builder());
+    drop((rt.spawn(receives), rt.spawn(sleeps)));
+    let explanation = explained(&rt);
+    assert_eq!(explanation.findings, []);
+    let text = ["no finding", "2 processes: 0 running, 0 ready, 2 waiting (1 for a message, 1 for the end of a sleep)"];
+    assert_eq!(lines(&explanation), text);
+}
+
+/// 9.2g: the explanation counts each kind of event that processes wait for.
+#[test]
+fn the_activity_counts_what_the_processes_wait_for() {
+    let rt = runtime(Runtime::builder());
+    let full = rt.process().mailbox_capacity(MailboxCapacity::Reject(1)).spawn(deaf::<u64>).unwrap();
+    full.send(1).unwrap();
+    let (room, exit, callee) = (full.address(), full.address(), rt.spawn(deaf::<Question>).address());
+    drop(rt.spawn(receives));
+    drop(rt.spawn(sleeps));
+    drop(rt.spawn(async |ctx: Context| ctx.perform(Never).await));
+    drop(rt.spawn(async move |ctx: Context| _ = ctx.call(&callee, |reply| reply).await));
+    drop(rt.spawn(async move |_: Context| _ = room.send_wait(2).await));
+    drop(rt.spawn(async move |_: Context| _ = exit.exited().await));
+    drop(rt.spawn(async |ctx: Context| {
+        let (me, mut mailbox) = ctx.split();
+        _ = select(me.sleep(HOUR), Box::pin(mailbox.receive())).await;
+    }));
+    let Activity {
+        processes,
+        running,
+        ready,
+        waiting,
+        for_message,
+        for_command,
+        for_call,
+        for_sleep,
+        for_room,
+        for_process,
+        for_unknown,
+        ..
+    } = explained(&rt).activity;
+    assert_eq!((processes, running.len(), ready, waiting), (9, 0, 0, 9));
+    assert_eq!((for_message, for_command, for_call, for_sleep), (2, 1, 1, 2));
+    assert_eq!((for_room, for_process, for_unknown), (1, 1, 2));
+}
+
+/// 9.2g: without a worker and without a thread in `block_on`, no thread runs the processes.
+#[test]
+fn a_runtime_without_a_thread_is_explained() {
+    let rt = runtime(Runtime::builder());
+    assert_eq!(rt.explain().findings, []);
+    let process = rt.spawn(sleeps);
+    let explanation = rt.explain();
+    let [finding @ Finding::NoThread { processes: 1 }] = &explanation.findings[..] else { panic!("{explanation}") };
+    assert_eq!(
+        lines(finding),
+        [
+            "1 process is alive, but no thread runs it: there is no worker, and no thread is in `run` or `block_on`",
+            "what to do: poll `Runtime::run`, call `Runtime::block_on`, or set `Builder::workers`",
+        ]
+    );
+    assert_eq!(explanation.activity.ready, 1);
+    rt.block_on(async {
+        process.started().await.unwrap();
+        assert_eq!(rt.explain().findings, []);
+    });
+    rt.set_workers(1);
+    assert_eq!(rt.explain().findings, []);
+}
+
+/// 9.2e, 9.2g: a deadlock is a finding. A timer elsewhere does not hide it.
+#[test]
+fn a_deadlock_is_explained() {
+    let rt = runtime(Runtime::builder());
+    drop(rt.spawn(sleeps));
+    for (name, other) in [("one", "other"), ("other", "one")] {
+        let body = async move |ctx: Context<Question>| _ = ctx.call(other, |reply: Question| reply).await;
+        drop(rt.process().name(name).spawn(body).unwrap());
+    }
+    let explanation = explained(&rt);
+    let [finding @ Finding::Deadlock(deadlock)] = &explanation.findings[..] else { panic!("{explanation}") };
+    assert_eq!(deadlock.cycle.len(), 2);
+    let text = lines(finding);
+    assert_eq!((text.len(), &*text[0]), (4, "deadlock of 2 processes:"));
+    assert!(text[3].starts_with("what to do: set a time limit with `Call::timeout`"), "{text:?}");
+    let text = lines(&explanation);
+    assert_eq!((&*text[0], &*text[1]), ("1 finding:", "1. deadlock of 2 processes:"));
+    assert!(text[2].starts_with("     <"), "{text:?}");
+}
+
+/// Spawns a process whose step blocks until the sender is dropped. Returns when the step has begun.
+fn blocked(
+    rt: &Runtime,
+    name: &'static str,
+    block: impl FnOnce(mpsc::Receiver<()>) + Send + 'static,
+) -> mpsc::Sender<()> {
+    let ((open, wait), (begun, has_begun)) = (mpsc::channel(), mpsc::channel());
+    let body = async move |_: Context| {
+        begun.send(()).unwrap();
+        block(wait);
+    };
+    drop(rt.process().name(name).spawn(body).unwrap());
+    has_begun.recv().unwrap();
+    open
+}
+
+/// 9.2g: while all workers are blocked and have no replacement, a thread outside the runtime gets the explanation. The
+/// explanation names the blocked processes.
+#[test]
+fn blocked_workers_are_explained_while_all_workers_are_blocked() {
+    within(60, || {
+        let rt = Runtime::builder().workers(2).max_replacement_threads(0).build().unwrap();
+        let begin = rt.now();
+        let gates = ["one", "other"].map(|name| blocked(&rt, name, |wait| _ = wait.recv()));
+        let waiting = rt.spawn(async |_: Context| ());
+        let findings = eventually(&rt, |explanation| {
+            let blocked = |finding: &&Finding| matches!(finding, Finding::BlockedWorker { .. });
+            let blocked: Vec<_> = explanation.findings.iter().filter(blocked).cloned().collect();
+            (blocked.len() == 2).then_some(blocked)
+        });
+        let mut names = Vec::new();
+        for finding in &findings {
+            let Finding::BlockedWorker { process, since, lasts, is_replaced: false, .. } = finding else {
+                panic!("{finding}")
+            };
+            let process = process.as_ref().expect("the process lives");
+            assert_eq!(process.state, Some(ProcessState::Running));
+            assert!(begin <= *since && *since + *lasts <= rt.now());
+            let name = process.name.clone().expect("it has a name");
+            let text = lines(finding);
+            assert!(text[0].starts_with(&format!("the process {} {name:?} {HERE}::blocked", process.pid)), "{text:?}");
+            assert!(text[0].ends_with("; no replacement thread runs its queued tasks"), "{text:?}");
+            assert!(text[1].ends_with("raise `Builder::max_replacement_threads`"), "{text:?}");
+            names.push(name);
+        }
+        names.sort();
+        assert_eq!(names, ["one", "other"]);
+        let activity = rt.explain().activity;
+        assert_eq!((activity.running.len(), activity.ready), (2, 1));
+        drop(gates);
+        block_on(waiting).unwrap();
+        eventually(&rt, |explanation| explanation.findings.is_empty().then_some(()));
+    });
+}
+
+/// 9.2g: a blocked worker with a replacement is also a finding. A step in `block_in_place` is found immediately, also
+/// without a monitor.
+#[test]
+fn a_replaced_worker_is_explained() {
+    within(60, || {
+        let rt = alone().build().unwrap();
+        let begin = rt.now();
+        let (entered, has_entered) = mpsc::channel();
+        let gate = blocked(&rt, "waits", move |wait| {
+            block_in_place(|| {
+                entered.send(()).unwrap();
+                _ = wait.recv();
+            });
+        });
+        has_entered.recv().unwrap();
+        let explanation = rt.explain();
+        let [finding @ Finding::BlockedWorker { process: Some(process), since, is_replaced: true, .. }] =
+            &explanation.findings[..]
+        else {
+            panic!("{explanation}")
+        };
+        assert_eq!(process.name.as_deref(), Some("waits"));
+        assert!(begin <= *since && *since <= rt.now());
+        assert!(lines(finding)[0].ends_with("; other threads run its queued tasks"), "{finding}");
+        let text = lines(&explanation);
+        assert!(text[3].starts_with("1 process: 1 running, 0 ready, 0 waiting"), "{text:?}");
+        assert!(text[4].starts_with(&format!("running: {} \"waits\" ", process.pid)), "{text:?}");
+        drop(gate);
+        eventually(&rt, |explanation| explanation.findings.is_empty().then_some(()));
+    });
+}
+
+/// 9.2g: if all threads of the blocking pool run a job, further jobs wait.
+#[test]
+fn a_busy_blocking_pool_is_explained() {
+    within(60, || {
+        let rt = Runtime::builder().workers(1).max_blocking_threads(1).blocking_queue_capacity(2).build().unwrap();
+        let ((open, wait), (begun, has_begun)) = (mpsc::channel::<()>(), mpsc::channel());
+        let wait = Arc::new(Mutex::new(wait));
+        let jobs: Vec<_> = (0..3)
+            .map(|_| {
+                let (wait, begun) = (Arc::clone(&wait), begun.clone());
+                rt.spawn_blocking(move || {
+                    begun.send(()).unwrap();
+                    _ = wait.lock().unwrap().recv();
+                })
+            })
+            .collect();
+        has_begun.recv().unwrap();
+        let explanation = rt.explain();
+        let expected = Finding::BusyBlockingPool { threads: 1, queue_depth: 2, queue_capacity: 2 };
+        assert_eq!(explanation.findings, [expected]);
+        assert_eq!(
+            lines(&explanation.findings[0]),
+            [
+                "each of the 1 thread of the blocking pool runs a job, and 2 jobs wait; the queue is full, so further \
+                 jobs are refused",
+                "what to do: make the jobs shorter, or raise `Builder::max_blocking_threads`",
+            ]
+        );
+        drop(open);
+        for job in jobs {
+            block_on(job).unwrap();
+        }
+        assert_eq!(eventually(&rt, |explanation| explanation.findings.is_empty().then_some(())), ());
+    });
+}
+
+/// A hand-written process that only sleeps.
+struct Sleeper;
+
+impl Process for Sleeper {
+    type Message = u64;
+    type Output = ();
+    fn step(&mut self, _: Events<'_, u64>, out: &mut StepOutput<'_, u64>) -> Result<Next<()>, Exit> {
+        let _ = out.sleep(HOUR);
+        Ok(Next::Wait)
+    }
+}
+
+/// 9.2g: commands that no handler has answered are counted by type, over all processes. A long table of commands is
+/// read in pieces, and each command is counted once. The sleep of a hand-written process is no such command.
+#[test]
+fn unanswered_commands_are_explained_by_type() {
+    let rt = runtime(Runtime::builder());
+    drop(rt.spawn_process(Sleeper));
+    assert_eq!(explained(&rt).findings, []);
+    drop(rt.spawn(async |ctx: Context| ctx.perform(Later).await));
+    for count in [1, 1_000] {
+        drop(rt.spawn(async move |ctx: Context| {
+            let commands: Vec<_> = (0..count).map(|_| ctx.perform(Never)).collect();
+            futures::future::join_all(commands).await;
+        }));
+    }
+    let explanation = explained(&rt);
+    let [Finding::UnansweredCommands(one), finding @ Finding::UnansweredCommands(other)] = &explanation.findings[..]
+    else {
+        panic!("{explanation}")
+    };
+    assert_eq!((one.command, one.count), (std::any::type_name::<Later>(), 1));
+    assert_eq!((other.command, other.count), (std::any::type_name::<Never>(), 1_001));
+    assert_eq!(lines(finding)[0], format!("1001 commands {HERE}::Never have no answer yet"));
+    assert_eq!(lines(&explanation.findings[0])[0], format!("1 command {HERE}::Later has no answer yet"));
+}
+
+/// 9.2g: a full mailbox is a finding, with the number of senders that wait for room.
+#[test]
+fn a_full_mailbox_is_explained() {
+    let rt = runtime(Runtime::builder());
+    drop(rt.spawn(sleeps));
+    let bounded = |name, capacity| rt.process().name(name).mailbox_capacity(capacity).spawn(deaf::<u64>).unwrap();
+    let full = bounded("full", MailboxCapacity::Reject(2));
+    let roomy = bounded("roomy", MailboxCapacity::DropOldest(3));
+    (0..2).for_each(|number| {
+        full.send(number).unwrap();
+        roomy.send(number).unwrap();
+    });
+    let address = full.address();
+    drop(rt.spawn(async move |_: Context| _ = address.send_wait(3).await));
+    let explanation = explained(&rt);
+    let [finding @ Finding::FullMailbox { process, capacity: 2, waiting_senders: 1 }] = &explanation.findings[..]
+    else {
+        panic!("{explanation}")
+    };
+    assert_eq!((process.pid, process.mailbox_len), (full.pid(), 2));
+    let text = format!(
+        "the mailbox of {} \"full\" {} is full with 2 messages, and 1 send waits for room; the process is Idle and does \
+         not receive",
+        full.pid(),
+        process.type_name
+    );
+    assert_eq!(lines(finding)[0], text);
+    assert!(lines(finding)[1].starts_with("what to do: read `Host::process_details`"), "{finding}");
+}
+
+/// 9.2g: an unbounded mailbox grows if it holds at least 1,000 messages and has never been longer.
+#[test]
+fn a_growing_mailbox_is_explained() {
+    let rt = runtime(Runtime::builder());
+    drop(rt.spawn(sleeps));
+    let process = rt.spawn(async |mut ctx: Context<u64>| {
+        while ctx.receive().await? != 0 {}
+        pending::<Result<(), Exit>>().await
+    });
+    explained(&rt);
+    (0..999).for_each(|_| process.send(0).unwrap());
+    assert_eq!(rt.explain().activity.processes, 2);
+    let growing = |explanation: &Explanation| match &explanation.findings[..] {
+        [] => None,
+        [Finding::GrowingMailbox { process }] => Some(process.mailbox_len),
+        _ => panic!("{explanation}"),
+    };
+    // The process receives the first message and reads the others ahead, and then ignores its mailbox.
+    assert_eq!(growing(&explained(&rt)), None);
+    (0..999).for_each(|_| process.send(0).unwrap());
+    assert_eq!(growing(&explained(&rt)), None);
+    process.send(0).unwrap();
+    assert_eq!(growing(&explained(&rt)), Some(1_000));
+    let finding = &explained(&rt).findings[0];
+    let text = lines(finding);
+    assert!(text[0].contains(" holds 1000 messages and has never been longer; the process is Idle"), "{text:?}");
+    assert!(text[1].starts_with("what to do: read `Host::process_details` of the process"), "{text:?}");
+}
+
+/// 9.2g: many full mailboxes are listed up to a bound, the longest mailboxes first.
+#[test]
+fn only_the_longest_full_mailboxes_are_listed() {
+    let rt = runtime(Runtime::builder());
+    for capacity in 1..=40 {
+        let process = rt.process().mailbox_capacity(MailboxCapacity::Reject(capacity)).spawn(deaf::<u64>).unwrap();
+        (0..capacity).for_each(|_| process.send(0).unwrap());
+    }
+    drop(rt.spawn(sleeps));
+    let capacities: Vec<usize> = explained(&rt)
+        .findings
+        .iter()
+        .map(|finding| match finding {
+            Finding::FullMailbox { capacity, .. } => *capacity,
+            _ => panic!("{finding}"),
+        })
+        .collect();
+    assert_eq!(capacities, (25..=40).rev().collect::<Vec<_>>());
+}
+
+/// 9.2g: a process that ignores the cancellation of a shutdown is a finding, with the event that it waits for.
+#[test]
+fn a_process_that_ignores_the_shutdown_is_explained() {
+    let rt = runtime(Runtime::builder());
+    let stubborn = rt.process().name("stubborn").spawn(sleeps).unwrap();
+    drop(rt.spawn(receives));
+    explained(&rt);
+    let deadline = rt.now() + HOUR;
+    let shutdown = rt.host().shutdown(HOUR);
+    let explanation = explained(&rt);
+    let [finding @ Finding::IgnoredCancellation { deadline: Some(at), count: 1, processes }] =
+        &explanation.findings[..]
+    else {
+        panic!("{explanation}")
+    };
+    assert!(*at >= deadline && *at <= rt.now() + HOUR);
+    assert_eq!(
+        (processes[0].info.pid, &processes[0].waits_for[..]),
+        (stubborn.pid(), &[WaitsFor::Sleep { count: 1 }][..])
+    );
+    assert_eq!(
+        lines(finding),
+        [
+            "the runtime shuts down, and 1 cancelled process waits and did not exit:".to_owned(),
+            format!("  {} \"stubborn\" {HERE}::sleeps waits for the end of a sleep", stubborn.pid()),
+            "what to do: await `cancelled` or `receive` together with the other event, or set time limits".to_owned(),
+        ]
+    );
+    drop(shutdown);
+}
+
+fn is_nothing_outstanding(explanation: &Explanation) -> bool {
+    explanation.findings.iter().any(|finding| matches!(finding, Finding::NothingOutstanding { .. }))
+}
+
+/// 9.2f: if all processes wait, and nothing in the runtime can make one of them run, the finding lists which process
+/// waits for which process.
+#[test]
+fn processes_that_nothing_can_wake_are_explained() {
+    let rt = runtime(Runtime::builder());
+    assert!(!is_nothing_outstanding(&explained(&rt)), "there is no process");
+    let callee = rt.process().name("callee").spawn(deaf::<Question>).unwrap();
+    let address = callee.address();
+    let caller =
+        rt.process().name("caller").spawn(async move |ctx: Context| _ = ctx.call(&address, |reply| reply).await);
+    let caller = caller.unwrap();
+    let receiver = rt.process().name("receiver").spawn(receives).unwrap();
+    let explanation = explained(&rt);
+    let [finding @ Finding::NothingOutstanding { count: 3, processes }] = &explanation.findings[..] else {
+        panic!("{explanation}")
+    };
+    let pids: Vec<Pid> = processes.iter().map(|process| process.info.pid).collect();
+    assert_eq!(pids, [callee.pid(), caller.pid(), receiver.pid()]);
+    assert_eq!(processes[1].waits_for[0].process(), Some(callee.pid()));
+    let text = lines(finding);
+    assert_eq!(
+        text[0],
+        "nothing is outstanding: 3 processes wait, and no timer, command, blocking job or socket of the runtime can \
+         make a process run:"
+    );
+    assert!(text[1].ends_with(" waits for an event that the runtime does not know"), "{text:?}");
+    let call = format!("  {} \"caller\" {HERE}::", caller.pid());
+    assert!(text[2].starts_with(&call), "{text:?}");
+    assert!(text[2].contains(&format!(" waits for the answer to a call to {} at ", callee.pid())), "{text:?}");
+    assert!(text[3].ends_with("::receives waits for a message"), "{text:?}");
+    assert_eq!(
+        text[4],
+        "what to do: send a message from another thread; if no thread will send, no process can ever run again"
+    );
+    (0..40).for_each(|_| drop(rt.spawn(receives)));
+    let explanation = explained(&rt);
+    let [finding @ Finding::NothingOutstanding { count: 43, processes }] = &explanation.findings[..] else {
+        panic!("{explanation}")
+    };
+    assert_eq!((processes.len(), &*lines(finding)[21]), (20, "  and 23 more"));
+}
+
+/// 9.2f: a timer, a command, a blocking job, a future without a pid, or a runnable process is outstanding.
+#[test]
+fn something_outstanding_is_not_overlooked() {
+    within(60, || {
+        let nothing_after = |plant: &dyn Fn(&Runtime)| {
+            let rt = runtime(Runtime::builder());
+            drop(rt.spawn(receives));
+            assert!(is_nothing_outstanding(&explained(&rt)));
+            plant(&rt);
+            is_nothing_outstanding(&explained(&rt))
+        };
+        assert!(nothing_after(&|_| ()));
+        assert!(nothing_after(&|rt| drop(rt.spawn(deaf::<u64>))));
+        assert!(!nothing_after(&|rt| drop(rt.spawn(sleeps))));
+        assert!(!nothing_after(&|rt| drop(rt.spawn(async |ctx: Context| ctx.perform(Never).await))));
+        assert!(!nothing_after(&|rt| rt.spawn_future(pending::<()>())));
+        let (open, wait) = mpsc::channel::<()>();
+        let wait = Arc::new(Mutex::new(wait));
+        assert!(!nothing_after(&|rt| {
+            let wait = Arc::clone(&wait);
+            drop(rt.spawn_blocking(move || _ = wait.lock().unwrap().recv()));
+        }));
+        drop(open);
+        // Here no thread runs the process that waits for a worker.
+        let rt = runtime(Runtime::builder());
+        drop(rt.spawn(receives));
+        assert!(!is_nothing_outstanding(&rt.explain()));
+    });
+}
+
+/// 9.2f: while two processes send a message to each other on two workers, a thread outside the runtime never finds that
+/// nothing is outstanding. After the last message, the thread finds it.
+#[test]
+fn a_message_on_its_way_is_not_overlooked() {
+    within(60, || {
+        let rt = crate::two();
+        let peers: Vec<_> = (0..2)
+            .map(|_| {
+                rt.spawn(async |mut ctx: Context<(u64, Option<Pid>)>| {
+                    let mut other = None;
+                    loop {
+                        let (left, peer) = ctx.receive().await?;
+                        other = peer.or(other);
+                        if left != 0
+                            && let Some(other) = other
+                        {
+                            ctx.send(other, (left - 1, None::<Pid>)).map_err(Exit::failed)?;
+                        }
+                        if left == u64::MAX {
+                            return Ok::<_, Exit>(());
+                        }
+                    }
+                })
+            })
+            .collect();
+        const ROUNDS: u64 = 200_000;
+        peers[1].send((0, Some(peers[0].pid()))).unwrap();
+        peers[0].send((ROUNDS, Some(peers[1].pid()))).unwrap();
+        let mut explanations = 0;
+        loop {
+            let explanation = rt.explain();
+            if is_nothing_outstanding(&explanation) {
+                break;
+            }
+            explanations += 1;
+        }
+        assert_eq!(rt.counters().messages, ROUNDS + 2);
+        assert!(explanations > 0);
+    });
+}
+
+/// 9.2f, 10.1c: a simulation explains its processes in the same way.
+#[test]
+fn a_simulation_explains_its_processes() {
+    let mut simulation = Simulation::new(1);
+    let host = simulation.host().clone();
+    let explanation = simulation.run(async {
+        let callee = host.process().name("callee").spawn(deaf::<Question>).unwrap();
+        let address = callee.address();
+        let caller = host.spawn(async move |ctx: Context| _ = ctx.call(&address, |reply| reply).await);
+        caller.started().await.unwrap();
+        callee.started().await.unwrap();
+        let rests = host.explain();
+        let sleeper = host.spawn(sleeps);
+        sleeper.started().await.unwrap();
+        assert!(!is_nothing_outstanding(&host.explain()));
+        rests
+    });
+    assert!(matches!(explanation.findings[..], [Finding::NothingOutstanding { count: 2, .. }]), "{explanation}");
+}

@@ -9,9 +9,15 @@
 //! | `shutdown` or the end of `main` takes long | [Shutdown hangs](#shutdown-hangs) |
 //! | a message was sent but not handled | [A message is missing](#a-message-is-missing) |
 //! | a call or a command waits forever | [A call never returns](#a-call-never-returns) |
+//! | a process does not exist any more | [A process has disappeared](#a-process-has-disappeared) |
 //!
-//! Four tools help with all symptoms:
+//! Each section begins with the call that shows the cause, and with the output of this call. In the outputs, the pids
+//! and the paths of types are shortened.
 //!
+//! These tools help with all symptoms:
+//!
+//! - [`Host::explain`](crate::Host::explain) lists the reasons why processes do not run: see
+//!   [Ask the runtime](#ask-the-runtime).
 //! - [`Host::metrics`](crate::Host::metrics) returns a snapshot of all figures of the runtime: see
 //!   [Read the figures](#read-the-figures).
 //! - An [`Observer`](crate::Observer) receives the start, each transition and the exit of each process. An observer
@@ -20,6 +26,52 @@
 //!   [List the processes](#list-the-processes).
 //! - [`Host::wait_for_graph`](crate::Host::wait_for_graph) finds the processes that wait for each other: see
 //!   [Find a deadlock](#find-a-deadlock).
+//! - [`Host::last_exits`](crate::Host::last_exits) lists the last abnormal exits: see
+//!   [A process has disappeared](#a-process-has-disappeared).
+//!
+//! # Ask the runtime
+//!
+//! If a program does not move, first call [`Host::explain`](crate::Host::explain). The call works on any thread, also
+//! while all workers are blocked. A server can print the explanation when it receives a signal, or serve it over HTTP.
+//!
+//! ```
+//! # use procession::{Command, Completion, Context, Runtime};
+//! # use std::time::Duration;
+//! # struct Query;
+//! # impl Command for Query { type Reply = u64; }
+//! # async fn report(ctx: Context) { _ = ctx.perform(Query).await; }
+//! # async fn clock(ctx: Context) { ctx.sleep(Duration::from_secs(60)).await; }
+//! # let rt = Runtime::builder().workers(0).handler(|_: Query, kept: Completion<u64>| std::mem::forget(kept)).build()?;
+//! # let (report, clock) = (rt.spawn(report), rt.spawn(clock));
+//! # let text = rt.block_on(async {
+//! #     report.started().await.unwrap();
+//! #     clock.started().await.unwrap();
+//! println!("{}", rt.explain());
+//! #     rt.explain().to_string()
+//! # });
+//! # let expected = "\
+//! # 1 finding:
+//! # 1. 1 command app::Query has no answer yet
+//! #    what to do: if the number stays, look for a handler that keeps the `Completion`, or set `Perform::timeout`
+//! # 2 processes: 0 running, 0 ready, 2 waiting (1 for an answer to a command, 1 for the end of a sleep)";
+//! # let expected = expected.replace("app::Query", std::any::type_name::<Query>());
+//! # let plain = |text: &str| text.lines().map(|line| line.trim().to_owned()).collect::<Vec<_>>();
+//! # assert_eq!(plain(&text), plain(&expected));
+//! # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
+//! ```
+//!
+//! The output lists the findings, and counts what the processes wait for:
+//!
+//! ```text
+//! 1 finding:
+//! 1. 1 command app::Query has no answer yet
+//!    what to do: if the number stays, look for a handler that keeps the `Completion`, or set `Perform::timeout`
+//! 2 processes: 0 running, 0 ready, 2 waiting (1 for an answer to a command, 1 for the end of a sleep)
+//! ```
+//!
+//! A program can match on [`Finding`](crate::observe::Finding), whose variants contain the data. Some findings are
+//! normal for a short time, for example a command without an answer. If a finding is still there after a few seconds,
+//! it explains the delay.
 //!
 //! # List the processes
 //!
@@ -131,6 +183,31 @@
 //!
 //! # Nothing runs
 //!
+//! [`Host::explain`](crate::Host::explain) states whether a thread runs the processes, and whether all workers are
+//! blocked:
+//!
+//! ```
+//! # use procession::{Context, Runtime};
+//! let rt = Runtime::builder().workers(0).build()?;
+//! rt.spawn(async |_: Context| println!("never printed"));
+//! println!("{}", rt.explain());
+//! # let expected = "\
+//! # 1 finding:
+//! # 1. 1 process is alive, but no thread runs it: there is no worker, and no thread is in `run` or `block_on`
+//! #    what to do: poll `Runtime::run`, call `Runtime::block_on`, or set `Builder::workers`
+//! # 1 process: 0 running, 1 ready, 0 waiting";
+//! # let plain = |text: &str| text.lines().map(|line| line.trim().to_owned()).collect::<Vec<_>>();
+//! # assert_eq!(plain(&rt.explain().to_string()), plain(expected));
+//! # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
+//! ```
+//!
+//! ```text
+//! 1 finding:
+//! 1. 1 process is alive, but no thread runs it: there is no worker, and no thread is in `run` or `block_on`
+//!    what to do: poll `Runtime::run`, call `Runtime::block_on`, or set `Builder::workers`
+//! 1 process: 0 running, 1 ready, 0 waiting
+//! ```
+//!
 //! | cause | how to recognize the cause | what to do |
 //! |---|---|---|
 //! | The runtime has no workers, and no thread is inside `run` or `block_on`. | `Builder::workers(0)` in the code | Poll [`Runtime::run`](crate::Runtime::run) while processes must run, or use workers. |
@@ -142,7 +219,40 @@
 //!
 //! # One process uses all CPU time
 //!
-//! A step runs until it returns or awaits. A worker cannot interrupt a step.
+//! A step runs until it returns or awaits. A worker cannot interrupt a step. [`Host::explain`](crate::Host::explain)
+//! names each process that has run one step for longer than 10 to 20 ms:
+//!
+//! ```
+//! # use procession::{Context, Runtime};
+//! # let rt = Runtime::builder().workers(1).build()?;
+//! # let (open, gate) = std::sync::mpsc::channel::<()>();
+//! # let index = async move |_: Context| _ = gate.recv();
+//! # let process = rt.process().name("index").spawn(index)?;
+//! # while rt.explain().findings.is_empty() {
+//! #     std::thread::yield_now();
+//! # }
+//! println!("{}", rt.explain());
+//! # let text = rt.explain().to_string();
+//! # let lines: Vec<&str> = text.lines().collect();
+//! # assert_eq!(lines[0], "1 finding:");
+//! # assert!(lines[1].starts_with(&format!("1. the process {} \"index\" ", process.pid())), "{text}");
+//! # assert!(lines[1].contains(" has run one step on worker 0 for "), "{text}");
+//! # assert!(lines[1].ends_with("s; other threads run its queued tasks"), "{text}");
+//! # let advice = "   what to do: move blocking calls to `spawn_blocking`, and call `should_yield` in long computations";
+//! # assert_eq!(lines[2..4], [advice, "1 process: 1 running, 0 ready, 0 waiting"]);
+//! # assert!(lines[4].starts_with(&format!("running: {} \"index\" ", process.pid())), "{text}");
+//! # assert!(lines[4].ends_with(": Running, mailbox 0 (peak 0)"), "{text}");
+//! # drop(open);
+//! # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
+//! ```
+//!
+//! ```text
+//! 1 finding:
+//! 1. the process <0-9f3c.0.1> "index" app::index has run one step on worker 0 for 1.214s; other threads run its queued tasks
+//!    what to do: move blocking calls to `spawn_blocking`, and call `should_yield` in long computations
+//! 1 process: 1 running, 0 ready, 0 waiting
+//! running: <0-9f3c.0.1> "index" app::index: Running, mailbox 0 (peak 0)
+//! ```
 //!
 //! | cause | how to recognize the cause | what to do |
 //! |---|---|---|
@@ -154,6 +264,36 @@
 //! | A process runs longer than it should. | | Set [`Limits::steps`](crate::Limits::steps) or [`Limits::time`](crate::Limits::time). These limits end the process with an error. |
 //!
 //! # Memory grows
+//!
+//! [`Host::explain`](crate::Host::explain) lists the mailboxes that are full, and the mailboxes that hold at least
+//! 1,000 messages and have never been longer:
+//!
+//! ```
+//! # use procession::{Context, Runtime};
+//! # async fn log(_: Context<u64>) { std::future::pending().await }
+//! # let rt = Runtime::builder().workers(0).build()?;
+//! # let process = rt.process().name("log").spawn(log)?;
+//! # (0..2_000).for_each(|number| process.send(number).unwrap());
+//! # let text = rt.block_on(async {
+//! #     process.started().await.unwrap();
+//! println!("{}", rt.explain().findings[0]);
+//! #     rt.explain().findings[0].to_string()
+//! # });
+//! # let name = std::any::type_name_of_val(&log);
+//! # let expected = format!("\
+//! #     the mailbox of {} \"log\" {name} holds 2000 messages and has never been longer; \
+//! #     the process is Idle and does not receive\n\
+//! #     what to do: read `Host::process_details` of the process to see what it waits for", process.pid());
+//! # assert_eq!(text, expected);
+//! # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
+//! ```
+//!
+//! ```text
+//! the mailbox of <0-9f3c.0.1> "log" app::log holds 2000 messages and has never been longer; the process is Idle and does not receive
+//! what to do: read `Host::process_details` of the process to see what it waits for
+//! ```
+//!
+//! The field `memory` of [`Host::metrics`](crate::Host::metrics) shows the memory of the crate's own structures.
 //!
 //! | cause | how to recognize the cause | what to do |
 //! |---|---|---|
@@ -169,6 +309,37 @@
 //! After a burst, the runtime returns memory to the allocator. The allocator may not return this memory to the system.
 //!
 //! # Shutdown hangs
+//!
+//! During a shutdown, [`Host::explain`](crate::Host::explain) lists the cancelled processes that wait:
+//!
+//! ```
+//! # use procession::{Context, Runtime};
+//! # use std::time::Duration;
+//! # async fn session(ctx: Context) { ctx.sleep(Duration::from_secs(600)).await; }
+//! # let rt = Runtime::builder().workers(0).build()?;
+//! # let process = rt.spawn(session);
+//! # rt.block_on(process.started())?;
+//! let shutdown = rt.host().shutdown(Duration::from_secs(30));
+//! # let text = rt.block_on(async {
+//! #     rt.sleep(Duration::from_millis(1)).await;
+//! println!("{}", rt.explain().findings[0]);
+//! #     rt.explain().findings[0].to_string()
+//! # });
+//! # let expected = format!("\
+//! #     the runtime shuts down, and 1 cancelled process waits and did not exit:\n  \
+//! #     {} {} waits for the end of a sleep\n\
+//! #     what to do: await `cancelled` or `receive` together with the other event, or set time limits",
+//! #     process.pid(), std::any::type_name_of_val(&session));
+//! # assert_eq!(text, expected);
+//! # drop(shutdown);
+//! # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
+//! ```
+//!
+//! ```text
+//! the runtime shuts down, and 1 cancelled process waits and did not exit:
+//!   <0-9f3c.0.1> app::session waits for the end of a sleep
+//! what to do: await `cancelled` or `receive` together with the other event, or set time limits
+//! ```
 //!
 //! [`Runtime::shutdown`](crate::Runtime::shutdown) returns at its deadline at the latest. If a process does not exit,
 //! the shutdown waits until the deadline. The [report](crate::ShutdownReport) contains each remaining process and its
@@ -192,6 +363,36 @@
 //!
 //! # A message is missing
 //!
+//! The [dead letters](crate::Host::dead_letters) are the messages that a process has accepted and not read. The
+//! [counters](crate::Host::counters) show whether messages were refused, dropped or not read:
+//!
+//! ```
+//! # use procession::{Context, Exit, Runtime};
+//! # async fn worker(mut ctx: Context<u64>) -> Result<(), Exit> { ctx.receive().await.map(drop) }
+//! # let rt = Runtime::builder().workers(0).build()?;
+//! let mut dead_letters = rt.dead_letters();
+//! # let process = rt.spawn(worker);
+//! # let address = process.address();
+//! # (1..=2).for_each(|number| address.send(number).unwrap());
+//! # rt.block_on(process)?;
+//! # assert!(address.send(3).is_err());
+//! # rt.block_on(async {
+//! let letter = dead_letters.receive().await?;
+//! println!("{} did not read a message of the type {}", letter.to, letter.payload.type_name());
+//! # assert_eq!((letter.to, letter.payload.type_name()), (address.pid(), "u64"));
+//! # Ok::<(), Exit>(())
+//! # })?;
+//! let counters = rt.counters();
+//! println!("refused: {}, dead letters: {}", counters.refused, counters.dead_letters);
+//! # assert_eq!((counters.refused, counters.dead_letters), (1, 1));
+//! # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
+//! ```
+//!
+//! ```text
+//! <0-9f3c.0.1> did not read a message of the type u64
+//! refused: 1, dead letters: 1
+//! ```
+//!
 //! | cause | how to recognize the cause | what to do |
 //! |---|---|---|
 //! | The send was refused, and the sender ignored the error. | the counter `refused` | Handle the error of [`send`](crate::Address::send), which contains the message. |
@@ -206,6 +407,32 @@
 //!
 //! # A call never returns
 //!
+//! [`Host::process_details`](crate::Host::process_details) shows what the caller waits for. The callee may wait for
+//! another process. If the processes wait for each other, [`Host::explain`](crate::Host::explain) reports a
+//! [deadlock](#find-a-deadlock).
+//!
+//! ```
+//! # use procession::{Context, Reply, Runtime};
+//! # async fn bank(_: Context<Reply<u64>>) { std::future::pending().await }
+//! # async fn shop(ctx: Context) { _ = ctx.call("bank", |reply: Reply<u64>| reply).await; }
+//! # let rt = Runtime::builder().workers(0).build()?;
+//! # let callee = rt.process().name("bank").spawn(bank)?;
+//! # let caller = rt.process().name("shop").spawn(shop)?;
+//! # let (host, pid) = (rt.host().clone(), caller.pid());
+//! # rt.block_on(rt.spawn(async |ctx: Context| ctx.yield_now().await))?;
+//! for event in host.process_details(pid).expect("the process is alive").waits_for {
+//!     println!("{event}");
+//! }
+//! # let waits_for = host.process_details(pid).expect("the process is alive").waits_for;
+//! # let start = format!("the answer to a call to {} at ", callee.pid());
+//! # assert!(waits_for.len() == 1 && waits_for[0].to_string().starts_with(&start));
+//! # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
+//! ```
+//!
+//! ```text
+//! the answer to a call to <0-9f3c.0.1> at src/shop.rs:41
+//! ```
+//!
 //! If the other process exits or drops the [`Reply`](crate::Reply), the call fails immediately. Therefore, while a call
 //! waits, the other process is alive and has the request.
 //!
@@ -218,3 +445,39 @@
 //! | A handler keeps the [`Completion`](crate::Completion) and never answers. | the counter `yields` is higher than the counter `completions` | Set [`Perform::timeout`](crate::future::Perform::timeout), or put a [`Timeout`](crate::handler::layer::Timeout) around the handler. |
 //! | The runtime does not run. | no call returns | See [Nothing runs](#nothing-runs). |
 //! | A process awaits its own handle, or calls itself. | the handle fails immediately; a call to itself waits forever | Compute the answer in the process, without a call. |
+//!
+//! # A process has disappeared
+//!
+//! [`Host::last_exits`](crate::Host::last_exits) returns the last abnormal exits, and
+//! [`Builder::exit_history`](crate::Builder::exit_history) sets their number:
+//!
+//! ```
+//! # use procession::{Context, Runtime};
+//! # async fn cache(mut ctx: Context<u64>) { panic!("no entry {}", ctx.receive().await.unwrap()) }
+//! # let rt = Runtime::builder().workers(0).build()?;
+//! # let process = rt.process().name("cache").spawn(cache)?;
+//! # (7..10).for_each(|number| process.send(number).unwrap());
+//! # let pid = process.pid();
+//! # assert!(rt.block_on(process).is_err());
+//! for exit in rt.last_exits() {
+//!     println!("{exit}");
+//! }
+//! # let text = rt.last_exits()[0].to_string();
+//! # let start = format!("{pid} \"cache\" {} panicked at ", std::any::type_name_of_val(&cache));
+//! # assert!(text.starts_with(&start) && text.contains(": no entry 7 ("), "{text}");
+//! # assert!(text.ends_with("s after the start, mailbox 2)"), "{text}");
+//! # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
+//! ```
+//!
+//! ```text
+//! <0-9f3c.0.1> "cache" app::cache panicked at src/cache.rs:12:5: no entry 7 (12.5s after the start, mailbox 2)
+//! ```
+//!
+//! | exit | cause | what to do |
+//! |---|---|---|
+//! | `panicked` | The code of the process panicked at this source line. | Correct the code. A [`Supervisor`](crate::Supervisor) restarts the process. |
+//! | `failed` | The process returned this error. | Handle the error in the process, or restart the process. |
+//! | `linked to process` | A linked process exited first. | Look for the exit of the named process. To receive the exit as an event, call [`trap_exit`](crate::SelfHandle::trap_exit). |
+//! | `cancelled` | The process was asked to exit, its deadline passed, or its scope ended. | The text after `cancelled` is the reason. |
+//! | `killed` | The process was killed, or did not exit in the time that its cancellation allows. | Exit in time after a cancellation. |
+//! | no record | The process exited normally, was refused at its spawn, or its record was displaced by later records. | Await the join handle, or call [`monitor`](crate::SelfHandle::monitor). |

@@ -494,8 +494,9 @@ impl Builder {
     }
 
     /// Sets the number of abnormal exits that [`Host::last_exits`] returns. Default: 64. The runtime keeps the records of
-    /// the last exits, about 150 bytes each, and the texts of their errors. If the number is 0, the runtime keeps no
-    /// record.
+    /// the last exits, about 150 bytes each, and the texts of their errors. An abnormal exit costs about 0.2 µs more with
+    /// records than without records. If the number is 0, the runtime keeps no record. A normal exit costs nothing in both
+    /// cases.
     ///
     /// ```
     /// # use procession::{Context, Runtime};

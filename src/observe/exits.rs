@@ -13,7 +13,7 @@ use crate::platform::clock::Instant;
 use crate::platform::sync::{Arc, TallyLock};
 use crate::process::catch::catch;
 use crate::process::error::InitError;
-use crate::process::exit::{BoxError, Exit};
+use crate::process::exit::Exit;
 use crate::process::pid::Pid;
 
 /// Default number of records.
@@ -119,9 +119,9 @@ impl ExitHistory {
 /// Returns the exit with the text of its error instead of the error.
 fn without_errors(exit: &Exit) -> Exit {
     match exit {
-        Exit::Failed(error) => Exit::Failed(text_of(&**error).into()),
+        Exit::Failed(error) => Exit::Failed(Arc::new(Text::of(&**error))),
         Exit::InitFailed(error) => match &**error {
-            InitError::Failed(error) => Exit::InitFailed(Arc::new(InitError::Failed(text_of(&**error)))),
+            InitError::Failed(error) => Exit::InitFailed(Arc::new(InitError::Failed(Box::new(Text::of(&**error))))),
             _ => exit.clone(),
         },
         Exit::Linked { origin, reason } if matches!(&**reason, Exit::Failed(_) | Exit::InitFailed(_)) => {
@@ -131,10 +131,25 @@ fn without_errors(exit: &Exit) -> Exit {
     }
 }
 
-/// Returns an error with the text of `error`. If the `Display` of the error panics, the text says so.
-fn text_of(error: &dyn Error) -> BoxError {
-    catch(|| error.to_string()).unwrap_or_else(|panic| format!("the text of the error panicked: {panic}")).into()
+/// The text of an error.
+#[derive(Debug)]
+struct Text(String);
+
+impl Text {
+    /// Returns the text of `error`. If the `Display` of the error panics, the text says so.
+    fn of(error: &dyn Error) -> Self {
+        let text = catch(|| error.to_string());
+        Self(text.unwrap_or_else(|panic| format!("the text of the error panicked: {panic}")))
+    }
 }
+
+impl fmt::Display for Text {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&self.0)
+    }
+}
+
+impl Error for Text {}
 
 #[cfg(all(test, not(any(procession_loom, procession_shuttle))))]
 mod tests {

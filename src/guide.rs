@@ -11,6 +11,10 @@
 //! | [`lifecycle`] | the rules of exits, links, monitors, supervisors and cancellation, each with its test |
 //! | [`scheduling`] | how workers choose the next process, and how long a process waits at most |
 #![cfg_attr(
+    feature = "console",
+    doc = "| [`console`] | how to open a console socket in a program, its security, costs and protocol; needs the feature `console` |"
+)]
+#![cfg_attr(
     feature = "net",
     doc = "| [`sockets`] | servers and clients, time limits, TLS and other crates, files, costs; needs the feature `net` |"
 )]
@@ -19,6 +23,8 @@
 //!
 //! The [map](crate#the-map) of the crate lists the types by purpose.
 
+#[cfg(feature = "console")]
+pub mod console;
 pub mod from_actors;
 pub mod from_erlang;
 pub mod from_go;

@@ -87,6 +87,7 @@
 //! | list and inspect processes | [`Host::processes`], [`Host::process_details`], [`observe::ProcessQuery`] |
 //! | find out why nothing moves | [`Host::explain`], [`Host::wait_for_graph`], [`guide::troubleshooting`] |
 //! | see how processes exited | [`Host::last_exits`], [`CrashReport`] |
+//! | inspect a running program from another terminal | `Builder::console` and the page `guide::console`, with the feature `console` |
 //!
 //! # Limits
 //!

@@ -8,6 +8,8 @@
 
 #[cfg(feature = "affinity")]
 pub(crate) mod affinity;
+#[cfg(feature = "console")]
+pub(crate) mod console;
 pub(crate) mod enqueue;
 pub(crate) mod local;
 pub(crate) mod simulation;
@@ -95,6 +97,9 @@ pub fn block_in_place<T>(f: impl FnOnce() -> T) -> T {
     f()
 }
 
+/// Node number of the next runtime without a set node number.
+static NODES: AtomicU32 = AtomicU32::new(1);
+
 /// Driver of the scheduler. The driver gives the scheduler access to the timers.
 struct Time {
     timers: Arc<Timers>,
@@ -158,6 +163,9 @@ pub struct Runtime {
     host: Host,
     threads: Arc<Threads>,
     tokio: TokioContext,
+    /// The console server, if it has a socket.
+    #[cfg(feature = "console")]
+    console: Option<console::Console>,
 }
 
 impl fmt::Debug for Runtime {
@@ -317,6 +325,8 @@ impl Runtime {
 
     /// Stops the workers, kills the remaining processes, and drops the remaining jobs.
     fn end(&mut self) {
+        #[cfg(feature = "console")]
+        drop(self.console.take());
         self.host.advance(crate::host::Phase::Closed);
         self.threads.stop();
         // If a process is still alive after a shutdown, the process is in a step that does not return.
@@ -386,6 +396,8 @@ pub struct Builder {
     hooks: Hooks,
     #[cfg(feature = "affinity")]
     cores: Option<Vec<usize>>,
+    #[cfg(feature = "console")]
+    console: console::ConsoleOptions,
     node: Option<u32>,
     seed: Option<u64>,
     order: QueueOrder,
@@ -418,6 +430,8 @@ impl Builder {
             hooks: Hooks::default(),
             #[cfg(feature = "affinity")]
             cores: None,
+            #[cfg(feature = "console")]
+            console: console::ConsoleOptions::default(),
             node: None,
             seed: None,
             order: QueueOrder::default(),
@@ -738,14 +752,9 @@ impl Builder {
     /// - [`BuildError::Invalid`] if an option has an invalid value.
     /// - [`BuildError::Io`] if a thread could not be started. In this case, the threads that were started before are
     ///   stopped.
+    /// - `BuildError::Console` if the socket of the console cannot be opened.
     pub fn build(self) -> Result<Runtime, BuildError> {
-        /// Node number of the next runtime without a set node number.
-        static NODES: AtomicU32 = AtomicU32::new(1);
-
-        if self.thread_name.contains('\0') {
-            // The standard library panics if the name of a thread contains a NUL byte.
-            return Err(BuildError::Invalid("the thread name contains a NUL byte"));
-        }
+        check_thread_name(&self.thread_name)?;
         let namespace = self.host.build()?;
         let (workers, seed) = (self.workers.unwrap_or_else(scheduler::cores), self.seed.unwrap_or_else(chance::seed));
         let clock = Clock::real();
@@ -755,12 +764,9 @@ impl Builder {
         // The incarnation of a runtime is odd, because the incarnations of simulations are even.
         let incarnation = chance::seed() as u32 | 1;
         let observe = self.observer.clone().map(|observer| reports_to(observer, clock.clone(), (node, incarnation)));
-        #[cfg_attr(not(feature = "affinity"), expect(unused_mut, reason = "workers are pinned by a hook"))]
-        let mut hooks = self.hooks;
+        let hooks = self.hooks;
         #[cfg(feature = "affinity")]
-        if let Some(cores) = self.cores {
-            hooks.seat = Some(affinity::pin_to(cores)?);
-        }
+        let hooks = Hooks { seat: self.cores.map(affinity::pin_to).transpose()?, ..hooks };
         let around = self.tokio.wrap(self.around);
         let options = scheduler::Options {
             workers,
@@ -778,8 +784,7 @@ impl Builder {
         let threads = Threads::new(options, Time { timers: Arc::clone(&timers) }, Arc::clone(&metrics))
             .map_err(|TooManyWorkers { asked, most }| BuildError::TooManyWorkers { asked, most })?;
         let (rearm, preempt, trace_gauges) = (Arc::clone(&threads), Arc::clone(&threads), Arc::clone(&threads));
-        let home = Arc::as_ptr(&threads) as usize;
-        let place: Arc<dyn Any + Send + Sync> = threads.clone();
+        let (home, place): (usize, Arc<dyn Any + Send + Sync>) = (Arc::as_ptr(&threads) as usize, threads.clone());
         let shared = Shared::new(Environment {
             pid_table: PidTable::new(node, incarnation, 4 * workers.max(1)),
             clock,
@@ -802,9 +807,22 @@ impl Builder {
         });
         let host = Host::new(Arc::new(shared), namespace);
         enqueue::set_owner(&threads, &host);
+        #[cfg(feature = "console")]
+        let console = console::Console::open(self.console, &host, &threads)?;
         threads.start()?;
-        Ok(Runtime { host, threads, tokio: self.tokio })
+        Ok(Runtime {
+            host,
+            threads,
+            tokio: self.tokio,
+            #[cfg(feature = "console")]
+            console,
+        })
     }
+}
+
+/// Returns an error if the name contains a NUL byte, because the standard library would panic.
+fn check_thread_name(name: &str) -> Result<(), BuildError> {
+    if name.contains('\0') { Err(BuildError::Invalid("the thread name contains a NUL byte")) } else { Ok(()) }
 }
 
 /// Returns a hook of the scheduler that calls `f` and catches its panics. Therefore, a panic of `f` does not end the

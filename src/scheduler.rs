@@ -588,7 +588,9 @@ impl<T: Task> Scheduler<T> {
         // If the step has returned meanwhile, the label may belong to a later step.
         let blocked_since = since.filter(|_| post.blocked_since() == since);
         let is_own_future = label == OWN_FUTURE;
-        Some(CurrentStep { worker: slot, process: (label < OWN_FUTURE).then_some(label), is_own_future, blocked_since })
+        let process = (label < OWN_FUTURE).then_some(label);
+        let polls = self.metrics.polls(slot);
+        Some(CurrentStep { worker: slot, process, polls, is_own_future, blocked_since })
     }
 
     /// Returns the state of the worker in this slot.

@@ -206,6 +206,9 @@ pub(crate) struct CurrentStep {
     pub(crate) worker: usize,
     /// The process as a word. `None` for a future without a pid.
     pub(crate) process: Option<u64>,
+    /// Number of polls of this worker. If two readings have the same number, the worker is still in the same step.
+    #[cfg_attr(not(feature = "console"), expect(dead_code, reason = "only the console shows this number"))]
+    pub(crate) polls: u64,
     /// Whether the step is a poll of the future that a guest thread runs.
     pub(crate) is_own_future: bool,
     /// Time at which the step was first seen to block, if the monitor or the step itself has reported this.

@@ -467,6 +467,14 @@ pub enum BuildError {
     Invalid(&'static str),
     /// An operation of the operating system failed, for example the start of a thread.
     Io(io::Error),
+    /// The socket of the console cannot be opened. This variant needs the feature `console`.
+    #[cfg(feature = "console")]
+    Console {
+        /// Path or address of the socket.
+        at: String,
+        /// Error of the system.
+        error: io::Error,
+    },
 }
 
 impl fmt::Display for BuildError {
@@ -480,6 +488,8 @@ impl fmt::Display for BuildError {
             }
             Self::Invalid(why) => write!(f, "invalid option: {why}"),
             Self::Io(error) => write!(f, "the operating system could not start the runtime: {error}"),
+            #[cfg(feature = "console")]
+            Self::Console { at, error } => write!(f, "the console socket {at} cannot be opened: {error}"),
         }
     }
 }
@@ -488,6 +498,8 @@ impl Error for BuildError {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         match self {
             Self::Io(error) => Some(error),
+            #[cfg(feature = "console")]
+            Self::Console { error, .. } => Some(error),
             _ => None,
         }
     }

@@ -139,6 +139,37 @@ fn no_wake_up_is_lost_for_any_priority() {
     }
 }
 
+/// 4.10a: the new priority of a process has an effect when the process becomes runnable again. A mailbox without a
+/// process has no priority.
+#[test]
+fn the_priority_of_a_process_can_be_changed() {
+    let rt = Runtime::builder().workers(0).build().unwrap();
+    let log = Arc::new(Mutex::new(Vec::new()));
+    let process = |number: usize| {
+        let log = log.clone();
+        rt.spawn(async move |mut ctx: Context<()>| {
+            ctx.receive().await?;
+            log.lock().unwrap().push(number);
+            Ok::<_, Exit>(())
+        })
+    };
+    let all: Vec<_> = (0..6).map(process).collect();
+    all.iter().for_each(|process| rt.block_on(process.started()).unwrap());
+    for (process, priority) in all.iter().zip([ALL[2], ALL[2], ALL[1], ALL[1], ALL[0], ALL[0]]) {
+        rt.set_priority(process.pid(), priority).unwrap();
+    }
+    all.iter().for_each(|process| process.send(()).unwrap());
+    let pids: Vec<_> = all.iter().map(|process| process.pid()).collect();
+    all.into_iter().for_each(|process| rt.block_on(process).unwrap());
+    let log = log.lock().unwrap();
+    let place = |number: usize| log.iter().position(|one| *one == number).unwrap();
+    assert!(place(4) < place(0) && place(5) < place(1), "{log:?}");
+    assert_eq!(rt.set_priority(pids[0], Priority::High), Err(NoProcess(pids[0])));
+    let (address, mailbox) = rt.mailbox::<()>();
+    assert_eq!(rt.set_priority(address.pid(), Priority::High), Err(NoProcess(address.pid())));
+    drop(mailbox);
+}
+
 /// 4.7e, 4.10a: a long step spawns processes of all priorities, and these processes run on another thread. When a
 /// runtime is dropped, the queued processes of all priorities are dropped too.
 #[test]

@@ -1,4 +1,4 @@
-//! Cancels, kills or preempts a single process. The pid identifies the process.
+//! Cancels, kills or preempts a single process, or changes its priority. The pid identifies the process.
 
 use std::time::Duration;
 
@@ -10,6 +10,7 @@ use crate::process::error::NoProcess;
 use crate::process::exit::Reason;
 use crate::process::pid::Pid;
 use crate::process::state::Ref;
+use crate::process::state::priority::Priority;
 
 impl Host {
     /// Requests that a process exits. If the process has not exited after the time `grace`, the runtime kills the
@@ -63,6 +64,25 @@ impl Host {
     pub fn preempt(&self, pid: Pid) -> Result<bool, NoProcess> {
         let _lives = self.shared().pid_table.get(pid).ok_or(NoProcess(pid))?;
         Ok((self.shared().preempt)(pid.word()))
+    }
+
+    /// Sets the priority of a process. The new priority has an effect the next time that the process becomes runnable.
+    ///
+    /// # Errors
+    /// Returns [`NoProcess`] if the pid names no process.
+    ///
+    /// ```
+    /// # use procession::observe::ProcessQuery;
+    /// # use procession::{Context, Priority, Runtime};
+    /// let rt = Runtime::builder().workers(0).build()?;
+    /// let job = rt.spawn(async |mut ctx: Context| ctx.receive().await.map(drop));
+    /// rt.set_priority(job.pid(), Priority::Low)?;
+    /// assert_eq!(rt.processes(&ProcessQuery::new())[0].priority, Priority::Low);
+    /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
+    /// ```
+    pub fn set_priority(&self, pid: Pid, priority: Priority) -> Result<(), NoProcess> {
+        let control = self.shared().pid_table.get(pid).ok_or(NoProcess(pid))?;
+        if control.head().set_priority(priority) { Ok(()) } else { Err(NoProcess(pid)) }
     }
 
     /// Sets a timer that kills a process at `deadline`. The timer belongs to the process. Therefore, if the process

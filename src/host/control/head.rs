@@ -465,6 +465,18 @@ impl Head {
         priority_of(self.flags.load(Ordering::Relaxed))
     }
 
+    /// Changes the priority of the process. Returns false for a mailbox outside any process, which has no priority.
+    pub(crate) fn set_priority(&self, priority: Priority) -> bool {
+        let mark = match priority {
+            Priority::Normal => 0,
+            Priority::High => flag::HIGH,
+            Priority::Low => flag::LOW,
+        };
+        // One operation changes both flags, because both flags together mark a mailbox outside any process.
+        let change = |flags: u16| (flags & flag::OUTSIDE != flag::OUTSIDE).then_some(flags & !flag::OUTSIDE | mark);
+        self.flags.fetch_update(Ordering::SeqCst, Ordering::SeqCst, change).is_ok()
+    }
+
     #[inline]
     pub(crate) fn has(&self, flag: u16) -> bool {
         self.flags.load(Ordering::SeqCst) & flag != 0

@@ -1,0 +1,110 @@
+//! The console: inspect a running program from another terminal. Needs the feature `console`.
+//!
+//! # Open a socket
+//!
+//! A runtime opens a console socket if its builder or the environment names one:
+//!
+//! | socket | how to open it |
+//! |---|---|
+//! | Unix socket at a path | [`Builder::console`](crate::Builder::console) |
+//! | Unix socket, without a change of the program | the environment variable `PROCESSION_CONSOLE`, for example `/run/user/1000/%p.console`; `%p` is the process id, `%n` the node number |
+//! | TCP socket with a token | [`Builder::console_tcp`](crate::Builder::console_tcp) |
+//!
+//! Without one of them, the program has no socket and no additional thread. The program `procession-console`, in the
+//! folder `examples/apps/console` of the repository, attaches to the socket.
+//!
+//! ```
+//! use procession::Runtime;
+//! use std::io::{BufRead, BufReader, Write};
+//! use std::net::TcpStream;
+//!
+//! let rt = Runtime::builder().workers(0).console_tcp(([127, 0, 0, 1], 0), "a token of 16 bytes or more").build()?;
+//! let mut stream = TcpStream::connect(rt.console_address().expect("a TCP socket"))?;
+//! stream.write_all(b"{\"request\": \"authenticate\", \"token\": \"a token of 16 bytes or more\"}\n")?;
+//! stream.write_all(b"{\"id\": 1, \"request\": \"processes\", \"limit\": 10}\n")?;
+//! let lines: Vec<String> = BufReader::new(stream).lines().take(3).collect::<Result<_, _>>()?;
+//! assert!(lines[0].contains("\"protocol\":\"procession-console\""));
+//! assert!(lines[2].contains("\"processes_alive\":0"));
+//! # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
+//! ```
+//!
+//! # Security
+//!
+//! - A client of the Unix socket has the same user id as the program, or is root. The file has the permissions 0600
+//!   before the first client can connect. Use a folder in which no other user can create files.
+//! - A client of the TCP socket must send the token first. The connection is not encrypted.
+//! - A client sees names, types, source lines and figures of all processes. It sees no messages and no state.
+//! - A client can change the program only with
+//!   [`Builder::console_actions`](crate::Builder::console_actions).
+//!
+//! # Cost and limits
+//!
+//! The server is one thread, which sleeps until a request arrives. It needs no worker, and answers while all workers are
+//! blocked. It takes the same locks as [`Host::processes`](crate::Host::processes), one process at a time. A client that
+//! does not read its reply delays neither a worker nor another client.
+//!
+//! | limit | value | when a client exceeds the limit |
+//! |---|---|---|
+//! | clients of one socket | 8 | the client gets the error `too_many_clients`, and the connection closes |
+//! | length of a request | 16 KiB | error `request_too_long`, and the connection closes |
+//! | rows of one list | 1,000; default 50 | error `invalid_argument` |
+//! | length of a reply | 1 MiB | error `reply_too_long` |
+//! | length of a text in a reply | 1,000 characters | the text is cut, and ends with `…` |
+//! | time in which the client reads a part of its reply | 10 s | the connection closes |
+//! | time until the token of a TCP client | 10 s | the connection closes |
+//!
+//! Each client takes at most the memory of one request and one reply. While the server answers `wait_for_graph` or
+//! `process`, it also needs memory for all edges of the graph, or for all links of the process.
+//!
+//! # Protocol
+//!
+//! A client writes requests, and the server writes one reply for each request, in the same order. Each request and each
+//! reply is a JSON object on one line. The first line of the server is the greeting:
+//!
+//! ```json
+//! {"protocol": "procession-console", "version": 1, "token_required": false}
+//! ```
+//!
+//! The version changes only if existing requests or fields change. A newer server may know more requests, and add fields
+//! to its replies. A client must ignore unknown fields, as the server does.
+//!
+//! A request has the field `request`, and the optional field `id`, which the reply repeats. The reply has either the
+//! field `ok` or the field `error`:
+//!
+//! ```json
+//! {"id": 1, "request": "process", "pid": "<1-8f3a.0.1>"}
+//! {"id": 1, "error": {"kind": "no_process", "message": "process <1-8f3a.0.1> has exited or never existed"}}
+//! ```
+//!
+//! If `token_required` is true, the first request must be `authenticate`.
+//!
+//! | request | fields | reply |
+//! |---|---|---|
+//! | `authenticate` | `token` | nothing |
+//! | `hello` | | the program, its process id, the node number, the requests and limits, and whether actions are on |
+//! | `overview` | | `metrics`: the snapshot of [`Host::metrics`](crate::Host::metrics) |
+//! | `processes` | `order` (a field of a row), `descending`, `limit`, `name`, `type` (texts that the name or the type contains), `state`, `min_mailbox_len` | `rows`: the rows of [`Host::processes`](crate::Host::processes) |
+//! | `process` | `pid` | the fields of [`ProcessDetails`](crate::observe::ProcessDetails) |
+//! | `wait_for_graph` | `limit` | `edges` and `deadlocks` of [`Host::wait_for_graph`](crate::Host::wait_for_graph), and the number of all edges and deadlocks |
+//! | `workers` | | `workers`: the number, the state and the queue of each worker; `process` (the process that it runs) and `polls` while it runs a task; `requested`: the requested number of workers |
+//! | `cancel` | `pid`, `reason`, `grace_ms` (default 5,000) | nothing |
+//! | `kill` | `pid` | nothing |
+//! | `set_priority` | `pid`, `priority` (`Low`, `Normal`, `High`) | nothing |
+//! | `set_workers` | `count` | nothing |
+//!
+//! - The last four requests are actions.
+//! - Fields of structs have the names of the Rust fields. A time has the suffix `_ns`, and counts from the start of the
+//!   runtime. Most replies contain the present time as `now_ns`.
+//! - If two replies to `workers` contain the same `process` and the same `polls` for a worker, the worker was in one step
+//!   from the first reply to the second.
+//!
+//! | kind of error | reason |
+//! |---|---|
+//! | `malformed` | the line is no JSON object |
+//! | `request_too_long`, `reply_too_long`, `too_many_clients` | see the limits above |
+//! | `unknown_request` | this version of the server does not know the request |
+//! | `invalid_argument` | a field is missing, or has an invalid value; the message names the field |
+//! | `token_required`, `wrong_token` | the client has not sent the right token; the connection closes |
+//! | `no_process` | no process has the pid |
+//! | `actions_off` | the request is an action, and actions are off |
+//! | `ended` | the runtime has ended |

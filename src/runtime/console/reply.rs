@@ -1,0 +1,325 @@
+//! The replies of the console server: reads the figures of the runtime, and performs the actions.
+//!
+//! The server holds a reference to the host only while it answers a request.
+
+use std::io::{self, Write};
+
+use serde_json::{Value, json};
+
+use crate::host::registry::LocalId;
+use crate::host::{Host, WeakHost};
+use crate::observe::snapshot::CurrentStep;
+use crate::observe::{CommandCount, ProcessDetails, ProcessQuery, WaitEdge, WaitForGraph, WaitsFor, WorkerMetrics};
+use crate::platform::clock::Instant;
+use crate::platform::sync::{Arc, Weak};
+use crate::process::pid::Pid;
+use crate::runtime::console::client::{Answer, MAX_REQUEST, Then};
+use crate::runtime::console::request::{Action, ConsoleRequest, Fault, FaultKind, MAX_ROWS, ParsedLine, REQUESTS};
+use crate::runtime::enqueue::Threads;
+
+/// Version of the protocol. A change that adds a request or a field keeps the version.
+const VERSION: u32 = 1;
+
+/// Maximum length of a reply in bytes.
+const MAX_REPLY: usize = 1 << 20;
+
+/// Maximum length of a text in a reply, in characters. A name of a process can be longer.
+const LONGEST_TEXT: usize = 1_000;
+
+/// The runtime that the server inspects.
+pub(super) struct Inspected {
+    host: WeakHost,
+    threads: Weak<Threads>,
+    allows_actions: bool,
+}
+
+type Reply = Result<Value, Fault>;
+
+/// The first line of a connection.
+pub(super) fn greeting(needs_token: bool) -> Vec<u8> {
+    line(&json!({ "protocol": "procession-console", "version": VERSION, "token_required": needs_token }))
+        .unwrap_or_default()
+}
+
+/// The only line of a connection that is refused.
+pub(super) fn refusal(kind: FaultKind, message: impl Into<String>) -> Vec<u8> {
+    encode(Value::Null, Err(Fault::new(kind, message)))
+}
+
+impl Inspected {
+    pub(super) fn new(host: &Host, threads: &Arc<Threads>, allows_actions: bool) -> Self {
+        Self { host: host.downgrade(), threads: Arc::downgrade(threads), allows_actions }
+    }
+
+    /// Answers a line. `token` is the token that the client must send, or `None` if the client is trusted.
+    pub(super) fn answer(&self, line: &[u8], token: Option<&str>) -> Answer {
+        if line.len() > MAX_REQUEST {
+            let message = format!("the request is longer than {MAX_REQUEST} bytes");
+            return Answer { reply: refusal(FaultKind::RequestTooLong, message), then: Then::Close };
+        }
+        let ParsedLine { id, request } = ParsedLine::parse(line);
+        let Some(token) = token else {
+            return Answer { reply: encode(id, request.and_then(|request| self.reply(request))), then: Then::Continue };
+        };
+        let (reply, then) = match request {
+            Ok(ConsoleRequest::Authenticate { token: sent }) if is_equal(sent.as_bytes(), token.as_bytes()) => {
+                (Ok(json!({})), Then::Trust)
+            }
+            Ok(ConsoleRequest::Authenticate { .. }) => {
+                (Err(Fault::new(FaultKind::WrongToken, "the token is wrong")), Then::Close)
+            }
+            _ => {
+                let message = "the first request must be `authenticate` with the token of `Builder::console_tcp`";
+                (Err(Fault::new(FaultKind::TokenRequired, message)), Then::Close)
+            }
+        };
+        Answer { reply: encode(id, reply), then }
+    }
+
+    fn reply(&self, request: ConsoleRequest) -> Reply {
+        let (Some(host), Some(threads)) = (self.host.upgrade(), self.threads.upgrade()) else {
+            return Err(Fault::new(FaultKind::Ended, "the runtime has ended"));
+        };
+        match request {
+            // A trusted client needs no token.
+            ConsoleRequest::Authenticate { .. } => Ok(json!({})),
+            ConsoleRequest::Hello => Ok(self.hello(&host)),
+            ConsoleRequest::Overview => overview(&host),
+            ConsoleRequest::Processes(query) => processes(&host, &query),
+            ConsoleRequest::Process(pid) => match host.process_details(pid) {
+                Some(details) => process(&host, details),
+                None => Err(no_process(pid)),
+            },
+            ConsoleRequest::WaitForGraph { limit } => Ok(wait_for_graph(&host, host.wait_for_graph(), limit)),
+            ConsoleRequest::Workers => workers(&host, &threads),
+            ConsoleRequest::Action(_) if !self.allows_actions => {
+                let message = "actions are off; the program turns them on with `Builder::console_actions`";
+                Err(Fault::new(FaultKind::ActionsOff, message))
+            }
+            ConsoleRequest::Action(action) => perform(&host, &threads, action),
+        }
+    }
+
+    fn hello(&self, host: &Host) -> Value {
+        let program = std::env::args_os().next().unwrap_or_default();
+        let program = std::path::Path::new(&program).file_name().unwrap_or_default().to_string_lossy();
+        json!({
+            "program": program,
+            "program_pid": std::process::id(),
+            "crate_version": env!("CARGO_PKG_VERSION"),
+            "node": host.node(),
+            "now_ns": host.now().ns(),
+            "actions": self.allows_actions,
+            "requests": REQUESTS,
+            "max_request_bytes": MAX_REQUEST,
+            "max_reply_bytes": MAX_REPLY,
+            "max_rows": MAX_ROWS,
+        })
+    }
+}
+
+fn overview(host: &Host) -> Reply {
+    let metrics = value(&host.metrics())?;
+    Ok(json!({ "now_ns": host.now().ns(), "processes_alive": host.processes_alive(), "metrics": metrics }))
+}
+
+fn processes(host: &Host, query: &ProcessQuery) -> Reply {
+    let rows = value(&host.processes(query))?;
+    Ok(json!({ "now_ns": host.now().ns(), "processes_alive": host.processes_alive(), "rows": rows }))
+}
+
+fn process(host: &Host, details: ProcessDetails) -> Reply {
+    let ProcessDetails { info, names, groups, links, monitors, monitored_by, yields, timers, deadline, waits_for } =
+        details;
+    let yields = yields.iter().map(|CommandCount { command, count }| json!({ "command": command, "count": count }));
+    Ok(json!({
+        "now_ns": host.now().ns(),
+        "info": value(&info)?,
+        "names": list(names),
+        "groups": list(groups),
+        "links": list(links.iter().map(Pid::to_string)),
+        "monitors": list(monitors.iter().map(Pid::to_string)),
+        "monitored_by": list(monitored_by.iter().map(Pid::to_string)),
+        "yields": list(yields),
+        "timers_ns": list(timers.into_iter().map(Instant::ns)),
+        "deadline_ns": deadline.map(Instant::ns),
+        "waits_for": list(waits_for.iter().map(wait)),
+    }))
+}
+
+fn wait(waits_for: &WaitsFor) -> Value {
+    let kind = match waits_for {
+        WaitsFor::Message => "message",
+        WaitsFor::Command(_) => "command",
+        WaitsFor::Call { .. } => "call",
+        WaitsFor::Sleep { .. } => "sleep",
+        WaitsFor::Room { .. } => "room",
+        WaitsFor::Exit { .. } => "exit",
+        WaitsFor::Start { .. } => "start",
+    };
+    json!({ "kind": kind, "pid": waits_for.process().map(|pid| pid.to_string()), "text": waits_for.to_string() })
+}
+
+fn edge(edge: &WaitEdge) -> Value {
+    json!({
+        "pid": edge.pid.to_string(),
+        "name": edge.name,
+        "type_name": edge.type_name,
+        "target": edge.target.to_string(),
+        "waits_for": wait(&edge.waits_for),
+    })
+}
+
+/// `limit` is the maximum number of edges, and the maximum number of deadlocks.
+fn wait_for_graph(host: &Host, graph: WaitForGraph, limit: usize) -> Value {
+    let WaitForGraph { edges, deadlocks } = graph;
+    let deadlock_rows = deadlocks.iter().take(limit).map(|deadlock| {
+        json!({
+            "cycle": list(deadlock.cycle.iter().map(edge)),
+            "cycle_len": deadlock.cycle.len(),
+            "behind": list(deadlock.behind.iter().map(Pid::to_string)),
+            "behind_len": deadlock.behind.len(),
+        })
+    });
+    json!({
+        "now_ns": host.now().ns(),
+        "edges": list(edges.iter().take(limit).map(edge)),
+        "edge_count": edges.len(),
+        "deadlocks": list(deadlock_rows),
+        "deadlock_count": deadlocks.len(),
+    })
+}
+
+fn workers(host: &Host, threads: &Threads) -> Reply {
+    let gauges = threads.gauges();
+    let row = |worker: &WorkerMetrics| {
+        let mut row = value(worker)?;
+        let step = gauges.steps.iter().find(|step| step.worker == worker.worker);
+        if let Some(CurrentStep { process, polls, .. }) = step {
+            let pid = process.map(|word| host.shared().pid_table.pid(LocalId::from(word)).to_string());
+            row["process"] = pid.into();
+            row["polls"] = (*polls).into();
+        }
+        Ok(row)
+    };
+    let rows: Result<Vec<Value>, Fault> = gauges.workers.iter().map(row).collect();
+    Ok(json!({ "now_ns": host.now().ns(), "requested": threads.workers(), "workers": rows? }))
+}
+
+fn perform(host: &Host, threads: &Arc<Threads>, action: Action) -> Reply {
+    let done = match action {
+        Action::Cancel { pid, reason, grace } => host.cancel(pid, reason, grace),
+        Action::Kill { pid } => host.kill(pid),
+        Action::SetPriority { pid, priority } => host.set_priority(pid, priority),
+        Action::SetWorkers { count } => {
+            threads.set_workers(count);
+            Ok(())
+        }
+    };
+    done.map(|()| json!({})).map_err(|error| no_process(error.0))
+}
+
+fn no_process(pid: Pid) -> Fault {
+    Fault::new(FaultKind::NoProcess, format!("process {pid} has exited or never existed"))
+}
+
+/// Collects at most [`MAX_ROWS`] values.
+fn list<T: Into<Value>>(values: impl IntoIterator<Item = T>) -> Value {
+    values.into_iter().take(MAX_ROWS).map(Into::into).collect::<Vec<Value>>().into()
+}
+
+fn value(of: &impl serde::Serialize) -> Reply {
+    serde_json::to_value(of).map_err(|error| Fault::new(FaultKind::ReplyTooLong, error.to_string()))
+}
+
+/// Compares two texts in a time that does not depend on the position of the first difference.
+fn is_equal(one: &[u8], other: &[u8]) -> bool {
+    one.len() == other.len() && one.iter().zip(other).fold(0, |differs, (a, b)| differs | (a ^ b)) == 0
+}
+
+/// Returns the line of a reply.
+fn encode(id: Value, reply: Reply) -> Vec<u8> {
+    let fault =
+        |Fault { kind, message }| json!({ "id": id, "error": { "kind": kind.to_string(), "message": message } });
+    let body = match reply {
+        Ok(mut reply) => {
+            shorten(&mut reply);
+            json!({ "id": id, "ok": reply })
+        }
+        Err(found) => fault(found),
+    };
+    line(&body).unwrap_or_else(|| {
+        let message = format!("the reply is longer than {MAX_REPLY} bytes; ask for fewer rows");
+        line(&fault(Fault::new(FaultKind::ReplyTooLong, message))).unwrap_or_default()
+    })
+}
+
+/// Returns the value as one line. Returns `None` if the line is too long.
+fn line(value: &Value) -> Option<Vec<u8>> {
+    let mut bounded = Bounded(Vec::new());
+    serde_json::to_writer(&mut bounded, value).ok()?;
+    bounded.0.push(b'\n');
+    Some(bounded.0)
+}
+
+/// Writer that refuses more than [`MAX_REPLY`] bytes.
+struct Bounded(Vec<u8>);
+
+impl Write for Bounded {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if self.0.len() + bytes.len() > MAX_REPLY {
+            return Err(io::ErrorKind::FileTooLarge.into());
+        }
+        self.0.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Shortens long texts, for example the name of a process.
+fn shorten(value: &mut Value) {
+    match value {
+        Value::String(text) => {
+            if let Some((end, _)) = text.char_indices().nth(LONGEST_TEXT) {
+                text.truncate(end);
+                text.push('…');
+            }
+        }
+        Value::Array(values) => values.iter_mut().for_each(shorten),
+        Value::Object(fields) => fields.values_mut().for_each(shorten),
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reply_that_is_too_long_becomes_an_error() {
+        let rows = |count| encode(7.into(), Ok(list(vec!["x".repeat(LONGEST_TEXT); count])));
+        assert!(rows(1_000).starts_with(br#"{"id":7,"ok":["xx"#));
+        let long =
+            encode(7.into(), Ok(json!([list(vec!["x".repeat(900); 1_000]), list(vec!["x".repeat(900); 1_000])])));
+        let text = String::from_utf8(long).unwrap();
+        assert!(text.contains(r#""kind":"reply_too_long""#) && text.contains(r#""id":7"#), "{text}");
+    }
+
+    #[test]
+    fn a_reply_is_one_line_and_long_texts_are_shortened() {
+        let line = encode(Value::Null, Ok(json!({ "name": format!("a\nb{}", "é".repeat(2_000)) })));
+        assert_eq!(line.iter().filter(|byte| **byte == b'\n').count(), 1);
+        let text = String::from_utf8(line).unwrap();
+        assert_eq!(text.matches('é').count(), LONGEST_TEXT - 3);
+        assert!(text.contains("é…"));
+    }
+
+    #[test]
+    fn only_equal_tokens_are_equal() {
+        assert!(is_equal(b"secret", b"secret"));
+        assert!(!is_equal(b"secret", b"secreT") && !is_equal(b"secret", b"secret1") && !is_equal(b"", b"secret"));
+    }
+}

@@ -1,0 +1,163 @@
+//! The thread of the console server: waits for all sockets at once, accepts clients, and gives each client a turn.
+//!
+//! mio reports only changes. Therefore a client stays in the state *ready* until a turn of the client blocks.
+
+use std::io;
+use std::time::Duration;
+
+use mio::{Events, Interest, Poll, Token, Waker};
+use slab::Slab;
+
+use crate::platform::clock::{Clock, Instant};
+use crate::runtime::console::client::{Client, TurnResult};
+use crate::runtime::console::reply::{Inspected, greeting, refusal};
+use crate::runtime::console::request::FaultKind;
+use crate::runtime::console::socket::{Listener, Stream};
+
+/// Maximum number of clients of one listener.
+pub(super) const MAX_CLIENTS: usize = 8;
+
+/// Pause after an accept that failed, for example because no descriptor is free.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// Token of a wake-up by the handle.
+const WAKE: Token = Token(usize::MAX);
+
+/// Token of the first listener. The tokens of the clients begin at 0.
+const FIRST_LISTENER: usize = usize::MAX / 2;
+
+/// Number of events that one wait returns at most.
+const EVENTS: usize = 32;
+
+pub(super) struct Server {
+    poll: Poll,
+    clock: Clock,
+    listeners: Vec<Accepting>,
+    clients: Slab<Connection>,
+    inspected: Inspected,
+}
+
+struct Accepting {
+    listener: Listener,
+    /// Time of the next attempt to accept. `None` if the next client causes an event.
+    next: Option<Instant>,
+}
+
+struct Connection {
+    client: Client<Box<dyn Stream>>,
+    /// Index of the listener that accepted the client.
+    listener: usize,
+    is_ready: bool,
+}
+
+impl Server {
+    pub(super) fn new(listeners: Vec<Listener>, inspected: Inspected, clock: Clock) -> io::Result<(Self, Waker)> {
+        let poll = Poll::new()?;
+        let waker = Waker::new(poll.registry(), WAKE)?;
+        let mut accepting = Vec::new();
+        for (index, mut listener) in listeners.into_iter().enumerate() {
+            poll.registry().register(listener.source(), Token(FIRST_LISTENER + index), Interest::READABLE)?;
+            accepting.push(Accepting { listener, next: None });
+        }
+        Ok((Self { poll, clock, listeners: accepting, clients: Slab::new(), inspected }, waker))
+    }
+
+    /// Main function of the thread. Returns when `is_stopping` returns true after a wake-up.
+    pub(super) fn run(mut self, is_stopping: impl Fn() -> bool) {
+        let mut events = Events::with_capacity(EVENTS);
+        while !is_stopping() {
+            match self.poll.poll(&mut events, self.wait()) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) => return eprintln!("procession: the console server ends: {error}"),
+                Ok(()) => {}
+            }
+            let now = self.clock.now();
+            for event in &events {
+                match event.token() {
+                    WAKE => {}
+                    Token(number) if number >= FIRST_LISTENER => {
+                        self.listeners[number - FIRST_LISTENER].next = Some(now)
+                    }
+                    Token(number) => {
+                        if let Some(connection) = self.clients.get_mut(number) {
+                            connection.is_ready = true;
+                        }
+                    }
+                }
+            }
+            self.accept_due(now);
+            self.serve(now);
+        }
+    }
+
+    /// Time until the next action that no event announces. `None` if there is no such action.
+    fn wait(&self) -> Option<Duration> {
+        if self.clients.iter().any(|(_, connection)| connection.is_ready) {
+            return Some(Duration::ZERO);
+        }
+        let deadlines = self.clients.iter().filter_map(|(_, connection)| connection.client.deadline());
+        let next = deadlines.chain(self.listeners.iter().filter_map(|accepting| accepting.next)).min()?;
+        Some(next - self.clock.now())
+    }
+
+    fn accept_due(&mut self, now: Instant) {
+        for index in 0..self.listeners.len() {
+            if self.listeners[index].next.is_some_and(|at| at <= now) {
+                self.listeners[index].next = self.accept(index, now);
+            }
+        }
+    }
+
+    /// Accepts all clients that wait. Returns the time of the next attempt, if no event announces it.
+    fn accept(&mut self, index: usize, now: Instant) -> Option<Instant> {
+        loop {
+            match self.listeners[index].listener.accept() {
+                Ok(stream) => self.connect(index, stream, now),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return None,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(_) => return Some(now + PAUSE),
+            }
+        }
+    }
+
+    /// Adds a client. If the listener has too many clients, refuses the client with an error.
+    fn connect(&mut self, index: usize, mut stream: Box<dyn Stream>, now: Instant) {
+        let present = self.clients.iter().filter(|(_, connection)| connection.listener == index).count();
+        if present >= MAX_CLIENTS {
+            let text = format!("{MAX_CLIENTS} clients are attached; detach one of them");
+            // The buffer of a new socket has room for this line. If the client has gone, it needs no line.
+            let _ = stream.write(&refusal(FaultKind::TooManyClients, text));
+            return;
+        }
+        let needs_token = self.listeners[index].listener.token.is_some();
+        let entry = self.clients.vacant_entry();
+        let interest = Interest::READABLE | Interest::WRITABLE;
+        // If the client cannot be registered, the drop of the stream closes the connection.
+        if self.poll.registry().register(&mut stream, Token(entry.key()), interest).is_ok() {
+            let client = Client::new(stream, greeting(needs_token), !needs_token, now);
+            entry.insert(Connection { client, listener: index, is_ready: true });
+        }
+    }
+
+    /// Gives each ready client a turn, and drops the clients that have ended or whose deadline has passed.
+    fn serve(&mut self, now: Instant) {
+        let Self { poll, listeners, clients, inspected, .. } = self;
+        clients.retain(|_, connection| {
+            let Connection { client, listener, is_ready } = connection;
+            if *is_ready {
+                let token = listeners[*listener].listener.token.as_deref();
+                let turn = client.turn(now, |line, is_trusted| inspected.answer(line, token.filter(|_| !is_trusted)));
+                *is_ready = turn == TurnResult::Again;
+                if turn == TurnResult::Ended {
+                    let _ = poll.registry().deregister(&mut client.stream);
+                    return false;
+                }
+            }
+            if client.deadline().is_some_and(|deadline| deadline <= now) {
+                let _ = poll.registry().deregister(&mut client.stream);
+                return false;
+            }
+            true
+        });
+    }
+}

@@ -1,0 +1,562 @@
+//! Section 9.6 of the specification: the server to which consoles attach, over real sockets.
+//!
+//! These tests are a program of their own, because `serde_json` implements comparisons that make the types of other tests
+//! ambiguous.
+
+#![cfg(unix)]
+#![allow(clippy::disallowed_types, clippy::disallowed_methods)]
+
+#[path = "../it/subprocess.rs"]
+mod subprocess;
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::future::pending;
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
+use std::net::TcpStream;
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, mpsc};
+use std::time::Duration;
+
+use procession::*;
+use serde_json::{Value, json};
+
+use crate::subprocess::{again_with, role};
+
+/// Factor for all time limits, from the environment variable `TEST_PATIENCE`.
+fn patience() -> u32 {
+    std::env::var("TEST_PATIENCE").map_or(1, |times| times.parse().expect("a number"))
+}
+
+/// Runs `f` on a new thread, and fails if `f` has not returned in time.
+fn within(seconds: u64, f: impl FnOnce() + Send + 'static) {
+    let (done, result) = mpsc::channel();
+    let runner = std::thread::spawn(move || {
+        f();
+        let _ = done.send(());
+    });
+    match result.recv_timeout(Duration::from_secs(seconds) * patience()) {
+        Err(mpsc::RecvTimeoutError::Timeout) => panic!("it hangs: not done after {seconds} s"),
+        _ => runner.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
+    }
+}
+
+const TOKEN: &str = "0123456789abcdef";
+
+/// Folder that is removed when the value is dropped.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new() -> Self {
+        static NEXT: AtomicUsize = AtomicUsize::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let path = std::env::temp_dir().join(format!("procession-{}-{number}", std::process::id()));
+        fs::create_dir(&path).unwrap();
+        Self(path)
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.0.join("console")
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Client of the server.
+struct Client {
+    reader: BufReader<Box<dyn Read>>,
+    writer: Box<dyn Write>,
+}
+
+impl Client {
+    /// Connects, and checks the greeting.
+    fn attach(path: &Path) -> Self {
+        let mut client = Self::connect(path);
+        assert_eq!(client.line()["protocol"], "procession-console");
+        client
+    }
+
+    fn connect(path: &Path) -> Self {
+        let stream = UnixStream::connect(path).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(30) * patience())).unwrap();
+        let writer = Box::new(stream.try_clone().unwrap());
+        Self { reader: BufReader::new(Box::new(stream)), writer }
+    }
+
+    fn tcp(rt: &Runtime) -> Self {
+        let stream = TcpStream::connect(rt.console_address().expect("a TCP socket")).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(30) * patience())).unwrap();
+        let writer = Box::new(stream.try_clone().unwrap());
+        Self { reader: BufReader::new(Box::new(stream)), writer }
+    }
+
+    fn send(&mut self, bytes: &[u8]) {
+        self.writer.write_all(bytes).unwrap();
+    }
+
+    /// Reads a line. Returns `None` if the server has closed the connection.
+    fn next(&mut self) -> Option<Value> {
+        let mut line = String::new();
+        match self.reader.read_line(&mut line) {
+            Ok(0) => None,
+            Err(error) if error.kind() == ErrorKind::ConnectionReset => None,
+            read => {
+                read.unwrap();
+                Some(serde_json::from_str(&line).expect("a line of JSON"))
+            }
+        }
+    }
+
+    fn line(&mut self) -> Value {
+        self.next().expect("a line")
+    }
+
+    /// Sends a request, and returns its whole reply.
+    fn reply(&mut self, request: &Value) -> Value {
+        self.send(format!("{request}\n").as_bytes());
+        self.line()
+    }
+
+    /// Sends a request that succeeds.
+    #[track_caller]
+    fn ask(&mut self, request: Value) -> Value {
+        let mut reply = self.reply(&request);
+        assert!(reply["error"].is_null(), "{request}: {reply}");
+        reply["ok"].take()
+    }
+
+    /// Sends a request that fails. Returns the kind of the error.
+    #[track_caller]
+    fn fails(&mut self, request: Value) -> String {
+        let reply = self.reply(&request);
+        assert!(reply["error"]["message"].is_string() && reply["ok"].is_null(), "{request}: {reply}");
+        reply["error"]["kind"].as_str().expect("a kind").to_owned()
+    }
+}
+
+/// A runtime without workers and with a console, and one client.
+fn lone(folder: &Folder) -> (Runtime, Client) {
+    let rt = Runtime::builder().workers(0).console(folder.socket()).build().unwrap();
+    let client = Client::attach(&folder.socket());
+    (rt, client)
+}
+
+/// 9.6a: the file has the permissions 0600, and is removed with the runtime. Without an option, there is no socket.
+#[test]
+fn the_socket_file_is_private_and_is_removed() {
+    within(60, || {
+        let folder = Folder::new();
+        let (rt, mut client) = lone(&folder);
+        let file = fs::symlink_metadata(folder.socket()).unwrap();
+        assert!(file.file_type().is_socket());
+        assert_eq!(file.permissions().mode() & 0o7777, 0o600);
+        assert_eq!(client.ask(json!({ "request": "hello" }))["actions"], false);
+        drop(rt);
+        assert!(client.next().is_none(), "the server ends with the runtime");
+        assert_eq!(fs::read_dir(&folder.0).unwrap().count(), 0);
+        let closed = Runtime::builder().workers(0).build().unwrap();
+        assert_eq!(closed.console_address(), None);
+        assert_eq!(fs::read_dir(&folder.0).unwrap().count(), 0);
+    });
+}
+
+#[test]
+fn a_file_is_replaced_only_if_it_is_a_socket_without_a_server() {
+    within(60, || {
+        let folder = Folder::new();
+        let build = || Runtime::builder().workers(0).console(folder.socket()).build();
+        // A listener does not remove its file.
+        drop(UnixListener::bind(folder.socket()).unwrap());
+        let rt = build().unwrap();
+        Client::attach(&folder.socket());
+        let Err(BuildError::Console { at, error }) = build() else { panic!("two servers have the same socket") };
+        assert_eq!((at, error.kind()), (folder.socket().display().to_string(), ErrorKind::AddrInUse));
+        Client::attach(&folder.socket());
+        drop(rt);
+        fs::write(folder.socket(), "a file").unwrap();
+        let Err(BuildError::Console { error, .. }) = build() else { panic!("a file was replaced") };
+        assert_eq!(error.kind(), ErrorKind::AlreadyExists);
+        assert_eq!(fs::read(folder.socket()).unwrap(), b"a file");
+        let missing = Runtime::builder().workers(0).console(folder.0.join("none").join("console")).build();
+        assert!(missing.unwrap_err().to_string().contains("none/console cannot be opened"));
+    });
+}
+
+/// The runtime must not remove the file of another server.
+#[test]
+fn a_runtime_removes_only_its_own_file() {
+    let folder = Folder::new();
+    let (rt, _) = lone(&folder);
+    fs::remove_file(folder.socket()).unwrap();
+    let _other = UnixListener::bind(folder.socket()).unwrap();
+    drop(rt);
+    assert!(folder.socket().exists());
+}
+
+#[test]
+fn the_greeting_has_a_version_and_each_reply_has_the_id_of_its_request() {
+    within(60, || {
+        let folder = Folder::new();
+        let _rt = Runtime::builder().workers(0).node(7).console(folder.socket()).build().unwrap();
+        let mut client = Client::connect(&folder.socket());
+        assert_eq!(client.line(), json!({ "protocol": "procession-console", "version": 1, "token_required": false }));
+        let hello = client.ask(json!({ "request": "hello" }));
+        assert_eq!((&hello["node"], &hello["program_pid"]), (&json!(7), &json!(std::process::id())));
+        assert_eq!(hello["crate_version"], env!("CARGO_PKG_VERSION"));
+        // Several requests in one write are answered in order.
+        client.send(
+            b"{\"id\": 1, \"request\": \"hello\"}\n{\"id\": \"b\", \"request\": \"none\"}\n{\"request\": \"hello\"}\n",
+        );
+        assert_eq!(client.line()["id"], 1);
+        assert_eq!(client.line()["id"], "b");
+        assert_eq!(client.line()["id"], Value::Null);
+    });
+}
+
+/// 9.6b: the server replies with the figures of the runtime, and with the rows and details of processes.
+#[test]
+fn the_requests_return_what_the_inspection_returns() {
+    within(60, || {
+        let folder = Folder::new();
+        let (rt, mut client) = lone(&folder);
+        let slow = rt.spawn(async |_: Context<u8>| pending::<()>().await);
+        let named =
+            rt.process().name("cache").spawn(async |mut ctx: Context<u8>| ctx.receive().await.map(drop)).unwrap();
+        (0..3).for_each(|number| slow.send(number).unwrap());
+        let overview = client.ask(json!({ "request": "overview" }));
+        assert_eq!(overview["processes_alive"], 2);
+        assert_eq!(
+            overview["metrics"],
+            serde_json::to_value(rt.metrics())
+                .map(|mut metrics| {
+                    metrics["elapsed_ns"] = overview["metrics"]["elapsed_ns"].clone();
+                    metrics
+                })
+                .unwrap()
+        );
+        let rows = client.ask(json!({ "request": "processes", "order": "mailbox_len", "descending": true }));
+        assert_eq!(
+            rows["rows"][0],
+            json!({
+                "pid": slow.pid().to_string(), "name": null, "type_name": rows["rows"][0]["type_name"], "parent": null,
+                "state": "Ready", "priority": "Normal", "mailbox_len": 3, "signals": 0, "mailbox_peak": 3, "yields": 0,
+                "waits": 0, "links": 0, "monitors": 0, "monitored_by": 0, "is_cancelled": false, "is_killed": false,
+            })
+        );
+        let mut pids = |fields: Value| {
+            let mut request = json!({ "request": "processes" });
+            request.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+            let rows = client.ask(request);
+            rows["rows"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .map(|row| row["pid"].as_str().unwrap().to_owned())
+                .collect::<Vec<_>>()
+        };
+        let (first, second) = (slow.pid().to_string(), named.pid().to_string());
+        assert_eq!(pids(json!({})), [first.clone(), second.clone()]);
+        assert_eq!(pids(json!({ "order": "pid", "descending": true, "limit": 1 })), [second.clone()]);
+        assert_eq!(pids(json!({ "name": "ach" })), [second.clone()]);
+        assert_eq!(pids(json!({ "type": "the_requests_return" })), [first.clone(), second.clone()]);
+        assert_eq!(pids(json!({ "state": "Ready", "min_mailbox_len": 3 })), [first]);
+        assert!(pids(json!({ "state": "Blocked" })).is_empty());
+        let details = client.ask(json!({ "request": "process", "pid": second }));
+        assert_eq!((&details["names"], &details["info"]["name"]), (&json!(["cache"]), &json!("cache")));
+        rt.kill(named.pid()).unwrap();
+        rt.block_on(named).unwrap_err();
+        assert_eq!(client.fails(json!({ "request": "process", "pid": second })), "no_process");
+    });
+}
+
+#[test]
+fn the_wait_for_graph_contains_edges_and_deadlocks() {
+    within(60, || {
+        let folder = Folder::new();
+        let (rt, mut client) = lone(&folder);
+        for (name, callee) in [("a", "b"), ("b", "a"), ("c", "a")] {
+            let body = async move |ctx: Context<Reply<()>>| _ = ctx.call(callee, |reply: Reply<()>| reply).await;
+            rt.process().name(name).spawn(body).unwrap();
+        }
+        rt.block_on(rt.spawn(async |_: Context| ())).unwrap();
+        let graph = client.ask(json!({ "request": "wait_for_graph" }));
+        assert_eq!((&graph["edge_count"], &graph["deadlock_count"]), (&json!(3), &json!(1)));
+        let deadlock = &graph["deadlocks"][0];
+        assert_eq!((&deadlock["cycle_len"], &deadlock["behind_len"]), (&json!(2), &json!(1)));
+        let edge = &deadlock["cycle"][0];
+        assert_eq!(edge["waits_for"]["kind"], "call");
+        assert_eq!(edge["waits_for"]["pid"], edge["target"]);
+        assert!(edge["waits_for"]["text"].as_str().unwrap().contains("tests/console/main.rs:"));
+        let few = client.ask(json!({ "request": "wait_for_graph", "limit": 1 }));
+        assert_eq!((few["edges"].as_array().unwrap().len(), &few["edge_count"]), (1, &json!(3)));
+        let details = client.ask(json!({ "request": "process", "pid": edge["pid"] }));
+        assert_eq!(details["waits_for"][0], edge["waits_for"]);
+    });
+}
+
+/// 9.6c: the server answers while all workers are blocked, and names the process of each worker.
+#[test]
+fn the_server_answers_while_all_workers_are_blocked() {
+    within(60, || {
+        let folder = Folder::new();
+        let builder = Runtime::builder().workers(2).max_replacement_threads(0).console(folder.socket());
+        let rt = builder.long_step_threshold(Duration::MAX).build().unwrap();
+        let gate = Arc::new(Mutex::new(()));
+        let held = gate.lock().unwrap();
+        let (tell, told) = mpsc::channel();
+        let blocked: Vec<_> = (0..2)
+            .map(|_| {
+                let (gate, tell) = (Arc::clone(&gate), tell.clone());
+                rt.spawn(async move |_: Context| {
+                    tell.send(()).unwrap();
+                    drop(gate.lock());
+                })
+            })
+            .collect();
+        (0..2).for_each(|_| told.recv().unwrap());
+        let mut client = Client::attach(&folder.socket());
+        for _ in 0..2 {
+            let reply = client.ask(json!({ "request": "workers" }));
+            assert_eq!(reply["requested"], 2);
+            let rows = reply["workers"].as_array().unwrap();
+            let running: BTreeSet<_> =
+                rows.iter().filter_map(|row| row["process"].as_str().map(str::to_owned)).collect();
+            assert_eq!(running, blocked.iter().map(|one| one.pid().to_string()).collect());
+        }
+        let rows = client.ask(json!({ "request": "processes", "state": "Running" }));
+        assert_eq!(rows["rows"].as_array().unwrap().len(), 2);
+        drop(held);
+        blocked.into_iter().for_each(|one| rt.block_on(one).unwrap());
+    });
+}
+
+#[test]
+fn malformed_requests_are_answered_and_the_connection_continues() {
+    within(60, || {
+        let folder = Folder::new();
+        let (_rt, mut client) = lone(&folder);
+        for line in ["", "{", "7", "null", "{\"request\": \"processes\", \"limit\": \"x\"}", "\u{0}", "{\"a\":"] {
+            client.send(format!("{line}\n").as_bytes());
+            let kind = client.line()["error"]["kind"].as_str().unwrap().to_owned();
+            assert!(["malformed", "invalid_argument"].contains(&kind.as_str()), "{line}: {kind}");
+        }
+        client.send(b"\xff\xfe\n");
+        assert_eq!(client.line()["error"]["kind"], "malformed");
+        let nested = "[".repeat(10_000);
+        client.send(format!("{nested}\n").as_bytes());
+        assert_eq!(client.line()["error"]["kind"], "malformed");
+        assert_eq!(client.fails(json!({ "request": "dance" })), "unknown_request");
+        client.ask(json!({ "request": "overview" }));
+    });
+}
+
+#[test]
+fn a_request_that_is_too_long_ends_only_its_connection() {
+    within(60, || {
+        let folder = Folder::new();
+        let (_rt, mut other) = lone(&folder);
+        let mut client = Client::attach(&folder.socket());
+        // The server may close the connection before all bytes are sent.
+        let _ = client.writer.write_all(&vec![b'x'; 1 << 20]);
+        assert_eq!(client.line()["error"]["kind"], "request_too_long");
+        assert!(client.next().is_none());
+        other.ask(json!({ "request": "hello" }));
+    });
+}
+
+/// 9.6d: a client that never reads its replies delays no other client and no worker.
+#[test]
+fn a_client_that_never_reads_delays_no_other_client() {
+    within(60, || {
+        let folder = Folder::new();
+        let rt = Runtime::builder().workers(1).console(folder.socket()).build().unwrap();
+        let many: Vec<_> = (0..1_000).map(|_| rt.spawn(async |_: Context| pending::<()>().await)).collect();
+        let deaf = UnixStream::connect(folder.socket()).unwrap();
+        deaf.set_nonblocking(true).unwrap();
+        // The client sends until the server reads no more: the server waits until the client reads a reply.
+        let mut sent = 0;
+        let mut others = Client::attach(&folder.socket());
+        loop {
+            match (&deaf).write(b"{\"request\": \"processes\", \"limit\": 1000}\n") {
+                Ok(count) => sent += count,
+                Err(error) => {
+                    assert_eq!(error.kind(), ErrorKind::WouldBlock);
+                    break;
+                }
+            }
+            assert!(sent < 100 << 20, "the server reads without a limit");
+            others.ask(json!({ "request": "hello" }));
+        }
+        let rows = others.ask(json!({ "request": "processes", "limit": 1000 }));
+        assert_eq!(rows["rows"].as_array().unwrap().len(), many.len());
+        rt.block_on(rt.spawn(async |_: Context| ())).unwrap();
+    });
+}
+
+#[test]
+fn eight_clients_attach_at_once_and_the_ninth_is_refused() {
+    within(60, || {
+        let folder = Folder::new();
+        let (_rt, first) = lone(&folder);
+        let mut clients = vec![first];
+        clients.extend((1..8).map(|_| Client::attach(&folder.socket())));
+        for client in &mut clients {
+            client.ask(json!({ "request": "overview" }));
+        }
+        let mut refused = Client::connect(&folder.socket());
+        assert_eq!(refused.line()["error"]["kind"], "too_many_clients");
+        assert!(refused.next().is_none());
+        clients.pop();
+        // The server notices the end of the connection some time later.
+        while Client::connect(&folder.socket()).line()["protocol"].is_null() {
+            std::thread::yield_now();
+        }
+        clients.iter_mut().for_each(|client| drop(client.ask(json!({ "request": "hello" }))));
+    });
+}
+
+/// 9.6a: a TCP client must send the token first.
+#[test]
+fn a_tcp_client_needs_the_token() {
+    within(60, || {
+        let folder = Folder::new();
+        let builder = Runtime::builder().workers(0).console(folder.socket()).console_tcp(([127, 0, 0, 1], 0), TOKEN);
+        let rt = builder.build().unwrap();
+        for (request, kind) in [
+            (json!({ "request": "processes" }), "token_required"),
+            (json!({ "request": "dance" }), "token_required"),
+            (json!({ "request": "authenticate", "token": "0123456789abcdeF" }), "wrong_token"),
+            (json!({ "request": "authenticate", "token": "" }), "wrong_token"),
+        ] {
+            let mut client = Client::tcp(&rt);
+            assert_eq!(client.line()["token_required"], true);
+            assert_eq!(client.fails(request), kind);
+            assert!(client.next().is_none(), "{kind}: the connection is still open");
+        }
+        let mut client = Client::tcp(&rt);
+        assert_eq!(client.line()["token_required"], true);
+        client.ask(json!({ "request": "authenticate", "token": TOKEN }));
+        client.ask(json!({ "request": "overview" }));
+        Client::attach(&folder.socket()).ask(json!({ "request": "overview" }));
+        let short = Runtime::builder().workers(0).console_tcp(([127, 0, 0, 1], 0), "secret").build();
+        assert!(matches!(short, Err(BuildError::Invalid(_))));
+    });
+}
+
+/// 9.6e: actions are refused, unless the program allows them.
+#[test]
+fn actions_are_refused_by_default() {
+    within(60, || {
+        let folder = Folder::new();
+        let (rt, mut client) = lone(&folder);
+        let target = rt.spawn(async |mut ctx: Context| ctx.receive().await.map(drop));
+        let pid = target.pid().to_string();
+        for action in [
+            json!({ "request": "kill", "pid": pid }),
+            json!({ "request": "cancel", "pid": pid }),
+            json!({ "request": "set_priority", "pid": pid, "priority": "High" }),
+            json!({ "request": "set_workers", "count": 3 }),
+        ] {
+            assert_eq!(client.fails(action), "actions_off");
+        }
+        rt.block_on(rt.spawn(async |_: Context| ())).unwrap();
+        assert_eq!(rt.processes_alive(), 1);
+        assert_eq!(client.ask(json!({ "request": "workers" }))["requested"], 0);
+    });
+}
+
+/// 9.6e: allowed actions change the program.
+#[test]
+fn allowed_actions_are_performed() {
+    within(60, || {
+        let folder = Folder::new();
+        let rt = Runtime::builder().workers(0).console(folder.socket()).console_actions(true).build().unwrap();
+        let mut client = Client::attach(&folder.socket());
+        assert_eq!(client.ask(json!({ "request": "hello" }))["actions"], true);
+        let body = async |mut ctx: Context| ctx.receive().await.map(drop);
+        let (cancelled, killed) = (rt.spawn(body), rt.spawn(body));
+        let (first, second) = (cancelled.pid().to_string(), killed.pid().to_string());
+        client.ask(json!({ "request": "set_priority", "pid": first, "priority": "High" }));
+        let row = client.ask(json!({ "request": "process", "pid": first }));
+        assert_eq!(row["info"]["priority"], "High");
+        client.ask(json!({ "request": "cancel", "pid": first, "reason": "no need", "grace_ms": 60_000 }));
+        client.ask(json!({ "request": "kill", "pid": second }));
+        let exit = rt.block_on(cancelled).unwrap_err();
+        assert!(exit.to_string().contains("no need"), "{exit}");
+        assert!(matches!(rt.block_on(killed), Err(Exit::Killed)));
+        assert_eq!(client.fails(json!({ "request": "kill", "pid": second })), "no_process");
+        client.ask(json!({ "request": "set_workers", "count": 1 }));
+        assert_eq!(client.ask(json!({ "request": "workers" }))["requested"], 1);
+        // The new worker runs the process.
+        let (tell, told) = mpsc::channel();
+        drop(rt.spawn(async move |_: Context| tell.send(()).unwrap()));
+        told.recv().unwrap();
+    });
+}
+
+#[test]
+fn two_runtimes_have_two_consoles() {
+    within(60, || {
+        let folders = [Folder::new(), Folder::new()];
+        let mut both: Vec<_> = folders.iter().map(lone).collect();
+        for (count, (rt, _)) in both.iter().enumerate() {
+            (0..count).for_each(|_| drop(rt.spawn(async |_: Context| pending::<()>().await)));
+        }
+        for (count, (rt, client)) in both.iter_mut().enumerate() {
+            assert_eq!(client.ask(json!({ "request": "hello" }))["node"], rt.node());
+            assert_eq!(client.ask(json!({ "request": "overview" }))["processes_alive"], count);
+        }
+        let (rt, mut ended) = both.remove(0);
+        drop(rt);
+        assert!(ended.next().is_none());
+        both[0].1.ask(json!({ "request": "overview" }));
+    });
+}
+
+/// The server has only weak references. A host that outlives the runtime does not keep the server alive.
+#[test]
+fn the_server_ends_with_the_runtime_while_clients_are_attached() {
+    within(60, || {
+        let folder = Folder::new();
+        let (rt, mut client) = lone(&folder);
+        let host = rt.host().clone();
+        let mut busy = Client::attach(&folder.socket());
+        busy.send("{\"request\": \"overview\"}\n".repeat(300).as_bytes());
+        drop(rt);
+        assert!(client.next().is_none());
+        assert!(UnixStream::connect(folder.socket()).is_err());
+        drop(host);
+    });
+}
+
+/// 9.6a: the environment variable opens a socket. A path that cannot be opened does not stop the program.
+#[test]
+fn the_environment_opens_a_socket() {
+    if let Some(prefix) = role() {
+        let path = |node: u32| PathBuf::from(format!("{prefix}-{}-{node}", std::process::id()));
+        let [one, other] = [1, 2].map(|node| Runtime::builder().workers(0).node(node).build().unwrap());
+        let twice = Runtime::builder().workers(0).node(2).build().unwrap();
+        for rt in [&one, &other] {
+            let mut client = Client::attach(&path(rt.node()));
+            assert_eq!(client.ask(json!({ "request": "hello" }))["node"], rt.node());
+            assert_eq!(client.fails(json!({ "request": "set_workers", "count": 1 })), "actions_off");
+        }
+        drop((one, other, twice));
+        return;
+    }
+    let folder = Folder::new();
+    let prefix = folder.socket().display().to_string();
+    let ran = again_with(the_environment_opens_a_socket, &prefix, 60, |command| {
+        command.env("PROCESSION_CONSOLE", format!("{prefix}-%p-%n"));
+    });
+    ran.passed();
+    assert!(ran.stderr.contains("procession: PROCESSION_CONSOLE: the console socket"), "{}", ran.stderr);
+    assert_eq!(fs::read_dir(&folder.0).unwrap().count(), 0);
+}

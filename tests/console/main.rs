@@ -1,7 +1,4 @@
 //! Section 9.6 of the specification: the server to which consoles attach, over real sockets.
-//!
-//! These tests are a program of their own, because `serde_json` implements comparisons that make the types of other tests
-//! ambiguous.
 
 #![cfg(unix)]
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)]

@@ -104,7 +104,7 @@ fn local_processes_do_not_starve_the_future_that_drives_them() {
         .collect();
     ring.iter().for_each(|process| process.send(1).unwrap());
     let sums = local.block_on(futures::future::join_all(ring));
-    assert_eq!(sums.into_iter().map(Result::unwrap).sum::<u64>(), (1..=1_000).sum());
+    assert_eq!(sums.into_iter().map(Result::unwrap).sum::<u64>(), (1..=1_000).sum::<u64>());
     assert!(turns.get() >= 1);
     busy.abort();
     assert!(matches!(local.block_on(busy), Err(Exit::Killed)));

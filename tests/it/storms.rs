@@ -75,7 +75,7 @@ fn a_guessed_pid_reaches_no_other_process() {
             let handle = rt.spawn(async |mut ctx: Context<u64>| -> Result<(), Exit> {
                 loop {
                     let sent = ctx.receive().await?;
-                    assert_eq!(sent, ctx.pid().index().into(), "a message for another process");
+                    assert_eq!(sent, u64::from(ctx.pid().index()), "a message for another process");
                 }
             });
             (handle.pid(), handle)

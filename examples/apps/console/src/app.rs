@@ -1,0 +1,489 @@
+//! The state of the console. The state reacts to keys and to replies, and says which requests come next. It does no
+//! input and no output, so tests can drive it.
+
+use std::collections::VecDeque;
+
+use ratatui::crossterm::event::{KeyCode, KeyEvent};
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use crate::client::Error;
+use crate::filter;
+use crate::keys::{self, Command};
+use crate::model::{Details, Graph, Hello, Interval, Overview, Processes, Workers};
+
+/// Number of rows that the console asks for. A screen shows fewer rows.
+const ROWS: u64 = 200;
+
+/// Number of rates that the sparkline shows.
+pub const HISTORY: usize = 120;
+
+/// A page of the console.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum View {
+    /// Rates, delays, queues and memory.
+    #[default]
+    Overview,
+    /// Table of processes.
+    Processes,
+    /// Details of one process.
+    Process,
+    /// Wait-for graph and deadlocks.
+    Waits,
+    /// Workers and the processes that they run.
+    Workers,
+}
+
+impl View {
+    /// All views, in the order of their numbers.
+    pub const ALL: [Self; 5] = [Self::Overview, Self::Processes, Self::Process, Self::Waits, Self::Workers];
+
+    /// Name of the view.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Overview => "Overview",
+            Self::Processes => "Processes",
+            Self::Process => "Process",
+            Self::Waits => "Waits",
+            Self::Workers => "Workers",
+        }
+    }
+}
+
+/// Columns by which the table can be sorted: the name in the protocol, and whether the first order is descending.
+pub const COLUMNS: [(&str, bool); 11] = [
+    ("mailbox_len", true),
+    ("mailbox_peak", true),
+    ("yields", true),
+    ("waits", true),
+    ("links", true),
+    ("monitors", true),
+    ("pid", false),
+    ("name", true),
+    ("type_name", false),
+    ("state", false),
+    ("priority", true),
+];
+
+/// A request: its name and its fields.
+pub type Request = (&'static str, Vec<(&'static str, Value)>);
+
+/// Input that takes all keys.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Prompt {
+    /// The text of the filter.
+    Filter(String),
+    /// The question before an action.
+    Confirm {
+        /// Question for the user.
+        question: String,
+        /// Request after the key `y`.
+        action: Request,
+    },
+}
+
+/// What the loop must do after a key.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Effect {
+    /// Draw the screen.
+    Draw,
+    /// Ask the server, then draw the screen.
+    Refresh,
+    /// Send this action, then ask the server.
+    Act(Request),
+    /// End the console.
+    Quit,
+}
+
+/// State of the console.
+#[derive(Debug, Default)]
+#[expect(missing_docs, reason = "the names of the fields are enough")]
+pub struct App {
+    pub target: String,
+    pub hello: Hello,
+    pub view: View,
+    pub is_paused: bool,
+    pub prompt: Option<Prompt>,
+    /// Result of the last action, or the error of the last request.
+    pub message: Option<String>,
+    pub overview: Overview,
+    pub interval: Interval,
+    /// Steps per second, oldest first.
+    pub history: VecDeque<u64>,
+    pub processes: Processes,
+    /// Index in [`COLUMNS`].
+    pub column: usize,
+    pub is_reversed: bool,
+    pub filter: String,
+    /// Index of the selected row.
+    pub selected: usize,
+    /// Pid of the view of one process.
+    pub pid: Option<String>,
+    /// `None` if the process has exited.
+    pub details: Option<Details>,
+    pub graph: Graph,
+    pub workers: Workers,
+    /// For each worker: the task and its polls, and the time at which the console saw it first.
+    pub since: Vec<(u64, Option<String>, u64, u64)>,
+}
+
+impl App {
+    /// Creates the state for a program.
+    pub fn new(target: String) -> Self {
+        Self { target, ..Self::default() }
+    }
+
+    /// The requests for the present view. `hello` comes first, because the program may have been restarted.
+    pub fn requests(&self) -> Vec<Request> {
+        let mut all = vec![("hello", Vec::new())];
+        match self.view {
+            View::Overview => all.push(("overview", Vec::new())),
+            View::Processes => all.push(("processes", self.query())),
+            View::Process => all.extend(self.pid.clone().map(|pid| ("process", vec![("pid", pid.into())]))),
+            View::Waits => all.push(("wait_for_graph", vec![("limit", ROWS.into())])),
+            View::Workers => all.push(("workers", Vec::new())),
+        }
+        all
+    }
+
+    fn query(&self) -> Vec<(&'static str, Value)> {
+        let (order, is_descending) = COLUMNS[self.column];
+        let mut fields = filter::parse(&self.filter).unwrap_or_default();
+        fields.push(("order", order.into()));
+        fields.push(("descending", (is_descending != self.is_reversed).into()));
+        fields.push(("limit", ROWS.into()));
+        fields
+    }
+
+    /// Takes the reply to a request.
+    pub fn handle_reply(&mut self, request: &str, reply: Result<Value, Error>) {
+        match reply {
+            Ok(value) => {
+                if let Err(error) = self.store(request, value) {
+                    self.message = Some(format!("{request}: {error}"));
+                }
+            }
+            Err(Error::Refused { kind, .. }) if request == "process" && kind == "no_process" => self.details = None,
+            Err(error) => self.message = Some(error.to_string()),
+        }
+    }
+
+    fn store(&mut self, request: &str, value: Value) -> Result<(), serde_json::Error> {
+        match request {
+            "hello" => self.hello = parse(value)?,
+            "overview" => {
+                let next: Overview = parse(value)?;
+                let earlier = (self.overview.now_ns != 0).then_some(&self.overview.metrics);
+                self.interval = Interval::between(earlier, &next.metrics);
+                self.history.push_back(self.interval.rate("steps") as u64);
+                self.history.drain(..self.history.len().saturating_sub(HISTORY));
+                self.overview = next;
+            }
+            "processes" => {
+                self.processes = parse(value)?;
+                self.clamp();
+            }
+            "process" => self.details = Some(parse(value)?),
+            "wait_for_graph" => {
+                self.graph = parse(value)?;
+                self.clamp();
+            }
+            "workers" => {
+                self.workers = parse(value)?;
+                self.note_tasks();
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Notes since when each worker runs its task. If the number of polls is unchanged, the worker is in the same step.
+    fn note_tasks(&mut self) {
+        let now = self.workers.now_ns;
+        let note = |worker: &crate::model::Worker| {
+            let polls = worker.polls?;
+            let known = self.since.iter().find(|(number, process, seen, _)| {
+                (number, process, seen) == (&worker.worker, &worker.process, &polls)
+            });
+            Some(known.cloned().unwrap_or((worker.worker, worker.process.clone(), polls, now)))
+        };
+        self.since = self.workers.workers.iter().filter_map(note).collect();
+    }
+
+    /// Time in ns for which a worker has run its task at least. `None` if the worker runs no task.
+    pub fn busy_ns(&self, worker: u64) -> Option<u64> {
+        let (.., since) = self.since.iter().find(|(number, ..)| *number == worker)?;
+        Some(self.workers.now_ns.saturating_sub(*since))
+    }
+
+    /// Number of rows of the present view.
+    fn rows(&self) -> usize {
+        match self.view {
+            View::Processes => self.processes.rows.len(),
+            View::Waits => self.graph.edges.len(),
+            _ => 0,
+        }
+    }
+
+    fn clamp(&mut self) {
+        self.selected = self.selected.min(self.rows().saturating_sub(1));
+    }
+
+    /// Pid that the actions and the key Enter refer to.
+    pub fn selected_pid(&self) -> Option<&str> {
+        match self.view {
+            View::Processes => self.processes.rows.get(self.selected).map(|row| row.pid.as_str()),
+            View::Waits => self.graph.edges.get(self.selected).map(|edge| edge.pid.as_str()),
+            View::Process => self.pid.as_deref(),
+            View::Overview | View::Workers => None,
+        }
+    }
+
+    /// Handles a key.
+    pub fn handle_key(&mut self, key: KeyEvent) -> Effect {
+        if keys::is_interrupt(&key) {
+            return Effect::Quit;
+        }
+        match self.prompt.take() {
+            Some(Prompt::Filter(text)) => self.edit_filter(text, key.code),
+            Some(Prompt::Confirm { action, .. }) => match key.code {
+                KeyCode::Char('y' | 'Y') => Effect::Act(action),
+                _ => self.say("nothing was done"),
+            },
+            None => match keys::command(self.view, key.code) {
+                Some(command) => self.perform(command),
+                None => Effect::Draw,
+            },
+        }
+    }
+
+    fn edit_filter(&mut self, mut text: String, code: KeyCode) -> Effect {
+        match code {
+            KeyCode::Enter => match filter::parse(&text) {
+                Ok(_) => {
+                    self.filter = text;
+                    self.selected = 0;
+                    return Effect::Refresh;
+                }
+                Err(error) => self.message = Some(error),
+            },
+            KeyCode::Esc => return Effect::Draw,
+            KeyCode::Backspace => _ = text.pop(),
+            KeyCode::Char(letter) => text.push(letter),
+            _ => {}
+        }
+        self.prompt = Some(Prompt::Filter(text));
+        Effect::Draw
+    }
+
+    fn say(&mut self, text: &str) -> Effect {
+        self.message = Some(text.to_owned());
+        Effect::Draw
+    }
+
+    fn perform(&mut self, command: Command) -> Effect {
+        match command {
+            Command::Quit => return Effect::Quit,
+            Command::Show(view) => return self.show(view),
+            Command::NextView => {
+                let at = View::ALL.iter().position(|view| *view == self.view).unwrap_or_default();
+                return self.show(View::ALL[(at + 1) % View::ALL.len()]);
+            }
+            Command::Up => self.selected = self.selected.saturating_sub(1),
+            Command::Down => {
+                self.selected += 1;
+                self.clamp();
+            }
+            Command::Open => {
+                if let Some(pid) = self.selected_pid() {
+                    self.pid = Some(pid.to_owned());
+                    return self.show(View::Process);
+                }
+            }
+            Command::Back => {
+                self.message = None;
+                if self.view == View::Process {
+                    return self.show(View::Processes);
+                }
+            }
+            Command::NextColumn => {
+                (self.column, self.is_reversed, self.selected) = ((self.column + 1) % COLUMNS.len(), false, 0);
+                return Effect::Refresh;
+            }
+            Command::Reverse => {
+                (self.is_reversed, self.selected) = (!self.is_reversed, 0);
+                return Effect::Refresh;
+            }
+            Command::Filter => self.prompt = Some(Prompt::Filter(self.filter.clone())),
+            Command::Pause => self.is_paused = !self.is_paused,
+            Command::Cancel => return self.ask_about_process("cancel", &[]),
+            Command::Kill => return self.ask_about_process("kill", &[]),
+            Command::Priority => return self.ask_about_priority(),
+            Command::MoreWorkers => return self.ask_about_workers(self.workers.requested + 1),
+            Command::FewerWorkers => return self.ask_about_workers(self.workers.requested.saturating_sub(1)),
+        }
+        Effect::Draw
+    }
+
+    fn show(&mut self, view: View) -> Effect {
+        if view != self.view {
+            (self.view, self.selected, self.message) = (view, 0, None);
+        }
+        if view == View::Process {
+            self.details = None;
+        }
+        Effect::Refresh
+    }
+
+    fn ask(&mut self, question: String, action: Request) -> Effect {
+        if !self.hello.actions {
+            return self.say("actions are off; the program turns them on with Builder::console_actions");
+        }
+        self.prompt = Some(Prompt::Confirm { question, action });
+        Effect::Draw
+    }
+
+    fn ask_about_process(&mut self, action: &'static str, fields: &[(&'static str, &str)]) -> Effect {
+        let Some(pid) = self.selected_pid().map(str::to_owned) else { return self.say("no process is selected") };
+        let values: String = fields.iter().map(|(name, value)| format!(" {name} {value}")).collect();
+        let question = format!("{action} {pid}{values}?");
+        let mut all = vec![("pid", pid.into())];
+        all.extend(fields.iter().map(|(name, value)| (*name, Value::from(*value))));
+        self.ask(question, (action, all))
+    }
+
+    /// Asks for the priority after the present one.
+    fn ask_about_priority(&mut self) -> Effect {
+        let present = match self.view {
+            View::Process => self.details.as_ref().map(|details| &details.info),
+            _ => self.processes.rows.get(self.selected),
+        };
+        let next = match present.map(|row| row.priority.as_str()) {
+            Some("Low") => "Normal",
+            Some("Normal") => "High",
+            _ => "Low",
+        };
+        self.ask_about_process("set_priority", &[("priority", next)])
+    }
+
+    fn ask_about_workers(&mut self, count: u64) -> Effect {
+        self.ask(format!("set the number of workers to {count}?"), ("set_workers", vec![("count", count.into())]))
+    }
+}
+
+fn parse<T: DeserializeOwned>(value: Value) -> Result<T, serde_json::Error> {
+    serde_json::from_value(value)
+}
+
+#[cfg(test)]
+mod tests {
+    use ratatui::crossterm::event::KeyModifiers;
+    use serde_json::json;
+
+    use super::*;
+
+    fn press(app: &mut App, code: KeyCode) -> Effect {
+        app.handle_key(KeyEvent::new(code, KeyModifiers::NONE))
+    }
+
+    fn with_rows() -> App {
+        let mut app = App::new("socket".into());
+        app.hello.actions = true;
+        press(&mut app, KeyCode::Char('2'));
+        let rows = json!({ "rows": [{ "pid": "<1.0.1>", "priority": "Normal" }, { "pid": "<1.1.1>" }] });
+        app.handle_reply("processes", Ok(rows));
+        app
+    }
+
+    #[test]
+    fn the_selection_stays_inside_the_rows() {
+        let mut app = with_rows();
+        assert_eq!(app.selected_pid(), Some("<1.0.1>"));
+        (0..5).for_each(|_| drop(press(&mut app, KeyCode::Down)));
+        assert_eq!(app.selected_pid(), Some("<1.1.1>"));
+        app.handle_reply("processes", Ok(json!({ "rows": [{ "pid": "<1.0.1>" }] })));
+        assert_eq!(app.selected_pid(), Some("<1.0.1>"));
+        app.handle_reply("processes", Ok(json!({ "rows": [] })));
+        assert_eq!(app.selected_pid(), None);
+        assert_eq!(press(&mut app, KeyCode::Enter), Effect::Draw);
+    }
+
+    #[test]
+    fn an_action_needs_a_confirmation() {
+        let mut app = with_rows();
+        assert_eq!(press(&mut app, KeyCode::Char('k')), Effect::Draw);
+        assert_eq!(press(&mut app, KeyCode::Char('n')), Effect::Draw);
+        assert_eq!((app.prompt.take(), app.message.as_deref()), (None, Some("nothing was done")));
+        press(&mut app, KeyCode::Char('k'));
+        assert_eq!(press(&mut app, KeyCode::Char('y')), Effect::Act(("kill", vec![("pid", "<1.0.1>".into())])));
+        press(&mut app, KeyCode::Char('P'));
+        let fields = vec![("pid", "<1.0.1>".into()), ("priority", "High".into())];
+        assert_eq!(press(&mut app, KeyCode::Char('y')), Effect::Act(("set_priority", fields)));
+        app.hello.actions = false;
+        assert_eq!(press(&mut app, KeyCode::Char('k')), Effect::Draw);
+        assert!(app.prompt.is_none() && app.message.unwrap().contains("actions are off"));
+    }
+
+    #[test]
+    fn the_filter_is_edited_and_sent() {
+        let mut app = with_rows();
+        press(&mut app, KeyCode::Char('/'));
+        "colour=r".chars().for_each(|letter| _ = press(&mut app, KeyCode::Char(letter)));
+        assert_eq!(press(&mut app, KeyCode::Enter), Effect::Draw);
+        assert_eq!(app.message.as_deref(), Some("colour is none of name, type, state"));
+        (0.."colour=r".len()).for_each(|_| _ = press(&mut app, KeyCode::Backspace));
+        "q state=idle".chars().for_each(|letter| _ = press(&mut app, KeyCode::Char(letter)));
+        assert_eq!(press(&mut app, KeyCode::Enter), Effect::Refresh);
+        let (_, fields) = &app.requests()[1];
+        assert!(fields.contains(&("name", "q".into())) && fields.contains(&("state", "Idle".into())), "{fields:?}");
+        assert_eq!(press(&mut app, KeyCode::Char('q')), Effect::Quit);
+    }
+
+    #[test]
+    fn the_keys_of_the_order_change_the_request() {
+        let mut app = with_rows();
+        let order = |app: &App| {
+            let (_, fields) = app.requests().remove(1);
+            let field = |name| fields.iter().find(|(field, _)| *field == name).map(|(_, value)| value.clone());
+            (field("order").unwrap(), field("descending").unwrap())
+        };
+        assert_eq!(order(&app), (json!("mailbox_len"), json!(true)));
+        press(&mut app, KeyCode::Char('r'));
+        assert_eq!(order(&app), (json!("mailbox_len"), json!(false)));
+        let seen: Vec<_> = COLUMNS
+            .iter()
+            .map(|_| {
+                press(&mut app, KeyCode::Char('s'));
+                order(&app).0
+            })
+            .collect();
+        assert_eq!(seen.last(), Some(&json!("mailbox_len")));
+        assert!(seen.contains(&json!("pid")));
+    }
+
+    #[test]
+    fn a_worker_in_one_step_is_busy_since_the_first_reply() {
+        let mut app = App::new("socket".into());
+        let mut reply = |now: u64, polls: u64| {
+            let worker = json!({ "worker": 3, "process": "<1.0.1>", "polls": polls });
+            app.handle_reply("workers", Ok(json!({ "now_ns": now, "workers": [worker, { "worker": 4 }] })));
+            (app.busy_ns(3), app.busy_ns(4))
+        };
+        assert_eq!(reply(1_000, 7), (Some(0), None));
+        assert_eq!(reply(3_000, 7), (Some(2_000), None));
+        assert_eq!(reply(4_000, 8), (Some(0), None));
+    }
+
+    #[test]
+    fn a_process_that_exits_is_no_error() {
+        let mut app = with_rows();
+        press(&mut app, KeyCode::Enter);
+        assert_eq!(app.requests()[1], ("process", vec![("pid", "<1.0.1>".into())]));
+        app.handle_reply("process", Ok(json!({ "names": ["a"] })));
+        assert!(app.details.is_some());
+        app.handle_reply("process", Err(Error::Refused { kind: "no_process".into(), message: "gone".into() }));
+        assert_eq!((&app.details, &app.message), (&None, &None));
+        press(&mut app, KeyCode::Esc);
+        assert_eq!(app.view, View::Processes);
+    }
+}

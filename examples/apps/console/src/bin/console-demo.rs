@@ -1,0 +1,52 @@
+//! A program to look at with the console: three clerks that send messages, a slow process with a long mailbox, a worker
+//! that is blocked, and two processes that call each other.
+//!
+//!     cargo run -p procession-console --bin console-demo -- /tmp/demo.console
+//!
+//! The program ends when its standard input ends.
+
+use std::time::Duration;
+
+use procession::{BoxError, Context, Exit, Reply, Runtime};
+
+/// Sends itself a message every 10 ms.
+async fn clerk(mut ctx: Context<u64>) -> Result<(), Exit> {
+    let own = ctx.address();
+    own.send(0)?;
+    loop {
+        let number = ctx.receive().await?;
+        ctx.sleep(Duration::from_millis(10)).await;
+        own.send(number + 1)?;
+    }
+}
+
+/// Calls another process, and does not receive the call of this process.
+async fn partner(ctx: Context<Reply<()>>, other: &'static str) -> Result<(), Exit> {
+    while ctx.host().whereis(other).is_none() {
+        ctx.sleep(Duration::from_millis(1)).await;
+    }
+    ctx.call(other, |reply: Reply<()>| reply).await?;
+    Ok(())
+}
+
+fn main() -> Result<(), BoxError> {
+    let path = std::env::args_os().nth(1).ok_or("the argument is the path of the socket")?;
+    let rt = Runtime::builder().workers(2).console(path).console_actions(true).build()?;
+    for name in ["clerk-1", "clerk-2", "clerk-3"] {
+        rt.process().name(name).spawn(clerk)?;
+    }
+    let archive = rt.process().name("archive").spawn(async |_: Context<u8>| std::future::pending::<()>().await)?;
+    for number in 0..100 {
+        archive.send(number)?;
+    }
+    rt.process().name("shop").spawn(async |ctx| partner(ctx, "bank").await)?;
+    rt.process().name("bank").spawn(async |ctx| partner(ctx, "shop").await)?;
+    let (stop, stopped) = std::sync::mpsc::channel::<()>();
+    let blocked = rt.process().name("printer").spawn(async move |_: Context| _ = stopped.recv())?;
+    println!("ready");
+    // Waits for the end of the standard input.
+    std::io::copy(&mut std::io::stdin(), &mut std::io::sink())?;
+    drop(stop);
+    let _ = rt.block_on(blocked);
+    Ok(())
+}

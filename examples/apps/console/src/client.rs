@@ -1,0 +1,186 @@
+//! The connection to the server: sends one request, and waits for its reply.
+
+use std::fmt;
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde_json::{Map, Value};
+
+/// Version of the protocol that this console knows.
+const VERSION: u64 = 1;
+
+/// Time in which the server must reply.
+const TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Longest line that the console accepts. The server sends at most 1 MiB.
+const LONGEST_LINE: u64 = 8 << 20;
+
+/// Socket of a program.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Target {
+    /// Path of a Unix socket.
+    Path(PathBuf),
+    /// Address and token of a TCP socket.
+    Tcp {
+        /// Host and port.
+        address: String,
+        /// Token of the program.
+        token: String,
+    },
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Path(path) => write!(f, "{}", path.display()),
+            Self::Tcp { address, .. } => f.write_str(address),
+        }
+    }
+}
+
+/// Error of a request.
+#[derive(Debug)]
+pub enum Error {
+    /// The connection has failed.
+    Io(io::Error),
+    /// The server speaks another protocol.
+    Protocol(String),
+    /// The server has refused the request.
+    Refused {
+        /// Kind of the error, for example `no_process`.
+        kind: String,
+        /// Explanation of the server.
+        message: String,
+    },
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Io(error) => write!(f, "connection: {error}"),
+            Self::Protocol(text) => write!(f, "protocol: {text}"),
+            Self::Refused { message, .. } => f.write_str(message),
+        }
+    }
+}
+
+impl std::error::Error for Error {}
+
+impl From<io::Error> for Error {
+    fn from(error: io::Error) -> Self {
+        Self::Io(error)
+    }
+}
+
+impl Error {
+    /// Whether the connection can be used again.
+    pub fn is_refusal(&self) -> bool {
+        matches!(self, Self::Refused { .. })
+    }
+}
+
+/// Stream to the server.
+trait Stream: Read + Write + Send {}
+impl<S: Read + Write + Send> Stream for S {}
+
+/// Connection to a program.
+pub struct Client {
+    stream: BufReader<Box<dyn Stream>>,
+    next_id: u64,
+}
+
+impl fmt::Debug for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Client").field("next_id", &self.next_id).finish_non_exhaustive()
+    }
+}
+
+impl Client {
+    /// Connects to a program, and checks the version of its protocol. Sends the token to a TCP socket.
+    ///
+    /// # Errors
+    /// Returns an error if the program cannot be reached, refuses the client, or speaks another version.
+    pub fn connect(target: &Target) -> Result<Self, Error> {
+        let (stream, token) = match target {
+            Target::Path(path) => (connect_unix(path)?, None),
+            Target::Tcp { address, token } => {
+                let stream = TcpStream::connect(address)?;
+                stream.set_nodelay(true)?;
+                stream.set_read_timeout(Some(TIMEOUT))?;
+                stream.set_write_timeout(Some(TIMEOUT))?;
+                (Box::new(stream) as Box<dyn Stream>, Some(token))
+            }
+        };
+        let mut client = Self { stream: BufReader::new(stream), next_id: 0 };
+        let greeting = client.line()?;
+        refused(&greeting)?;
+        if greeting["protocol"] != "procession-console" {
+            return Err(Error::Protocol("the server is no console server".into()));
+        }
+        if greeting["version"] != VERSION {
+            let text = format!("the server speaks version {}, and this console version {VERSION}", greeting["version"]);
+            return Err(Error::Protocol(text));
+        }
+        if greeting["token_required"] == true {
+            let token = token.ok_or_else(|| Error::Protocol("the server needs a token".into()))?;
+            client.request("authenticate", [("token", token.as_str().into())])?;
+        }
+        Ok(client)
+    }
+
+    /// Sends a request, and returns the field `ok` of its reply.
+    ///
+    /// # Errors
+    /// Returns an error if the connection fails, or if the server refuses the request.
+    pub fn request(
+        &mut self,
+        request: &str,
+        fields: impl IntoIterator<Item = (&'static str, Value)>,
+    ) -> Result<Value, Error> {
+        self.next_id += 1;
+        let mut line = Map::new();
+        line.insert("id".into(), self.next_id.into());
+        line.insert("request".into(), request.into());
+        line.extend(fields.into_iter().map(|(name, value)| (name.to_owned(), value)));
+        let mut bytes = Value::Object(line).to_string();
+        bytes.push('\n');
+        self.stream.get_mut().write_all(bytes.as_bytes())?;
+        let mut reply = self.line()?;
+        refused(&reply)?;
+        if reply["id"] != self.next_id {
+            return Err(Error::Protocol(format!("the reply has the id {} instead of {}", reply["id"], self.next_id)));
+        }
+        Ok(reply["ok"].take())
+    }
+
+    fn line(&mut self) -> Result<Value, Error> {
+        let mut line = Vec::new();
+        (&mut self.stream).take(LONGEST_LINE).read_until(b'\n', &mut line)?;
+        match line.last() {
+            None => Err(Error::Io(io::Error::new(io::ErrorKind::UnexpectedEof, "the program has closed it"))),
+            Some(b'\n') => serde_json::from_slice(&line).map_err(|error| Error::Protocol(format!("no JSON: {error}"))),
+            Some(_) => Err(Error::Protocol("a line is incomplete or too long".into())),
+        }
+    }
+}
+
+/// Returns the error that the reply contains.
+fn refused(reply: &Value) -> Result<(), Error> {
+    let text = |name: &str| reply["error"][name].as_str().unwrap_or_default().to_owned();
+    if reply["error"].is_null() { Ok(()) } else { Err(Error::Refused { kind: text("kind"), message: text("message") }) }
+}
+
+#[cfg(unix)]
+fn connect_unix(path: &std::path::Path) -> io::Result<Box<dyn Stream>> {
+    let stream = std::os::unix::net::UnixStream::connect(path)?;
+    stream.set_read_timeout(Some(TIMEOUT))?;
+    stream.set_write_timeout(Some(TIMEOUT))?;
+    Ok(Box::new(stream))
+}
+
+#[cfg(not(unix))]
+fn connect_unix(_: &std::path::Path) -> io::Result<Box<dyn Stream>> {
+    Err(io::Error::new(io::ErrorKind::Unsupported, "a path needs Unix; use --tcp"))
+}

@@ -1,0 +1,119 @@
+//! The keys of the console. Each key is listed once, with the views that use it and the text at the bottom of the
+//! screen.
+
+use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
+
+use crate::app::View;
+
+/// Meaning of a key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Command {
+    /// Shows a view.
+    Show(View),
+    /// Shows the next view.
+    NextView,
+    /// Selects the previous row.
+    Up,
+    /// Selects the next row.
+    Down,
+    /// Shows the process of the selected row.
+    Open,
+    /// Leaves the process, or clears the message.
+    Back,
+    /// Sorts by the next column.
+    NextColumn,
+    /// Reverses the order.
+    Reverse,
+    /// Opens the input of the filter.
+    Filter,
+    /// Stops or continues the refresh.
+    Pause,
+    /// Cancels the process.
+    Cancel,
+    /// Kills the process.
+    Kill,
+    /// Changes the priority of the process.
+    Priority,
+    /// Adds a worker.
+    MoreWorkers,
+    /// Removes a worker.
+    FewerWorkers,
+    /// Ends the console.
+    Quit,
+}
+
+const LISTS: &[View] = &[View::Processes, View::Waits];
+const PROCESSES: &[View] = &[View::Processes, View::Process];
+
+/// Key, command, views (an empty list means all views), and the help text. A key without a text is not shown.
+const KEYS: &[(KeyCode, Command, &[View], &str)] = &[
+    (KeyCode::Char('1'), Command::Show(View::Overview), &[], ""),
+    (KeyCode::Char('2'), Command::Show(View::Processes), &[], ""),
+    (KeyCode::Char('3'), Command::Show(View::Process), &[], ""),
+    (KeyCode::Char('4'), Command::Show(View::Waits), &[], ""),
+    (KeyCode::Char('5'), Command::Show(View::Workers), &[], ""),
+    (KeyCode::Tab, Command::NextView, &[], ""),
+    (KeyCode::Char('q'), Command::Quit, &[], "q quit"),
+    (KeyCode::Char('p'), Command::Pause, &[], "p pause"),
+    (KeyCode::Up, Command::Up, LISTS, ""),
+    (KeyCode::Down, Command::Down, LISTS, ""),
+    (KeyCode::Enter, Command::Open, LISTS, "↑↓⏎ open"),
+    (KeyCode::Char('s'), Command::NextColumn, &[View::Processes], "s sort"),
+    (KeyCode::Char('r'), Command::Reverse, &[View::Processes], "r reverse"),
+    (KeyCode::Char('/'), Command::Filter, &[View::Processes], "/ filter"),
+    (KeyCode::Char('c'), Command::Cancel, PROCESSES, "c cancel"),
+    (KeyCode::Char('k'), Command::Kill, PROCESSES, "k kill"),
+    (KeyCode::Char('P'), Command::Priority, PROCESSES, "P prio"),
+    (KeyCode::Char('+'), Command::MoreWorkers, &[View::Workers], "+ add worker"),
+    (KeyCode::Char('-'), Command::FewerWorkers, &[View::Workers], "- remove worker"),
+    (KeyCode::Esc, Command::Back, &[], ""),
+];
+
+/// Returns whether the event is the press of a key. Some systems also report the release.
+pub fn is_press(key: &KeyEvent) -> bool {
+    key.kind != KeyEventKind::Release
+}
+
+/// Returns whether the key ends the console in every state.
+pub fn is_interrupt(key: &KeyEvent) -> bool {
+    key.code == KeyCode::Char('c') && key.modifiers.contains(KeyModifiers::CONTROL)
+}
+
+/// Returns the command of a key in this view.
+pub fn command(view: View, code: KeyCode) -> Option<Command> {
+    let applies = |views: &[View]| views.is_empty() || views.contains(&view);
+    KEYS.iter().find(|(key, _, views, _)| *key == code && applies(views)).map(|(_, command, ..)| *command)
+}
+
+/// The line at the bottom of the screen.
+pub fn help(view: View) -> String {
+    let applies = |views: &[View]| views.is_empty() || views.contains(&view);
+    let texts = KEYS.iter().filter(|(_, _, views, text)| applies(views) && !text.is_empty()).map(|(.., text)| *text);
+    texts.collect::<Vec<_>>().join("  ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_help_line_fits_into_80_columns_and_a_key_has_one_meaning() {
+        for view in View::ALL {
+            let help = help(view);
+            assert!(help.chars().count() <= 80, "{help}");
+            for (key, ..) in KEYS {
+                let meanings = KEYS
+                    .iter()
+                    .filter(|(other, _, views, _)| other == key && (views.is_empty() || views.contains(&view)));
+                assert!(meanings.count() <= 1, "{key:?} in {view:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_key_has_its_meaning_only_in_its_views() {
+        assert_eq!(command(View::Processes, KeyCode::Char('k')), Some(Command::Kill));
+        assert_eq!(command(View::Workers, KeyCode::Char('k')), None);
+        assert_eq!(command(View::Workers, KeyCode::Char('q')), Some(Command::Quit));
+    }
+}

@@ -1,0 +1,22 @@
+//! A console for programs on the crate `procession`. The console attaches to the socket of a running program, and shows
+//! its processes, its wait-for graph and its workers.
+//!
+//! | file | contents |
+//! |---|---|
+//! | `client.rs` | the connection: one request, one reply |
+//! | `model.rs` | the replies as data, rates and percentiles between two snapshots |
+//! | `app.rs` | the state of the console: the view, the selection, the requests, and the actions |
+//! | `keys.rs` | the keys of each view |
+//! | `filter.rs` | the text that selects processes |
+//! | `views.rs` | draws the state; the folder `views` has one file for each view |
+//! | `terminal.rs` | the loop that reads keys, asks the server, and draws |
+//! | `report.rs` | the output of `--once`, and the conditions of `--fail-if` |
+
+pub mod app;
+pub mod client;
+pub mod filter;
+pub mod keys;
+pub mod model;
+pub mod report;
+pub mod terminal;
+pub mod views;

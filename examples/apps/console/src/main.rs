@@ -1,0 +1,119 @@
+//! A console for running programs. The library of this package describes the console.
+//!
+//!     PROCESSION_CONSOLE=/tmp/app.console my-program &
+//!     cargo run --release -p procession-console -- /tmp/app.console
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use lexopt::prelude::*;
+use procession_console::app::App;
+use procession_console::client::Target;
+use procession_console::report::{Condition, Reading};
+use procession_console::terminal::{self, Connection};
+
+const HELP: &str = "\
+Shows the processes, deadlocks and workers of a running program.
+
+Usage: procession-console [OPTIONS] SOCKET
+       procession-console [OPTIONS] --tcp HOST:PORT
+
+  SOCKET               path of the program's console socket (Builder::console, or PROCESSION_CONSOLE)
+  --tcp HOST:PORT      TCP socket; the variable PROCESSION_CONSOLE_TOKEN contains the token
+  --interval SECONDS   time between two readings [1]
+  --once               print one reading, and exit
+  --json               print the reading as JSON; includes --once
+  --fail-if CONDITION  exit with status 1 if the condition holds; includes --once, may be repeated
+                       conditions: deadlock, blocked-worker, panic
+  --help               this text
+
+Exit status: 0, or 1 if a condition of --fail-if holds, or 2 after an error.";
+
+struct Options {
+    target: Target,
+    interval: Duration,
+    is_once: bool,
+    is_json: bool,
+    conditions: Vec<Condition>,
+}
+
+type Failure = Box<dyn std::error::Error + Send + Sync>;
+
+/// Parses the command line. Returns `None` after `--help`.
+fn options() -> Result<Option<Options>, Failure> {
+    let (mut path, mut address): (Option<OsString>, Option<String>) = (None, None);
+    let (mut interval, mut is_once, mut is_json, mut conditions) = (Duration::from_secs(1), false, false, Vec::new());
+    let mut arguments = lexopt::Parser::from_env();
+    while let Some(argument) = arguments.next()? {
+        match argument {
+            Value(value) if path.is_none() => path = Some(value),
+            Long("tcp") => address = Some(arguments.value()?.string()?),
+            Long("interval") => interval = seconds(&arguments.value()?.string()?)?,
+            Long("once") => is_once = true,
+            Long("json") => is_json = true,
+            Long("fail-if") => conditions.push(condition(&arguments.value()?.string()?)?),
+            Long("help") => return Ok(None),
+            other => return Err(other.unexpected().into()),
+        }
+    }
+    let target = match (path, address) {
+        (Some(path), None) => Target::Path(path.into()),
+        (None, Some(address)) => {
+            // A token on the command line would be visible to other users of the machine.
+            let token = std::env::var("PROCESSION_CONSOLE_TOKEN");
+            Target::Tcp { address, token: token.map_err(|error| format!("PROCESSION_CONSOLE_TOKEN: {error}"))? }
+        }
+        _ => return Err("name either a socket or --tcp; --help lists the options".into()),
+    };
+    Ok(Some(Options { target, interval, is_once, is_json, conditions }))
+}
+
+fn seconds(text: &str) -> Result<Duration, Failure> {
+    let interval = text.parse().map(Duration::try_from_secs_f64);
+    match interval {
+        Ok(Ok(interval)) if interval >= Duration::from_millis(100) => Ok(interval),
+        _ => Err(format!("--interval: {text} is no number of seconds of at least 0.1").into()),
+    }
+}
+
+fn condition(text: &str) -> Result<Condition, Failure> {
+    let found = Condition::ALL.into_iter().find(|condition| condition.name() == text);
+    found.ok_or_else(|| format!("--fail-if: unknown condition {text}; --help lists the conditions").into())
+}
+
+fn run(options: Options) -> Result<ExitCode, Failure> {
+    let title = options.target.to_string();
+    let mut connection = Connection::open(options.target).map_err(|error| format!("{title}: {error}"))?;
+    if !options.is_once && !options.is_json && options.conditions.is_empty() {
+        terminal::run(&mut connection, &mut App::new(title), options.interval)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let reading = Reading::read(&mut connection).map_err(|error| format!("{title}: {error}"))?;
+    if options.is_json {
+        println!("{:#}", reading.json);
+    } else {
+        print!("{}", reading.text());
+    }
+    let mut status = ExitCode::SUCCESS;
+    for condition in options.conditions.iter().filter(|condition| condition.holds(&reading)) {
+        eprintln!("procession-console: {} holds", condition.name());
+        status = ExitCode::from(1);
+    }
+    Ok(status)
+}
+
+fn main() -> ExitCode {
+    let ran = match options() {
+        Ok(Some(options)) => run(options),
+        Ok(None) => {
+            println!("{HELP}");
+            return ExitCode::SUCCESS;
+        }
+        Err(error) => Err(error),
+    };
+    ran.unwrap_or_else(|error| {
+        eprintln!("procession-console: {error}");
+        ExitCode::from(2)
+    })
+}

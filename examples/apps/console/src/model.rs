@@ -1,0 +1,316 @@
+//! The replies of the server as data, and figures that are computed from two replies. Unknown fields are ignored, and
+//! missing fields have their default values, so the console works with older and newer servers.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde::Deserialize;
+
+/// Reply to `hello`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+#[expect(missing_docs, reason = "the protocol documents the fields")]
+pub struct Hello {
+    pub program: String,
+    pub program_pid: u32,
+    pub crate_version: String,
+    pub node: u32,
+    pub actions: bool,
+}
+
+/// Reply to `overview`.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(default)]
+#[expect(missing_docs, reason = "the protocol documents the fields")]
+pub struct Overview {
+    pub now_ns: u64,
+    pub processes_alive: u64,
+    pub metrics: Metrics,
+}
+
+/// Snapshot of all figures of a runtime.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(default)]
+#[expect(missing_docs, reason = "the protocol documents the fields")]
+pub struct Metrics {
+    pub elapsed_ns: u64,
+    pub counters: BTreeMap<String, u64>,
+    pub distributions: Distributions,
+    pub workers: Vec<Worker>,
+    pub global_queue_depth: u64,
+    pub priority_queue_depth: u64,
+    pub processes: BTreeMap<String, u64>,
+    pub blocking_pool: BTreeMap<String, u64>,
+    pub timers: u64,
+    pub memory: BTreeMap<String, u64>,
+}
+
+/// Sampled durations.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(default)]
+#[expect(missing_docs, reason = "the protocol documents the fields")]
+pub struct Distributions {
+    pub scheduling_delay: Histogram,
+    pub step_time: Histogram,
+    pub call_time: Histogram,
+    pub command_time: Vec<CommandTime>,
+    pub sampled_one_in: u64,
+}
+
+/// Times of one type of commands.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(default)]
+#[expect(missing_docs, reason = "the protocol documents the fields")]
+pub struct CommandTime {
+    pub command: String,
+    pub time: Histogram,
+}
+
+/// A distribution. Each bucket is a pair of its longest duration in ns and the number of its durations.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+#[expect(missing_docs, reason = "the protocol documents the fields")]
+pub struct Histogram {
+    pub buckets: Vec<(u64, u64)>,
+}
+
+impl Histogram {
+    /// The durations that are in this distribution and not in the earlier one.
+    pub fn since(&self, earlier: &Self) -> Self {
+        let before: BTreeMap<u64, u64> = earlier.buckets.iter().copied().collect();
+        let left = |&(longest, count): &(u64, u64)| {
+            (longest, count.saturating_sub(before.get(&longest).copied().unwrap_or_default()))
+        };
+        Self { buckets: self.buckets.iter().map(left).filter(|(_, count)| *count != 0).collect() }
+    }
+
+    /// Number of durations.
+    pub fn count(&self) -> u64 {
+        self.buckets.iter().map(|(_, count)| count).sum()
+    }
+
+    /// Upper bound of the quantile `q`, from 0 to 1. `None` if there are no durations.
+    pub fn quantile(&self, q: f64) -> Option<Duration> {
+        let rank = (self.count() as f64 * q).ceil().max(1.0) as u64;
+        let mut seen = 0;
+        let bucket = self.buckets.iter().find(|(_, count)| {
+            seen += count;
+            seen >= rank
+        });
+        bucket.map(|(longest, _)| Duration::from_nanos(*longest))
+    }
+}
+
+/// Row about a process.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+#[expect(missing_docs, reason = "the protocol documents the fields")]
+pub struct Row {
+    pub pid: String,
+    pub name: Option<String>,
+    pub type_name: String,
+    pub parent: Option<String>,
+    pub state: Option<String>,
+    pub priority: String,
+    pub mailbox_len: u64,
+    pub signals: u64,
+    pub mailbox_peak: u64,
+    pub yields: u64,
+    pub waits: u64,
+    pub links: u64,
+    pub monitors: u64,
+    pub monitored_by: u64,
+    pub is_cancelled: bool,
+    pub is_killed: bool,
+}
+
+/// Reply to `processes`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+#[expect(missing_docs, reason = "the protocol documents the fields")]
+pub struct Processes {
+    pub processes_alive: u64,
+    pub rows: Vec<Row>,
+}
+
+/// Event that a process waits for.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+#[expect(missing_docs, reason = "the protocol documents the fields")]
+pub struct WaitsFor {
+    pub kind: String,
+    pub pid: Option<String>,
+    pub text: String,
+}
+
+/// Number of outstanding commands of one type.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+#[expect(missing_docs, reason = "the protocol documents the fields")]
+pub struct CommandCount {
+    pub command: String,
+    pub count: u64,
+}
+
+/// Reply to `process`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+#[expect(missing_docs, reason = "the protocol documents the fields")]
+pub struct Details {
+    pub now_ns: u64,
+    pub info: Row,
+    pub names: Vec<String>,
+    pub groups: Vec<String>,
+    pub links: Vec<String>,
+    pub monitors: Vec<String>,
+    pub monitored_by: Vec<String>,
+    pub yields: Vec<CommandCount>,
+    pub timers_ns: Vec<u64>,
+    pub deadline_ns: Option<u64>,
+    pub waits_for: Vec<WaitsFor>,
+}
+
+/// Process that waits for another process.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+#[expect(missing_docs, reason = "the protocol documents the fields")]
+pub struct Edge {
+    pub pid: String,
+    pub name: Option<String>,
+    pub type_name: String,
+    pub target: String,
+    pub waits_for: WaitsFor,
+}
+
+/// Processes that can never run again.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+#[expect(missing_docs, reason = "the protocol documents the fields")]
+pub struct Deadlock {
+    pub cycle: Vec<Edge>,
+    pub behind: Vec<String>,
+    pub behind_len: u64,
+}
+
+/// Reply to `wait_for_graph`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+#[expect(missing_docs, reason = "the protocol documents the fields")]
+pub struct Graph {
+    pub edges: Vec<Edge>,
+    pub edge_count: u64,
+    pub deadlocks: Vec<Deadlock>,
+    pub deadlock_count: u64,
+}
+
+/// A worker.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+#[expect(missing_docs, reason = "the protocol documents the fields")]
+pub struct Worker {
+    pub worker: u64,
+    pub state: String,
+    pub local_queue_depth: u64,
+    pub process: Option<String>,
+    pub polls: Option<u64>,
+}
+
+/// Reply to `workers`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+#[expect(missing_docs, reason = "the protocol documents the fields")]
+pub struct Workers {
+    pub now_ns: u64,
+    pub requested: u64,
+    pub workers: Vec<Worker>,
+}
+
+/// The difference of two replies to `overview`.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Interval {
+    /// Time between the two replies.
+    pub seconds: f64,
+    /// Counts per second.
+    pub rates: BTreeMap<String, f64>,
+    /// The durations between the two replies.
+    pub delay: Histogram,
+    /// The durations of turns between the two replies.
+    pub step: Histogram,
+    /// The durations of calls between the two replies.
+    pub call: Histogram,
+}
+
+impl Interval {
+    /// Without an earlier reply, the interval begins with the start of the runtime.
+    pub fn between(earlier: Option<&Metrics>, later: &Metrics) -> Self {
+        let none = Metrics::default();
+        let earlier = earlier.unwrap_or(&none);
+        let seconds = later.elapsed_ns.saturating_sub(earlier.elapsed_ns) as f64 / 1e9;
+        let rate = |(name, count): (&String, &u64)| {
+            let before = earlier.counters.get(name).copied().unwrap_or_default();
+            let per_second = if seconds > 0.0 { count.wrapping_sub(before) as f64 / seconds } else { 0.0 };
+            (name.clone(), per_second)
+        };
+        let (now, before) = (&later.distributions, &earlier.distributions);
+        Self {
+            seconds,
+            rates: later.counters.iter().map(rate).collect(),
+            delay: now.scheduling_delay.since(&before.scheduling_delay),
+            step: now.step_time.since(&before.step_time),
+            call: now.call_time.since(&before.call_time),
+        }
+    }
+
+    /// Rate of a counter per second.
+    pub fn rate(&self, counter: &str) -> f64 {
+        self.rates.get(counter).copied().unwrap_or_default()
+    }
+
+    /// Percentage of the attempts to steal that stole a task.
+    pub fn steal_success(&self) -> f64 {
+        let tried = self.rate("steals_tried");
+        if tried == 0.0 { 0.0 } else { 100.0 * self.rate("steals_won") / tried }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn histogram(buckets: &[(u64, u64)]) -> Histogram {
+        Histogram { buckets: buckets.to_vec() }
+    }
+
+    #[test]
+    fn quantiles_are_the_bounds_of_buckets() {
+        let all = histogram(&[(10, 50), (100, 49), (1_000, 1)]);
+        let at = |q| all.quantile(q).map(|time| time.as_nanos());
+        assert_eq!(
+            (at(0.0), at(0.5), at(0.51), at(0.99), at(1.0)),
+            (Some(10), Some(10), Some(100), Some(100), Some(1_000))
+        );
+        assert_eq!(Histogram::default().quantile(0.5), None);
+    }
+
+    #[test]
+    fn an_interval_contains_only_its_own_counts() {
+        let metrics = |seconds: u64, steps, buckets| Metrics {
+            elapsed_ns: seconds * 1_000_000_000,
+            counters: [("steps".to_owned(), steps)].into(),
+            distributions: Distributions { step_time: histogram(buckets), ..Distributions::default() },
+            ..Metrics::default()
+        };
+        let (one, two) = (metrics(1, 100, &[(5, 3), (9, 1)]), metrics(3, 500, &[(5, 3), (9, 4)]));
+        let interval = Interval::between(Some(&one), &two);
+        assert_eq!((interval.seconds, interval.rate("steps"), interval.rate("none")), (2.0, 200.0, 0.0));
+        assert_eq!(interval.step, histogram(&[(9, 3)]));
+        assert_eq!(Interval::between(None, &one).rate("steps"), 100.0);
+        assert_eq!(Interval::between(Some(&one), &one).rate("steps"), 0.0);
+    }
+
+    #[test]
+    fn missing_and_unknown_fields_are_accepted() {
+        let row: Row = serde_json::from_str(r#"{"pid": "<1.2.3>", "state": null, "colour": "red"}"#).unwrap();
+        assert_eq!((row.pid.as_str(), row.state), ("<1.2.3>", None));
+    }
+}

@@ -1,0 +1,172 @@
+//! The output for scripts: one reading of the program, as text or as JSON, and conditions on this reading.
+
+use std::fmt::Write as _;
+
+use serde_json::{Value, json};
+
+use crate::client::Error;
+use crate::model::{Graph, Hello, Histogram, Overview, Processes, Workers};
+use crate::terminal::Connection;
+use crate::views::processes_label;
+use crate::views::{duration, edge_text, number};
+
+/// Number of processes in the report.
+const ROWS: u64 = 20;
+
+/// Condition of `--fail-if`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Condition {
+    /// The wait-for graph contains a deadlock.
+    Deadlock,
+    /// A long step blocks a worker.
+    BlockedWorker,
+    /// A process has panicked since the start of the runtime.
+    Panic,
+}
+
+impl Condition {
+    /// All conditions.
+    pub const ALL: [Self; 3] = [Self::Deadlock, Self::BlockedWorker, Self::Panic];
+
+    /// Name of the condition on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Deadlock => "deadlock",
+            Self::BlockedWorker => "blocked-worker",
+            Self::Panic => "panic",
+        }
+    }
+
+    /// Returns whether the condition holds.
+    pub fn holds(self, reading: &Reading) -> bool {
+        match self {
+            Self::Deadlock => reading.graph.deadlock_count != 0,
+            Self::BlockedWorker => reading.workers.workers.iter().any(|worker| worker.state == "blocked"),
+            Self::Panic => reading.overview.metrics.counters.get("panics").is_some_and(|&panics| panics != 0),
+        }
+    }
+}
+
+/// One reading of a program.
+#[derive(Debug, Clone, Default)]
+#[expect(missing_docs, reason = "the names of the fields are enough")]
+pub struct Reading {
+    pub hello: Hello,
+    pub overview: Overview,
+    pub processes: Processes,
+    pub graph: Graph,
+    pub workers: Workers,
+    /// The replies, by the names of the requests.
+    pub json: Value,
+}
+
+impl Reading {
+    /// Reads all figures.
+    ///
+    /// # Errors
+    /// Returns the error of a request.
+    pub fn read(connection: &mut Connection) -> Result<Self, Error> {
+        let mut get = |request, fields: Vec<(&'static str, Value)>| connection.request((request, fields));
+        let by_mailbox = vec![("order", "mailbox_len".into()), ("descending", true.into()), ("limit", ROWS.into())];
+        Self::parse(json!({
+            "hello": get("hello", Vec::new())?,
+            "overview": get("overview", Vec::new())?,
+            "processes": get("processes", by_mailbox)?,
+            "wait_for_graph": get("wait_for_graph", vec![("limit", 1_000.into())])?,
+            "workers": get("workers", Vec::new())?,
+        }))
+        .map_err(|error| Error::Protocol(error.to_string()))
+    }
+
+    /// Parses the replies, by the names of the requests.
+    ///
+    /// # Errors
+    /// Returns an error if a field has a wrong type.
+    pub fn parse(json: Value) -> Result<Self, serde_json::Error> {
+        Ok(Self {
+            hello: serde_json::from_value(json["hello"].clone())?,
+            overview: serde_json::from_value(json["overview"].clone())?,
+            processes: serde_json::from_value(json["processes"].clone())?,
+            graph: serde_json::from_value(json["wait_for_graph"].clone())?,
+            workers: serde_json::from_value(json["workers"].clone())?,
+            json,
+        })
+    }
+
+    /// The report for people.
+    pub fn text(&self) -> String {
+        let Self { hello, overview, processes, graph, workers, .. } = self;
+        let metrics = &overview.metrics;
+        let mut text = String::new();
+        let _ = writeln!(text, "{} (process {}), node {}", hello.program, hello.program_pid, hello.node);
+        let count = |name: &str| metrics.counters.get(name).copied().unwrap_or_default();
+        let [steps, messages, panics] = ["steps", "messages", "panics"].map(|name| number(count(name)));
+        let up = duration(std::time::Duration::from_nanos(metrics.elapsed_ns));
+        let _ = writeln!(text, "up {up}: {steps} steps, {messages} messages, {panics} panics");
+        for (name, histogram) in
+            [("ready to run", &metrics.distributions.scheduling_delay), ("turn", &metrics.distributions.step_time)]
+        {
+            let _ = writeln!(text, "{name}: {}", percentiles(histogram));
+        }
+        for worker in &workers.workers {
+            let runs = worker.process.as_deref().map_or(String::new(), |pid| format!(", runs {pid}"));
+            let _ =
+                writeln!(text, "worker {}: {}, {} queued{runs}", worker.worker, worker.state, worker.local_queue_depth);
+        }
+        let _ = writeln!(text, "{} processes, longest mailboxes first:", number(processes.processes_alive));
+        for row in &processes.rows {
+            let state = row.state.as_deref().unwrap_or("New");
+            let _ = writeln!(text, "  {} {}: {state}, mailbox {}", row.pid, processes_label(row), row.mailbox_len);
+        }
+        let _ = writeln!(text, "{} deadlocks", graph.deadlock_count);
+        for deadlock in &graph.deadlocks {
+            for edge in &deadlock.cycle {
+                let _ = writeln!(text, "  {}", edge_text(edge));
+            }
+            if deadlock.behind_len != 0 {
+                let _ = writeln!(text, "  behind them: {}", deadlock.behind.join(", "));
+            }
+        }
+        text
+    }
+}
+
+fn percentiles(histogram: &Histogram) -> String {
+    let at = |q| histogram.quantile(q).map_or("-".to_owned(), duration);
+    format!("p50 {}, p99 {}, p99.9 {}", at(0.5), at(0.99), at(0.999))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn reading(deadlocks: u64, state: &str, panics: u64) -> Reading {
+        let json = json!({
+            "hello": { "program": "demo", "program_pid": 7, "node": 1 },
+            "overview": { "metrics": { "elapsed_ns": 2_000_000_000, "counters": { "panics": panics, "steps": 1_000 } } },
+            "processes": { "processes_alive": 1, "rows": [{ "pid": "<1.0.1>", "type_name": "app::Shop", "mailbox_len": 3 }] },
+            "wait_for_graph": { "deadlock_count": deadlocks },
+            "workers": { "workers": [{ "worker": 0, "state": state, "process": "<1.0.1>" }] },
+        });
+        Reading::parse(json).unwrap()
+    }
+
+    #[test]
+    fn each_condition_depends_on_its_figure() {
+        let holds = |reading: &Reading| Condition::ALL.map(|condition| condition.holds(reading));
+        assert_eq!(holds(&reading(0, "running", 0)), [false; 3]);
+        assert_eq!(holds(&reading(1, "running", 0)), [true, false, false]);
+        assert_eq!(holds(&reading(0, "blocked", 0)), [false, true, false]);
+        assert_eq!(holds(&reading(0, "parked", 2)), [false, false, true]);
+    }
+
+    #[test]
+    fn the_text_names_the_program_the_processes_and_the_workers() {
+        let text = reading(0, "running", 0).text();
+        let expected = "demo (process 7), node 1\nup 2.0 s: 1,000 steps, 0 messages, 0 panics\n\
+                        ready to run: p50 -, p99 -, p99.9 -\nturn: p50 -, p99 -, p99.9 -\n\
+                        worker 0: running, 0 queued, runs <1.0.1>\n1 processes, longest mailboxes first:\n  \
+                        <1.0.1> app::Shop: New, mailbox 3\n0 deadlocks\n";
+        assert_eq!(text, expected);
+    }
+}

@@ -1,0 +1,104 @@
+//! The loop of the console: reads keys, asks the server, and draws the screen.
+
+use std::io;
+use std::time::{Duration, Instant};
+
+use ratatui::DefaultTerminal;
+use ratatui::crossterm::event::{self, Event};
+
+use crate::app::{App, Effect, Request};
+use crate::client::{Client, Error, Target};
+use crate::{keys, views};
+
+/// Connection that is opened again after an error.
+#[derive(Debug)]
+pub struct Connection {
+    target: Target,
+    client: Option<Client>,
+}
+
+impl Connection {
+    /// Connects to a program.
+    ///
+    /// # Errors
+    /// Returns the error of [`Client::connect`].
+    pub fn open(target: Target) -> Result<Self, Error> {
+        let client = Client::connect(&target)?;
+        Ok(Self { target, client: Some(client) })
+    }
+
+    /// Sends a request. Connects first, if the last request has ended the connection.
+    ///
+    /// # Errors
+    /// Returns the error of the connection or of the request.
+    pub fn request(&mut self, (request, fields): Request) -> Result<serde_json::Value, Error> {
+        let mut client = match self.client.take() {
+            Some(client) => client,
+            None => Client::connect(&self.target)?,
+        };
+        let reply = client.request(request, fields);
+        if reply.as_ref().err().is_none_or(Error::is_refusal) {
+            self.client = Some(client);
+        }
+        reply
+    }
+}
+
+/// Runs the console until the user quits.
+///
+/// # Errors
+/// Returns an error of the terminal.
+pub fn run(connection: &mut Connection, app: &mut App, interval: Duration) -> io::Result<()> {
+    let mut terminal = ratatui::try_init()?;
+    let result = drive(&mut terminal, connection, app, interval);
+    ratatui::restore();
+    result
+}
+
+fn drive(
+    terminal: &mut DefaultTerminal,
+    connection: &mut Connection,
+    app: &mut App,
+    interval: Duration,
+) -> io::Result<()> {
+    refresh(connection, app);
+    let mut next = Instant::now() + interval;
+    loop {
+        terminal.draw(|frame| views::draw(frame, app))?;
+        if !event::poll(next.saturating_duration_since(Instant::now()))? {
+            if !app.is_paused {
+                refresh(connection, app);
+            }
+            next = Instant::now() + interval;
+            continue;
+        }
+        let Event::Key(key) = event::read()? else { continue };
+        if !keys::is_press(&key) {
+            continue;
+        }
+        match app.handle_key(key) {
+            Effect::Quit => return Ok(()),
+            Effect::Draw => {}
+            Effect::Refresh => refresh(connection, app),
+            Effect::Act(action) => {
+                let name = action.0;
+                let result = connection.request(action);
+                refresh(connection, app);
+                app.message = Some(result.map_or_else(|error| error.to_string(), |_| format!("{name}: done")));
+            }
+        }
+    }
+}
+
+/// Asks for the figures of the present view. After a lost connection, asks for nothing more.
+fn refresh(connection: &mut Connection, app: &mut App) {
+    for request in app.requests() {
+        let name = request.0;
+        let reply = connection.request(request);
+        let is_lost = reply.as_ref().is_err_and(|error| !error.is_refusal());
+        app.handle_reply(name, reply);
+        if is_lost {
+            return;
+        }
+    }
+}

@@ -1,0 +1,184 @@
+//! Draws the state of the console. The functions only read the state, so tests can draw any state on a buffer.
+
+mod overview;
+mod process;
+mod processes;
+mod waits;
+mod workers;
+
+use std::time::Duration;
+
+use ratatui::Frame;
+use ratatui::layout::{Constraint, Layout, Rect};
+use ratatui::style::{Color, Modifier, Style};
+use ratatui::text::{Line, Span};
+use ratatui::widgets::Paragraph;
+
+use crate::app::{App, Prompt, View};
+use crate::keys;
+
+pub(crate) use processes::label as processes_label;
+pub(crate) use waits::edge_text;
+
+const BOLD: Style = Style::new().add_modifier(Modifier::BOLD);
+const DIM: Style = Style::new().add_modifier(Modifier::DIM);
+const SELECTED: Style = Style::new().add_modifier(Modifier::REVERSED);
+const ALARM: Style = Style::new().fg(Color::Red).add_modifier(Modifier::BOLD);
+
+/// Draws the whole screen.
+pub fn draw(frame: &mut Frame<'_>, app: &App) {
+    let rows = [
+        Constraint::Length(1),
+        Constraint::Length(1),
+        Constraint::Min(0),
+        Constraint::Length(1),
+        Constraint::Length(1),
+    ];
+    let [title, tabs, body, message, help] = Layout::vertical(rows).areas(frame.area());
+    frame.render_widget(title_line(app), title);
+    frame.render_widget(tab_line(app.view), tabs);
+    match app.view {
+        View::Overview => overview::draw(frame, body, app),
+        View::Processes => processes::draw(frame, body, app),
+        View::Process => process::draw(frame, body, app),
+        View::Waits => waits::draw(frame, body, app),
+        View::Workers => workers::draw(frame, body, app),
+    }
+    frame.render_widget(message_line(app), message);
+    frame.render_widget(Paragraph::new(keys::help(app.view)).style(DIM), help);
+}
+
+fn title_line(app: &App) -> Paragraph<'_> {
+    let hello = &app.hello;
+    let mut text = format!("{} (process {}), node {}", hello.program, hello.program_pid, hello.node);
+    text.push_str(if hello.actions { ", actions on" } else { "" });
+    text.push_str(if app.is_paused { ", PAUSED" } else { "" });
+    Paragraph::new(Line::styled(text, BOLD))
+}
+
+fn tab_line(view: View) -> Paragraph<'static> {
+    let tab = |(index, one): (usize, &View)| {
+        let text = format!(" {} {} ", index + 1, one.name());
+        Span::styled(text, if *one == view { SELECTED } else { Style::new() })
+    };
+    Paragraph::new(Line::from_iter(View::ALL.iter().enumerate().map(tab)))
+}
+
+fn message_line(app: &App) -> Paragraph<'_> {
+    match (&app.prompt, &app.message) {
+        (Some(Prompt::Confirm { question, .. }), _) => Paragraph::new(format!("{question} (y/n)")).style(ALARM),
+        (Some(Prompt::Filter(text)), None) => {
+            Paragraph::new(format!("filter (NAME type=TEXT state=STATE): {text}_")).style(BOLD)
+        }
+        (_, Some(message)) => Paragraph::new(message.as_str()).style(ALARM),
+        (None, None) => Paragraph::new(""),
+    }
+}
+
+/// Number of rows before the first visible row, so that the selected row is visible.
+fn offset(selected: usize, visible: usize) -> usize {
+    (selected + 1).saturating_sub(visible)
+}
+
+/// Draws lines, and as many of them as fit.
+fn draw_lines(frame: &mut Frame<'_>, area: Rect, lines: Vec<Line<'_>>) {
+    frame.render_widget(Paragraph::new(lines), area);
+}
+
+/// A number with separators between the thousands.
+pub fn number(value: u64) -> String {
+    let digits = value.to_string();
+    let mut text = String::new();
+    for (at, digit) in digits.chars().enumerate() {
+        if at != 0 && (digits.len() - at).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// A duration with three significant digits at most.
+pub fn duration(time: Duration) -> String {
+    let ns = time.as_nanos() as f64;
+    let (value, unit) = match ns {
+        ns if ns < 1e3 => (ns, "ns"),
+        ns if ns < 1e6 => (ns / 1e3, "µs"),
+        ns if ns < 1e9 => (ns / 1e6, "ms"),
+        ns if ns < 120e9 => (ns / 1e9, "s"),
+        ns if ns < 7200e9 => (ns / 60e9, "min"),
+        ns => (ns / 3600e9, "h"),
+    };
+    if value < 10.0 && unit != "ns" { format!("{value:.1} {unit}") } else { format!("{value:.0} {unit}") }
+}
+
+/// The end of a text, of at most `width` characters. The end of a type name is its most specific part.
+pub fn tail(text: &str, width: usize) -> String {
+    let count = text.chars().count();
+    if count <= width {
+        return text.to_owned();
+    }
+    std::iter::once('…').chain(text.chars().skip(count + 1 - width)).take(width).collect()
+}
+
+/// Shortens a text to `width` characters. A source line at the end of the text keeps its last part.
+pub fn fit(text: &str, width: usize) -> String {
+    let length = |text: &str| text.chars().count();
+    if length(text) <= width {
+        return text.to_owned();
+    }
+    match text.rsplit_once(" at ") {
+        Some((head, location)) if length(head) + 12 <= width => {
+            format!("{head} at {}", tail(location, width - length(head) - 4))
+        }
+        _ => text.chars().take(width.saturating_sub(1)).chain(['…']).collect(),
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use ratatui::Terminal;
+    use ratatui::backend::TestBackend;
+
+    use super::*;
+
+    /// Returns the screen of 80 x 24 characters, without trailing spaces.
+    pub(crate) fn screen(app: &App) -> Vec<String> {
+        let mut terminal = Terminal::new(TestBackend::new(80, 24)).unwrap();
+        terminal.draw(|frame| draw(frame, app)).unwrap();
+        let buffer = terminal.backend().buffer();
+        let row = |y| (0..80).map(|x| buffer[(x, y)].symbol()).collect::<String>().trim_end().to_owned();
+        (0..24).map(row).collect()
+    }
+
+    #[test]
+    fn each_view_has_a_title_tabs_and_keys() {
+        for view in View::ALL {
+            let mut app = App { view, ..App::new("socket".into()) };
+            (app.hello.program, app.hello.program_pid) = ("demo".into(), 7);
+            let rows = screen(&app);
+            assert_eq!(rows[0], "demo (process 7), node 0");
+            assert_eq!(rows[1], " 1 Overview  2 Processes  3 Process  4 Waits  5 Workers");
+            assert!(rows[23].starts_with("q quit  p pause"), "{rows:#?}");
+            app.message = Some("a message".into());
+            assert_eq!(screen(&app)[22], "a message");
+        }
+    }
+
+    #[test]
+    fn numbers_durations_and_texts_are_short() {
+        assert_eq!([0, 999, 1_000, 1_234_567].map(number), ["0", "999", "1,000", "1,234,567"]);
+        let times = [0, 999, 1_500, 12_345, 1_500_000, 2_500_000_000, 600_000_000_000, 7_200_000_000_000];
+        let texts = times.map(|ns| duration(Duration::from_nanos(ns)));
+        assert_eq!(texts, ["0 ns", "999 ns", "1.5 µs", "12 µs", "1.5 ms", "2.5 s", "10 min", "2.0 h"]);
+        let edge = "a waits for b at src/a/long/path.rs:41";
+        assert_eq!((fit(edge, 38), fit(edge, 30)), (edge.into(), "a waits for b at …g/path.rs:41".into()));
+        assert_eq!((fit(edge, 16), fit("abcd", 3)), ("a waits for b a…".into(), "ab…".into()));
+        assert_eq!((tail("abc", 3), tail("abcd", 3), tail("äöüß", 2)), ("abc".into(), "…cd".into(), "…ß".into()));
+    }
+
+    #[test]
+    fn the_selected_row_is_visible() {
+        assert_eq!((offset(0, 10), offset(9, 10), offset(10, 10), offset(3, 0)), (0, 0, 1, 4));
+    }
+}

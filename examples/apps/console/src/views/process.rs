@@ -1,0 +1,128 @@
+//! The details of one process.
+
+use std::time::Duration;
+
+use ratatui::Frame;
+use ratatui::layout::Rect;
+use ratatui::text::{Line, Span};
+use ratatui::widgets::{Paragraph, Wrap};
+
+use crate::app::App;
+use crate::model::Details;
+use crate::views::processes::state;
+use crate::views::{BOLD, duration, number};
+
+/// Number of entries of a list that are shown.
+const SHOWN: usize = 20;
+
+pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, app: &App) {
+    let lines = match (&app.pid, &app.details) {
+        (None, _) => vec![Line::raw("Select a process in the view Processes or Waits, and press Enter.")],
+        (Some(pid), None) => vec![Line::raw(format!("process {pid} has exited"))],
+        (Some(_), Some(details)) => lines(details),
+    };
+    frame.render_widget(Paragraph::new(lines).wrap(Wrap { trim: false }), area);
+}
+
+fn lines(details: &Details) -> Vec<Line<'static>> {
+    let info = &details.info;
+    let mut lines = vec![
+        field("pid", info.pid.clone()),
+        field("names", or_none(details.names.join(", "))),
+        field("type", info.type_name.clone()),
+        field("parent", info.parent.clone().unwrap_or_else(|| "none".into())),
+        field("state", format!("{}, priority {}", state(info), info.priority)),
+        field("mailbox", mailbox(details)),
+    ];
+    for (index, wait) in details.waits_for.iter().take(SHOWN).enumerate() {
+        lines.push(field(if index == 0 { "waits for" } else { "" }, wait.text.clone()));
+    }
+    let commands = details.yields.iter().map(|one| format!("{} × {}", one.count, one.command)).collect::<Vec<_>>();
+    lines.extend([
+        field("commands", list(&commands)),
+        field("links", list(&details.links)),
+        field("monitors", list(&details.monitors)),
+        field("monitored by", list(&details.monitored_by)),
+        field("groups", list(&details.groups)),
+        field("timers", times(details, &details.timers_ns)),
+        field("deadline", times(details, details.deadline_ns.as_slice())),
+    ]);
+    lines
+}
+
+fn mailbox(details: &Details) -> String {
+    let info = &details.info;
+    format!(
+        "{} messages, {} signals, peak {}",
+        number(info.mailbox_len),
+        number(info.signals),
+        number(info.mailbox_peak)
+    )
+}
+
+fn field(name: &str, value: String) -> Line<'static> {
+    Line::from(vec![Span::styled(format!("{name:<14}"), BOLD), Span::raw(value)])
+}
+
+fn or_none(text: String) -> String {
+    if text.is_empty() { "none".into() } else { text }
+}
+
+fn list(values: &[String]) -> String {
+    let more = if values.len() > SHOWN { " …" } else { "" };
+    or_none(values.iter().take(SHOWN).cloned().collect::<Vec<_>>().join(", ") + more)
+}
+
+/// The times until these moments.
+fn times(details: &Details, at: &[u64]) -> String {
+    let left = |at: &u64| format!("in {}", duration(Duration::from_nanos(at.saturating_sub(details.now_ns))));
+    list(&at.iter().map(left).collect::<Vec<_>>())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use crate::app::{App, View};
+    use crate::views::tests::screen;
+
+    #[test]
+    fn the_details_of_a_process_are_shown() {
+        let mut app = App { view: View::Process, ..App::new("socket".into()) };
+        assert_eq!(screen(&app)[2], "Select a process in the view Processes or Waits, and press Enter.");
+        app.pid = Some("<1.0.1>".into());
+        assert_eq!(screen(&app)[2], "process <1.0.1> has exited");
+        let details = json!({
+            "now_ns": 1_000_000_000,
+            "info": { "pid": "<1.0.1>", "type_name": "app::Shop", "state": "Blocked", "priority": "Normal", "mailbox_len": 7 },
+            "names": ["shop", "market"],
+            "links": ["<1.1.1>"],
+            "yields": [{ "command": "app::Fetch", "count": 2 }],
+            "timers_ns": [3_500_000_000_u64],
+            "waits_for": [
+                { "kind": "call", "pid": "<1.2.1>", "text": "the answer to a call to <1.2.1> at src/shop.rs:41" },
+                { "kind": "message", "text": "a message" },
+            ],
+        });
+        app.handle_reply("process", Ok(details));
+        let rows = screen(&app);
+        let expected = [
+            "pid           <1.0.1>",
+            "names         shop, market",
+            "type          app::Shop",
+            "parent        none",
+            "state         Blocked, priority Normal",
+            "mailbox       7 messages, 0 signals, peak 0",
+            "waits for     the answer to a call to <1.2.1> at src/shop.rs:41",
+            "              a message",
+            "commands      2 × app::Fetch",
+            "links         <1.1.1>",
+            "monitors      none",
+            "monitored by  none",
+            "groups        none",
+            "timers        in 2.5 s",
+            "deadline      none",
+        ];
+        assert_eq!(rows[2..2 + expected.len()], expected);
+    }
+}

@@ -1,0 +1,218 @@
+//! The whole console in a pseudo-terminal, attached to a real program: the test types keys, and reads the screen.
+
+#![cfg(unix)]
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::path::PathBuf;
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use portable_pty::{CommandBuilder, PtyPair, PtySize, native_pty_system};
+
+/// Maximum time until a text is on the screen. This limit detects only hangs.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// The program `console-demo`, which runs until the value is dropped.
+struct Demo {
+    child: Child,
+    folder: PathBuf,
+}
+
+impl Demo {
+    fn start(name: &str) -> Self {
+        let folder = std::env::temp_dir().join(format!("procession-console-{name}-{}", std::process::id()));
+        std::fs::create_dir(&folder).unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_console-demo"));
+        let mut child =
+            command.arg(folder.join("socket")).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("the demo");
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        assert_eq!(line, "ready\n");
+        Self { child, folder }
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.folder.join("socket")
+    }
+
+    /// Runs the console with options, and returns its output.
+    fn ask(&self, options: &[&str]) -> Output {
+        Command::new(env!("CARGO_BIN_EXE_procession-console")).args(options).arg(self.socket()).output().unwrap()
+    }
+}
+
+impl Drop for Demo {
+    fn drop(&mut self) {
+        drop(self.child.stdin.take());
+        let _ = self.child.wait();
+        let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}
+
+/// The console in a terminal of 80 x 24 characters.
+struct Screen {
+    parser: vt100::Parser,
+    output: mpsc::Receiver<Vec<u8>>,
+    keyboard: Box<dyn Write + Send>,
+    console: Box<dyn portable_pty::Child + Send + Sync>,
+    _pair: PtyPair,
+}
+
+impl Screen {
+    fn open(demo: &Demo) -> Self {
+        let pair = native_pty_system().openpty(PtySize { rows: 24, cols: 80, ..PtySize::default() }).unwrap();
+        let mut command = CommandBuilder::new(env!("CARGO_BIN_EXE_procession-console"));
+        command.args(["--interval", "0.1"]);
+        command.arg(demo.socket());
+        command.env("TERM", "xterm");
+        let console = pair.slave.spawn_command(command).unwrap();
+        let mut reader = pair.master.try_clone_reader().unwrap();
+        let (send, output) = mpsc::channel();
+        std::thread::spawn(move || {
+            let mut buffer = [0; 4096];
+            while let Ok(count @ 1..) = reader.read(&mut buffer) {
+                if send.send(buffer[..count].to_vec()).is_err() {
+                    return;
+                }
+            }
+        });
+        let keyboard = pair.master.take_writer().unwrap();
+        Self { parser: vt100::Parser::new(24, 80, 0), output, keyboard, console, _pair: pair }
+    }
+
+    fn press(&mut self, keys: &str) {
+        self.keyboard.write_all(keys.as_bytes()).unwrap();
+        self.keyboard.flush().unwrap();
+    }
+
+    /// Waits until the screen satisfies the condition. Returns the screen.
+    fn wait(&mut self, what: &str, is_there: impl Fn(&str) -> bool) -> String {
+        let end = Instant::now() + LIMIT;
+        loop {
+            let text: String =
+                self.parser.screen().contents().lines().flat_map(|line| [line.trim_end(), "\n"]).collect();
+            if is_there(&text) {
+                return text;
+            }
+            match self.output.recv_timeout(end.saturating_duration_since(Instant::now())) {
+                Ok(bytes) => self.parser.process(&bytes),
+                Err(_) => panic!("{what} is not on the screen:\n{text}"),
+            }
+        }
+    }
+
+    fn wait_for(&mut self, text: &str) -> String {
+        self.wait(text, |screen| screen.contains(text))
+    }
+}
+
+/// 9.4c: the console shows rates, delays, processes, deadlocks and workers of a running program.
+#[test]
+fn keys_lead_through_the_views_of_a_running_program() {
+    let demo = Demo::start("views");
+    let mut screen = Screen::open(&demo);
+    screen.wait_for("Processes 7");
+    screen.wait_for("longest mailbox 100");
+    // The clerks send messages all the time.
+    screen.wait("a rate", |text| text.lines().any(|line| line.starts_with("messages") && !line.contains(" 0.0 ")));
+    screen.press("2");
+    let table = screen.wait_for("7 processes, by mailbox_len, largest first");
+    assert!(table.lines().nth(4).unwrap().contains("archive"), "{table}");
+    screen.press("/");
+    screen.wait_for("filter (NAME type=TEXT state=STATE): _");
+    screen.press("sho\r");
+    screen.wait("one row", |text| text.contains("filter sho") && text.contains("shop") && !text.contains("archive"));
+    screen.press("\r");
+    let process = screen.wait_for("waits for     the answer to a call to <");
+    assert!(process.contains("names         shop"), "{process}");
+    screen.press("4");
+    let graph = screen.wait_for("1 deadlock\n");
+    for name in ["shop", "bank"] {
+        assert!(graph.lines().any(|line| line.starts_with("  <") && line.ends_with(name)), "{graph}");
+        assert!(
+            graph.lines().any(|line| line.starts_with('<') && line.contains(name) && line.contains(" call ")),
+            "{graph}"
+        );
+    }
+    assert!(graph.contains("console-demo.rs:"), "{graph}");
+    screen.press("5");
+    screen.wait("the blocked worker", |text| text.lines().any(|line| line.contains("blocked ") && line.ends_with('s')));
+    screen.press("1");
+    screen.wait_for("steps per second");
+    screen.press("q");
+    assert!(screen.console.wait().unwrap().success());
+}
+
+#[test]
+fn actions_are_confirmed_and_change_the_program() {
+    let demo = Demo::start("actions");
+    let mut screen = Screen::open(&demo);
+    screen.wait_for("Processes 7");
+    screen.press("2");
+    screen.wait_for("archive");
+    screen.press("k");
+    screen.wait_for("? (y/n)");
+    screen.press("n");
+    screen.wait_for("nothing was done");
+    screen.press("P");
+    screen.wait_for("priority High? (y/n)");
+    screen.press("y");
+    screen.wait_for("set_priority: done");
+    screen.press("k");
+    screen.wait_for("? (y/n)");
+    screen.press("y");
+    screen.wait("the end of the process", |text| text.contains("6 processes") && !text.contains("archive"));
+    screen.press("5");
+    screen.wait_for("2 workers requested");
+    screen.press("+y");
+    screen.wait_for("3 workers requested");
+    // The keys Ctrl-C end the console in each state.
+    screen.press("-");
+    screen.wait_for("set the number of workers to 2? (y/n)");
+    screen.press("\u{3}");
+    assert!(screen.console.wait().unwrap().success());
+}
+
+#[test]
+fn a_program_that_ends_is_reported_and_the_console_continues() {
+    let demo = Demo::start("end");
+    let mut screen = Screen::open(&demo);
+    screen.wait_for("Processes 7");
+    drop(demo);
+    screen.wait_for("connection: ");
+    screen.press("q");
+    assert!(screen.console.wait().unwrap().success());
+}
+
+#[test]
+fn scripts_get_text_json_and_an_exit_status() {
+    let demo = Demo::start("scripts");
+    let stdout = |output: &Output| String::from_utf8(output.stdout.clone()).unwrap();
+    // The processes wait for each other a moment after the start.
+    let end = Instant::now() + LIMIT;
+    while demo.ask(&["--fail-if", "deadlock"]).status.code() != Some(1) {
+        assert!(Instant::now() < end, "no deadlock: {}", stdout(&demo.ask(&["--once"])));
+    }
+    let text = demo.ask(&["--once"]);
+    assert_eq!(text.status.code(), Some(0));
+    assert!(stdout(&text).contains("1 deadlocks\n") && stdout(&text).contains("archive: Idle, mailbox 100"));
+    let json = demo.ask(&["--json", "--fail-if", "panic"]);
+    assert_eq!(json.status.code(), Some(0));
+    let value: serde_json::Value = serde_json::from_slice(&json.stdout).unwrap();
+    assert_eq!(
+        (&value["wait_for_graph"]["deadlock_count"], &value["overview"]["processes_alive"]),
+        (&1.into(), &7.into())
+    );
+    let status = |options: &[&str]| demo.ask(options).status.code();
+    assert_eq!(
+        (status(&["--fail-if", "nothing"]), status(&["--interval", "0"]), status(&["--dance"])),
+        (Some(2), Some(2), Some(2))
+    );
+    let mut missing = Command::new(env!("CARGO_BIN_EXE_procession-console"));
+    let missing = missing.args(["--once", "/nonexistent/socket"]).output().unwrap();
+    assert_eq!(missing.status.code(), Some(2));
+    assert!(
+        String::from_utf8(missing.stderr).unwrap().starts_with("procession-console: /nonexistent/socket: connection: ")
+    );
+}

@@ -10,13 +10,16 @@ use serde_json::Value;
 use crate::client::Error;
 use crate::filter;
 use crate::keys::{self, Command};
-use crate::model::{Details, Graph, Hello, Interval, Overview, Processes, Workers};
+use crate::model::{Details, Graph, Hello, Interval, Metrics, Overview, Processes, Workers};
 
 /// Number of rows that the console asks for. A screen shows fewer rows.
 const ROWS: u64 = 200;
 
 /// Number of rates that the sparkline shows.
 pub const HISTORY: usize = 120;
+
+/// Number of readings that the times of the overview cover.
+const SNAPSHOTS: usize = 30;
 
 /// A page of the console.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -108,6 +111,8 @@ pub struct App {
     pub message: Option<String>,
     pub overview: Overview,
     pub interval: Interval,
+    /// The last snapshots, oldest first. The times of the overview cover all of them, because times are sampled.
+    pub snapshots: VecDeque<Metrics>,
     /// Steps per second, oldest first.
     pub history: VecDeque<u64>,
     pub processes: Processes,
@@ -173,10 +178,13 @@ impl App {
             "hello" => self.hello = parse(value)?,
             "overview" => {
                 let next: Overview = parse(value)?;
-                let earlier = (self.overview.now_ns != 0).then_some(&self.overview.metrics);
-                self.interval = Interval::between(earlier, &next.metrics);
+                let times = Interval::between(self.snapshots.front(), &next.metrics);
+                let rates = Interval::between(self.snapshots.back(), &next.metrics).rates;
+                self.interval = Interval { rates, ..times };
                 self.history.push_back(self.interval.rate("steps") as u64);
                 self.history.drain(..self.history.len().saturating_sub(HISTORY));
+                self.snapshots.push_back(next.metrics.clone());
+                self.snapshots.drain(..self.snapshots.len().saturating_sub(SNAPSHOTS));
                 self.overview = next;
             }
             "processes" => {

@@ -33,7 +33,7 @@
 //! - A client of the Unix socket has the same user id as the program, or is root. The file has the permissions 0600
 //!   before the first client can connect. Use a folder in which no other user can create files.
 //! - A client of the TCP socket must send the token first. The connection is not encrypted.
-//! - A client sees names, types, source lines and figures of all processes. It sees no messages and no state.
+//! - A client sees names, types, source lines, exits and figures of all processes. It sees no messages and no state.
 //! - A client can change the program only with
 //!   [`Builder::console_actions`](crate::Builder::console_actions).
 //!
@@ -86,7 +86,9 @@
 //! | `processes` | `order` (a field of a row), `descending`, `limit`, `name`, `type` (texts that the name or the type contains), `state`, `min_mailbox_len` | `rows`: the rows of [`Host::processes`](crate::Host::processes) |
 //! | `process` | `pid` | the fields of [`ProcessDetails`](crate::observe::ProcessDetails) |
 //! | `wait_for_graph` | `limit` | `edges` and `deadlocks` of [`Host::wait_for_graph`](crate::Host::wait_for_graph), and the number of all edges and deadlocks |
-//! | `workers` | | `workers`: the number, the state and the queue of each worker; `process` (the process that it runs) and `polls` while it runs a task; `requested`: the requested number of workers |
+//! | `workers` | | `workers`: the number, the state and the queue of each worker; `process` (the process that it runs), `polls` and `blocked_since_ns` (of a long step) while it runs a task; `requested`: the requested number of workers |
+//! | `explain` | | `findings`: the kind and the lines of each finding of [`Host::explain`](crate::Host::explain); `activity`: lines about all processes |
+//! | `last_exits` | `limit` | `exits`: the records of [`Host::last_exits`](crate::Host::last_exits), newest first |
 //! | `cancel` | `pid`, `reason`, `grace_ms` (default 5,000) | nothing |
 //! | `kill` | `pid` | nothing |
 //! | `set_priority` | `pid`, `priority` (`Low`, `Normal`, `High`) | nothing |

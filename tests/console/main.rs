@@ -298,6 +298,39 @@ fn the_wait_for_graph_contains_edges_and_deadlocks() {
     });
 }
 
+/// 9.6b: the server replies with the findings of the explanation, and with the last abnormal exits.
+#[test]
+fn the_explanation_and_the_last_exits_are_returned() {
+    within(60, || {
+        let folder = Folder::new();
+        let (rt, mut client) = lone(&folder);
+        assert_eq!(client.ask(json!({ "request": "explain" }))["findings"], json!([]));
+        assert_eq!(client.ask(json!({ "request": "last_exits" }))["exits"], json!([]));
+        let failed = |text: &'static str| {
+            let body = async move |_: Context<u8>| Err::<(), _>(text);
+            let handle = rt.process().name("cache").spawn(body).unwrap();
+            handle.send(1).unwrap();
+            let pid = handle.pid().to_string();
+            rt.block_on(handle).unwrap_err();
+            pid
+        };
+        let (_, second) = (failed("no disk"), failed("no net"));
+        let last = client.ask(json!({ "request": "last_exits", "limit": 1 }));
+        let exit = &last["exits"][0];
+        assert_eq!((last["exits"].as_array().unwrap().len(), &exit["pid"]), (1, &json!(second)));
+        assert_eq!((&exit["name"], &exit["exit"]), (&json!("cache"), &json!("failed: no net")));
+        assert_eq!((&exit["mailbox_len"], &exit["location"]), (&json!(1), &Value::Null));
+        assert_eq!(client.ask(json!({ "request": "last_exits" }))["exits"].as_array().unwrap().len(), 2);
+        let _waits = rt.spawn(async |_: Context| pending::<()>().await);
+        let explanation = client.ask(json!({ "request": "explain" }));
+        assert_eq!(explanation["findings"][0]["kind"], "no_thread");
+        let text = rt.explain();
+        let lines: Vec<_> = text.findings[0].to_string().lines().map(str::to_owned).collect();
+        assert_eq!(explanation["findings"][0]["lines"], json!(lines));
+        assert_eq!(explanation["activity"][0], text.activity.to_string().lines().next().unwrap());
+    });
+}
+
 /// 9.6c: the server answers while all workers are blocked, and names the process of each worker.
 #[test]
 fn the_server_answers_while_all_workers_are_blocked() {

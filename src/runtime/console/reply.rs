@@ -9,7 +9,10 @@ use serde_json::{Value, json};
 use crate::host::registry::LocalId;
 use crate::host::{Host, WeakHost};
 use crate::observe::snapshot::CurrentStep;
-use crate::observe::{CommandCount, ProcessDetails, ProcessQuery, WaitEdge, WaitForGraph, WaitsFor, WorkerMetrics};
+use crate::observe::{
+    CommandCount, ExitRecord, Explanation, Finding, ProcessDetails, ProcessQuery, WaitEdge, WaitForGraph, WaitsFor,
+    WorkerMetrics,
+};
 use crate::platform::clock::Instant;
 use crate::platform::sync::{Arc, Weak};
 use crate::process::pid::Pid;
@@ -92,6 +95,8 @@ impl Inspected {
             },
             ConsoleRequest::WaitForGraph { limit } => Ok(wait_for_graph(&host, host.wait_for_graph(), limit)),
             ConsoleRequest::Workers => workers(&host, &threads),
+            ConsoleRequest::Explain => Ok(explanation(&host)),
+            ConsoleRequest::LastExits { limit } => Ok(last_exits(&host, limit)),
             ConsoleRequest::Action(_) if !self.allows_actions => {
                 let message = "actions are off; the program turns them on with `Builder::console_actions`";
                 Err(Fault::new(FaultKind::ActionsOff, message))
@@ -195,15 +200,57 @@ fn workers(host: &Host, threads: &Threads) -> Reply {
     let row = |worker: &WorkerMetrics| {
         let mut row = value(worker)?;
         let step = gauges.steps.iter().find(|step| step.worker == worker.worker);
-        if let Some(CurrentStep { process, polls, .. }) = step {
+        if let Some(CurrentStep { process, polls, blocked_since, .. }) = step {
             let pid = process.map(|word| host.shared().pid_table.pid(LocalId::from(word)).to_string());
             row["process"] = pid.into();
             row["polls"] = (*polls).into();
+            row["blocked_since_ns"] = blocked_since.map(Instant::ns).into();
         }
         Ok(row)
     };
     let rows: Result<Vec<Value>, Fault> = gauges.workers.iter().map(row).collect();
     Ok(json!({ "now_ns": host.now().ns(), "requested": threads.workers(), "workers": rows? }))
+}
+
+fn explanation(host: &Host) -> Value {
+    let Explanation { findings, activity } = host.explain();
+    let finding = |finding: &Finding| {
+        let kind = match finding {
+            Finding::NoThread { .. } => "no_thread",
+            Finding::Deadlock(_) => "deadlock",
+            Finding::BlockedWorker { .. } => "blocked_worker",
+            Finding::BusyBlockingPool { .. } => "busy_blocking_pool",
+            Finding::UnansweredCommands(_) => "unanswered_commands",
+            Finding::FullMailbox { .. } => "full_mailbox",
+            Finding::GrowingMailbox { .. } => "growing_mailbox",
+            Finding::IgnoredCancellation { .. } => "ignored_cancellation",
+            Finding::NothingOutstanding { .. } => "nothing_outstanding",
+        };
+        json!({ "kind": kind, "lines": list(finding.to_string().lines()) })
+    };
+    json!({
+        "now_ns": host.now().ns(),
+        "findings": list(findings.iter().map(finding)),
+        "activity": list(activity.to_string().lines()),
+    })
+}
+
+/// The newest exit comes first.
+fn last_exits(host: &Host, limit: usize) -> Value {
+    let exits = host.last_exits();
+    let row = |record: &ExitRecord| {
+        json!({
+            "pid": record.pid.to_string(),
+            "name": record.name,
+            "type_name": record.type_name,
+            "parent": record.parent.map(|pid| pid.to_string()),
+            "exit": record.exit.to_string(),
+            "location": record.location(),
+            "mailbox_len": record.mailbox_len,
+            "at_ns": record.at.ns(),
+        })
+    };
+    json!({ "now_ns": host.now().ns(), "exits": list(exits.iter().rev().take(limit).map(row)) })
 }
 
 fn perform(host: &Host, threads: &Arc<Threads>, action: Action) -> Reply {

@@ -83,6 +83,8 @@ pub(super) enum ConsoleRequest {
     Process(Pid),
     WaitForGraph { limit: usize },
     Workers,
+    Explain,
+    LastExits { limit: usize },
     Action(Action),
 }
 
@@ -103,6 +105,8 @@ pub(super) const REQUESTS: &[&str] = &[
     "process",
     "wait_for_graph",
     "workers",
+    "explain",
+    "last_exits",
     "cancel",
     "kill",
     "set_priority",
@@ -137,6 +141,8 @@ impl ConsoleRequest {
             "process" => Self::Process(arguments.pid()?),
             "wait_for_graph" => Self::WaitForGraph { limit: arguments.limit()? },
             "workers" => Self::Workers,
+            "explain" => Self::Explain,
+            "last_exits" => Self::LastExits { limit: arguments.limit()? },
             "cancel" => Self::Action(Action::cancel(arguments)?),
             "kill" => Self::Action(Action::Kill { pid: arguments.pid()? }),
             "set_priority" => Self::Action(Action::SetPriority {

@@ -10,7 +10,7 @@ use serde_json::Value;
 use crate::client::Error;
 use crate::filter;
 use crate::keys::{self, Command};
-use crate::model::{Details, Graph, Hello, Interval, Metrics, Overview, Processes, Workers};
+use crate::model::{Details, Explanation, Graph, Hello, Interval, LastExits, Metrics, Overview, Processes, Workers};
 
 /// Number of rows that the console asks for. A screen shows fewer rows.
 const ROWS: u64 = 200;
@@ -35,11 +35,16 @@ pub enum View {
     Waits,
     /// Workers and the processes that they run.
     Workers,
+    /// The reasons why processes do not run.
+    Explain,
+    /// The last abnormal exits.
+    Exits,
 }
 
 impl View {
     /// All views, in the order of their numbers.
-    pub const ALL: [Self; 5] = [Self::Overview, Self::Processes, Self::Process, Self::Waits, Self::Workers];
+    pub const ALL: [Self; 7] =
+        [Self::Overview, Self::Processes, Self::Process, Self::Waits, Self::Workers, Self::Explain, Self::Exits];
 
     /// Name of the view.
     pub fn name(self) -> &'static str {
@@ -49,6 +54,8 @@ impl View {
             Self::Process => "Process",
             Self::Waits => "Waits",
             Self::Workers => "Workers",
+            Self::Explain => "Explain",
+            Self::Exits => "Exits",
         }
     }
 }
@@ -128,6 +135,8 @@ pub struct App {
     pub details: Option<Details>,
     pub graph: Graph,
     pub workers: Workers,
+    pub explanation: Explanation,
+    pub exits: LastExits,
     /// For each worker: the task and its polls, and the time at which the console saw it first.
     pub since: Vec<(u64, Option<String>, u64, u64)>,
 }
@@ -147,6 +156,8 @@ impl App {
             View::Process => all.extend(self.pid.clone().map(|pid| ("process", vec![("pid", pid.into())]))),
             View::Waits => all.push(("wait_for_graph", vec![("limit", ROWS.into())])),
             View::Workers => all.push(("workers", Vec::new())),
+            View::Explain => all.push(("explain", Vec::new())),
+            View::Exits => all.push(("last_exits", vec![("limit", ROWS.into())])),
         }
         all
     }
@@ -196,6 +207,11 @@ impl App {
                 self.graph = parse(value)?;
                 self.clamp();
             }
+            "explain" => self.explanation = parse(value)?,
+            "last_exits" => {
+                self.exits = parse(value)?;
+                self.clamp();
+            }
             "workers" => {
                 self.workers = parse(value)?;
                 self.note_tasks();
@@ -210,10 +226,12 @@ impl App {
         let now = self.workers.now_ns;
         let note = |worker: &crate::model::Worker| {
             let polls = worker.polls?;
+            let blocked = worker.blocked_since_ns.unwrap_or(now);
             let known = self.since.iter().find(|(number, process, seen, _)| {
                 (number, process, seen) == (&worker.worker, &worker.process, &polls)
             });
-            Some(known.cloned().unwrap_or((worker.worker, worker.process.clone(), polls, now)))
+            let (.., since) = known.cloned().unwrap_or((worker.worker, None, polls, now));
+            Some((worker.worker, worker.process.clone(), polls, since.min(blocked)))
         };
         self.since = self.workers.workers.iter().filter_map(note).collect();
     }
@@ -229,6 +247,7 @@ impl App {
         match self.view {
             View::Processes => self.processes.rows.len(),
             View::Waits => self.graph.edges.len(),
+            View::Exits => self.exits.exits.len(),
             _ => 0,
         }
     }
@@ -243,7 +262,7 @@ impl App {
             View::Processes => self.processes.rows.get(self.selected).map(|row| row.pid.as_str()),
             View::Waits => self.graph.edges.get(self.selected).map(|edge| edge.pid.as_str()),
             View::Process => self.pid.as_deref(),
-            View::Overview | View::Workers => None,
+            View::Overview | View::Workers | View::Explain | View::Exits => None,
         }
     }
 

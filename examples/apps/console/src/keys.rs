@@ -42,7 +42,8 @@ pub enum Command {
     Quit,
 }
 
-const LISTS: &[View] = &[View::Processes, View::Waits];
+const LISTS: &[View] = &[View::Processes, View::Waits, View::Exits];
+const OPENED: &[View] = &[View::Processes, View::Waits];
 const PROCESSES: &[View] = &[View::Processes, View::Process];
 
 /// Key, command, views (an empty list means all views), and the help text. A key without a text is not shown.
@@ -52,12 +53,14 @@ const KEYS: &[(KeyCode, Command, &[View], &str)] = &[
     (KeyCode::Char('3'), Command::Show(View::Process), &[], ""),
     (KeyCode::Char('4'), Command::Show(View::Waits), &[], ""),
     (KeyCode::Char('5'), Command::Show(View::Workers), &[], ""),
+    (KeyCode::Char('6'), Command::Show(View::Explain), &[], ""),
+    (KeyCode::Char('7'), Command::Show(View::Exits), &[], ""),
     (KeyCode::Tab, Command::NextView, &[], ""),
     (KeyCode::Char('q'), Command::Quit, &[], "q quit"),
     (KeyCode::Char('p'), Command::Pause, &[], "p pause"),
     (KeyCode::Up, Command::Up, LISTS, ""),
     (KeyCode::Down, Command::Down, LISTS, ""),
-    (KeyCode::Enter, Command::Open, LISTS, "↑↓⏎ open"),
+    (KeyCode::Enter, Command::Open, OPENED, "↑↓⏎ open"),
     (KeyCode::Char('s'), Command::NextColumn, &[View::Processes], "s sort"),
     (KeyCode::Char('r'), Command::Reverse, &[View::Processes], "r reverse"),
     (KeyCode::Char('/'), Command::Filter, &[View::Processes], "/ filter"),

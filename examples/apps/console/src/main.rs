@@ -25,7 +25,7 @@ Usage: procession-console [OPTIONS] SOCKET
   --once               print one reading, and exit
   --json               print the reading as JSON; includes --once
   --fail-if CONDITION  exit with status 1 if the condition holds; includes --once, may be repeated
-                       conditions: deadlock, blocked-worker, panic
+                       conditions: deadlock, blocked-worker, panic, finding
   --help               this text
 
 Exit status: 0, or 1 if a condition of --fail-if holds, or 2 after an error.";

@@ -213,6 +213,7 @@ pub struct Worker {
     pub local_queue_depth: u64,
     pub process: Option<String>,
     pub polls: Option<u64>,
+    pub blocked_since_ns: Option<u64>,
 }
 
 /// Reply to `workers`.
@@ -223,6 +224,47 @@ pub struct Workers {
     pub now_ns: u64,
     pub requested: u64,
     pub workers: Vec<Worker>,
+}
+
+/// A reason why processes do not run.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+#[expect(missing_docs, reason = "the protocol documents the fields")]
+pub struct Finding {
+    pub kind: String,
+    pub lines: Vec<String>,
+}
+
+/// Reply to `explain`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+#[expect(missing_docs, reason = "the protocol documents the fields")]
+pub struct Explanation {
+    pub findings: Vec<Finding>,
+    pub activity: Vec<String>,
+}
+
+/// An abnormal exit.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+#[expect(missing_docs, reason = "the protocol documents the fields")]
+pub struct ExitRecord {
+    pub pid: String,
+    pub name: Option<String>,
+    pub type_name: String,
+    pub exit: String,
+    pub location: Option<String>,
+    pub mailbox_len: u64,
+    pub at_ns: u64,
+}
+
+/// Reply to `last_exits`. The newest exit comes first.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+#[expect(missing_docs, reason = "the protocol documents the fields")]
+pub struct LastExits {
+    pub now_ns: u64,
+    pub exits: Vec<ExitRecord>,
 }
 
 /// The difference of two replies to `overview`.

@@ -5,10 +5,10 @@ use std::fmt::Write as _;
 use serde_json::{Value, json};
 
 use crate::client::Error;
-use crate::model::{Graph, Hello, Histogram, Overview, Processes, Workers};
+use crate::model::{Explanation, Graph, Hello, Histogram, LastExits, Overview, Processes, Workers};
 use crate::terminal::Connection;
 use crate::views::processes_label;
-use crate::views::{duration, edge_text, number};
+use crate::views::{duration, number};
 
 /// Number of processes in the report.
 const ROWS: u64 = 20;
@@ -22,11 +22,13 @@ pub enum Condition {
     BlockedWorker,
     /// A process has panicked since the start of the runtime.
     Panic,
+    /// The explanation of the runtime has a finding.
+    Finding,
 }
 
 impl Condition {
     /// All conditions.
-    pub const ALL: [Self; 3] = [Self::Deadlock, Self::BlockedWorker, Self::Panic];
+    pub const ALL: [Self; 4] = [Self::Deadlock, Self::BlockedWorker, Self::Panic, Self::Finding];
 
     /// Name of the condition on the command line.
     pub fn name(self) -> &'static str {
@@ -34,6 +36,7 @@ impl Condition {
             Self::Deadlock => "deadlock",
             Self::BlockedWorker => "blocked-worker",
             Self::Panic => "panic",
+            Self::Finding => "finding",
         }
     }
 
@@ -43,6 +46,7 @@ impl Condition {
             Self::Deadlock => reading.graph.deadlock_count != 0,
             Self::BlockedWorker => reading.workers.workers.iter().any(|worker| worker.state == "blocked"),
             Self::Panic => reading.overview.metrics.counters.get("panics").is_some_and(|&panics| panics != 0),
+            Self::Finding => !reading.explanation.findings.is_empty(),
         }
     }
 }
@@ -56,6 +60,8 @@ pub struct Reading {
     pub processes: Processes,
     pub graph: Graph,
     pub workers: Workers,
+    pub explanation: Explanation,
+    pub exits: LastExits,
     /// The replies, by the names of the requests.
     pub json: Value,
 }
@@ -74,6 +80,8 @@ impl Reading {
             "processes": get("processes", by_mailbox)?,
             "wait_for_graph": get("wait_for_graph", vec![("limit", 1_000.into())])?,
             "workers": get("workers", Vec::new())?,
+            "explain": get("explain", Vec::new())?,
+            "last_exits": get("last_exits", vec![("limit", ROWS.into())])?,
         }))
         .map_err(|error| Error::Protocol(error.to_string()))
     }
@@ -89,13 +97,15 @@ impl Reading {
             processes: serde_json::from_value(json["processes"].clone())?,
             graph: serde_json::from_value(json["wait_for_graph"].clone())?,
             workers: serde_json::from_value(json["workers"].clone())?,
+            explanation: serde_json::from_value(json["explain"].clone())?,
+            exits: serde_json::from_value(json["last_exits"].clone())?,
             json,
         })
     }
 
     /// The report for people.
     pub fn text(&self) -> String {
-        let Self { hello, overview, processes, graph, workers, .. } = self;
+        let Self { hello, overview, processes, workers, explanation, exits, .. } = self;
         let metrics = &overview.metrics;
         let mut text = String::new();
         let _ = writeln!(text, "{} (process {}), node {}", hello.program, hello.program_pid, hello.node);
@@ -118,14 +128,13 @@ impl Reading {
             let state = row.state.as_deref().unwrap_or("New");
             let _ = writeln!(text, "  {} {}: {state}, mailbox {}", row.pid, processes_label(row), row.mailbox_len);
         }
-        let _ = writeln!(text, "{} deadlocks", graph.deadlock_count);
-        for deadlock in &graph.deadlocks {
-            for edge in &deadlock.cycle {
-                let _ = writeln!(text, "  {}", edge_text(edge));
-            }
-            if deadlock.behind_len != 0 {
-                let _ = writeln!(text, "  behind them: {}", deadlock.behind.join(", "));
-            }
+        for exit in &exits.exits {
+            let label = exit.name.as_deref().unwrap_or(&exit.type_name);
+            let _ = writeln!(text, "exited: {} {label}: {}", exit.pid, exit.exit);
+        }
+        let _ = writeln!(text, "{} findings", explanation.findings.len());
+        for line in explanation.findings.iter().flat_map(|finding| &finding.lines).chain(&explanation.activity) {
+            let _ = writeln!(text, "  {line}");
         }
         text
     }
@@ -147,6 +156,11 @@ mod tests {
             "processes": { "processes_alive": 1, "rows": [{ "pid": "<1.0.1>", "type_name": "app::Shop", "mailbox_len": 3 }] },
             "wait_for_graph": { "deadlock_count": deadlocks },
             "workers": { "workers": [{ "worker": 0, "state": state, "process": "<1.0.1>" }] },
+            "explain": {
+                "findings": vec![json!({ "lines": ["deadlock:", "  a waits"] }); deadlocks as usize],
+                "activity": ["1 process"],
+            },
+            "last_exits": { "exits": [{ "pid": "<1.7.1>", "name": "cache", "exit": "killed" }] },
         });
         Reading::parse(json).unwrap()
     }
@@ -154,10 +168,10 @@ mod tests {
     #[test]
     fn each_condition_depends_on_its_figure() {
         let holds = |reading: &Reading| Condition::ALL.map(|condition| condition.holds(reading));
-        assert_eq!(holds(&reading(0, "running", 0)), [false; 3]);
-        assert_eq!(holds(&reading(1, "running", 0)), [true, false, false]);
-        assert_eq!(holds(&reading(0, "blocked", 0)), [false, true, false]);
-        assert_eq!(holds(&reading(0, "parked", 2)), [false, false, true]);
+        assert_eq!(holds(&reading(0, "running", 0)), [false; 4]);
+        assert_eq!(holds(&reading(1, "running", 0)), [true, false, false, true]);
+        assert_eq!(holds(&reading(0, "blocked", 0)), [false, true, false, false]);
+        assert_eq!(holds(&reading(0, "parked", 2)), [false, false, true, false]);
     }
 
     #[test]
@@ -166,7 +180,8 @@ mod tests {
         let expected = "demo (process 7), node 1\nup 2.0 s: 1,000 steps, 0 messages, 0 panics\n\
                         ready to run: p50 -, p99 -, p99.9 -\nturn: p50 -, p99 -, p99.9 -\n\
                         worker 0: running, 0 queued, runs <1.0.1>\n1 processes, longest mailboxes first:\n  \
-                        <1.0.1> app::Shop: New, mailbox 3\n0 deadlocks\n";
+                        <1.0.1> app::Shop: New, mailbox 3\nexited: <1.7.1> cache: killed\n0 findings\n  1 process\n";
         assert_eq!(text, expected);
+        assert!(reading(1, "running", 0).text().ends_with("1 findings\n  deadlock:\n    a waits\n  1 process\n"));
     }
 }

@@ -1,5 +1,7 @@
 //! Draws the state of the console. The functions only read the state, so tests can draw any state on a buffer.
 
+mod exits;
+mod explain;
 mod overview;
 mod process;
 mod processes;
@@ -18,7 +20,6 @@ use crate::app::{App, Prompt, View};
 use crate::keys;
 
 pub(crate) use processes::label as processes_label;
-pub(crate) use waits::edge_text;
 
 const BOLD: Style = Style::new().add_modifier(Modifier::BOLD);
 const DIM: Style = Style::new().add_modifier(Modifier::DIM);
@@ -43,6 +44,8 @@ pub fn draw(frame: &mut Frame<'_>, app: &App) {
         View::Process => process::draw(frame, body, app),
         View::Waits => waits::draw(frame, body, app),
         View::Workers => workers::draw(frame, body, app),
+        View::Explain => explain::draw(frame, body, app),
+        View::Exits => exits::draw(frame, body, app),
     }
     frame.render_widget(message_line(app), message);
     frame.render_widget(Paragraph::new(keys::help(app.view)).style(DIM), help);
@@ -158,7 +161,7 @@ pub(crate) mod tests {
             (app.hello.program, app.hello.program_pid) = ("demo".into(), 7);
             let rows = screen(&app);
             assert_eq!(rows[0], "demo (process 7), node 0");
-            assert_eq!(rows[1], " 1 Overview  2 Processes  3 Process  4 Waits  5 Workers");
+            assert_eq!(rows[1], " 1 Overview  2 Processes  3 Process  4 Waits  5 Workers  6 Explain  7 Exits");
             assert!(rows[23].starts_with("q quit  p pause"), "{rows:#?}");
             app.message = Some("a message".into());
             assert_eq!(screen(&app)[22], "a message");

@@ -138,6 +138,11 @@ fn keys_lead_through_the_views_of_a_running_program() {
     assert!(graph.contains("console-demo.rs:"), "{graph}");
     screen.press("5");
     screen.wait("the blocked worker", |text| text.lines().any(|line| line.contains("blocked ") && line.ends_with('s')));
+    screen.press("6");
+    screen.wait_for("deadlock of 2 processes:");
+    screen.wait_for("what to do: ");
+    screen.press("7");
+    screen.wait_for("no abnormal exit");
     screen.press("1");
     screen.wait_for("steps per second");
     screen.press("q");
@@ -163,6 +168,8 @@ fn actions_are_confirmed_and_change_the_program() {
     screen.wait_for("? (y/n)");
     screen.press("y");
     screen.wait("the end of the process", |text| text.contains("6 processes") && !text.contains("archive"));
+    screen.press("7");
+    screen.wait("the exit", |text| text.lines().any(|line| line.contains("archive") && line.ends_with("killed")));
     screen.press("5");
     screen.wait_for("2 workers requested");
     screen.press("+y");
@@ -196,7 +203,9 @@ fn scripts_get_text_json_and_an_exit_status() {
     }
     let text = demo.ask(&["--once"]);
     assert_eq!(text.status.code(), Some(0));
-    assert!(stdout(&text).contains("1 deadlocks\n") && stdout(&text).contains("archive: Idle, mailbox 100"));
+    assert!(
+        stdout(&text).contains("  deadlock of 2 processes:\n") && stdout(&text).contains("archive: Idle, mailbox 100")
+    );
     let json = demo.ask(&["--json", "--fail-if", "panic"]);
     assert_eq!(json.status.code(), Some(0));
     let value: serde_json::Value = serde_json::from_slice(&json.stdout).unwrap();

@@ -70,10 +70,6 @@ fn label(edge: &Edge) -> &str {
     edge.name.as_deref().unwrap_or(&edge.type_name)
 }
 
-pub(crate) fn edge_text(edge: &Edge) -> String {
-    format!("{} {} waits for {}", edge.pid, label(edge), edge.waits_for.text)
-}
-
 #[cfg(test)]
 mod tests {
     use serde_json::{Value, json};

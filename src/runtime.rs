@@ -2,7 +2,7 @@
 //! `Simulation`. A runtime combines a host, a scheduler and a clock. The drop of a runtime stops the host, the
 //! scheduler and the clock in a fixed order.
 //!
-//! This folder imports all folders except `behaviour`. The host owns the processes. The scheduler owns the worker
+//! This folder imports all folders above. Only the console imports `behaviour`. The host owns the processes. The scheduler owns the worker
 //! threads and their queues. A simulation has no scheduler, but a queue of its own. The runtime does not interpret
 //! messages.
 

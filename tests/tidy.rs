@@ -20,7 +20,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("handler", &["platform", "process", "observe", "host"]),
     ("task", &["platform", "process", "observe", "host", "context"]),
     ("behaviour", &["platform", "process", "observe", "host", "context", "task"]),
-    ("runtime", &["platform", "process", "observe", "scheduler", "host", "context", "handler", "task"]),
+    ("runtime", &["platform", "process", "observe", "scheduler", "host", "context", "handler", "task", "behaviour"]),
     ("net", &["platform", "process", "host", "context", "handler", "runtime"]),
     ("future", &["host", "context", "handler", "task"]),
     ("supervisor", &["behaviour"]),

@@ -88,6 +88,7 @@
 //! | `wait_for_graph` | `limit` | `edges` and `deadlocks` of [`Host::wait_for_graph`](crate::Host::wait_for_graph), and the number of all edges and deadlocks |
 //! | `workers` | | `workers`: the number, the state and the queue of each worker; `process` (the process that it runs), `polls` and `blocked_since_ns` (of a long step) while it runs a task; `requested`: the requested number of workers |
 //! | `explain` | | `findings`: the kind and the lines of each finding of [`Host::explain`](crate::Host::explain); `activity`: lines about all processes |
+//! | `supervision_tree` | | `rows`: the supervisors and their children; `depth` is 0 for a supervisor without a supervisor, and each row follows its supervisor; `supervisor` contains the strategy and the limit of restarts |
 //! | `last_exits` | `limit` | `exits`: the records of [`Host::last_exits`](crate::Host::last_exits), newest first |
 //! | `cancel` | `pid`, `reason`, `grace_ms` (default 5,000) | nothing |
 //! | `kill` | `pid` | nothing |
@@ -95,6 +96,8 @@
 //! | `set_workers` | `count` | nothing |
 //!
 //! - The last four requests are actions.
+//! - The supervisors answer `supervision_tree` with messages, so this request needs a worker. All other requests are
+//!   answered while all workers are blocked.
 //! - Fields of structs have the names of the Rust fields. A time has the suffix `_ns`, and counts from the start of the
 //!   runtime. Most replies contain the present time as `now_ns`.
 //! - If two replies to `workers` contain the same `process` and the same `polls` for a worker, the worker was in one step
@@ -108,5 +111,6 @@
 //! | `invalid_argument` | a field is missing, or has an invalid value; the message names the field |
 //! | `token_required`, `wrong_token` | the client has not sent the right token; the connection closes |
 //! | `no_process` | no process has the pid |
+//! | `no_answer` | the supervisors have not answered within two seconds, because no worker is free |
 //! | `actions_off` | the request is an action, and actions are off |
 //! | `ended` | the runtime has ended |

@@ -18,6 +18,8 @@
 //!
 //! - [`Host::explain`](crate::Host::explain) lists the reasons why processes do not run: see
 //!   [Ask the runtime](#ask-the-runtime).
+//! - With the feature `console`, the program `procession-console` shows all of this for a running program, from another
+//!   terminal: see `Builder::console`.
 //! - [`Host::metrics`](crate::Host::metrics) returns a snapshot of all figures of the runtime: see
 //!   [Read the figures](#read-the-figures).
 //! - An [`Observer`](crate::Observer) receives the start, each transition and the exit of each process. An observer

@@ -93,6 +93,18 @@ impl Host {
         Some(ProcessDetails { info, names, groups, links, monitors, monitored_by, yields, timers, deadline, waits_for })
     }
 
+    /// Returns the supervisors that have no supervisor themselves.
+    #[cfg(feature = "console")]
+    pub(crate) fn root_supervisors(&self) -> Vec<Pid> {
+        let mut roots = Vec::new();
+        self.shared().pid_table.visit(|control| {
+            let head = control.head();
+            roots.extend(head.has(flag::ROOT).then(|| head.pid()));
+            Ok(())
+        });
+        roots
+    }
+
     fn waits_for(&self, Wait { kind, process, line }: Wait) -> WaitsFor {
         let table = &self.shared().pid_table;
         let pid = |word| table.pid(LocalId::from(word));

@@ -9,12 +9,14 @@
 //! - `client.rs` reads the requests of one client, and writes the replies.
 //! - `request.rs` parses a request.
 //! - `reply.rs` reads the figures of the runtime, and performs actions.
+//! - `tree.rs` asks the supervisors, which answer later.
 
 mod client;
 mod reply;
 mod request;
 mod server;
 mod socket;
+mod tree;
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -26,7 +28,7 @@ use crate::platform::sync::atomic::{AtomicBool, Ordering};
 use crate::platform::sync::{Arc, Condvar, Mutex, thread, wait_while};
 use crate::process::error::BuildError;
 use crate::runtime::console::reply::Inspected;
-use crate::runtime::console::server::Server;
+use crate::runtime::console::server::{Server, ServerWaker};
 use crate::runtime::console::socket::{Listener, SocketFile};
 use crate::runtime::enqueue::Threads;
 use crate::runtime::{Builder, Runtime};
@@ -116,7 +118,7 @@ impl Runtime {
 /// Handle of a running server. The drop of the handle ends the server.
 pub(super) struct Console {
     state: Arc<State>,
-    waker: mio::Waker,
+    waker: Arc<ServerWaker>,
     address: Option<SocketAddr>,
     /// The file of the Unix socket. The drop removes the file.
     _file: Option<SocketFile>,
@@ -201,8 +203,7 @@ impl Console {
 impl Drop for Console {
     fn drop(&mut self) {
         self.state.stop.store(true, Ordering::SeqCst);
-        // If the wake-up fails, the server does not end, and the wait below ends after its time limit.
-        let _ = self.waker.wake();
+        self.waker.wake_thread();
         wait_while(&self.state.ended, self.state.has_ended.lock(), STOP_TIMEOUT, |has_ended| !*has_ended);
     }
 }

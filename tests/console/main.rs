@@ -331,6 +331,63 @@ fn the_explanation_and_the_last_exits_are_returned() {
     });
 }
 
+/// 9.4c: the supervisors and their children are listed with their restarts.
+#[test]
+fn the_supervision_tree_is_listed_from_the_top() {
+    within(60, || {
+        let folder = Folder::new();
+        let rt = Runtime::builder().workers(1).console(folder.socket()).build().unwrap();
+        let (tell, told) = mpsc::channel();
+        let child = move |name: &'static str| {
+            let tell = tell.clone();
+            Child::new(name, move |mut ctx: Context<()>| {
+                let tell = tell.clone();
+                async move {
+                    tell.send(ctx.pid()).unwrap();
+                    ctx.receive().await?;
+                    Err::<(), _>(Exit::failed("no disk"))
+                }
+            })
+        };
+        let (outer, inner) = (child("outer"), child.clone());
+        let below = move || Supervisor::one_for_all().add(inner("inner"));
+        let top = Supervisor::one_for_one().add(outer).add(Child::process("below", below));
+        let top = rt.process().name("top").spawn_process(top).unwrap();
+        rt.block_on(top.started()).unwrap();
+        let first: Pid = told.recv().unwrap();
+        rt.send(first, ()).unwrap();
+        (0..2).for_each(|_| _ = told.recv().unwrap());
+        let mut client = Client::attach(&folder.socket());
+        let rows = client.ask(json!({ "request": "supervision_tree" }));
+        let text = |row: &Value| {
+            let name = row["name"].as_str().unwrap_or("-");
+            format!("{} {name} {} {}", row["depth"], row["restarts"], row["supervisor"]["strategy"])
+        };
+        let rows: Vec<_> = rows["rows"].as_array().unwrap().iter().map(text).collect();
+        assert_eq!(rows, ["0 top 0 \"one for one\"", "1 outer 1 null", "1 below 0 \"one for all\"", "2 inner 0 null"]);
+    });
+}
+
+/// Without a free worker, the request for the supervision tree fails. Meanwhile, other clients get their replies.
+#[test]
+fn supervisors_that_do_not_answer_delay_no_other_client() {
+    within(60, || {
+        let folder = Folder::new();
+        let (rt, mut client) = lone(&folder);
+        assert_eq!(client.ask(json!({ "request": "supervision_tree" }))["rows"], json!([]));
+        let top = rt.spawn_process(Supervisor::one_for_one());
+        rt.block_on(top.started()).unwrap();
+        client.send(b"{\"id\": 1, \"request\": \"supervision_tree\"}\n{\"id\": 2, \"request\": \"hello\"}\n");
+        Client::attach(&folder.socket()).ask(json!({ "request": "overview" }));
+        let reply = client.line();
+        assert_eq!((&reply["id"], &reply["error"]["kind"]), (&json!(1), &json!("no_answer")));
+        assert_eq!(client.line()["id"], 2);
+        client.send(b"{\"request\": \"supervision_tree\"}\n");
+        drop(rt);
+        assert!(client.next().is_none_or(|reply| !reply["error"].is_null()));
+    });
+}
+
 /// 9.6c: the server answers while all workers are blocked, and names the process of each worker.
 #[test]
 fn the_server_answers_while_all_workers_are_blocked() {

@@ -33,6 +33,8 @@ pub(super) enum Then {
     Trust,
     /// The server closes the connection after the reply.
     Close,
+    /// The reply comes later, by [`Client::complete`].
+    Wait,
 }
 
 /// Result of [`Client::turn`].
@@ -58,6 +60,8 @@ pub(super) struct Client<S> {
     written: usize,
     is_trusted: bool,
     is_closing: bool,
+    /// Whether the reply to the last request is missing.
+    is_waiting: bool,
     /// Time at which the server closes the connection, unless the client reads or sends its token before.
     deadline: Option<Instant>,
 }
@@ -73,6 +77,7 @@ impl<S: Read + Write> Client<S> {
             written: 0,
             is_trusted,
             is_closing: false,
+            is_waiting: false,
             deadline: (!is_trusted).then(|| now + TOKEN_TIMEOUT),
         }
     }
@@ -87,10 +92,16 @@ impl<S: Read + Write> Client<S> {
     pub(super) fn turn(&mut self, now: Instant, answer: impl FnOnce(&[u8], bool) -> Answer) -> TurnResult {
         match self.write(now) {
             Ok(true) if self.is_closing => TurnResult::Ended,
+            Ok(true) if self.is_waiting => TurnResult::Blocked,
             Ok(true) => self.read(answer).unwrap_or(TurnResult::Ended),
             Ok(false) => TurnResult::Blocked,
             Err(_) => TurnResult::Ended,
         }
+    }
+
+    /// Sets the reply of a request whose answer was [`Then::Wait`]. The next turn writes the reply.
+    pub(super) fn complete(&mut self, reply: Vec<u8>) {
+        (self.output, self.is_waiting) = (reply, false);
     }
 
     /// Writes the pending reply. Returns false if the client must read first.
@@ -132,6 +143,7 @@ impl<S: Read + Write> Client<S> {
                 self.output = reply;
                 // After a line that is too long, the begin of the next request is unknown.
                 self.is_closing = then == Then::Close || end > MAX_REQUEST;
+                self.is_waiting = then == Then::Wait;
                 if then == Then::Trust {
                     self.is_trusted = true;
                     self.deadline = None;
@@ -289,6 +301,17 @@ mod tests {
             echo(line, is_trusted)
         });
         assert_eq!(seen, TurnResult::Again);
+    }
+
+    #[test]
+    fn a_client_waits_for_a_reply_that_comes_later() {
+        let mut client = client(true);
+        client.stream.input.push_back(b"later\nnext\n".to_vec());
+        let turn = client.turn(START, |_, _| Answer { reply: Vec::new(), then: Then::Wait });
+        assert_eq!(turn, TurnResult::Again);
+        assert_eq!(run(&mut client), (TurnResult::Blocked, "hi\n".into()));
+        client.complete(b"reply".to_vec());
+        assert_eq!(run(&mut client), (TurnResult::Blocked, "reply[next]".into()));
     }
 
     #[test]

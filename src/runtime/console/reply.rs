@@ -18,6 +18,7 @@ use crate::platform::sync::{Arc, Weak};
 use crate::process::pid::Pid;
 use crate::runtime::console::client::{Answer, MAX_REQUEST, Then};
 use crate::runtime::console::request::{Action, ConsoleRequest, Fault, FaultKind, MAX_ROWS, ParsedLine, REQUESTS};
+use crate::runtime::console::tree::Later;
 use crate::runtime::enqueue::Threads;
 
 /// Version of the protocol. A change that adds a request or a field keeps the version.
@@ -46,7 +47,12 @@ pub(super) fn greeting(needs_token: bool) -> Vec<u8> {
 
 /// The only line of a connection that is refused.
 pub(super) fn refusal(kind: FaultKind, message: impl Into<String>) -> Vec<u8> {
-    encode(Value::Null, Err(Fault::new(kind, message)))
+    refusal_of(Value::Null, kind, message)
+}
+
+/// The line of an error.
+pub(super) fn refusal_of(id: Value, kind: FaultKind, message: impl Into<String>) -> Vec<u8> {
+    encode(id, Err(Fault::new(kind, message)))
 }
 
 impl Inspected {
@@ -54,38 +60,36 @@ impl Inspected {
         Self { host: host.downgrade(), threads: Arc::downgrade(threads), allows_actions }
     }
 
-    /// Answers a line. `token` is the token that the client must send, or `None` if the client is trusted.
-    pub(super) fn answer(&self, line: &[u8], token: Option<&str>) -> Answer {
+    /// Answers a line. `token` is the token that the client must send, or `None` if the client is trusted. If the reply
+    /// comes later, also returns the reply.
+    pub(super) fn answer(&self, line: &[u8], token: Option<&str>) -> (Answer, Option<Later>) {
         if line.len() > MAX_REQUEST {
             let message = format!("the request is longer than {MAX_REQUEST} bytes");
-            return Answer { reply: refusal(FaultKind::RequestTooLong, message), then: Then::Close };
+            return (Answer { reply: refusal(FaultKind::RequestTooLong, message), then: Then::Close }, None);
         }
         let ParsedLine { id, request } = ParsedLine::parse(line);
-        let Some(token) = token else {
-            return Answer { reply: encode(id, request.and_then(|request| self.reply(request))), then: Then::Continue };
+        let (reply, then) = match (token, request) {
+            (Some(token), request) => check_token(token, request),
+            (None, Ok(ConsoleRequest::SupervisionTree)) => match self.host.upgrade() {
+                Some(host) => {
+                    let later = Later::supervision_tree(id, host);
+                    return (Answer { reply: Vec::new(), then: Then::Wait }, Some(later));
+                }
+                None => (Err(ended()), Then::Continue),
+            },
+            (None, request) => (request.and_then(|request| self.reply(request)), Then::Continue),
         };
-        let (reply, then) = match request {
-            Ok(ConsoleRequest::Authenticate { token: sent }) if is_equal(sent.as_bytes(), token.as_bytes()) => {
-                (Ok(json!({})), Then::Trust)
-            }
-            Ok(ConsoleRequest::Authenticate { .. }) => {
-                (Err(Fault::new(FaultKind::WrongToken, "the token is wrong")), Then::Close)
-            }
-            _ => {
-                let message = "the first request must be `authenticate` with the token of `Builder::console_tcp`";
-                (Err(Fault::new(FaultKind::TokenRequired, message)), Then::Close)
-            }
-        };
-        Answer { reply: encode(id, reply), then }
+        (Answer { reply: encode(id, reply), then }, None)
     }
 
     fn reply(&self, request: ConsoleRequest) -> Reply {
         let (Some(host), Some(threads)) = (self.host.upgrade(), self.threads.upgrade()) else {
-            return Err(Fault::new(FaultKind::Ended, "the runtime has ended"));
+            return Err(ended());
         };
         match request {
             // A trusted client needs no token.
             ConsoleRequest::Authenticate { .. } => Ok(json!({})),
+            ConsoleRequest::SupervisionTree => unreachable!("the reply comes later"),
             ConsoleRequest::Hello => Ok(self.hello(&host)),
             ConsoleRequest::Overview => overview(&host),
             ConsoleRequest::Processes(query) => processes(&host, &query),
@@ -121,6 +125,26 @@ impl Inspected {
             "max_rows": MAX_ROWS,
         })
     }
+}
+
+/// Answers the first request of a client that must send a token.
+fn check_token(token: &str, request: Result<ConsoleRequest, Fault>) -> (Reply, Then) {
+    match request {
+        Ok(ConsoleRequest::Authenticate { token: sent }) if is_equal(sent.as_bytes(), token.as_bytes()) => {
+            (Ok(json!({})), Then::Trust)
+        }
+        Ok(ConsoleRequest::Authenticate { .. }) => {
+            (Err(Fault::new(FaultKind::WrongToken, "the token is wrong")), Then::Close)
+        }
+        _ => {
+            let message = "the first request must be `authenticate` with the token of `Builder::console_tcp`";
+            (Err(Fault::new(FaultKind::TokenRequired, message)), Then::Close)
+        }
+    }
+}
+
+fn ended() -> Fault {
+    Fault::new(FaultKind::Ended, "the runtime has ended")
 }
 
 fn overview(host: &Host) -> Reply {
@@ -285,7 +309,7 @@ fn is_equal(one: &[u8], other: &[u8]) -> bool {
 }
 
 /// Returns the line of a reply.
-fn encode(id: Value, reply: Reply) -> Vec<u8> {
+pub(super) fn encode(id: Value, reply: Reply) -> Vec<u8> {
     let fault =
         |Fault { kind, message }| json!({ "id": id, "error": { "kind": kind.to_string(), "message": message } });
     let body = match reply {

@@ -3,16 +3,19 @@
 //! mio reports only changes. Therefore a client stays in the state *ready* until a turn of the client blocks.
 
 use std::io;
+use std::task::{Context, Wake, Waker};
 use std::time::Duration;
 
-use mio::{Events, Interest, Poll, Token, Waker};
+use mio::{Events, Interest, Poll, Token};
 use slab::Slab;
 
 use crate::platform::clock::{Clock, Instant};
+use crate::platform::sync::Arc;
 use crate::runtime::console::client::{Client, TurnResult};
 use crate::runtime::console::reply::{Inspected, greeting, refusal};
 use crate::runtime::console::request::FaultKind;
 use crate::runtime::console::socket::{Listener, Stream};
+use crate::runtime::console::tree::Later;
 
 /// Maximum number of clients of one listener.
 pub(super) const MAX_CLIENTS: usize = 8;
@@ -35,6 +38,24 @@ pub(super) struct Server {
     listeners: Vec<Accepting>,
     clients: Slab<Connection>,
     inspected: Inspected,
+    /// Wakes the thread when a reply that comes later may be complete.
+    waker: Waker,
+}
+
+/// Wakes the thread of the server.
+pub(super) struct ServerWaker(mio::Waker);
+
+impl ServerWaker {
+    pub(super) fn wake_thread(&self) {
+        // The call fails only if the poll has ended.
+        let _ = self.0.wake();
+    }
+}
+
+impl Wake for ServerWaker {
+    fn wake(self: Arc<Self>) {
+        self.wake_thread();
+    }
 }
 
 struct Accepting {
@@ -48,18 +69,25 @@ struct Connection {
     /// Index of the listener that accepted the client.
     listener: usize,
     is_ready: bool,
+    /// The reply that the client waits for.
+    later: Option<Later>,
 }
 
 impl Server {
-    pub(super) fn new(listeners: Vec<Listener>, inspected: Inspected, clock: Clock) -> io::Result<(Self, Waker)> {
+    pub(super) fn new(
+        listeners: Vec<Listener>,
+        inspected: Inspected,
+        clock: Clock,
+    ) -> io::Result<(Self, Arc<ServerWaker>)> {
         let poll = Poll::new()?;
-        let waker = Waker::new(poll.registry(), WAKE)?;
+        let handle = Arc::new(ServerWaker(mio::Waker::new(poll.registry(), WAKE)?));
+        let waker = Waker::from(Arc::clone(&handle));
         let mut accepting = Vec::new();
         for (index, mut listener) in listeners.into_iter().enumerate() {
             poll.registry().register(listener.source(), Token(FIRST_LISTENER + index), Interest::READABLE)?;
             accepting.push(Accepting { listener, next: None });
         }
-        Ok((Self { poll, clock, listeners: accepting, clients: Slab::new(), inspected }, waker))
+        Ok((Self { poll, clock, listeners: accepting, clients: Slab::new(), inspected, waker }, handle))
     }
 
     /// Main function of the thread. Returns when `is_stopping` returns true after a wake-up.
@@ -95,8 +123,11 @@ impl Server {
         if self.clients.iter().any(|(_, connection)| connection.is_ready) {
             return Some(Duration::ZERO);
         }
-        let deadlines = self.clients.iter().filter_map(|(_, connection)| connection.client.deadline());
-        let next = deadlines.chain(self.listeners.iter().filter_map(|accepting| accepting.next)).min()?;
+        let clients = self.clients.iter().map(|(_, connection)| connection);
+        let deadlines = clients.clone().filter_map(|connection| connection.client.deadline());
+        let replies = clients.filter_map(|connection| connection.later.as_ref()).map(|later| later.deadline);
+        let next =
+            deadlines.chain(replies).chain(self.listeners.iter().filter_map(|accepting| accepting.next)).min()?;
         Some(next - self.clock.now())
     }
 
@@ -135,18 +166,28 @@ impl Server {
         // If the client cannot be registered, the drop of the stream closes the connection.
         if self.poll.registry().register(&mut stream, Token(entry.key()), interest).is_ok() {
             let client = Client::new(stream, greeting(needs_token), !needs_token, now);
-            entry.insert(Connection { client, listener: index, is_ready: true });
+            entry.insert(Connection { client, listener: index, is_ready: true, later: None });
         }
     }
 
     /// Gives each ready client a turn, and drops the clients that have ended or whose deadline has passed.
     fn serve(&mut self, now: Instant) {
-        let Self { poll, listeners, clients, inspected, .. } = self;
+        let Self { poll, listeners, clients, inspected, waker, .. } = self;
+        let mut cx = Context::from_waker(waker);
         clients.retain(|_, connection| {
-            let Connection { client, listener, is_ready } = connection;
+            let Connection { client, listener, is_ready, later } = connection;
+            if let Some(reply) = later.as_mut().and_then(|later| later.poll(&mut cx, now)) {
+                (*later, *is_ready) = (None, true);
+                client.complete(reply);
+            }
             if *is_ready {
                 let token = listeners[*listener].listener.token.as_deref();
-                let turn = client.turn(now, |line, is_trusted| inspected.answer(line, token.filter(|_| !is_trusted)));
+                let answer = |line: &[u8], is_trusted: bool| {
+                    let (answer, next) = inspected.answer(line, token.filter(|_| !is_trusted));
+                    *later = next;
+                    answer
+                };
+                let turn = client.turn(now, answer);
                 *is_ready = turn == TurnResult::Again;
                 if turn == TurnResult::Ended {
                     let _ = poll.registry().deregister(&mut client.stream);

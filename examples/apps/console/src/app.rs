@@ -10,7 +10,9 @@ use serde_json::Value;
 use crate::client::Error;
 use crate::filter;
 use crate::keys::{self, Command};
-use crate::model::{Details, Explanation, Graph, Hello, Interval, LastExits, Metrics, Overview, Processes, Workers};
+use crate::model::{
+    Details, Explanation, Graph, Hello, Interval, LastExits, Metrics, Overview, Processes, Tree, Workers,
+};
 
 /// Number of rows that the console asks for. A screen shows fewer rows.
 const ROWS: u64 = 200;
@@ -39,12 +41,22 @@ pub enum View {
     Explain,
     /// The last abnormal exits.
     Exits,
+    /// The supervision tree.
+    Tree,
 }
 
 impl View {
     /// All views, in the order of their numbers.
-    pub const ALL: [Self; 7] =
-        [Self::Overview, Self::Processes, Self::Process, Self::Waits, Self::Workers, Self::Explain, Self::Exits];
+    pub const ALL: [Self; 8] = [
+        Self::Overview,
+        Self::Processes,
+        Self::Process,
+        Self::Waits,
+        Self::Workers,
+        Self::Explain,
+        Self::Exits,
+        Self::Tree,
+    ];
 
     /// Name of the view.
     pub fn name(self) -> &'static str {
@@ -56,6 +68,7 @@ impl View {
             Self::Workers => "Workers",
             Self::Explain => "Explain",
             Self::Exits => "Exits",
+            Self::Tree => "Tree",
         }
     }
 }
@@ -137,6 +150,7 @@ pub struct App {
     pub workers: Workers,
     pub explanation: Explanation,
     pub exits: LastExits,
+    pub tree: Tree,
     /// For each worker: the task and its polls, and the time at which the console saw it first.
     pub since: Vec<(u64, Option<String>, u64, u64)>,
 }
@@ -158,6 +172,7 @@ impl App {
             View::Workers => all.push(("workers", Vec::new())),
             View::Explain => all.push(("explain", Vec::new())),
             View::Exits => all.push(("last_exits", vec![("limit", ROWS.into())])),
+            View::Tree => all.push(("supervision_tree", Vec::new())),
         }
         all
     }
@@ -212,6 +227,10 @@ impl App {
                 self.exits = parse(value)?;
                 self.clamp();
             }
+            "supervision_tree" => {
+                self.tree = parse(value)?;
+                self.clamp();
+            }
             "workers" => {
                 self.workers = parse(value)?;
                 self.note_tasks();
@@ -248,6 +267,7 @@ impl App {
             View::Processes => self.processes.rows.len(),
             View::Waits => self.graph.edges.len(),
             View::Exits => self.exits.exits.len(),
+            View::Tree => self.tree.rows.len(),
             _ => 0,
         }
     }
@@ -262,6 +282,7 @@ impl App {
             View::Processes => self.processes.rows.get(self.selected).map(|row| row.pid.as_str()),
             View::Waits => self.graph.edges.get(self.selected).map(|edge| edge.pid.as_str()),
             View::Process => self.pid.as_deref(),
+            View::Tree => self.tree.rows.get(self.selected)?.pid.as_deref(),
             View::Overview | View::Workers | View::Explain | View::Exits => None,
         }
     }

@@ -42,8 +42,8 @@ pub enum Command {
     Quit,
 }
 
-const LISTS: &[View] = &[View::Processes, View::Waits, View::Exits];
-const OPENED: &[View] = &[View::Processes, View::Waits];
+const LISTS: &[View] = &[View::Processes, View::Waits, View::Exits, View::Tree];
+const OPENED: &[View] = &[View::Processes, View::Waits, View::Tree];
 const PROCESSES: &[View] = &[View::Processes, View::Process];
 
 /// Key, command, views (an empty list means all views), and the help text. A key without a text is not shown.
@@ -55,6 +55,7 @@ const KEYS: &[(KeyCode, Command, &[View], &str)] = &[
     (KeyCode::Char('5'), Command::Show(View::Workers), &[], ""),
     (KeyCode::Char('6'), Command::Show(View::Explain), &[], ""),
     (KeyCode::Char('7'), Command::Show(View::Exits), &[], ""),
+    (KeyCode::Char('8'), Command::Show(View::Tree), &[], ""),
     (KeyCode::Tab, Command::NextView, &[], ""),
     (KeyCode::Char('q'), Command::Quit, &[], "q quit"),
     (KeyCode::Char('p'), Command::Pause, &[], "p pause"),

@@ -267,6 +267,39 @@ pub struct LastExits {
     pub exits: Vec<ExitRecord>,
 }
 
+/// Options of a supervisor.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+#[expect(missing_docs, reason = "the protocol documents the fields")]
+pub struct Supervisor {
+    pub strategy: String,
+    pub max_restarts: u64,
+    pub within_ns: u64,
+}
+
+/// A supervisor, or a child of a supervisor.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+#[expect(missing_docs, reason = "the protocol documents the fields")]
+pub struct TreeRow {
+    pub depth: u64,
+    pub pid: Option<String>,
+    pub name: Option<String>,
+    pub state: String,
+    pub restarts: u64,
+    pub last: Option<String>,
+    pub supervisor: Option<Supervisor>,
+}
+
+/// Reply to `supervision_tree`. The rows of the children follow the row of their supervisor.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+#[expect(missing_docs, reason = "the protocol documents the fields")]
+pub struct Tree {
+    pub rows: Vec<TreeRow>,
+    pub row_count: u64,
+}
+
 /// The difference of two replies to `overview`.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Interval {

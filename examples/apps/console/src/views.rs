@@ -5,6 +5,7 @@ mod explain;
 mod overview;
 mod process;
 mod processes;
+mod tree;
 mod waits;
 mod workers;
 
@@ -46,6 +47,7 @@ pub fn draw(frame: &mut Frame<'_>, app: &App) {
         View::Workers => workers::draw(frame, body, app),
         View::Explain => explain::draw(frame, body, app),
         View::Exits => exits::draw(frame, body, app),
+        View::Tree => tree::draw(frame, body, app),
     }
     frame.render_widget(message_line(app), message);
     frame.render_widget(Paragraph::new(keys::help(app.view)).style(DIM), help);
@@ -61,7 +63,7 @@ fn title_line(app: &App) -> Paragraph<'_> {
 
 fn tab_line(view: View) -> Paragraph<'static> {
     let tab = |(index, one): (usize, &View)| {
-        let text = format!(" {} {} ", index + 1, one.name());
+        let text = format!("{} {} ", index + 1, one.name());
         Span::styled(text, if *one == view { SELECTED } else { Style::new() })
     };
     Paragraph::new(Line::from_iter(View::ALL.iter().enumerate().map(tab)))
@@ -161,7 +163,7 @@ pub(crate) mod tests {
             (app.hello.program, app.hello.program_pid) = ("demo".into(), 7);
             let rows = screen(&app);
             assert_eq!(rows[0], "demo (process 7), node 0");
-            assert_eq!(rows[1], " 1 Overview  2 Processes  3 Process  4 Waits  5 Workers  6 Explain  7 Exits");
+            assert_eq!(rows[1], "1 Overview 2 Processes 3 Process 4 Waits 5 Workers 6 Explain 7 Exits 8 Tree");
             assert!(rows[23].starts_with("q quit  p pause"), "{rows:#?}");
             app.message = Some("a message".into());
             assert_eq!(screen(&app)[22], "a message");

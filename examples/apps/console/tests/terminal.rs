@@ -143,6 +143,9 @@ fn keys_lead_through_the_views_of_a_running_program() {
     screen.wait_for("what to do: ");
     screen.press("7");
     screen.wait_for("no abnormal exit");
+    screen.press("8");
+    let tree = screen.wait_for("clerk-2");
+    assert!(tree.lines().nth(3).unwrap().starts_with("clerks ") && tree.contains("  clerk-1"), "{tree}");
     screen.press("1");
     screen.wait_for("steps per second");
     screen.press("q");

@@ -1,4 +1,4 @@
-//! A program to look at with the console: three clerks that send messages, a slow process with a long mailbox, a worker
+//! A program to look at with the console: two clerks with a supervisor, a slow process with a long mailbox, a worker
 //! that is blocked, and two processes that call each other.
 //!
 //!     cargo run -p procession-console --bin console-demo -- /tmp/demo.console
@@ -7,7 +7,7 @@
 
 use std::time::Duration;
 
-use procession::{BoxError, Context, Exit, Reply, Runtime};
+use procession::{BoxError, Context, Exit, Reply, Runtime, Supervisor};
 
 /// Sends itself a message every 10 ms.
 async fn clerk(mut ctx: Context<u64>) -> Result<(), Exit> {
@@ -32,9 +32,8 @@ async fn partner(ctx: Context<Reply<()>>, other: &'static str) -> Result<(), Exi
 fn main() -> Result<(), BoxError> {
     let path = std::env::args_os().nth(1).ok_or("the argument is the path of the socket")?;
     let rt = Runtime::builder().workers(2).console(path).console_actions(true).build()?;
-    for name in ["clerk-1", "clerk-2", "clerk-3"] {
-        rt.process().name(name).spawn(clerk)?;
-    }
+    let clerks = Supervisor::one_for_one().child("clerk-1", clerk).child("clerk-2", clerk);
+    rt.process().name("clerks").spawn_process(clerks)?;
     let archive = rt.process().name("archive").spawn(async |_: Context<u8>| std::future::pending::<()>().await)?;
     for number in 0..100 {
         archive.send(number)?;

@@ -127,8 +127,10 @@ pub struct App {
     pub view: View,
     pub is_paused: bool,
     pub prompt: Option<Prompt>,
-    /// Result of the last action, or the error of the last request.
+    /// Result of the last action or key.
     pub message: Option<String>,
+    /// Error of the last reading. The next reading without an error clears it.
+    pub error: Option<String>,
     pub overview: Overview,
     pub interval: Interval,
     /// The last snapshots, oldest first. The times of the overview cover all of them, because times are sampled.
@@ -191,17 +193,26 @@ impl App {
         match reply {
             Ok(value) => {
                 if let Err(error) = self.store(request, value) {
-                    self.message = Some(format!("{request}: {error}"));
+                    self.error = Some(format!("{request}: {error}"));
                 }
             }
             Err(Error::Refused { kind, .. }) if request == "process" && kind == "no_process" => self.details = None,
-            Err(error) => self.message = Some(error.to_string()),
+            Err(error) => self.error = Some(error.to_string()),
         }
     }
 
     fn store(&mut self, request: &str, value: Value) -> Result<(), serde_json::Error> {
         match request {
-            "hello" => self.hello = parse(value)?,
+            "hello" => {
+                let next: Hello = parse(value)?;
+                if (next.program_pid, next.node) != (self.hello.program_pid, self.hello.node) {
+                    // Another program has opened the socket. Its counts begin at 0.
+                    self.snapshots.clear();
+                    self.history.clear();
+                    self.since.clear();
+                }
+                (self.hello, self.error) = (next, None);
+            }
             "overview" => {
                 let next: Overview = parse(value)?;
                 let times = Interval::between(self.snapshots.front(), &next.metrics);
@@ -292,6 +303,8 @@ impl App {
         if keys::is_interrupt(&key) {
             return Effect::Quit;
         }
+        // A message stays until the next key.
+        self.message = None;
         match self.prompt.take() {
             Some(Prompt::Filter(text)) => self.edit_filter(text, key.code),
             Some(Prompt::Confirm { action, .. }) => match key.code {
@@ -348,12 +361,8 @@ impl App {
                     return self.show(View::Process);
                 }
             }
-            Command::Back => {
-                self.message = None;
-                if self.view == View::Process {
-                    return self.show(View::Processes);
-                }
-            }
+            Command::Back if self.view == View::Process => return self.show(View::Processes),
+            Command::Back => {}
             Command::NextColumn => {
                 (self.column, self.is_reversed, self.selected) = ((self.column + 1) % COLUMNS.len(), false, 0);
                 return Effect::Refresh;
@@ -375,7 +384,7 @@ impl App {
 
     fn show(&mut self, view: View) -> Effect {
         if view != self.view {
-            (self.view, self.selected, self.message) = (view, 0, None);
+            (self.view, self.selected) = (view, 0);
         }
         if view == View::Process {
             self.details = None;
@@ -523,6 +532,31 @@ mod tests {
     }
 
     #[test]
+    fn a_new_program_starts_a_new_history() {
+        let mut app = App::new("socket".into());
+        let mut read = |pid: u32, seconds: u64, steps: u64| {
+            app.handle_reply("hello", Ok(json!({ "program_pid": pid, "node": 1 })));
+            let metrics = json!({ "elapsed_ns": seconds * 1_000_000_000, "counters": { "steps": steps } });
+            app.handle_reply("overview", Ok(json!({ "now_ns": 1, "metrics": metrics })));
+            (app.interval.rate("steps"), app.history.len())
+        };
+        assert_eq!(read(7, 10, 1_000), (100.0, 1));
+        assert_eq!(read(7, 11, 1_500), (500.0, 2));
+        assert_eq!(read(8, 2, 100), (50.0, 1));
+    }
+
+    #[test]
+    fn an_error_of_the_connection_lasts_until_the_next_reading() {
+        let mut app = App::new("socket".into());
+        app.handle_reply("hello", Err(Error::Protocol("no console".into())));
+        assert_eq!(app.error.as_deref(), Some("protocol: no console"));
+        app.handle_reply("hello", Ok(json!({})));
+        assert_eq!(app.error, None);
+        app.handle_reply("overview", Ok(json!({ "now_ns": "a text" })));
+        assert!(app.error.is_some_and(|error| error.starts_with("overview: ")));
+    }
+
+    #[test]
     fn a_process_that_exits_is_no_error() {
         let mut app = with_rows();
         press(&mut app, KeyCode::Enter);
@@ -530,7 +564,7 @@ mod tests {
         app.handle_reply("process", Ok(json!({ "names": ["a"] })));
         assert!(app.details.is_some());
         app.handle_reply("process", Err(Error::Refused { kind: "no_process".into(), message: "gone".into() }));
-        assert_eq!((&app.details, &app.message), (&None, &None));
+        assert_eq!((&app.details, &app.error), (&None, &None));
         press(&mut app, KeyCode::Esc);
         assert_eq!(app.view, View::Processes);
     }

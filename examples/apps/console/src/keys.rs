@@ -18,7 +18,7 @@ pub enum Command {
     Down,
     /// Shows the process of the selected row.
     Open,
-    /// Leaves the process, or clears the message.
+    /// Leaves the view of one process.
     Back,
     /// Sorts by the next column.
     NextColumn,

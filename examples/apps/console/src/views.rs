@@ -70,13 +70,15 @@ fn tab_line(view: View) -> Paragraph<'static> {
 }
 
 fn message_line(app: &App) -> Paragraph<'_> {
-    match (&app.prompt, &app.message) {
-        (Some(Prompt::Confirm { question, .. }), _) => Paragraph::new(format!("{question} (y/n)")).style(ALARM),
-        (Some(Prompt::Filter(text)), None) => {
+    match &app.prompt {
+        Some(Prompt::Confirm { question, .. }) => Paragraph::new(format!("{question} (y/n)")).style(ALARM),
+        Some(Prompt::Filter(text)) if app.message.is_none() => {
             Paragraph::new(format!("filter (NAME type=TEXT state=STATE): {text}_")).style(BOLD)
         }
-        (_, Some(message)) => Paragraph::new(message.as_str()).style(ALARM),
-        (None, None) => Paragraph::new(""),
+        _ => {
+            let text = app.error.as_ref().or(app.message.as_ref());
+            Paragraph::new(text.map_or("", String::as_str)).style(ALARM)
+        }
     }
 }
 

@@ -21,6 +21,7 @@ pub mod run_state;
 pub mod slots;
 pub mod stream;
 pub mod timers;
+pub mod trace_ring;
 
 use std::task::{Wake, Waker};
 

@@ -96,6 +96,9 @@
 //! - timers_update_is_always_in_time: waker_against_fire
 //! - timers_turn_publishes_late: insert_against_turn
 //! - timers_keeper_looks_once: insert_against_keeper
+//! - trace_reads_torn_record: copy_against_overwriting
+//! - trace_writer_has_no_fence: copy_against_overwriting
+//! - trace_reader_has_no_fence: copy_against_overwriting
 #![cfg(procession_loom)]
 
 use std::io::Write as _;
@@ -104,7 +107,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use procession::model::{
     answer, cancel, completion, counts, groups, handover, idle, links, mailbox, names, poller, room, run_state, slots,
-    stream, timers,
+    stream, timers, trace_ring,
 };
 
 /// Explores the executions of `model`, with one preemption less if the model is `large`. Panics if there are fewer than
@@ -230,4 +233,5 @@ models! {
     timers::waker_against_fire, 27;
     timers::insert_against_turn, 84;
     timers::insert_against_keeper, 5;
+    trace_ring::copy_against_overwriting, 3319;
 }

@@ -9,13 +9,13 @@ use crate::platform::sync::atomic::{AtomicU64, fence};
 use crate::platform::sync::{CachePadded, planted};
 
 /// Number of words of a record.
-pub(super) const WORDS: usize = 4;
+pub(crate) const WORDS: usize = 4;
 /// A record. `TraceEntry::pack` defines the meaning of the words.
-pub(super) type Record = [u64; WORDS];
+pub(crate) type Record = [u64; WORDS];
 
 /// Ring of records with one writer.
 #[derive(Debug)]
-pub(super) struct Ring {
+pub(crate) struct Ring {
     slots: Box<[[AtomicU64; WORDS]]>,
     /// The words that only the writer changes. They are in a separate cache line.
     writer: CachePadded<Writer>,
@@ -36,7 +36,7 @@ struct Writer {
 
 impl Ring {
     /// Creates an empty ring. `capacity` is a power of two.
-    pub(super) fn new(capacity: usize, limit: u64) -> Self {
+    pub(crate) fn new(capacity: usize, limit: u64) -> Self {
         debug_assert!(capacity.is_power_of_two());
         let slots = (0..capacity).map(|_| std::array::from_fn(|_| AtomicU64::new(0))).collect();
         let writer = Writer { written: AtomicU64::new(0), lost: AtomicU64::new(0), reported: AtomicU64::new(0) };
@@ -51,11 +51,13 @@ impl Ring {
 
     /// Writes a record over the oldest record. The caller is the only writer.
     #[inline]
-    pub(super) fn push(&self, record: Record) {
+    pub(crate) fn push(&self, record: Record) {
         let number = self.writer.written.load(Relaxed);
         // Pairs with the acquire fence in `read`. If a reader has copied one of the words below, its second load of
         // `written` returns at least `number`, and the reader discards the record that these words overwrite.
-        fence(Release);
+        if !planted!("trace_writer_has_no_fence") {
+            fence(Release);
+        }
         for (cell, word) in self.slot(number).iter().zip(record) {
             cell.store(word, Relaxed);
         }
@@ -96,7 +98,7 @@ impl Ring {
 
     /// Passes the records from number `from` on to `each`. Returns the number of the next record, and the number of
     /// records that were overwritten before they were read.
-    pub(super) fn read(&self, from: u64, mut each: impl FnMut(Record)) -> (u64, u64) {
+    pub(crate) fn read(&self, from: u64, mut each: impl FnMut(Record)) -> (u64, u64) {
         let end = self.written();
         let begin = from.max(end.saturating_sub(self.slots.len() as u64));
         let copies: Vec<Record> = (begin..end)
@@ -106,7 +108,9 @@ impl Ring {
             })
             .collect();
         // Pairs with the fence in `push`.
-        fence(Acquire);
+        if !planted!("trace_reader_has_no_fence") {
+            fence(Acquire);
+        }
         // The writer may be writing the record with the number `written` now. This record overwrites an older record in
         // the same slot of the ring. Therefore the copy of this older record is not valid either.
         let written = self.writer.written.load(Relaxed) + u64::from(!planted!("trace_reads_torn_record"));

@@ -30,6 +30,7 @@ pub use crate::host::registry::receiver::{Deliver, Envelope};
 use crate::host::registry::{Lane, LocalId};
 pub(crate) use crate::host::shared::{Environment, Phase, Shared};
 use crate::host::timer::Fire;
+use crate::observe::trace::flight::RecordCause;
 use crate::observe::{Counter, Counters, ProcessState, Transition};
 use crate::platform::clock::Instant;
 use crate::platform::sync::Arc;
@@ -398,6 +399,14 @@ impl Host {
         self.trace_state(head, to);
     }
 
+    /// Reports the restart of a child to the observer. A panic of the observer is caught.
+    pub(crate) fn report_restart(&self, supervisor: Pid, child: impl FnOnce() -> String, exit: &Exit) {
+        if let Some(observer) = &self.shared().observer {
+            let child = child();
+            let _ = catch(|| observer.restarted(supervisor, &child, exit));
+        }
+    }
+
     /// Counts the panic of a process, reports the panic to the observer, and applies the panic policy. This function
     /// catches a panic of the observer, and a panic of the policy's function.
     pub(crate) fn panicked(&self, pid: Pid, text: &str) {
@@ -405,6 +414,7 @@ impl Host {
         if let Some(observer) = &self.shared().observer {
             let _ = catch(|| observer.panicked(pid, text));
         }
+        self.shared().metrics.recorder().request_record(RecordCause::Panic);
         match &self.shared().on_panic {
             PanicPolicy::Observe => {}
             PanicPolicy::Call(f) => drop(catch(|| f(pid, text))),

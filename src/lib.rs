@@ -84,6 +84,7 @@
 //! | observe the runtime | [`Observer`], [`observe::ProcessState`], [`CrashReport`] |
 //! | measure the runtime | [`Host::metrics`], [`Host::counters`], [`observe::RuntimeMetrics`] |
 //! | record what each worker and process does | [`Host::start_trace`], [`guide::tracing`] |
+//! | keep the last events in memory, and write them after a fault | [`Builder::flight_recorder`], [`Host::write_flight_record`] |
 //! | list and inspect processes | [`Host::processes`], [`Host::process_details`], [`observe::ProcessQuery`] |
 //! | find out why nothing moves | [`Host::explain`], [`Host::wait_for_graph`], [`guide::troubleshooting`] |
 //! | see how processes exited | [`Host::last_exits`], [`CrashReport`] |

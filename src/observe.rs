@@ -12,6 +12,8 @@ pub(crate) mod histogram;
 pub(crate) mod inspection;
 pub(crate) mod metrics;
 pub(crate) mod snapshot;
+#[cfg(feature = "tracing")]
+mod spans;
 pub(crate) mod states;
 pub(crate) mod trace;
 
@@ -31,8 +33,12 @@ pub(crate) use crate::observe::metrics::{Metrics, SlotGuard, is_sampled_turn, ma
 #[cfg(feature = "metrics")]
 pub use crate::observe::snapshot::publish::MetricsPublisher;
 pub use crate::observe::snapshot::{BlockingPoolMetrics, MemoryMetrics, ProcessMetrics, RuntimeMetrics, WorkerMetrics};
+#[cfg(feature = "tracing")]
+pub use crate::observe::spans::TracingObserver;
 pub use crate::observe::states::{ProcessState, WorkerState};
+pub use crate::observe::trace::flight::{FlightRecorder, FlightSummary};
 pub use crate::observe::trace::handle::{Trace, TraceSummary};
+pub use crate::observe::trace::options::TraceOptions;
 use crate::platform::clock::Instant;
 use crate::platform::sync::Arc;
 use crate::process::exit::Exit;
@@ -108,6 +114,12 @@ pub trait Observer: Send + Sync + 'static {
     /// A process panicked with this message. By default, the process exits after the panic. The builder of the runtime
     /// can set another policy.
     fn panicked(&self, pid: Pid, message: &str) {}
+
+    /// A child of this supervisor has exited, and the supervisor is about to restart it. `child` is the name of the child,
+    /// or `number n` for a child without a name. `exit` is the exit of the last instance. The supervisor calls this
+    /// method in its own step. If the strategy also restarts other children, the supervisor calls the method for each of
+    /// them.
+    fn restarted(&self, supervisor: Pid, child: &str, exit: &Exit) {}
 }
 
 /// Implements the trait for a pointer to an observer, and forwards every method of the trait.
@@ -136,6 +148,10 @@ macro_rules! observe_through {
 
             fn panicked(&self, pid: Pid, message: &str) {
                 (**self).panicked(pid, message);
+            }
+
+            fn restarted(&self, supervisor: Pid, child: &str, exit: &Exit) {
+                (**self).restarted(supervisor, child, exit);
             }
         }
     )*};

@@ -38,8 +38,8 @@ use crate::host::timer::alarm::Alarm;
 use crate::host::timer::{Timers, alarm};
 use crate::host::{Environment, Host, PanicPolicy, Shared};
 use crate::observe::crash::{CrashReport, OnCrash};
-use crate::observe::exits::ExitHistory;
-use crate::observe::{Metrics, Observer, ProcessState, WorkerState};
+use crate::observe::trace::flight::RecordCause;
+use crate::observe::{FlightRecorder, Metrics, Observer, ProcessState, WorkerState};
 use crate::platform::clock::Clock;
 use crate::platform::random as chance;
 use crate::platform::random::Rng;
@@ -312,6 +312,12 @@ impl Runtime {
         async move { if threads.workers() == 0 { drive(&threads, &tokio, shutdown).await } else { shutdown.await } }
     }
 
+    /// Prepares the flight recorder, if the options have one.
+    fn start_record_writer(self) -> Result<Self, BuildError> {
+        self.host.start_record_writer(self.threads.workers())?;
+        Ok(self)
+    }
+
     /// Runs the queued tasks until the queues are empty.
     fn run_dry(&self) {
         loop {
@@ -325,8 +331,8 @@ impl Runtime {
 
     /// Stops the workers, kills the remaining processes, and drops the remaining jobs.
     fn end(&mut self) {
-        #[cfg(feature = "console")]
-        drop(self.console.take());
+        // The end of the runtime records many events. The requested records are written before.
+        self.host.stop_record_writer();
         self.host.advance(crate::host::Phase::Closed);
         self.threads.stop();
         // If a process is still alive after a shutdown, the process is in a step that does not return.
@@ -387,6 +393,7 @@ pub struct Builder {
     workers: Option<usize>,
     host: HostBuilder,
     observer: Option<Arc<dyn Observer>>,
+    flight: Option<FlightRecorder>,
     on_panic: PanicPolicy,
     on_crash: OnCrash,
     exits: ExitHistory,
@@ -421,6 +428,7 @@ impl Builder {
             workers: None,
             host: HostBuilder::new(""),
             observer: None,
+            flight: None,
             on_panic: PanicPolicy::default(),
             on_crash: Box::new(CrashReport::print),
             exits: ExitHistory::default(),
@@ -475,6 +483,14 @@ impl Builder {
     /// observer. Without an observer, a change of state costs one predicted branch.
     pub fn observer(mut self, observer: impl Observer) -> Self {
         self.observer = Some(Arc::new(observer));
+        self
+    }
+
+    /// Keeps the last events of the runtime in memory, so that [`Host::write_flight_record`] can write them to a file.
+    /// Default: off. Without a flight recorder, this option costs nothing. [`FlightRecorder`] has the size of the buffers,
+    /// and the causes for which the runtime writes a file on its own.
+    pub fn flight_recorder(mut self, recorder: FlightRecorder) -> Self {
+        self.flight = Some(recorder);
         self
     }
 
@@ -758,13 +774,14 @@ impl Builder {
         let namespace = self.host.build()?;
         let (workers, seed) = (self.workers.unwrap_or_else(scheduler::cores), self.seed.unwrap_or_else(chance::seed));
         let clock = Clock::real();
-        let metrics = Arc::new(Metrics::new(scheduler::SLOTS).sample_every(self.exact));
+        let metrics = Arc::new(Metrics::new(scheduler::SLOTS).sample_every(self.exact).keep_last_events(self.flight));
         let timers = Arc::new(Timers::new(clock.clone(), workers.min(scheduler::SLOTS)));
         let node = self.node.unwrap_or_else(|| NODES.fetch_add(1, Ordering::Relaxed));
         // The incarnation of a runtime is odd, because the incarnations of simulations are even.
         let incarnation = chance::seed() as u32 | 1;
-        let observe = self.observer.clone().map(|observer| reports_to(observer, clock.clone(), (node, incarnation)));
-        let hooks = self.hooks;
+        let observe = reports_to(self.observer.clone(), &metrics, clock.clone(), (node, incarnation));
+        #[cfg_attr(not(feature = "affinity"), expect(unused_mut, reason = "workers are pinned by a hook"))]
+        let mut hooks = self.hooks;
         #[cfg(feature = "affinity")]
         let hooks = Hooks { seat: self.cores.map(affinity::pin_to).transpose()?, ..hooks };
         let around = self.tokio.wrap(self.around);
@@ -810,13 +827,7 @@ impl Builder {
         #[cfg(feature = "console")]
         let console = console::Console::open(self.console, &host, &threads)?;
         threads.start()?;
-        Ok(Runtime {
-            host,
-            threads,
-            tokio: self.tokio,
-            #[cfg(feature = "console")]
-            console,
-        })
+        Runtime { host, threads, tokio: self.tokio }.start_record_writer()
     }
 }
 
@@ -835,15 +846,29 @@ fn hook(f: impl Fn() + Send + Sync + 'static) -> Hook {
 /// as long.
 type Observe = Arc<dyn Fn(usize, WorkerState, Option<u64>) + Send + Sync>;
 
-/// Returns a callback that reports to the observer and catches the panics of the observer. `node` and `incarnation` are
-/// the parts that are equal in all pids of the runtime.
-fn reports_to(observer: Arc<dyn Observer>, clock: Clock, (node, incarnation): (u32, u32)) -> Observe {
-    Arc::new(move |worker, state, task| {
-        let _ = catch(|| observer.worker(worker, state, clock.now()));
-        if let Some(task) = task {
-            let LocalId { index, generation } = LocalId::from(task);
-            let pid = (task != NOBODY).then(|| Pid::new(node, incarnation, index, generation));
-            let _ = catch(|| observer.blocked(worker, pid, clock.now()));
+/// Returns a callback that reports to the observer and to the flight recorder, if one of them exists. The callback
+/// catches the panics of the observer. `node` and `incarnation` are the parts that are equal in all pids of the runtime.
+fn reports_to(
+    observer: Option<Arc<dyn Observer>>,
+    metrics: &Arc<Metrics>,
+    clock: Clock,
+    (node, incarnation): (u32, u32),
+) -> Option<Observe> {
+    let recorder = metrics.recorder().is_enabled(RecordCause::BlockedWorker).then(|| Arc::clone(metrics));
+    if observer.is_none() && recorder.is_none() {
+        return None;
+    }
+    Some(Arc::new(move |worker, state, task| {
+        if let Some(observer) = &observer {
+            let _ = catch(|| observer.worker(worker, state, clock.now()));
+            if let Some(task) = task {
+                let LocalId { index, generation } = LocalId::from(task);
+                let pid = (task != NOBODY).then(|| Pid::new(node, incarnation, index, generation));
+                let _ = catch(|| observer.blocked(worker, pid, clock.now()));
+            }
         }
-    })
+        if let (Some(metrics), Some(_)) = (&recorder, task) {
+            metrics.recorder().request_record(RecordCause::BlockedWorker);
+        }
+    }))
 }

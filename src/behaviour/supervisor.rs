@@ -408,6 +408,9 @@ impl Supervisor {
             self.pids.remove(&member.pid);
         }
         let fate = self.plan.exited(id, over, &exit, me.now(), || me.random());
+        if fate == ExitAction::Again {
+            me.host().report_restart(me.pid(), || self.name(id), &exit);
+        }
         let Some(kept) = self.children.get_mut(&id) else { return };
         kept.last = Some(exit);
         kept.restarts += u64::from(fate == ExitAction::Again);
@@ -535,17 +538,19 @@ impl Supervisor {
         self.alarm.as_mut().is_some_and(|(_, sleep)| sleep.poll_unpin(cx).is_ready())
     }
 
+    /// Returns the name of a child for a message.
+    fn name(&self, id: Id) -> String {
+        let name = self.children.get(&id).and_then(|kept| kept.child.spec.name.as_deref());
+        name.map_or_else(|| format!("number {id}"), str::to_owned)
+    }
+
     fn exit(&self, end: &End) -> Exit {
-        let name = |id: &Id| {
-            let name = self.children.get(id).and_then(|kept| kept.child.spec.name.as_deref());
-            name.map_or_else(|| format!("number {id}"), str::to_owned)
-        };
         match (end, &self.ending) {
             (End::StartFailed(id, reason), _) => {
-                Exit::failed(SupervisorError::StartFailed { child: name(id), exit: reason.clone() })
+                Exit::failed(SupervisorError::StartFailed { child: self.name(*id), exit: reason.clone() })
             }
             (End::GaveUp(id, last), _) => {
-                let child = name(id);
+                let child = self.name(*id);
                 let intensity = self.plan.intensity();
                 let (restarts, within) = (intensity.most(), intensity.within());
                 Exit::failed(SupervisorError::RestartIntensityExceeded { child, restarts, within, last: last.clone() })

@@ -1,5 +1,7 @@
 //! Execution traces of a runtime. A host records the events of its processes. A host also starts and ends traces.
 
+mod flight;
+
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -14,6 +16,7 @@ use crate::host::shared::Shared;
 use crate::observe::ProcessState;
 use crate::observe::crash::LastState;
 use crate::observe::trace::handle::{Collector, Trace};
+use crate::observe::trace::options::{Filter, TraceOptions};
 use crate::observe::trace::session::Session;
 use crate::observe::trace::timeline::{Alive, Gauges, Lookup};
 use crate::observe::trace::{TraceEvent, Urgency};
@@ -42,22 +45,30 @@ impl Host {
 
     /// Records the new state of a process. The state `Running` is recorded by [`trace_turn`](Self::trace_turn) instead.
     pub(in crate::host) fn trace_state(&self, head: &Head, to: ProcessState) {
-        let in_turn = || Current::try_with(Current::is_traced).unwrap_or(false);
         let urgency = match to {
-            ProcessState::Ready => Urgency::Wake,
-            ProcessState::Blocked | ProcessState::Idle | ProcessState::Complete if in_turn() => Urgency::Last,
+            ProcessState::Ready if self.is_outside_or_traced() => Urgency::Wake,
+            ProcessState::Blocked | ProcessState::Idle | ProcessState::Complete
+                if Current::try_with(Current::is_traced).unwrap_or(false) =>
+            {
+                Urgency::Last
+            }
             _ => return,
         };
         self.record(urgency, || TraceEvent::State { process: word(head), to, steps: false });
     }
 
+    /// Returns false in a turn that is skipped. Such a turn records neither messages and answers nor wake-ups. If only some
+    /// processes are recorded, the turn of another process is not skipped.
+    fn is_outside_or_traced(&self) -> bool {
+        let is_skipped = Current::try_with(|current| current.pid().is_some() && !current.is_traced()).unwrap_or(false);
+        !is_skipped || self.shared().metrics.recorder().is_partial()
+    }
+
     /// Records that a mailbox has accepted a message. The caller may hold the lock of the mailbox.
     #[cold]
     pub(in crate::host) fn trace_send(&self, head: &Head) {
-        // If the events of a turn are not recorded, its messages are not recorded either.
-        let (from, is_traced) = Current::try_with(|current| (current.pid(), current.is_traced())).unwrap_or_default();
-        if from.is_none() || is_traced {
-            let from = from.map_or(0, Pid::word);
+        if self.is_outside_or_traced() {
+            let from = Current::try_with(Current::pid).flatten().map_or(0, Pid::word);
             self.record(Urgency::InTurn, || TraceEvent::Sent { to: word(head), from });
         }
     }
@@ -86,8 +97,7 @@ impl Host {
     /// Records the answer to a command of an observed process.
     #[cold]
     pub(crate) fn trace_answer(&self, head: &Head, tag: Tag) {
-        let (own, is_traced) = Current::try_with(|current| (current.pid(), current.is_traced())).unwrap_or_default();
-        if own.is_none() || is_traced {
+        if self.is_outside_or_traced() {
             self.record(Urgency::InTurn, || TraceEvent::Completed { process: word(head), tag: tag.number });
         }
     }
@@ -103,6 +113,9 @@ impl Host {
     /// Records the spawn of a process. Marks the process, so that its events are recorded.
     #[cold]
     pub(crate) fn trace_spawn(&self, head: &Head, type_name: &'static str, method: &str) {
+        if !self.shared().metrics.recorder().selects(word(head), type_name) {
+            return;
+        }
         head.set(flag::OBSERVED);
         self.record(Urgency::InTurn, || {
             let label = self.shared().metrics.recorder().label(head.first_name().as_deref(), type_name, method);
@@ -158,11 +171,10 @@ impl Host {
     /// or dropped. If the program ends earlier, the file is still readable. In this case, usually only the events of
     /// the last 20 ms are missing.
     ///
-    /// The trace has its own thread that writes the file. Therefore no worker waits for the file. Each worker stores
-    /// its events in a buffer of 512 KiB, and records at most 8,192 events in 10 ms. A worker with more events skips
-    /// whole turns. The trace contains the numbers of skipped events, and
-    /// [`TraceSummary::lost`](crate::observe::TraceSummary::lost) is their sum. Several traces of one runtime can run
-    /// at the same time.
+    /// A thread of the trace writes the file, so no worker waits for the file. Each worker stores its events in a buffer
+    /// of 512 KiB, and records at most 4,096 events in 10 ms. A worker that produces more events skips whole turns. The
+    /// trace contains the numbers of skipped events, and [`TraceSummary::lost`](crate::observe::TraceSummary::lost) is
+    /// their sum. Several traces of a runtime can run at the same time.
     ///
     /// ```
     /// # use procession::{Context, Runtime};
@@ -197,9 +209,26 @@ impl Host {
     /// # Errors
     /// Returns the error of the system if the thread of the trace cannot be started.
     pub fn start_trace_to(&self, writer: impl Write + Send + 'static) -> io::Result<Trace> {
-        let session = self.begin_session();
-        let host = self.clone();
-        let collector = Collector::new(session, Box::new(writer), Box::new(move || host.end_session()));
+        self.start_trace_with(TraceOptions::new(), writer)
+    }
+
+    /// Starts an execution trace with these options, as [`start_trace_to`](Self::start_trace_to) does. The options select
+    /// the processes of the trace, and limit the number of its events.
+    ///
+    /// If the options select some processes, only these processes have the cost of a recorded turn. The trace contains their
+    /// turns, states, commands and received messages. The trace does not contain the messages that they send to other
+    /// processes, the searches of the workers, and the counter tracks. If a runtime has traces with different options, each
+    /// process in one of the traces has the cost.
+    ///
+    /// A trace without events writes an empty packet once per second. Therefore the trace ends soon after its reader has
+    /// disconnected, even if the selected processes do not run.
+    ///
+    /// # Errors
+    /// Returns the error of the system if the thread of the trace cannot be started.
+    pub fn start_trace_with(&self, options: TraceOptions, writer: impl Write + Send + 'static) -> io::Result<Trace> {
+        let session = self.begin_session(&options);
+        let (host, filter) = (self.clone(), session.filter());
+        let collector = Collector::new(session, Box::new(writer), Box::new(move || host.end_session(&filter)));
         let clock = self.shared().clock.clone();
         if !clock.is_virtual() {
             return Trace::with_thread(collector, clock);
@@ -209,40 +238,49 @@ impl Host {
         Ok(trace)
     }
 
-    /// Begins to record the events of all processes. This call marks the processes in the pid table. After this call,
-    /// each spawn marks its process.
-    fn begin_session(&self) -> Session {
-        let title = match self.name() {
-            "" => Cow::Borrowed("procession"),
-            name => Cow::Owned(format!("procession: {name}")),
-        };
-        Session::new(
-            &self.shared().metrics,
-            &title,
-            self.now().ns(),
-            Box::new(Processes(Arc::clone(self.shared()))),
-            || {
-                let mut alive = BTreeMap::new();
-                self.shared().pid_table.visit(|control| {
-                    let Some((head, type_name)) = process(control) else { return Ok(()) };
+    /// Begins to record events. After this call, the events of all selected processes are recorded: this call marks the
+    /// processes in the pid table, and each later spawn marks its process.
+    fn begin_session(&self, options: &TraceOptions) -> Session {
+        let table = &self.shared().pid_table;
+        // A pid of another runtime selects no process. No process has the number `u64::MAX`.
+        let number = |pid: Pid| if table.pid(LocalId::from(pid.word())) == pid { pid.word() } else { u64::MAX };
+        let filter = options.filter(options.pid().map(number));
+        let begin = |filter: &Filter| {
+            let mut alive = BTreeMap::new();
+            table.visit(|control| {
+                let Some((head, type_name)) = process(control) else { return Ok(()) };
+                if filter.selects(word(head), type_name) {
                     let name = first_name(head)?;
                     let label = self.shared().metrics.recorder().label(name.as_deref(), type_name, "");
                     head.set(flag::OBSERVED);
                     alive.insert(word(head), Alive { label, state: head.state() });
-                    Ok(())
-                });
-                alive
-            },
-        )
+                }
+                Ok(())
+            });
+            alive
+        };
+        let lookup = Box::new(Processes(Arc::clone(self.shared())));
+        Session::new(&self.shared().metrics, (options, filter), &self.trace_title(), self.now().ns(), lookup, begin)
     }
 
-    /// Ends a session. After the end of the last session, a turn has the same cost as before the first session.
-    fn end_session(&self) {
+    /// Returns the name of the runtime in a trace.
+    fn trace_title(&self) -> Cow<'static, str> {
+        match self.name() {
+            "" => Cow::Borrowed("procession"),
+            name => Cow::Owned(format!("procession: {name}")),
+        }
+    }
+
+    /// Ends a session. After the last session, a turn has the same cost as before the first session.
+    fn end_session(&self, filter: &Filter) {
         let recorder = self.shared().metrics.recorder();
-        recorder.end_session(|| {
+        recorder.end_session(filter, || {
             if self.shared().observer.is_none() {
                 self.shared().pid_table.visit(|control| {
-                    control.head().unset(flag::OBSERVED);
+                    let type_name = process(control).map_or("", |(_, type_name)| type_name);
+                    if !recorder.selects(word(control.head()), type_name) {
+                        control.head().unset(flag::OBSERVED);
+                    }
                     Ok(())
                 });
             }

@@ -11,6 +11,7 @@ use crate::observe::counters::{COUNTERS, Counter, Counters};
 use crate::observe::distributions::{CommandTime, Distributions, Sampled, SampledBuckets};
 use crate::observe::histogram::Buckets;
 use crate::observe::trace::Recorder;
+use crate::observe::trace::flight::FlightRecorder;
 use crate::platform::sync::tally::Ordering::Relaxed;
 use crate::platform::sync::tally::{AtomicU64, AtomicUsize, Ordering, fence};
 use crate::platform::sync::{Arc, CachePadded, TallyLock, thread_local};
@@ -204,6 +205,14 @@ impl Metrics {
     /// Makes all threads record their trace events in one ring. Therefore events with the same time stay in order.
     pub(crate) fn in_order(mut self) -> Self {
         self.recorder = Recorder::new(0);
+        self
+    }
+
+    /// Makes the recorder keep the last events, if a flight recorder is given.
+    pub(crate) fn keep_last_events(self, options: Option<FlightRecorder>) -> Self {
+        if let Some(options) = options {
+            self.recorder.keep_last_events(options);
+        }
         self
     }
 

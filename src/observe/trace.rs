@@ -1,18 +1,20 @@
 //! Execution trace. This file defines the events of a trace, and the recorder to which the threads of a runtime write.
 //! A [`session`] converts the events to the format of Perfetto.
 //!
-//! Each worker writes its events to a separate ring, without a lock and without I/O. All other threads share a few
-//! rings, each with a lock. A session copies the records out of the rings. If a worker produces more events than its
-//! limit permits, the worker discards whole turns and counts them. Therefore a trace neither blocks a worker nor needs
-//! unbounded memory.
+//! Each worker writes its events to a ring of its own, without a lock and without I/O. All other threads share a few
+//! rings, each with a lock. A reader copies the records out of the rings: see [`session`]. If a worker produces events
+//! faster than its limit, it discards whole turns, and counts them. Therefore a trace neither stops a worker nor needs
+//! unbounded memory. With a flight recorder, a worker has no limit, and overwrites its oldest events: see [`flight`].
 //!
 //! The events of a process are recorded only while its flag `OBSERVED` is set. A runtime without a trace and without an
 //! observer never sets this flag. One test checks this flag and the flag for a kill, so a turn without a trace has no
 //! additional cost. A turn that is recorded sets a mark of its thread. The messages and commands of the turn test this
 //! mark.
 
+pub(crate) mod flight;
 pub(crate) mod handle;
 pub(crate) mod names;
+pub(crate) mod options;
 pub(crate) mod packets;
 pub(crate) mod proto;
 pub(crate) mod ring;
@@ -24,10 +26,12 @@ use std::fmt;
 
 use crate::observe::metrics::Metrics;
 use crate::observe::states::{ProcessState, WorkerState};
+use crate::observe::trace::flight::Flight;
 use crate::observe::trace::names::Names;
+use crate::observe::trace::options::Filter;
 use crate::observe::trace::ring::{Record, Ring};
 use crate::platform::clock::Instant;
-use crate::platform::sync::tally::{AtomicU32, AtomicUsize, Ordering};
+use crate::platform::sync::tally::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use crate::platform::sync::{OnceLock, TallyLock, thread_local};
 
 /// Default number of records in a ring. One record has 32 bytes.
@@ -175,7 +179,8 @@ fn thread_number() -> u16 {
 
 /// The rings of a runtime, and the labels of its processes. The rings are allocated when the first event is recorded.
 pub(crate) struct Recorder {
-    /// Number of sessions that read the rings. Events are recorded only while this number is not 0.
+    /// Number of sessions that read the rings. A flight recorder counts as a session. Events are recorded only while this
+    /// number is not 0.
     sessions: AtomicUsize,
     /// One ring for each worker slot. Only the thread in the slot writes the ring. A simulation has no such ring. All
     /// threads of a simulation write the first shared ring, so that events with the same virtual time stay in order.
@@ -183,11 +188,16 @@ pub(crate) struct Recorder {
     /// Rings that all other threads share. A thread writes a ring under the lock.
     shared: Box<[(TallyLock<()>, OnceLock<Ring>)]>,
     labels: TallyLock<Names>,
-    /// Lock that a thread holds while it begins or ends a session. Therefore the flags of the processes agree with
-    /// `sessions`.
+    /// The filter of each trace that runs.
+    filters: TallyLock<Vec<Filter>>,
+    /// Whether only the events of some processes are recorded.
+    is_partial: AtomicBool,
+    /// Held while a session begins or ends, so that the flags of the processes agree with `sessions`.
     changes: TallyLock<()>,
     /// Functions that make room in the rings. Only a simulation has such functions, one for each trace.
     overflow: TallyLock<Vec<Overflow>>,
+    /// The flight recorder, if the runtime has one.
+    flight: OnceLock<Flight>,
 }
 
 impl fmt::Debug for Recorder {
@@ -206,8 +216,11 @@ impl Recorder {
             workers: (0..slots).map(|_| OnceLock::new()).collect(),
             shared: (0..SHARED_RINGS).map(|_| (TallyLock::new(()), OnceLock::new())).collect(),
             labels: TallyLock::new(Names::new()),
+            filters: TallyLock::new(Vec::new()),
+            is_partial: AtomicBool::new(false),
             changes: TallyLock::new(()),
             overflow: TallyLock::new(Vec::new()),
+            flight: OnceLock::new(),
         }
     }
 
@@ -223,8 +236,33 @@ impl Recorder {
         self.labels.with(|labels| labels.number(name, type_name, method))
     }
 
-    /// Adds a function that makes room in the rings. The recorder calls the function when a limit is reached. Without
-    /// such a function, events are discarded at the limit. The end of the last session removes the functions.
+    /// Calls `f` with the type name of a label.
+    fn with_type<R>(&self, label: u32, f: impl FnOnce(&str) -> R) -> R {
+        self.labels.with(|labels| f(labels.type_name(label)))
+    }
+
+    /// Returns whether the events of a process with this number and type are recorded.
+    pub(crate) fn selects(&self, process: u64, type_name: &str) -> bool {
+        let selects = |filters: &mut Vec<Filter>| filters.iter().any(|filter| filter.selects(process, type_name));
+        self.flight.get().is_some() || self.filters.with(selects)
+    }
+
+    /// Returns whether only the events of some processes are recorded.
+    pub(crate) fn is_partial(&self) -> bool {
+        self.is_partial.load(Ordering::Relaxed)
+    }
+
+    /// Changes the list of the filters.
+    fn change_filters(&self, f: impl FnOnce(&mut Vec<Filter>)) {
+        self.filters.with(|filters| {
+            f(filters);
+            let is_partial = self.flight.get().is_none() && filters.iter().all(|filter| !filter.is_empty());
+            self.is_partial.store(is_partial, Ordering::Relaxed);
+        });
+    }
+
+    /// Adds a function that makes room in the rings when a limit is reached. Without such a function, events are
+    /// discarded at the limit. The end of the last session removes the functions.
     pub(crate) fn on_overflow(&self, f: impl FnMut() + Send + 'static) {
         self.overflow.with(|all| all.push(Box::new(f)));
     }
@@ -234,12 +272,46 @@ impl Recorder {
         // The functions call the user's writer, which is user code. Therefore no lock is held during these calls.
         let mut all = self.overflow.with(std::mem::take);
         all.iter_mut().for_each(|f| f());
-        if self.is_on() {
+        if self.has_traces() {
             self.overflow.with(|now| now.append(&mut all));
         }
     }
 
-    /// Returns all rings.
+    /// Returns whether a trace runs.
+    fn has_traces(&self) -> bool {
+        self.sessions.load(Ordering::SeqCst) > usize::from(self.flight.get().is_some())
+    }
+
+    /// Returns whether a thread that reaches the end of its ring overwrites the oldest records. The events of a trace of a
+    /// simulation are never overwritten.
+    fn overwrites(&self) -> bool {
+        self.flight.get().is_some() && !(self.workers.is_empty() && self.has_traces())
+    }
+
+    /// Creates a ring.
+    fn new_ring(&self) -> Ring {
+        let capacity = self.flight.get().map_or(CAPACITY, Flight::records);
+        Ring::new(capacity, if self.overwrites() { u64::MAX } else { session::PERMITTED })
+    }
+
+    /// Permits the threads to record further events.
+    fn permit(&self) {
+        let count = if self.overwrites() { u64::MAX } else { session::PERMITTED };
+        self.rings().filter_map(OnceLock::get).for_each(|ring| ring.permit(count));
+    }
+
+    /// Counts the flight recorder as a session.
+    fn begin_flight(&self, flight: Flight) {
+        self.changes.with(|()| {
+            if self.flight.set(flight).is_ok() {
+                self.change_filters(|_| ());
+                self.sessions.fetch_add(1, Ordering::SeqCst);
+                self.permit();
+            }
+        });
+    }
+
+    /// All rings.
     fn rings(&self) -> impl Iterator<Item = &OnceLock<Ring>> {
         self.workers.iter().chain(self.shared.iter().map(|(_, ring)| ring))
     }
@@ -274,46 +346,63 @@ impl Metrics {
         if !recorder.is_on() {
             return false;
         }
-        let lane = self.worker().map_or_else(|| Lane::Outside(thread_number()), |slot| Lane::Worker(slot as u16));
-        let (lock, place) = match lane {
-            Lane::Worker(slot) if usize::from(slot) < recorder.workers.len() => {
-                (None, &recorder.workers[usize::from(slot)])
-            }
-            Lane::Outside(thread) if !recorder.workers.is_empty() => {
-                let (lock, place) = &recorder.shared[usize::from(thread) % SHARED_RINGS];
-                (Some(lock), place)
-            }
-            _ => (Some(&recorder.shared[0].0), &recorder.shared[0].1),
+        if let Some(slot) = self.worker()
+            && let Some(place) = recorder.workers.get(slot)
+        {
+            let ring = place.get_or_init(|| recorder.new_ring());
+            return ring.write(urgency.reserve(), Lane::Worker(slot as u16), urgency, event, at);
+        }
+        self.record_in_shared_ring(urgency, event, at)
+    }
+
+    /// Records an event of a thread outside the slots, or of a simulation.
+    fn record_in_shared_ring(
+        &self,
+        urgency: Urgency,
+        event: impl FnOnce() -> TraceEvent,
+        at: impl FnOnce() -> Instant,
+    ) -> bool {
+        let (recorder, is_simulated) = (self.recorder(), self.recorder().workers.is_empty());
+        let (lane, index) = match self.worker() {
+            Some(slot) => (Lane::Worker(slot as u16), 0),
+            None if is_simulated => (Lane::Outside(thread_number()), 0),
+            None => (Lane::Outside(thread_number()), usize::from(thread_number()) % SHARED_RINGS),
         };
-        let ring = place.get_or_init(|| Ring::new(CAPACITY, session::PERMITTED));
-        // In a simulation, `make_room` calls the user's writer. Therefore `make_room` must not be called for an event
-        // that may be recorded under a lock. The maximum reserve ensures this, and a simulation never discards such an
-        // event.
-        let reserve = match urgency {
-            Urgency::InTurn if recorder.workers.is_empty() => u64::MAX,
-            urgency => urgency.reserve(),
-        };
-        if !ring.has_room(reserve) {
+        let (lock, place) = &recorder.shared[index];
+        let ring = place.get_or_init(|| recorder.new_ring());
+        // In a simulation, `make_room` calls the user's writer. Therefore it is not called for events that may be recorded
+        // under a lock. A simulation never discards such an event.
+        let reserve = if is_simulated && urgency == Urgency::InTurn { u64::MAX } else { urgency.reserve() };
+        if is_simulated && !ring.has_room(reserve) {
             recorder.make_room();
         }
-        let write = || {
-            if !ring.has_room(reserve) {
-                ring.lose();
-                return false;
-            }
-            let at = at().ns();
-            if urgency == Urgency::First
-                && let Some(total) = ring.report_lost()
-            {
-                ring.push(TraceEntry { at, lane, event: TraceEvent::Lost { total } }.pack());
-            }
-            ring.push(TraceEntry { at, lane, event: event() }.pack());
-            true
-        };
-        match lock {
-            Some(lock) => lock.with(|()| write()),
-            None => write(),
+        lock.with(|()| ring.write(reserve, lane, urgency, event, at))
+    }
+}
+
+impl Ring {
+    /// Writes an event, unless the ring has no room. Returns whether the event was written. The caller is the only writer.
+    #[inline]
+    fn write(
+        &self,
+        reserve: u64,
+        lane: Lane,
+        urgency: Urgency,
+        event: impl FnOnce() -> TraceEvent,
+        at: impl FnOnce() -> Instant,
+    ) -> bool {
+        if !self.has_room(reserve) {
+            self.lose();
+            return false;
         }
+        let at = at().ns();
+        if urgency == Urgency::First
+            && let Some(total) = self.report_lost()
+        {
+            self.push(TraceEntry { at, lane, event: TraceEvent::Lost { total } }.pack());
+        }
+        self.push(TraceEntry { at, lane, event: event() }.pack());
+        true
     }
 }
 

@@ -25,7 +25,7 @@ use crate::host::{Environment, Host, PanicPolicy, Phase, Shared};
 use crate::observe::exits::ExitHistory;
 use crate::observe::snapshot::SchedulerGauges;
 use crate::observe::trace::timeline::Gauges;
-use crate::observe::{Counter, CrashReport, Metrics, Observer};
+use crate::observe::{Counter, CrashReport, FlightRecorder, Metrics, Observer};
 use crate::platform::clock::{Clock, Instant};
 use crate::platform::random::Rng;
 use crate::platform::sync::tally::{AtomicU32, Ordering};
@@ -244,6 +244,16 @@ impl Simulation {
     #[must_use]
     pub fn random_choices(self, most: u64) -> Self {
         self.queue.limit(most);
+        self
+    }
+
+    /// Keeps the last events of the simulation in memory, so that [`Host::write_flight_record`] can write them to a file.
+    /// Default: off. The times of the record are virtual, and the same seed gives the same bytes. A simulation writes no
+    /// file on its own; [`Check::flight_record`](crate::Check::flight_record) writes the record of a failing seed. A second
+    /// call has no effect.
+    #[must_use]
+    pub fn flight_recorder(self, recorder: FlightRecorder) -> Self {
+        self.host.shared().metrics.recorder().keep_last_events(recorder);
         self
     }
 

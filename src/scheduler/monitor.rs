@@ -196,8 +196,9 @@ impl<T: Task> Scheduler<T> {
                 }
                 if seen.times >= LONG && self.hand_over(slot, Some(polls)) && label != OWN_FUTURE {
                     self.metrics.add(Counter::LongSteps, 1);
-                    self.observe(slot, WorkerState::Blocked, Some(label));
+                    // A flight record that the callback requests contains the event.
                     self.trace_worker(slot, WorkerState::Blocked);
+                    self.observe(slot, WorkerState::Blocked, Some(label));
                 }
             }
             _ => *seen = Some(Seen { polls, since: self.driver.now(), times: 0 }),

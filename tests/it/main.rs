@@ -53,6 +53,8 @@ mod scopes;
 mod server;
 mod shutdowns;
 mod simulation;
+#[cfg(feature = "tracing")]
+mod spans;
 mod states;
 mod storms;
 mod streams;

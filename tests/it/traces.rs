@@ -2,6 +2,8 @@
 //! encoder.
 
 mod decoder;
+mod filters;
+mod flight;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};

@@ -18,7 +18,8 @@ const INTERVAL: Duration = Duration::from_millis(10);
 pub struct TraceSummary {
     /// Number of events that the trace contains.
     pub events: u64,
-    /// Number of turns and other events that are missing from the trace, because a thread reached its limit.
+    /// Number of turns and other events that are missing from the trace, because a worker reached its limit, or because the
+    /// trace reached its [maximum rate](crate::observe::TraceOptions::max_rate). A turn that a worker skipped counts once.
     pub lost: u64,
 }
 
@@ -131,7 +132,8 @@ impl Trace {
         Self { shared: Arc::new(HandleState { state: Mutex::new(state), changed: Condvar::new(), clock }) }
     }
 
-    /// Returns whether the trace has ended. A trace ends before [`finish`](Self::finish) only if its writer has failed.
+    /// Returns whether the trace has ended. A trace ends before [`finish`](Self::finish) if its writer has failed, or if it
+    /// has reached a limit of its [options](crate::observe::TraceOptions).
     pub fn has_ended(&self) -> bool {
         self.shared.state.lock().has_ended
     }
@@ -158,7 +160,7 @@ impl HandleState {
         let mut state = self.state.lock();
         let Some(mut collector) = state.collector.take() else { return };
         let mut written = Ok(());
-        while !state.stop && written.is_ok() {
+        while !state.stop && written.is_ok() && !collector.session.is_over() {
             (state, _) = wait_within(&self.changed, state, INTERVAL);
             drop(state);
             written = collector.collect(&self.clock);
@@ -168,12 +170,12 @@ impl HandleState {
         self.set_result(collector.finish(written, &self.clock));
     }
 
-    /// Collects the events on this thread. If the writer fails, ends the trace.
+    /// Collects the events on this thread. If the writer fails, or the trace has reached a limit, ends the trace.
     fn collect_here(&self) {
         let Some(mut collector) = self.state.lock().collector.take() else { return };
         match collector.collect(&self.clock) {
-            Ok(()) => self.state.lock().collector = Some(collector),
-            failed => self.set_result(collector.finish(failed, &self.clock)),
+            Ok(()) if !collector.session.is_over() => self.state.lock().collector = Some(collector),
+            written => self.set_result(collector.finish(written, &self.clock)),
         }
     }
 

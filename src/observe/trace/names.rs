@@ -13,15 +13,16 @@ const OTHERS: &str = "process";
 #[derive(Debug)]
 pub(super) struct Names {
     numbers: BTreeMap<String, u32>,
-    labels: Vec<String>,
-    /// The type and the number of the most recent label that has neither a name nor a method. Processes of one type are
-    /// often spawned one after the other, so this field saves searches.
+    /// The text and the type name of each label.
+    labels: Vec<(String, &'static str)>,
+    /// The number of the most recent label without a name and a method. Processes of one type are often spawned one
+    /// after the other.
     recent: Option<(&'static str, u32)>,
 }
 
 impl Names {
     pub(super) fn new() -> Self {
-        Self { numbers: BTreeMap::new(), labels: vec![OTHERS.to_owned()], recent: None }
+        Self { numbers: BTreeMap::new(), labels: vec![(OTHERS.to_owned(), "")], recent: None }
     }
 
     /// Returns the number of the label for a process with this name, type and entry method. The method is empty if the
@@ -31,23 +32,29 @@ impl Names {
             (None, "") => match self.recent {
                 Some((recent, number)) if std::ptr::eq(recent, type_name) => number,
                 _ => {
-                    let number = self.intern(type_name);
+                    let number = self.intern(type_name, type_name);
                     self.recent = Some((type_name, number));
                     number
                 }
             },
-            (None, _) => self.intern(&format!("{type_name}::{method}")),
-            (Some(name), "") => self.intern(&format!("{name} ({type_name})")),
-            (Some(name), _) => self.intern(&format!("{name} ({type_name}::{method})")),
+            (None, _) => self.intern(&format!("{type_name}::{method}"), type_name),
+            (Some(name), "") => self.intern(&format!("{name} ({type_name})"), type_name),
+            (Some(name), _) => self.intern(&format!("{name} ({type_name}::{method})"), type_name),
         }
     }
 
     /// Returns the label with this number.
     pub(super) fn text(&self, number: u32) -> &str {
-        self.labels.get(number as usize).map_or(OTHERS, String::as_str)
+        self.labels.get(number as usize).map_or(OTHERS, |(text, _)| text)
     }
 
-    fn intern(&mut self, label: &str) -> u32 {
+    /// Returns the type name of the label with this number. The type name is empty for the common label of all further
+    /// processes.
+    pub(super) fn type_name(&self, number: u32) -> &'static str {
+        self.labels.get(number as usize).map_or("", |(_, type_name)| type_name)
+    }
+
+    fn intern(&mut self, label: &str, type_name: &'static str) -> u32 {
         if let Some(number) = self.numbers.get(label) {
             return *number;
         }
@@ -55,7 +62,7 @@ impl Names {
             return 0;
         }
         let number = self.labels.len() as u32;
-        self.labels.push(label.to_owned());
+        self.labels.push((label.to_owned(), type_name));
         self.numbers.insert(label.to_owned(), number);
         number
     }
@@ -71,6 +78,7 @@ mod tests {
         let mut label = |name, type_name, method| {
             let number = names.number(name, type_name, method);
             assert_eq!(names.number(name, type_name, method), number);
+            assert_eq!(names.type_name(number), type_name);
             names.text(number).to_owned()
         };
         assert_eq!(label(None, "app::Cache", ""), "app::Cache");

@@ -279,6 +279,13 @@ impl Packets {
         });
     }
 
+    /// Writes a packet that contains only a time.
+    pub(super) fn beat(&mut self, at: u64) {
+        self.packet(|packet| {
+            packet.varint(packet::TIMESTAMP, at);
+        });
+    }
+
     /// Writes an event. `text` returns the text of a label that was not written yet.
     pub(super) fn event(&mut self, event: &TrackEvent<'_>, text: impl FnOnce(u32) -> String) {
         let new_label = match event.title {

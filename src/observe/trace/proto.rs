@@ -20,6 +20,7 @@ impl Message {
     }
 
     /// Appends a field with the wire type *varint*: an integer, a bool or an enum.
+    #[inline]
     pub(super) fn varint(&mut self, field: u32, value: u64) -> &mut Self {
         self.tag(field, 0);
         self.raw(value);
@@ -27,9 +28,10 @@ impl Message {
     }
 
     /// Appends a field with the type `fixed64`.
+    #[inline]
     pub(super) fn fixed64(&mut self, field: u32, value: u64) -> &mut Self {
         self.tag(field, 1);
-        self.0.extend(value.to_le_bytes());
+        self.0.extend_from_slice(&value.to_le_bytes());
         self
     }
 
@@ -61,19 +63,33 @@ impl Message {
     fn delimited(&mut self, field: u32, bytes: &[u8]) {
         self.tag(field, 2);
         self.raw(bytes.len() as u64);
-        self.0.extend(bytes);
+        self.0.extend_from_slice(bytes);
     }
 
+    #[inline]
     fn tag(&mut self, field: u32, wire_type: u64) {
         self.raw(u64::from(field) << 3 | wire_type);
     }
 
-    fn raw(&mut self, mut value: u64) {
-        while value >= 0x80 {
-            self.0.push(value as u8 | 0x80);
-            value >>= 7;
+    #[inline]
+    fn raw(&mut self, value: u64) {
+        if value < 0x80 {
+            self.0.push(value as u8);
+        } else {
+            self.raw_long(value);
         }
-        self.0.push(value as u8);
+    }
+
+    /// Appends a value of several bytes, with one check of the capacity.
+    fn raw_long(&mut self, mut value: u64) {
+        let (mut bytes, mut length) = ([0; 10], 0);
+        while value >= 0x80 {
+            bytes[length] = value as u8 | 0x80;
+            value >>= 7;
+            length += 1;
+        }
+        bytes[length] = value as u8;
+        self.0.extend_from_slice(&bytes[..=length]);
     }
 }
 

@@ -3,21 +3,26 @@
 use std::collections::BTreeMap;
 
 use crate::observe::metrics::Metrics;
+use crate::observe::trace::options::{Admission, Filter, Selection, TraceOptions};
 use crate::observe::trace::ring::Ring;
 use crate::observe::trace::timeline::{Alive, Lookup, Timeline};
 use crate::observe::trace::{CAPACITY, Recorder, TraceEntry, TraceEvent};
 use crate::platform::sync::Arc;
 use crate::platform::sync::tally::Ordering;
 
-/// Number of records that a thread may write between two collections of the session. This limit leaves half of the ring
-/// free for the remaining events of a turn that begins below the limit. Therefore these events do not overwrite
-/// records.
-pub(super) const PERMITTED: u64 = CAPACITY as u64 / 2;
+/// Number of records that a thread may write until the session collects the next time. Three quarters of the ring stay free, so
+/// that the events of a turn that was begun below this limit do not overwrite records.
+pub(super) const PERMITTED: u64 = CAPACITY as u64 / 4;
+
+/// Time in ns after which a session without events writes an empty packet. Therefore the trace notices that its reader has
+/// disconnected.
+const SILENCE: u64 = 1_000_000_000;
 
 /// Reads the events of a runtime in the order of their times.
 ///
 /// While a session exists, the threads of the runtime record events. Between two calls of [`collect`](Self::collect), a
-/// thread that has recorded `PERMITTED` events discards all further turns, and counts the discarded turns.
+/// thread records at most `PERMITTED` events. It discards all further turns, and counts them. With a flight recorder, the
+/// thread overwrites its oldest events instead.
 pub(crate) struct Session {
     metrics: Arc<Metrics>,
     /// The progress of the session in each ring.
@@ -27,7 +32,10 @@ pub(crate) struct Session {
     held: Vec<TraceEntry>,
     /// Time of the last call of `collect`.
     collected: u64,
+    /// Time of the last packet.
+    written: u64,
     timeline: Timeline,
+    selection: Selection,
 }
 
 /// The progress of a session in one ring.
@@ -40,42 +48,65 @@ struct Cursor {
 }
 
 impl Session {
-    /// Begins a session. `begin` tells the runtime that events are recorded, and returns the processes that exist now.
+    /// Begins a session. `begin` tells the runtime that events are recorded, and returns the processes that exist now and
+    /// that the filter selects.
     pub(crate) fn new(
         metrics: &Arc<Metrics>,
+        (options, filter): (&TraceOptions, Filter),
         title: &str,
         now: u64,
         lookup: Box<dyn Lookup>,
-        begin: impl FnOnce() -> BTreeMap<u64, Alive>,
+        begin: impl FnOnce(&Filter) -> BTreeMap<u64, Alive>,
     ) -> Self {
         let recorder = metrics.recorder();
         recorder.changes.with(|()| {
             let cursor = |ring: &Ring| Cursor { next: ring.written(), lost: ring.lost() };
             let cursors = recorder.rings().map(|ring| ring.get().map(cursor).unwrap_or_default()).collect();
+            recorder.change_filters(|filters| filters.push(filter.clone()));
             recorder.sessions.fetch_add(1, Ordering::SeqCst);
-            let timeline = Timeline::new(title, now, begin(), lookup);
-            let session = Self { metrics: Arc::clone(metrics), cursors, held: Vec::new(), collected: now, timeline };
-            session.permit();
-            session
+            let alive = begin(&filter);
+            let selection = Selection::new(options, filter, alive.keys().copied().collect());
+            let timeline = Timeline::new(title, now, alive, lookup);
+            recorder.permit();
+            Self {
+                metrics: Arc::clone(metrics),
+                cursors,
+                held: Vec::new(),
+                collected: now,
+                written: now,
+                timeline,
+                selection,
+            }
         })
-    }
-
-    /// Permits the threads to record further events.
-    fn permit(&self) {
-        for ring in self.metrics.recorder().rings().filter_map(|ring| ring.get()) {
-            ring.permit(PERMITTED);
-        }
     }
 
     /// Reads the records since the last call, and permits further records. Converts the entries that are older than the
     /// last call. `now` is the present time.
     pub(crate) fn collect(&mut self, now: u64) {
         self.read();
-        self.permit();
+        self.metrics.recorder().permit();
         let until = std::mem::replace(&mut self.collected, now);
         self.convert(until);
-        self.timeline.count(now);
+        self.count(now);
         self.timeline.forget_dead();
+        if !self.bytes().is_empty() {
+            self.written = now;
+        } else if now.saturating_sub(self.written) >= SILENCE {
+            self.written = now;
+            self.timeline.beat(now);
+        }
+    }
+
+    /// Returns whether the trace has reached one of its limits.
+    pub(crate) fn is_over(&self) -> bool {
+        self.selection.is_over(self.timeline.events)
+    }
+
+    /// Writes the values of the counters, which belong to the whole runtime.
+    fn count(&mut self, now: u64) {
+        if !self.selection.is_partial() {
+            self.timeline.count(now);
+        }
     }
 
     /// Converts all remaining entries, and ends all slices.
@@ -85,7 +116,8 @@ impl Session {
         for (ring, cursor) in self.metrics.recorder().rings().zip(&self.cursors) {
             self.timeline.lost += ring.get().map_or(0, Ring::lost) - cursor.lost;
         }
-        self.timeline.count(now);
+        self.timeline.lost += self.selection.still_skipped();
+        self.count(now);
         self.timeline.finish(now, self.metrics.recorder());
     }
 
@@ -107,6 +139,7 @@ impl Session {
         let recorder = self.metrics.recorder();
         for (ring, cursor) in recorder.rings().zip(&mut self.cursors) {
             let Some(ring) = ring.get() else { continue };
+            let first = self.held.len();
             let (next, overwritten) = ring.read(cursor.next, |record| {
                 let Some(mut entry) = TraceEntry::unpack(record) else { return };
                 if let TraceEvent::Lost { total } = &mut entry.event {
@@ -118,7 +151,12 @@ impl Session {
                 self.held.push(entry);
             });
             cursor.next = next;
-            self.timeline.lost += overwritten;
+            match self.held.get(first).copied() {
+                Some(TraceEntry { at, lane, .. }) if overwritten != 0 => {
+                    self.held.insert(first, TraceEntry { at, lane, event: TraceEvent::Lost { total: overwritten } });
+                }
+                _ => self.timeline.lost += overwritten,
+            }
         }
     }
 
@@ -129,19 +167,43 @@ impl Session {
         let count = self.held.partition_point(|entry| entry.at <= until);
         let recorder: &Recorder = self.metrics.recorder();
         for entry in self.held.drain(..count) {
-            self.timeline.add(entry, recorder);
+            if self.selection.is_over(self.timeline.events) {
+                return;
+            }
+            match self.selection.admit(&entry, recorder) {
+                Admission::Taken { missing } => {
+                    if missing != 0 {
+                        let event = TraceEvent::Lost { total: missing };
+                        self.timeline.add(TraceEntry { event, ..entry }, recorder);
+                    }
+                    self.timeline.add(entry, recorder);
+                }
+                Admission::Foreign | Admission::Skipped => {}
+            }
         }
+    }
+
+    /// Returns the filter of the session.
+    pub(crate) fn filter(&self) -> Filter {
+        self.selection.filter().clone()
     }
 }
 
 impl Recorder {
-    /// Ends a session. If no other session exists, calls `end`, which tells the runtime that no events are recorded.
-    pub(crate) fn end_session(&self, end: impl FnOnce()) {
+    /// Ends a session with this filter. Then calls `end`, which tells the runtime which processes are still recorded.
+    pub(crate) fn end_session(&self, filter: &Filter, end: impl FnOnce()) {
         self.changes.with(|()| {
-            if self.sessions.fetch_sub(1, Ordering::SeqCst) == 1 {
+            self.change_filters(|filters| {
+                if let Some(index) = filters.iter().position(|one| one == filter) {
+                    filters.swap_remove(index);
+                }
+            });
+            self.sessions.fetch_sub(1, Ordering::SeqCst);
+            if !self.has_traces() {
                 self.overflow.with(Vec::clear);
-                end();
+                self.permit();
             }
+            end();
         });
     }
 

@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, VecDeque};
 use crate::observe::states::{ProcessState, WorkerState};
 use crate::observe::trace::packets::{Flow, Kind, Packets, Title, Track, TrackEvent, Value, Word, mix};
 use crate::observe::trace::{Lane, Recorder, TraceEntry, TraceEvent};
+use crate::platform::sync::Arc;
 
 /// Data about the processes of the runtime.
 pub(crate) trait Lookup: Send {
@@ -93,7 +94,7 @@ impl Running {
 #[derive(Debug)]
 struct ProcessTrack {
     label: u32,
-    pid: String,
+    pid: Arc<str>,
     /// Whether a slice for a state is open.
     is_open: bool,
 }
@@ -117,6 +118,8 @@ pub(super) struct Timeline {
     /// For each process, the arrows of the messages that the process has not received yet, in the order of the mailbox.
     /// If the trace does not know the contents of a mailbox, its process is not in this map.
     messages: BTreeMap<u64, VecDeque<u64>>,
+    /// Before this time, no contents of a mailbox are known.
+    arrows_from: u64,
     /// Number of arrows of messages.
     arrows: u64,
     /// The values of the counters that were written.
@@ -142,11 +145,17 @@ impl Timeline {
             processes: BTreeMap::new(),
             most: FEW,
             messages,
+            arrows_from: 0,
             arrows: 0,
             gauges: None,
             events: 0,
             lost: 0,
         }
+    }
+
+    /// Draws no arrows of messages that were sent before this time, because events from before this time are missing.
+    pub(super) fn no_arrows_before(&mut self, time: u64) {
+        self.arrows_from = time;
     }
 
     /// Returns the bytes since the last call of [`clear`](Self::clear).
@@ -195,8 +204,10 @@ impl Timeline {
             }
             TraceEvent::Lost { total } => {
                 view.timeline.lost += total;
-                // The lost events may contain messages.
+                // The lost events may contain messages, and the end of the turn.
                 view.timeline.messages.clear();
+                view.end_running();
+                view.end_rest();
                 view.instant(Word::Lost, Word::Lost, &[(Word::Count, Value::Number(total))]);
                 return;
             }
@@ -230,6 +241,11 @@ impl Timeline {
             }
             self.packets.count(at, track, value);
         }
+    }
+
+    /// Writes a packet without an event.
+    pub(super) fn beat(&mut self, at: u64) {
+        self.packets.beat(at);
     }
 
     /// Ends all open slices.
@@ -286,12 +302,19 @@ impl View<'_> {
             ProcessState::Blocked => Word::Blocked,
             ProcessState::Idle => {
                 // The process waits for a message, so it has received all messages.
-                self.timeline.messages.entry(process).or_default();
+                self.mailbox_is_empty(process);
                 Word::Idle
             }
             ProcessState::Complete => return,
         };
         self.begin_state(process, state, self.at);
+    }
+
+    /// From now on, the contents of the mailbox of this process are known.
+    fn mailbox_is_empty(&mut self, process: u64) {
+        if self.at >= self.timeline.arrows_from {
+            self.timeline.messages.entry(process).or_default();
+        }
     }
 
     fn sent(&mut self, to: u64) {
@@ -322,9 +345,9 @@ impl View<'_> {
 
     fn created(&mut self, process: u64, parent: u64, label: u32) {
         self.timeline.alive.insert(process, Alive { label, state: None });
-        self.timeline.messages.insert(process, VecDeque::new());
+        self.mailbox_is_empty(process);
         self.track(process);
-        let (pid, parent) = (self.pid(process), if parent == 0 { String::new() } else { self.pid(parent) });
+        let (pid, parent) = (self.pid(process), if parent == 0 { "".into() } else { self.pid(parent) });
         let notes = [(Word::Pid, Value::Text(&pid)), (Word::Parent, Value::Text(&parent))];
         let notes = if parent.is_empty() { &notes[..1] } else { &notes };
         self.instant(Word::Process, Word::Spawn, notes);
@@ -446,7 +469,7 @@ impl View<'_> {
         }
         let Alive { label, state } =
             self.timeline.alive.get(&process).copied().unwrap_or(Alive { label: 0, state: None });
-        let pid = self.timeline.lookup.text(process);
+        let pid: Arc<str> = self.timeline.lookup.text(process).into();
         let name = format!("{pid} {}", self.recorder.text(label));
         self.timeline.packets.describe(Track::Process(process), &name, Some(Track::Processes), 0);
         self.timeline.processes.insert(process, ProcessTrack { label, pid, is_open: false });
@@ -460,10 +483,10 @@ impl View<'_> {
         self.begin_state(process, first, self.timeline.begun);
     }
 
-    fn pid(&self, process: u64) -> String {
+    fn pid(&self, process: u64) -> Arc<str> {
         match self.timeline.processes.get(&process) {
             Some(track) => track.pid.clone(),
-            None => self.timeline.lookup.text(process),
+            None => self.timeline.lookup.text(process).into(),
         }
     }
 

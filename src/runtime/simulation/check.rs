@@ -2,10 +2,12 @@
 //! how to repeat it.
 
 use std::fmt::Write as _;
+use std::io;
 use std::ops::Range;
+use std::path::{Path, PathBuf};
 
 use crate::host::Host;
-use crate::observe::CrashReport;
+use crate::observe::{CrashReport, FlightRecorder};
 use crate::platform::random::Rng;
 use crate::platform::sync::Arc;
 use crate::process::catch::catch;
@@ -99,12 +101,13 @@ pub struct Check {
     seeds: Range<u64>,
     allow_unobserved: bool,
     deadlock_after: Option<u64>,
+    flight_record: Option<PathBuf>,
 }
 
 impl Check {
     /// Creates a check of these seeds, with default options.
     pub fn new(seeds: Range<u64>) -> Self {
-        Self { seeds, allow_unobserved: false, deadlock_after: None }
+        Self { seeds, allow_unobserved: false, deadlock_after: None, flight_record: None }
     }
 
     /// Ignores unobserved failures. A failure is unobserved if no link, monitor, supervisor or join handle receives the
@@ -120,18 +123,35 @@ impl Check {
         self
     }
 
+    /// Writes the [flight record](crate::observe::FlightRecorder) of a failing seed to a new file at this path. Default:
+    /// off. After the check has shrunk a failure, it runs the scenario once more with a flight recorder. The record ends
+    /// with the scenario, and its times are virtual. A passing seed runs without a flight recorder.
+    ///
+    /// ```should_panic
+    /// use procession::{Check, Context, Host};
+    ///
+    /// # let path = std::env::temp_dir().join(format!("procession-check-{}.pftrace", std::process::id()));
+    /// Check::new(0..10).flight_record(&path).run(async |host: Host| {
+    ///     host.spawn(async |_: Context| Err::<(), _>("this process always fails")).await
+    /// });
+    /// ```
+    pub fn flight_record(mut self, path: impl Into<PathBuf>) -> Self {
+        self.flight_record = Some(path.into());
+        self
+    }
+
     /// Runs the scenario under each seed.
     ///
     /// # Panics
     /// Panics if the scenario fails under one of the seeds: see [`check`].
     pub fn run<T: ProcessOutput>(self, scenario: impl AsyncFn(Host) -> T) {
         for seed in self.seeds.clone() {
-            let run = self.attempt(seed, u64::MAX, &scenario);
+            let run = self.attempt(seed, u64::MAX, None, &scenario);
             if run.failure.is_none() && !self.repeats(seed) {
                 continue;
             }
             let again = seed.saturating_add(1);
-            if let Some(difference) = run.difference(&self.attempt(seed, u64::MAX, &scenario)) {
+            if let Some(difference) = run.difference(&self.attempt(seed, u64::MAX, None, &scenario)) {
                 let failed = run.failure.map(|why| format!("\nthe first run fails: {why}")).unwrap_or_default();
                 panic!(
                     "the scenario is not deterministic: two runs under seed {seed} differ in {difference}\n\
@@ -141,10 +161,11 @@ impl Check {
             }
             if run.failure.is_some() {
                 let (choices, Run { failure, trace, .. }) = self.shrink(seed, run, &scenario);
+                let record = self.record(seed, choices, &scenario);
                 panic!(
                     "the scenario fails under seed {seed}: {}\n\
                      again: `check({seed}..{again}, …)`; shrunk: `Simulation::new({seed}).random_choices({choices})`\n\
-                     the end of its trace:\n{}",
+                     {record}the end of its trace:\n{}",
                     failure.unwrap_or_default(),
                     trace.last(LINES)
                 );
@@ -157,8 +178,28 @@ impl Check {
         seed == self.seeds.start || Rng::seeded(seed).next().is_multiple_of(REPEATED_ONE_IN)
     }
 
-    fn attempt<T: ProcessOutput>(&self, seed: u64, choices: u64, scenario: &impl AsyncFn(Host) -> T) -> Run {
+    /// Repeats a run and writes its flight record, if the check has a path for it. Returns a line for the report.
+    fn record<T: ProcessOutput>(&self, seed: u64, choices: u64, scenario: &impl AsyncFn(Host) -> T) -> String {
+        let Some(path) = &self.flight_record else { return String::new() };
+        let path = path.display();
+        match self.attempt(seed, choices, self.flight_record.as_deref(), scenario).recorded {
+            Ok(()) => format!("its flight record: {path}\n"),
+            Err(error) => format!("its flight record {path} could not be written: {error}\n"),
+        }
+    }
+
+    /// Runs the scenario once. If `record` is a path, writes the flight record of the run to this path.
+    fn attempt<T: ProcessOutput>(
+        &self,
+        seed: u64,
+        choices: u64,
+        record: Option<&Path>,
+        scenario: &impl AsyncFn(Host) -> T,
+    ) -> Run {
         let mut simulation = Simulation::new(seed).random_choices(choices);
+        if record.is_some() {
+            simulation = simulation.flight_recorder(FlightRecorder::new());
+        }
         if let Some(steps) = self.deadlock_after {
             simulation = simulation.deadlock_after(steps);
         }
@@ -167,6 +208,7 @@ impl Check {
             Ok(result) => result.err().map(|exit| exit.to_string()),
             Err(panic) => Some(format!("it {}", Exit::Panicked(panic))),
         };
+        let recorded = record.map_or(Ok(()), |path| simulation.write_flight_record(path).map(drop));
         let (drawn, trace) = (simulation.drawn(), Arc::clone(&simulation.trace));
         let unobserved = Arc::clone(&simulation.unobserved);
         trace.close();
@@ -184,7 +226,7 @@ impl Check {
             let apart = if failure.is_empty() { "" } else { "; " };
             let _ = write!(failure, "{apart}no link, monitor, supervisor or join handle receives an exit: {exit}");
         }
-        Run { failure, drawn, trace }
+        Run { failure, drawn, trace, recorded }
     }
 
     /// Finds by bisection the smallest number of random choices with which the scenario still fails. Returns this
@@ -195,7 +237,7 @@ impl Check {
         let mut failed = first;
         while passes < fails {
             let half = passes + (fails - passes) / 2;
-            let run = self.attempt(seed, half, scenario);
+            let run = self.attempt(seed, half, None, scenario);
             match run.failure {
                 Some(_) => (fails, failed) = (half, run),
                 None => passes = half + 1,
@@ -212,6 +254,8 @@ struct Run {
     /// Number of choices that were made until the end of the scenario.
     drawn: u64,
     trace: Arc<Trace>,
+    /// Result of writing the flight record.
+    recorded: io::Result<()>,
 }
 
 impl Run {

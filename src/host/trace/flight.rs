@@ -1,0 +1,89 @@
+//! Flight records of a runtime: the host copies the rings of the recorder, and names the processes.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, Write};
+use std::path::Path;
+
+use crate::host::Host;
+use crate::host::inspection::{first_name, process};
+use crate::host::trace::{Processes, word};
+use crate::observe::trace::flight::{FlightCopy, FlightSummary};
+use crate::platform::sync::Arc;
+
+impl Host {
+    /// Writes the last events of the runtime to a new file at this path, in the format of an execution trace. The runtime
+    /// needs a [flight recorder](crate::Builder::flight_recorder). [Perfetto](https://ui.perfetto.dev) opens the file.
+    ///
+    /// This call may be made on any thread, at any time. The calling thread copies the buffers of the recorder, converts
+    /// the events, and writes the file. The workers continue meanwhile, and no worker waits for the file. For the duration
+    /// of the call, the copy needs about twice the memory of the buffers. Inside a step, use
+    /// [`spawn_blocking`](Self::spawn_blocking), because the call blocks its thread.
+    ///
+    /// The following events are missing from a flight record:
+    /// - the events that newer events have overwritten. [`FlightSummary::overwritten`] is their number.
+    /// - the events that a worker has recorded after the copy began.
+    /// - the begin of a slice or of an arrow whose first event was overwritten.
+    /// - arrows of messages that were sent before the period [`FlightSummary::complete`].
+    /// - the entry method of a process, if its spawn was overwritten.
+    /// - the values of the counter tracks before the copy.
+    ///
+    /// # Errors
+    /// Returns an error of the kind [`Unsupported`](io::ErrorKind::Unsupported) if the runtime has no flight recorder.
+    /// Returns the error of the system if the file cannot be created or written.
+    pub fn write_flight_record(&self, path: impl AsRef<Path>) -> io::Result<FlightSummary> {
+        self.check_flight_recorder()?;
+        self.write_flight_record_to(File::create(path)?)
+    }
+
+    /// Writes the last events of the runtime as [`write_flight_record`](Self::write_flight_record) does, to `writer`. The
+    /// writer is called on this thread, with parts of at most a few hundred KiB, and then flushed.
+    ///
+    /// # Errors
+    /// Returns an error of the kind [`Unsupported`](io::ErrorKind::Unsupported) if the runtime has no flight recorder.
+    /// Returns the first error of the writer.
+    pub fn write_flight_record_to(&self, mut writer: impl Write) -> io::Result<FlightSummary> {
+        self.check_flight_recorder()?;
+        let recorder = self.shared().metrics.recorder();
+        let copy = FlightCopy::new(recorder, self.now().ns());
+        let seen = copy.processes();
+        let mut labels = BTreeMap::new();
+        self.shared().pid_table.visit(|control| {
+            let Some((head, type_name)) = process(control) else { return Ok(()) };
+            if seen.contains(&word(head)) {
+                labels.insert(word(head), recorder.label(first_name(head)?.as_deref(), type_name, ""));
+            }
+            Ok(())
+        });
+        let lookup = Box::new(Processes(Arc::clone(self.shared())));
+        let summary = copy.convert(recorder, &self.trace_title(), labels, lookup, |bytes| writer.write_all(bytes))?;
+        writer.flush()?;
+        Ok(summary)
+    }
+
+    fn check_flight_recorder(&self) -> io::Result<()> {
+        if self.shared().metrics.recorder().keeps_last_events() {
+            return Ok(());
+        }
+        Err(io::Error::new(
+            io::ErrorKind::Unsupported,
+            "this runtime has no flight recorder: see Builder::flight_recorder",
+        ))
+    }
+
+    /// Allocates the buffers of the workers, and starts the thread that writes flight records on its own. Does nothing
+    /// without a flight recorder.
+    ///
+    /// # Errors
+    /// Returns the error of the system if the thread cannot be started.
+    pub(crate) fn start_record_writer(&self, workers: usize) -> io::Result<()> {
+        self.shared().metrics.recorder().allocate_buffers(workers);
+        let host = self.clone();
+        self.shared().metrics.start_record_writer(self.node().to_string(), move |path| host.write_flight_record(path))
+    }
+
+    /// Waits until the requested flight records are written, and ends the thread that writes them.
+    pub(crate) fn stop_record_writer(&self) {
+        self.shared().metrics.recorder().stop_writer();
+    }
+}

@@ -1,0 +1,426 @@
+//! The flight recorder: its options, the requests to write a flight record, and the conversion of the rings to a record.
+//!
+//! A flight recorder keeps the rings of a runtime full: each new record overwrites the oldest record of its ring. A
+//! reader copies all rings, and converts the copies. The reader takes no lock that a worker waits for.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use crate::observe::metrics::Metrics;
+use crate::observe::trace::timeline::{Alive, Lookup, Timeline};
+use crate::observe::trace::{CAPACITY, Recorder, TraceEntry, TraceEvent};
+use crate::platform::sync::{Arc, Condvar, Mutex, thread, wait_while};
+use crate::process::catch::catch;
+
+/// Size of a record in a buffer, in bytes.
+const RECORD: usize = 32;
+/// Default size of a buffer, in bytes.
+const DEFAULT: usize = 4 << 20;
+/// Maximum number of records of a buffer.
+const MOST: usize = 1 << 26;
+/// Number of entries after which the converted bytes are passed on, so that the text of a record is never in memory as a
+/// whole.
+const CHUNK: usize = 1 << 12;
+
+/// Function that is called after the runtime has written a record on its own.
+type OnWritten = Arc<dyn Fn(&Path, &io::Result<FlightSummary>) + Send + Sync>;
+
+/// Options of the flight recorder: see [`Builder::flight_recorder`](crate::Builder::flight_recorder).
+///
+/// A flight recorder keeps the last events of a runtime in memory, in one buffer for each worker. The events are the
+/// events of an execution trace. A new event overwrites the oldest event of its buffer.
+/// [`Host::write_flight_record`](crate::Host::write_flight_record) writes the buffers to a file that Perfetto opens. The
+/// page [`guide::tracing`](crate::guide::tracing#the-flight-recorder) shows how to use it.
+///
+/// ```
+/// # use procession::{Context, Runtime};
+/// # use procession::observe::FlightRecorder;
+/// # let dir = std::env::temp_dir().join(format!("procession-flight-doc-{}", std::process::id()));
+/// # std::fs::create_dir_all(&dir)?;
+/// let recorder = FlightRecorder::new().buffer_size(1 << 20).folder(&dir).write_on_panic(true);
+/// let rt = Runtime::builder().flight_recorder(recorder).build()?;
+/// rt.block_on(rt.spawn(async |ctx: Context| ctx.yield_now().await))?;
+/// let summary = rt.write_flight_record(dir.join("now.pftrace"))?;
+/// assert!(summary.events > 0 && summary.overwritten == 0);
+/// # drop(rt);
+/// # std::fs::remove_dir_all(&dir)?;
+/// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
+/// ```
+#[derive(Clone)]
+#[must_use = "the options have no effect until they are passed to a builder"]
+pub struct FlightRecorder {
+    records: usize,
+    folder: PathBuf,
+    on_panic: bool,
+    on_blocked: bool,
+    max_files: u32,
+    on_written: OnWritten,
+}
+
+impl fmt::Debug for FlightRecorder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FlightRecorder")
+            .field("buffer_size", &(self.records * RECORD))
+            .field("folder", &self.folder)
+            .field("on_panic", &self.on_panic)
+            .field("on_blocked_worker", &self.on_blocked)
+            .field("max_files", &self.max_files)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Default for FlightRecorder {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl FlightRecorder {
+    /// Creates the default options: buffers of 4 MiB, and no automatic writing.
+    pub fn new() -> Self {
+        Self {
+            records: DEFAULT / RECORD,
+            folder: PathBuf::from("."),
+            on_panic: false,
+            on_blocked: false,
+            max_files: 8,
+            on_written: Arc::new(print_result),
+        }
+    }
+
+    /// Sets the size of each buffer in bytes. Default: 4 MiB, which is 131,072 events. The size is rounded up to a power
+    /// of two, and is at least 512 KiB and at most 2 GiB.
+    ///
+    /// Each worker has a buffer, as have each guest thread and each replacement thread. All other threads share up to four
+    /// buffers. The buffers of the workers are allocated when the runtime is built, and each other buffer at the first
+    /// event of its thread. A turn in which a process receives and sends one
+    /// message has about five events. Therefore a worker with 5,000 such turns per second keeps about five seconds in
+    /// 4 MiB.
+    pub fn buffer_size(mut self, bytes: usize) -> Self {
+        self.records = bytes.div_ceil(RECORD).clamp(CAPACITY, MOST).next_power_of_two();
+        self
+    }
+
+    /// Sets whether the runtime writes a record when a process panics. Default: off.
+    ///
+    /// A thread of the flight recorder writes the file, so the panic does not wait for the file. The drop of the runtime
+    /// waits until the file is written. If panics abort the program, no file is written.
+    pub fn write_on_panic(mut self, on: bool) -> Self {
+        self.on_panic = on;
+        self
+    }
+
+    /// Sets whether the runtime writes a record when the monitor detects a worker in a
+    /// [long step](crate::Builder::long_step_threshold). Default: off. A thread of the flight recorder writes the file.
+    /// The slice of the long step is the last slice on the lane of its worker.
+    pub fn write_on_blocked_worker(mut self, on: bool) -> Self {
+        self.on_blocked = on;
+        self
+    }
+
+    /// Sets the folder of the files that the runtime writes on its own. Default: the current folder of the program. The
+    /// folder must exist. The name of a file contains the process id of the program, the node number of the runtime, a
+    /// number and the cause, for example `flight-4711-1-1-panic.pftrace`.
+    pub fn folder(mut self, path: impl Into<PathBuf>) -> Self {
+        self.folder = path.into();
+        self
+    }
+
+    /// Sets the maximum number of files that the runtime writes on its own. Default: 8. After that, further panics and
+    /// long steps write no file. Causes that occur while a file is waiting to be written share this file.
+    pub fn max_files(mut self, count: u32) -> Self {
+        self.max_files = count;
+        self
+    }
+
+    /// Sets the function that is called after the runtime has written a file on its own, or has failed to write it.
+    /// Default: prints one line to stderr. The thread of the flight recorder calls the function. A panic of the function
+    /// is caught and ignored.
+    pub fn on_written(mut self, f: impl Fn(&Path, &io::Result<FlightSummary>) + Send + Sync + 'static) -> Self {
+        self.on_written = Arc::new(f);
+        self
+    }
+
+    pub(super) fn records(&self) -> usize {
+        self.records
+    }
+}
+
+fn print_result(path: &Path, result: &io::Result<FlightSummary>) {
+    let text = match result {
+        Ok(_) => format!("procession: wrote the flight record {}\n", path.display()),
+        Err(error) => format!("procession: could not write the flight record {}: {error}\n", path.display()),
+    };
+    eprint!("{text}");
+}
+
+/// Contents of a flight record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct FlightSummary {
+    /// Number of events that the record contains.
+    pub events: u64,
+    /// Number of events that are missing, because newer events have overwritten them. The number counts all events since
+    /// the runtime was built.
+    pub overwritten: u64,
+    /// Length of the last period from which no event is missing. The period ends when the copy of the buffers begins. The
+    /// record also contains earlier events of workers that had fewer events.
+    pub complete: Duration,
+}
+
+/// RecordCause of a file that the runtime writes on its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum RecordCause {
+    Panic,
+    BlockedWorker,
+}
+
+impl RecordCause {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Panic => "panic",
+            Self::BlockedWorker => "blocked",
+        }
+    }
+}
+
+/// The flight recorder of a runtime: its options, and the requests to its thread.
+pub(super) struct Flight {
+    options: FlightRecorder,
+    requests: Mutex<Requests>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Requests {
+    /// RecordCause of the next file.
+    pending: Option<RecordCause>,
+    /// Number of files that were begun.
+    begun: u32,
+    has_thread: bool,
+    stop: bool,
+}
+
+impl Flight {
+    pub(super) fn new(options: FlightRecorder) -> Self {
+        Self { options, requests: Mutex::default(), changed: Condvar::new() }
+    }
+
+    pub(super) fn records(&self) -> usize {
+        self.options.records()
+    }
+
+    fn is_enabled(&self, cause: RecordCause) -> bool {
+        match cause {
+            RecordCause::Panic => self.options.on_panic,
+            RecordCause::BlockedWorker => self.options.on_blocked,
+        }
+    }
+
+    /// Requests a file. The lock is held only for a few instructions by each thread.
+    fn request(&self, cause: RecordCause) {
+        if self.is_enabled(cause) {
+            let mut requests = self.requests.lock();
+            if requests.has_thread && requests.begun < self.options.max_files {
+                requests.pending.get_or_insert(cause);
+                drop(requests);
+                self.changed.notify_all();
+            }
+        }
+    }
+
+    /// Waits for a request. Returns its cause and the number of the file, or `None` if the runtime ends.
+    fn next(&self) -> Option<(RecordCause, u32)> {
+        let is_quiet = |requests: &mut Requests| requests.pending.is_none() && !requests.stop;
+        while !wait_while(&self.changed, self.requests.lock(), Duration::from_secs(3600), is_quiet) {}
+        let mut requests = self.requests.lock();
+        let cause = requests.pending.take()?;
+        requests.begun += 1;
+        Some((cause, requests.begun))
+    }
+
+    /// Main function of the thread.
+    fn run(&self, label: &str, write: impl Fn(&Path) -> io::Result<FlightSummary>) {
+        while let Some((cause, number)) = self.next() {
+            let name = format!("flight-{}-{label}-{number}-{}.pftrace", std::process::id(), cause.name());
+            let path = self.options.folder.join(name);
+            let result = write(&path);
+            let _ = catch(|| (self.options.on_written)(&path, &result));
+        }
+    }
+
+    fn has_ended(&self) {
+        self.requests.lock().has_thread = false;
+        self.changed.notify_all();
+    }
+
+    /// Waits until all requested files are written and the thread has ended.
+    fn stop(&self) {
+        self.requests.lock().stop = true;
+        self.changed.notify_all();
+        let runs = |requests: &mut Requests| requests.has_thread;
+        while !wait_while(&self.changed, self.requests.lock(), Duration::from_secs(3600), runs) {}
+    }
+}
+
+impl Recorder {
+    /// Keeps the last events from now on. A second call has no effect.
+    pub(crate) fn keep_last_events(&self, options: FlightRecorder) {
+        self.begin_flight(Flight::new(options));
+    }
+
+    /// Returns whether the events are kept for a flight record.
+    pub(crate) fn keeps_last_events(&self) -> bool {
+        self.flight.get().is_some()
+    }
+
+    /// Returns whether this cause makes the runtime write a record.
+    pub(crate) fn is_enabled(&self, cause: RecordCause) -> bool {
+        self.flight.get().is_some_and(|flight| flight.is_enabled(cause))
+    }
+
+    /// Allocates the rings of these workers, if the events are kept for a flight record. Otherwise, the first event of a
+    /// worker would wait for the memory of a large ring.
+    pub(crate) fn allocate_buffers(&self, workers: usize) {
+        if self.keeps_last_events() {
+            for place in self.workers.iter().take(workers) {
+                place.get_or_init(|| self.new_ring());
+            }
+        }
+    }
+
+    /// Requests a record from the thread of the flight recorder. Does not wait for the file.
+    pub(crate) fn request_record(&self, cause: RecordCause) {
+        if let Some(flight) = self.flight.get() {
+            flight.request(cause);
+        }
+    }
+
+    /// Waits until the requested records are written, and ends the thread of the flight recorder.
+    pub(crate) fn stop_writer(&self) {
+        if let Some(flight) = self.flight.get() {
+            flight.stop();
+        }
+    }
+}
+
+impl Metrics {
+    /// Starts the thread that writes the requested records, if the options need it. The thread ends after
+    /// [`Recorder::stop_writer`]. `label` is a part of the file names.
+    ///
+    /// # Errors
+    /// Returns the error of the system if the thread cannot be started.
+    pub(crate) fn start_record_writer(
+        self: &Arc<Self>,
+        label: String,
+        write: impl Fn(&Path) -> io::Result<FlightSummary> + Send + 'static,
+    ) -> io::Result<()> {
+        let Some(flight) = self.recorder().flight.get() else { return Ok(()) };
+        if !flight.is_enabled(RecordCause::Panic) && !flight.is_enabled(RecordCause::BlockedWorker) {
+            return Ok(());
+        }
+        flight.requests.lock().has_thread = true;
+        let metrics = Arc::clone(self);
+        let run = move || {
+            if let Some(flight) = metrics.recorder().flight.get() {
+                flight.run(&label, write);
+                flight.has_ended();
+            }
+        };
+        let started = thread::Builder::new().name("procession-flight".into()).spawn(run);
+        if started.is_err() {
+            flight.has_ended();
+        }
+        started.map(drop)
+    }
+}
+
+/// A copy of the rings of a runtime, in the order of the times of the events.
+pub(crate) struct FlightCopy {
+    entries: Vec<TraceEntry>,
+    /// Time at which the copy began. The copy contains no later events.
+    now: u64,
+    /// Time since which no event is missing.
+    complete_since: u64,
+    /// Number of records that were overwritten before they were copied.
+    overwritten: u64,
+}
+
+impl FlightCopy {
+    /// Copies the rings. Each worker continues to write its ring meanwhile. `now` is the present time.
+    pub(crate) fn new(recorder: &Recorder, now: u64) -> Self {
+        let mut copy = Self { entries: Vec::new(), now, complete_since: 0, overwritten: 0 };
+        for ring in recorder.rings().filter_map(|ring| ring.get()) {
+            let first = copy.entries.len();
+            let (_, overwritten) = ring.read(0, |record| copy.entries.extend(TraceEntry::unpack(record)));
+            if overwritten == 0 {
+                continue;
+            }
+            copy.overwritten += overwritten;
+            let begin = copy.entries.get(first).copied();
+            copy.complete_since = copy.complete_since.max(begin.map_or(now, |entry| entry.at));
+            if let Some(TraceEntry { at, lane, .. }) = begin {
+                copy.entries.insert(first, TraceEntry { at, lane, event: TraceEvent::Lost { total: overwritten } });
+            }
+        }
+        // The rings are copied one after the other. Without this line, the last rings would contain later events than the
+        // first rings.
+        copy.entries.retain(|entry| entry.at <= now);
+        // The sort is stable, so the entries of one ring with the same time stay in order.
+        copy.entries.sort_by_key(|entry| entry.at);
+        copy
+    }
+
+    /// Returns the processes that have a track in the record.
+    pub(crate) fn processes(&self) -> BTreeSet<u64> {
+        let process = |entry: &TraceEntry| match entry.event {
+            TraceEvent::State { process, .. } | TraceEvent::Step { process } => Some(process),
+            _ => None,
+        };
+        self.entries.iter().filter_map(process).collect()
+    }
+
+    /// Converts the copy, and passes its bytes on to `write`. `labels` contains the labels of the living processes, because
+    /// their spawns may be overwritten.
+    ///
+    /// # Errors
+    /// Returns the first error of `write`.
+    pub(crate) fn convert(
+        self,
+        recorder: &Recorder,
+        title: &str,
+        labels: BTreeMap<u64, u32>,
+        lookup: Box<dyn Lookup>,
+        mut write: impl FnMut(&[u8]) -> io::Result<()>,
+    ) -> io::Result<FlightSummary> {
+        let alive = |label| Alive { label, state: None };
+        let mut processes: BTreeMap<_, _> =
+            labels.into_iter().map(|(process, label)| (process, alive(label))).collect();
+        for entry in &self.entries {
+            // The label of an exited process is known only from its exit.
+            if let TraceEvent::Ended { process, label } = entry.event {
+                processes.entry(process).or_insert(alive(label));
+            }
+        }
+        let begun = self.entries.first().map_or(self.now, |entry| entry.at);
+        let mut timeline = Timeline::new(title, begun, processes, lookup);
+        timeline.no_arrows_before(self.complete_since);
+        let mut pass_on = |timeline: &mut Timeline| {
+            let written = write(timeline.bytes());
+            timeline.clear();
+            written
+        };
+        for entries in self.entries.chunks(CHUNK) {
+            entries.iter().for_each(|entry| timeline.add(*entry, recorder));
+            pass_on(&mut timeline)?;
+        }
+        timeline.count(self.now);
+        timeline.finish(self.now, recorder);
+        pass_on(&mut timeline)?;
+        let complete = Duration::from_nanos(self.now.saturating_sub(self.complete_since));
+        Ok(FlightSummary { events: timeline.events, overwritten: self.overwritten, complete })
+    }
+}

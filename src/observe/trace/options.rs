@@ -1,0 +1,261 @@
+//! Options of a trace: the processes that it contains, and its limits.
+
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::observe::states::{ProcessState, WorkerState};
+use crate::observe::trace::{Lane, Recorder, TraceEntry, TraceEvent};
+use crate::process::pid::Pid;
+
+/// Length of the periods to which the limit of the rate applies, in ns.
+const SECOND: u64 = 1_000_000_000;
+
+/// Options of an execution trace: see [`Host::start_trace_with`](crate::Host::start_trace_with). By default, a trace
+/// contains all processes, and has no limit except the buffers of the workers.
+///
+/// ```
+/// # use procession::{Context, Runtime};
+/// # use procession::observe::TraceOptions;
+/// let rt = Runtime::new()?;
+/// let process = rt.spawn(async |mut ctx: Context<u64>| ctx.receive().await);
+/// let options = TraceOptions::new().process(process.pid()).max_events(10_000).max_rate(1_000);
+/// let trace = rt.start_trace_with(options, Vec::new())?;
+/// process.send(7)?;
+/// rt.block_on(process)?;
+/// assert!(trace.finish()?.events > 0);
+/// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
+/// ```
+#[derive(Debug, Clone, Default)]
+#[must_use = "the options have no effect until they are passed to `Host::start_trace_with`"]
+pub struct TraceOptions {
+    process: Option<Pid>,
+    type_text: Option<Cow<'static, str>>,
+    max_events: Option<u64>,
+    max_rate: Option<u64>,
+}
+
+impl TraceOptions {
+    /// Creates the default options.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Restricts the trace to one process. The trace ends when the process exits. If the process has already exited, the
+    /// trace ends immediately.
+    pub fn process(mut self, pid: Pid) -> Self {
+        self.process = Some(pid);
+        self
+    }
+
+    /// Restricts the trace to the processes whose type name contains this text. The type name is the name that
+    /// [`ProcessInfo::type_name`](crate::observe::ProcessInfo::type_name) contains.
+    pub fn type_contains(mut self, text: impl Into<Cow<'static, str>>) -> Self {
+        self.type_text = Some(text.into());
+        self
+    }
+
+    /// Sets the maximum number of events. Default: no limit. The trace ends after this number of events.
+    pub fn max_events(mut self, count: u64) -> Self {
+        self.max_events = Some(count);
+        self
+    }
+
+    /// Sets the maximum number of events per second. Default: no limit. When the limit is reached, the trace skips turns
+    /// until the next second begins. A turn that was begun is recorded as a whole, so a second may have a few more events.
+    /// [`TraceSummary::lost`](crate::observe::TraceSummary::lost) counts the skipped events.
+    pub fn max_rate(mut self, events_per_second: u64) -> Self {
+        self.max_rate = Some(events_per_second);
+        self
+    }
+
+    pub(crate) fn pid(&self) -> Option<Pid> {
+        self.process
+    }
+
+    /// Returns the selection of the processes. `process` is the number of the process with the pid of the options.
+    pub(crate) fn filter(&self, process: Option<u64>) -> Filter {
+        Filter { process, type_text: self.type_text.clone() }
+    }
+}
+
+/// Selection of the processes of a trace.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) struct Filter {
+    process: Option<u64>,
+    type_text: Option<Cow<'static, str>>,
+}
+
+impl Filter {
+    /// Returns whether the filter selects all processes.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.process.is_none() && self.type_text.is_none()
+    }
+
+    /// Returns whether the filter selects a process with this number and type.
+    pub(crate) fn selects(&self, process: u64, type_name: &str) -> bool {
+        self.process.is_none_or(|only| only == process)
+            && self.type_text.as_ref().is_none_or(|text| type_name.contains(text.as_ref()))
+    }
+}
+
+/// Treatment of an entry of a trace.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Admission {
+    /// The trace contains the entry. Before the entry, this number of events of the same lane is missing.
+    Taken { missing: u64 },
+    /// The entry belongs to no process of the trace.
+    Foreign,
+    /// The limit of the rate is reached.
+    Skipped,
+}
+
+/// The processes of a trace that were found, and the state of its limits.
+#[derive(Debug)]
+pub(super) struct Selection {
+    filter: Filter,
+    max_events: u64,
+    max_rate: u64,
+    /// The selected processes that were alive at the begin of the trace or were spawned later. The set is used only if the
+    /// filter is not empty.
+    processes: BTreeSet<u64>,
+    /// The second of the last entry, and the number of entries that were taken in this second.
+    second: (u64, u64),
+    /// For each lane whose present turn is skipped, the number of skipped events.
+    skipped: BTreeMap<u16, u64>,
+    /// Whether the only process of the trace has exited.
+    is_over: bool,
+}
+
+impl Selection {
+    pub(super) fn new(options: &TraceOptions, filter: Filter, processes: BTreeSet<u64>) -> Self {
+        Self {
+            is_over: filter.process.is_some() && processes.is_empty(),
+            filter,
+            max_events: options.max_events.unwrap_or(u64::MAX),
+            max_rate: options.max_rate.unwrap_or(u64::MAX),
+            processes,
+            second: (0, 0),
+            skipped: BTreeMap::new(),
+        }
+    }
+
+    pub(super) fn filter(&self) -> &Filter {
+        &self.filter
+    }
+
+    /// Returns whether the trace contains only some processes.
+    pub(super) fn is_partial(&self) -> bool {
+        !self.filter.is_empty()
+    }
+
+    /// Returns whether a trace with this number of events has reached its end.
+    pub(super) fn is_over(&self, events: u64) -> bool {
+        self.is_over || events >= self.max_events
+    }
+
+    /// Returns whether the trace contains this entry. The entries come in the order of their times.
+    pub(super) fn admit(&mut self, entry: &TraceEntry, recorder: &Recorder) -> Admission {
+        if self.is_partial() && !self.selects(entry, recorder) {
+            Admission::Foreign
+        } else if self.max_rate == u64::MAX {
+            Admission::Taken { missing: 0 }
+        } else {
+            self.limit(entry)
+        }
+    }
+
+    /// Returns whether the entry belongs to a selected process.
+    fn selects(&mut self, entry: &TraceEntry, recorder: &Recorder) -> bool {
+        match entry.event {
+            TraceEvent::Created { process, label, .. } => {
+                let selects = recorder.with_type(label, |type_name| self.filter.selects(process, type_name));
+                if selects {
+                    self.processes.insert(process);
+                }
+                selects
+            }
+            TraceEvent::Ended { process, .. } => {
+                let selects = self.processes.remove(&process);
+                self.is_over |= selects && self.filter.process.is_some();
+                selects
+            }
+            TraceEvent::Sent { to, .. } => self.processes.contains(&to),
+            TraceEvent::Worker { state, .. } => state == WorkerState::Blocked,
+            TraceEvent::Lost { .. } => true,
+            TraceEvent::Stolen { .. } => false,
+            TraceEvent::State { process, .. }
+            | TraceEvent::Step { process }
+            | TraceEvent::Preempted { process }
+            | TraceEvent::Received { process }
+            | TraceEvent::Reordered { process }
+            | TraceEvent::Yielded { process, .. }
+            | TraceEvent::Completed { process, .. } => self.processes.contains(&process),
+        }
+    }
+
+    /// Number of skipped events that no later entry has reported.
+    pub(super) fn still_skipped(&self) -> u64 {
+        self.skipped.values().sum()
+    }
+
+    /// Applies the limit of the rate. A turn is either taken or skipped as a whole, so that its slices nest.
+    fn limit(&mut self, entry: &TraceEntry) -> Admission {
+        let second = entry.at / SECOND;
+        if self.second.0 != second {
+            self.second = (second, 0);
+        }
+        let has_room = self.second.1 < self.max_rate;
+        let lane = entry.lane.number();
+        let begins_turn = matches!(entry.event, TraceEvent::State { to: ProcessState::Running, .. });
+        let is_outside = matches!(entry.lane, Lane::Outside(_));
+        let may_change = begins_turn || is_outside || matches!(entry.event, TraceEvent::Created { .. });
+        let skips = if may_change { !has_room } else { self.skipped.contains_key(&lane) };
+        if skips {
+            *self.skipped.entry(lane).or_default() += 1;
+            return Admission::Skipped;
+        }
+        self.second.1 += 1;
+        Admission::Taken { missing: self.skipped.remove(&lane).unwrap_or(0) }
+    }
+}
+
+#[cfg(all(test, not(any(procession_loom, procession_shuttle))))]
+mod tests {
+    use super::*;
+
+    fn entry(at: u64, lane: u16, event: TraceEvent) -> TraceEntry {
+        TraceEntry { at, lane: Lane::Worker(lane), event }
+    }
+
+    fn begins(process: u64) -> TraceEvent {
+        TraceEvent::State { process, to: ProcessState::Running, steps: true }
+    }
+
+    #[test]
+    fn the_limit_of_the_rate_skips_whole_turns() {
+        let recorder = Recorder::new(1);
+        let options = TraceOptions::new().max_rate(2);
+        let mut selection = Selection::new(&options, Filter::default(), BTreeSet::new());
+        let mut admit = |at, lane, event| selection.admit(&entry(at, lane, event), &recorder);
+        let taken = Admission::Taken { missing: 0 };
+        assert_eq!(admit(0, 0, begins(1)), taken);
+        assert_eq!(admit(1, 0, TraceEvent::Received { process: 1 }), taken);
+        // The turn that was begun is recorded as a whole.
+        assert_eq!(admit(2, 0, TraceEvent::Received { process: 1 }), taken);
+        assert_eq!(admit(3, 0, begins(2)), Admission::Skipped);
+        assert_eq!(admit(4, 1, begins(3)), Admission::Skipped);
+        // The next second begins in the middle of a skipped turn.
+        assert_eq!(admit(SECOND, 0, TraceEvent::Received { process: 2 }), Admission::Skipped);
+        assert_eq!(admit(SECOND, 0, begins(1)), Admission::Taken { missing: 2 });
+        assert_eq!(admit(SECOND, 1, begins(3)), Admission::Taken { missing: 1 });
+        assert_eq!(admit(SECOND, 1, begins(3)), Admission::Skipped);
+    }
+
+    #[test]
+    fn a_filter_selects_by_number_and_by_a_part_of_the_type() {
+        let options = TraceOptions::new().type_contains("Cache");
+        assert!(options.filter(None).selects(1, "app::Cache") && !options.filter(None).selects(1, "app::Store"));
+        assert!(options.filter(Some(1)).selects(1, "app::Cache") && !options.filter(Some(2)).selects(1, "app::Cache"));
+        assert!(Filter::default().is_empty() && !options.filter(None).is_empty());
+    }
+}

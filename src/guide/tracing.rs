@@ -87,11 +87,11 @@
 //! use std::path::PathBuf;
 //!
 //! async fn record_on_signal(ctx: Context, path: PathBuf) -> Result<(), Exit> {
-//!     let mut signals = signal(SignalKind::user_defined1()).map_err(Exit::failed)?;
+//!     let mut signals = signal(SignalKind::USER_DEFINED1).map_err(Exit::failed)?;
 //!     loop {
 //!         signals.recv().await.map_err(Exit::failed)?;
 //!         let (host, path) = (ctx.host().clone(), path.clone());
-//!         let written = ctx.spawn_blocking(move || host.write_flight_record(path)).await?;
+//!         let written = ctx.host().spawn_blocking(move || host.write_flight_record(path)).await?;
 //!         if let Err(error) = written {
 //!             eprintln!("no flight record: {error}");
 //!         }

@@ -38,6 +38,7 @@ use crate::host::timer::alarm::Alarm;
 use crate::host::timer::{Timers, alarm};
 use crate::host::{Environment, Host, PanicPolicy, Shared};
 use crate::observe::crash::{CrashReport, OnCrash};
+use crate::observe::exits::ExitHistory;
 use crate::observe::trace::flight::RecordCause;
 use crate::observe::{FlightRecorder, Metrics, Observer, ProcessState, WorkerState};
 use crate::platform::clock::Clock;
@@ -780,8 +781,7 @@ impl Builder {
         // The incarnation of a runtime is odd, because the incarnations of simulations are even.
         let incarnation = chance::seed() as u32 | 1;
         let observe = reports_to(self.observer.clone(), &metrics, clock.clone(), (node, incarnation));
-        #[cfg_attr(not(feature = "affinity"), expect(unused_mut, reason = "workers are pinned by a hook"))]
-        let mut hooks = self.hooks;
+        let hooks = self.hooks;
         #[cfg(feature = "affinity")]
         let hooks = Hooks { seat: self.cores.map(affinity::pin_to).transpose()?, ..hooks };
         let around = self.tokio.wrap(self.around);
@@ -827,7 +827,14 @@ impl Builder {
         #[cfg(feature = "console")]
         let console = console::Console::open(self.console, &host, &threads)?;
         threads.start()?;
-        Runtime { host, threads, tokio: self.tokio }.start_record_writer()
+        let runtime = Runtime {
+            host,
+            threads,
+            tokio: self.tokio,
+            #[cfg(feature = "console")]
+            console,
+        };
+        runtime.start_record_writer()
     }
 }
 

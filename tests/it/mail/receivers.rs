@@ -78,10 +78,11 @@ fn a_mailbox_that_a_failed_upgrade_gave_away_gets_no_messages() {
     within(120, || {
         let rt = two();
         let (give, given) = mpsc::channel();
+        let (resume, resumed) = mpsc::channel();
         let received = Arc::new(AtomicUsize::new(0));
         let processes: Vec<_> = (0..PROCESSES)
             .map(|_| {
-                let (give, received) = (give.clone(), Arc::clone(&received));
+                let (give, resume, received) = (give.clone(), resume.clone(), Arc::clone(&received));
                 rt.spawn(async move |ctx: Context<Message>| -> Result<(), Exit> {
                     let (mut ctx, _) = ctx
                         .upgrade(async move |ctx: Context<Message>| {
@@ -89,6 +90,7 @@ fn a_mailbox_that_a_failed_upgrade_gave_away_gets_no_messages() {
                             Err::<(), _>(Exit::failed("on purpose"))
                         })
                         .await;
+                    resume.send(()).expect("the test waits for it");
                     loop {
                         drop(ctx.receive().await?);
                         received.fetch_add(1, SeqCst);
@@ -97,6 +99,8 @@ fn a_mailbox_that_a_failed_upgrade_gave_away_gets_no_messages() {
             })
             .collect();
         let stale = (0..PROCESSES).map(|_| given.recv().expect("each process gives one away")).collect();
+        // Until the new body has failed, the mailbox that it gave away is the receiver, and may get messages.
+        (0..PROCESSES).for_each(|_| resumed.recv().expect("each old body continues"));
         send_to_all(processes.iter().map(JoinHandle::address).collect(), stale, &received);
     });
 }

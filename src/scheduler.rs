@@ -431,7 +431,7 @@ impl<T: Task> Scheduler<T> {
         }
     }
 
-    /// Returns whether there is a deadline or an open poller, but no timekeeper.
+    /// Returns true if a deadline or an open poller exists and no worker is the timekeeper.
     fn is_untimed(&self) -> bool {
         (self.poller().is_some() || self.driver.wait().is_some()) && self.idle.timekeeper().is_none()
     }

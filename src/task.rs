@@ -281,8 +281,9 @@ pub(crate) enum TurnOutcome {
     WaitsOpen,
     /// The process needs another turn.
     Again,
-    /// The process has exited, and the outcome is in the [`End`] of the caller. If the value is true, the caller must
-    /// release the reference of the pid table: see [`Turn::left`](Turn::left).
+    /// The process has exited, and the outcome is in the [`End`] of the caller. If the value is true, the turn has
+    /// taken over the reference count that the pid table owned, and the caller must release this count: see
+    /// [`Turn::left`](Turn::left).
     Over(bool),
 }
 
@@ -469,7 +470,8 @@ pub(crate) fn turn<X: Machine>(
 }
 
 /// Ends a process that never gets another turn, because its runtime has ended. The exit of the process is `Cancelled`
-/// with `Reason::SHUTDOWN`. Returns whether the caller must release the reference of the pid table.
+/// with `Reason::SHUTDOWN`. Returns true if the turn has taken over the reference count that the pid table owned. The
+/// caller must then release this count.
 pub(crate) fn give_up<X: Machine>(
     machine: Pin<&mut X>,
     me: &SelfHandle<X::Message>,

@@ -487,9 +487,9 @@ impl<M: Send + 'static> Mailbox<M> {
         let poller = self.poller(cx);
         let known = self.glance(poller);
         // The receiver's own code moves a delivered message directly into the result. A second move would immediately
-        // read the message that the first move has written. The loads of the second move could be wider than the stores
-        // of the first move. The processor cannot forward stored bytes to a wider load, so the second move would be
-        // slow.
+        // read the message that the first move has written. A load of the second move could read more bytes than one
+        // store of the first move has written. The processor cannot forward stored bytes to such a wider load, so the
+        // second move would be slow.
         if let Known::Delivered(seat) = known
             && !self.me.control().head.is_cancelled()
             && Current::with(Current::spend)
@@ -570,8 +570,8 @@ impl<M: Send + 'static> Mailbox<M> {
         }
     }
 
-    /// Returns which caller polls the mailbox. In a step of the process, this function also deletes the note of the
-    /// turn about the mailbox. The poll makes this note invalid.
+    /// Returns which caller polls the mailbox. In a step of the process, this function also deletes the [`Current`]'s
+    /// note about the mailbox. The note describes the mailbox before this poll, so the note is no longer valid.
     #[inline]
     fn poller(&self, cx: &Cx<'_>) -> Poller {
         Current::with(|current| {

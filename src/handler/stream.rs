@@ -33,7 +33,8 @@ where
     }
 }
 
-/// Adapter that makes a stream handler a handler for the dispatcher.
+/// Adapter that implements [`Handler`] for a stream handler. With this adapter, the dispatcher can call the stream
+/// handler.
 pub(crate) struct ByStream<H>(pub(crate) H);
 
 impl<C: StreamCommand, H: StreamHandler<C>> Handler<Streamed<C>> for ByStream<H> {

@@ -222,8 +222,8 @@ impl<E: ?Sized + PidEntry, L: Lane> Shard<E, L> {
         let mut stock = wanted.stock(if fresh.closed { 1 } else { REFERENCES_PER_COUNT });
         let lane = wanted.take(&mut stock).expect("there is one");
         let spent = if fresh.closed { Some(stock) } else { fresh.lane.replace(stock) };
-        // `spent` may contain the last references to a host, and the drop of a host runs user code. Therefore the code
-        // drops `spent` after the unlock.
+        // When the last reference to a host is dropped, user code runs. The value `spent` may contain the last
+        // references to a host, so this function drops `spent` after the unlock.
         drop(fresh);
         drop(spent);
         Some((place, lane))

@@ -76,8 +76,8 @@ pub fn return_against_hand_over() {
 }
 
 /// The monitor hands over the queues of a worker, but only if the worker is still in the step with a given poll count.
-/// The worker may already have finished this step. In this case, no thread may count a hand-over, and no worker may
-/// leave.
+/// If the worker has already finished this step, the call of the monitor must have no effect. No step may then count as
+/// handed over, and no worker may leave.
 pub fn late_hand_over_against_return() {
     let (scheduler, jobs) = (started(1), Jobs::new());
     thread::yield_now();

@@ -407,7 +407,7 @@ pub(super) fn awaited() -> (Job, impl Future<Output = ()>) {
     (job, future)
 }
 
-/// A task is pushed while a guest thread parks in `block_on`. There is no worker thread.
+/// A guest thread parks in `block_on`, and another thread pushes a task at the same time. There is no worker thread.
 pub fn guest_blocks() {
     let scheduler = scheduler(0, &Arc::default());
     let (job, future) = awaited();
@@ -416,7 +416,7 @@ pub fn guest_blocks() {
     join(pusher);
 }
 
-/// A task is pushed while a polled guest goes to sleep. There is no worker thread.
+/// A polled guest goes to sleep, and another thread pushes a task at the same time. There is no worker thread.
 pub fn guest_is_polled() {
     let scheduler = scheduler(0, &Arc::default());
     let (job, future) = awaited();

@@ -1,5 +1,5 @@
-//! Models of room in a bounded mailbox. If a sender waits for room, either its message is admitted, or the sender gets
-//! its message back.
+//! Models of senders that wait for room in a bounded mailbox. The mailbox either stores the message of such a sender,
+//! or gives the message back to the sender.
 
 use std::task::{Poll, Waker};
 

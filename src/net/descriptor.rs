@@ -81,10 +81,11 @@ impl<T: AsFd> Async<T> {
         Ok(Self { io: Registered::new(Descriptor(io), Backend::current()?)? })
     }
 
-    /// As [`new`](Self::new), with the runtime of `host`.
+    /// Registers the descriptor of `io` with the runtime of `host`. The descriptor must be non-blocking.
     ///
     /// # Errors
-    /// As [`new`](Self::new).
+    /// Returns the error of the system, for example for a regular file. Returns an error if the runtime of `host` is a
+    /// simulation.
     pub fn new_in(host: &Host, io: T) -> io::Result<Self> {
         Ok(Self { io: Registered::new(Descriptor(io), Backend::of(host)?)? })
     }

@@ -70,10 +70,10 @@ impl Exit {
     /// exit, the result is that exit. For example, a cancellation that passes through a `?` remains a cancellation. If
     /// neither the error nor one of its sources is an exit, the result is `Failed`.
     ///
-    /// If the error or one of its sources is the exit `Failed` or `InitFailed`, the result is `Failed` with the
-    /// outermost error. The outermost error contains more information than its sources. Some wrappers hide the error
-    /// that they contain, and expose only the source of that error. Therefore, the source of a `Cancelled` is treated
-    /// like the `Cancelled` itself. The exit of another process inside a `CallError` or a `Failure` is ignored.
+    /// If the first exit among the sources of the error is `Failed` or `InitFailed`, the result is `Failed` with the
+    /// whole error. The whole error contains more information than its sources. Some wrappers hide the error that they
+    /// contain, and expose only the source of that error. Therefore, the source of a `Cancelled` is treated like the
+    /// `Cancelled` itself. The exit of another process inside a `CallError` or a `Failure` is ignored.
     pub fn failed(error: impl Into<BoxError>) -> Self {
         let error = match error.into().downcast::<Self>() {
             Ok(exit) => return *exit,

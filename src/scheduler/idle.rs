@@ -183,7 +183,8 @@ impl Idle {
             if more == 0 {
                 return Chosen(polled);
             }
-            // The function chooses the slots with the lowest bits. `stay` contains the bits of the other slots.
+            // This function wakes `more` sleeping slots, namely the slots with the lowest numbers. The variable `stay`
+            // contains the bits of all sleeping slots that continue to sleep.
             let stay = (0..more).fold(word.sleepers(), |left, _| left & (left - 1));
             let chosen = word.sleepers() & !stay;
             let searching = if planted!("idle_batch_counts_one") { 1 } else { more };

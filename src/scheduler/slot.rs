@@ -42,7 +42,8 @@ pub(crate) struct WorkerSlot {
     asked: Arc<Asked>,
     /// Whether a guest thread occupies the slot.
     lent: tally::AtomicBool,
-    /// Time in ns at which the present or the last blocked step was first seen: see [`set_blocked_since`].
+    /// Time in ns at which a step of the worker was first seen to block. If several steps have blocked, the field
+    /// contains the time of the last such step: see [`set_blocked_since`].
     ///
     /// [`set_blocked_since`]: Self::set_blocked_since
     blocked_since: AtomicU64,

@@ -427,7 +427,8 @@ impl<T: Task> Scheduler<T> {
         self.trace(TraceEvent::Worker { slot: slot as u32, state });
     }
 
-    /// Records for the traces that the worker of this thread has stolen tasks from the slot `victim`.
+    /// Writes an event to the traces. The event says that the worker on this thread has stolen tasks from the slot
+    /// `victim`.
     pub(super) fn trace_steal(&self, victim: usize) {
         self.trace(TraceEvent::Stolen { victim: victim as u32 });
     }

@@ -74,9 +74,10 @@ use crate::task::{Entry, Machine};
 /// ```
 // The functions that spawn a body also have the bounds `FnOnce(Context<M>) -> Fut` and `Fut: Future`. From these two
 // bounds, the compiler infers the argument type of an async closure. From the trait alone, the compiler cannot infer
-// the argument type, because the future is an associated type of the trait. The trait defines no error message for a
-// value that is not a body, so the compiler reports the bound that fails. For example, the compiler reports that the
-// value is not `Send`, or that the value takes no argument.
+// the argument type, because the future is an associated type of the trait. If a caller passes a value that is not a
+// body, the compiler reports which bound the value does not satisfy. An error message defined by the trait would
+// replace this report, so the trait defines no error message. For example, the compiler reports that the value is not
+// `Send`, or that the value takes no argument.
 pub trait Body<M: Send + 'static>: FnOnce(Context<M>) -> <Self as Body<M>>::Future + Send + 'static {
     /// Future that the function returns.
     type Future: Future<Output: ProcessOutput<Output = Self::Value>> + Send + 'static;

@@ -542,9 +542,10 @@ impl<T, M: Send + 'static> Joined<T, M> {
 
     #[inline]
     fn shell(&self) -> Option<&JoinBlock<M, T>> {
-        // SAFETY: only `start` makes a handle that has begun, with a cell whose message and output types are `M` and
-        // `T`. The cell begins with a `JoinBlock<M, T>`, and both types are `repr(C)`. The address owns a count that
-        // keeps the cell alive, and the pointer of the address has the provenance of the whole cell.
+        // SAFETY: the address points to a cell if `has_begun` returns true. Only `start` creates such a `Joined`, and
+        // its cell has the message type `M` and the output type `T`. The cell begins with a `JoinBlock<M, T>`, and both
+        // types are `repr(C)`. The address owns a count that keeps the cell alive, and the pointer of the address has
+        // the provenance of the whole cell.
         self.has_begun().then(|| unsafe { self.address.control().at().cast().as_ref() })
     }
 

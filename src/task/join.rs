@@ -53,7 +53,8 @@ impl<T, M: Send + 'static> JoinHandle<T, M> {
         Self { joined, monitor, guard: Guard::default(), over: false }
     }
 
-    /// Returns the handle of a refused spawn. The handle resolves to the exit in the control block.
+    /// Returns a join handle for a process that was not started, because the spawn was refused. The handle resolves to
+    /// the exit in the control block.
     pub(crate) fn stillborn(control: Ref<Control<M>>) -> Self {
         Self::new((Joined::for_refused_spawn(control), None))
     }

@@ -224,7 +224,8 @@ impl Child {
     ///
     /// With this option, the name of the child belongs to the kept mailbox. The pid of the kept mailbox stays the same
     /// across restarts. A call of [`Host::kill`](crate::Host::kill) with this pid kills the running instance. If the
-    /// [`MailboxCapacity`] is set to drop messages of a full mailbox, the kept mailbox refuses new messages instead.
+    /// [`MailboxCapacity`] is `DropOldest` or `DropNewest`, a full kept mailbox refuses each new message, and drops no
+    /// message.
     pub fn keep_mailbox(mut self) -> Self {
         self.spec.kept = true;
         self

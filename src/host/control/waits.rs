@@ -8,10 +8,10 @@
 //! Another thread may remove one of the first two records. Such a thread writes the removal to the table, as a negative
 //! count.
 //!
-//! A sleep has no record. The record of a sleep would need 8 bytes in each sleep for the source line. Each sleeping
-//! process would also need a boxed part of its control block. A wait for a join handle has no record either. A join
-//! handle has no reference to the process that polls the handle. Therefore a record of this wait made a spawn with a
-//! join a tenth more expensive.
+//! A sleep has no record, because a record contains a source line. Each sleep would have to store its source line,
+//! which takes 8 bytes. Each sleeping process would also need a boxed part of its control block. A wait for a join
+//! handle has no record either. A join handle has no reference to the process that polls the handle. Therefore a record
+//! of this wait made a spawn with a join a tenth more expensive.
 
 use std::collections::BTreeMap;
 use std::panic::Location;
@@ -187,7 +187,7 @@ impl FirstWaits {
     }
 }
 
-/// Table of the records that are not among the [first two records](FirstWaits).
+/// Table of all records of a process after the [first two records](FirstWaits).
 #[derive(Debug, Default)]
 pub(crate) struct MoreWaits {
     /// Number of records that are equal to the key. A negative number counts removals of records that are still in
@@ -207,8 +207,8 @@ impl MoreWaits {
         }
     }
 
-    /// Adds a record. If this thread steps the process, `here` contains the first records. In this case, the new record
-    /// replaces a first record that another thread has removed.
+    /// Adds a record. If this thread steps the process, the caller passes the first two records of the process in
+    /// `here`. If another thread has removed one of these two records, the new record is stored in its place.
     pub(crate) fn begin(&mut self, wait: Wait, here: Option<&FirstWaits>) {
         if let Some(place) = here {
             for first in place.read().0.into_iter().flatten() {

@@ -51,7 +51,7 @@ impl<T: Send> Gate for Cell<T> {
     }
 }
 
-/// The sending end of the cell. The completion of the inner handler holds this end.
+/// The sending end of the one-shot cell. The completion of the inner handler owns the sending end.
 struct Asked<T> {
     cell: Arc<Cell<T>>,
     gate: Arc<dyn Gate>,

@@ -349,7 +349,7 @@ impl<T: Send + 'static> Completion<T> {
     /// Returns true if an answer would be discarded, for one of these reasons:
     ///
     /// - The process has exited.
-    /// - The process has cancelled the yield.
+    /// - The process no longer waits for the answer, because the process has cancelled the yield.
     /// - Another handler has called this handler, and has stopped waiting.
     pub fn is_cancelled(&self) -> bool {
         !self.slip().is_wanted() || self.gate().is_some_and(|gate| gate.is_closed())

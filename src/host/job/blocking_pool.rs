@@ -261,8 +261,8 @@ impl Pool {
                 if options.when_full == Overflow::Reject || options.queue == 0 {
                     return Err((job, Refusal::Full));
                 }
-                // Free threads will soon take the first `free` jobs of the queue. Therefore the oldest waiting job is
-                // behind these jobs.
+                // Free threads will soon take the first `free` jobs of the queue. The next job in the queue has no free
+                // thread. Therefore the pool refuses this job as the oldest waiting job.
                 let at = state.free;
                 let oldest = state.queue.remove(at).expect("with some room at all, a full queue has that many");
                 state.queue.push_back(job);

@@ -19,7 +19,8 @@ pub struct ShutdownReport {
 pub struct UnfinishedProcess {
     /// Pid of the process.
     pub pid: Pid,
-    /// State of the process. If a step of the process did not return, the state is `Running`.
+    /// State of the process at the deadline. The state `Running` means that a step of the process had not returned at
+    /// the deadline.
     pub state: Option<ProcessState>,
     /// Number of answers that the process was waiting for.
     pub outstanding: usize,

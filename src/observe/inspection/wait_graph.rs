@@ -59,7 +59,7 @@ impl fmt::Display for WaitEdge {
 #[non_exhaustive]
 pub struct Deadlock {
     /// The cycle. The target of each edge is the process of the next edge, and the target of the last edge is the
-    /// process of the first edge. A cycle of one edge is a process that waits for itself.
+    /// process of the first edge. If a process waits for itself, the cycle has only one edge.
     pub cycle: Vec<WaitEdge>,
     /// Processes that cannot run again because of this cycle, and that are not in the cycle, in ascending order.
     pub behind: Vec<Pid>,

@@ -50,12 +50,12 @@ impl<T> Lock<T> {
     }
 
     /// Locks the value, as `lock` does. This method is intended for a thread that competes with exactly one other
-    /// thread for the lock. The other thread may take the lock up to a hundred million times per second. This method
-    /// pauses before it checks the lock again, and the pauses grow. If the method checked the lock continuously, each
-    /// check would take the cache line from the other thread, and would often find that the lock is held. A stream of
-    /// messages between two threads would then cost twice as much (Anderson, "The Performance of Spin Lock
-    /// Alternatives", IEEE TPDS 1990). If many threads compete for the lock and each thread holds the lock briefly,
-    /// `lock` is a tenth cheaper than this method.
+    /// thread for the lock. The other thread may take the lock up to a hundred million times per second. While another
+    /// thread holds the lock, this method pauses before each further check. The length of the pause doubles up to a
+    /// limit. If the method checked the lock continuously, each check would take the cache line from the other thread,
+    /// and would often find that the lock is held. A stream of messages between two threads would then cost twice as
+    /// much (Anderson, "The Performance of Spin Lock Alternatives", IEEE TPDS 1990). If many threads compete for the
+    /// lock and each thread holds the lock briefly, `lock` is a tenth cheaper than this method.
     #[inline]
     pub(crate) fn lock_patiently(&self) -> LockGuard<'_, T> {
         if self.state.swap(HELD, Ordering::Acquire) == HELD {

@@ -117,9 +117,9 @@ pub(super) struct Bounded<M> {
 /// A task that waited for room in a mailbox and must now be woken.
 #[derive(Debug)]
 pub(crate) enum RoomWaiter {
-    /// A sender whose message was admitted.
+    /// Waker of a sender. The mailbox has stored the message of this sender.
     Sender(Waker),
-    /// A task that may try to send again.
+    /// Waker of a task that waited for room. This task may now try to send again.
     Watcher(Waker),
 }
 

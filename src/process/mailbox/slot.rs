@@ -145,10 +145,10 @@ impl<M> Slot<M> {
         }
         match own.deliver() {
             Some(owed) => {
-                // SAFETY: the message fits. `owed` is the right to run the process that owns this slot (`Own`). The run
-                // state of this process was *Open*, and a process waits in this state only if its slot is open and
-                // empty. While the slot is open, only the thread that owns this right writes the slot. This thread
-                // keeps the right until the write has ended.
+                // SAFETY: the message fits. The value `owed` represents the right to run a process. By the requirement
+                // of `Own`, this process owns the slot. The run state of this process was *Open*, and a process waits
+                // in this state only if its slot is open and empty. While the slot is open, only the thread that owns
+                // this right writes the slot. This thread keeps the right until the write has ended.
                 unsafe { self.write(message) };
                 Ok(owed)
             }

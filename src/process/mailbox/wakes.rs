@@ -110,7 +110,7 @@ impl<T: counted::Stepped> Own for T {
     }
 }
 
-/// In a model, a receiver may be a waker alone, without a process and a run state. The wake-up of this receiver is a
+/// In a model, a receiver may be a waker alone, without a process and a run state. A sender wakes such a receiver by a
 /// call of the waker.
 #[cfg(procession_loom)]
 impl Own for Waker {

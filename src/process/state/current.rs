@@ -66,7 +66,7 @@ pub(crate) struct Current {
     pub(crate) timer: KeptTimer,
     /// The handler call that this thread runs.
     pub(crate) handler: HandlerCall,
-    /// The upgrade request of the body that this turn polls.
+    /// Request of a body to its task: the task replaces the body by other code. The current turn polls this body.
     pub(crate) upgrade: UpgradeRequest,
     /// Deferred calls of user code. A deferred call runs when the outermost call returns.
     pub(crate) deferred: Deferred,
@@ -75,7 +75,8 @@ pub(crate) struct Current {
     pub(crate) shard: Cell<usize>,
     /// The incarnation of the simulation that this thread runs. The value 0 means no simulation.
     pub(crate) simulation: Cell<u32>,
-    /// The process that this thread drops outside any turn, and the name of its code.
+    /// Pid and code name of the process that this thread drops outside any turn. If a panic aborts the program during
+    /// the drop, the message of the abort names this process.
     pub(crate) dropped: Cell<Option<(Pid, &'static str)>>,
     replies: NeverDropped<RefCell<Vec<DroppedReply>>>,
     /// Saved states of the outer turns while a nested turn runs. The last entry is the state of the innermost outer
@@ -108,8 +109,8 @@ mod note {
 enum MailboxNote {
     /// The receiver does not wait, or it waits while the slot is closed.
     Nothing,
-    /// The receiver took the message that was delivered into the slot. The receiver is still registered for the next
-    /// message, but has not yet requested the next message.
+    /// A sender delivered a message into the slot, and the receiver took this message. The mailbox still registers the
+    /// receiver as waiting, although the receiver has not requested the next message yet.
     Delivered,
     /// The receiver requested a message, and waits while the slot is open to senders.
     Waits,
@@ -175,7 +176,7 @@ pub(crate) struct Guard<'a> {
 }
 
 impl Guard<'_> {
-    /// Returns the proof that this thread is in the turn of this guard.
+    /// Returns a proof that this thread is in a turn of a process. This turn ends when the guard is dropped.
     #[inline]
     pub(crate) fn in_turn(&self) -> InTurn {
         InTurn(PhantomData)
@@ -231,7 +232,8 @@ impl Current {
     /// the name of the type that runs the process.
     #[inline]
     pub(crate) fn enter(&self, process: usize, pid: Pid, code: fn() -> &'static str, waker: &Waker) -> Guard<'_> {
-        // If an outer turn is just polling the future of a handler, `process` is 0, but `turn` is set.
+        // The check reads `turn`, and not `process`. While an outer turn polls the future of a handler, its `process`
+        // is 0 and its `turn` is set.
         let nested = self.turn.get() != 0;
         if nested {
             self.save();

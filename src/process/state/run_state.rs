@@ -27,8 +27,9 @@
 //! A typical turn costs one read-modify-write operation, namely the operation in `wait`. The function `begin` needs
 //! only a load. If the load reads *Active*, a concurrent wake-up may set *Notified* after the load. The state then
 //! stays *Notified* until the end of the turn, and causes at most one unnecessary turn. If the load reads *Notified*,
-//! `begin` sets *Active* before the process checks for events. The check then finds the events of all earlier wake-ups.
-//! If a process requests another turn or was notified, the process is queued again without a change of its state.
+//! `begin` changes the state to *Active*. The process checks for events after this change. Therefore, the check finds
+//! the events of all earlier wake-ups. If a process requests another turn or was notified, the process is queued again
+//! without a change of its state.
 //!
 //! No wake-up is lost, because a process that checks for events after a wake-up finds the event of this wake-up. Each
 //! sender guarantees this in one of two ways. In the first way, the sender writes the event before the

@@ -29,8 +29,8 @@ pub(crate) struct Task {
 }
 
 impl Task {
-    /// Operations of a value that is not a task. These operations are never called, because the run state of this value
-    /// is always *Over*.
+    /// Functions in the header of a value that is not a task. The runtime never calls these functions, because the run
+    /// state of such a value is always *Over*.
     pub(super) const NONE: Self = {
         unsafe fn never(_: NonNull<Header>) {
             unreachable!("it is no task")
@@ -259,9 +259,9 @@ impl PendingSchedule {
 ///
 /// # Safety
 /// The [`RunState`] of the value follows its header. Each value of this type is created by
-/// [`Ref::with`](crate::process::state::Ref::with), which exposes the provenance of the memory. If the run state of a
-/// value is not *Over* from the beginning, the value is a cell. The run state of a cell is *Idle* or *Open* only while
-/// no [`RunnableProcess`] for this cell exists.
+/// [`Ref::with`](crate::process::state::Ref::with), which exposes the provenance of the memory. A value with any other
+/// initial run state than *Over* is a cell. The run state of a cell is *Idle* or *Open* only while no
+/// [`RunnableProcess`] for this cell exists.
 pub(crate) unsafe trait Stepped: HeaderFirst {
     /// Wakes the process. If the process was waiting, this function returns a `PendingSchedule` with the process, and
     /// the caller must queue the process.

@@ -4,7 +4,8 @@
 //! The rule counts time steps. If no process is runnable, the clock jumps to the next deadline, and this jump is a time
 //! step. A run is a deadlock if all of the following is true for a number of consecutive time steps:
 //! - The future that the simulation runs has not been polled.
-//! - None of the processes that existed at the first check has had its first turn after this check.
+//! - The first check lists all processes that exist. After the first check, no listed process has run for the first
+//!   time.
 //! - Several checks during these steps have found that each timer from before the previous check had fired or was
 //!   cancelled.
 //!

@@ -300,7 +300,7 @@ pin_project! {
 
     impl<W, Fut> PinnedDrop for HandlerTask<W, Fut> {
         fn drop(this: Pin<&mut Self>) {
-            // A panic in the drop of the future must not unwind into the crate `async-task`.
+            // The destructor of the future may panic. This panic must not unwind into the crate `async-task`.
             let _ = catch(|| this.project().future.set(None));
         }
     }
@@ -332,8 +332,9 @@ where
                 || future.as_pin_mut().map_or(Poll::Pending, |future| future.poll(cx).map(IntoReply::into_answer));
             match work.keeping(|| Current::with(|current| current.outside(poll))) {
                 (Ok(Poll::Pending), slip) => {
-                    // If the future dropped its completion in this poll, the drop of `slip` answers with `Abandoned`.
-                    // The end of the future cannot change this answer.
+                    // If the future dropped its completion in this poll, `slip` is the rest of this completion. When
+                    // `slip` is dropped here, the command is answered with `Abandoned`. The end of the future cannot
+                    // change this answer.
                     drop(slip);
                     if !has_waited {
                         work.defer();

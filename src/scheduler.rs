@@ -61,8 +61,9 @@ pub(crate) trait Task: Sized + Send + 'static {
     /// before `run`. Observers and preemption requests use the label to identify the task.
     fn begin(&self) -> (u64, Self::Begun);
 
-    /// Prefetches data that this task will use. A worker takes several tasks from the global queue together. `ahead` is
-    /// 0 if the worker takes this task now, and 1 if the next access to the queue will take this task.
+    /// Prefetches data that this task will use. A worker takes several tasks from the global queue together. The caller
+    /// sets `ahead` to 0 if the worker takes this task now, and to 1 if the next access to the queue will take this
+    /// task.
     fn lead(&self, _ahead: usize) {}
 
     /// Runs one turn of the task.
@@ -281,8 +282,8 @@ impl<T: Task> Scheduler<T> {
                 ((slot, queues), remote)
             })
             .unzip();
-        // `occupy` takes the last entry, so the last entry must be the lowest slot. The worker threads start first, so
-        // they get the lowest slots. Guest threads get higher slots.
+        // The function `occupy` takes the last entry, so the last entry must be the lowest slot. The worker threads
+        // start first, so they get the lowest slots. Guest threads get higher slots.
         vacant.reverse();
         Ok(Arc::new(Self {
             crew: Mutex::new(WorkerThreads::new(options.workers)),
@@ -310,8 +311,8 @@ impl<T: Task> Scheduler<T> {
         }))
     }
 
-    /// Occupies a vacant slot and returns its worker. `lent` is true if a guest thread will work in the slot. Returns
-    /// `None` if all slots are occupied.
+    /// Occupies a vacant slot and returns its worker. The caller sets `lent` to true if a guest thread will work in the
+    /// slot. Returns `None` if all slots are occupied.
     fn occupy(self: &Arc<Self>, lent: bool) -> Option<Local<T>> {
         let (slot, queues) = self.vacant.lock().pop()?;
         self.posts[slot].occupied(lent);
@@ -344,8 +345,8 @@ impl<T: Task> Scheduler<T> {
             Some(local) if local.is_of(address) => task.take().is_some_and(|task| local.push(task, how)),
             _ => false,
         };
-        // `tell` may call a waker, and a waker is user code. Therefore the borrow of the thread-local must end before
-        // this call.
+        // The call of `tell` below may call a waker, and a waker is user code. Therefore the borrow of the thread-local
+        // must end before this call.
         if T::current().try_with(push).unwrap_or(false)
             && let Some(local) = Local::<T>::here()
         {
@@ -356,8 +357,8 @@ impl<T: Task> Scheduler<T> {
 
     /// Queues a task from a thread that is not a worker of this scheduler. A closed scheduler drops the task.
     pub(crate) fn schedule_elsewhere(&self, task: T, how: Placement) {
-        // A closed scheduler returns the task, because the task will never run. The drop of the task drops its future,
-        // and this terminates the task.
+        // A closed scheduler returns the task, because the task will never run. When the task is dropped here, its
+        // future is dropped too, and the task is terminated.
         drop(self.share(task, how));
     }
 
@@ -508,10 +509,10 @@ impl<T: Task> Scheduler<T> {
         }
         self.polls.store(true, Ordering::SeqCst);
         drop(crew);
-        // This thread has stored `polls`. `rearm` executes a fence and then reads the timekeeper. Another worker may
-        // become the timekeeper at the same time. This worker executes a fence in `announce` and then reads `polls`.
-        // Either this thread sees the timekeeper and wakes the timekeeper, or the timekeeper sees `polls` and waits in
-        // the poller.
+        // This thread has stored `polls`. The function `rearm` executes a fence and then reads the timekeeper. Another
+        // worker may become the timekeeper at the same time. This worker executes a fence in `announce` and then reads
+        // `polls`. Either this thread sees the timekeeper and wakes the timekeeper, or the timekeeper sees `polls` and
+        // waits in the poller.
         if !planted!("poller_opens_quietly") {
             self.rearm();
         }

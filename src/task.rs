@@ -118,7 +118,7 @@ enum LifecyclePhase<P: Process> {
     },
     /// The process was replaced by an upgrade.
     Upgraded(Box<Upgraded<P>>),
-    /// `init` is running, has failed or has panicked.
+    /// The process is in its `init`, or its `init` has failed or has panicked.
     Failed {
         process: P,
     },
@@ -133,7 +133,8 @@ struct Upgraded<P: Process> {
 }
 
 impl<P: Process> LifecyclePhase<P> {
-    /// Drops the present process and stores `next` instead. `next` gets the unread events of the present process.
+    /// Drops the present process and stores `next` instead. The process `next` gets the unread events of the present
+    /// process.
     #[cold]
     fn replace_by(&mut self, next: Box<dyn Any + Send>) {
         let Ok(next) = next.downcast::<AnyProcess<P::Message, P::Output>>() else {

@@ -193,7 +193,7 @@ pin_project! {
             if let Some(key) = this.key.take() {
                 drop(this.host.shared().futures.lock().try_remove(key));
             }
-            // A panic in the drop of the future must not unwind into the crate `async-task`.
+            // The destructor of the future may panic. This panic must not unwind into the crate `async-task`.
             let _ = catch(|| this.future.set(None));
         }
     }

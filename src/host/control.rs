@@ -311,8 +311,8 @@ impl<M: Send + 'static> Control<M> {
         }
     }
 
-    /// Handles the drop of the mailbox's receiving half. If the mailbox belongs to no process, this function closes the
-    /// mailbox.
+    /// Called when the receiving half of the mailbox is dropped. If the mailbox belongs to no process, this function
+    /// closes the mailbox.
     pub(crate) fn leave(&self, front: &mut ReadAhead<M>) {
         self.put_back(front);
         if self.head.is_outside() {
@@ -498,8 +498,8 @@ impl dyn AnyControl {
         }
     }
 
-    /// Answers a yield of this process with the answer in `answer`. `check` tells whether this function compares the
-    /// type of the answer with the reply type of the command.
+    /// Answers a yield of this process with the answer in `answer`. If `check` is true, this function compares the type
+    /// of the answer with the reply type of the command.
     ///
     /// # Errors
     /// Returns the reason why the answer is refused. The answer is too late, or no yield has this tag, or the answer

@@ -63,7 +63,8 @@ const FAR: usize = 1;
 pub(super) const DUE: usize = 2;
 
 impl Timer {
-    /// Returns a timer whose deadline is far in the future. `fired` counts the times at which the timer fires.
+    /// Returns a timer whose deadline is far in the future. Each time the timer fires, the count in `fired` is
+    /// incremented.
     pub(super) fn far(fired: Arc<Jobs>) -> Self {
         Self { due: AtomicUsize::new(FAR), fired: Some(fired), kept: None }
     }

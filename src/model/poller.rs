@@ -121,8 +121,9 @@ pub fn helper_against_guest() {
     stop(&scheduler);
 }
 
-/// A waker on the helper thread stops the scheduler, and waits there until all threads of the scheduler have exited. The
-/// drop of the last handle of a runtime does the same. The wait must not include the helper thread itself.
+/// A waker on the helper thread stops the scheduler, and waits there until all threads of the scheduler have exited. In
+/// a real program, the same happens when the last handle of a runtime is dropped. The wait must not include the helper
+/// thread itself.
 pub fn helper_stops() {
     struct Last(Arc<Scheduler<idle::Job>>, Arc<Jobs>);
     impl Wake for Last {

@@ -123,7 +123,7 @@ impl Signal {
         matches!(self, Self::Completed(_) | Self::Notice(_))
     }
 
-    /// Converts the signal into an event. `reader` is the process whose mailbox held the signal.
+    /// Converts the signal into an event. The parameter `reader` is the process whose mailbox contained the signal.
     #[inline]
     pub(crate) fn into_event<M>(self, reader: Pid) -> Event<M> {
         let monitor = |number| MonitorRef::new(reader, number);
@@ -233,7 +233,7 @@ impl MonitorRef {
         Self { watcher, number }
     }
 
-    /// Creates the reference of a group monitor. Group monitors have their own sequence of numbers.
+    /// Creates the [`MonitorRef`] that identifies a group monitor. Group monitors have their own sequence of numbers.
     pub(crate) fn of_group(watcher: Pid, number: u64) -> Self {
         Self { watcher, number: number | Self::GROUP }
     }

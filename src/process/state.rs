@@ -37,8 +37,8 @@ pub(crate) use crate::process::state::runnable::{PendingSchedule, RunnableProces
 /// before the count wraps.
 const MOST: u32 = u32::MAX / 2;
 
-/// The header of each counted value. The header contains the counts of the value, and the operations of the value's
-/// type.
+/// The header of each counted value. The header contains the counts of the value, and a pointer to the functions for
+/// the type of the value.
 ///
 /// Weak references read the header while the last strong reference drops the value. Therefore, the drop must not form a
 /// unique borrow of the header: see [`HeaderFirst::clear`].
@@ -53,7 +53,7 @@ pub(crate) struct Header {
     kind: &'static VTable,
 }
 
-/// Table of the operations of a value whose type is unknown to the caller.
+/// Table of functions for the type of a value. With this table, a caller that does not know the type can use the value.
 pub(crate) struct VTable {
     /// The function [`HeaderFirst::clear`] for the type of the value.
     clear: unsafe fn(NonNull<Header>),
@@ -78,8 +78,8 @@ impl fmt::Debug for VTable {
 /// no byte of the header.
 pub(crate) unsafe trait HeaderFirst {
     /// Drops the fields other than the header. Each field is dropped through a pointer to that field alone, because
-    /// other threads may read the header at the same time. If the drop of one field panics, the remaining fields are
-    /// still dropped, as in compiler-generated drops.
+    /// other threads may read the header at the same time. If the destructor of one field panics, the remaining fields
+    /// are still dropped, as in compiler-generated drops.
     ///
     /// # Safety
     /// `this` points to a value, and no reference can reach a field of the value other than the header. The fields are
@@ -89,7 +89,7 @@ pub(crate) unsafe trait HeaderFirst {
         Self: Sized;
 }
 
-/// Guard for a field. The drop of the guard drops the field, even during unwinding.
+/// Guard for a field. When the guard is dropped, the guard drops the field, even during unwinding.
 pub(crate) struct Clear<T>(NonNull<T>);
 
 impl<T> Clear<T> {
@@ -303,7 +303,7 @@ impl Header {
         // after that decrement, because another thread may then free the memory.
         let life = unsafe { this.as_ref() };
         // Release pairs with the acquire fence in `clear`. Therefore, the caller's accesses to the value happen before
-        // the drop of the value. With a weaker ordering, the value could be dropped before these accesses.
+        // the value is dropped. With a weaker ordering, the value could be dropped before these accesses.
         let order = if planted!("counts_release_relaxed") { Ordering::Relaxed } else { Ordering::Release };
         if life.strong.fetch_sub(counts, order) == counts {
             // SAFETY: the caller's counts were the last strong counts. No upgrade creates a strong count from zero, so
@@ -319,26 +319,26 @@ impl Header {
     #[inline(never)]
     unsafe fn clear(this: NonNull<Self>) {
         /// Owner of the one weak count that all strong references share. `Rest` releases this weak count even if the
-        /// drop of the value panics.
+        /// destructor of the value panics.
         struct Rest(NonNull<Header>);
         impl Drop for Rest {
             fn drop(&mut self) {
-                // SAFETY: all strong references together own one weak count, and no strong reference is left. `clear`
-                // is called once, so this weak count is released once.
+                // SAFETY: all strong references together own one weak count, and no strong reference is left. The
+                // function `clear` is called once, so this weak count is released once.
                 unsafe { Header::release_weak(self.0) };
             }
         }
         // Acquire pairs with the decrements in `release_many`, which have release ordering. Therefore, all accesses
-        // through other strong references happen before the drop of the value.
+        // through other strong references happen before the value is dropped.
         fence(Ordering::Acquire);
         // SAFETY: the memory stays allocated until `Rest` releases the weak count of the strong references. No code
         // writes `kind` after the creation of the header, so this read conflicts with no other access.
         let clear = unsafe { this.as_ref() }.kind.clear;
         let _rest = Rest(this);
-        // SAFETY: `kind` belongs to the type of the value. Therefore, `clear` is the function for this type, and `this`
-        // is the header of a value of this type. No strong reference is left, and none can be created. A weak reference
-        // reaches only the header. Therefore, no reference reaches another field. This function is called once, so the
-        // fields are not used after this call.
+        // SAFETY: the table `kind` belongs to the type of the value. Therefore, `clear` is the function for this type,
+        // and `this` is the header of a value of this type. No strong reference is left, and none can be created. A
+        // weak reference reaches only the header. Therefore, no reference reaches another field. This function is
+        // called once, so the fields are not used after this call.
         unsafe { clear(this) };
     }
 
@@ -382,8 +382,8 @@ fn too_many() -> ! {
 impl<T: HeaderFirst> Ref<T> {
     const PLAIN: &'static VTable = &Self::kind(Task::NONE, None);
 
-    /// Creates the table of operations of the type `T`. The table also contains the operations `task`, and the function
-    /// that returns the type name of a process's code.
+    /// Creates the table of functions for the type `T`. The table also contains the functions in `task`, and the
+    /// function that returns the type name of a process's code.
     pub(crate) const fn kind(task: Task, type_name: Option<fn() -> &'static str>) -> VTable {
         VTable { clear: Self::clear, layout: Layout::new::<T>(), task, type_name }
     }
@@ -396,8 +396,8 @@ impl<T: HeaderFirst> Ref<T> {
         unsafe { T::clear(this.cast()) };
     }
 
-    /// Creates a counted value that is not a task. `make` receives the header, and must store the header as the first
-    /// field.
+    /// Creates a counted value that is not a task. The closure `make` receives the header, and must store the header as
+    /// the first field.
     pub(crate) fn new(make: impl FnOnce(Header) -> T) -> Self {
         // SAFETY: `PLAIN` is the kind of a `T`, and the number of counts is 1. The returned reference owns the only
         // count.
@@ -409,8 +409,8 @@ impl<T: HeaderFirst> Ref<T> {
         // SAFETY: `PLAIN` is the kind of a `T`, and the number of counts is 2. Each of the two counts gets a reference
         // as its owner here.
         let one = unsafe { Self::with(Self::PLAIN, 2, make) };
-        // SAFETY: `one.at` is the pointer that `with` returned. `one` owns the first of the two counts. The second
-        // count has no owner yet, and the new reference takes over this count.
+        // SAFETY: the function `with` returned the pointer `one.at`. The reference `one` owns the first of the two
+        // counts. The second count has no owner yet, and the new reference takes over this count.
         (unsafe { Self::from_at(one.at) }, one)
     }
 
@@ -430,8 +430,8 @@ impl<T: HeaderFirst> Ref<T> {
         // SAFETY: the memory was allocated with the layout of a `T`, and nothing else refers to the memory. If `make`
         // panics, the memory is leaked.
         unsafe { at.write(value) };
-        // SAFETY: `at` is the pointer to the whole new value. The header of the value has `strong` counts, and none of
-        // these counts has an owner yet. The result takes over one of these counts.
+        // SAFETY: the pointer `at` points to the whole new value. The header of the value has `strong` counts, and none
+        // of these counts has an owner yet. The result takes over one of these counts.
         unsafe { Self::from_at(at) }
     }
 }
@@ -539,7 +539,7 @@ impl<T: ?Sized> Weak<T> {
     /// Returns a strong reference, if the value is still alive.
     pub(crate) fn upgrade(&self) -> Option<Ref<T>> {
         // SAFETY: the memory stays allocated as long as a weak count exists, and this reference owns a weak count. The
-        // header is valid in that memory, even during and after the drop of the value: see `HeaderFirst::clear`.
+        // header stays valid while the value is dropped, and after the value was dropped: see `HeaderFirst::clear`.
         let strong = unsafe { &self.0.cast::<Header>().as_ref().strong };
         let more = |count| {
             if count > MOST {

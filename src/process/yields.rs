@@ -469,7 +469,7 @@ impl Yields {
         for tag in read {
             match table.find(tag).map(|(key, _)| key) {
                 // The slot of an answered command contains no watchers, and the answer was moved to the mailbox.
-                // Therefore, the drop of the slot runs no user code under the lock.
+                // Therefore, no user code runs under the lock when the slot is dropped.
                 Some(key) => drop(table.remove(key)),
                 // The command was cancelled after its answer was read.
                 None => drop(table.forget_recall(tag)),

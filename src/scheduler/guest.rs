@@ -163,8 +163,8 @@ impl OwnWake {
         polled
     }
 
-    /// Returns whether the future must be polled before the next task. `polls` is the number of polls since the last
-    /// task. `tasks` is the number of tasks since the last poll.
+    /// Returns whether the future must be polled before the next task. The parameter `polls` is the number of polls
+    /// since the last task. The parameter `tasks` is the number of tasks since the last poll.
     pub(crate) fn comes_first(&self, polls: u32, tasks: u32) -> bool {
         match self.state.load(Ordering::SeqCst) {
             QUIET => false,
@@ -409,8 +409,8 @@ impl<T: Task, F: Future> Future for Run<T, F> {
                 let poll = || this.future.as_mut().poll(&mut Context::from_waker(&waker));
                 let polled = lender.inside(|| own.poll(poll));
                 if polled.is_ready() {
-                    // No more tasks will run in this slot. Therefore the guest leaves its slot now, and does not wait
-                    // for the drop of this `Run`.
+                    // No more tasks will run in this slot. Therefore the guest leaves its slot now, and does not keep
+                    // the slot until this `Run` is dropped.
                     lender.leave();
                     return polled;
                 }

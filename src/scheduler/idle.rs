@@ -329,8 +329,8 @@ impl Idle {
 
     /// Returns the slot of the timekeeper. The timekeeper sleeps at most until the nearest deadline.
     pub(crate) fn timekeeper(&self) -> Option<usize> {
-        // Pairs with the fence in `announce`. `rearm` calls this function after the insertion of a deadline. Either the
-        // timekeeper sees the deadline after its announcement, or this load sees the timekeeper.
+        // Pairs with the fence in `announce`. The function `rearm` calls this function after a deadline was inserted.
+        // Either the timekeeper sees the deadline after its announcement, or this load sees the timekeeper.
         fence(Ordering::SeqCst);
         self.timekeeper.load(Ordering::SeqCst).checked_sub(1)
     }

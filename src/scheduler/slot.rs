@@ -97,8 +97,8 @@ impl WorkerSlot {
     }
 
     /// Marks the current step as handed over. Returns false if the worker runs no task, or if the step was already
-    /// handed over. Only the worker may remove this mark, by a call of `resume`. `rest` and `is_taken` read the state
-    /// without a lock and rely on this rule.
+    /// handed over. Only the worker may remove this mark, by a call of `resume`. The functions `rest` and `is_taken`
+    /// read the state without a lock and rely on this rule.
     pub(crate) fn take(&self) -> bool {
         self.duty.compare_exchange(BUSY, TAKEN, Ordering::SeqCst, Ordering::SeqCst).is_ok()
     }

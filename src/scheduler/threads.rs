@@ -188,8 +188,8 @@ impl<T: Task> Scheduler<T> {
     #[cfg(any(feature = "net", procession_loom))]
     pub(crate) fn is_awaited_outside(self: &Arc<Self>) -> io::Result<()> {
         let mut crew = self.crew.lock();
-        // `set_workers` changes the requested number of workers under this lock, and reads this flag later. Therefore
-        // either this function sees the new number, or `set_workers` sees the flag.
+        // The function `set_workers` changes the requested number of workers under this lock, and reads this flag
+        // later. Therefore either this function sees the new number, or `set_workers` sees the flag.
         crew.is_awaited = !planted!("outside_wait_is_not_noted");
         let is_left_to_guest = planted!("guest_polls_for_outside") && self.idle.timekeeper().is_some();
         let needs_thread = crew.needs_poll_thread() && !is_left_to_guest;
@@ -261,8 +261,8 @@ impl<T: Task> Scheduler<T> {
             drop(crew);
             Some(local)
         };
-        // `leave` may call the waker of a guest that waits for a slot, and a waker is user code. Therefore the lock was
-        // released before this call.
+        // The function `leave` may call the waker of a guest that waits for a slot, and a waker is user code. Therefore
+        // the lock was released before this call.
         spare.into_iter().for_each(Local::leave);
         false
     }
@@ -289,8 +289,8 @@ impl<T: Task> Scheduler<T> {
         let mut counted = CountedThread::new(&mut crew, Arc::clone(self));
         crew.active += 1;
         crew.started += 1;
-        // The closure owns `counted`. If the start of the thread fails, the closure is dropped, and the drop of
-        // `counted` takes the lock of the worker threads. Therefore the lock must be released here.
+        // The closure owns `counted`. If the thread cannot be started, the closure is dropped with `counted`, and the
+        // destructor of `counted` takes the lock of the worker threads. Therefore the lock must be released here.
         drop(crew);
         let started = builder.spawn(move || {
             counted.begins();

@@ -506,8 +506,8 @@ impl<T: Task> Local<T> {
                     return Some(task);
                 }
                 if !self.searching.get() {
-                    // `poll_sockets` has called wakers and therefore ended the search of this worker. However, no woken
-                    // task is in the queues of this worker.
+                    // The call of `poll_sockets` has called wakers and has therefore ended the search of this worker.
+                    // However, no woken task is in the queues of this worker.
                     return None;
                 }
             }
@@ -585,8 +585,8 @@ impl<T: Task> Local<T> {
         }
     }
 
-    /// Marks this slot as polled. A polled slot runs tasks only while an executor polls the slot. `waker` is the waker
-    /// of the executor.
+    /// Marks this slot as polled. A polled slot runs tasks only while an executor polls the slot. The caller passes the
+    /// waker of the executor in `waker`.
     pub(super) fn is_polled_with(&self, waker: &Waker) {
         self.polled.set(true);
         self.scheduler.idle.parks_as_waker(self.slot, waker);
@@ -810,8 +810,8 @@ impl<T: Task> Local<T> {
         if searched {
             let _last = scheduler.idle.stop_searching();
         }
-        // `vacate` makes the slot vacant. An observer must not see a vacant slot in the state running or searching.
-        // Therefore the state changes to parked before the call of `vacate`.
+        // The call of `vacate` below makes the slot vacant. An observer must not see a vacant slot in the state running
+        // or searching. Therefore the state changes to parked before the call of `vacate`.
         self.enter(WorkerState::Parked);
         let Local { slot, queues, .. } = self;
         scheduler.vacate(slot, queues);

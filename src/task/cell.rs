@@ -63,20 +63,22 @@ struct JoinBlock<M, T> {
     outcome: Lock<Outcome<T>>,
 }
 
-// SAFETY: the type is `repr(C)`, and its first field is its header. `clear` drops each of the other fields through a
-// pointer to that field alone, and accesses no byte of the header.
+// SAFETY: the type is `repr(C)`, and its first field is its header. The function `clear` drops each of the other fields
+// through a pointer to that field alone, and accesses no byte of the header.
 unsafe impl<M> HeaderFirst for Control<M> {
     #[inline]
     unsafe fn clear(this: NonNull<Self>) {
         // The pattern names every field. Therefore, if a field is added, this function does not compile until the
         // author also drops the new field here.
         let _all = |Self { life: _, head: _, inbox: _ }| ();
-        // SAFETY: `this` points to a whole control block, by contract, so its fields are in bounds.
+        // SAFETY: by contract, `this` points to a whole control block, so the fields of the control block are in
+        // bounds.
         let inbox = unsafe { &raw mut (*this.as_ptr()).inbox };
         // SAFETY: by contract no reference to this field exists any more, and this `Clear` is the only `Clear` for the
         // field.
         let _inbox = unsafe { Clear::new(inbox) };
-        // SAFETY: `this` points to a whole control block, by contract, so its fields are in bounds.
+        // SAFETY: by contract, `this` points to a whole control block, so the fields of the control block are in
+        // bounds.
         let head = unsafe { &raw mut (*this.as_ptr()).head };
         // SAFETY: by contract no reference to this field exists any more, and this `Clear` is the only `Clear` for the
         // field.
@@ -91,13 +93,14 @@ unsafe impl<M> HeaderFirst for Control<M> {
 unsafe impl<M> Stepped for Control<M> {}
 const _: () = assert!(offset_of!(Control<u8>, head) == size_of::<Header>() && offset_of!(Head, run) == 0);
 
-// SAFETY: the type is `repr(C)`, and its first field, a control block, is `HeaderFirst`. `clear` drops the outcome
-// through a pointer to the outcome alone, and `clear` of the control block drops the control block.
+// SAFETY: the type is `repr(C)`, and its first field, a control block, is `HeaderFirst`. The function `clear` drops the
+// outcome through a pointer to the outcome alone, and calls the `clear` of the control block, which drops the control
+// block.
 unsafe impl<M, T> HeaderFirst for JoinBlock<M, T> {
     #[inline]
     unsafe fn clear(this: NonNull<Self>) {
         let _all = |Self { control: _, outcome: _ }| ();
-        // SAFETY: `this` points to a whole join block, by contract, so its fields are in bounds.
+        // SAFETY: by contract, `this` points to a whole join block, so the fields of the join block are in bounds.
         let outcome = unsafe { &raw mut (*this.as_ptr()).outcome };
         // SAFETY: by contract no reference to this field exists any more, and this `Clear` is the only `Clear` for the
         // field.
@@ -113,19 +116,20 @@ unsafe impl<M, T> HeaderFirst for JoinBlock<M, T> {
 struct Cell<X: Machine, S> {
     shell: JoinBlock<X::Message, X::Output>,
     schedule: S,
-    /// `start` stores the machine in this field, and `finish` drops the machine. Between these two calls, the machine
-    /// is pinned and does not move.
+    /// The function `start` stores the machine in this field, and `finish` drops the machine. Between these two calls,
+    /// the machine is pinned and does not move.
     machine: UnsafeCell<MaybeUninit<X>>,
 }
 
-// SAFETY: the type is `repr(C)`, and its first field, a join block, is `HeaderFirst`. `clear` drops the schedule
-// through a pointer to the schedule alone, and `clear` of the join block drops the join block. The machine is a
-// `MaybeUninit`, which has no destructor. Either `finish` has dropped the machine, or `start` never stored a machine.
+// SAFETY: the type is `repr(C)`, and its first field, a join block, is `HeaderFirst`. The function `clear` drops the
+// schedule through a pointer to the schedule alone, and calls the `clear` of the join block, which drops the join
+// block. The machine is a `MaybeUninit`, which has no destructor. Either `finish` has dropped the machine, or `start`
+// never stored a machine.
 unsafe impl<X: Machine, S> HeaderFirst for Cell<X, S> {
     #[inline]
     unsafe fn clear(this: NonNull<Self>) {
         let _all = |Self { shell: _, schedule: _, machine: _ }| ();
-        // SAFETY: `this` points to a whole cell, by contract, so its fields are in bounds.
+        // SAFETY: by contract, `this` points to a whole cell, so the fields of the cell are in bounds.
         let schedule = unsafe { &raw mut (*this.as_ptr()).schedule };
         // SAFETY: by contract no reference to this field exists any more, and this `Clear` is the only `Clear` for the
         // field.
@@ -160,17 +164,18 @@ impl<'a, X: Machine, S: Schedule> Cell<X, S> {
     /// the result.
     #[inline(always)]
     unsafe fn enter(at: NonNull<Header>) -> Entered<'a, X, S> {
-        // SAFETY: `at` is the header of a task, with the provenance of the whole cell. The caller passes the right to
-        // run and the reference count of this right to this function. `ready` takes both.
+        // SAFETY: the pointer `at` points to the header of a task and has the provenance of the whole cell. The caller
+        // passes the right to run and the reference count of this right to this function. The new `RunnableProcess`
+        // takes both.
         let ready = unsafe { RunnableProcess::new(at) };
-        // SAFETY: `at` is the header of a cell of this type, by contract. The cell is alive, because `ready` owns a
-        // reference count, and the reference is not used after `ready` is consumed, by contract.
+        // SAFETY: by contract, `at` points to the header of a cell of this type. The cell is alive, because `ready`
+        // owns a reference count. By contract, the reference to the cell is not used after `ready` is consumed.
         let cell = unsafe { at.cast::<Self>().as_ref() };
-        // SAFETY: the requirements of `me` for `at` are also requirements of this function. `ready` keeps the cell
-        // alive until the last use of `me`, by contract.
+        // SAFETY: the requirements of `me` for `at` are also requirements of this function. By contract, `ready` keeps
+        // the cell alive until the last use of `me`.
         let me = unsafe { Self::me(at) };
-        // SAFETY: the requirements of `own` for `at` are also requirements of this function. `ready` keeps the cell
-        // alive until the last use of `own`, by contract.
+        // SAFETY: the requirements of `own` for `at` are also requirements of this function. By contract, `ready` keeps
+        // the cell alive until the last use of `own`.
         let own = unsafe { Self::own(at) };
         Entered { ready, cell, me, own }
     }
@@ -184,12 +189,13 @@ impl<'a, X: Machine, S: Schedule> Cell<X, S> {
         if cell.shell.control.head.run.begin() {
             cell.shell.control.recalled(&ready);
         }
-        // SAFETY: a reference to the machine needs the right to run this process. `ready` is the only such right, so no
-        // other reference to the machine exists. `ready` is consumed below, after the last use of `machine`.
+        // SAFETY: a reference to the machine needs the right to run this process. The value `ready` is the only such
+        // right, so no other reference to the machine exists. This right is consumed below, after the last use of
+        // `machine`.
         let machine = unsafe { cell.machine() };
         let mut end = None;
-        // `turn` catches panics of user code. If the runtime's own code panics, `ready` is dropped, and the process
-        // exits.
+        // The function `turn` catches panics of user code. If the runtime's own code panics, `ready` is dropped, and
+        // the process exits.
         match task::turn(machine, &me, &own, &mut Context::from_waker(&ready.waker()), &mut end) {
             TurnOutcome::Again => ready.schedule(WakeSource::Turn),
             TurnOutcome::Waits => ready.wait(),
@@ -200,8 +206,8 @@ impl<'a, X: Machine, S: Schedule> Cell<X, S> {
             // its slot.
             TurnOutcome::WaitsOpen => unsafe { ready.wait_open() },
             // SAFETY: `finish` requires the right to run this cell, and `ready` is this right. The turn has ended the
-            // process. If `left` is true, the turn has taken over the reference count of the pid table, and `finish`
-            // gets this count.
+            // process. If `left` is true, the turn has taken over the reference count that the pid table owned, and
+            // `finish` gets this count.
             TurnOutcome::Over(left) => unsafe { Self::finish(ready, &mut end, left) },
         }
     }
@@ -217,13 +223,14 @@ impl<'a, X: Machine, S: Schedule> Cell<X, S> {
             // its reference count are leaked.
             return std::mem::forget(ready);
         }
-        // SAFETY: a reference to the machine needs the right to run this process. `ready` is the only such right, so no
-        // other reference to the machine exists. `ready` is consumed below, after the last use of `machine`.
+        // SAFETY: a reference to the machine needs the right to run this process. The value `ready` is the only such
+        // right, so no other reference to the machine exists. This right is consumed below, after the last use of
+        // `machine`.
         let machine = unsafe { cell.machine() };
         let left = task::give_up(machine, &me, &own);
-        // SAFETY: `finish` requires the right to run this cell, and `ready` is this right. `give_up` has ended the
-        // process. If `left` is true, `give_up` has taken over the reference count of the pid table, and `finish` gets
-        // this count.
+        // SAFETY: `finish` requires the right to run this cell, and `ready` is this right. The call of `give_up` has
+        // ended the process. If `left` is true, `give_up` has taken over the reference count that the pid table owned,
+        // and `finish` gets this count.
         unsafe { Self::finish(ready, &mut None, left) };
     }
 
@@ -256,8 +263,8 @@ impl<'a, X: Machine, S: Schedule> Cell<X, S> {
         Borrowed::new(SelfHandle::new(unsafe { Ref::from_at(at.cast()) }))
     }
 
-    /// Returns the reference of the process to itself, without the type of its messages. The result owns no reference
-    /// count.
+    /// Returns a reference to the control block of the process. The type of the reference does not contain the message
+    /// type. The result owns no reference count.
     ///
     /// # Safety
     /// The requirements of [`me`](Self::me).
@@ -274,20 +281,21 @@ impl<'a, X: Machine, S: Schedule> Cell<X, S> {
     ///
     /// # Safety
     /// `ready` is the right to run a cell of this type, whose process has exited. If `left` is true, the caller also
-    /// passes the reference count of the pid table to this function.
+    /// passes the reference count that the pid table owned to this function.
     #[inline]
     unsafe fn finish(ready: RunnableProcess, outcome: &mut Option<Result<X::Output, Exit>>, left: bool) {
         let at = ready.into_at();
-        // SAFETY: `at` is the header of a cell of this type, by contract. The cell is alive until its counts are
+        // SAFETY: by contract, `at` points to the header of a cell of this type. The cell is alive until its counts are
         // released below.
         let cell = unsafe { at.cast::<Self>().as_ref() };
-        // SAFETY: the machine is accessed only with the right to run the process. `ready` was the only such right, and
-        // this function creates no other right from `ready`. Therefore, no other reference to the machine exists.
+        // SAFETY: the machine is accessed only with the right to run the process. The value `ready` was the only such
+        // right, and this function creates no other right from `ready`. Therefore, no other reference to the machine
+        // exists.
         let machine = unsafe { &mut *cell.machine.get() };
         // SAFETY: `start` initialized the machine. The machine is dropped only here, and is not accessed afterwards.
         unsafe { machine.assume_init_drop() };
-        // One count belongs to the right to run. If `left` is true, this function also releases the count of the pid
-        // table.
+        // One count belongs to the right to run. If `left` is true, this function also releases the count that the pid
+        // table owned.
         let counts = 1 + u32::from(left);
         // The join handle owns a reference count. If the cell has no count besides `counts`, the handle was dropped,
         // and no task can receive the outcome.
@@ -296,7 +304,7 @@ impl<'a, X: Machine, S: Schedule> Cell<X, S> {
         } else {
             cell.shell.settle(outcome);
         }
-        // SAFETY: `end` requires the right to run the process. `ready` gave this right to the present function, and
+        // SAFETY: `end` requires the right to run the process. The present function received this right in `ready`, and
         // `into_at` has consumed `ready`. The present function does not access the outcome after `settle` or `discard`.
         unsafe { cell.shell.control.head.run.end() };
         // SAFETY: one count belonged to the right to run. If `left` is true, the other count is the count of the pid
@@ -307,9 +315,9 @@ impl<'a, X: Machine, S: Schedule> Cell<X, S> {
     /// # Safety
     /// The requirements of [`run`](Self::run).
     unsafe fn schedule(at: NonNull<Header>, source: WakeSource<'_>) {
-        // SAFETY: `at` is the header of a cell of this type, by contract, and the caller's right to run keeps the cell
-        // alive. The `Schedule` is cloned, because a queued process may run, exit and be freed on another thread before
-        // `schedule` returns.
+        // SAFETY: by contract, `at` points to the header of a cell of this type, and the caller's right to run keeps
+        // the cell alive. The `Schedule` is cloned, because a queued process may run, exit and be freed on another
+        // thread before `schedule` returns.
         let schedule = unsafe { at.cast::<Self>().as_ref() }.schedule.clone();
         // SAFETY: the caller of this function passes the right to run this task, and the reference count that belongs
         // to this right. The new `RunnableProcess` takes over the right and the count.
@@ -353,7 +361,8 @@ impl<M, T> JoinBlock<M, T> {
     /// handle.
     fn settle(&self, outcome: &mut Option<Result<T, Exit>>) {
         let mut current = self.outcome.lock();
-        // Both the drop of the outcome and the call of the waker run user code, so both happen without the lock.
+        // The destructor of the outcome is user code, and the waker is user code. Therefore, both are called without
+        // the lock.
         let Outcome::Awaited(waiting) = &mut *current else {
             drop(current);
             return self.discard(outcome);
@@ -372,7 +381,7 @@ impl<M, T> JoinBlock<M, T> {
     /// If the process has exited, returns the outcome and registers no waker. If the process was dropped with its
     /// runtime, the error contains `None`.
     fn await_with(&self, waker: &Waker) -> Result<(), Option<Result<T, Exit>>> {
-        // `clone` and `drop` of a waker run user code, so both happen without the lock.
+        // The functions `clone` and `drop` of a waker run user code, so both are called without the lock.
         let waker = waker.clone();
         let mut current = self.outcome.lock();
         let Outcome::Awaited(waiting) = &mut *current else {
@@ -485,8 +494,8 @@ impl<X: Machine, S: Schedule> ReservedProcess<X, S> {
     }
 }
 
-/// Reference of a join handle to its process. The reference returns the outcome once. If the reference is dropped, the
-/// process is detached.
+/// The reference that a join handle has to its process. The reference returns the outcome once. If the reference is
+/// dropped, the process is detached.
 pub(crate) struct Joined<T, M: Send + 'static> {
     address: Address<M>,
     stage: JoinStage,
@@ -605,21 +614,22 @@ impl<M: Send + 'static> Ref<Control<M>> {
     #[inline]
     pub(crate) fn into_any(self) -> Ref<dyn AnyControl> {
         let at: NonNull<dyn AnyControl> = self.into_at();
-        // SAFETY: `at` is the pointer of `self` with its type erased. `into_at` has passed the count of `self` to this
-        // function, and the new reference takes over this count.
+        // SAFETY: the pointer `at` is the pointer in `self` with its type erased. The call of `into_at` has passed the
+        // count of `self` to this function, and the new reference takes over this count.
         unsafe { Ref::from_at(at) }
     }
 }
 
 impl<M: Send + 'static> Ref<Control<M>> {
-    /// Converts `self` into a reference of another type. The process of this reference takes messages of the type `A`.
+    /// Converts `self` into a reference of the type `Ref<dyn Takes<A>>`. Through the new reference, the process takes
+    /// messages of the type `A`.
     pub(crate) fn taking<A: Send + 'static>(self) -> Ref<dyn Takes<A>>
     where
         M: From<A>,
     {
         let at: NonNull<dyn Takes<A>> = self.into_at();
-        // SAFETY: `at` is the pointer of `self` with its type erased. `into_at` has passed the count of `self` to this
-        // function, and the new reference takes over this count.
+        // SAFETY: the pointer `at` is the pointer in `self` with its type erased. The call of `into_at` has passed the
+        // count of `self` to this function, and the new reference takes over this count.
         unsafe { Ref::from_at(at) }
     }
 }
@@ -627,8 +637,8 @@ impl<M: Send + 'static> Ref<Control<M>> {
 impl Ref<dyn AnyControl> {
     pub(crate) fn of(other: Ref<impl AnyControl>) -> Self {
         let at: NonNull<dyn AnyControl> = other.into_at();
-        // SAFETY: `at` is the pointer of `other` with its type erased. `into_at` has passed the count of `other` to
-        // this function, and the new reference takes over this count.
+        // SAFETY: the pointer `at` is the pointer in `other` with its type erased. The call of `into_at` has passed the
+        // count of `other` to this function, and the new reference takes over this count.
         unsafe { Ref::from_at(at) }
     }
 

@@ -29,9 +29,9 @@ impl<'a> Around<'a> {
         Self { current, head, own }
     }
 
-    /// Called before each step of a process that was killed or is observed. `flags` are the flags of the process. If the
-    /// turn begins with this call, reports to the observer that the process runs. If the process was killed, returns the
-    /// exit. `is_fresh` is true before the first step of the process.
+    /// Called before each step of a process that was killed or is observed. The caller passes the flags of the process
+    /// in `flags`. If the turn begins with this call, reports to the observer that the process runs. If the process was
+    /// killed, returns the exit. The caller sets `is_fresh` to true before the first step of the process.
     ///
     /// If neither an observer nor a trace sees this turn, clears `OBSERVED` in `flags`. The rest of the turn then has the
     /// cost of a turn that is not observed.

@@ -191,7 +191,7 @@ impl Drop for Starting<'_> {
 }
 
 impl<M: Send + 'static> StepOutput<'_, M> {
-    /// Requests in a step that `new` replaces the present process. `init` of the new process runs immediately. If
+    /// Requests in a step that `new` replaces the present process. The `init` of the new process runs immediately. If
     /// `init` succeeds, and this step returns [`Next::Wait`](crate::Next::Wait) or [`Next::Again`](crate::Next::Again),
     /// the new process runs the next step. If this step ends the process, the new process is dropped.
     ///

@@ -129,8 +129,8 @@ impl Schedule {
         Instant::from_ns(u64::try_from(due).unwrap_or(u64::MAX))
     }
 
-    /// If the next command is due at `now`, lets it pass and returns `true`. `late` is the maximum delay that is
-    /// compensated.
+    /// If the next command is due at `now`, lets it pass and returns `true`. The parameter `late` is the maximum delay
+    /// that is compensated.
     fn pass(&mut self, rate: &Rate, now: Instant, late: Duration) -> bool {
         if self.due(rate) > now {
             return false;
@@ -164,8 +164,8 @@ impl SharedState {
             while let Some(due) = attendant.tap.as_ref().and_then(|tap| tap.run_due(&rate, &on)) {
                 on.sleep(due - on.now()).await;
             }
-            // `run_due` found the queue empty, and cleared `attended` under the same lock. A command that arrives later
-            // starts its own task. Therefore, the drop of `attendant` must not start another task.
+            // The function `run_due` found the queue empty, and cleared `attended` under the same lock. A command that
+            // arrives later starts its own task. Therefore, `attendant` must not start another task when it is dropped.
             drop(attendant.tap.take());
         });
     }

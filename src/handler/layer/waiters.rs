@@ -54,7 +54,7 @@ impl<C: Command, H: Handler<C>> Turn<H, C> {
     pub(super) fn run_immediately<P: Send + 'static>(self, place: P) {
         let Self { inner, command, completion } = self;
         let completion = completion.intercept(move |answer, outer| {
-            // `place` is dropped before the answer is delivered.
+            // The place is dropped before the answer is delivered.
             drop(place);
             outer.finish(answer);
         });

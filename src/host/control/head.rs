@@ -399,9 +399,9 @@ impl Head {
     }
 
     /// Changes the number of calls and sleeps that the process waits for. This number does not include outstanding
-    /// commands. `here` tells whether this thread steps the process. Only the thread that steps the process writes
-    /// `Head::waiting`. Therefore that thread needs no read-modify-write operation. All other threads change a separate
-    /// count, `RarestParts::waiting`.
+    /// commands. The caller sets `here` to true if this thread steps the process. Only the thread that steps the
+    /// process writes `Head::waiting`. Therefore that thread needs no read-modify-write operation. All other threads
+    /// change a separate count, `RarestParts::waiting`.
     #[inline]
     pub(crate) fn wait_for(&self, change: Change, here: bool) {
         let change = change as u32;
@@ -412,8 +412,8 @@ impl Head {
         }
     }
 
-    /// Records an operation that the process waits for. `here` tells whether this thread steps the process. This
-    /// function does not change the [count](Self::wait_for) of waits. The returned place makes
+    /// Records an operation that the process waits for. The caller sets `here` to true if this thread steps the
+    /// process. This function does not change the [count](Self::wait_for) of waits. The returned place makes
     /// [`end_wait`](Self::end_wait) cheaper.
     #[inline]
     pub(crate) fn begin_wait(&self, wait: &Wait, here: bool) -> Place {
@@ -424,8 +424,8 @@ impl Head {
         }
     }
 
-    /// Removes the record of an operation. `place` is the result of [`begin_wait`](Self::begin_wait), or the default
-    /// value.
+    /// Removes the record of an operation. The parameter `place` is the result of [`begin_wait`](Self::begin_wait), or
+    /// the default value of `Place`.
     #[inline]
     pub(crate) fn end_wait(&self, place: Place, wait: impl FnOnce() -> Wait, here: bool) {
         let rare = self.rare();
@@ -518,8 +518,8 @@ impl Head {
         self.flags.load(Ordering::SeqCst)
     }
 
-    /// Records the state that the process enters. `flags` are the flags of the process. If nothing observes the
-    /// process, this function costs one store and one branch.
+    /// Records the state that the process enters. The caller passes the flags of the process in `flags`. If nothing
+    /// observes the process, this function costs one store and one branch.
     #[inline]
     pub(crate) fn enter(&self, flags: u16, to: ProcessState) {
         if flags & flag::OBSERVED == 0 {

@@ -293,7 +293,8 @@ impl<M> Bounded<M> {
         self.most
     }
 
-    /// Registers the waker of a task that waits for room. `waker` then holds the former waker.
+    /// Registers the waker of a task that waits for room. When this function returns, `waker` contains the former
+    /// waker.
     pub(super) fn watch(&mut self, waker: &mut Option<Waker>) {
         mem::swap(&mut self.watcher, waker);
     }

@@ -98,8 +98,8 @@ pub(crate) struct ClosedContents<M> {
     messages: Vec<M>,
     /// Router that takes the unread messages. Most mailboxes have no such router.
     inheriting_router: Option<Arc<dyn Router<M>>>,
-    /// The unread signals, the waker of a task that waits for room, and the router. The drop of this value drops the
-    /// signals, the waker and the router.
+    /// The unread signals, the waker of a task that waits for room, and the router. When this value is dropped, the
+    /// signals, the waker and the router are dropped.
     _rest: Held<Discard<M>>,
 }
 
@@ -244,8 +244,8 @@ impl<M> Locked<'_, M> {
         self.longest = self.longest.max(u32::try_from(burst).unwrap_or(u32::MAX));
     }
 
-    /// Returns the next signal if no message comes before this signal. `front` is the number of messages that the
-    /// receiver has taken and not read.
+    /// Returns the next signal if no message comes before this signal. The parameter `front` is the number of messages
+    /// that the receiver has taken and not read.
     pub(super) fn pop_signal(&mut self, front: usize) -> Option<Signal> {
         self.state.aside.as_deref_mut()?.signals.pop(self.slot, front)
     }

@@ -280,8 +280,9 @@ impl<M> Inbox<M> {
         state.take_relieved()
     }
 
-    /// Records that a receiver has read a message of its read-ahead buffer out of order. `passed` is the number of
-    /// unread messages before this message, and `left` is the number of messages that are still in the buffer.
+    /// Records that a receiver has read a message of its read-ahead buffer out of order. The parameter `passed` is the
+    /// number of unread messages before this message. The parameter `left` is the number of messages that are still in
+    /// the buffer.
     pub(crate) fn passed_over(&self, passed: usize, left: usize) {
         let mut state = self.lock();
         state.place_signals();

@@ -194,7 +194,7 @@ impl<M> Inbox<M> {
     }
 }
 
-/// Operations of a mailbox whose messages are forwarded by a [`Router`].
+/// Methods for a mailbox whose messages are forwarded by a [`Router`].
 impl<M> Inbox<M> {
     /// Appends a message that the router did not accept, to the messages of this inbox. The results are the same as the
     /// results of [`push_or_wait`](Self::push_or_wait). Forwarding then stops, and all later messages are also queued

@@ -21,9 +21,9 @@ pub(super) struct Signals {
 /// Position of a signal among the messages.
 #[derive(Debug, Clone, Copy)]
 enum SignalPosition {
-    /// Preliminary position of a signal. `slot` is the number of messages that had been written into the slot when the
-    /// sender of the signal read this number. `others` counts the messages outside the slot that were taken before the
-    /// append or were queued at the time of the append.
+    /// Preliminary position of a signal. The sender of the signal reads how many messages have been written into the
+    /// slot so far. The field `slot` contains this number. The field `others` counts the messages outside the slot that
+    /// were taken before the append or were queued at the time of the append.
     ///
     /// The sender of the signal cannot know the final position. The receiver reads the slot before all other messages,
     /// and another thread may write or read the slot at the same time. Therefore, the receiver computes the [final
@@ -118,15 +118,16 @@ impl Signals {
         self.waiting.iter_mut().for_each(|(place, _)| place.shift(messages as i64));
     }
 
-    /// Counts a message that a receiver picked out of a queue with a bound. `passed` is the number of unread messages
-    /// before this message.
+    /// Counts a message that a receiver picked out of a queue with a bound. The parameter `passed` is the number of
+    /// unread messages before this message.
     pub(super) fn took_at(&mut self, passed: usize) {
         self.taken += 1;
         self.shift_signals_before(self.taken - 1 + passed as i64);
     }
 
-    /// Accounts for a message that was read out of order from the read-ahead buffer. `passed` is the number of unread
-    /// messages before this message, and `left` is the number of messages that are still in the buffer.
+    /// Accounts for a message that was read out of order from the read-ahead buffer. The parameter `passed` is the
+    /// number of unread messages before this message. The parameter `left` is the number of messages that are still in
+    /// the buffer.
     pub(super) fn passed_over<M>(&mut self, slot: &Slot<M>, passed: usize, left: usize) {
         self.shift_signals_before(self.taken_with(slot) - 1 - left as i64 + passed as i64);
     }
@@ -139,8 +140,8 @@ impl Signals {
         earlier.for_each(|(place, _)| place.shift(1));
     }
 
-    /// Returns the next signal if no message comes before it. `unread` is the number of messages that the receiver has
-    /// taken and not read.
+    /// Returns the next signal if no message comes before this signal. The parameter `unread` is the number of messages
+    /// that the receiver has taken and not read.
     pub(super) fn pop<M>(&mut self, slot: &Slot<M>, unread: usize) -> Option<Signal> {
         if self.waiting.front()?.0.number() > self.taken_with(slot) - unread as i64 {
             return None;
@@ -148,8 +149,8 @@ impl Signals {
         self.waiting.pop_front().map(|(_, signal)| signal)
     }
 
-    /// Moves all signals to `to`. `ahead` is the number of messages that the receiver has taken so far, both read and
-    /// unread.
+    /// Moves all signals to `to`. The parameter `ahead` is the number of messages that the receiver has taken so far,
+    /// both read and unread.
     pub(super) fn drain<M>(&mut self, slot: &Slot<M>, to: &mut Drained, ahead: u64) {
         let taken = self.taken_with(slot);
         if to.waiting.is_empty() {
@@ -172,9 +173,10 @@ impl Signals {
 #[derive(Debug, Default)]
 pub(super) struct Drained {
     waiting: VecDeque<(SignalPosition, Signal)>,
-    /// The fields `taken` and `ahead` are two counts for the same position in the sequence of messages. `taken` is the
-    /// number of messages that had been taken out of the mailbox when the signals were taken out. `ahead` is the number
-    /// of messages that the receiver has read when it reaches this position.
+    /// The fields `taken` and `ahead` are two counts for the same position in the sequence of messages. The field
+    /// `taken` contains the number of messages that had been taken out of the mailbox when the signals were taken out.
+    /// The field `ahead` contains the number of messages that the receiver has read when the receiver reaches this
+    /// position.
     taken: i64,
     ahead: u64,
 }
@@ -218,8 +220,8 @@ impl Drained {
         self.waiting.len()
     }
 
-    /// Returns the next signal if no message comes before it. `read` is the number of messages that the receiver has
-    /// read.
+    /// Returns the next signal if no message comes before this signal. The parameter `read` is the number of messages
+    /// that the receiver has read.
     #[inline]
     pub(super) fn pop(&mut self, read: u64) -> Option<Signal> {
         // The difference is negative if messages before the signal left the mailbox without being read by this

@@ -37,8 +37,8 @@
 //! does not write the slot. A receiver may be polled outside the turns of its process while the process is active. Such
 //! a receiver notifies the process, and the process closes the slot in its next turn.
 //!
-//! `moves` is odd while a message is in the slot. A writer writes only if `moves` is even, and then makes `moves` odd.
-//! A reader reads only if `moves` is odd, and then makes `moves` even.
+//! The field `moves` is odd while a message is in the slot. A writer writes only if `moves` is even, and then makes
+//! `moves` odd. A reader reads only if `moves` is odd, and then makes `moves` even.
 
 #![allow(unsafe_code)]
 
@@ -166,8 +166,9 @@ impl<M> Slot<M> {
         if !Self::FITS || lent.0 || self.is_full() {
             return Err(message);
         }
-        // SAFETY: the message fits, and the slot is empty. `lent` is exclusively borrowed, so this thread holds the
-        // lock of the mailbox. The slot is closed, so only the holder of the lock writes the slot.
+        // SAFETY: the message fits, and the slot is empty. The reference `lent` is exclusive, and the `SlotLoan` is
+        // stored under the lock of the mailbox, so this thread holds this lock. The slot is closed, so only the holder
+        // of the lock writes the slot.
         unsafe { self.write(message) };
         Ok(())
     }

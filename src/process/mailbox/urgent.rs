@@ -25,8 +25,8 @@ use crate::process::mailbox::routed::Forwarding;
 use crate::process::mailbox::{Inbox, Own, ReadAhead, Unsent, Wakes};
 
 impl<M> Inbox<M> {
-    /// Appends an urgent message. If the message is accepted, calls `accepted` under the lock. `accepted` sets the flag
-    /// of the process.
+    /// Appends an urgent message. If the message is accepted, calls `accepted` under the lock. The closure `accepted`
+    /// sets the flag of the process.
     ///
     /// Urgent messages do not take room from other messages. A mailbox with a bound stores at most as many urgent
     /// messages as its capacity, and rejects further urgent messages with every policy.
@@ -69,8 +69,8 @@ impl<M> Inbox<M> {
         (state.urgent_len() >= most).then_some(true)
     }
 
-    /// Takes the next urgent message. If no urgent message is left, calls `none_left` under the lock. `none_left`
-    /// clears the flag of the process. Returns `None` if another receiver has replaced this receiver.
+    /// Takes the next urgent message. If no urgent message is left, calls `none_left` under the lock. The closure
+    /// `none_left` clears the flag of the process. Returns `None` if another receiver has replaced this receiver.
     #[cold]
     pub(crate) fn pop_urgent(&self, front: &mut ReadAhead<M>, none_left: impl FnOnce()) -> Option<M> {
         let mut state = self.lock();

@@ -70,7 +70,7 @@ pub(crate) trait Own {
     fn recall(&self) -> bool;
 }
 
-/// A process that was woken and must be queued. The drop of this value queues the process.
+/// A process that was woken and must be queued. When this value is dropped, the process is queued.
 #[cfg(not(procession_loom))]
 pub(crate) type PendingSchedule = counted::PendingSchedule;
 

@@ -167,8 +167,8 @@ struct Outer {
     upgrade: Option<Box<upgrade_request::Saved>>,
 }
 
-/// Guard of a turn. The drop of this guard ends the turn. If the turn is nested in an outer turn, the drop restores the
-/// state of the outer turn.
+/// Guard of a turn. When the guard is dropped, the turn ends. If the turn is nested in an outer turn, the guard then
+/// restores the state of the outer turn.
 #[must_use]
 pub(crate) struct Guard<'a> {
     current: &'a Current,
@@ -228,8 +228,8 @@ impl Current {
 
     // ---- Turns
 
-    /// Begins a turn of the process with this control block. The turn ends when the guard is dropped. `code` returns
-    /// the name of the type that runs the process.
+    /// Begins a turn of the process with this control block. The turn ends when the guard is dropped. The function
+    /// `code` returns the name of the type that runs the process.
     #[inline]
     pub(crate) fn enter(&self, process: usize, pid: Pid, code: fn() -> &'static str, waker: &Waker) -> Guard<'_> {
         // The check reads `turn`, and not `process`. While an outer turn polls the future of a handler, its `process`
@@ -581,7 +581,7 @@ impl Current {
     }
 }
 
-/// The drop of this guard ends the period that [`Current::ending`] began.
+/// When this guard is dropped, the period that [`Current::ending`] began is over.
 #[must_use]
 pub(crate) struct Ending<'a> {
     current: &'a Current,

@@ -1,8 +1,8 @@
-//! Calls of user code that must not nest deeply. One call may cause another call. For example, the drop of a message
-//! may drop a mailbox, whose messages own other mailboxes. In the same way, the end of a link may close a mailbox
-//! outside any process, and this mailbox may have links to other mailboxes. The stack must not grow with the length of
-//! such a chain. Therefore, if calls nest deeper than a small limit, the inner call is deferred. The outermost call
-//! runs the deferred calls after its own user code has returned.
+//! Calls of user code that must not nest deeply. One call may cause another call. For example, the destructor of a
+//! message may drop a mailbox, and the messages in this mailbox may own other mailboxes. In the same way, the end of a
+//! link may close a mailbox outside any process, and this mailbox may have links to other mailboxes. The stack must not
+//! grow with the length of such a chain. Therefore, if calls nest deeper than a small limit, the inner call is
+//! deferred. The outermost call runs the deferred calls after its own user code has returned.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;

@@ -99,7 +99,7 @@ impl<T> ReplySlot<T> {
         self.set(FULL);
         drop(state);
         wake();
-        // The watchers are dropped last, because the drop of a waker is user code and may panic.
+        // The watchers are dropped last, because the destructor of a waker is user code and may panic.
         drop(watchers);
         Ok(())
     }

@@ -19,8 +19,8 @@ use crate::process::state::wake_order::SchedulerHandle;
 use crate::process::state::wake_order::WakeSource;
 use crate::process::state::{Borrowed, Header, HeaderFirst, RunState};
 
-/// Operations of a cell. The owner of the right to run the cell calls these operations without knowing the type of the
-/// cell.
+/// Functions for one type of cell. The owner of the right to run a cell does not know the type of the cell, and calls
+/// these functions through the header.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Task {
     pub(crate) run: unsafe fn(NonNull<Header>),
@@ -131,9 +131,9 @@ impl RunnableProcess {
     #[inline]
     pub(crate) fn run(self) {
         let run = self.task().run;
-        // SAFETY: `run` is the function for the type of this value, and the pointer has the provenance of the whole
-        // cell. `self` is the right to run the process, with its count, and `into_at` consumes both. The right exists,
-        // so the machine was started and has not finished.
+        // SAFETY: the function `run` belongs to the type of this value, and the pointer has the provenance of the whole
+        // cell. The value `self` represents the right to run the process and owns one count, and `into_at` consumes
+        // both. The right exists, so the machine was started and has not finished.
         unsafe { run(self.into_at()) };
     }
 
@@ -141,9 +141,9 @@ impl RunnableProcess {
     #[inline]
     pub(crate) fn schedule(self, source: WakeSource<'_>) {
         let schedule = self.task().schedule;
-        // SAFETY: `schedule` is the function for the type of this value, and the pointer has the provenance of the
-        // whole cell. `self` is the right to run the process, with its count, and `into_at` consumes both. The right
-        // exists, so the machine was started and has not finished.
+        // SAFETY: the function `schedule` belongs to the type of this value, and the pointer has the provenance of the
+        // whole cell. The value `self` represents the right to run the process and owns one count, and `into_at`
+        // consumes both. The right exists, so the machine was started and has not finished.
         unsafe { schedule(self.into_at(), source) };
     }
 
@@ -190,15 +190,16 @@ impl RunnableProcess {
 
 impl Drop for RunnableProcess {
     fn drop(&mut self) {
-        // SAFETY: `cancel` is the function for the type of this value, and the pointer has the provenance of the whole
-        // cell. `self` is the right to run the process, with its count, and neither is used again. The right exists, so
-        // the machine was started and has not finished.
+        // SAFETY: the function `cancel` belongs to the type of this value, and the pointer has the provenance of the
+        // whole cell. The value `self` represents the right to run the process and owns one count. After this call,
+        // neither the right nor the count is used again. The right exists, so the machine was started and has not
+        // finished.
         unsafe { (self.task().cancel)(self.0) };
     }
 }
 
-/// A process that was woken and must be queued. The drop of this value queues the process. Therefore, this value must
-/// be dropped only when no lock is held.
+/// A process that was woken and must be queued. When this value is dropped, the process is queued. Therefore, this
+/// value must be dropped only when no lock is held.
 #[must_use = "it is queued when this is dropped"]
 #[derive(Debug)]
 pub(crate) struct PendingSchedule(Option<RunnableProcess>);
@@ -226,8 +227,8 @@ impl PendingSchedule {
         unsafe { wake_at(at, RunState::wake) }
     }
 
-    /// Queues the process now. `place` is the handle of the scheduler of the process's host. The caller keeps this
-    /// handle alive.
+    /// Queues the process now. The parameter `place` is the scheduler handle of the host of the process. The caller
+    /// keeps this handle alive.
     #[cfg(not(procession_loom))]
     #[inline]
     pub(crate) fn queue(mut self, place: &SchedulerHandle) {
@@ -313,8 +314,8 @@ unsafe fn behind<'a, T>(at: NonNull<Header>) -> &'a T {
 /// queued.
 ///
 /// # Safety
-/// The value is alive and [`Stepped`], and `at` has the provenance of the whole value. `wake` is [`RunState::wake`] or
-/// [`RunState::deliver`].
+/// The value is alive and [`Stepped`], and `at` has the provenance of the whole value. The caller passes
+/// [`RunState::wake`] or [`RunState::deliver`] in `wake`.
 #[inline]
 unsafe fn wake_at(at: NonNull<Header>, wake: impl FnOnce(&RunState) -> bool) -> Option<PendingSchedule> {
     // SAFETY: by contract the value is alive and `Stepped`, and `at` has the provenance of the whole value. Therefore,
@@ -339,7 +340,8 @@ static WAKER: RawWakerVTable = {
         RawWaker::new(at, &WAKER)
     }
     unsafe fn wake(at: *const ()) {
-        // SAFETY: `at` is the data of this waker. The waker owns a count until the next statement drops the waker.
+        // SAFETY: the pointer `at` is the data pointer of this waker. The waker owns a count until the next statement
+        // drops the waker.
         unsafe { wake_by_ref(at) };
         // SAFETY: `wake` consumes the waker, so the count of the waker is released here, once.
         unsafe { drop(at) };

@@ -42,7 +42,7 @@ impl UpgradeRequest {
     fn request(&self, request: Request) {
         let former = self.exchange.borrow_mut().0.replace(request);
         self.is_pending.set(true);
-        // The former request is dropped after the borrow of `exchange` has ended, because the drop of a future runs
+        // The former request is dropped after the borrow of `exchange` has ended, because the destructor of a future is
         // user code.
         drop(former);
     }

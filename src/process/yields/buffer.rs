@@ -91,8 +91,8 @@ impl Buffer {
         self.wanted = self.wanted.saturating_add(1);
     }
 
-    /// Returns the number of notices that must be sent now, and counts these notices as sent. `ended` says whether the
-    /// stream has its answer.
+    /// Returns the number of notices that must be sent now, and counts these notices as sent. The caller sets `ended`
+    /// to true if the stream has its answer.
     #[must_use]
     pub(super) fn due(&mut self, ended: bool) -> usize {
         let fresh = self.wanted.min(self.items.len() - self.noticed);

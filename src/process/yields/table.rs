@@ -29,10 +29,10 @@ use crate::process::yields::{Answer, AnswerTarget, Yield};
 ///                        └────── cancel or close, in each state ────────────┴──────────────────────────────▶ gone
 /// ```
 ///
-/// `start` registers a command. `admit` and `admit_answer` move a command from the inline path of a turn
-/// (`state/inline_command.rs`) to the table, and the command keeps its tag. A command does not enter the table if the
-/// process reads its answer in the turn that yields the command. After a command is gone, an answer to this command is
-/// refused as late.
+/// The function `start` registers a command. The functions `admit` and `admit_answer` move a command from the inline
+/// path of a turn (`state/inline_command.rs`) to the table, and the command keeps its tag. A command does not enter the
+/// table if the process reads its answer in the turn that yields the command. After a command is gone, an answer to
+/// this command is refused as late.
 #[derive(Debug)]
 pub(super) enum Phase {
     /// The command has no answer yet.
@@ -129,8 +129,8 @@ impl Slot {
         }
         if let Some(buffer) = self.buffer {
             let (items, sender) = buffer.into_parts();
-            // Each item is dropped separately. Therefore, a panic in the drop of one item does not prevent the drops of
-            // the remaining items.
+            // Each item is dropped separately. Therefore, if the destructor of one item panics, the remaining items are
+            // still dropped.
             items.into_iter().for_each(|item| drop(panic::drop_caught(item)));
             let sender = sender.filter(|_| !planted!("yields_cancel_forgets_watchers"));
             sender.into_iter().for_each(panic::wake);
@@ -211,7 +211,8 @@ impl Table {
     pub(super) fn insert_by_number(&mut self, slot: Slot) {
         let number = slot.number;
         let key = self.slots.insert(slot);
-        // `key_of` compares the number with the number of the first slot, because a search of the map costs more.
+        // The function `key_of` compares the number with the number of the first slot, because a search of the map
+        // costs more.
         if key != 0 {
             self.keys.insert(number, key);
         }

@@ -12,8 +12,8 @@ use crate::task::join::JoinHandle;
 /// Results of a batch. Each result is the handle of a process or an error with the refused body.
 type Handles<F, N> = Vec<Result<JoinHandle<<F as Body<N>>::Value, N>, SpawnError<F>>>;
 
-/// Processes that were started but not queued yet. The drop of the batch queues the processes, even if the iterator of
-/// the bodies panics.
+/// Processes that were started but not queued yet. When the batch is dropped, it queues the processes. Therefore, the
+/// processes are queued even if the iterator of the bodies panics.
 struct Batch<'a> {
     host: &'a Host,
     tasks: Vec<Job>,

@@ -97,8 +97,8 @@ impl ProcessBuilder {
         self.deadline_within(at, Duration::from_secs(1))
     }
 
-    /// Sets a deadline, as [`deadline`](Self::deadline) does. `grace` is the time between the cancellation and the
-    /// kill.
+    /// Sets a deadline, as [`deadline`](Self::deadline) does. If the process is still alive when the time `grace` has
+    /// passed after the cancellation, the process is killed.
     pub fn deadline_within(mut self, at: Instant, grace: Duration) -> Self {
         self.inherited.limit(at, grace);
         self.options.has_own_end = true;
@@ -380,8 +380,8 @@ pub(super) struct SpawnOptions {
 }
 
 impl SpawnOptions {
-    /// Returns the options of a spawn by `process`. `ties` says whether `process` is linked to the new process, and
-    /// whether `process` monitors it.
+    /// Returns the options for a new process that `process` spawns. The parameter `ties` says whether `process` is
+    /// linked to the new process, and whether `process` monitors the new process.
     pub(super) fn tied(process: Ref<dyn AnyControl>, ties: SpawnLinks) -> Self {
         Self { parent: Some(Parent { process: Some(process), ties }), ..Self::default() }
     }

@@ -332,9 +332,9 @@ where
                 || future.as_pin_mut().map_or(Poll::Pending, |future| future.poll(cx).map(IntoReply::into_answer));
             match work.keeping(|| Current::with(|current| current.outside(poll))) {
                 (Ok(Poll::Pending), slip) => {
-                    // If the future dropped its completion in this poll, `slip` is the rest of this completion. When
-                    // `slip` is dropped here, the command is answered with `Abandoned`. The end of the future cannot
-                    // change this answer.
+                    // If the future dropped its completion in this poll, `slip` contains this completion. When `slip`
+                    // is dropped here, the command is answered with `Abandoned`. The end of the future cannot change
+                    // this answer.
                     drop(slip);
                     if !has_waited {
                         work.defer();

@@ -307,8 +307,8 @@ impl<'a, X: Machine, S: Schedule> Cell<X, S> {
         // SAFETY: `end` requires the right to run the process. The present function received this right in `ready`, and
         // `into_at` has consumed `ready`. The present function does not access the outcome after `settle` or `discard`.
         unsafe { cell.shell.control.head.run.end() };
-        // SAFETY: one count belonged to the right to run. If `left` is true, the other count is the count of the pid
-        // table, which the caller passed to this function. The cell is not accessed after this call.
+        // SAFETY: one count belonged to the right to run. If `left` is true, the other count is the count that the pid
+        // table owned and that the caller passed to this function. The cell is not accessed after this call.
         unsafe { Header::release_many(at, counts) };
     }
 

@@ -344,14 +344,13 @@ fn a_wake_up_is_neither_lost_nor_duplicated() {
         let seen = woken.clone();
         let sleeper = rt.spawn(async move |_: Context| {
             std::future::poll_fn(|cx| {
+                // The first poll reads the count before the threads get the waker. So the first poll is always pending,
+                // even if this thread is interrupted until the last wake-up.
+                let is_over = seen.load(Ordering::SeqCst) == 4 * each;
                 if polls.fetch_add(1, Ordering::SeqCst) == 0 {
                     let _ = tell.send(cx.waker().clone());
                 }
-                if seen.load(Ordering::SeqCst) == 4 * each {
-                    std::task::Poll::Ready(())
-                } else {
-                    std::task::Poll::Pending
-                }
+                if is_over { std::task::Poll::Ready(()) } else { std::task::Poll::Pending }
             })
             .await;
         });

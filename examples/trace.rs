@@ -52,7 +52,8 @@ async fn splitter(ctx: Context, file: PathBuf, counters: Vec<Address<Count>>) ->
     Ok(())
 }
 
-/// Spawns a splitter for each file, waits for all splitters, and returns the number of different words and of all words.
+/// Spawns a splitter for each file, waits for all splitters, and returns the number of different words and of all
+/// words.
 async fn count(ctx: Context, files: Vec<PathBuf>) -> Result<(usize, u64), Exit> {
     let counters: Vec<_> = (0..COUNTERS).map(|_| ctx.spawn(counter).address()).collect();
     let mut splitters = Vec::new();

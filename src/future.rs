@@ -1,6 +1,6 @@
 //! Futures, streams and sinks that methods of this crate return. A program names these types only to store the values,
-//! for example in a field of a struct. Each type is described beside the method that returns it. This file defines nothing
-//! itself.
+//! for example in a field of a struct. Each type is described beside the method that returns it. This file defines
+//! nothing itself.
 
 pub use crate::context::address::Exited;
 pub use crate::context::address::send_wait::{AddressSink, SendWait};

@@ -115,10 +115,10 @@ pub trait Observer: Send + Sync + 'static {
     /// can set another policy.
     fn panicked(&self, pid: Pid, message: &str) {}
 
-    /// A child of this supervisor has exited, and the supervisor is about to restart it. `child` is the name of the child,
-    /// or `number n` for a child without a name. `exit` is the exit of the last instance. The supervisor calls this
-    /// method in its own step. If the strategy also restarts other children, the supervisor calls the method for each of
-    /// them.
+    /// A child of this supervisor has exited, and the supervisor is about to restart it. `child` is the name of the
+    /// child, or `number n` for a child without a name. `exit` is the exit of the last instance. The supervisor calls
+    /// this method in its own step. If the strategy also restarts other children, the supervisor calls the method for
+    /// each of them.
     fn restarted(&self, supervisor: Pid, child: &str, exit: &Exit) {}
 }
 

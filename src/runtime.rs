@@ -2,9 +2,9 @@
 //! `Simulation`. A runtime combines a host, a scheduler and a clock. The drop of a runtime stops the host, the
 //! scheduler and the clock in a fixed order.
 //!
-//! This folder imports all folders above. Only the console imports `behaviour`. The host owns the processes. The scheduler owns the worker
-//! threads and their queues. A simulation has no scheduler, but a queue of its own. The runtime does not interpret
-//! messages.
+//! This folder imports all folders above. Only the console imports `behaviour`. The host owns the processes. The
+//! scheduler owns the worker threads and their queues. A simulation has no scheduler, but a queue of its own. The
+//! runtime does not interpret messages.
 
 #[cfg(feature = "affinity")]
 pub(crate) mod affinity;
@@ -488,8 +488,8 @@ impl Builder {
     }
 
     /// Keeps the last events of the runtime in memory, so that [`Host::write_flight_record`] can write them to a file.
-    /// Default: off. Without a flight recorder, this option costs nothing. [`FlightRecorder`] has the size of the buffers,
-    /// and the causes for which the runtime writes a file on its own.
+    /// Default: off. Without a flight recorder, this option costs nothing. [`FlightRecorder`] has the size of the
+    /// buffers, and the causes for which the runtime writes a file on its own.
     pub fn flight_recorder(mut self, recorder: FlightRecorder) -> Self {
         self.flight = Some(recorder);
         self
@@ -524,10 +524,10 @@ impl Builder {
         self
     }
 
-    /// Sets the number of abnormal exits that [`Host::last_exits`] returns. Default: 64. The runtime keeps the records of
-    /// the last exits, about 150 bytes each, and the texts of their errors. An abnormal exit costs about 0.2 µs more with
-    /// records than without records. If the number is 0, the runtime keeps no record. A normal exit costs nothing in both
-    /// cases.
+    /// Sets the number of abnormal exits that [`Host::last_exits`] returns. Default: 64. The runtime keeps the records
+    /// of the last exits, about 150 bytes each, and the texts of their errors. An abnormal exit costs about 0.2 µs more
+    /// with records than without records. If the number is 0, the runtime keeps no record. A normal exit costs nothing
+    /// in both cases.
     ///
     /// ```
     /// # use procession::{Context, Runtime};
@@ -854,7 +854,8 @@ fn hook(f: impl Fn() + Send + Sync + 'static) -> Hook {
 type Observe = Arc<dyn Fn(usize, WorkerState, Option<u64>) + Send + Sync>;
 
 /// Returns a callback that reports to the observer and to the flight recorder, if one of them exists. The callback
-/// catches the panics of the observer. `node` and `incarnation` are the parts that are equal in all pids of the runtime.
+/// catches the panics of the observer. `node` and `incarnation` are the parts that are equal in all pids of the
+/// runtime.
 fn reports_to(
     observer: Option<Arc<dyn Observer>>,
     metrics: &Arc<Metrics>,

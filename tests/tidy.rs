@@ -420,7 +420,8 @@ fn has_letters(section: &str, promises: &BTreeSet<String>) -> bool {
     promises.iter().any(|number| number.trim_end_matches(|c: char| c.is_ascii_lowercase()) == section)
 }
 
-/// Returns each number that a test of `src`, `tests` or the console cites, with the name of one test that cites this number.
+/// Returns each number that a test of `src`, `tests` or the console cites, with the name of one test that cites this
+/// number.
 fn citations() -> BTreeMap<String, String> {
     fn gather(path: &Path, found: &mut BTreeMap<String, String>) {
         if path.is_dir() {

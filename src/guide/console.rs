@@ -39,9 +39,9 @@
 //!
 //! # Cost and limits
 //!
-//! The server is one thread, which sleeps until a request arrives. It needs no worker, and answers while all workers are
-//! blocked. It takes the same locks as [`Host::processes`](crate::Host::processes), one process at a time. A client that
-//! does not read its reply delays neither a worker nor another client.
+//! The server is one thread, which sleeps until a request arrives. It needs no worker, and answers while all workers
+//! are blocked. It takes the same locks as [`Host::processes`](crate::Host::processes), one process at a time. A client
+//! that does not read its reply delays neither a worker nor another client.
 //!
 //! | limit | value | when a client exceeds the limit |
 //! |---|---|---|
@@ -65,8 +65,8 @@
 //! {"protocol": "procession-console", "version": 1, "token_required": false}
 //! ```
 //!
-//! The version changes only if existing requests or fields change. A newer server may know more requests, and add fields
-//! to its replies. A client must ignore unknown fields, as the server does.
+//! The version changes only if existing requests or fields change. A newer server may know more requests, and add
+//! fields to its replies. A client must ignore unknown fields, as the server does.
 //!
 //! A request has the field `request`, and the optional field `id`, which the reply repeats. The reply has either the
 //! field `ok` or the field `error`:
@@ -100,8 +100,8 @@
 //!   answered while all workers are blocked.
 //! - Fields of structs have the names of the Rust fields. A time has the suffix `_ns`, and counts from the start of the
 //!   runtime. Most replies contain the present time as `now_ns`.
-//! - If two replies to `workers` contain the same `process` and the same `polls` for a worker, the worker was in one step
-//!   from the first reply to the second.
+//! - If two replies to `workers` contain the same `process` and the same `polls` for a worker, the worker was in one
+//!   step from the first reply to the second.
 //!
 //! | kind of error | reason |
 //! |---|---|

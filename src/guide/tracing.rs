@@ -2,8 +2,8 @@
 //!
 //! # Record a trace
 //!
-//! [`Host::start_trace`](crate::Host::start_trace) begins a trace at any time, on any thread, and writes it to a file. The
-//! trace ends when its handle is finished or dropped:
+//! [`Host::start_trace`](crate::Host::start_trace) begins a trace at any time, on any thread, and writes it to a file.
+//! The trace ends when its handle is finished or dropped:
 //!
 //! ```
 //! # use procession::{Context, Runtime};
@@ -19,19 +19,19 @@
 //! # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
 //! ```
 //!
-//! [`Host::start_trace_to`](crate::Host::start_trace_to) writes the trace to any [`Write`](std::io::Write), for example a
-//! socket. A [`Simulation`](crate::Simulation) is traced in the same way. The times in its trace are virtual, and the same
-//! seed gives the same bytes.
+//! [`Host::start_trace_to`](crate::Host::start_trace_to) writes the trace to any [`Write`](std::io::Write), for example
+//! a socket. A [`Simulation`](crate::Simulation) is traced in the same way. The times in its trace are virtual, and the
+//! same seed gives the same bytes.
 //!
 //! [`Host::start_trace_with`](crate::Host::start_trace_with) takes [options](crate::observe::TraceOptions): the trace
-//! contains only one process or only some types, and ends after a maximum number of events. Other processes then have no
-//! additional cost.
+//! contains only one process or only some types, and ends after a maximum number of events. Other processes then have
+//! no additional cost.
 //!
 //! # Open a trace
 //!
-//! Open <https://ui.perfetto.dev> in a browser, and drag the file into the page. The page reads the file in the browser,
-//! and does not upload it. A file that was cut off, for example because the program was killed, opens up to its last whole
-//! packet.
+//! Open <https://ui.perfetto.dev> in a browser, and drag the file into the page. The page reads the file in the
+//! browser, and does not upload it. A file that was cut off, for example because the program was killed, opens up to
+//! its last whole packet.
 //!
 //! | track | contents |
 //! |---|---|
@@ -64,10 +64,10 @@
 //!
 //! # The flight recorder
 //!
-//! A fault often shows only when it is too late to start a trace. A flight recorder keeps the last events in memory, and
-//! writes them to a file after the fault. [`Builder::flight_recorder`](crate::Builder::flight_recorder) turns it on, and
-//! [`FlightRecorder`](crate::observe::FlightRecorder) has its options. The file has the same format as a trace. There are
-//! four occasions to write it:
+//! A fault often shows only when it is too late to start a trace. A flight recorder keeps the last events in memory,
+//! and writes them to a file after the fault. [`Builder::flight_recorder`](crate::Builder::flight_recorder) turns it
+//! on, and [`FlightRecorder`](crate::observe::FlightRecorder) has its options. The file has the same format as a trace.
+//! There are four occasions to write it:
 //!
 //! | occasion | how |
 //! |---|---|
@@ -101,25 +101,25 @@
 //! ```
 //!
 //! Each buffer keeps a fixed number of events, so a busy worker keeps a shorter time than a quiet worker.
-//! [`FlightSummary::complete`](crate::observe::FlightSummary::complete) is the length of the last period that is complete
-//! on all workers. Earlier parts of the record are incomplete: the mark `lost` on a lane shows where its buffer begins,
-//! a process may miss states, and there are no arrows of messages. While a flight recorder is on, a trace has no limit of
-//! events. Instead, the trace loses the oldest events when its writer is too slow.
+//! [`FlightSummary::complete`](crate::observe::FlightSummary::complete) is the length of the last period that is
+//! complete on all workers. Earlier parts of the record are incomplete: the mark `lost` on a lane shows where its
+//! buffer begins, a process may miss states, and there are no arrows of messages. While a flight recorder is on, a
+//! trace has no limit of events. Instead, the trace loses the oldest events when its writer is too slow.
 //!
 //! # Costs and limits
 //!
-//! Without a trace, a turn of a process costs the same as in a runtime that never traces. A message, a command and a spawn
-//! check a flag that is already in the cache.
+//! Without a trace, a turn of a process costs the same as in a runtime that never traces. A message, a command and a
+//! spawn check a flag that is already in the cache.
 //!
-//! With a trace, each event takes a reading of the clock. A turn in which a process receives and sends one message has five
-//! events. Each worker records at most 4,096 events in 10 ms. After that, the worker skips whole turns until the thread of
-//! the trace has read its buffer. Therefore short steps at the highest rate are recorded in part, and a program with longer
-//! steps is recorded as a whole. A skipped turn records no messages, commands and wake-ups, so the process that it wakes may
-//! have no state `ready`. A skipped turn never delays the worker. A process that is not selected by the options of the
-//! trace has no additional cost.
+//! With a trace, each event takes a reading of the clock. A turn in which a process receives and sends one message has
+//! five events. Each worker records at most 4,096 events in 10 ms. After that, the worker skips whole turns until the
+//! thread of the trace has read its buffer. Therefore short steps at the highest rate are recorded in part, and a
+//! program with longer steps is recorded as a whole. A skipped turn records no messages, commands and wake-ups, so the
+//! process that it wakes may have no state `ready`. A skipped turn never delays the worker. A process that is not
+//! selected by the options of the trace has no additional cost.
 //!
-//! A flight recorder records each turn, at any rate. It costs a reading of the clock for each event, and the memory of its
-//! buffers.
+//! A flight recorder records each turn, at any rate. It costs a reading of the clock for each event, and the memory of
+//! its buffers.
 //!
 //! Two processes exchanged messages on one worker, at the highest rate. The numbers are the CPU time for each turn,
 //! relative to a run without a trace:
@@ -130,6 +130,6 @@
 //! | trace | 1.2 | 1.3 |
 //! | flight recorder | 4.0 | 4.0 |
 //!
-//! Each turn of this program takes 60 ns. The cost for each turn does not depend on the length of the turn: about 12 ns for
-//! a skipped turn, and about 180 ns for a recorded turn. A program whose turns take 10 µs becomes 2 % slower with a flight
-//! recorder.
+//! Each turn of this program takes 60 ns. The cost for each turn does not depend on the length of the turn: about 12 ns
+//! for a skipped turn, and about 180 ns for a recorded turn. A program whose turns take 10 µs becomes 2 % slower with a
+//! flight recorder.

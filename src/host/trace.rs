@@ -57,8 +57,8 @@ impl Host {
         self.record(urgency, || TraceEvent::State { process: word(head), to, steps: false });
     }
 
-    /// Returns false in a turn that is skipped. Such a turn records neither messages and answers nor wake-ups. If only some
-    /// processes are recorded, the turn of another process is not skipped.
+    /// Returns false in a turn that is skipped. Such a turn records neither messages and answers nor wake-ups. If only
+    /// some processes are recorded, the turn of another process is not skipped.
     fn is_outside_or_traced(&self) -> bool {
         let is_skipped = Current::try_with(|current| current.pid().is_some() && !current.is_traced()).unwrap_or(false);
         !is_skipped || self.shared().metrics.recorder().is_partial()
@@ -171,10 +171,11 @@ impl Host {
     /// or dropped. If the program ends earlier, the file is still readable. In this case, usually only the events of
     /// the last 20 ms are missing.
     ///
-    /// A thread of the trace writes the file, so no worker waits for the file. Each worker stores its events in a buffer
-    /// of 512 KiB, and records at most 4,096 events in 10 ms. A worker that produces more events skips whole turns. The
-    /// trace contains the numbers of skipped events, and [`TraceSummary::lost`](crate::observe::TraceSummary::lost) is
-    /// their sum. Several traces of a runtime can run at the same time.
+    /// A thread of the trace writes the file, so no worker waits for the file. Each worker stores its events in a
+    /// buffer of 512 KiB, and records at most 4,096 events in 10 ms. A worker that produces more events skips whole
+    /// turns. The trace contains the numbers of skipped events, and
+    /// [`TraceSummary::lost`](crate::observe::TraceSummary::lost) is their sum. Several traces of a runtime can run at
+    /// the same time.
     ///
     /// ```
     /// # use procession::{Context, Runtime};
@@ -212,16 +213,16 @@ impl Host {
         self.start_trace_with(TraceOptions::new(), writer)
     }
 
-    /// Starts an execution trace with these options, as [`start_trace_to`](Self::start_trace_to) does. The options select
-    /// the processes of the trace, and limit the number of its events.
+    /// Starts an execution trace with these options, as [`start_trace_to`](Self::start_trace_to) does. The options
+    /// select the processes of the trace, and limit the number of its events.
     ///
-    /// If the options select some processes, only these processes have the cost of a recorded turn. The trace contains their
-    /// turns, states, commands and received messages. The trace does not contain the messages that they send to other
-    /// processes, the searches of the workers, and the counter tracks. If a runtime has traces with different options, each
-    /// process in one of the traces has the cost.
+    /// If the options select some processes, only these processes have the cost of a recorded turn. The trace contains
+    /// their turns, states, commands and received messages. The trace does not contain the messages that they send to
+    /// other processes, the searches of the workers, and the counter tracks. If a runtime has traces with different
+    /// options, each process in one of the traces has the cost.
     ///
-    /// A trace without events writes an empty packet once per second. Therefore the trace ends soon after its reader has
-    /// disconnected, even if the selected processes do not run.
+    /// A trace without events writes an empty packet once per second. Therefore the trace ends soon after its reader
+    /// has disconnected, even if the selected processes do not run.
     ///
     /// # Errors
     /// Returns the error of the system if the thread of the trace cannot be started.

@@ -31,8 +31,8 @@ macro_rules! distributions {
         #[non_exhaustive]
         pub struct Distributions {
             $(#[doc = $help] $(#[doc = $more])* pub $field: Histogram,)*
-            /// Time from the yield of a command until its answer is accepted, for each command type, in the order of the
-            /// names of the types.
+            /// Time from the yield of a command until its answer is accepted, for each command type, in the order of
+            /// the names of the types.
             ///
             /// The time includes the run of the handler. If the handler is blocking, the time also includes the wait
             /// for a thread of the blocking pool. The runtime measures the commands that a process yields in a turn

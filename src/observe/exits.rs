@@ -1,7 +1,7 @@
 //! The last abnormal exits of a runtime, in a bounded list.
 //!
-//! The host fills the list when a process exits abnormally. This module stores and prints the records. A record contains
-//! no value of user code, so a stored record keeps no such value alive, and its drop runs no user code.
+//! The host fills the list when a process exits abnormally. This module stores and prints the records. A record
+//! contains no value of user code, so a stored record keeps no such value alive, and its drop runs no user code.
 
 use std::borrow::Cow;
 use std::collections::VecDeque;
@@ -99,8 +99,8 @@ impl ExitHistory {
         self.capacity == 0
     }
 
-    /// Adds a record. If the list is full, the oldest record is dropped. This function replaces the error of the exit by
-    /// its text. The text of the error is user code, and is computed without the lock.
+    /// Adds a record. If the list is full, the oldest record is dropped. This function replaces the error of the exit
+    /// by its text. The text of the error is user code, and is computed without the lock.
     pub(crate) fn add(&self, record: ExitRecord) {
         let record = ExitRecord { exit: without_errors(&record.exit), ..record };
         let dropped = self.records.with(|records| {

@@ -89,8 +89,8 @@ pub enum Finding {
         /// Time from `since` to the explanation.
         lasts: Duration,
         /// Whether the runtime has as many active workers as requested. If this field is false, the number of
-        /// [replacement threads](crate::Builder::max_replacement_threads) has reached its maximum, and fewer threads run
-        /// the other processes.
+        /// [replacement threads](crate::Builder::max_replacement_threads) has reached its maximum, and fewer threads
+        /// run the other processes.
         is_replaced: bool,
     },
     /// All threads of the blocking pool run a job, and the pool has its maximum number of threads. A further job waits

@@ -146,8 +146,8 @@ pub struct BlockingPoolMetrics {
 
 /// Memory of the crate's own structures in bytes: see [`RuntimeMetrics::memory`].
 ///
-/// The figures do not include mailbox queues, local queues, the state of processes beyond their block of 1 KiB, payloads
-/// above 1 KiB, and the stacks of threads.
+/// The figures do not include mailbox queues, local queues, the state of processes beyond their block of 1 KiB,
+/// payloads above 1 KiB, and the stacks of threads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct MemoryMetrics {
@@ -229,8 +229,8 @@ const WORKER_STATES: [(&str, WorkerState); 4] = [
 ];
 
 impl RuntimeMetrics {
-    /// Returns the throughput: the number of steps of processes per second of [`elapsed`](Self::elapsed). Returns 0 if no
-    /// time has passed.
+    /// Returns the throughput: the number of steps of processes per second of [`elapsed`](Self::elapsed). Returns 0 if
+    /// no time has passed.
     ///
     /// The throughput of a short interval is usually more useful than the throughput since the start of the runtime. To
     /// get the throughput of an interval, subtract an earlier snapshot first.
@@ -314,7 +314,8 @@ struct Family<'a> {
     samples: Vec<Sample<'a>>,
 }
 
-/// The name and the value of a label, and the value of the figure. If the name of the label is empty, there is no label.
+/// The name and the value of a label, and the value of the figure. If the name of the label is empty, there is no
+/// label.
 type Sample<'a> = (&'static str, Cow<'a, str>, Value<'a>);
 
 enum Value<'a> {

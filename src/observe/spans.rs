@@ -22,9 +22,9 @@ type Spans = Mutex<BTreeMap<Pid, Arc<Span>>>;
 /// An observer that creates a [`tracing::Span`] for each process. Needs the feature `tracing`.
 ///
 /// The span has the target `procession`, the level `INFO`, the name `process`, and the fields `pid`, `name` (if the
-/// [builder](crate::ProcessBuilder::name) of the process has set one) and `type`. The span is entered while the process is
-/// stepped, so each event of the code of the process is inside this span. The parent of the span is the current span of
-/// the code that spawned the process: if a process spawns another process, this is the span of the first process.
+/// [builder](crate::ProcessBuilder::name) of the process has set one) and `type`. The span is entered while the process
+/// is stepped, so each event of the code of the process is inside this span. The parent of the span is the current span
+/// of the code that spawned the process: if a process spawns another process, this is the span of the first process.
 ///
 /// These events have the target `procession`:
 ///
@@ -35,10 +35,11 @@ type Spans = Mutex<BTreeMap<Pid, Arc<Span>>>;
 /// | `long step` | `WARN` | the process, or none for a future without a pid | `worker` |
 /// | `child restarts` | `WARN` | the supervisor | `child`, `exit` |
 ///
-/// The observer uses the subscriber that is the current subscriber of each thread, and never installs a subscriber. A long
-/// step is reported by the monitor thread, to the subscriber of the span. If there is no subscriber, or if the subscriber is not interested in the span, a process has no span. The runtime calls
-/// the observer for each transition of a process, so each turn takes a lock and calls the subscriber twice. Without this
-/// observer, the feature `tracing` costs nothing.
+/// The observer uses the subscriber that is the current subscriber of each thread, and never installs a subscriber. A
+/// long step is reported by the monitor thread, to the subscriber of the span. If there is no subscriber, or if the
+/// subscriber is not interested in the span, a process has no span. The runtime calls the observer for each transition
+/// of a process, so each turn takes a lock and calls the subscriber twice. Without this observer, the feature `tracing`
+/// costs nothing.
 ///
 /// ```
 /// use procession::observe::TracingObserver;
@@ -72,9 +73,9 @@ type Spans = Mutex<BTreeMap<Pid, Arc<Span>>>;
 /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
 /// ```
 ///
-/// A handler of a command is called inside the span of the process that yields the command. The future of an async handler
-/// is polled outside this span, unless the handler returns `future.in_current_span()`. A closure on the blocking pool is
-/// also outside this span.
+/// A handler of a command is called inside the span of the process that yields the command. The future of an async
+/// handler is polled outside this span, unless the handler returns `future.in_current_span()`. A closure on the
+/// blocking pool is also outside this span.
 pub struct TracingObserver {
     shards: Box<[CachePadded<Spans>]>,
     next: Option<Box<dyn Observer>>,
@@ -98,8 +99,8 @@ impl TracingObserver {
         Self { shards: (0..SHARDS).map(|_| CachePadded(Spans::default())).collect(), next: None }
     }
 
-    /// Creates an observer that also calls another observer. A runtime has one observer, so a program with an observer of
-    /// its own passes it to this function. Each method calls `next` inside the span of the process.
+    /// Creates an observer that also calls another observer. A runtime has one observer, so a program with an observer
+    /// of its own passes it to this function. Each method calls `next` inside the span of the process.
     pub fn with(next: impl Observer) -> Self {
         Self { next: Some(Box::new(next)), ..Self::new() }
     }
@@ -174,8 +175,8 @@ impl Observer for TracingObserver {
             tracing::warn!(target: "procession", worker, "long step");
             self.next(|next| next.blocked(worker, pid, at));
         };
-        // The monitor thread has no subscriber of its own, unless there is a global subscriber. Therefore the event goes to
-        // the subscriber of the span.
+        // The monitor thread has no subscriber of its own, unless there is a global subscriber. Therefore the event
+        // goes to the subscriber of the span.
         let span = pid.and_then(|pid| self.span(pid));
         let subscriber = span.as_ref().and_then(|span| span.with_subscriber(|(_, subscriber)| subscriber.clone()));
         match (span, subscriber) {

@@ -6,10 +6,10 @@
 //! faster than its limit, it discards whole turns, and counts them. Therefore a trace neither stops a worker nor needs
 //! unbounded memory. With a flight recorder, a worker has no limit, and overwrites its oldest events: see [`flight`].
 //!
-//! The events of a process are recorded only while its flag `OBSERVED` is set. A runtime without a trace and without an
-//! observer never sets this flag. One test checks this flag and the flag for a kill, so a turn without a trace has no
-//! additional cost. A turn that is recorded sets a mark of its thread. The messages and commands of the turn test this
-//! mark.
+//! The events of a process are recorded only while its flag `OBSERVED` is set. A runtime without a trace, a flight
+//! recorder and an observer never sets this flag. One test checks this flag and the flag for a kill, so a turn without
+//! a trace has no additional cost. A turn that is recorded sets a mark of its thread. The messages and commands of the
+//! turn test this mark.
 
 pub(crate) mod flight;
 pub(crate) mod handle;
@@ -179,8 +179,8 @@ fn thread_number() -> u16 {
 
 /// The rings of a runtime, and the labels of its processes. The rings are allocated when the first event is recorded.
 pub(crate) struct Recorder {
-    /// Number of sessions that read the rings. A flight recorder counts as a session. Events are recorded only while this
-    /// number is not 0.
+    /// Number of sessions that read the rings. A flight recorder counts as a session. Events are recorded only while
+    /// this number is not 0.
     sessions: AtomicUsize,
     /// One ring for each worker slot. Only the thread in the slot writes the ring. A simulation has no such ring. All
     /// threads of a simulation write the first shared ring, so that events with the same virtual time stay in order.
@@ -282,8 +282,8 @@ impl Recorder {
         self.sessions.load(Ordering::SeqCst) > usize::from(self.flight.get().is_some())
     }
 
-    /// Returns whether a thread that reaches the end of its ring overwrites the oldest records. The events of a trace of a
-    /// simulation are never overwritten.
+    /// Returns whether a thread that reaches the end of its ring overwrites the oldest records. The events of a trace
+    /// of a simulation are never overwritten.
     fn overwrites(&self) -> bool {
         self.flight.get().is_some() && !(self.workers.is_empty() && self.has_traces())
     }
@@ -370,8 +370,8 @@ impl Metrics {
         };
         let (lock, place) = &recorder.shared[index];
         let ring = place.get_or_init(|| recorder.new_ring());
-        // In a simulation, `make_room` calls the user's writer. Therefore it is not called for events that may be recorded
-        // under a lock. A simulation never discards such an event.
+        // In a simulation, `make_room` calls the user's writer. Therefore it is not called for events that may be
+        // recorded under a lock. A simulation never discards such an event.
         let reserve = if is_simulated && urgency == Urgency::InTurn { u64::MAX } else { urgency.reserve() };
         if is_simulated && !ring.has_room(reserve) {
             recorder.make_room();
@@ -381,7 +381,8 @@ impl Metrics {
 }
 
 impl Ring {
-    /// Writes an event, unless the ring has no room. Returns whether the event was written. The caller is the only writer.
+    /// Writes an event, unless the ring has no room. Returns whether the event was written. The caller is the only
+    /// writer.
     #[inline]
     fn write(
         &self,

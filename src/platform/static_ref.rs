@@ -37,7 +37,8 @@ impl<T> AtomicStaticRef<T> {
     #[inline]
     pub(crate) fn load(&self) -> Option<&'static T> {
         let at = self.at.load(Ordering::Acquire);
-        // SAFETY: `as_ref` needs a null pointer, or a pointer that is valid for shared reads as long as the result lives.
+        // SAFETY: `as_ref` needs a null pointer, or a pointer that is valid for shared reads as long as the result
+        // lives.
         // - Valid: `at` is null, or `store` made it from a `&'static T`. No code writes the pointer in another way.
         // - Edge: the value of the reference -> release store in `store` -> acquire load above -> reads of the result.
         // - Threads: `T: Sync`, if this thread is not the thread of the `store`, because of `_reference`.

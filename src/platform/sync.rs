@@ -100,7 +100,14 @@ mod imp {
                 *self.0.0.lock().expect("never poisoned") = true;
                 self.0.1.notify_one();
             }
+
+            pub(crate) fn id(&self) -> ThreadId {
+                Arc::as_ptr(&self.0) as usize
+            }
         }
+
+        /// Number of a thread that is alive.
+        pub(crate) type ThreadId = usize;
 
         pub(crate) fn current() -> Thread {
             CURRENT.with(Thread::clone)

@@ -246,9 +246,9 @@ impl Yields {
         true
     }
 
-    /// Measures a command that has just entered the table, from the time `since` in ns. The caller is the process itself,
-    /// and no handler has received the right to answer yet. If the command is not in the table, this function does
-    /// nothing.
+    /// Measures a command that has just entered the table, from the time `since` in ns. The caller is the process
+    /// itself, and no handler has received the right to answer yet. If the command is not in the table, this function
+    /// does nothing.
     #[cold]
     pub(crate) fn measure(&self, tag: Tag, since: u64) {
         if let Some(mut table) = self.table()
@@ -356,9 +356,9 @@ impl Yields {
     }
 
     /// Answers a command. Of all answers to one tag, at most one answer is accepted with `Ok`. This function calls
-    /// `taken` before another thread can read the answer. If the command is measured, this function calls `measured` with
-    /// the name of the command type and the time of the command. If the answer must wait in the table, this function
-    /// moves the answer out of `answer`.
+    /// `taken` before another thread can read the answer. If the command is measured, this function calls `measured`
+    /// with the name of the command type and the time of the command. If the answer must wait in the table, this
+    /// function moves the answer out of `answer`.
     ///
     /// # Errors
     /// Returns the reason why the answer was refused. If `check` is true, an answer of a wrong type is also refused. A

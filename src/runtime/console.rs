@@ -42,7 +42,7 @@ const SHORTEST_TOKEN: usize = 16;
 /// Maximum time that the drop of a runtime waits for the server. The server ends after the request in progress.
 const STOP_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// ConsoleOptions of the console server.
+/// Options of the console server.
 #[derive(Default)]
 pub(super) struct ConsoleOptions {
     path: Option<PathBuf>,
@@ -88,8 +88,8 @@ impl Builder {
     }
 
     /// Opens a console socket at this TCP address, in addition to the socket of [`console`](Self::console). Default: no
-    /// TCP socket. With port 0, the system selects a port, which [`Runtime::console_address`] returns. This method needs
-    /// the feature `console`.
+    /// TCP socket. With port 0, the system selects a port, which [`Runtime::console_address`] returns. This method
+    /// needs the feature `console`.
     ///
     /// A client must send `token` before its first request. The token must have at least 16 bytes, and should be a
     /// random text. The connection is not encrypted: use a loopback address, and a tunnel for access over a network.
@@ -98,8 +98,8 @@ impl Builder {
         self
     }
 
-    /// Sets whether consoles may change the program: cancel and kill processes, change priorities, and change the number
-    /// of workers. Default: off. If this option is off, the server refuses these requests, and consoles can only
+    /// Sets whether consoles may change the program: cancel and kill processes, change priorities, and change the
+    /// number of workers. Default: off. If this option is off, the server refuses these requests, and consoles can only
     /// inspect. This method needs the feature `console`.
     pub fn console_actions(mut self, on: bool) -> Self {
         self.console.actions = on;
@@ -108,8 +108,8 @@ impl Builder {
 }
 
 impl Runtime {
-    /// Returns the address of the TCP socket of [`Builder::console_tcp`]. Returns `None` if there is no such socket. This
-    /// method needs the feature `console`.
+    /// Returns the address of the TCP socket of [`Builder::console_tcp`]. Returns `None` if there is no such socket.
+    /// This method needs the feature `console`.
     pub fn console_address(&self) -> Option<SocketAddr> {
         self.console.as_ref()?.address
     }

@@ -247,10 +247,10 @@ impl Simulation {
         self
     }
 
-    /// Keeps the last events of the simulation in memory, so that [`Host::write_flight_record`] can write them to a file.
-    /// Default: off. The times of the record are virtual, and the same seed gives the same bytes. A simulation writes no
-    /// file on its own; [`Check::flight_record`](crate::Check::flight_record) writes the record of a failing seed. A second
-    /// call has no effect.
+    /// Keeps the last events of the simulation in memory, so that [`Host::write_flight_record`] can write them to a
+    /// file. Default: off. The times of the record are virtual, and the same seed gives the same bytes. A simulation
+    /// writes no file on its own; [`Check::flight_record`](crate::Check::flight_record) writes the record of a failing
+    /// seed. A second call has no effect.
     #[must_use]
     pub fn flight_recorder(self, recorder: FlightRecorder) -> Self {
         self.host.shared().metrics.recorder().keep_last_events(recorder);

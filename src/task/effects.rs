@@ -33,8 +33,8 @@ impl<'a> Around<'a> {
     /// in `flags`. If the turn begins with this call, reports to the observer that the process runs. If the process was
     /// killed, returns the exit. The caller sets `is_fresh` to true before the first step of the process.
     ///
-    /// If neither an observer nor a trace sees this turn, clears `OBSERVED` in `flags`. The rest of the turn then has the
-    /// cost of a turn that is not observed.
+    /// If neither an observer nor a trace sees this turn, clears `OBSERVED` in `flags`. The rest of the turn then has
+    /// the cost of a turn that is not observed.
     #[cold]
     pub(super) fn check_killed(&self, flags: &mut u16, begins: bool, is_fresh: bool) -> Option<Exit> {
         let (is_killed, host) = (*flags & flag::KILLED != 0, self.head.host());

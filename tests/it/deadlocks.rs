@@ -22,7 +22,7 @@ impl Command for Never {
 }
 
 /// Runs all runnable processes.
-fn settle(rt: &Runtime) {
+pub(crate) fn settle(rt: &Runtime) {
     let ready = ProcessQuery::new().state(ProcessState::Ready).limit(1);
     rt.block_on(async {
         for _ in 0..8 {
@@ -258,8 +258,8 @@ enum Job {
     Tell,
 }
 
-/// Handles jobs. Asks, tells and joins only processes with a higher number, and children of its own. Therefore, no cycle
-/// is possible.
+/// Handles jobs. Asks, tells and joins only processes with a higher number, and children of its own. Therefore, no
+/// cycle is possible.
 async fn worker(mut ctx: Context<Job>, above: Vec<Address<Job>>) -> Result<(), Exit> {
     loop {
         let Job::Ask(chance, reply) = ctx.receive().await? else { continue };

@@ -36,8 +36,8 @@ fn builder() -> Builder {
     Runtime::builder().workers(0).on_crash(|_| ())
 }
 
-/// 9.5d: a record contains the pid, the name, the type, the parent, the exit with the location of a panic, the number of
-/// unread messages, and the time.
+/// 9.5d: a record contains the pid, the name, the type, the parent, the exit with the location of a panic, the number
+/// of unread messages, and the time.
 #[test]
 fn a_record_describes_the_exited_process() {
     let rt = builder().build().unwrap();

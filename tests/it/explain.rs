@@ -8,10 +8,11 @@ use std::time::Duration;
 
 use futures::executor::block_on;
 use futures::future::select;
-use procession::observe::{Activity, Explanation, Finding, ProcessQuery, ProcessState, WaitsFor};
+use procession::observe::{Activity, Explanation, Finding, ProcessState, WaitsFor};
 use procession::*;
 
-use crate::{alone, step_aside, within};
+use crate::deadlocks::settle;
+use crate::{alone, within};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
@@ -60,16 +61,8 @@ fn runtime(builder: Builder) -> Runtime {
 
 /// Runs all runnable processes, and then returns the explanation. This thread is a guest thread during the call.
 fn explained(rt: &Runtime) -> Explanation {
-    let ready = ProcessQuery::new().state(ProcessState::Ready).limit(1);
-    rt.block_on(async {
-        for _ in 0..8 {
-            step_aside().await;
-        }
-        while !rt.processes(&ready).is_empty() {
-            step_aside().await;
-        }
-        rt.explain()
-    })
+    settle(rt);
+    rt.block_on(async { rt.explain() })
 }
 
 /// Waits until the runtime has this finding.

@@ -636,8 +636,9 @@ fn a_waker_that_panics_does_not_affect_the_sender() {
     });
 }
 
-/// 11, 8.1d: an executor polls a future of `Runtime::run`, and the waker of the executor panics. The drop of the payload of
-/// this panic panics too. A thread then sends a message, which wakes the executor. The panics do not affect the sender.
+/// 11, 8.1d: an executor polls a future of `Runtime::run`, and the waker of the executor panics. The drop of the
+/// payload of this panic panics too. A thread then sends a message, which wakes the executor. The panics do not affect
+/// the sender.
 #[test]
 fn a_panic_payload_that_panics_does_not_affect_the_sender() {
     struct ThrowsBomb(AtomicUsize);

@@ -1,5 +1,5 @@
-//! 9.3 of the specification: execution traces in the format of Perfetto. The decoder of the traces is independent of the
-//! encoder.
+//! 9.3 of the specification: execution traces in the format of Perfetto. The decoder of the traces is independent of
+//! the encoder.
 
 mod decoder;
 mod filters;
@@ -262,8 +262,8 @@ fn arrows(decoded: &Decoded) -> Vec<(&decoder::Event, &decoder::Event)> {
     pairs
 }
 
-/// 9.3b: an arrow leads from each send to the receipt of the message, and from each yield to its completion. Their counts
-/// equal the counters.
+/// 9.3b: an arrow leads from each send to the receipt of the message, and from each yield to its completion. Their
+/// counts equal the counters.
 #[test]
 fn arrows_lead_from_sends_to_receipts_and_from_yields_to_completions() {
     let later = async |command: Double| {
@@ -466,8 +466,8 @@ fn simulated(seed: u64) -> (Vec<u8>, TraceSummary, observe::Counters) {
     (buffer.bytes(), summary, host.counters())
 }
 
-/// 9.3a, 10.1b: a simulation writes the same trace in virtual time. It loses no events, and the same seed gives the same
-/// bytes.
+/// 9.3a, 10.1b: a simulation writes the same trace in virtual time. It loses no events, and the same seed gives the
+/// same bytes.
 #[test]
 fn a_simulation_writes_a_trace_without_losses() {
     let (bytes, summary, counted) = simulated(7);

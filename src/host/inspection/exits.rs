@@ -7,8 +7,8 @@ use crate::observe::exits::ExitRecord;
 use crate::process::exit::Exit;
 
 impl Host {
-    /// Returns the last abnormal exits of the processes of this runtime, oldest first. The records include the processes
-    /// of all hosts of the runtime.
+    /// Returns the last abnormal exits of the processes of this runtime, oldest first. The records include the
+    /// processes of all hosts of the runtime.
     ///
     /// An exit is abnormal if it is not [`Exit::Normal`]: a panic, an error, a failed initialization, a kill, a
     /// cancellation, or an exit that came through a link. A cancellation or a kill during a shutdown of the runtime is

@@ -100,8 +100,8 @@ impl Host {
         reading
     }
 
-    /// Whether no part of the runtime except a process can make a process run. The caller has read all processes before,
-    /// and compares the [progress](Self::progress) afterwards.
+    /// Whether no part of the runtime except a process can make a process run. The caller has read all processes
+    /// before, and compares the [progress](Self::progress) afterwards.
     ///
     /// The order of the readings matters. A source, for example a timer, first makes a process ready and then counts as
     /// gone, or its thread is not parked meanwhile. Therefore, if the sources are gone, each process that they made

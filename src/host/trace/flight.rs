@@ -12,12 +12,13 @@ use crate::observe::trace::flight::{FlightCopy, FlightSummary};
 use crate::platform::sync::Arc;
 
 impl Host {
-    /// Writes the last events of the runtime to a new file at this path, in the format of an execution trace. The runtime
-    /// needs a [flight recorder](crate::Builder::flight_recorder). [Perfetto](https://ui.perfetto.dev) opens the file.
+    /// Writes the last events of the runtime to a new file at this path, in the format of an execution trace. The
+    /// runtime needs a [flight recorder](crate::Builder::flight_recorder). [Perfetto](https://ui.perfetto.dev) opens
+    /// the file.
     ///
-    /// This call may be made on any thread, at any time. The calling thread copies the buffers of the recorder, converts
-    /// the events, and writes the file. The workers continue meanwhile, and no worker waits for the file. For the duration
-    /// of the call, the copy needs about twice the memory of the buffers. Inside a step, use
+    /// This call may be made on any thread, at any time. The calling thread copies the buffers of the recorder,
+    /// converts the events, and writes the file. The workers continue meanwhile, and no worker waits for the file. For
+    /// the duration of the call, the copy needs about twice the memory of the buffers. Inside a step, use
     /// [`spawn_blocking`](Self::spawn_blocking), because the call blocks its thread.
     ///
     /// The following events are missing from a flight record:
@@ -36,8 +37,8 @@ impl Host {
         self.write_flight_record_to(File::create(path)?)
     }
 
-    /// Writes the last events of the runtime as [`write_flight_record`](Self::write_flight_record) does, to `writer`. The
-    /// writer is called on this thread, with parts of at most a few hundred KiB, and then flushed.
+    /// Writes the last events of the runtime as [`write_flight_record`](Self::write_flight_record) does, to `writer`.
+    /// The writer is called on this thread, with parts of at most a few hundred KiB, and then flushed.
     ///
     /// # Errors
     /// Returns an error of the kind [`Unsupported`](io::ErrorKind::Unsupported) if the runtime has no flight recorder.

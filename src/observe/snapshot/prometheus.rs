@@ -19,8 +19,8 @@ impl RuntimeMetrics {
     /// `text/plain; version=0.0.4`.
     ///
     /// Each name begins with `procession_`, and the help texts are the first lines of the documentation of the fields.
-    /// Counters end with `_total`, durations are in seconds, and distributions are histograms with 15 buckets. The count
-    /// of a histogram is the number of *measured* durations: see
+    /// Counters end with `_total`, durations are in seconds, and distributions are histograms with 15 buckets. The
+    /// count of a histogram is the number of *measured* durations: see
     /// [`Distributions::sampled_one_in`](crate::observe::Distributions::sampled_one_in).
     ///
     /// Export snapshots of the whole run. Do not export differences of snapshots, because Prometheus computes rates

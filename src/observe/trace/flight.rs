@@ -1,4 +1,5 @@
-//! The flight recorder: its options, the requests to write a flight record, and the conversion of the rings to a record.
+//! The flight recorder: its options, the requests to write a flight record, and the conversion of the rings to a
+//! record.
 //!
 //! A flight recorder keeps the rings of a runtime full: each new record overwrites the oldest record of its ring. A
 //! reader copies all rings, and converts the copies. The reader takes no lock that a worker waits for.
@@ -21,8 +22,8 @@ const RECORD: usize = 32;
 const DEFAULT: usize = 4 << 20;
 /// Maximum number of records of a buffer.
 const MOST: usize = 1 << 26;
-/// Number of entries after which the converted bytes are passed on, so that the text of a record is never in memory as a
-/// whole.
+/// Number of entries after which the converted bytes are passed on, so that the text of a record is never in memory as
+/// a whole.
 const CHUNK: usize = 1 << 12;
 
 /// Function that is called after the runtime has written a record on its own.
@@ -32,8 +33,8 @@ type OnWritten = Arc<dyn Fn(&Path, &io::Result<FlightSummary>) + Send + Sync>;
 ///
 /// A flight recorder keeps the last events of a runtime in memory, in one buffer for each worker. The events are the
 /// events of an execution trace. A new event overwrites the oldest event of its buffer.
-/// [`Host::write_flight_record`](crate::Host::write_flight_record) writes the buffers to a file that Perfetto opens. The
-/// page [`guide::tracing`](crate::guide::tracing#the-flight-recorder) shows how to use it.
+/// [`Host::write_flight_record`](crate::Host::write_flight_record) writes the buffers to a file that Perfetto opens.
+/// The page [`guide::tracing`](crate::guide::tracing#the-flight-recorder) shows how to use it.
 ///
 /// ```
 /// # use procession::{Context, Runtime};
@@ -91,14 +92,13 @@ impl FlightRecorder {
         }
     }
 
-    /// Sets the size of each buffer in bytes. Default: 4 MiB, which is 131,072 events. The size is rounded up to a power
-    /// of two, and is at least 512 KiB and at most 2 GiB.
+    /// Sets the size of each buffer in bytes. Default: 4 MiB, which is 131,072 events. The size is rounded up to a
+    /// power of two, and is at least 512 KiB and at most 2 GiB.
     ///
-    /// Each worker has a buffer, as have each guest thread and each replacement thread. All other threads share up to four
-    /// buffers. The buffers of the workers are allocated when the runtime is built, and each other buffer at the first
-    /// event of its thread. A turn in which a process receives and sends one
-    /// message has about five events. Therefore a worker with 5,000 such turns per second keeps about five seconds in
-    /// 4 MiB.
+    /// Each worker, each guest thread and each replacement thread has a buffer. All other threads share up to four
+    /// buffers. The build of the runtime allocates the buffers of the workers. Every other buffer is allocated at the
+    /// first event of its thread. A turn in which a process receives and sends one message has about five events.
+    /// Therefore a worker with 5,000 such turns per second keeps about five seconds in 4 MiB.
     pub fn buffer_size(mut self, bytes: usize) -> Self {
         self.records = bytes.div_ceil(RECORD).clamp(CAPACITY, MOST).next_power_of_two();
         self
@@ -106,8 +106,8 @@ impl FlightRecorder {
 
     /// Sets whether the runtime writes a record when a process panics. Default: off.
     ///
-    /// A thread of the flight recorder writes the file, so the panic does not wait for the file. The drop of the runtime
-    /// waits until the file is written. If panics abort the program, no file is written.
+    /// A thread of the flight recorder writes the file, so the panic does not wait for the file. The drop of the
+    /// runtime waits until the file is written. If panics abort the program, no file is written.
     pub fn write_on_panic(mut self, on: bool) -> Self {
         self.on_panic = on;
         self
@@ -137,8 +137,8 @@ impl FlightRecorder {
     }
 
     /// Sets the function that is called after the runtime has written a file on its own, or has failed to write it.
-    /// Default: prints one line to stderr. The thread of the flight recorder calls the function. A panic of the function
-    /// is caught and ignored.
+    /// Default: prints one line to stderr. The thread of the flight recorder calls the function. A panic of the
+    /// function is caught and ignored.
     pub fn on_written(mut self, f: impl Fn(&Path, &io::Result<FlightSummary>) + Send + Sync + 'static) -> Self {
         self.on_written = Arc::new(f);
         self
@@ -163,15 +163,15 @@ fn print_result(path: &Path, result: &io::Result<FlightSummary>) {
 pub struct FlightSummary {
     /// Number of events that the record contains.
     pub events: u64,
-    /// Number of events that are missing, because newer events have overwritten them. The number counts all events since
-    /// the runtime was built.
+    /// Number of events that are missing, because newer events have overwritten them. The number counts all events
+    /// since the runtime was built.
     pub overwritten: u64,
-    /// Length of the last period from which no event is missing. The period ends when the copy of the buffers begins. The
-    /// record also contains earlier events of workers that had fewer events.
+    /// Length of the last period from which no event is missing. The period ends when the copy of the buffers begins.
+    /// The record also contains earlier events of workers that had fewer events.
     pub complete: Duration,
 }
 
-/// RecordCause of a file that the runtime writes on its own.
+/// Cause of a file that the runtime writes on its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RecordCause {
     Panic,
@@ -196,11 +196,13 @@ pub(super) struct Flight {
 
 #[derive(Debug, Default)]
 struct Requests {
-    /// RecordCause of the next file.
+    /// Cause of the next file.
     pending: Option<RecordCause>,
     /// Number of files that were begun.
     begun: u32,
     has_thread: bool,
+    /// The thread that writes the files. `None` before the thread runs.
+    thread: Option<thread::ThreadId>,
     stop: bool,
 }
 
@@ -244,6 +246,7 @@ impl Flight {
 
     /// Main function of the thread.
     fn run(&self, label: &str, write: impl Fn(&Path) -> io::Result<FlightSummary>) {
+        self.requests.lock().thread = Some(thread::current().id());
         while let Some((cause, number)) = self.next() {
             let name = format!("flight-{}-{label}-{number}-{}.pftrace", std::process::id(), cause.name());
             let path = self.options.folder.join(name);
@@ -257,11 +260,13 @@ impl Flight {
         self.changed.notify_all();
     }
 
-    /// Waits until all requested files are written and the thread has ended.
+    /// Waits until all requested files are written and the thread has ended. If the thread itself makes this call, because
+    /// the function of `on_written` drops the runtime, the call does not wait. The thread then ends after its function.
     fn stop(&self) {
         self.requests.lock().stop = true;
         self.changed.notify_all();
-        let runs = |requests: &mut Requests| requests.has_thread;
+        let here = thread::current().id();
+        let runs = |requests: &mut Requests| requests.has_thread && requests.thread != Some(here);
         while !wait_while(&self.changed, self.requests.lock(), Duration::from_secs(3600), runs) {}
     }
 }
@@ -282,8 +287,8 @@ impl Recorder {
         self.flight.get().is_some_and(|flight| flight.is_enabled(cause))
     }
 
-    /// Allocates the rings of these workers, if the events are kept for a flight record. Otherwise, the first event of a
-    /// worker would wait for the memory of a large ring.
+    /// Allocates the rings of these workers, if the events are kept for a flight record. Otherwise, the first event of
+    /// a worker would wait for the memory of a large ring.
     pub(crate) fn allocate_buffers(&self, workers: usize) {
         if self.keeps_last_events() {
             for place in self.workers.iter().take(workers) {
@@ -366,8 +371,8 @@ impl FlightCopy {
                 copy.entries.insert(first, TraceEntry { at, lane, event: TraceEvent::Lost { total: overwritten } });
             }
         }
-        // The rings are copied one after the other. Without this line, the last rings would contain later events than the
-        // first rings.
+        // The rings are copied one after the other. Without this line, the last rings would contain later events than
+        // the first rings.
         copy.entries.retain(|entry| entry.at <= now);
         // The sort is stable, so the entries of one ring with the same time stay in order.
         copy.entries.sort_by_key(|entry| entry.at);
@@ -383,8 +388,8 @@ impl FlightCopy {
         self.entries.iter().filter_map(process).collect()
     }
 
-    /// Converts the copy, and passes its bytes on to `write`. `labels` contains the labels of the living processes, because
-    /// their spawns may be overwritten.
+    /// Converts the copy, and passes its bytes on to `write`. `labels` contains the labels of the living processes,
+    /// because their spawns may be overwritten.
     ///
     /// # Errors
     /// Returns the first error of `write`.

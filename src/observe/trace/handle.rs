@@ -18,8 +18,9 @@ const INTERVAL: Duration = Duration::from_millis(10);
 pub struct TraceSummary {
     /// Number of events that the trace contains.
     pub events: u64,
-    /// Number of turns and other events that are missing from the trace, because a worker reached its limit, or because the
-    /// trace reached its [maximum rate](crate::observe::TraceOptions::max_rate). A turn that a worker skipped counts once.
+    /// Number of turns and other events that are missing from the trace, because a worker reached its limit, or because
+    /// the trace reached its [maximum rate](crate::observe::TraceOptions::max_rate). A turn that a worker skipped
+    /// counts once.
     pub lost: u64,
 }
 
@@ -132,8 +133,8 @@ impl Trace {
         Self { shared: Arc::new(HandleState { state: Mutex::new(state), changed: Condvar::new(), clock }) }
     }
 
-    /// Returns whether the trace has ended. A trace ends before [`finish`](Self::finish) if its writer has failed, or if it
-    /// has reached a limit of its [options](crate::observe::TraceOptions).
+    /// Returns whether the trace has ended. A trace ends before [`finish`](Self::finish) if its writer has failed, or
+    /// if it has reached a limit of its [options](crate::observe::TraceOptions).
     pub fn has_ended(&self) -> bool {
         self.shared.state.lock().has_ended
     }

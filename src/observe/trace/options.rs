@@ -40,8 +40,8 @@ impl TraceOptions {
         Self::default()
     }
 
-    /// Restricts the trace to one process. The trace ends when the process exits. If the process has already exited, the
-    /// trace ends immediately.
+    /// Restricts the trace to one process. The trace ends when the process exits. If the process has already exited,
+    /// the trace ends immediately.
     pub fn process(mut self, pid: Pid) -> Self {
         self.process = Some(pid);
         self
@@ -60,9 +60,9 @@ impl TraceOptions {
         self
     }
 
-    /// Sets the maximum number of events per second. Default: no limit. When the limit is reached, the trace skips turns
-    /// until the next second begins. A turn that was begun is recorded as a whole, so a second may have a few more events.
-    /// [`TraceSummary::lost`](crate::observe::TraceSummary::lost) counts the skipped events.
+    /// Sets the maximum number of events per second. Default: no limit. When the limit is reached, the trace skips
+    /// turns until the next second begins. A turn that was begun is recorded as a whole, so a second may have a few
+    /// more events. [`TraceSummary::lost`](crate::observe::TraceSummary::lost) counts the skipped events.
     pub fn max_rate(mut self, events_per_second: u64) -> Self {
         self.max_rate = Some(events_per_second);
         self
@@ -115,8 +115,8 @@ pub(super) struct Selection {
     filter: Filter,
     max_events: u64,
     max_rate: u64,
-    /// The selected processes that were alive at the begin of the trace or were spawned later. The set is used only if the
-    /// filter is not empty.
+    /// The selected processes that were alive at the begin of the trace or were spawned later. The set is used only if
+    /// the filter is not empty.
     processes: BTreeSet<u64>,
     /// The second of the last entry, and the number of entries that were taken in this second.
     second: (u64, u64),

@@ -1,5 +1,5 @@
-//! Ring of trace records. One thread at a time writes a ring, and never waits. Other threads copy the newest records out
-//! of the ring.
+//! Ring of trace records. One thread at a time writes a ring, and never waits. Other threads copy the newest records
+//! out of the ring.
 //!
 //! All words of the ring are atomics, so the ring needs no unsafe code. A writer may overwrite a record while a reader
 //! copies this record. The reader detects this, as the reader of a sequence lock does.

@@ -10,19 +10,19 @@ use crate::observe::trace::{CAPACITY, Recorder, TraceEntry, TraceEvent};
 use crate::platform::sync::Arc;
 use crate::platform::sync::tally::Ordering;
 
-/// Number of records that a thread may write until the session collects the next time. Three quarters of the ring stay free, so
-/// that the events of a turn that was begun below this limit do not overwrite records.
+/// Number of records that a thread may write until the session collects the next time. Three quarters of the ring stay
+/// free, so that the events of a turn that was begun below this limit do not overwrite records.
 pub(super) const PERMITTED: u64 = CAPACITY as u64 / 4;
 
-/// Time in ns after which a session without events writes an empty packet. Therefore the trace notices that its reader has
-/// disconnected.
+/// Time in ns after which a session without events writes an empty packet. Therefore the trace notices that its reader
+/// has disconnected.
 const SILENCE: u64 = 1_000_000_000;
 
 /// Reads the events of a runtime in the order of their times.
 ///
 /// While a session exists, the threads of the runtime record events. Between two calls of [`collect`](Self::collect), a
-/// thread records at most `PERMITTED` events. It discards all further turns, and counts them. With a flight recorder, the
-/// thread overwrites its oldest events instead.
+/// thread records at most `PERMITTED` events. It discards all further turns, and counts them. With a flight recorder,
+/// the thread overwrites its oldest events instead.
 pub(crate) struct Session {
     metrics: Arc<Metrics>,
     /// The progress of the session in each ring.
@@ -48,8 +48,8 @@ struct Cursor {
 }
 
 impl Session {
-    /// Begins a session. `begin` tells the runtime that events are recorded, and returns the processes that exist now and
-    /// that the filter selects.
+    /// Begins a session. `begin` tells the runtime that events are recorded, and returns the processes that exist now
+    /// and that the filter selects.
     pub(crate) fn new(
         metrics: &Arc<Metrics>,
         (options, filter): (&TraceOptions, Filter),

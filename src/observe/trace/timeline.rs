@@ -490,8 +490,8 @@ impl View<'_> {
         }
     }
 
-    /// Returns the state of the lane. If the lane is new, describes its track. The threads outside the slots are numbered
-    /// in the order in which they occur in the trace, so that equal simulations have equal traces.
+    /// Returns the state of the lane. If the lane is new, describes its track. The threads outside the slots are
+    /// numbered in the order in which they occur in the trace, so that equal simulations have equal traces.
     fn lane_state(&mut self) -> &mut LaneState {
         let Timeline { lanes, outside, packets, .. } = &mut *self.timeline;
         lanes.entry(self.lane.number()).or_insert_with(|| {

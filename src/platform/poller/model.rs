@@ -1,5 +1,5 @@
-//! The poller of the loom models. It calls no system: a model reports its events with [`ModelPoller::report`]. The locks
-//! around the calls are those of the real poller (`turn.rs`).
+//! The poller of the loom models. It calls no system: a model reports its events with [`ModelPoller::report`]. The
+//! locks around the calls are those of the real poller (`turn.rs`).
 
 use std::task::{Wake, Waker};
 use std::time::Duration;

@@ -215,8 +215,8 @@ impl<M> Inbox<M> {
         state.store_or_wait(own, message, waker, accepted)
     }
 
-    /// Sets the router. Unread urgent messages become the oldest messages of this inbox. Forwarding begins when the receiver calls [`resume`](Self::resume) and no message waits in this
-    /// inbox.
+    /// Sets the router. Unread urgent messages become the oldest messages of this inbox. Forwarding begins when the
+    /// receiver calls [`resume`](Self::resume) and no message waits in this inbox.
     pub(crate) fn route_to(&self, own: &impl Own, router: Arc<dyn Router<M>>) {
         let mut state = self.lock();
         state.lent.recall(own);

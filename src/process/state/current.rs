@@ -415,8 +415,8 @@ impl Current {
         self.note(note::TRACED);
     }
 
-    /// Returns whether the events of this turn are recorded for a trace. After the turn, the result is the same until the
-    /// next turn on this thread begins.
+    /// Returns whether the events of this turn are recorded for a trace. After the turn, the result is the same until
+    /// the next turn on this thread begins.
     #[inline]
     pub(crate) fn is_traced(&self) -> bool {
         self.has(note::TRACED)

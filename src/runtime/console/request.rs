@@ -1,5 +1,5 @@
-//! Parses a line into a [`ConsoleRequest`]. A line is a JSON object. Unknown fields are ignored, so that a newer console works
-//! with an older server.
+//! Parses a line into a [`ConsoleRequest`]. A line is a JSON object. Unknown fields are ignored, so that a newer
+//! console works with an older server.
 
 use std::fmt;
 use std::time::Duration;

@@ -59,7 +59,7 @@ impl Listener {
         Ok(match &self.socket {
             Socket::Tcp(socket) => {
                 let (stream, _) = socket.accept()?;
-                // Without this option, the system may delay a reply until the client acknowledges the last one.
+                // Without this option, the system may delay a reply until the client acknowledges the previous reply.
                 stream.set_nodelay(true)?;
                 Box::new(stream)
             }

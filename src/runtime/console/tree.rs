@@ -35,8 +35,8 @@ impl Later {
         Self { id, reply: supervision_tree(host).boxed(), deadline }
     }
 
-    /// Returns the line of the reply, or of an error after the deadline. Returns `None` if the reply must still be waited
-    /// for.
+    /// Returns the line of the reply, or of an error after the deadline. Returns `None` if the reply must still be
+    /// waited for.
     pub(super) fn poll(&mut self, cx: &mut Context<'_>, now: Instant) -> Option<Vec<u8>> {
         if let Poll::Ready(reply) = Pin::new(&mut self.reply).poll(cx) {
             return Some(encode(self.id.take(), Ok(reply)));

@@ -123,9 +123,9 @@ impl Check {
         self
     }
 
-    /// Writes the [flight record](crate::observe::FlightRecorder) of a failing seed to a new file at this path. Default:
-    /// off. After the check has shrunk a failure, it runs the scenario once more with a flight recorder. The record ends
-    /// with the scenario, and its times are virtual. A passing seed runs without a flight recorder.
+    /// Writes the [flight record](crate::observe::FlightRecorder) of a failing seed to a new file at this path.
+    /// Default: off. After the check has shrunk a failure, it runs the scenario once more with a flight recorder. The
+    /// record ends with the scenario, and its times are virtual. A passing seed runs without a flight recorder.
     ///
     /// ```should_panic
     /// use procession::{Check, Context, Host};

@@ -17,8 +17,8 @@ fn labels(decoded: &Decoded) -> BTreeSet<String> {
     decoded.of("step").into_iter().map(|step| step.name).collect()
 }
 
-/// 9.3a: a trace of one process contains its turns, its states and its received messages, and no other process. The trace
-/// ends when the process exits.
+/// 9.3a: a trace of one process contains its turns, its states and its received messages, and no other process. The
+/// trace ends when the process exits.
 #[test]
 fn a_trace_of_one_process_contains_only_this_process() {
     within(60, || {

@@ -96,8 +96,8 @@ fn a_full_buffer_overwrites_its_oldest_events() {
     };
     let old = rt.block_on(rt.spawn(root)).unwrap();
     let (decoded, summary) = written(&rt);
-    // A buffer has at least 16,384 events. The reader does not read the slot that a writer may be writing. The spawn of the
-    // first process is in another buffer.
+    // A buffer has at least 16,384 events. The reader does not read the slot that a writer may be writing. The spawn of
+    // the first process is in another buffer.
     assert!(summary.overwritten > 10_000 && (16_384..16_400).contains(&summary.events), "{summary:?}");
     assert_eq!(decoded.named(Kind::Instant, "lost").len(), 1);
     let labels: BTreeSet<_> = decoded.of("step").into_iter().map(|step| step.name).collect();
@@ -130,6 +130,27 @@ fn a_panic_writes_a_flight_record() {
         assert!(name.starts_with("flight-") && name.ends_with("-77-1-panic.pftrace"), "{name}");
         let decoded = decode(&std::fs::read(path).unwrap());
         assert!(decoded.of("step").iter().any(|step| step.name.contains("panics")));
+    });
+}
+
+/// 9.3f: the function that is called after a write may drop the last handle of the runtime.
+#[test]
+fn the_function_of_a_flight_recorder_drops_the_runtime() {
+    within(60, || {
+        let folder = Folder::new();
+        let (give, given) = mpsc::channel::<Runtime>();
+        let given = Mutex::new(given);
+        let (tell, dropped) = mpsc::channel();
+        let on_written = move |_: &Path, _: &io::Result<FlightSummary>| {
+            drop(given.lock().unwrap().recv().unwrap());
+            tell.send(()).unwrap();
+        };
+        let recorder = FlightRecorder::new().folder(&folder.0).write_on_panic(true).on_written(on_written);
+        let rt = Runtime::builder().workers(0).flight_recorder(recorder).on_crash(|_| {}).build().unwrap();
+        let panics = rt.spawn(panics);
+        rt.block_on(panics).unwrap_err();
+        give.send(rt).unwrap();
+        dropped.recv().expect("the drop of the runtime returns");
     });
 }
 
@@ -192,7 +213,8 @@ fn a_failed_write_of_a_flight_record_loses_nothing() {
     assert_eq!(steps(&written(&rt).0), rt.counters().steps);
 }
 
-/// 9.3a, 9.3f: a trace of a runtime with a flight recorder contains all its events, and the recorder continues after it.
+/// 9.3a, 9.3f: a trace of a runtime with a flight recorder contains all its events, and the recorder continues after
+/// it.
 #[test]
 fn a_trace_and_a_flight_recorder_record_the_same_events() {
     let rt = Runtime::builder().workers(0).flight_recorder(FlightRecorder::new()).build().unwrap();
@@ -224,8 +246,8 @@ fn simulated(seed: u64, traces: bool) -> (Vec<u8>, observe::Counters) {
     (bytes, host.counters())
 }
 
-/// 9.3f, 10.1b: the record of a simulation has virtual times, and the same seed gives the same bytes. A trace of the same
-/// simulation loses no events.
+/// 9.3f, 10.1b: the record of a simulation has virtual times, and the same seed gives the same bytes. A trace of the
+/// same simulation loses no events.
 #[test]
 fn a_simulation_has_a_flight_recorder() {
     let (bytes, counted) = simulated(7, false);

@@ -2,11 +2,14 @@
 
 use std::future::pending;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
+use std::thread;
 use std::time::Duration;
 
 use futures::future::{join, select};
-use procession::observe::{Deadlock, Explanation, Finding, ProcessQuery, ProcessState, WaitForGraph, WaitsFor};
+use procession::observe::{
+    Deadlock, Explanation, Finding, ProcessQuery, ProcessState, Transition, WaitForGraph, WaitsFor,
+};
 use procession::*;
 
 use crate::{everywhere, step_aside};
@@ -341,12 +344,66 @@ fn no_deadlock_is_invented_in_a_storm() {
         }
         let planted = host.wait_for_graph();
         assert_eq!(names(&planted.deadlocks[0]), ["a", "b"]);
-        for name in ["a", "b"] {
-            host.kill(host.whereis(name).unwrap()).unwrap();
+        // If one of the two processes is killed, the call of the other process fails, and the other process exits.
+        for edge in &planted.deadlocks[0].cycle {
+            _ = host.kill(edge.pid);
         }
         workers.iter().for_each(|worker| worker.abort());
     });
     assert!(seen.load(SeqCst) > 100, "the graphs contained edges");
+}
+
+/// Reads the graph while the worker has recorded that the process `waits` is blocked, but before the process waits. The
+/// observer first waits until the process `answers` has answered the call of `waits`, and calls `waits`.
+#[derive(Default)]
+struct BeforeTheWait {
+    pids: OnceLock<(Host, Pid, Pid)>,
+    seen: Mutex<Option<Vec<Deadlock>>>,
+}
+
+impl Observer for BeforeTheWait {
+    fn transition(&self, t: &Transition) {
+        let Some((host, waits, answers)) = self.pids.get() else { return };
+        let mut seen = self.seen.lock().unwrap();
+        while t.pid == *waits && t.to == ProcessState::Blocked && seen.is_none() {
+            let graph = host.wait_for_graph();
+            if graph.edges.iter().any(|edge| edge.pid == *answers) {
+                *seen = Some(graph.deadlocks);
+            }
+            thread::yield_now();
+        }
+    }
+}
+
+/// 9.2e: an answered call is no edge, also if the answer arrives in the same step, after the worker has recorded that
+/// the caller is blocked.
+#[test]
+fn an_answered_call_is_no_edge_of_a_deadlock() {
+    crate::within(60, || {
+        let observer = Arc::new(BeforeTheWait::default());
+        let rt = Runtime::builder().workers(2).observer(Arc::clone(&observer)).build().unwrap();
+        let caller = rt.spawn(async |mut ctx: Context<(Address<Question>, Option<Question>)>| {
+            let (other, _) = ctx.receive().await?;
+            ctx.call(&other, |reply: Question| reply).await.unwrap();
+            Ok::<_, Exit>(())
+        });
+        let address = caller.address();
+        let answers = rt.spawn(async move |mut ctx: Context<Question>| {
+            let this = ctx.address();
+            ctx.receive().await?.send(());
+            Ok::<_, Exit>(ctx.call(&address, |reply| (this, Some(reply))).await)
+        });
+        let pids = (rt.host().clone(), caller.pid(), answers.pid());
+        assert!(observer.pids.set(pids).is_ok());
+        caller.address().send((answers.address(), None)).unwrap();
+        while observer.seen.lock().unwrap().is_none() {
+            thread::yield_now();
+        }
+        assert_eq!(observer.seen.lock().unwrap().take(), Some(Vec::new()));
+        for pid in [caller.pid(), answers.pid()] {
+            _ = rt.kill(pid);
+        }
+    });
 }
 
 /// 9.2c, 9.2e: a deadlock is confirmed by a second reading. On two workers, two processes call each other in turn, so

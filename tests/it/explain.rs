@@ -1,6 +1,7 @@
 //! Section 9.2 of the specification: `Host::explain` finds the reasons why processes do not run. Each test plants one
 //! cause.
 
+use std::cell::RefCell;
 use std::future::pending;
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
@@ -506,9 +507,11 @@ fn something_outstanding_is_not_overlooked() {
         assert!(!nothing_after(&|rt| rt.spawn_future(pending::<()>())));
         let (open, wait) = mpsc::channel::<()>();
         let wait = Arc::new(Mutex::new(wait));
+        // If the future of a blocking job is dropped before the job begins, the job never runs.
+        let jobs = RefCell::new(Vec::new());
         assert!(!nothing_after(&|rt| {
             let wait = Arc::clone(&wait);
-            drop(rt.spawn_blocking(move || _ = wait.lock().unwrap().recv()));
+            jobs.borrow_mut().push(rt.spawn_blocking(move || _ = wait.lock().unwrap().recv()));
         }));
         drop(open);
         // Here no thread runs the process that waits for a worker.

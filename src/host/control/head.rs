@@ -543,6 +543,13 @@ impl Head {
         ProcessState::from_u8(self.state.load(Ordering::Relaxed))
     }
 
+    /// Returns whether the process is neither queued nor running. In contrast to [`state`](Self::state), the result is
+    /// exact at the moment of the call. The thread that steps the process stores the state before the process waits, and
+    /// a thread that wakes the process stores the state after the wake-up.
+    pub(crate) fn is_inactive(&self) -> bool {
+        self.run.is_waiting()
+    }
+
     /// Returns whether the runtime has an observer, or a trace records the events of this process.
     #[inline]
     pub(crate) fn is_observed(&self) -> bool {

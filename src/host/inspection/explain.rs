@@ -229,9 +229,12 @@ impl Reading {
         let row = if has_row { Some(row(head, type_name, state, figures, first_name(head)?)) } else { None };
         match state {
             Some(ProcessState::Complete) => return Ok(()),
-            None | Some(ProcessState::Ready) => self.activity.ready += 1,
             Some(ProcessState::Running) => self.activity.running.extend(row.clone()),
-            Some(ProcessState::Blocked | ProcessState::Idle) => self.add_waiting(control, &figures),
+            Some(ProcessState::Blocked | ProcessState::Idle) if head.is_inactive() => {
+                self.add_waiting(control, &figures);
+            }
+            // A waiting process that a thread has woken is queued by this thread now.
+            _ => self.activity.ready += 1,
         }
         self.activity.processes += 1;
         if let Some(yields) = head.yields_if_any()

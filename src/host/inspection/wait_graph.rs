@@ -6,7 +6,6 @@ use crate::host::control::flag;
 use crate::host::control::waits::{WaitKind, Waits};
 use crate::host::inspection::{first_name, process};
 use crate::host::registry::Busy;
-use crate::observe::ProcessState;
 use crate::observe::inspection::wait_graph::{self, WaitEdge, WaitForGraph, WaitNode, WaitNodes};
 use crate::process::state::Ref;
 
@@ -96,9 +95,10 @@ impl Host {
     /// Reads the edges of a process. Returns `None` if the process waits for no other process.
     fn wait_node(&self, control: &Ref<dyn AnyControl>) -> Result<Option<WaitNode>, Busy> {
         let Some((head, type_name)) = process(control) else { return Ok(None) };
-        // The code reads the state before and after the other values. If the process runs between the two reads of the
-        // state, it may change the other values.
-        let waits_now = || matches!(head.state(), Some(ProcessState::Blocked | ProcessState::Idle));
+        // The code reads the run state before and after the other values. If the process runs between the two reads of
+        // the run state, it may change the other values. A process keeps the record of an answered call until its next
+        // turn. Therefore the code reads the run state, which each wake-up changes, and not the recorded state.
+        let waits_now = || head.is_inactive();
         let is_waiting = waits_now();
         let Waits { waits, generation } = head.waits();
         if !is_waiting || waits.is_empty() {

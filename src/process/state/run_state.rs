@@ -152,6 +152,13 @@ impl RunState {
         self.0.compare_exchange(ACTIVE, next, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
+    /// Returns whether the process waits for a wake-up, and is neither queued nor running. The acquire load pairs with
+    /// the release in `wait`. Therefore the caller sees all actions of the process before this wait.
+    #[inline]
+    pub(crate) fn is_waiting(&self) -> bool {
+        matches!(self.0.load(Ordering::Acquire), IDLE | OPEN)
+    }
+
     /// Returns whether the process has exited. The acquire load pairs with the release store in `end`, so all actions
     /// before the exit are visible.
     #[inline]
@@ -183,7 +190,7 @@ mod tests {
 
     #[test]
     fn every_method_has_the_expected_result_in_every_state() {
-        let rows: [Row; 5] = [
+        let rows: [Row; 6] = [
             (
                 "wake",
                 RunState::wake,
@@ -210,6 +217,11 @@ mod tests {
                 "begin",
                 RunState::begin,
                 [(false, IDLE), (false, ACTIVE), (false, ACTIVE), (false, OVER), (false, OPEN), (true, ACTIVE)],
+            ),
+            (
+                "is_waiting",
+                RunState::is_waiting,
+                [(true, IDLE), (false, ACTIVE), (false, NOTIFIED), (false, OVER), (true, OPEN), (false, RECALLED)],
             ),
             (
                 "is_over",

@@ -364,11 +364,10 @@ struct BeforeTheWait {
 impl Observer for BeforeTheWait {
     fn transition(&self, t: &Transition) {
         let Some((host, waits, answers)) = self.pids.get() else { return };
-        let mut seen = self.seen.lock().unwrap();
-        while t.pid == *waits && t.to == ProcessState::Blocked && seen.is_none() {
+        while t.pid == *waits && t.to == ProcessState::Blocked && self.seen.lock().unwrap().is_none() {
             let graph = host.wait_for_graph();
             if graph.edges.iter().any(|edge| edge.pid == *answers) {
-                *seen = Some(graph.deadlocks);
+                *self.seen.lock().unwrap() = Some(graph.deadlocks);
             }
             thread::yield_now();
         }

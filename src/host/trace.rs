@@ -67,6 +67,13 @@ impl Host {
     /// Records that a mailbox has accepted a message. The caller may hold the lock of the mailbox.
     #[cold]
     pub(in crate::host) fn trace_send(&self, head: &Head) {
+        if !Current::is_skipped() {
+            self.trace_recorded_send(head);
+        }
+    }
+
+    #[inline(never)]
+    fn trace_recorded_send(&self, head: &Head) {
         if self.is_outside_or_traced() {
             let from = Current::try_with(Current::pid).flatten().map_or(0, Pid::word);
             self.record(Urgency::InTurn, || TraceEvent::Sent { to: word(head), from });

@@ -332,6 +332,23 @@ pub(crate) enum Urgency {
 }
 
 impl Metrics {
+    /// Returns whether the worker on this thread has reached its limit. If so, counts the turn that begins now as
+    /// discarded. A result of false does not mean that the turn is recorded.
+    ///
+    /// Under load, a worker reaches its limit in a small part of each interval. Therefore most turns end here, and this
+    /// check determines the cost of a trace (ping-pong).
+    #[inline]
+    pub(crate) fn discards_turn(&self) -> bool {
+        let recorder = self.recorder();
+        let ring = self.worker().and_then(|slot| recorder.workers.get(slot)).and_then(OnceLock::get);
+        let Some(ring) = ring.filter(|ring| !ring.has_room(Urgency::First.reserve())) else { return false };
+        if !recorder.is_on() {
+            return false;
+        }
+        ring.lose();
+        true
+    }
+
     /// Records an event if a session exists and the limit of this thread permits the event. Returns whether the event
     /// was recorded. `event` returns the event and `at` returns the time. Both functions are called only if the event
     /// is recorded.

@@ -37,6 +37,32 @@ impl<'a> Around<'a> {
     /// the cost of a turn that is not observed.
     #[cold]
     pub(super) fn check_killed(&self, flags: &mut u16, begins: bool, is_fresh: bool) -> Option<Exit> {
+        if begins && *flags & flag::KILLED == 0 && self.skips_turn(flags) {
+            return None;
+        }
+        self.check_seen(flags, begins, is_fresh)
+    }
+
+    /// Returns whether the worker has reached the limit of its trace, and no observer sees this turn. In this case, the
+    /// function does all that `check_seen` would do. Most turns of a busy worker end here, so this path calls no other
+    /// function. With the mark that it sets, the cost of a trace on ping-pong is lower by a third.
+    #[inline]
+    fn skips_turn(&self, flags: &mut u16) -> bool {
+        let shared = self.head.host().shared();
+        if shared.observer.is_some() || !shared.metrics.discards_turn() {
+            return false;
+        }
+        // If only some processes are recorded, their messages are recorded even if the sender's turn is skipped.
+        if !shared.metrics.recorder().is_partial() {
+            self.current.note_skipped();
+        }
+        *flags &= !flag::OBSERVED;
+        self.head.enter_unseen(ProcessState::Running);
+        true
+    }
+
+    #[inline(never)]
+    fn check_seen(&self, flags: &mut u16, begins: bool, is_fresh: bool) -> Option<Exit> {
         let (is_killed, host) = (*flags & flag::KILLED != 0, self.head.host());
         if begins {
             if *flags & flag::OBSERVED != 0 && host.trace_turn(self.head, !is_fresh && !is_killed) {

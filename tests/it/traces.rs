@@ -7,10 +7,11 @@ mod flight;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
-use procession::observe::TraceSummary;
+use procession::observe::{Observer, ProcessState, TraceSummary, Transition};
 use procession::*;
 
 use self::decoder::{Decoded, Kind, decode};
@@ -378,6 +379,44 @@ fn a_writer_that_blocks_delays_no_worker() {
         let (decoded, counted) = (decode(&buffer.bytes()), rt.counters() - before);
         assert!(summary.lost > 0);
         assert!(steps(&decoded) < counted.steps && steps(&decoded) + summary.lost >= counted.steps);
+    });
+}
+
+/// Counts the transitions to the state `Ready`.
+#[derive(Clone, Default)]
+struct ReadyCount(Arc<AtomicUsize>);
+
+impl Observer for ReadyCount {
+    fn transition(&self, transition: &Transition) {
+        if transition.to == ProcessState::Ready {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+/// 9.3d: a trace at its limit skips turns. A wake-up in a skipped turn is still reported to the observer of the
+/// runtime whose process is woken.
+#[test]
+fn a_skipped_turn_hides_no_wake_up_from_the_observer_of_another_runtime() {
+    within(60, || {
+        let ready = ReadyCount::default();
+        let (traced, observed) = (alone().build().unwrap(), alone().observer(ready.clone()).build().unwrap());
+        let receiver = observed.spawn(async |mut ctx: Context<u64>| ctx.receive().await);
+        observed.block_on(observed.spawn(async |_: Context| ())).unwrap();
+        let (before, to) = (ready.0.load(Ordering::Relaxed), receiver.address());
+        let (release, blocks) = mpsc::channel();
+        let trace = traced.start_trace_to(Slow(blocks, Buffer::default())).unwrap();
+        let sender = traced.spawn(async move |ctx: Context| {
+            for _ in 0..100_000 {
+                ctx.yield_now().await;
+            }
+            to.send(7)
+        });
+        traced.block_on(sender).unwrap();
+        assert_eq!(ready.0.load(Ordering::Relaxed), before + 1);
+        drop(release);
+        assert!(trace.finish().unwrap().lost > 0);
+        assert_eq!(observed.block_on(receiver).unwrap(), 7);
     });
 }
 

@@ -27,6 +27,7 @@ use crate::process::exit::{Exit, Reason};
 use crate::process::limits::{Limits, Meter};
 use crate::process::pid::Pid;
 use crate::process::state::RunState;
+use crate::process::state::current::Current;
 use crate::process::state::priority::Priority;
 use crate::process::yields::Yields;
 
@@ -575,7 +576,13 @@ impl Head {
 
     #[cold]
     fn ready_with_priority(&self, flags: u16) -> Priority {
-        self.enter(flags, ProcessState::Ready);
+        // An observer of this runtime receives each transition, even if another runtime's trace skips the present turn.
+        let is_skipped = || Current::is_skipped() && self.host().shared().observer.is_none();
+        if flags & flag::OBSERVED == 0 || is_skipped() {
+            self.enter_unseen(ProcessState::Ready);
+        } else {
+            self.enter(flags, ProcessState::Ready);
+        }
         priority_of(flags)
     }
 

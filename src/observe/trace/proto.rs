@@ -80,7 +80,7 @@ impl Message {
         }
     }
 
-    /// Appends a value of several bytes, with one check of the capacity.
+    /// Appends a value of several bytes. The copy has a constant length, so that it needs no call of `memcpy`.
     fn raw_long(&mut self, mut value: u64) {
         let (mut bytes, mut length) = ([0; 10], 0);
         while value >= 0x80 {
@@ -89,7 +89,9 @@ impl Message {
             length += 1;
         }
         bytes[length] = value as u8;
-        self.0.extend_from_slice(&bytes[..=length]);
+        let end = self.0.len() + length + 1;
+        self.0.extend_from_slice(&bytes);
+        self.0.truncate(end);
     }
 }
 

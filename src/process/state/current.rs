@@ -102,6 +102,8 @@ mod note {
     pub(super) const NO_TIMER: u8 = 1 << 5;
     /// The events of this turn are recorded for a trace.
     pub(super) const TRACED: u8 = 1 << 6;
+    /// A trace would record the events of this turn, but the worker has reached its limit.
+    pub(super) const SKIPPED: u8 = 1 << 7;
 }
 
 /// State of the mailbox at the last check by its receiver in this turn.
@@ -420,6 +422,19 @@ impl Current {
     #[inline]
     pub(crate) fn is_traced(&self) -> bool {
         self.has(note::TRACED)
+    }
+
+    /// Records that no event of this turn is recorded, because the worker has reached the limit of its trace.
+    #[inline]
+    pub(crate) fn note_skipped(&self) {
+        self.note(note::SKIPPED);
+    }
+
+    /// Returns whether this thread is in a turn that a trace skips. A busy worker skips most turns, so each event of
+    /// such a turn should cost only this check.
+    #[inline]
+    pub(crate) fn is_skipped() -> bool {
+        Self::try_with(|current| current.has(note::SKIPPED) && current.pid.get().is_some()).unwrap_or(false)
     }
 
     // ---- The mailbox of the process

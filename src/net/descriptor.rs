@@ -156,7 +156,7 @@ impl<T: AsFd> Async<T> {
     /// called last is woken.
     ///
     /// # Errors
-    /// As [`read_with`](Self::read_with).
+    /// Fails under the same conditions as [`read_with`](Self::read_with).
     pub fn poll_read_with<R>(
         &self,
         cx: &mut Context<'_>,
@@ -169,7 +169,7 @@ impl<T: AsFd> Async<T> {
     /// called last is woken.
     ///
     /// # Errors
-    /// As [`write_with`](Self::write_with).
+    /// Fails under the same conditions as [`write_with`](Self::write_with).
     pub fn poll_write_with<R>(
         &self,
         cx: &mut Context<'_>,

@@ -32,10 +32,10 @@ impl UdpSocket {
         Self::bind_on(Backend::current()?, addr).await
     }
 
-    /// As [`bind`](Self::bind), on the runtime of `host`.
+    /// Does the same as [`bind`](Self::bind), on the runtime of `host`.
     ///
     /// # Errors
-    /// As [`bind`](Self::bind).
+    /// Fails under the same conditions as [`bind`](Self::bind).
     pub async fn bind_in(host: &Host, addr: impl ToSocketAddrs) -> io::Result<Self> {
         Self::bind_on(Backend::of(host)?, addr).await
     }
@@ -62,10 +62,10 @@ impl UdpSocket {
         Ok(Self { io: Registered::new(mio::net::UdpSocket::from_std(socket), backend)? })
     }
 
-    /// As [`from_std`](Self::from_std), with the runtime of `host`.
+    /// Does the same as [`from_std`](Self::from_std), with the runtime of `host`.
     ///
     /// # Errors
-    /// As [`from_std`](Self::from_std).
+    /// Fails under the same conditions as [`from_std`](Self::from_std).
     pub fn from_std_in(host: &Host, socket: std::net::UdpSocket) -> io::Result<Self> {
         let backend = Backend::of(host)?;
         socket.set_nonblocking(true)?;
@@ -178,7 +178,7 @@ impl UdpSocket {
     /// [`poll_send_to`](Self::poll_send_to), only the task that called last is woken.
     ///
     /// # Errors
-    /// As [`send`](Self::send).
+    /// Fails under the same conditions as [`send`](Self::send).
     pub fn poll_send(&self, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         self.io.poll_op(Direction::Write, cx, |io| io.send(buf))
     }
@@ -187,7 +187,7 @@ impl UdpSocket {
     /// [`poll_recv_from`](Self::poll_recv_from), only the task that called last is woken.
     ///
     /// # Errors
-    /// As [`recv`](Self::recv).
+    /// Fails under the same conditions as [`recv`](Self::recv).
     pub fn poll_recv(&self, cx: &mut Context<'_>, buf: &mut [u8]) -> Poll<io::Result<usize>> {
         self.io.poll_op(Direction::Read, cx, |io| io.recv(buf))
     }
@@ -196,7 +196,7 @@ impl UdpSocket {
     /// [`poll_recv`](Self::poll_recv), only the task that called last is woken.
     ///
     /// # Errors
-    /// As [`recv_from`](Self::recv_from).
+    /// Fails under the same conditions as [`recv_from`](Self::recv_from).
     pub fn poll_recv_from(&self, cx: &mut Context<'_>, buf: &mut [u8]) -> Poll<io::Result<(usize, SocketAddr)>> {
         self.io.poll_op(Direction::Read, cx, |io| io.recv_from(buf))
     }
@@ -205,7 +205,7 @@ impl UdpSocket {
     /// [`poll_send`](Self::poll_send), only the task that called last is woken.
     ///
     /// # Errors
-    /// As [`send_to`](Self::send_to).
+    /// Fails under the same conditions as [`send_to`](Self::send_to).
     pub fn poll_send_to(&self, cx: &mut Context<'_>, buf: &[u8], target: SocketAddr) -> Poll<io::Result<usize>> {
         self.io.poll_op(Direction::Write, cx, |io| io.send_to(buf, target))
     }

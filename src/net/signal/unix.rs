@@ -76,10 +76,10 @@ pub fn signal(kind: SignalKind) -> io::Result<Signal> {
     register(kind, Async::new)
 }
 
-/// As [`signal`], on the runtime of `host`.
+/// Does the same as [`signal`], on the runtime of `host`.
 ///
 /// # Errors
-/// As [`signal`].
+/// Fails under the same conditions as [`signal`].
 pub fn signal_in(host: &Host, kind: SignalKind) -> io::Result<Signal> {
     register(kind, |stream| Async::new_in(host, stream))
 }

@@ -46,10 +46,10 @@ impl TcpListener {
         Self::bind_on(Backend::current()?, addr).await
     }
 
-    /// As [`bind`](Self::bind), on the runtime of `host`.
+    /// Does the same as [`bind`](Self::bind), on the runtime of `host`.
     ///
     /// # Errors
-    /// As [`bind`](Self::bind).
+    /// Fails under the same conditions as [`bind`](Self::bind).
     pub async fn bind_in(host: &Host, addr: impl ToSocketAddrs) -> io::Result<Self> {
         Self::bind_on(Backend::of(host)?, addr).await
     }
@@ -80,10 +80,10 @@ impl TcpListener {
         Self::register(mio::net::TcpListener::from_std(listener), backend)
     }
 
-    /// As [`from_std`](Self::from_std), with the runtime of `host`.
+    /// Does the same as [`from_std`](Self::from_std), with the runtime of `host`.
     ///
     /// # Errors
-    /// As [`from_std`](Self::from_std).
+    /// Fails under the same conditions as [`from_std`](Self::from_std).
     pub fn from_std_in(host: &Host, listener: std::net::TcpListener) -> io::Result<Self> {
         let backend = Backend::of(host)?;
         listener.set_nonblocking(true)?;
@@ -113,7 +113,7 @@ impl TcpListener {
     /// last is woken.
     ///
     /// # Errors
-    /// As [`accept`](Self::accept).
+    /// Fails under the same conditions as [`accept`](Self::accept).
     pub fn poll_accept(&self, cx: &mut Context<'_>) -> Poll<io::Result<(TcpStream, SocketAddr)>> {
         let (io, address) = ready!(self.io.poll_op(Direction::Read, cx, mio::net::TcpListener::accept))?;
         Poll::Ready(TcpStream::register(io, self.io.backend().clone()).map(|stream| (stream, address)))

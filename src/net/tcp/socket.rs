@@ -47,7 +47,7 @@ impl TcpSocket {
     /// Opens a socket for IPv6, on the runtime of the calling thread.
     ///
     /// # Errors
-    /// As [`new_v4`](Self::new_v4).
+    /// Fails under the same conditions as [`new_v4`](Self::new_v4).
     pub fn new_v6() -> io::Result<Self> {
         Self::open(Domain::IPV6, Backend::current()?)
     }
@@ -55,7 +55,7 @@ impl TcpSocket {
     /// Opens a socket for IPv4, on the runtime of `host`.
     ///
     /// # Errors
-    /// As [`new_v4`](Self::new_v4).
+    /// Fails under the same conditions as [`new_v4`](Self::new_v4).
     pub fn new_v4_in(host: &Host) -> io::Result<Self> {
         Self::open(Domain::IPV4, Backend::of(host)?)
     }
@@ -63,7 +63,7 @@ impl TcpSocket {
     /// Opens a socket for IPv6, on the runtime of `host`.
     ///
     /// # Errors
-    /// As [`new_v4`](Self::new_v4).
+    /// Fails under the same conditions as [`new_v4`](Self::new_v4).
     pub fn new_v6_in(host: &Host) -> io::Result<Self> {
         Self::open(Domain::IPV6, Backend::of(host)?)
     }

@@ -17,7 +17,7 @@ impl OwnedReadHalf {
     /// Reads bytes, but leaves the bytes in the socket: see [`TcpStream::peek`].
     ///
     /// # Errors
-    /// As [`TcpStream::peek`].
+    /// Fails under the same conditions as [`TcpStream::peek`].
     pub async fn peek(&self, buf: &mut [u8]) -> io::Result<usize> {
         self.0.peek(buf).await
     }

@@ -52,10 +52,10 @@ impl TcpStream {
         Self::connect_on(Backend::current()?, addr).await
     }
 
-    /// As [`connect`](Self::connect), on the runtime of `host`.
+    /// Does the same as [`connect`](Self::connect), on the runtime of `host`.
     ///
     /// # Errors
-    /// As [`connect`](Self::connect).
+    /// Fails under the same conditions as [`connect`](Self::connect).
     pub async fn connect_in(host: &Host, addr: impl ToSocketAddrs) -> io::Result<Self> {
         Self::connect_on(Backend::of(host)?, addr).await
     }
@@ -106,10 +106,10 @@ impl TcpStream {
         Self::register(mio::net::TcpStream::from_std(stream), backend)
     }
 
-    /// As [`from_std`](Self::from_std), with the runtime of `host`.
+    /// Does the same as [`from_std`](Self::from_std), with the runtime of `host`.
     ///
     /// # Errors
-    /// As [`from_std`](Self::from_std).
+    /// Fails under the same conditions as [`from_std`](Self::from_std).
     pub fn from_std_in(host: &Host, stream: std::net::TcpStream) -> io::Result<Self> {
         let backend = Backend::of(host)?;
         stream.set_nonblocking(true)?;
@@ -153,10 +153,10 @@ impl TcpStream {
         self.io.try_op(Direction::Read, |mut io| io.read(buf))
     }
 
-    /// As [`try_read`](Self::try_read), into several buffers. Fills the buffers in order.
+    /// Does the same as [`try_read`](Self::try_read), but reads into several buffers, and fills the buffers in order.
     ///
     /// # Errors
-    /// As [`try_read`](Self::try_read).
+    /// Fails under the same conditions as [`try_read`](Self::try_read).
     pub fn try_read_vectored(&self, bufs: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
         self.io.try_op(Direction::Read, |mut io| io.read_vectored(bufs))
     }
@@ -169,10 +169,10 @@ impl TcpStream {
         self.io.try_op(Direction::Write, |mut io| io.write(buf))
     }
 
-    /// As [`try_write`](Self::try_write), from several buffers. Writes the buffers in order.
+    /// Does the same as [`try_write`](Self::try_write), but writes from several buffers in order.
     ///
     /// # Errors
-    /// As [`try_write`](Self::try_write).
+    /// Fails under the same conditions as [`try_write`](Self::try_write).
     pub fn try_write_vectored(&self, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
         self.io.try_op(Direction::Write, |mut io| io.write_vectored(bufs))
     }

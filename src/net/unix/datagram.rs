@@ -33,10 +33,10 @@ impl UnixDatagram {
         Self::register(mio::net::UnixDatagram::bind(path)?, backend)
     }
 
-    /// As [`bind`](Self::bind), on the runtime of `host`.
+    /// Does the same as [`bind`](Self::bind), on the runtime of `host`.
     ///
     /// # Errors
-    /// As [`bind`](Self::bind).
+    /// Fails under the same conditions as [`bind`](Self::bind).
     pub fn bind_in(host: &Host, path: impl AsRef<Path>) -> io::Result<Self> {
         let backend = Backend::of(host)?;
         Self::register(mio::net::UnixDatagram::bind(path)?, backend)
@@ -46,16 +46,16 @@ impl UnixDatagram {
     /// receive, because other sockets have no path to which they could send.
     ///
     /// # Errors
-    /// As [`bind`](Self::bind).
+    /// Fails under the same conditions as [`bind`](Self::bind).
     pub fn unbound() -> io::Result<Self> {
         let backend = Backend::current()?;
         Self::register(mio::net::UnixDatagram::unbound()?, backend)
     }
 
-    /// As [`unbound`](Self::unbound), on the runtime of `host`.
+    /// Does the same as [`unbound`](Self::unbound), on the runtime of `host`.
     ///
     /// # Errors
-    /// As [`bind`](Self::bind).
+    /// Fails under the same conditions as [`bind`](Self::bind).
     pub fn unbound_in(host: &Host) -> io::Result<Self> {
         let backend = Backend::of(host)?;
         Self::register(mio::net::UnixDatagram::unbound()?, backend)
@@ -64,15 +64,15 @@ impl UnixDatagram {
     /// Makes two sockets that are connected with each other, on the runtime of the calling thread.
     ///
     /// # Errors
-    /// As [`bind`](Self::bind).
+    /// Fails under the same conditions as [`bind`](Self::bind).
     pub fn pair() -> io::Result<(Self, Self)> {
         Self::pair_on(Backend::current()?)
     }
 
-    /// As [`pair`](Self::pair), on the runtime of `host`.
+    /// Does the same as [`pair`](Self::pair), on the runtime of `host`.
     ///
     /// # Errors
-    /// As [`bind`](Self::bind).
+    /// Fails under the same conditions as [`bind`](Self::bind).
     pub fn pair_in(host: &Host) -> io::Result<(Self, Self)> {
         Self::pair_on(Backend::of(host)?)
     }
@@ -89,15 +89,15 @@ impl UnixDatagram {
     /// Registers a socket of the standard library with the runtime of the calling thread, and makes it non-blocking.
     ///
     /// # Errors
-    /// As [`bind`](Self::bind).
+    /// Fails under the same conditions as [`bind`](Self::bind).
     pub fn from_std(socket: std::os::unix::net::UnixDatagram) -> io::Result<Self> {
         Self::from_std_on(Backend::current()?, socket)
     }
 
-    /// As [`from_std`](Self::from_std), with the runtime of `host`.
+    /// Does the same as [`from_std`](Self::from_std), with the runtime of `host`.
     ///
     /// # Errors
-    /// As [`bind`](Self::bind).
+    /// Fails under the same conditions as [`bind`](Self::bind).
     pub fn from_std_in(host: &Host, socket: std::os::unix::net::UnixDatagram) -> io::Result<Self> {
         Self::from_std_on(Backend::of(host)?, socket)
     }
@@ -206,7 +206,7 @@ impl UnixDatagram {
     /// sends, only the task that called last is woken.
     ///
     /// # Errors
-    /// As [`send`](Self::send).
+    /// Fails under the same conditions as [`send`](Self::send).
     pub fn poll_send(&self, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         self.io.poll_op(Direction::Write, cx, |io| io.send(buf))
     }
@@ -215,7 +215,7 @@ impl UnixDatagram {
     /// receives, only the task that called last is woken.
     ///
     /// # Errors
-    /// As [`recv`](Self::recv).
+    /// Fails under the same conditions as [`recv`](Self::recv).
     pub fn poll_recv(&self, cx: &mut Context<'_>, buf: &mut [u8]) -> Poll<io::Result<usize>> {
         self.io.poll_op(Direction::Read, cx, |io| io.recv(buf))
     }
@@ -224,7 +224,7 @@ impl UnixDatagram {
     /// that sends, only the task that called last is woken.
     ///
     /// # Errors
-    /// As [`send_to`](Self::send_to).
+    /// Fails under the same conditions as [`send_to`](Self::send_to).
     pub fn poll_send_to(&self, cx: &mut Context<'_>, buf: &[u8], path: impl AsRef<Path>) -> Poll<io::Result<usize>> {
         let path = path.as_ref();
         self.io.poll_op(Direction::Write, cx, |io| io.send_to(buf, path))
@@ -234,7 +234,7 @@ impl UnixDatagram {
     /// function that receives, only the task that called last is woken.
     ///
     /// # Errors
-    /// As [`recv_from`](Self::recv_from).
+    /// Fails under the same conditions as [`recv_from`](Self::recv_from).
     pub fn poll_recv_from(&self, cx: &mut Context<'_>, buf: &mut [u8]) -> Poll<io::Result<(usize, SocketAddr)>> {
         self.io.poll_op(Direction::Read, cx, |io| io.recv_from(buf))
     }

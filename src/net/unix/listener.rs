@@ -31,29 +31,29 @@ impl UnixListener {
         Self::register(mio::net::UnixListener::bind(path)?, backend)
     }
 
-    /// As [`bind`](Self::bind), on the runtime of `host`.
+    /// Does the same as [`bind`](Self::bind), on the runtime of `host`.
     ///
     /// # Errors
-    /// As [`bind`](Self::bind).
+    /// Fails under the same conditions as [`bind`](Self::bind).
     pub fn bind_in(host: &Host, path: impl AsRef<Path>) -> io::Result<Self> {
         let backend = Backend::of(host)?;
         Self::register(mio::net::UnixListener::bind(path)?, backend)
     }
 
-    /// As [`bind`](Self::bind), for any address. On Linux, the address can be a name in the abstract namespace, which
-    /// needs no file.
+    /// Does the same as [`bind`](Self::bind), for any address. On Linux, the address can be a name in the
+    /// abstract namespace, which needs no file.
     ///
     /// # Errors
-    /// As [`bind`](Self::bind).
+    /// Fails under the same conditions as [`bind`](Self::bind).
     pub fn bind_addr(addr: &SocketAddr) -> io::Result<Self> {
         let backend = Backend::current()?;
         Self::register(mio::net::UnixListener::bind_addr(addr)?, backend)
     }
 
-    /// As [`bind_addr`](Self::bind_addr), on the runtime of `host`.
+    /// Does the same as [`bind_addr`](Self::bind_addr), on the runtime of `host`.
     ///
     /// # Errors
-    /// As [`bind`](Self::bind).
+    /// Fails under the same conditions as [`bind`](Self::bind).
     pub fn bind_addr_in(host: &Host, addr: &SocketAddr) -> io::Result<Self> {
         let backend = Backend::of(host)?;
         Self::register(mio::net::UnixListener::bind_addr(addr)?, backend)
@@ -72,10 +72,10 @@ impl UnixListener {
         Self::from_std_on(Backend::current()?, listener)
     }
 
-    /// As [`from_std`](Self::from_std), with the runtime of `host`.
+    /// Does the same as [`from_std`](Self::from_std), with the runtime of `host`.
     ///
     /// # Errors
-    /// As [`from_std`](Self::from_std).
+    /// Fails under the same conditions as [`from_std`](Self::from_std).
     pub fn from_std_in(host: &Host, listener: std::os::unix::net::UnixListener) -> io::Result<Self> {
         Self::from_std_on(Backend::of(host)?, listener)
     }
@@ -94,7 +94,7 @@ impl UnixListener {
     /// Waits for a connection. Returns the stream of the connection and the address of the peer.
     ///
     /// # Errors
-    /// As [`TcpListener::accept`](crate::net::TcpListener::accept).
+    /// Fails under the same conditions as [`TcpListener::accept`](crate::net::TcpListener::accept).
     pub async fn accept(&self) -> io::Result<(UnixStream, SocketAddr)> {
         let (io, address) = self.io.op(Direction::Read, mio::net::UnixListener::accept).await?;
         Ok((UnixStream::register(io, self.io.backend().clone())?, address))
@@ -104,7 +104,7 @@ impl UnixListener {
     /// last is woken.
     ///
     /// # Errors
-    /// As [`accept`](Self::accept).
+    /// Fails under the same conditions as [`accept`](Self::accept).
     pub fn poll_accept(&self, cx: &mut Context<'_>) -> Poll<io::Result<(UnixStream, SocketAddr)>> {
         let (io, address) = ready!(self.io.poll_op(Direction::Read, cx, mio::net::UnixListener::accept))?;
         Poll::Ready(UnixStream::register(io, self.io.backend().clone()).map(|stream| (stream, address)))

@@ -42,28 +42,29 @@ impl UnixStream {
         Self::register(mio::net::UnixStream::connect(path)?, backend)?.connected().await
     }
 
-    /// As [`connect`](Self::connect), on the runtime of `host`.
+    /// Does the same as [`connect`](Self::connect), on the runtime of `host`.
     ///
     /// # Errors
-    /// As [`connect`](Self::connect).
+    /// Fails under the same conditions as [`connect`](Self::connect).
     pub async fn connect_in(host: &Host, path: impl AsRef<Path>) -> io::Result<Self> {
         let backend = Backend::of(host)?;
         Self::register(mio::net::UnixStream::connect(path)?, backend)?.connected().await
     }
 
-    /// As [`connect`](Self::connect), for any address. On Linux, the address can be a name in the abstract namespace.
+    /// Does the same as [`connect`](Self::connect), for any address. On Linux, the address can be a name in the
+    /// abstract namespace.
     ///
     /// # Errors
-    /// As [`connect`](Self::connect).
+    /// Fails under the same conditions as [`connect`](Self::connect).
     pub async fn connect_addr(addr: &SocketAddr) -> io::Result<Self> {
         let backend = Backend::current()?;
         Self::register(mio::net::UnixStream::connect_addr(addr)?, backend)?.connected().await
     }
 
-    /// As [`connect_addr`](Self::connect_addr), on the runtime of `host`.
+    /// Does the same as [`connect_addr`](Self::connect_addr), on the runtime of `host`.
     ///
     /// # Errors
-    /// As [`connect`](Self::connect).
+    /// Fails under the same conditions as [`connect`](Self::connect).
     pub async fn connect_addr_in(host: &Host, addr: &SocketAddr) -> io::Result<Self> {
         let backend = Backend::of(host)?;
         Self::register(mio::net::UnixStream::connect_addr(addr)?, backend)?.connected().await
@@ -90,10 +91,10 @@ impl UnixStream {
         Self::pair_on(Backend::current()?)
     }
 
-    /// As [`pair`](Self::pair), on the runtime of `host`.
+    /// Does the same as [`pair`](Self::pair), on the runtime of `host`.
     ///
     /// # Errors
-    /// As [`pair`](Self::pair).
+    /// Fails under the same conditions as [`pair`](Self::pair).
     pub fn pair_in(host: &Host) -> io::Result<(Self, Self)> {
         Self::pair_on(Backend::of(host)?)
     }
@@ -116,10 +117,10 @@ impl UnixStream {
         Self::from_std_on(Backend::current()?, stream)
     }
 
-    /// As [`from_std`](Self::from_std), with the runtime of `host`.
+    /// Does the same as [`from_std`](Self::from_std), with the runtime of `host`.
     ///
     /// # Errors
-    /// As [`from_std`](Self::from_std).
+    /// Fails under the same conditions as [`from_std`](Self::from_std).
     pub fn from_std_in(host: &Host, stream: std::os::unix::net::UnixStream) -> io::Result<Self> {
         Self::from_std_on(Backend::of(host)?, stream)
     }
@@ -166,10 +167,10 @@ impl UnixStream {
         self.io.try_op(Direction::Read, |mut io| io.read(buf))
     }
 
-    /// As [`try_read`](Self::try_read), into several buffers. Fills the buffers in order.
+    /// Does the same as [`try_read`](Self::try_read), but reads into several buffers, and fills the buffers in order.
     ///
     /// # Errors
-    /// As [`try_read`](Self::try_read).
+    /// Fails under the same conditions as [`try_read`](Self::try_read).
     pub fn try_read_vectored(&self, bufs: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
         self.io.try_op(Direction::Read, |mut io| io.read_vectored(bufs))
     }
@@ -182,10 +183,10 @@ impl UnixStream {
         self.io.try_op(Direction::Write, |mut io| io.write(buf))
     }
 
-    /// As [`try_write`](Self::try_write), from several buffers. Writes the buffers in order.
+    /// Does the same as [`try_write`](Self::try_write), but writes from several buffers in order.
     ///
     /// # Errors
-    /// As [`try_write`](Self::try_write).
+    /// Fails under the same conditions as [`try_write`](Self::try_write).
     pub fn try_write_vectored(&self, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
         self.io.try_op(Direction::Write, |mut io| io.write_vectored(bufs))
     }

@@ -1,5 +1,5 @@
 //! A console for programs on the crate `procession`. The console attaches to the socket of a running program, and shows
-//! its processes, its wait-for graph and its workers.
+//! its processes, its wait-for graph and its workers. It also opens recordings, and steps through their events.
 //!
 //! | file | contents |
 //! |---|---|
@@ -11,12 +11,16 @@
 //! | `views.rs` | draws the state; the folder `views` has one file for each view |
 //! | `terminal.rs` | the loop that reads keys, asks the server, and draws |
 //! | `report.rs` | the output of `--once`, and the conditions of `--fail-if` |
+//! | `recording.rs` | reads a recording: an execution trace, or a flight record |
+//! | `player.rs` | steps through a recording |
 
 pub mod app;
 pub mod client;
 pub mod filter;
 pub mod keys;
 pub mod model;
+pub mod player;
+pub mod recording;
 pub mod report;
 pub mod terminal;
 pub mod views;

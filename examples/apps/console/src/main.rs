@@ -4,25 +4,30 @@
 //!     cargo run --release -p procession-console -- /tmp/app.console
 
 use std::ffi::OsString;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
 use lexopt::prelude::*;
 use procession_console::app::App;
 use procession_console::client::Target;
+use procession_console::player::Player;
+use procession_console::recording::Recording;
 use procession_console::report::{Condition, Reading};
 use procession_console::terminal::{self, Connection};
 
 const HELP: &str = "\
-Shows the processes, deadlocks and workers of a running program.
+Shows the processes, deadlocks and workers of a running program, or steps through a recording.
 
 Usage: procession-console [OPTIONS] SOCKET
        procession-console [OPTIONS] --tcp HOST:PORT
+       procession-console [OPTIONS] FILE.pftrace
 
   SOCKET               path of the program's console socket (Builder::console, or PROCESSION_CONSOLE)
+  FILE.pftrace         recording: an execution trace, a flight record, or the record of a simulation
   --tcp HOST:PORT      TCP socket; the variable PROCESSION_CONSOLE_TOKEN contains the token
   --interval SECONDS   time between two readings [1]
-  --once               print one reading, and exit
+  --once               print one reading, or the summary of a recording, and exit
   --json               print the reading as JSON; includes --once
   --fail-if CONDITION  exit with status 1 if the condition holds; includes --once, may be repeated
                        conditions: deadlock, blocked-worker, panic, finding
@@ -30,8 +35,14 @@ Usage: procession-console [OPTIONS] SOCKET
 
 Exit status: 0, or 1 if a condition of --fail-if holds, or 2 after an error.";
 
+/// What the console shows.
+enum Source {
+    Program(Target),
+    Recording(PathBuf),
+}
+
 struct Options {
-    target: Target,
+    source: Source,
     interval: Duration,
     is_once: bool,
     is_json: bool,
@@ -57,16 +68,19 @@ fn options() -> Result<Option<Options>, Failure> {
             other => return Err(other.unexpected().into()),
         }
     }
-    let target = match (path, address) {
-        (Some(path), None) => Target::Path(path.into()),
+    let source = match (path, address) {
+        // A socket is no regular file.
+        (Some(path), None) if Path::new(&path).is_file() => Source::Recording(path.into()),
+        (Some(path), None) => Source::Program(Target::Path(path.into())),
         (None, Some(address)) => {
             // A token on the command line would be visible to other users of the machine.
             let token = std::env::var("PROCESSION_CONSOLE_TOKEN");
-            Target::Tcp { address, token: token.map_err(|error| format!("PROCESSION_CONSOLE_TOKEN: {error}"))? }
+            let token = token.map_err(|error| format!("PROCESSION_CONSOLE_TOKEN: {error}"))?;
+            Source::Program(Target::Tcp { address, token })
         }
-        _ => return Err("name either a socket or --tcp; --help lists the options".into()),
+        _ => return Err("name either a socket, a recording or --tcp; --help lists the options".into()),
     };
-    Ok(Some(Options { target, interval, is_once, is_json, conditions }))
+    Ok(Some(Options { source, interval, is_once, is_json, conditions }))
 }
 
 fn seconds(text: &str) -> Result<Duration, Failure> {
@@ -82,9 +96,28 @@ fn condition(text: &str) -> Result<Condition, Failure> {
     found.ok_or_else(|| format!("--fail-if: unknown condition {text}; --help lists the conditions").into())
 }
 
+fn open(path: &Path, options: &Options) -> Result<ExitCode, Failure> {
+    if !options.conditions.is_empty() {
+        return Err("--fail-if needs a running program".into());
+    }
+    let recording = Recording::open(path).map_err(|error| format!("{}: {error}", path.display()))?;
+    if options.is_json {
+        println!("{:#}", recording.summary());
+    } else if options.is_once {
+        print!("{}", recording.summary_text());
+    } else {
+        terminal::play(&mut Player::new(recording))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
 fn run(options: Options) -> Result<ExitCode, Failure> {
-    let title = options.target.to_string();
-    let mut connection = Connection::open(options.target).map_err(|error| format!("{title}: {error}"))?;
+    let target = match &options.source {
+        Source::Recording(path) => return open(path, &options),
+        Source::Program(target) => target.clone(),
+    };
+    let title = target.to_string();
+    let mut connection = Connection::open(target).map_err(|error| format!("{title}: {error}"))?;
     if !options.is_once && !options.is_json && options.conditions.is_empty() {
         terminal::run(&mut connection, &mut App::new(title), options.interval)?;
         return Ok(ExitCode::SUCCESS);

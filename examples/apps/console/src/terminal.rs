@@ -8,6 +8,7 @@ use ratatui::crossterm::event::{self, Event};
 
 use crate::app::{App, Effect, Request};
 use crate::client::{Client, Error, Target};
+use crate::player::{Player, Reaction};
 use crate::{keys, views};
 
 /// Connection that is opened again after an error.
@@ -86,6 +87,29 @@ fn drive(
                 refresh(connection, app);
                 app.message = Some(result.map_or_else(|error| error.to_string(), |_| format!("{name}: done")));
             }
+        }
+    }
+}
+
+/// Shows a recording until the user quits.
+///
+/// # Errors
+/// Returns an error of the terminal.
+pub fn play(player: &mut Player) -> io::Result<()> {
+    let mut terminal = ratatui::try_init()?;
+    let result = step_through(&mut terminal, player);
+    ratatui::restore();
+    result
+}
+
+fn step_through(terminal: &mut DefaultTerminal, player: &mut Player) -> io::Result<()> {
+    loop {
+        terminal.draw(|frame| views::recording::draw(frame, player))?;
+        if let Event::Key(key) = event::read()?
+            && keys::is_press(&key)
+            && player.handle_key(&key) == Reaction::Quit
+        {
+            return Ok(());
         }
     }
 }

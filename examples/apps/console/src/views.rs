@@ -5,6 +5,7 @@ mod explain;
 mod overview;
 mod process;
 mod processes;
+pub(crate) mod recording;
 mod tree;
 mod waits;
 mod workers;

@@ -3,12 +3,13 @@
 #![cfg(unix)]
 
 use std::io::{BufRead, BufReader, Read, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use portable_pty::{CommandBuilder, PtyPair, PtySize, native_pty_system};
+use procession::{Context, Runtime};
 
 /// Maximum time until a text is on the screen. This limit detects only hangs.
 const LIMIT: Duration = Duration::from_secs(60);
@@ -61,10 +62,15 @@ struct Screen {
 
 impl Screen {
     fn open(demo: &Demo) -> Self {
+        Self::of(&demo.socket())
+    }
+
+    /// Opens the console for a socket or a recording.
+    fn of(path: &Path) -> Self {
         let pair = native_pty_system().openpty(PtySize { rows: 24, cols: 80, ..PtySize::default() }).unwrap();
         let mut command = CommandBuilder::new(env!("CARGO_BIN_EXE_procession-console"));
         command.args(["--interval", "0.1"]);
-        command.arg(demo.socket());
+        command.arg(path);
         command.env("TERM", "xterm");
         let console = pair.slave.spawn_command(command).unwrap();
         let mut reader = pair.master.try_clone_reader().unwrap();
@@ -227,4 +233,92 @@ fn scripts_get_text_json_and_an_exit_status() {
     assert!(
         String::from_utf8(missing.stderr).unwrap().starts_with("procession-console: /nonexistent/socket: connection: ")
     );
+}
+
+/// A folder that is removed when the value is dropped.
+struct Folder(PathBuf);
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Writes the trace of a run in which the process `echo` gets 100 messages. Returns the folder and the file.
+fn record(name: &str) -> (Folder, PathBuf) {
+    async fn echo(mut ctx: Context<u32>) {
+        while ctx.receive().await.is_ok_and(|number| number != 100) {}
+    }
+    let folder = Folder(std::env::temp_dir().join(format!("procession-console-{name}-{}", std::process::id())));
+    std::fs::create_dir(&folder.0).unwrap();
+    let path = folder.0.join("run.pftrace");
+    let rt = Runtime::builder().workers(1).build().unwrap();
+    let trace = rt.start_trace(&path).unwrap();
+    let echo = rt.process().name("echo").spawn(async |ctx: Context<u32>| echo(ctx).await).unwrap();
+    (1..=100).for_each(|number| echo.send(number).unwrap());
+    rt.block_on(echo).unwrap();
+    trace.finish().unwrap();
+    (folder, path)
+}
+
+/// 9.6b: the console opens a recording without a program, and steps through its events.
+#[test]
+fn keys_step_through_a_recording_in_both_directions() {
+    let (_folder, path) = record("recording");
+    let mut screen = Screen::of(&path);
+    screen.wait_for("event 1 at +");
+    screen.press("nnn");
+    screen.wait_for("event 4 at +");
+    screen.press("p");
+    screen.wait_for("event 3 at +");
+    screen.press("N");
+    screen.wait_for("event 103 at +");
+    screen.press("\u{1b}[B");
+    let chosen = screen.wait("a process", |text| text.lines().any(|line| line.starts_with('<')));
+    assert!(chosen.lines().any(|line| line.starts_with('<') && line.contains(" echo (")), "{chosen}");
+    screen.press("f");
+    let next = screen.wait("the next event", |text| text.contains("event 1") && !text.contains("event 103 "));
+    screen.press("b");
+    screen.wait("the previous event", |text| text != next);
+    screen.press("G");
+    screen.wait_for("(0 processes)");
+    screen.press("f");
+    screen.wait_for("the process has no further event");
+    screen.press("g");
+    screen.wait_for("event 1 at +");
+    screen.press("q");
+    assert!(screen.console.wait().unwrap().success());
+}
+
+/// 9.6b: a recording has a summary for scripts. A file that is cut off is read, and a damaged file is an error.
+#[test]
+fn scripts_get_the_summary_of_a_recording() {
+    let (folder, path) = record("summary");
+    let ask = |path: &Path, option: &str| {
+        Command::new(env!("CARGO_BIN_EXE_procession-console")).arg(option).arg(path).output().unwrap()
+    };
+    let summary = |path: &Path| -> serde_json::Value {
+        let output = ask(path, "--json");
+        assert_eq!(output.status.code(), Some(0));
+        serde_json::from_slice(&output.stdout).unwrap()
+    };
+    let whole = summary(&path);
+    assert_eq!((&whole["counts"]["send"], &whole["counts"]["receive"]), (&100.into(), &100.into()), "{whole}");
+    assert!(String::from_utf8(ask(&path, "--once").stdout).unwrap().contains("  send: 100\n"));
+    let bytes = std::fs::read(&path).unwrap();
+    let cut = folder.0.join("cut.pftrace");
+    std::fs::write(&cut, &bytes[..bytes.len() - 1]).unwrap();
+    assert_ne!(summary(&cut)["incomplete_bytes"], 0);
+    let damaged = folder.0.join("damaged.pftrace");
+    std::fs::write(&damaged, [&bytes[..], b"x"].concat()).unwrap();
+    let output = ask(&damaged, "--once");
+    let text = format!("no packet begins at byte {}\n", bytes.len());
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.code() == Some(2) && stderr.ends_with(&text), "{stderr}");
+    let condition = Command::new(env!("CARGO_BIN_EXE_procession-console"))
+        .args(["--fail-if", "deadlock"])
+        .arg(&path)
+        .output()
+        .unwrap();
+    assert_eq!(condition.status.code(), Some(2));
 }

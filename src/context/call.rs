@@ -26,7 +26,7 @@ use crate::host::control::waits::{Place, Wait};
 use crate::host::dispatch::completion::UntypedCompletion;
 use crate::host::refs::ProcessRef;
 use crate::host::registry::target::{Target, Way};
-use crate::observe::Counter;
+use crate::observe::{Counter, is_sampled_turn};
 use crate::process::error::SendError;
 use crate::process::event::Tag;
 use crate::process::exit::Exit;
@@ -311,7 +311,9 @@ fn send<T>(asking: &mut PendingReply<T>, is_limited: bool) {
     match request.send() {
         Ok(()) => {
             let counted = matches!(party, Caller::Process(_));
-            asked.stage = RequestStage::Sent { counted, since: party.host().sampled_now() };
+            // The host is looked up only in a sampled turn, because most calls are not measured.
+            let since = if is_sampled_turn() { party.host().sampled_now() } else { 0 };
+            asked.stage = RequestStage::Sent { counted, since };
             if counted {
                 party.begin_wait(asked, is_limited);
             }

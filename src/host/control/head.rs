@@ -484,6 +484,7 @@ impl Head {
     }
 
     /// Returns whether this control block is a mailbox that belongs to no process.
+    #[inline]
     pub(crate) fn is_outside(&self) -> bool {
         self.flags() & flag::OUTSIDE == flag::OUTSIDE
     }

@@ -14,6 +14,7 @@
 pub(crate) mod exits;
 pub(crate) mod explain;
 pub(crate) mod metrics;
+mod registered;
 pub(crate) mod wait_graph;
 
 use std::borrow::Cow;

@@ -7,6 +7,7 @@
 
 pub(crate) mod attached;
 pub(crate) mod groups;
+mod listing;
 pub(crate) mod names;
 pub(crate) mod receiver;
 pub(crate) mod target;

@@ -3,6 +3,7 @@
 //! The host reads the figures and fills in this data. This module only filters, orders and prints it.
 
 pub(crate) mod ranking;
+pub(crate) mod registered;
 #[cfg(feature = "serde")]
 mod serialize;
 pub(crate) mod wait_graph;

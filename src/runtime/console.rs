@@ -9,9 +9,11 @@
 //! - `client.rs` reads the requests of one client, and writes the replies.
 //! - `request.rs` parses a request.
 //! - `reply.rs` reads the figures of the runtime, and performs actions.
+//! - `registered.rs` reads the names.
 //! - `tree.rs` asks the supervisors, which answer later.
 
 mod client;
+mod registered;
 mod reply;
 mod request;
 mod server;

@@ -331,6 +331,33 @@ fn the_explanation_and_the_last_exits_are_returned() {
     });
 }
 
+/// 2.5a, 9.6b: the names of the host are listed by prefix, with a limit.
+#[test]
+fn the_names_are_listed_by_prefix() {
+    within(60, || {
+        let folder = Folder::new();
+        let (rt, mut client) = lone(&folder);
+        let waits = async |_: Context| pending::<()>().await;
+        let all: Vec<_> = (0..30).map(|n| rt.process().name(format!("n{n:02}")).spawn(waits).unwrap()).collect();
+        let reply = client.ask(json!({ "request": "names", "prefix": "n1", "limit": 2 }));
+        let names = |reply: &Value| -> Vec<String> {
+            let rows = reply["rows"].as_array().unwrap();
+            rows.iter().map(|row| row["name"].as_str().unwrap().to_owned()).collect()
+        };
+        assert_eq!((names(&reply), &reply["name_count"]), (vec!["n10".into(), "n11".into()], &json!(10)));
+        let row = &reply["rows"][0];
+        assert_eq!(row["pid"], all[10].pid().to_string());
+        assert!(row["type_name"].as_str().unwrap().contains("the_names_are_listed"), "{row}");
+        let whole = client.ask(json!({ "request": "names" }));
+        assert_eq!((names(&whole).len(), names(&whole).is_sorted(), &whole["name_count"]), (30, true, &json!(30)));
+        rt.kill(all[10].pid()).unwrap();
+        rt.block_on(rt.spawn(async |_: Context| ())).unwrap();
+        let less = client.ask(json!({ "request": "names", "prefix": "n10" }));
+        assert_eq!((&less["rows"], &less["name_count"]), (&json!([]), &json!(0)));
+        assert_eq!(client.fails(json!({ "request": "names", "limit": 1001 })), "invalid_argument");
+    });
+}
+
 /// 9.4c: the supervisors and their children are listed with their restarts.
 #[test]
 fn the_supervision_tree_is_listed_from_the_top() {
@@ -419,6 +446,9 @@ fn the_server_answers_while_all_workers_are_blocked() {
         }
         let rows = client.ask(json!({ "request": "processes", "state": "Running" }));
         assert_eq!(rows["rows"].as_array().unwrap().len(), 2);
+        for request in ["names"] {
+            client.ask(json!({ "request": request }));
+        }
         drop(held);
         blocked.into_iter().for_each(|one| rt.block_on(one).unwrap());
     });

@@ -21,6 +21,8 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
+use crate::host::registry::listing;
+use crate::observe::Listing;
 use crate::platform::sync::{CachePadded, Mutex, planted};
 use crate::process::state::Ref;
 
@@ -133,6 +135,12 @@ impl<E: ?Sized> Names<E> {
             self.remove(name);
         }
         std::mem::take(&mut *own).into_iter().next()
+    }
+
+    /// Lists the first `limit` names that begin with `prefix`, in the order of the names. `row` makes the row of a name
+    /// from the holder of the name. `row` runs under the lock of a shard, and must take no lock.
+    pub(crate) fn list<R>(&self, prefix: &str, limit: usize, row: impl Fn(&Text, &Ref<E>) -> R) -> Listing<R> {
+        listing::list(self.shards.iter().map(|shard| &shard.0), prefix, limit, row)
     }
 
     /// Removes a name from the table. The caller holds the lock of the process's list, which contains the name.

@@ -17,6 +17,7 @@ use crate::platform::clock::Instant;
 use crate::platform::sync::{Arc, Weak};
 use crate::process::pid::Pid;
 use crate::runtime::console::client::{Answer, MAX_REQUEST, Then};
+use crate::runtime::console::registered;
 use crate::runtime::console::request::{Action, ConsoleRequest, Fault, FaultKind, MAX_ROWS, ParsedLine, REQUESTS};
 use crate::runtime::console::tree::Later;
 use crate::runtime::enqueue::Threads;
@@ -101,6 +102,7 @@ impl Inspected {
             ConsoleRequest::Workers => workers(&host, &threads),
             ConsoleRequest::Explain => Ok(explanation(&host)),
             ConsoleRequest::LastExits { limit } => Ok(last_exits(&host, limit)),
+            ConsoleRequest::Names(prefix) => Ok(registered::names(&host, &prefix)),
             ConsoleRequest::Action(_) if !self.allows_actions => {
                 let message = "actions are off; the program turns them on with `Builder::console_actions`";
                 Err(Fault::new(FaultKind::ActionsOff, message))
@@ -295,7 +297,7 @@ fn no_process(pid: Pid) -> Fault {
 }
 
 /// Collects at most [`MAX_ROWS`] values.
-fn list<T: Into<Value>>(values: impl IntoIterator<Item = T>) -> Value {
+pub(super) fn list<T: Into<Value>>(values: impl IntoIterator<Item = T>) -> Value {
     values.into_iter().take(MAX_ROWS).map(Into::into).collect::<Vec<Value>>().into()
 }
 

@@ -88,7 +88,14 @@ pub(super) enum ConsoleRequest {
     Explain,
     SupervisionTree,
     LastExits { limit: usize },
+    Names(Prefix),
     Action(Action),
+}
+
+/// Selects the first `limit` names that begin with `prefix`.
+pub(super) struct Prefix {
+    pub(super) prefix: String,
+    pub(super) limit: usize,
 }
 
 /// ConsoleRequest that changes the program.
@@ -111,6 +118,7 @@ pub(super) const REQUESTS: &[&str] = &[
     "explain",
     "last_exits",
     "supervision_tree",
+    "names",
     "cancel",
     "kill",
     "set_priority",
@@ -148,6 +156,7 @@ impl ConsoleRequest {
             "explain" => Self::Explain,
             "supervision_tree" => Self::SupervisionTree,
             "last_exits" => Self::LastExits { limit: arguments.limit()? },
+            "names" => Self::Names(Prefix::parse(arguments)?),
             "cancel" => Self::Action(Action::cancel(arguments)?),
             "kill" => Self::Action(Action::Kill { pid: arguments.pid()? }),
             "set_priority" => Self::Action(Action::SetPriority {
@@ -160,6 +169,13 @@ impl ConsoleRequest {
             }
             _ => return Err(Fault::new(FaultKind::UnknownRequest, format!("unknown request {name:?}"))),
         })
+    }
+}
+
+impl Prefix {
+    fn parse(arguments: &Arguments) -> Result<Self, Fault> {
+        let prefix = arguments.text("prefix")?.unwrap_or_default().to_owned();
+        Ok(Self { prefix, limit: arguments.limit()? })
     }
 }
 

@@ -13,9 +13,10 @@ use crate::keys::{self, Command};
 use crate::model::{
     Details, Explanation, Graph, Hello, Interval, LastExits, Metrics, Overview, Processes, Tree, Workers,
 };
+use crate::registry::Registry;
 
 /// Number of rows that the console asks for. A screen shows fewer rows.
-const ROWS: u64 = 200;
+pub(crate) const ROWS: u64 = 200;
 
 /// Number of rates that the sparkline shows.
 pub const HISTORY: usize = 120;
@@ -43,11 +44,13 @@ pub enum View {
     Exits,
     /// The supervision tree.
     Tree,
+    /// The tables of names.
+    Registry,
 }
 
 impl View {
     /// All views, in the order of their numbers.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Overview,
         Self::Processes,
         Self::Process,
@@ -56,6 +59,7 @@ impl View {
         Self::Explain,
         Self::Exits,
         Self::Tree,
+        Self::Registry,
     ];
 
     /// Name of the view.
@@ -69,6 +73,7 @@ impl View {
             Self::Explain => "Explain",
             Self::Exits => "Exits",
             Self::Tree => "Tree",
+            Self::Registry => "Registry",
         }
     }
 }
@@ -153,6 +158,7 @@ pub struct App {
     pub explanation: Explanation,
     pub exits: LastExits,
     pub tree: Tree,
+    pub registry: Registry,
     /// For each worker: the task and its polls, and the time at which the console saw it first.
     pub since: Vec<(u64, Option<String>, u64, u64)>,
 }
@@ -175,6 +181,7 @@ impl App {
             View::Explain => all.push(("explain", Vec::new())),
             View::Exits => all.push(("last_exits", vec![("limit", ROWS.into())])),
             View::Tree => all.push(("supervision_tree", Vec::new())),
+            View::Registry => all.push(self.registry.request()),
         }
         all
     }
@@ -246,7 +253,10 @@ impl App {
                 self.workers = parse(value)?;
                 self.note_tasks();
             }
-            _ => {}
+            _ => {
+                self.registry.store(request, value)?;
+                self.clamp();
+            }
         }
         Ok(())
     }
@@ -279,6 +289,7 @@ impl App {
             View::Waits => self.graph.edges.len(),
             View::Exits => self.exits.exits.len(),
             View::Tree => self.tree.rows.len(),
+            View::Registry => self.registry.rows(),
             _ => 0,
         }
     }
@@ -294,6 +305,7 @@ impl App {
             View::Waits => self.graph.edges.get(self.selected).map(|edge| edge.pid.as_str()),
             View::Process => self.pid.as_deref(),
             View::Tree => self.tree.rows.get(self.selected)?.pid.as_deref(),
+            View::Registry => self.registry.pid(self.selected),
             View::Overview | View::Workers | View::Explain | View::Exits => None,
         }
     }
@@ -320,6 +332,10 @@ impl App {
 
     fn edit_filter(&mut self, mut text: String, code: KeyCode) -> Effect {
         match code {
+            KeyCode::Enter if self.view == View::Registry => {
+                (self.registry.prefix, self.selected) = (text, 0);
+                return Effect::Refresh;
+            }
             KeyCode::Enter => match filter::parse(&text) {
                 Ok(_) => {
                     self.filter = text;
@@ -370,6 +386,9 @@ impl App {
             Command::Reverse => {
                 (self.is_reversed, self.selected) = (!self.is_reversed, 0);
                 return Effect::Refresh;
+            }
+            Command::Filter if self.view == View::Registry => {
+                self.prompt = Some(Prompt::Filter(self.registry.prefix.clone()));
             }
             Command::Filter => self.prompt = Some(Prompt::Filter(self.filter.clone())),
             Command::Pause => self.is_paused = !self.is_paused,

@@ -42,8 +42,8 @@ pub enum Command {
     Quit,
 }
 
-const LISTS: &[View] = &[View::Processes, View::Waits, View::Exits, View::Tree];
-const OPENED: &[View] = &[View::Processes, View::Waits, View::Tree];
+const LISTS: &[View] = &[View::Processes, View::Waits, View::Exits, View::Tree, View::Registry];
+const OPENED: &[View] = &[View::Processes, View::Waits, View::Tree, View::Registry];
 const PROCESSES: &[View] = &[View::Processes, View::Process];
 
 /// Key, command, views (an empty list means all views), and the help text. A key without a text is not shown.
@@ -56,6 +56,7 @@ const KEYS: &[(KeyCode, Command, &[View], &str)] = &[
     (KeyCode::Char('6'), Command::Show(View::Explain), &[], ""),
     (KeyCode::Char('7'), Command::Show(View::Exits), &[], ""),
     (KeyCode::Char('8'), Command::Show(View::Tree), &[], ""),
+    (KeyCode::Char('9'), Command::Show(View::Registry), &[], ""),
     (KeyCode::Tab, Command::NextView, &[], ""),
     (KeyCode::Char('q'), Command::Quit, &[], "q quit"),
     (KeyCode::Char('p'), Command::Pause, &[], "p pause"),
@@ -65,6 +66,7 @@ const KEYS: &[(KeyCode, Command, &[View], &str)] = &[
     (KeyCode::Char('s'), Command::NextColumn, &[View::Processes], "s sort"),
     (KeyCode::Char('r'), Command::Reverse, &[View::Processes], "r reverse"),
     (KeyCode::Char('/'), Command::Filter, &[View::Processes], "/ filter"),
+    (KeyCode::Char('/'), Command::Filter, &[View::Registry], "/ prefix"),
     (KeyCode::Char('c'), Command::Cancel, PROCESSES, "c cancel"),
     (KeyCode::Char('k'), Command::Kill, PROCESSES, "k kill"),
     (KeyCode::Char('P'), Command::Priority, PROCESSES, "P prio"),

@@ -300,6 +300,25 @@ pub struct Tree {
     pub row_count: u64,
 }
 
+/// A registered name.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+#[expect(missing_docs, reason = "the protocol documents the fields")]
+pub struct NameRow {
+    pub name: String,
+    pub pid: String,
+    pub type_name: String,
+}
+
+/// Reply to `names`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+#[expect(missing_docs, reason = "the protocol documents the fields")]
+pub struct Names {
+    pub rows: Vec<NameRow>,
+    pub name_count: u64,
+}
+
 /// The difference of two replies to `overview`.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Interval {

@@ -82,6 +82,7 @@ impl Reading {
             "workers": get("workers", Vec::new())?,
             "explain": get("explain", Vec::new())?,
             "last_exits": get("last_exits", vec![("limit", ROWS.into())])?,
+            "names": known(get("names", vec![("limit", 1_000.into())]))?,
         }))
         .map_err(|error| Error::Protocol(error.to_string()))
     }
@@ -140,6 +141,14 @@ impl Reading {
     }
 }
 
+/// Replaces the reply by null if the server is older than the request.
+fn known(reply: Result<Value, Error>) -> Result<Value, Error> {
+    match reply {
+        Err(Error::Refused { kind, .. }) if kind == "unknown_request" => Ok(Value::Null),
+        reply => reply,
+    }
+}
+
 fn percentiles(histogram: &Histogram) -> String {
     let at = |q| histogram.quantile(q).map_or("-".to_owned(), duration);
     format!("p50 {}, p99 {}, p99.9 {}", at(0.5), at(0.99), at(0.999))
@@ -172,6 +181,14 @@ mod tests {
         assert_eq!(holds(&reading(1, "running", 0)), [true, false, false, true]);
         assert_eq!(holds(&reading(0, "blocked", 0)), [false, true, false, false]);
         assert_eq!(holds(&reading(0, "parked", 2)), [false, false, true, false]);
+    }
+
+    #[test]
+    fn a_request_that_an_older_server_does_not_know_has_the_value_null() {
+        let refused = |kind: &str| Err(Error::Refused { kind: kind.into(), message: "no".into() });
+        assert!(known(refused("unknown_request")).is_ok_and(|reply| reply.is_null()));
+        assert!(known(refused("ended")).is_err());
+        assert!(known(Ok(json!({ "name_count": 0 }))).is_ok_and(|reply| reply["name_count"] == 0));
     }
 
     #[test]

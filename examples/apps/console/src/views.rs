@@ -6,6 +6,7 @@ mod overview;
 mod process;
 mod processes;
 pub(crate) mod recording;
+mod registry;
 mod tree;
 mod waits;
 mod workers;
@@ -49,6 +50,7 @@ pub fn draw(frame: &mut Frame<'_>, app: &App) {
         View::Explain => explain::draw(frame, body, app),
         View::Exits => exits::draw(frame, body, app),
         View::Tree => tree::draw(frame, body, app),
+        View::Registry => registry::draw(frame, body, app),
     }
     frame.render_widget(message_line(app), message);
     frame.render_widget(Paragraph::new(keys::help(app.view)).style(DIM), help);
@@ -63,18 +65,23 @@ fn title_line(app: &App) -> Paragraph<'_> {
 }
 
 fn tab_line(view: View) -> Paragraph<'static> {
+    // The line has no room for a space between a number and its name. The style separates them.
     let tab = |(index, one): (usize, &View)| {
-        let text = format!("{} {} ", index + 1, one.name());
-        Span::styled(text, if *one == view { SELECTED } else { Style::new() })
+        let style = if *one == view { SELECTED } else { Style::new() };
+        [Span::styled(format!("{}", index + 1), BOLD), Span::styled(one.name(), style), Span::raw(" ")]
     };
-    Paragraph::new(Line::from_iter(View::ALL.iter().enumerate().map(tab)))
+    Paragraph::new(Line::from_iter(View::ALL.iter().enumerate().flat_map(tab)))
 }
 
 fn message_line(app: &App) -> Paragraph<'_> {
     match &app.prompt {
         Some(Prompt::Confirm { question, .. }) => Paragraph::new(format!("{question} (y/n)")).style(ALARM),
         Some(Prompt::Filter(text)) if app.message.is_none() => {
-            Paragraph::new(format!("filter (NAME type=TEXT state=STATE): {text}_")).style(BOLD)
+            let title = match app.view {
+                View::Registry => "prefix of the names",
+                _ => "filter (NAME type=TEXT state=STATE)",
+            };
+            Paragraph::new(format!("{title}: {text}_")).style(BOLD)
         }
         _ => {
             let text = app.error.as_ref().or(app.message.as_ref());
@@ -166,7 +173,7 @@ pub(crate) mod tests {
             (app.hello.program, app.hello.program_pid) = ("demo".into(), 7);
             let rows = screen(&app);
             assert_eq!(rows[0], "demo (process 7), node 0");
-            assert_eq!(rows[1], "1 Overview 2 Processes 3 Process 4 Waits 5 Workers 6 Explain 7 Exits 8 Tree");
+            assert_eq!(rows[1], "1Overview 2Processes 3Process 4Waits 5Workers 6Explain 7Exits 8Tree 9Registry");
             assert!(rows[23].starts_with("q quit  p pause"), "{rows:#?}");
             app.message = Some("a message".into());
             assert_eq!(screen(&app)[22], "a message");

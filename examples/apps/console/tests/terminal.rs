@@ -158,6 +158,25 @@ fn keys_lead_through_the_views_of_a_running_program() {
     assert!(screen.console.wait().unwrap().success());
 }
 
+/// 9.6b: the console lists the names of a running program.
+#[test]
+fn the_names_of_a_running_program_are_listed() {
+    let demo = Demo::start("registry");
+    let mut screen = Screen::open(&demo);
+    screen.wait_for("Processes 7");
+    screen.press("9");
+    let names = screen.wait_for("7 names\n");
+    assert!(names.lines().nth(4).unwrap().starts_with("archive  "), "{names}");
+    assert!(names.lines().all(|line| line.chars().count() <= 80) && names.contains("9Registry"), "{names}");
+    screen.press("/cl\r");
+    let clerks = screen.wait_for("3 names that begin with cl\n");
+    assert!(clerks.contains("clerk-1 ") && !clerks.contains("archive"), "{clerks}");
+    screen.press("\r");
+    screen.wait_for("names         clerk-1");
+    screen.press("q");
+    assert!(screen.console.wait().unwrap().success());
+}
+
 #[test]
 fn actions_are_confirmed_and_change_the_program() {
     let demo = Demo::start("actions");
@@ -222,6 +241,7 @@ fn scripts_get_text_json_and_an_exit_status() {
         (&value["wait_for_graph"]["deadlock_count"], &value["overview"]["processes_alive"]),
         (&1.into(), &7.into())
     );
+    assert_eq!(value["names"]["name_count"], 7);
     let status = |options: &[&str]| demo.ask(options).status.code();
     assert_eq!(
         (status(&["--fail-if", "nothing"]), status(&["--interval", "0"]), status(&["--dance"])),

@@ -1,0 +1,101 @@
+//! The table of names.
+
+use ratatui::Frame;
+use ratatui::layout::Rect;
+use ratatui::text::Line;
+
+use crate::app::App;
+use crate::model::Names;
+use crate::registry::Registry;
+use crate::views::{BOLD, SELECTED, draw_lines, number, offset, tail};
+
+/// The lines of a table.
+struct Lines {
+    title: String,
+    columns: String,
+    rows: Vec<String>,
+    /// Number of entries without a row.
+    left_out: u64,
+}
+
+pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, app: &App) {
+    let Lines { title, columns, rows, left_out } = names(&app.registry);
+    let mut lines = vec![Line::raw(title), Line::styled(columns, BOLD)];
+    let visible = usize::from(area.height).saturating_sub(3);
+    for (index, text) in rows.into_iter().enumerate().skip(offset(app.selected, visible)).take(visible) {
+        lines.push(if index == app.selected { Line::styled(text, SELECTED) } else { Line::raw(text) });
+    }
+    if left_out != 0 {
+        lines.push(Line::raw(format!("{} more are left out; a prefix selects fewer", number(left_out))));
+    }
+    draw_lines(frame, area, lines);
+}
+
+/// The condition of the prefix, for a title.
+fn beginning(prefix: &str) -> String {
+    if prefix.is_empty() { String::new() } else { format!(" that begin with {prefix}") }
+}
+
+fn names(Registry { prefix, names: Names { rows, name_count }, .. }: &Registry) -> Lines {
+    let row = |name: &str, pid: &str, type_name: &str| {
+        format!("{:<28} {:<18} {}", tail(name, 28), tail(pid, 18), tail(type_name, 32))
+    };
+    Lines {
+        title: format!("{} names{}", number(*name_count), beginning(prefix)),
+        columns: row("NAME", "PID", "TYPE"),
+        rows: rows.iter().map(|one| row(&one.name, &one.pid, &one.type_name)).collect(),
+        left_out: name_count.saturating_sub(rows.len() as u64),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ratatui::crossterm::event::{KeyCode, KeyEvent};
+    use serde_json::json;
+
+    use crate::app::{App, Effect, View};
+    use crate::views::tests::screen;
+
+    fn press(app: &mut App, code: KeyCode) -> Effect {
+        app.handle_key(KeyEvent::from(code))
+    }
+
+    #[test]
+    fn names_are_selected_by_a_prefix() {
+        let mut app = App::new("socket".into());
+        assert_eq!(press(&mut app, KeyCode::Char('9')), Effect::Refresh);
+        assert_eq!(app.requests()[1], ("names", vec![("prefix", "".into()), ("limit", 200.into())]));
+        press(&mut app, KeyCode::Char('/'));
+        press(&mut app, KeyCode::Char('s'));
+        assert_eq!(screen(&app)[22], "prefix of the names: s_");
+        assert_eq!(press(&mut app, KeyCode::Enter), Effect::Refresh);
+        assert_eq!((app.requests()[1].1[0].clone(), app.filter.as_str()), (("prefix", "s".into()), ""));
+        let rows = json!([
+            { "name": "shop", "pid": "<1.0.1>", "type_name": "app::Shop" },
+            { "name": "stock", "pid": "<1.1.1>", "type_name": "app::Stock" },
+        ]);
+        app.handle_reply("names", Ok(json!({ "rows": rows, "name_count": 1_002 })));
+        let expected = [
+            "1,002 names that begin with s",
+            "NAME                         PID                TYPE",
+            "shop                         <1.0.1>            app::Shop",
+            "stock                        <1.1.1>            app::Stock",
+            "1,000 more are left out; a prefix selects fewer",
+        ];
+        assert_eq!(screen(&app)[2..7], expected);
+        press(&mut app, KeyCode::Down);
+        assert_eq!(app.selected_pid(), Some("<1.1.1>"));
+        press(&mut app, KeyCode::Enter);
+        assert_eq!((app.view, app.pid.as_deref()), (View::Process, Some("<1.1.1>")));
+    }
+
+    #[test]
+    fn the_last_row_and_the_number_of_missing_rows_fit_on_the_screen() {
+        let mut app = App { view: View::Registry, ..App::new("socket".into()) };
+        let rows: Vec<_> = (0..200).map(|number| json!({ "name": format!("n{number:03}") })).collect();
+        app.handle_reply("names", Ok(json!({ "rows": rows, "name_count": 201 })));
+        app.selected = 199;
+        let rows = screen(&app);
+        assert!(rows[20] == "n199" && rows[21].starts_with("1 more are left out"), "{rows:#?}");
+    }
+}

@@ -1,0 +1,36 @@
+//! Lists the names of a host.
+
+use crate::host::Host;
+use crate::observe::{Listing, NameInfo};
+
+impl Host {
+    /// Returns a row about each name of this host that begins with `prefix`, in alphabetical order, but at most `limit`
+    /// rows. The result also contains the number of all these names. With an empty prefix, the call selects all names.
+    /// The names of the other hosts of the runtime are not included.
+    ///
+    /// Any thread can make this call, also during a step. The call never stops a worker. Names may be registered and
+    /// released during the call. A name that exists during the whole call is read exactly once.
+    ///
+    /// The duration of the call is proportional to the number of selected names. The call stores at most `limit` rows.
+    /// It reads the names in pieces of at most 256 names, and holds one lock for each piece. It runs no user code.
+    ///
+    /// ```
+    /// # use procession::{Context, Runtime};
+    /// let rt = Runtime::builder().workers(0).build()?;
+    /// for name in ["shop.2", "cache", "shop.1", "shop.3"] {
+    ///     rt.process().name(name).spawn(async |_: Context| std::future::pending::<()>().await)?;
+    /// }
+    /// let shops = rt.names("shop.", 2);
+    /// let names: Vec<_> = shops.rows.iter().map(|row| &*row.name).collect();
+    /// assert_eq!((names, shops.count), (vec!["shop.1", "shop.2"], 3));
+    /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
+    /// ```
+    pub fn names(&self, prefix: &str, limit: usize) -> Listing<NameInfo> {
+        self.namespace().names().list(prefix, limit, |name, holder| NameInfo {
+            name: name.clone(),
+            pid: holder.head().pid(),
+            // Only a process has a name.
+            type_name: holder.type_name().unwrap_or_default(),
+        })
+    }
+}

@@ -1,0 +1,28 @@
+//! Rows about the names of a host.
+
+use std::borrow::Cow;
+
+use crate::process::pid::Pid;
+
+/// The first rows of a list, and the number of all entries: see [`Host::names`](crate::Host::names).
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Listing<T> {
+    /// The first rows. The limit of the call bounds their number.
+    pub rows: Vec<T>,
+    /// Number of entries that the call selected, with and without a row. If entries were added or removed during the
+    /// call, the number may include or exclude them.
+    pub count: usize,
+}
+
+/// Row about one registered name: see [`Host::names`](crate::Host::names).
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct NameInfo {
+    /// The name.
+    pub name: Cow<'static, str>,
+    /// Process that has the name.
+    pub pid: Pid,
+    /// Name of the type of the process's code: see [`ProcessInfo::type_name`](crate::observe::ProcessInfo::type_name).
+    pub type_name: &'static str,
+}
